@@ -1,8 +1,14 @@
 #include "graph/adapter/adapter_folder.h"
 
+#include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
-#include <c10/core/ScalarType.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
+#include <cmath>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -10,6 +16,7 @@
 #include "storage/adapter/adapter_changes.h"
 #include "storage/files/atomic_file.h"
 #include "storage/files/safetensors.h"
+#include "storage/huggingface/transformer_switches.h"
 
 namespace dslaunch::graph {
 
@@ -67,6 +74,199 @@ void write_adapter(const AdapterFolder& adapter, const std::string& folder) {
                              Bytes{std::ssize(config)});
     file.write(config);
     file.commit();
+}
+
+namespace {
+
+using storage::TransformerConfig;
+
+class PeftForm {
+  public:
+    PeftForm(AdapterFolder& adapter, const TransformerConfig& model)
+        : adapter_(adapter), model_(model) {}
+
+    void make() {
+        // Transformers calls GPT-NeoX's `embed_out` so now.
+        if (model_.names.at("head") == "embed_out") rename_module("embed_out", "lm_head");
+        if (model_.has_experts()) join_layers();
+        // Within a model that sees images too, the text model has a name of its own.
+        if (!model_.outer.empty())
+            rename_module(model_.names.at("decoder"), "model.language_model");
+    }
+
+  private:
+    void join_layers() {
+        const std::string layers =
+            fmt::format("{}.{}.", model_.names.at("decoder"), model_.names.at("layers"));
+        for (size_t i = 0; i < model_.layers.size(); ++i) {
+            const std::string mlp = fmt::format("{}{}.{}.", layers, i, model_.names.at("mlp"));
+            const std::string now = fmt::format("{}{}.mlp.", layers, i);
+            rename_whole(mlp + model_.names.at("router"), now + model_.names.at("router"));
+            join_whole_experts(mlp + model_.names.at("experts"), now + model_.names.at("experts"));
+            layers_.push_back({mlp, now, pairs_of(mlp + model_.names.at("experts") + ".")});
+        }
+        if (is_converted()) return;
+        for (const Layer& layer : layers_) join_experts(layer);
+    }
+
+    struct Pair {
+        at::Tensor a, b;
+    };
+    using Pairs = std::map<std::string, std::vector<Pair>>;  // by our name, of each expert
+    struct Layer {
+        std::string mlp, now;  // "model.layers.0.block_sparse_moe.", and in transformers 5
+        Pairs pairs;
+    };
+
+    // Gives the module FROM, and what lies in it, the name TO.
+    void rename_module(const std::string& from, const std::string& to) {
+        const auto renamed = [&](const std::string& name) {
+            const bool is_of_it = name == from || name.starts_with(from + ".");
+            return is_of_it ? to + name.substr(from.size()) : name;
+        };
+        std::map<std::string, at::Tensor> tensors;
+        for (auto& [name, tensor] : adapter_.tensors) tensors[renamed(name)] = tensor;
+        adapter_.tensors = std::move(tensors);
+        storage::AdapterConfig& config = adapter_.config;
+        for (auto* names : {&config.targets, &config.modules_to_save, &config.target_parameters})
+            for (std::string& name : *names) name = renamed(name);
+    }
+
+    // PEFT brings pairs to the new names, and whole parameters not.
+    void rename_whole(const std::string& from, const std::string& to) {
+        if (adapter_.tensors.contains(from + ".weight")) rename_module(from, to);
+    }
+
+    // The experts of a layer that trained as they are, all of them, become two parameters.
+    void join_whole_experts(const std::string& from, const std::string& to) {
+        std::map<std::string, std::vector<at::Tensor>> all;
+        std::vector<std::string> modules;
+        for (int64_t i = 0; i < model_.experts; ++i)
+            for (const char* kind : {"gate", "up", "down"}) {
+                modules.push_back(fmt::format("{}.{}.{}", from, i, model_.names.at(kind)));
+                const auto found = adapter_.tensors.find(modules.back() + ".weight");
+                if (found == adapter_.tensors.end()) return;
+                all[kind].push_back(found->second);
+            }
+        for (const std::string& module : modules) {
+            adapter_.tensors.erase(module + ".weight");
+            std::erase(adapter_.config.modules_to_save, module);
+        }
+        adapter_.config.modules_to_save.push_back(to);
+        adapter_.tensors[to + ".gate_up_proj"] =
+            at::cat({at::stack(all["gate"]), at::stack(all["up"])}, 1);
+        adapter_.tensors[to + ".down_proj"] = at::stack(all["down"]);
+    }
+
+    Pairs pairs_of(const std::string& experts) const {
+        Pairs pairs;
+        for (const char* kind : {"gate", "up", "down"}) {
+            std::vector<Pair> all(static_cast<size_t>(model_.experts));
+            bool some = false;
+            for (int64_t i = 0; i < model_.experts; ++i) {
+                const std::string layer = fmt::format("{}{}.{}", experts, i, model_.names.at(kind));
+                const auto a = adapter_.tensors.find(layer + std::string(kAdapterA));
+                const auto b = adapter_.tensors.find(layer + std::string(kAdapterB));
+                if (a == adapter_.tensors.end() || b == adapter_.tensors.end()) continue;
+                all[static_cast<size_t>(i)] = {a->second, b->second};
+                some = true;
+            }
+            if (some) pairs[kind] = std::move(all);
+        }
+        return pairs;
+    }
+
+    // True if PEFT 0.21 joins the pairs itself: all experts of a layer have them, and both matrices
+    // of those that transformers joins. It does not know Qwen2Moe's.
+    [[nodiscard]] bool is_converted() const {
+        if (model_.architecture == "Qwen2MoeForCausalLM") return false;
+        return std::ranges::all_of(layers_, [](const Layer& layer) {
+            const bool are_all = std::ranges::all_of(layer.pairs, [](const auto& named) {
+                return std::ranges::all_of(named.second,
+                                           [](const Pair& pair) { return pair.a.defined(); });
+            });
+            return are_all && layer.pairs.contains("gate") == layer.pairs.contains("up");
+        });
+    }
+
+    void join_experts(const Layer& layer) {
+        storage::AdapterConfig& config = adapter_.config;
+        const std::string router = layer.mlp + model_.names.at("router");
+        if (adapter_.tensors.contains(router + std::string(kAdapterA))) {
+            const std::string now = layer.now + model_.names.at("router");
+            rename_module(router, now);
+            std::erase(config.targets, now);
+            config.target_parameters.push_back(now + ".weight");
+        }
+        for (auto [kind, pairs] : layer.pairs)
+            for (int64_t i = 0; i < model_.experts; ++i) {
+                const std::string one = fmt::format(
+                    "{}{}.{}.{}", layer.mlp, model_.names.at("experts"), i, model_.names.at(kind));
+                adapter_.tensors.erase(one + std::string(kAdapterA));
+                adapter_.tensors.erase(one + std::string(kAdapterB));
+                std::erase(config.targets, one);
+            }
+        const std::string experts = layer.now + model_.names.at("experts");
+        const bool has_down = layer.pairs.contains("down");
+        if (layer.pairs.contains("gate") || layer.pairs.contains("up")) {
+            // PEFT wraps a module once for each parameter; the first one is in the inner wrapper.
+            put(has_down ? experts + ".base_layer" : experts,
+                {of(layer, "gate", model_.expert_width), of(layer, "up", model_.expert_width)});
+            config.target_parameters.push_back(experts + ".gate_up_proj");
+            config.rank_pattern = {{"experts.gate_up_proj", 2.0 * static_cast<double>(config.r)}};
+            config.alpha_pattern = {
+                {"experts.gate_up_proj", config.alpha * (config.rslora ? std::sqrt(2.0) : 2.0)}};
+        }
+        if (has_down) {
+            put(experts, {of(layer, "down", model_.width)});
+            config.target_parameters.push_back(experts + ".down_proj");
+        }
+        // PEFT has no dropout in adapters of parameters, and refuses to load one.
+        if (!config.target_parameters.empty()) config.dropout = 0;
+    }
+
+    // The pairs of one matrix, zeros where an expert has none. OUT: rows of B.
+    [[nodiscard]] std::vector<Pair> of(const Layer& layer, const char* kind, int64_t out) const {
+        const int64_t in = kind == std::string("down") ? model_.expert_width : model_.width;
+        const int64_t r = adapter_.config.r;
+        const auto found = layer.pairs.find(kind);
+        std::vector<Pair> pairs(static_cast<size_t>(model_.experts));
+        if (found != layer.pairs.end()) pairs = found->second;
+        for (Pair& pair : pairs)
+            if (!pair.a.defined())
+                pair = {at::zeros({r, in}, at::kFloat), at::zeros({out, r}, at::kFloat)};
+        return pairs;
+    }
+
+    // Writes the pair of all experts: rows of A one expert after the other, of each one matrix of
+    // MATRICES after the other; columns of B with the expert as the last dimension.
+    void put(const std::string& module, const std::vector<std::vector<Pair>>& matrices) {
+        std::vector<at::Tensor> rows, columns;
+        for (size_t i = 0; i < matrices.front().size(); ++i) {
+            std::vector<at::Tensor> blocks;
+            for (size_t m = 0; m < matrices.size(); ++m) {
+                rows.push_back(matrices[m][i].a);
+                std::vector<at::Tensor> line;
+                for (size_t other = 0; other < matrices.size(); ++other)
+                    line.push_back(other == m ? matrices[m][i].b
+                                              : at::zeros_like(matrices[m][i].b));
+                blocks.push_back(at::cat(line, 1));
+            }
+            columns.push_back(at::cat(blocks, 0));
+        }
+        adapter_.tensors[module + std::string(kAdapterA)] = at::cat(rows, 0);
+        adapter_.tensors[module + std::string(kAdapterB)] = at::stack(columns, 2).flatten(1);
+    }
+
+    AdapterFolder& adapter_;
+    const TransformerConfig& model_;
+    std::vector<Layer> layers_;
+};
+
+}  // namespace
+
+void to_peft_form(AdapterFolder& adapter, const storage::TransformerConfig& model) {
+    PeftForm(adapter, model).make();
 }
 
 }  // namespace dslaunch::graph

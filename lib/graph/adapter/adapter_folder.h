@@ -12,6 +12,10 @@
 #include "storage/adapter/adapter_config.h"
 #include "storage/adapter/adapter_names.h"
 
+namespace dslaunch::storage {
+struct TransformerConfig;
+}
+
 namespace dslaunch::graph {
 
 using storage::kAdapterA, storage::kAdapterB;
@@ -33,5 +37,10 @@ struct AdapterFolder {
 
 // Writes both files into FOLDER, made if missing, each whole or not at all. Throws Error{kDisk}.
 void write_adapter(const AdapterFolder& adapter, const std::string& folder);
+
+// Transformers' modules hold the experts of a layer as one parameter, and some under new names.
+// Renames what ADAPTER has, made beside MODEL, as transformers 5 names it. Pairs of single experts
+// become one pair of all of them where PEFT doesn't do that when it loads them.
+void to_peft_form(AdapterFolder& adapter, const storage::TransformerConfig& model);
 
 }  // namespace dslaunch::graph

@@ -1,13 +1,11 @@
 #include "graph/adapter/adapters.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/core/interned_strings.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/jit/ir/ir.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -16,18 +14,16 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/text/fnv1a.h"
 #include "base/text.h"
+#include "base/text/fnv1a.h"
 #include "graph/adapter/adapter_folder.h"
 #include "graph/adapter/linear_layers.h"
+#include "graph/memory/memory_order.h"
+#include "graph/nodes/graph_nodes.h"
 #include "graph/packed/packed_weight.h"
 #include "storage/huggingface/folder_weights.h"
 
 namespace dslaunch::graph {
-
-using torch::jit::Node;
-using torch::jit::Value;
-using torch::jit::WithInsertPoint;
 
 namespace {
 
@@ -240,25 +236,18 @@ class Adder {
         return tensor.set_requires_grad(true);
     }
 
-    Value* insert(const Node& like, c10::Symbol kind,
-                  const std::vector<torch::jit::NamedValue>& arguments) const {
-        Value* const value = lowered_.graph->insert(kind, arguments);
-        value->node()->copyMetadata(const_cast<Node*>(&like));
-        return value;
-    }
-
     void add_beside(const LinearUse& use, Value* a, Value* b) const {
         Node& node = *use.node;
         const config::LoraConfig& lora = options_.lora;
         const WithInsertPoint behind(node.next());
         Value* x = node.input(use.input);
         if (options_.training && lora.dropout > 0)
-            x = insert(node, c10::aten::dropout, {x, lora.dropout, true});
-        const c10::IValue none;
-        Value* const narrow = insert(node, c10::aten::linear, {x, a, none});
-        Value* const wide = insert(node, c10::aten::linear, {narrow, b, none});
-        Value* const scaled = insert(node, c10::aten::mul, {wide, lora.scale()});
-        Value* const sum = insert(node, c10::aten::add, {node.output(), scaled});
+            x = insert_like(node, aten::dropout, {x, lora.dropout, true});
+        const IValue none;
+        Value* const narrow = insert_like(node, aten::linear, {x, a, none});
+        Value* const wide = insert_like(node, aten::linear, {narrow, b, none});
+        Value* const scaled = insert_like(node, aten::mul, {wide, lora.scale()});
+        Value* const sum = insert_like(node, aten::add, {node.output(), scaled});
         sum->setType(node.output()->type());
         node.output()->replaceAllUsesAfterNodeWith(sum->node(), sum);
     }
@@ -316,6 +305,27 @@ storage::AdapterConfig describe_adapters(const Model& model, const config::LoraC
         config.transposed = config.transposed || transposed;
     }
     return config;
+}
+
+std::string base_fingerprint(const Model& model) {
+    constexpr int64_t kSamples = 16;
+    const at::NoGradGuard no_grad;
+    uint64_t hash = kFnv1aBegin;
+    for (int p = 0; p < std::ssize(model.parameters()); ++p) {
+        const ModelParameter& parameter = model.parameters()[p];
+        if (parameter.tensor.requires_grad()) continue;
+        const at::Tensor weight = parameter.packed ? parameter.packed->source() : parameter.tensor;
+        hash = fnv1a(hash, fmt::format("{} {}", parameter.name, fmt::join(weight.sizes(), "x")));
+        const at::Tensor elements = in_memory_order(weight.detach());
+        const int64_t count = std::min(kSamples, elements.numel());
+        for (int64_t i = 0; i < count; ++i) {
+            const int64_t at = elements.numel() * i / count;
+            const auto value = elements[at].to(at::kDouble).item<double>();
+            hash = fnv1a(hash, {reinterpret_cast<const char*>(&value), sizeof value});
+        }
+        static_cast<void>(model.release_pages(p));
+    }
+    return fmt::format("{:016x}", hash);
 }
 
 }  // namespace dslaunch::graph

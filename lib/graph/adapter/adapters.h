@@ -32,4 +32,10 @@ void add_adapters(Model& model, LoweredGraph& lowered, const AdapterOptions& opt
 [[nodiscard]] storage::AdapterConfig describe_adapters(const Model& model,
                                                        const config::LoraConfig& lora);
 
+// Returns a mark of the frozen weights that adapters train beside, which their checkpoints do not
+// hold: 16 hex digits of MODEL's frozen parameters: names, sizes, and 16 elements of each, evenly
+// spaced. A few pages of each are read, not the whole. REQUIRES: the parameters have the values
+// that they were loaded with.
+[[nodiscard]] std::string base_fingerprint(const Model& model);
+
 }  // namespace dslaunch::graph

@@ -1,10 +1,6 @@
 #include "graph/adapter/linear_layers.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/core/interned_strings.h>
 #include <torch/csrc/jit/api/module.h>
-#include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
 #include <optional>
@@ -14,10 +10,6 @@
 #include "graph/nodes/graph_nodes.h"
 
 namespace dslaunch::graph {
-
-using torch::jit::Node;
-using torch::jit::Use;
-using torch::jit::Value;
 
 namespace {
 
@@ -33,14 +25,11 @@ std::string layer_of(const std::string& name) {
 }
 
 bool turns(const Node& node) {
-    const auto kind = node.kind();
-    return kind == c10::aten::t || kind == c10::aten::numpy_T || kind == c10::aten::transpose;
+    return is_one_of(node, {"aten::t", "aten::numpy_T", "aten::transpose"});
 }
 
 bool passes_on(const Node& node) {
-    const auto kind = node.kind();
-    return kind == c10::aten::to || kind == c10::aten::type_as || kind == c10::aten::contiguous ||
-           kind == c10::aten::detach;
+    return is_one_of(node, {"aten::to", "aten::type_as", "aten::contiguous", "aten::detach"});
 }
 
 class Finder {
@@ -88,10 +77,9 @@ class Finder {
 
     [[nodiscard]] std::optional<FoundUse> use_of(Node& node) const {
         const auto kind = node.kind();
-        if (kind == c10::aten::linear) return with_weight({&node, 0, 1, false});
-        if (kind == c10::aten::matmul || kind == c10::aten::mm)
-            return with_weight({&node, 0, 1, true});
-        const bool plain_sum = kind == c10::aten::addmm && is_one(node, "alpha");
+        if (kind == aten::linear) return with_weight({&node, 0, 1, false});
+        if (kind == aten::matmul || kind == aten::mm) return with_weight({&node, 0, 1, true});
+        const bool plain_sum = kind == aten::addmm && constant_number(node, "alpha") == 1;
         return plain_sum ? with_weight({&node, 1, 2, true}) : std::nullopt;
     }
 
@@ -129,18 +117,11 @@ class Finder {
 
 }  // namespace
 
-bool is_one(const Node& node, const char* name) {
-    const auto index = node.schema().argumentIndexWithName(name);
-    if (!index) return false;
-    const auto value = torch::jit::toIValue(node.input(*index));
-    return value && value->isScalar() && value->toScalar().equal(1);
-}
-
 std::string tied_head_of(const Model& model, int index) {
     const ModelParameter& parameter = model.parameters()[index];
     if (!parameter.aliases.empty()) return layer_of(parameter.aliases.front());
     // The decoder of a folder (graph/models/transformer.h): its first parameter is the table.
-    torch::jit::Module& module = const_cast<Model&>(model).module();  // which is read alone
+    Module& module = const_cast<Model&>(model).module();  // which is read alone
     const auto tied = module.type()->findConstant("is_tied");
     if (index != 0 || !tied || !tied->isBool() || !tied->toBool()) return "";
     return parameter.name.starts_with("gpt_neox.") ? "embed_out" : "lm_head";

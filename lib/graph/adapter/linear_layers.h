@@ -14,15 +14,15 @@ namespace dslaunch::graph {
 // A product with a parameter: input INPUT of NODE, [.., in], times the weight, which is read as
 // [out, in], or [in, out] if TRANSPOSED.
 struct LinearUse {
-    torch::jit::Node* node = nullptr;
+    Node* node = nullptr;
     size_t input = 0;
     size_t weight = 0;
     bool transposed = false;
 };
 
 struct LinearLayer {
-    int parameter = -1;                   // of the model
-    torch::jit::Value* weight = nullptr;  // the parameter's input of the graph
+    int parameter = -1;       // of the model
+    Value* weight = nullptr;  // the parameter's input of the graph
     // The name of the weight's module, "blocks.0.attn.q_proj". The output layer has its own name
     // where it shares the table of tokens, and so has each of several weights of one module.
     std::string name;
@@ -41,8 +41,5 @@ struct LinearLayer {
 // Returns the name of the output layer whose weight is parameter INDEX of MODEL, a table of tokens;
 // empty: it is the weight of no other module.
 [[nodiscard]] std::string tied_head_of(const Model& model, int index);
-
-// True if the argument NAME of NODE is the constant 1.
-[[nodiscard]] bool is_one(const torch::jit::Node& node, const char* name);
 
 }  // namespace dslaunch::graph

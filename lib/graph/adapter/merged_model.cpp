@@ -16,7 +16,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "graph/archive/huggingface_folder.h"
+#include "graph/archive/mapped_archive.h"
 #include "graph/archive/scalar_types.h"
 #include "graph/models/transformer.h"
 #include "storage/huggingface/folder_weights.h"

@@ -1,14 +1,11 @@
 #include "graph/adapter/packed_base.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/core/interned_strings.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <cstddef>
@@ -18,6 +15,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "graph/adapter/linear_layers.h"
+#include "graph/nodes/graph_nodes.h"
 #include "graph/packed/packed_weight.h"
 #include "plan/model/model_info.h"
 
@@ -26,9 +24,7 @@ namespace dslaunch::graph {
 using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
-using torch::jit::Node;
 using torch::jit::Stack;
-using torch::jit::Value;
 
 namespace {
 
@@ -103,24 +99,16 @@ void register_packed_linear() {
 }
 
 kernels::MatrixForm form_of(config::LoraBase base) {
-    switch (base) {
-        case config::LoraBase::kInt8:
-            return kernels::MatrixForm::kInt8;
-        case config::LoraBase::kInt4:
-            return kernels::MatrixForm::kInt4;
-        case config::LoraBase::kNf4:
-            return kernels::MatrixForm::kNf4;
-        case config::LoraBase::kAsIs:
-            break;
-    }
-    DSL_CHECK(false, "a base as it is has no packed form");
+    DSL_CHECK(base != config::LoraBase::kAsIs, "a base as it is has no packed form");
+    if (base == config::LoraBase::kInt8) return kernels::MatrixForm::kInt8;
+    return base == config::LoraBase::kInt4 ? kernels::MatrixForm::kInt4 : kernels::MatrixForm::kNf4;
 }
 
 // The bias of the product NODE: a value, none, or nothing that a linear layer adds.
 std::optional<Value*> bias_of(const Node& node) {
-    if (node.kind() == c10::aten::linear) return node.input(2);
-    if (node.kind() != c10::aten::addmm) return nullptr;
-    return is_one(node, "beta") ? std::optional(node.input(0)) : std::nullopt;
+    if (node.kind() == aten::linear) return node.input(2);
+    if (node.kind() != aten::addmm) return nullptr;
+    return constant_number(node, "beta") == 1 ? std::optional(node.input(0)) : std::nullopt;
 }
 
 bool can_pack(const Model& model, const LinearLayer& layer) {
@@ -134,7 +122,7 @@ bool can_pack(const Model& model, const LinearLayer& layer) {
 
 // Removes VALUE's makers as far as nothing reads what they make.
 void drop_unread(Value* value) {
-    while (value->uses().empty() && value->node()->kind() != torch::jit::prim::Param) {
+    while (value->uses().empty() && value->node()->kind() != prim::Param) {
         Node* const node = value->node();
         value = node->input(0);
         node->destroy();
@@ -144,12 +132,12 @@ void drop_unread(Value* value) {
 void replace(LoweredGraph& lowered, const LinearUse& use, Value* packed,
              const kernels::MatrixShape& shape) {
     Node& node = *use.node;
-    torch::jit::Graph& graph = *lowered.graph;
-    const torch::jit::WithInsertPoint before(&node);
+    Graph& graph = *lowered.graph;
+    const WithInsertPoint before(&node);
     Value* bias = *bias_of(node);
-    if (bias == nullptr) bias = graph.insertConstant(c10::IValue());
+    if (bias == nullptr) bias = graph.insertConstant(IValue());
     Node* const product = graph.create(
-        c10::Symbol::fromQualString(kPackedLinear),
+        Symbol::fromQualString(kPackedLinear),
         {node.input(use.input), packed, graph.insertConstant(static_cast<int64_t>(shape.form)),
          graph.insertConstant(shape.out), graph.insertConstant(shape.in), bias});
     graph.insertNode(product);

@@ -1,12 +1,9 @@
-#include "graph/archive/exported_archive.h"
+#include "graph/archive/mapped_archive.h"
 
-#include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/StorageImpl.h>
 #include <torch/csrc/jit/api/compilation_unit.h>
-#include <torch/csrc/jit/api/module.h>
 
-#include <cstring>
 #include <map>
 #include <set>
 #include <span>
@@ -18,7 +15,6 @@
 #include "base/text.h"
 #include "base/text_bytes.h"
 #include "graph/archive/forward_of_program.h"
-#include "graph/archive/mapped_records.h"
 #include "graph/archive/program_values.h"
 #include "storage/exported/module_class.h"
 #include "storage/exported/program.h"
@@ -31,7 +27,6 @@ namespace {
 using storage::ExportedInput;
 using storage::ExportedProgram;
 using storage::ExportedTensor;
-using torch::jit::Module;
 
 constexpr std::string_view kModels = "models/";
 constexpr std::string_view kJson = ".json";
@@ -41,7 +36,7 @@ class ProgramImporter {
     explicit ProgramImporter(const std::shared_ptr<const storage::MappedFile>& file)
         : records_(file),
           bytes_max_(storage::script_bytes_max(std::ssize(file->bytes()))),
-          unit_(std::make_shared<torch::jit::CompilationUnit>()) {}
+          unit_(std::make_shared<CompilationUnit>()) {}
 
     LoadedArchive load() {
         const std::string name = model_name();
@@ -176,9 +171,7 @@ class ProgramImporter {
         if (std::optional<at::DataPtr> lent = records_.lend(record)) return std::move(*lent);
         if (record.deflated)
             fail(ExitCode::kInput, "the record {} is compressed", printable(record.name));
-        at::DataPtr copy = c10::GetAllocator(at::kCPU)->allocate(record.stored.size());
-        std::memcpy(copy.get(), record.stored.data(), record.stored.size());
-        return copy;
+        return copied_data(record.stored);
     }
 
     // An archive has constants and weights in folders of their own: a constant or an unsaved buffer
@@ -265,7 +258,7 @@ class ProgramImporter {
     MappedRecords records_;
     const int64_t bytes_max_;  // of all tensors
     int64_t bytes_ = 0;        // of those that were read
-    std::shared_ptr<torch::jit::CompilationUnit> unit_;
+    std::shared_ptr<CompilationUnit> unit_;
     std::map<std::string, c10::Storage> storages_;  // by record
     std::map<std::string, at::Tensor> tensors_;     // by name in the module
     std::map<std::string, bool> weights_;           // of the table of weights: true: a parameter

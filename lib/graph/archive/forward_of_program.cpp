@@ -1,12 +1,10 @@
 #include "graph/archive/forward_of_program.h"
 
-#include <ATen/core/ivalue.h>
 #include <fmt/core.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/frontend/schema_matching.h>
 #include <torch/csrc/jit/frontend/source_range.h>
 #include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/ir/ir.h>
 
 #include <optional>
 #include <string_view>
@@ -17,16 +15,12 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text/torch_reason.h"
-#include "graph/archive/in_place.h"
-#include "graph/archive/program_operators.h"
 #include "graph/archive/program_values.h"
 #include "graph/archive/python_operators.h"
+#include "graph/nodes/graph_nodes.h"
 
 namespace dslaunch::graph {
 
-namespace prim = c10::prim;
-using c10::IValue;
-using c10::Symbol;
 using c10::TypeKind;
 using storage::ExportedArgument;
 using storage::ExportedGraph;
@@ -34,11 +28,6 @@ using storage::ExportedInput;
 using storage::ExportedNode;
 using storage::ExportedProgram;
 using storage::ExportedValue;
-using torch::jit::Block;
-using torch::jit::Graph;
-using torch::jit::NamedValue;
-using torch::jit::Node;
-using torch::jit::Value;
 
 namespace {
 
@@ -47,7 +36,7 @@ constexpr std::string_view kHigherOrder = "torch.ops.higher_order.";
 
 class ForwardBuilder {
   public:
-    ForwardBuilder(const ExportedProgram& program, const torch::jit::Module& module,
+    ForwardBuilder(const ExportedProgram& program, const Module& module,
                    const std::map<std::string, at::Tensor>& constants)
         : program_(program),
           module_(module),
@@ -224,7 +213,7 @@ class ForwardBuilder {
         return result;
     }
 
-    void emit_call(const ExportedNode& node, torch::jit::Function& known) {
+    void emit_call(const ExportedNode& node, Function& known) {
         std::vector<Value*> arguments;
         for (const ExportedArgument& input : node.inputs)
             arguments.push_back(materialize(input.value));
@@ -255,10 +244,9 @@ class ForwardBuilder {
         const std::string name = name_of(output);
         if (name.empty()) return;  // an output that the operator left out
         if (result->type()->kind() == TypeKind::NumberType)
-            result =
-                graph_->insert(std::holds_alternative<storage::SymFloat>(output) ? c10::aten::Float
-                                                                                 : c10::aten::Int,
-                               {result});
+            result = graph_->insert(
+                std::holds_alternative<storage::SymFloat>(output) ? aten::Float : aten::Int,
+                {result});
         values_[name] = result;
     }
 
@@ -365,10 +353,18 @@ class ForwardBuilder {
 
     Value* training() { return graph_->insertGetAttr(self_, "training"); }
 
+    // A block at the insert point that runs in training alone.
+    Block* training_block() {
+        Node* choice = graph_->insertNode(graph_->create(prim::If, {training()}, 0));
+        Block* const trains = choice->addBlock();
+        choice->addBlock();
+        return trains;
+    }
+
     Value* in_training(const IValue& trains, const IValue& evaluates) {
         Node* choice = graph_->insertNode(graph_->create(prim::If, {training()}, 1));
         for (const IValue& value : {trains, evaluates}) {
-            const torch::jit::WithInsertPoint inside(choice->addBlock());
+            const WithInsertPoint inside(choice->addBlock());
             choice->blocks().back()->registerOutput(graph_->insertConstant(value));
         }
         choice->output()->setType(c10::FloatType::get());
@@ -387,11 +383,8 @@ class ForwardBuilder {
 
     void emit_counter(const ExportedNode& node, const Operation& operation,
                       const std::string& counter) {
-        Node* choice = graph_->insertNode(graph_->create(prim::If, {training()}, 0));
-        choice->addBlock();
-        choice->addBlock();
         {
-            const torch::jit::WithInsertPoint inside(choice->blocks()[0]);
+            const WithInsertPoint inside(training_block());
             call(node, operation);
         }
         for (const ExportedValue& output : node.outputs) values_[name_of(output)] = find(counter);
@@ -426,9 +419,16 @@ class ForwardBuilder {
         refuse("control flow of this kind cannot be trained here; write the model without it");
     }
 
-    static const storage::SubGraph* graph_in(const ExportedNode& node, size_t at) {
-        return at < node.inputs.size() ? std::get_if<storage::SubGraph>(&node.inputs[at].value)
-                                       : nullptr;
+    [[noreturn]] void refuse_arguments() const {
+        refuse("its arguments are not those that this version knows");
+    }
+
+    [[nodiscard]] const ExportedGraph& graph_in(const ExportedNode& node, size_t at) const {
+        const auto* const held = at < node.inputs.size()
+                                     ? std::get_if<storage::SubGraph>(&node.inputs[at].value)
+                                     : nullptr;
+        if (held == nullptr) refuse_arguments();
+        return *held->graph;
     }
 
     // The values that NODE hands to its graph: its inputs from FIRST on, lists taken apart.
@@ -482,50 +482,46 @@ class ForwardBuilder {
     bool flag_at(const ExportedNode& node, size_t at) const {
         const bool* flag =
             at < node.inputs.size() ? std::get_if<bool>(&node.inputs[at].value) : nullptr;
-        if (flag == nullptr) refuse("its arguments are not those that this version knows");
+        if (flag == nullptr) refuse_arguments();
         return *flag;
     }
 
     // Without gradients the same operators run on detached inputs.
     void emit_grad_mode(const ExportedNode& node) {
-        const storage::SubGraph* body = graph_in(node, 1);
+        const ExportedGraph& body = graph_in(node, 1);
         const bool enabled = flag_at(node, 0);
-        if (body == nullptr) refuse("its arguments are not those that this version knows");
         std::vector<Value*> values = operands(node, 2);
         DetachedOperands without;
         if (!enabled) without.detach(values);
-        std::vector<Value*> outputs = inlined(*body->graph, values);
+        std::vector<Value*> outputs = inlined(body, values);
         for (Value*& output : outputs) output = without.given_back(output);
         give_outputs(node, outputs);
     }
 
     // (device_type, dtype, enabled, cache_enabled, graph, operands…)
     void emit_autocast(const ExportedNode& node) {
-        const storage::SubGraph* body = graph_in(node, 4);
-        if (body == nullptr) refuse("its arguments are not those that this version knows");
+        const ExportedGraph& body = graph_in(node, 4);
         if (flag_at(node, 2))
             refuse(
                 "the model switches autocast on itself; export it without, and set \"bf16\" or "
                 "\"fp16\" in ds_config.json");
-        give_outputs(node, inlined(*body->graph, operands(node, 5)));
+        give_outputs(node, inlined(body, operands(node, 5)));
     }
 
     // (predicate, graph if true, graph if false, operands)
     void emit_cond(const ExportedNode& node) {
-        const storage::SubGraph* branches[] = {graph_in(node, 1), graph_in(node, 2)};
-        if (branches[0] == nullptr || branches[1] == nullptr)
-            refuse("its arguments are not those that this version knows");
+        const ExportedGraph* const branches[] = {&graph_in(node, 1), &graph_in(node, 2)};
         Value* predicate = materialize(node.inputs[0].value);
         if (predicate->type()->kind() != TypeKind::BoolType)
-            predicate = graph_->insert(c10::aten::Bool, {predicate});
+            predicate = graph_->insert(aten::Bool, {predicate});
         const std::vector<Value*> values = operands(node, 3);
         Node* choice = graph_->insertNode(graph_->create(prim::If, {predicate}, 0));
         std::vector<c10::TypePtr> types;
-        for (const storage::SubGraph* branch : branches) {
+        for (const ExportedGraph* const branch : branches) {
             Block* block = choice->addBlock();
-            const torch::jit::WithInsertPoint inside(block);
+            const WithInsertPoint inside(block);
             types.clear();
-            for (Value* output : inlined(*branch->graph, values)) {
+            for (Value* output : inlined(*branch, values)) {
                 block->registerOutput(output);
                 types.push_back(output->type());
             }
@@ -546,14 +542,8 @@ class ForwardBuilder {
             fail(ExitCode::kInput, "the buffer `{}` that is written is no input of the graph",
                  printable(buffer));
         const bool counts = buffer.ends_with("num_batches_tracked");
-        Node* choice = nullptr;
-        if (counts) {
-            choice = graph_->insertNode(graph_->create(prim::If, {training()}, 0));
-            choice->addBlock();
-            choice->addBlock();
-        }
-        const torch::jit::WithInsertPoint inside(counts ? choice->blocks()[0] : graph_->block());
-        graph_->insert(c10::aten::copy_, {find(held->first), find(value)});
+        const WithInsertPoint inside(counts ? training_block() : graph_->block());
+        graph_->insert(aten::copy_, {find(held->first), find(value)});
     }
 
     // Forward's output: the tensors among its parts, under their names where it has names.
@@ -576,7 +566,7 @@ class ForwardBuilder {
     }
 
     const ExportedProgram& program_;
-    const torch::jit::Module& module_;
+    const Module& module_;
     const std::map<std::string, at::Tensor>& constants_;
     std::shared_ptr<Graph> graph_;
     torch::jit::ScopePtr root_scope_;
@@ -590,8 +580,7 @@ class ForwardBuilder {
 
 }  // namespace
 
-ForwardOfProgram forward_of_program(const ExportedProgram& program,
-                                    const torch::jit::Module& module,
+ForwardOfProgram forward_of_program(const ExportedProgram& program, const Module& module,
                                     const std::map<std::string, at::Tensor>& constants) {
     return ForwardBuilder(program, module, constants).build();
 }

@@ -1,6 +1,6 @@
 // The graph of an exported program as a TorchScript graph: the same operators in the same order,
 // with the module's parameters and buffers read by name. Data path: storage/exported -> [here] ->
-// exported_archive.h. No shared state.
+// exported_archive.cpp. No shared state.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,18 +9,14 @@
 #include <memory>
 #include <string>
 
+#include "graph/nodes/names.h"
 #include "storage/exported/program.h"
-
-namespace torch::jit {
-struct Graph;
-struct Module;
-}  // namespace torch::jit
 
 namespace dslaunch::graph {
 
 struct ForwardOfProgram {
     // Inputs: the module, then the arguments of forward by name. Output: forward's.
-    std::shared_ptr<torch::jit::Graph> graph;
+    std::shared_ptr<Graph> graph;
     // Dropout or batch normalization that the export fixed to evaluation, so that training leaves
     // them so.
     int fixed_to_evaluation = 0;
@@ -31,7 +27,7 @@ struct ForwardOfProgram {
 // module and the source line where the graph uses an operator that LibTorch lacks, control flow or
 // autocast that the graph cannot hold, or arguments of another type than the operator's.
 [[nodiscard]] ForwardOfProgram forward_of_program(
-    const storage::ExportedProgram& program, const torch::jit::Module& module,
+    const storage::ExportedProgram& program, const Module& module,
     const std::map<std::string, at::Tensor>& constants);
 
 }  // namespace dslaunch::graph

@@ -1,6 +1,5 @@
-#include "graph/archive/huggingface_folder.h"
+#include "graph/archive/mapped_archive.h"
 
-#include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/StorageImpl.h>
 #include <fmt/core.h>
@@ -8,7 +7,6 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -59,11 +57,8 @@ at::Tensor tensor_in(const storage::FolderWeight& weight, at::IntArrayRef sizes)
         return tensor_of(std::move(data), bytes.size(), weight.entry.dtype, sizes);
     }
     const auto address = reinterpret_cast<uintptr_t>(bytes.data());
-    if (address % static_cast<uintptr_t>(dtype_bytes(weight.entry.dtype)) != 0) {
-        at::DataPtr copy = c10::GetAllocator(at::kCPU)->allocate(bytes.size());
-        std::memcpy(copy.get(), bytes.data(), bytes.size());
-        return tensor_of(std::move(copy), bytes.size(), weight.entry.dtype, sizes);
-    }
+    if (address % static_cast<uintptr_t>(dtype_bytes(weight.entry.dtype)) != 0)
+        return tensor_of(copied_data(bytes), bytes.size(), weight.entry.dtype, sizes);
     const auto give_back = [file = weight.file, bytes](void*) { file->discard(bytes); };
     at::DataPtr lent = c10::InefficientStdFunctionContext::makeDataPtr(
         const_cast<std::byte*>(bytes.data()), give_back, at::kCPU);
@@ -80,7 +75,7 @@ LoadedArchive load_huggingface(const std::string& path, bool shapes_do) {
     }
     storage::require_weights(folder);
     storage::FolderWeights weights(folder, storage::MapMode::kCopyOnWrite);
-    torch::jit::Module module =
+    Module module =
         make_transformer(folder.config, [&](const std::string& name, at::IntArrayRef sizes) {
             return tensor_in(weights.take(name, {sizes.data(), sizes.size()}), sizes);
         });

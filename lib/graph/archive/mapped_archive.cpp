@@ -1,9 +1,8 @@
 #include "graph/archive/mapped_archive.h"
 
-#include <ATen/core/Tensor.h>
-#include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>
 #include <torch/csrc/jit/serialization/import_source.h>
+#include <torch/csrc/jit/serialization/source_range_serialization.h>
 #include <torch/csrc/jit/serialization/unpickler.h>
 
 #include <algorithm>
@@ -11,32 +10,30 @@
 #include <cstring>
 #include <exception>
 #include <functional>
-#include <optional>
-#include <set>
-#include <span>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/small_thread.h"
 #include "base/text.h"
 #include "base/text_bytes.h"
-#include "graph/archive/archive_source.h"
-#include "graph/archive/mapped_records.h"
 #include "graph/trust/model_operators.h"
 #include "graph/trust/operator_policy.h"
 #include "graph/trust/slot_types.h"
 #include "storage/files/crc32.h"
 #include "storage/files/zip_archive.h"
+#include "storage/files/zip_format.h"
+#include "storage/pickle/restricted_unpickler.h"
 #include "storage/scripted/script_archive.h"
 
 namespace dslaunch::graph {
 
 namespace {
 
-using c10::IValue;
+using storage::PickleValue;
+using torch::jit::Source;
+using torch::jit::SourceRange;
+using PickleKind = PickleValue::Kind;
 using caffe2::serialize::PyTorchStreamReader;
 using Content = std::span<const std::byte>;
 
@@ -59,6 +56,120 @@ class MappingReader final : public caffe2::serialize::ReadAdapterInterface {
     Content bytes_;
 };
 
+// The table beside a code record: from which byte on the code stems from which Python lines. Texts
+// are numbers into a table of strings since LibTorch 1.12, strings before.
+class OriginTable final : public torch::jit::SourceRangeUnpickler {
+  public:
+    OriginTable(std::string name, std::string pickled)
+        : name_(std::move(name)), pickled_(std::move(pickled)) {}
+
+    std::optional<SourceRange> findSourceRangeThatGenerated(const SourceRange& range) override {
+        if (!pickled_.empty()) read_or_ignore(std::exchange(pickled_, {}));
+        const auto next = ranges_.upper_bound(range.start());
+        if (next == ranges_.begin()) return std::nullopt;
+        return std::prev(next)->second;
+    }
+
+  private:
+    void read_or_ignore(const std::string& pickled) {
+        try {
+            const storage::Pickle table(name_, std::as_bytes(std::span(pickled)),
+                                        storage::PickleWords::kScript);
+            read(table.root());
+        } catch (const Error& error) {
+            log_debug("model", "the lines of Python are not known: {}", error.what());
+            ranges_.clear();
+        }
+        sources_.clear();
+    }
+
+    [[noreturn]] void bad() const { fail(ExitCode::kInput, "{}: is no table of lines", name_); }
+    const PickleValue& part(const PickleValue& value, size_t index) const {
+        if (value.kind != PickleKind::kTuple || index >= value.items.size()) bad();
+        return *value.items[index];
+    }
+    size_t number(const PickleValue& value, size_t limit) const {
+        if (value.kind != PickleKind::kInteger || value.integer < 0) bad();
+        const auto number = static_cast<size_t>(value.integer);
+        if (number > limit) bad();
+        return number;
+    }
+    const std::string& words(const PickleValue& value) const {
+        if (value.kind != PickleKind::kText) bad();
+        return value.text;
+    }
+
+    void read(const PickleValue& table) {
+        const PickleValue* lines = &table;
+        if (table.kind == PickleKind::kTuple && table.items.size() == 3 &&
+            table.items[0]->kind == PickleKind::kText &&
+            table.items[0]->text == torch::jit::kFormatWithStringTable) {
+            for (const PickleValue* text : part(table, 1).items)
+                texts_.push_back(std::make_shared<std::string>(words(*text)));
+            lines = &part(table, 2);
+        }
+        if (lines->kind != PickleKind::kTuple) bad();
+        for (const PickleValue* line : lines->items) {
+            const size_t begin = number(part(*line, torch::jit::kByteOffsetIndex), SIZE_MAX);
+            const PickleValue& range = part(*line, torch::jit::kSourceRangeIndex);
+            const std::shared_ptr<Source> made = source(part(range, 0));
+            // LibTorch marks one byte where a source is empty.
+            const size_t end = number(part(range, 2), made->size() + 1);
+            const size_t start = number(part(range, 1), std::min(end, made->size()));
+            ranges_.insert_or_assign(begin, SourceRange(made, start, end));
+        }
+    }
+
+    // Many lines name one source: it is made once.
+    std::shared_ptr<Source> source(const PickleValue& value) {
+        std::shared_ptr<Source>& made = sources_[&value];
+        if (made != nullptr) return made;
+        constexpr size_t kLinesMax = size_t{1} << 31;
+        const size_t first_line = number(part(value, 2), kLinesMax);
+        if (texts_.empty()) {
+            const PickleValue& file = part(value, 1);
+            made = std::make_shared<Source>(
+                words(part(value, 0)),
+                file.kind == PickleKind::kNone ? std::nullopt : std::optional(words(file)),
+                first_line);
+            return made;
+        }
+        std::vector<std::string_view> pieces;
+        std::vector<std::shared_ptr<std::string>> owners;
+        if (part(value, 0).kind != PickleKind::kList) bad();
+        for (const PickleValue* index : part(value, 0).items) {
+            owners.push_back(text(*index));
+            pieces.emplace_back(*owners.back());
+        }
+        made = std::make_shared<Source>(
+            torch::jit::StringCordView(std::move(pieces), std::move(owners)), *text(part(value, 1)),
+            first_line);
+        return made;
+    }
+
+    const std::shared_ptr<std::string>& text(const PickleValue& index) const {
+        const size_t at = number(index, texts_.size());
+        if (at == texts_.size()) bad();
+        return texts_[at];
+    }
+
+    std::string name_;
+    std::string pickled_;  // until it is asked for
+    std::vector<std::shared_ptr<std::string>> texts_;
+    std::map<size_t, SourceRange> ranges_;  // by the first byte of code
+    std::map<const PickleValue*, std::shared_ptr<Source>> sources_;
+};
+
+// Returns the source of the record NAME with TEXT. ORIGINS: the pickle beside it, which says from
+// which lines of Python its bytes stem; empty: there is none. It is read at the first request for a
+// line, and ignored where it is damaged.
+std::shared_ptr<Source> make_source(const std::string& name, const std::string& text,
+                                    std::string origins) {
+    std::shared_ptr<OriginTable> table;
+    if (!origins.empty()) table = std::make_shared<OriginTable>(name, std::move(origins));
+    return std::make_shared<Source>(text, name, 1, std::move(table));
+}
+
 // One use of the pieces that torch::jit::load is made of, with records that lie in the mapping and
 // pickles and code that ScriptArchive has checked.
 class Importer {
@@ -69,14 +180,14 @@ class Importer {
           checked_(file->path(), records_.directory(), std::ssize(file->bytes()),
                    [this](const storage::ZipRecord& record) { return content(record); }),
           trust_(trust),
-          unit_(std::make_shared<torch::jit::CompilationUnit>()),
+          unit_(std::make_shared<CompilationUnit>()),
           sources_(
               unit_, &constants_, [this](const std::string& name) { return source(name); },
               reader_.version()) {}
 
     // Nothing when only torch::jit::load can read the archive; reason() says why.
-    std::optional<torch::jit::Module> load() {
-        std::optional<torch::jit::Module> module;
+    std::optional<Module> load() {
+        std::optional<Module> module;
         with_stack([&] {
             check_classes(checked_.constants());
             const IValue constants = unpickle("constants", checked_.constants_bytes());
@@ -86,7 +197,7 @@ class Importer {
             check_classes(checked_.data());  // its code may read the constants
             const IValue data = unpickle("data", checked_.data_bytes());
             if (reason_.empty())
-                module = torch::jit::Module(data.toObject());
+                module = Module(data.toObject());
             else if (trust_ == Trust::kNone)
                 operators_.check(*unit_);  // LibTorch's own loader runs code of the archive
         });
@@ -128,7 +239,7 @@ class Importer {
         return text;
     }
 
-    std::shared_ptr<torch::jit::Source> source(const std::string& qualifier) {
+    std::shared_ptr<Source> source(const std::string& qualifier) {
         std::string record = "code/" + qualifier + ".py";
         std::replace(record.begin() + 5, record.end() - 3, '.', '/');
         const auto text = checked_.code().find(record);
@@ -171,15 +282,16 @@ class Importer {
     // Checks that each class of PICKLE is one, and that each enumerator has a value of its class:
     // the unpickler forgets to push any value for another.
     void check_classes(const storage::Pickle& pickle) {
-        using Kind = storage::PickleValue::Kind;
-        for (const storage::PickleValue& value : pickle.values()) {
-            if (value.kind != Kind::kObject && value.kind != Kind::kEnumerator) continue;
+        for (const PickleValue& value : pickle.values()) {
+            if (value.kind != PickleKind::kObject && value.kind != PickleKind::kEnumerator)
+                continue;
             std::string name = value.text;
             std::ranges::replace(name, ' ', '.');
             check_class_in_cpp(name);
             const c10::TypePtr type = compile(c10::QualifiedName(name));
-            const bool fits = value.kind == Kind::kObject ? type->cast<c10::ClassType>() != nullptr
-                                                          : has_enumerator(*type, *value.items[0]);
+            const bool fits = value.kind == PickleKind::kObject
+                                  ? type->cast<c10::ClassType>() != nullptr
+                                  : has_enumerator(*type, *value.items[0]);
             if (!fits)
                 fail(ExitCode::kInput, "the archive has no such value of {}", printable(name));
         }
@@ -208,19 +320,16 @@ class Importer {
         const storage::ZipRecord* const record = records_.find(name);
         if (record == nullptr) fail(ExitCode::kInput, "has no record {}", printable(name));
         if (std::optional<at::DataPtr> lent = records_.lend(*record)) return std::move(*lent);
-        const auto copied = [](std::string_view bytes) {
-            at::DataPtr copy = c10::GetAllocator(at::kCPU)->allocate(bytes.size());
-            std::memcpy(copy.get(), bytes.data(), bytes.size());
-            return copy;
-        };
-        return record->deflated ? copied(content(*record)) : copied(text_in(record->stored));
+        if (!record->deflated) return copied_data(record->stored);
+        const std::string text = content(*record);
+        return copied_data(std::as_bytes(std::span(text)));
     }
 
     MappedRecords records_;
     PyTorchStreamReader reader_;
     storage::ScriptArchive checked_;
     const Trust trust_;
-    std::shared_ptr<torch::jit::CompilationUnit> unit_;
+    std::shared_ptr<CompilationUnit> unit_;
     std::vector<IValue> constants_;
     torch::jit::SourceImporter sources_;
     ModelOperators operators_;
@@ -240,18 +349,55 @@ void check_expansion(const storage::MappedFile& file) {
 
 }  // namespace
 
+at::DataPtr copied_data(std::span<const std::byte> bytes) {
+    at::DataPtr copy = c10::GetAllocator(at::kCPU)->allocate(bytes.size());
+    std::memcpy(copy.get(), bytes.data(), bytes.size());
+    return copy;
+}
+
+MappedRecords::MappedRecords(std::shared_ptr<const storage::MappedFile> file)
+    : file_(std::move(file)), directory_(storage::parse_zip(file_->path(), file_->bytes())) {
+    for (const storage::ZipRecord& record : directory_.records)
+        records_.emplace(record.name, &record);
+}
+
+const storage::ZipRecord* MappedRecords::find(std::string_view name) const {
+    const auto found = records_.find(name);
+    return found == records_.end() ? nullptr : found->second;
+}
+
+std::optional<at::DataPtr> MappedRecords::lend(const storage::ZipRecord& record) {
+    const std::span<const std::byte> content = record.stored;
+    const auto place = static_cast<size_t>(content.data() - file_->bytes().data());
+    const char* obstacle = nullptr;
+    if (record.deflated) {
+        obstacle = "compressed";
+    } else if (place % storage::zip::kDataAlignment != 0) {
+        obstacle = "not aligned to 64 bytes";
+    } else if (!lent_.insert(content.data()).second) {
+        obstacle = "used by two storages";
+    }
+    if (obstacle != nullptr) {
+        log_debug("model", "{}: record {} is {}: it is copied", file_->path(),
+                  printable(record.name), obstacle);
+        return std::nullopt;
+    }
+    const auto give_back = [file = file_, content](void*) { file->discard(content); };
+    return c10::InefficientStdFunctionContext::makeDataPtr(const_cast<std::byte*>(content.data()),
+                                                           give_back, at::kCPU);
+}
+
 LoadedArchive load_archive(const std::string& path, Trust trust) {
     const auto file =
         std::make_shared<const storage::MappedFile>(path, storage::MapMode::kCopyOnWrite);
     check_expansion(*file);
     Importer importer(file, trust);
-    if (std::optional<torch::jit::Module> module = importer.load())
-        return {std::move(*module), {file}};
+    if (std::optional<Module> module = importer.load()) return {std::move(*module), {file}};
     log_info("model", "{}: read whole into memory: {}", path, importer.reason());
     return {load_by_libtorch(path), {}};
 }
 
-torch::jit::Module load_by_libtorch(const std::string& path) {
+Module load_by_libtorch(const std::string& path) {
     const storage::ZipArchive archive(path);
     std::set<std::string> names;
     for (const storage::ZipRecord& record : archive.records()) {

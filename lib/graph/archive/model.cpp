@@ -1,14 +1,10 @@
 #include "graph/archive/model.h"
 
-#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/core/ivalue.h>
 #include <sys/stat.h>
-#include <torch/csrc/jit/api/module.h>
 
+#include <algorithm>
 #include <functional>
-#include <map>
-#include <set>
 #include <span>
 #include <tuple>
 
@@ -17,10 +13,9 @@
 #include "base/machine/memory_shortage.h"
 #include "base/text.h"
 #include "base/text/torch_reason.h"
-#include "graph/archive/exported_archive.h"
-#include "graph/archive/huggingface_folder.h"
 #include "graph/archive/mapped_archive.h"
 #include "graph/memory/shared_storage.h"
+#include "graph/nodes/tensor_values.h"
 #include "graph/packed/packed_weight.h"
 #include "graph/trust/model_operators.h"
 #include "storage/exported/module_class.h"
@@ -44,8 +39,7 @@ StorageKey storage_key(const at::Tensor& tensor) {
 
 // Replaces tensors of the module's attributes, and those inside lists (an LSTM's _flat_weights),
 // tuples and dicts, by the one kept for their storage.
-c10::IValue unify(const c10::IValue& value, const std::map<StorageKey, at::Tensor>& kept,
-                  bool& changed) {
+IValue unify(const IValue& value, const std::map<StorageKey, at::Tensor>& kept, bool& changed) {
     if (value.isTensor()) {
         const at::Tensor& tensor = value.toTensor();
         if (!tensor.defined() || !tensor.has_storage() || tensor.numel() == 0) return value;
@@ -63,8 +57,8 @@ c10::IValue unify(const c10::IValue& value, const std::map<StorageKey, at::Tenso
         return list;
     }
     if (value.isTuple()) {
-        std::vector<c10::IValue> elements;
-        for (const c10::IValue& element : value.toTupleRef().elements())
+        std::vector<IValue> elements;
+        for (const IValue& element : value.toTupleRef().elements())
             elements.push_back(unify(element, kept, changed));
         if (!changed) return value;
         return c10::ivalue::Tuple::createNamed(std::move(elements), value.toTuple()->type());
@@ -75,12 +69,11 @@ c10::IValue unify(const c10::IValue& value, const std::map<StorageKey, at::Tenso
     return value;
 }
 
-void unify_attributes(const torch::jit::Module& root,
-                      const std::map<StorageKey, at::Tensor>& kept) {
-    for (const torch::jit::Module& module : root.modules()) {
+void unify_attributes(const Module& root, const std::map<StorageKey, at::Tensor>& kept) {
+    for (const Module& module : root.modules()) {
         for (size_t i = 0; i < module.type()->numAttributes(); ++i) {
             bool changed = false;
-            c10::IValue unified = unify(module._ivalue()->getSlot(i), kept, changed);
+            IValue unified = unify(module._ivalue()->getSlot(i), kept, changed);
             if (changed) module._ivalue()->setSlot(i, std::move(unified));
         }
     }
@@ -88,7 +81,7 @@ void unify_attributes(const torch::jit::Module& root,
 
 // Returns the parameters and buffers of ROOT under all their names, and then the other tensors that
 // its attributes hold.
-std::vector<SharingTensor> module_tensors(const torch::jit::Module& root) {
+std::vector<SharingTensor> module_tensors(const Module& root) {
     std::vector<SharingTensor> tensors;
     for (const auto& item : root.named_parameters(true))
         tensors.push_back({item.name, item.value, true});
@@ -96,23 +89,10 @@ std::vector<SharingTensor> module_tensors(const torch::jit::Module& root) {
         tensors.push_back({item.name, item.value, false});
     std::set<const void*> seen;
     for (const SharingTensor& tensor : tensors) seen.insert(tensor.tensor.unsafeGetTensorImpl());
-    const std::function<void(const c10::IValue&)> visit = [&](const c10::IValue& value) {
-        if (value.isTensor()) {
-            const at::Tensor& tensor = value.toTensor();
-            if (tensor.defined() && seen.insert(tensor.unsafeGetTensorImpl()).second)
-                tensors.push_back({"", tensor, false});
-        } else if (value.isObject()) {
-            if (!seen.insert(value.toObject().get()).second) return;
-            for (const c10::IValue& member : value.toObjectRef().slots()) visit(member);
-        } else if (value.isTuple()) {
-            for (const c10::IValue& element : value.toTupleRef().elements()) visit(element);
-        } else if (value.isList()) {
-            for (const c10::IValue& element : value.toListRef()) visit(element);
-        } else if (value.isGenericDict()) {
-            for (const auto& item : value.toGenericDict()) visit(item.value());
-        }
-    };
-    visit(root._ivalue());
+    for_each_tensor_of_object(root._ivalue(), [&](const at::Tensor& tensor) {
+        if (seen.insert(tensor.unsafeGetTensorImpl()).second)
+            tensors.push_back({"", tensor, false});
+    });
     return tensors;
 }
 
@@ -145,7 +125,7 @@ std::string unknown_operator(std::string_view text) {
 }
 
 // Looks at the code of MODULE before any of it runs.
-void check_code(const torch::jit::Module& module, Trust trust) {
+void check_code(const Module& module, Trust trust) {
     if (trust == Trust::kNone) ModelOperators().check(*module._ivalue()->compilation_unit());
     check_calls(module);
     print_to_log();
@@ -167,6 +147,12 @@ std::optional<std::set<std::string>> unsaved_in(const std::string& path) {
     for (const std::string& line : split(*text, '\n'))
         if (!trim(line).empty()) names.insert(std::string(trim(line)));
     return names;
+}
+
+int index_in(const std::unordered_map<const c10::TensorImpl*, int>& indices,
+             const at::Tensor& tensor) {
+    const auto found = indices.find(tensor.unsafeGetTensorImpl());
+    return found == indices.end() ? -1 : found->second;
 }
 
 bool is_exported(const std::string& path) {
@@ -219,10 +205,9 @@ Model Model::load(const std::string& path, Weights weights, Trust trust) {
     }
 }
 
-Model::Model(torch::jit::Module module)
-    : module_(std::make_shared<torch::jit::Module>(std::move(module))) {}
+Model::Model(Module module) : module_(std::make_shared<Module>(std::move(module))) {}
 
-Model Model::adopt(torch::jit::Module module) {
+Model Model::adopt(Module module) {
     if (!module.find_method("forward"))
         fail(ExitCode::kInput,
              "the archive's module has no forward method; save the whole model, not a part of it");
@@ -238,7 +223,7 @@ void Model::note_modes() {
     std::string outer;  // the path of the last outermost module in evaluation, and a dot
     for (const auto& item : module_->named_modules()) {
         if (!item.value.hasattr(kTraining)) continue;
-        const c10::IValue mode = item.value.attr(kTraining);
+        const IValue mode = item.value.attr(kTraining);
         if (!mode.isBool() || mode.toBool()) {
             trains = true;
             continue;
@@ -259,7 +244,7 @@ void Model::set_training(bool training) {
     for (const auto& object : evaluating_) object->setAttr(kTraining, false);
 }
 
-Model Model::adopt_untied(torch::jit::Module module) {
+Model Model::adopt_untied(Module module) {
     Model model(std::move(module));
     model.collect_untied();
     model.note_modes();
@@ -329,8 +314,8 @@ void Model::add_view(const SharingTensor& tensor, const at::Tensor& owner, Memor
 }
 
 const ModelView* Model::view_of(const at::Tensor& tensor) const {
-    const auto found = view_of_.find(tensor.unsafeGetTensorImpl());
-    return found == view_of_.end() ? nullptr : &views_[found->second];
+    const int index = index_in(view_of_, tensor);
+    return index < 0 ? nullptr : &views_[index];
 }
 
 void Model::renew_views() const {
@@ -408,13 +393,11 @@ void Model::pack_parameter(int index, std::shared_ptr<const PackedWeight> packed
 }
 
 int Model::parameter_index(const at::Tensor& tensor) const {
-    const auto found = parameter_of_.find(tensor.unsafeGetTensorImpl());
-    return found == parameter_of_.end() ? -1 : found->second;
+    return index_in(parameter_of_, tensor);
 }
 
 int Model::buffer_index(const at::Tensor& tensor) const {
-    const auto found = buffer_of_.find(tensor.unsafeGetTensorImpl());
-    return found == buffer_of_.end() ? -1 : found->second;
+    return index_in(buffer_of_, tensor);
 }
 
 Bytes Model::release_pages(int index) const {
@@ -429,6 +412,67 @@ Bytes Model::release_pages(int index) const {
             return file->release_unwritten({begin, tensor.storage().nbytes()});
     }
     return Bytes{0};
+}
+
+namespace {
+
+[[noreturn]] void refuse_late(const std::string& what) {
+    fail(ExitCode::kInput,
+         "in evaluation forward writes {}, which it does not write in training: write it in both, "
+         "or only where self.training is true",
+         what);
+}
+
+}  // namespace
+
+int Model::hold_as_buffer(int index) {
+    ModelParameter held = parameters_[index];
+    DSL_CHECK(!held.packed, "{} is packed", held.name);
+    held.tensor.set_requires_grad(false);
+    if (state_is_settled_) refuse_late(fmt::format("parameter `{}`", printable(held.name)));
+    const int buffer = static_cast<int>(buffers_.size());
+    parameters_.erase(parameters_.begin() + index);
+    parameter_of_.erase(held.tensor.unsafeGetTensorImpl());
+    for (auto& [tensor, other] : parameter_of_) other -= other > index ? 1 : 0;
+    buffer_of_.emplace(held.tensor.unsafeGetTensorImpl(), buffer);
+    ModelBuffer& made = buffers_.emplace_back();
+    made.name = held.name;
+    made.aliases = held.aliases;
+    made.tensor = held.tensor;
+    made.is_loose = held.is_loose;
+    made.origin = ModelBuffer::Origin::kParameter;
+    return buffer;
+}
+
+int Model::hold_constant(const at::Tensor& tensor) {
+    int constants = 0;
+    for (size_t b = 0; b < buffers_.size(); ++b) {
+        if (buffers_[b].origin != ModelBuffer::Origin::kConstant) continue;
+        ++constants;
+        // Each reading of an attribute makes a constant of its own, in the same memory.
+        if (is_same_view(buffers_[b].tensor, tensor)) return static_cast<int>(b);
+    }
+    const std::string name = fmt::format("constant.{}", constants);
+    if (state_is_settled_) refuse_late(fmt::format("tensor {} of its code", name));
+    buffer_of_.emplace(tensor.unsafeGetTensorImpl(), static_cast<int>(buffers_.size()));
+    ModelBuffer& made = buffers_.emplace_back();
+    made.name = name;
+    made.tensor = tensor;
+    made.persistent = false;
+    made.origin = ModelBuffer::Origin::kConstant;
+    return static_cast<int>(buffers_.size()) - 1;
+}
+
+void Model::hold_like(const Model& other, bool with_constants) {
+    for (const ModelBuffer& buffer : other.buffers_) {
+        if (buffer.origin == ModelBuffer::Origin::kParameter) {
+            const auto found = std::ranges::find(parameters_, buffer.name, &ModelParameter::name);
+            DSL_CHECK(found != parameters_.end(), "no parameter {}", buffer.name);
+            hold_as_buffer(static_cast<int>(found - parameters_.begin()));
+        } else if (buffer.origin == ModelBuffer::Origin::kConstant && with_constants) {
+            static_cast<void>(hold_constant(buffer.tensor));
+        }
+    }
 }
 
 }  // namespace dslaunch::graph

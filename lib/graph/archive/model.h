@@ -20,10 +20,6 @@
 #include "graph/trust/trust.h"
 #include "storage/files/mapped_file.h"
 
-namespace torch::jit {
-struct Module;
-}  // namespace torch::jit
-
 namespace dslaunch::graph {
 
 class PackedWeight;
@@ -86,14 +82,14 @@ class Model {
                                     Trust trust = Trust::kNone);
 
     // Takes a module that is already in memory (tests, models made here).
-    [[nodiscard]] static Model adopt(torch::jit::Module module);
+    [[nodiscard]] static Model adopt(Module module);
 
     // The same with each tensor by itself, under one name: what shares memory goes on to share it,
     // and is not tied. Attributes that are neither parameters nor buffers, and lists, are listed as
     // well, without names. For a reference that must not agree by way of what adopt() does.
-    [[nodiscard]] static Model adopt_untied(torch::jit::Module module);
+    [[nodiscard]] static Model adopt_untied(Module module);
 
-    [[nodiscard]] torch::jit::Module& module() { return *module_; }
+    [[nodiscard]] Module& module() { return *module_; }
     [[nodiscard]] const std::vector<ModelParameter>& parameters() const { return parameters_; }
     [[nodiscard]] const std::vector<ModelBuffer>& buffers() const { return buffers_; }
 
@@ -168,7 +164,7 @@ class Model {
     Bytes release_pages(int index) const;
 
   private:
-    explicit Model(torch::jit::Module module);
+    explicit Model(Module module);
     void collect();
     void collect_untied();
     void add_item(const SharingTensor& tensor, bool is_loose);
@@ -177,7 +173,7 @@ class Model {
     void note_modes();
 
     // Shared by copies of this object, as a module is by its copies.
-    std::shared_ptr<torch::jit::Module> module_;
+    std::shared_ptr<Module> module_;
     std::vector<ModelParameter> parameters_;
     std::vector<ModelBuffer> buffers_;
     std::unordered_map<const c10::TensorImpl*, int> parameter_of_;

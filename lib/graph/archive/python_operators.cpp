@@ -1,14 +1,11 @@
 #include "graph/archive/python_operators.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/core/function.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/jit/api/compilation_unit.h>
 #include <torch/csrc/jit/frontend/resolver.h>
-#include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <string>
@@ -18,7 +15,6 @@
 
 namespace dslaunch::graph {
 
-using torch::jit::Node;
 using torch::jit::Stack;
 
 namespace {
@@ -81,7 +77,7 @@ void register_python_operators() {
 
 // The function that NODE calls, if it is one of these; else null.
 const PythonOperator* called_by(const Node& node) {
-    if (node.kind() != c10::prim::CallFunction) return nullptr;
+    if (node.kind() != prim::CallFunction) return nullptr;
     const auto type = node.input(0)->type()->cast<c10::FunctionType>();
     if (type == nullptr) return nullptr;
     const std::string name = type->function()->qualname().qualifiedName();
@@ -90,30 +86,13 @@ const PythonOperator* called_by(const Node& node) {
     return nullptr;
 }
 
-void replace_in(torch::jit::Block& block) {
-    for_each_node(block, [](Node& node) {
-        const PythonOperator* const known = called_by(node);
-        if (known == nullptr) return;
-        register_python_operators();
-        Node* const operation = node.owningGraph()->create(
-            c10::Symbol::fromQualString(std::string("dslaunch::") + known->function),
-            node.inputs().slice(1), 1);
-        operation->copyMetadata(&node);
-        operation->insertBefore(&node);
-        operation->output()->copyMetadata(node.output());
-        node.output()->replaceAllUsesWith(operation->output());
-        node.destroy();
-    });
-}
-
 }  // namespace
 
-torch::jit::Function* function_of_python_operator(torch::jit::CompilationUnit& unit,
-                                                  std::string_view target) {
+Function* function_of_python_operator(CompilationUnit& unit, std::string_view target) {
     for (const PythonOperator& known : kOperators) {
         if (target != known.target) continue;
         const c10::QualifiedName name(c10::QualifiedName(kPrefix), known.function);
-        if (torch::jit::Function* const defined = unit.find_function(name)) return defined;
+        if (Function* const defined = unit.find_function(name)) return defined;
         unit.define(c10::QualifiedName(kPrefix), known.source, torch::jit::nativeResolver(),
                     nullptr);
         return unit.find_function(name);
@@ -121,8 +100,20 @@ torch::jit::Function* function_of_python_operator(torch::jit::CompilationUnit& u
     return nullptr;
 }
 
-void replace_python_calls(torch::jit::Graph& graph) {
-    replace_in(*graph.block());
+void replace_python_calls(Graph& graph) {
+    for_each_node(*graph.block(), [](Node& node) {
+        const PythonOperator* const known = called_by(node);
+        if (known == nullptr) return;
+        register_python_operators();
+        Node* const operation = node.owningGraph()->create(
+            Symbol::fromQualString(std::string("dslaunch::") + known->function),
+            node.inputs().slice(1), 1);
+        operation->copyMetadata(&node);
+        operation->insertBefore(&node);
+        operation->output()->copyMetadata(node.output());
+        node.output()->replaceAllUsesWith(operation->output());
+        node.destroy();
+    });
 }
 
 }  // namespace dslaunch::graph

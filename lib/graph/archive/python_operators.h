@@ -5,23 +5,18 @@
 
 #include <string_view>
 
-namespace torch::jit {
-struct CompilationUnit;
-struct Function;
-struct Graph;
-}  // namespace torch::jit
+#include "graph/nodes/names.h"
 
 namespace dslaunch::graph {
 
 // The function of UNIT for TARGET ("torch.ops.transformers.grouped_mm_fallback.default"), whose
 // arguments are the operator's in order; defined at its first use. Null: TARGET is none that is
 // known.
-[[nodiscard]] torch::jit::Function* function_of_python_operator(torch::jit::CompilationUnit& unit,
-                                                                std::string_view target);
+[[nodiscard]] Function* function_of_python_operator(CompilationUnit& unit, std::string_view target);
 
 // Calls of such functions in GRAPH become operators, as dslaunch::grouped_mm: rows of `input`
 // [S, in], sorted by expert, times `weight` [experts, in, out] gives [S, out]; `offs` has the end
 // of each expert's rows. Rows behind the last end are zeros.
-void replace_python_calls(torch::jit::Graph& graph);
+void replace_python_calls(Graph& graph);
 
 }  // namespace dslaunch::graph

@@ -2,43 +2,20 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "base/check.h"
+#include <map>
+
 #include "base/error.h"
 
 namespace dslaunch::graph {
 
 at::ScalarType scalar_type_of(DType dtype) {
-    switch (dtype) {
-        case DType::kF32:
-            return at::kFloat;
-        case DType::kBF16:
-            return at::kBFloat16;
-        case DType::kF16:
-            return at::kHalf;
-        case DType::kF64:
-            return at::kDouble;
-        case DType::kC64:
-            return at::kComplexFloat;
-        case DType::kBool:
-            return at::kBool;
-        case DType::kU8:
-            return at::kByte;
-        case DType::kI8:
-            return at::kChar;
-        case DType::kI16:
-            return at::kShort;
-        case DType::kI32:
-            return at::kInt;
-        case DType::kI64:
-            return at::kLong;
-        case DType::kU16:
-            return at::kUInt16;
-        case DType::kU32:
-            return at::kUInt32;
-        case DType::kU64:
-            return at::kUInt64;
-    }
-    DSL_CHECK(false, "dtype {}", static_cast<int>(dtype));
+    static const std::map<DType, at::ScalarType> types{
+        {DType::kF32, at::kFloat},  {DType::kBF16, at::kBFloat16},    {DType::kF16, at::kHalf},
+        {DType::kF64, at::kDouble}, {DType::kC64, at::kComplexFloat}, {DType::kBool, at::kBool},
+        {DType::kU8, at::kByte},    {DType::kI8, at::kChar},          {DType::kI16, at::kShort},
+        {DType::kI32, at::kInt},    {DType::kI64, at::kLong},         {DType::kU16, at::kUInt16},
+        {DType::kU32, at::kUInt32}, {DType::kU64, at::kUInt64}};
+    return types.at(dtype);
 }
 
 bool is_trained_type(at::ScalarType dtype) {

@@ -1,4 +1,4 @@
-#include "graph/lower/attribute_lifter.h"
+#include "graph/lower/lower_steps.h"
 
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/constants.h>
@@ -12,19 +12,10 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "graph/archive/in_place.h"
 #include "graph/nodes/graph_nodes.h"
 #include "graph/writes/written_values.h"
 
 namespace dslaunch::graph {
-
-namespace prim = c10::prim;
-namespace attr = c10::attr;
-using c10::IValue;
-using torch::jit::Block;
-using torch::jit::Graph;
-using torch::jit::Node;
-using torch::jit::Value;
 
 namespace {
 
@@ -32,20 +23,12 @@ using Object = c10::ivalue::Object;
 using AttributeKey = std::pair<const Object*, std::string>;
 
 bool holds_tensor(const IValue& value) {
-    if (value.isTensor()) return true;
-    if (value.isTuple()) {
-        for (const IValue& element : value.toTupleRef().elements())
-            if (holds_tensor(element)) return true;
-    }
-    if (value.isList()) {
-        for (const IValue& element : value.toListRef())
-            if (holds_tensor(element)) return true;
-    }
-    if (value.isGenericDict()) {
-        for (const auto& item : value.toGenericDict())
-            if (holds_tensor(item.value())) return true;
-    }
-    return false;
+    bool found = false;
+    value.visit([&](const IValue& part) {
+        found = found || part.isTensor();
+        return found || part.isObject();
+    });
+    return found;
 }
 
 class Lifter {
@@ -119,9 +102,7 @@ class Lifter {
         const bool was_parameter =
             buffer >= 0 && model_.buffers()[buffer].origin == ModelBuffer::Origin::kParameter;
         if (!was_parameter && model_.parameter_index(tensor) < 0) return false;
-        const Value* value = node.input(1);
-        while (const Value* const written = overwritten_as(*value->node(), value->offset()))
-            value = written;
+        const Value* const value = before_writes(node.input(1));
         if (value->node()->kind() != prim::GetAttr || value->node()->s(attr::name) != name)
             return false;
         const auto* read = object_of(value->node()->input(0));
@@ -163,7 +144,7 @@ class Lifter {
             if (!lifting_writes_) return;
             replacement = state(*owner, name, node->output()->type());
         } else {
-            torch::jit::WithInsertPoint here(node);
+            WithInsertPoint here(node);
             replacement = materialize(value, node->output()->type());
         }
         if (replacement == nullptr) return;
@@ -251,7 +232,7 @@ class Lifter {
     Value* view_input(const ModelView& view) {
         Value* owner = tensor_input(view.owner);
         if (view.detached && view.owner.requires_grad())
-            owner = graph_.insert(c10::aten::detach, {owner});
+            owner = graph_.insert(aten::detach, {owner});
         return view.view.insert(graph_, owner);
     }
 
@@ -259,7 +240,7 @@ class Lifter {
     Value* constant_of(const at::Tensor& tensor) {
         const auto [found, fresh] = constants_.try_emplace(tensor.unsafeGetTensorImpl(), nullptr);
         if (!fresh) return found->second;
-        const torch::jit::WithInsertPoint at_start(*graph_.nodes().begin());
+        const WithInsertPoint at_start(*graph_.nodes().begin());
         return found->second =
                    torch::jit::tryInsertConstant(graph_, tensor.detach()).value_or(nullptr);
     }
@@ -328,20 +309,14 @@ class Lifter {
                          std::ranges::any_of(model_.buffers(), &ModelBuffer::is_loose);
         if (!any) return;
         const std::set<const Value*> written = find_written_values(graph_);
-        for (size_t i = 0; i < lowered_.parameters.size(); ++i) {
-            const ModelParameter& parameter = model_.parameters()[lowered_.parameters[i]];
-            if (parameter.is_loose &&
-                (lowered_.module_input ||
-                 written.count(graph_.inputs()[lowered_.first_parameter() + i]) > 0))
-                refuse(parameter.name);
-        }
-        for (size_t i = 0; i < lowered_.buffers.size(); ++i) {
-            const ModelBuffer& buffer = model_.buffers()[lowered_.buffers[i]];
-            if (buffer.is_loose &&
-                (lowered_.module_input ||
-                 written.count(graph_.inputs()[lowered_.first_buffer() + i]) > 0))
-                refuse(buffer.name);
-        }
+        const auto check = [&](const auto& items, const std::vector<int>& indices, size_t first) {
+            for (size_t i = 0; i < indices.size(); ++i)
+                if (items[indices[i]].is_loose &&
+                    (lowered_.module_input || written.count(graph_.inputs()[first + i]) > 0))
+                    refuse(items[indices[i]].name);
+        };
+        check(model_.parameters(), lowered_.parameters, lowered_.first_parameter());
+        check(model_.buffers(), lowered_.buffers, lowered_.first_buffer());
     }
 
     const Model& model_;

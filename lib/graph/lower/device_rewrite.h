@@ -11,10 +11,6 @@
 
 #include "graph/archive/model.h"
 
-namespace torch::jit {
-struct Block;
-}  // namespace torch::jit
-
 namespace dslaunch::graph {
 
 struct LoweredGraph;
@@ -22,11 +18,11 @@ struct LoweredGraph;
 // Device constants in BLOCK become DEVICE, tensors in its constants are copied there (numbers of
 // one element too, as torch.jit.load's map_location does). Throws c10::Error when the device has no
 // memory left.
-void rewrite_devices(torch::jit::Block& block, c10::Device device);
+void rewrite_devices(Block& block, c10::Device device);
 
 // The same for all methods of MODULE and of the modules in it, which nothing has run yet: for a
 // module that is called as it is, without being lowered.
-void rewrite_methods(const torch::jit::Module& module, c10::Device device);
+void rewrite_methods(const Module& module, c10::Device device);
 
 // Moves parameters, buffers and tensors in other attributes. Each stays the same tensor object, so
 // that ties hold and the module sees the moved one. Constants in methods are left: graphs are
@@ -39,8 +35,7 @@ void move_state_to_device(Model& model, c10::Device device);
 
 // VALUES with every tensor on DEVICE: for a GPU from pinned memory on the current stream, so that
 // the caller does not wait. Tensors that are on DEVICE already are passed on as they are.
-[[nodiscard]] std::vector<c10::IValue> on_device(std::vector<c10::IValue> values,
-                                                 c10::Device device);
+[[nodiscard]] std::vector<IValue> on_device(std::vector<IValue> values, c10::Device device);
 
 // True if a branch, a loop or a call of the module may compute something in one step that it does
 // not compute in another.

@@ -2,18 +2,15 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
-#include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <mutex>
-#include <optional>
+
+#include "graph/nodes/graph_nodes.h"
 
 namespace dslaunch::graph {
 
-using torch::jit::Node;
 using torch::jit::Stack;
-using torch::jit::Value;
 
 namespace {
 
@@ -59,16 +56,6 @@ void register_operators() {
     });
 }
 
-// True for attention whose dropout is 0; LibTorch calls that random too.
-bool attends_without_dropout(const Node& node) {
-    const c10::FunctionSchema* schema = node.maybeSchema();
-    const auto index =
-        schema == nullptr ? std::nullopt : schema->argumentIndexWithName("dropout_p");
-    if (!index) return false;
-    const auto dropout = torch::jit::toIValue(node.input(static_cast<size_t>(*index)));
-    return dropout && dropout->isDouble() && dropout->toDouble() == 0;
-}
-
 // splitmix64's finalizer (Steele, Lea & Flood 2014): every input bit moves every output bit.
 uint64_t mix(uint64_t value) {
     value += 0x9E3779B97F4A7C15ULL;
@@ -98,25 +85,25 @@ uint64_t draw_seed(const DrawKey& key, int64_t ordinal, int64_t trip) {
 }
 
 bool draws(const Node& node) {
-    if (attends_without_dropout(node)) return false;
+    // LibTorch calls attention without dropout random too.
+    if (constant_number(node, "dropout_p") == 0) return false;
     // A call that was not inlined may draw inside; dropout and attention of a tensor group's share
     // replace LibTorch's and take their ordinals.
-    static const auto dropout = c10::Symbol::fromQualString("dslaunch::tensor_dropout");
-    static const auto attention = c10::Symbol::fromQualString("dslaunch::tensor_attention");
-    return node.kind() == c10::prim::CallMethod || node.kind() == dropout ||
-           node.kind() == attention || node.isNondeterministic();
+    return node.isNondeterministic() ||
+           is_one_of(node, {"prim::CallMethod", "dslaunch::tensor_dropout",
+                            "dslaunch::tensor_attention"});
 }
 
 void insert_draw(Node* node, int64_t ordinal, Value* trip) {
     register_operators();
-    torch::jit::Graph& graph = *node->owningGraph();
-    torch::jit::WithInsertPoint before(node);
+    Graph& graph = *node->owningGraph();
+    WithInsertPoint before(node);
     Value* ordinal_value = graph.insertConstant(ordinal);
     if (trip == nullptr) trip = graph.insertConstant(static_cast<int64_t>(0));
     Node* begin =
-        graph.create(c10::Symbol::fromQualString("dslaunch::begin_draw"), {ordinal_value, trip}, 0);
+        graph.create(Symbol::fromQualString("dslaunch::begin_draw"), {ordinal_value, trip}, 0);
     begin->insertBefore(node);
-    Node* end = graph.create(c10::Symbol::fromQualString("dslaunch::end_draw"), {}, 0);
+    Node* end = graph.create(Symbol::fromQualString("dslaunch::end_draw"), {}, 0);
     end->insertAfter(node);
 }
 

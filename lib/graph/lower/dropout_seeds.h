@@ -8,10 +8,7 @@
 
 #include <cstdint>
 
-namespace torch::jit {
-struct Node;
-struct Value;
-}  // namespace torch::jit
+#include "graph/nodes/names.h"
 
 namespace dslaunch::graph {
 
@@ -34,11 +31,11 @@ class DrawScope {
 };
 
 // True if NODE itself draws random numbers; nodes in its blocks do not count.
-[[nodiscard]] bool draws(const torch::jit::Node& node);
+[[nodiscard]] bool draws(const Node& node);
 
 // Surrounds NODE by the seeding operators. ORDINAL counts from the segment's first drawing node,
 // TRIP is the loop trip value (null outside loops).
-void insert_draw(torch::jit::Node* node, int64_t ordinal, torch::jit::Value* trip);
+void insert_draw(Node* node, int64_t ordinal, Value* trip);
 
 [[nodiscard]] uint64_t draw_seed(const DrawKey& key, int64_t ordinal, int64_t trip);
 

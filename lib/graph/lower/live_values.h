@@ -4,13 +4,14 @@
 
 #include <ATen/core/ivalue.h>
 
-#include <functional>
 #include <vector>
+
+#include "graph/nodes/tensor_values.h"
 
 namespace dslaunch::graph {
 
 struct Boundary {
-    std::vector<c10::IValue> values;    // inputs of the next segment: containers rebuilt around
+    std::vector<IValue> values;         // inputs of the next segment: containers rebuilt around
                                         // detached tensors
     std::vector<at::Tensor> producers;  // the tensors that require grad, as their segment made
                                         // them, with their graph
@@ -24,11 +25,7 @@ struct Boundary {
 // Detaches OUTPUTS. A tensor that appears twice stays one. requires_grad is the producer's. A
 // tensor that shares a storage with one of LENDERS (parameters, buffers) is cloned first: its
 // memory must outlive their release.
-[[nodiscard]] Boundary make_boundary(const std::vector<c10::IValue>& outputs,
+[[nodiscard]] Boundary make_boundary(const std::vector<IValue>& outputs,
                                      const std::vector<const c10::StorageImpl*>& lenders);
-
-// VALUE rebuilt with every tensor inside replaced by MAP's result for it.
-[[nodiscard]] c10::IValue map_tensors(const c10::IValue& value,
-                                      const std::function<at::Tensor(const at::Tensor&)>& map);
 
 }  // namespace dslaunch::graph

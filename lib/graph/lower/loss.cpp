@@ -1,12 +1,7 @@
-#include "graph/lower/loss.h"
+#include "graph/lower/lower_steps.h"
 
 #include <ATen/core/Reduction.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/core/interned_strings.h>
-#include <ATen/core/ivalue.h>
-#include <c10/core/ScalarType.h>
 #include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
 #include <vector>
@@ -18,10 +13,6 @@
 #include "graph/nodes/graph_nodes.h"
 
 namespace dslaunch::graph {
-
-using torch::jit::Graph;
-using torch::jit::Node;
-using torch::jit::Value;
 
 namespace {
 
@@ -35,19 +26,19 @@ Value* loss_value(Graph& graph, const config::LossConfig& loss, Value* output, V
     switch (loss.kind) {
         case config::LossKind::kCrossEntropy: {
             // [.., classes] rows against [..] targets; a 2-d output has that shape already.
-            Value* rows = graph.insert(c10::aten::flatten, {output, 0, -2});
-            Value* labels = graph.insert(c10::aten::flatten, {target});
-            Value* none = graph.insertConstant(c10::IValue());
-            return graph.insert(c10::aten::cross_entropy_loss,
+            Value* rows = graph.insert(aten::flatten, {output, 0, -2});
+            Value* labels = graph.insert(aten::flatten, {target});
+            Value* none = graph.insertConstant(IValue());
+            return graph.insert(aten::cross_entropy_loss,
                                 {rows, labels, none, mean, kIgnoreIndex, 0.0});
         }
         case config::LossKind::kMse:
-            return graph.insert(c10::aten::mse_loss, {output, target, mean});
+            return graph.insert(aten::mse_loss, {output, target, mean});
         case config::LossKind::kL1:
-            return graph.insert(c10::aten::l1_loss, {output, target, mean});
+            return graph.insert(aten::l1_loss, {output, target, mean});
         case config::LossKind::kBceWithLogits: {
-            Value* none = graph.insertConstant(c10::IValue());
-            return graph.insert(c10::aten::binary_cross_entropy_with_logits,
+            Value* none = graph.insertConstant(IValue());
+            return graph.insert(aten::binary_cross_entropy_with_logits,
                                 {output, target, none, none, mean});
         }
         case config::LossKind::kModel:
@@ -63,9 +54,9 @@ Value* loss_value(Graph& graph, const config::LossConfig& loss, Value* output, V
 
 // -log sigmoid(FACTOR * MARGIN - AHEAD)
 Value* lost_bet(Graph& graph, Value* margin, double factor, double ahead = 0.0) {
-    Value* odds = graph.insert(c10::aten::mul, {margin, factor});
-    if (ahead != 0.0) odds = graph.insert(c10::aten::sub, {odds, ahead});
-    return graph.insert(c10::aten::neg, {graph.insert(c10::aten::log_sigmoid, {odds})});
+    Value* odds = graph.insert(aten::mul, {margin, factor});
+    if (ahead != 0.0) odds = graph.insert(aten::sub, {odds, ahead});
+    return graph.insert(aten::neg, {graph.insert(aten::log_sigmoid, {odds})});
 }
 
 // The loss of each pair, [pairs], from MARGIN: how much likelier the chosen answer is than the
@@ -74,31 +65,29 @@ Value* loss_of_margin(Graph& graph, const config::LossConfig& loss, Value* margi
     if (loss.kind == config::LossKind::kSimPo)
         return lost_bet(graph, margin, loss.beta, loss.gamma);
     if (loss.kind == config::LossKind::kIpo) {
-        Value* off = graph.insert(c10::aten::sub, {margin, 0.5 / loss.beta});
-        return graph.insert(c10::aten::mul, {off, off});
+        Value* off = graph.insert(aten::sub, {margin, 0.5 / loss.beta});
+        return graph.insert(aten::mul, {off, off});
     }
     Value* right = lost_bet(graph, margin, loss.beta);
     if (loss.label_smoothing == 0.0) return right;
     Value* wrong = lost_bet(graph, margin, -loss.beta);
-    return graph.insert(c10::aten::add,
-                        {graph.insert(c10::aten::mul, {right, 1.0 - loss.label_smoothing}),
-                         graph.insert(c10::aten::mul, {wrong, loss.label_smoothing})});
+    return graph.insert(aten::add, {graph.insert(aten::mul, {right, 1.0 - loss.label_smoothing}),
+                                    graph.insert(aten::mul, {wrong, loss.label_smoothing})});
 }
 
 // The logarithm of the odds of each answer, of which ANSWERS tells how unlikely it is, in nats.
 Value* log_odds(Graph& graph, Value* answers) {
     // An answer that is certain has odds without a limit.
     constexpr double kMostLikely = -1e-6;
-    Value* logs =
-        graph.insert(c10::aten::clamp_max, {graph.insert(c10::aten::neg, {answers}), kMostLikely});
-    Value* of_others = graph.insert(
-        c10::aten::log, {graph.insert(c10::aten::neg, {graph.insert(c10::aten::expm1, {logs})})});
-    return graph.insert(c10::aten::sub, {logs, of_others});
+    Value* logs = graph.insert(aten::clamp_max, {graph.insert(aten::neg, {answers}), kMostLikely});
+    Value* of_others =
+        graph.insert(aten::log, {graph.insert(aten::neg, {graph.insert(aten::expm1, {logs})})});
+    return graph.insert(aten::sub, {logs, of_others});
 }
 
 // [pairs, 2] of the chosen answers; 1: of the rejected ones.
 Value* side(Graph& graph, Value* answers, int64_t index = 0) {
-    return graph.insert(c10::aten::select, {answers, 1, index});
+    return graph.insert(aten::select, {answers, 1, index});
 }
 
 struct PreferenceOutputs {
@@ -110,52 +99,47 @@ struct PreferenceOutputs {
 // the loss has none. As cross entropy, it makes no second tensor of tokens by classes.
 PreferenceOutputs preference_loss(Graph& graph, const config::LossConfig& loss, Value* output,
                                   Value* target, Value* reference) {
-    Value* rows = graph.insert(c10::aten::flatten, {output, 0, -2});
-    Value* labels = graph.insert(c10::aten::flatten, {target});
-    Value* none = graph.insertConstant(c10::IValue());
+    Value* rows = graph.insert(aten::flatten, {output, 0, -2});
+    Value* labels = graph.insert(aten::flatten, {target});
+    Value* none = graph.insertConstant(IValue());
     Value* each = graph.insertConstant(static_cast<int64_t>(at::Reduction::None));
     Value* of_tokens =
-        graph.insert(c10::aten::cross_entropy_loss, {rows, labels, none, each, kIgnoreIndex, 0.0});
+        graph.insert(aten::cross_entropy_loss, {rows, labels, none, each, kIgnoreIndex, 0.0});
     Value* last = graph.insertConstant(std::vector<int64_t>{-1});
     // How unlikely each answer is, in nats; then by how much more than the reference found it.
-    Value* sums =
-        graph.insert(c10::aten::sum, {graph.insert(c10::aten::view_as, {of_tokens, target}), last});
-    if (reference != nullptr) sums = graph.insert(c10::aten::add, {sums, reference});
+    Value* sums = graph.insert(aten::sum, {graph.insert(aten::view_as, {of_tokens, target}), last});
+    if (reference != nullptr) sums = graph.insert(aten::add, {sums, reference});
     Value* answers = sums;
     Value* tokens = nullptr;
     if (loss.kind != config::LossKind::kDpo) {
         // A mean over the answer's tokens, as TRL has it of all three losses.
-        Value* counted = graph.insert(c10::aten::ne, {target, kIgnoreIndex});
-        tokens =
-            graph.insert(c10::aten::clamp_min, {graph.insert(c10::aten::sum, {counted, last}), 1});
-        answers = graph.insert(c10::aten::div, {sums, tokens});
+        Value* counted = graph.insert(aten::ne, {target, kIgnoreIndex});
+        tokens = graph.insert(aten::clamp_min, {graph.insert(aten::sum, {counted, last}), 1});
+        answers = graph.insert(aten::div, {sums, tokens});
     }
     Value* rewarded = reference != nullptr ? sums : answers;
-    Value* rewards =
-        graph.insert(c10::aten::detach, {graph.insert(c10::aten::mul, {rewarded, -loss.beta})});
+    Value* rewards = graph.insert(aten::detach, {graph.insert(aten::mul, {rewarded, -loss.beta})});
     if (loss.kind != config::LossKind::kOrpo) {
-        Value* margin =
-            graph.insert(c10::aten::sub, {side(graph, answers, 1), side(graph, answers)});
-        return {graph.insert(c10::aten::mean, {loss_of_margin(graph, loss, margin)}), rewards};
+        Value* margin = graph.insert(aten::sub, {side(graph, answers, 1), side(graph, answers)});
+        return {graph.insert(aten::mean, {loss_of_margin(graph, loss, margin)}), rewards};
     }
     Value* odds = log_odds(graph, answers);
-    Value* ahead = graph.insert(c10::aten::sub, {side(graph, odds), side(graph, odds, 1)});
-    Value* lost = graph.insert(c10::aten::mean, {lost_bet(graph, ahead, 1.0)});
+    Value* ahead = graph.insert(aten::sub, {side(graph, odds), side(graph, odds, 1)});
+    Value* lost = graph.insert(aten::mean, {lost_bet(graph, ahead, 1.0)});
     // The chosen answers are learned as cross entropy does it, each token as much as any other.
-    Value* learned =
-        graph.insert(c10::aten::div, {graph.insert(c10::aten::sum, {side(graph, sums)}),
-                                      graph.insert(c10::aten::sum, {side(graph, tokens)})});
-    Value* weighed = graph.insert(c10::aten::mul, {lost, loss.beta});
-    return {graph.insert(c10::aten::add, {learned, weighed}), rewards};
+    Value* learned = graph.insert(aten::div, {graph.insert(aten::sum, {side(graph, sums)}),
+                                              graph.insert(aten::sum, {side(graph, tokens)})});
+    Value* weighed = graph.insert(aten::mul, {lost, loss.beta});
+    return {graph.insert(aten::add, {learned, weighed}), rewards};
 }
 
 // Makes [rows * 2, …] of every argument's [rows, 2, …], for all that reads it.
 void flatten_pairs(LoweredGraph& lowered) {
     Graph& graph = *lowered.graph;
-    torch::jit::WithInsertPoint at_start(*graph.nodes().begin());
+    WithInsertPoint at_start(*graph.nodes().begin());
     for (size_t i = lowered.first_argument(); i < lowered.first_state(); ++i) {
         Value* pairs = graph.inputs()[i];
-        Value* rows = graph.insert(c10::aten::flatten, {pairs, 0, 1});
+        Value* rows = graph.insert(aten::flatten, {pairs, 0, 1});
         pairs->replaceAllUsesAfterNodeWith(rows->node(), rows);
     }
 }
@@ -176,7 +160,7 @@ void append_loss(const config::LossConfig& loss, LoweredGraph& lowered) {
     if (loss.kind == config::LossKind::kModel) {
         if (is_tensor(*output)) {
             if (lowered.compute_dtype != at::kFloat) {
-                torch::jit::WithInsertPoint at_end(graph.return_node());
+                WithInsertPoint at_end(graph.return_node());
                 graph.block()->replaceOutput(0, in_full_precision(output));
             }
             return;
@@ -191,7 +175,7 @@ void append_loss(const config::LossConfig& loss, LoweredGraph& lowered) {
              output->type()->repr_str());
     if (!loss.is_preference()) {
         Value* target = add_argument(lowered, loss.target);
-        torch::jit::WithInsertPoint at_end(graph.return_node());
+        WithInsertPoint at_end(graph.return_node());
         graph.block()->replaceOutput(0, loss_value(graph, loss, output, target));
         return;
     }
@@ -205,7 +189,7 @@ void append_loss(const config::LossConfig& loss, LoweredGraph& lowered) {
     Value* reference =
         loss.needs_reference() ? add_argument(lowered, config::kReferenceArgument) : nullptr;
     Value* target = add_argument(lowered, loss.target);
-    torch::jit::WithInsertPoint at_end(graph.return_node());
+    WithInsertPoint at_end(graph.return_node());
     const PreferenceOutputs made = preference_loss(graph, loss, output, target, reference);
     graph.block()->replaceOutput(0, made.loss);
     graph.registerOutput(made.rewards);

@@ -21,27 +21,16 @@
 #include "graph/adapter/adapters.h"
 #include "graph/adapter/packed_base.h"
 #include "graph/archive/python_operators.h"
-#include "graph/lower/attribute_lifter.h"
+#include "graph/lower/cpu_products.h"
 #include "graph/lower/device_rewrite.h"
-#include "graph/lower/dict_values.h"
 #include "graph/lower/dropout_seeds.h"
-#include "graph/lower/forward_values.h"
-#include "graph/lower/loss.h"
+#include "graph/lower/lower_steps.h"
 #include "graph/lower/precision.h"
 #include "graph/lower/target_count.h"
-#include "graph/lower/wide_products.h"
 #include "graph/nodes/graph_nodes.h"
-#include "graph/writes/hidden_writes.h"
-#include "graph/writes/no_grad.h"
 #include "graph/writes/written_state.h"
 
 namespace dslaunch::graph {
-
-namespace prim = c10::prim;
-using torch::jit::Block;
-using torch::jit::Graph;
-using torch::jit::Node;
-using torch::jit::Value;
 
 namespace {
 
@@ -69,7 +58,7 @@ void inline_to_fixpoint(Graph& graph) {
 // The first torch.jit.fork or wait; null: there is none.
 const Node* find_fork(const Block& block) {
     return find_node(block, [](const Node& node) {
-        return node.kind() == prim::fork || node.kind() == c10::aten::wait;
+        return node.kind() == prim::fork || node.kind() == aten::wait;
     });
 }
 
@@ -93,7 +82,7 @@ void inline_calls(std::shared_ptr<Graph>& graph) {
 // True if a module's forward asks whether it trains, as dropout does.
 bool reads_mode(const Block& block) {
     return find_node(block, [](const Node& node) {
-               return node.kind() == prim::GetAttr && node.s(c10::attr::name) == "training";
+               return node.kind() == prim::GetAttr && node.s(attr::name) == "training";
            }) != nullptr;
 }
 
@@ -133,7 +122,7 @@ void bind_arguments(const std::vector<c10::Argument>& schema, const LowerOptions
             fail(ExitCode::kInput, "forward has no argument `{}`; it takes: {}", printable(name),
                  list_names(schema));
     }
-    torch::jit::WithInsertPoint at_start(*graph.nodes().begin());
+    WithInsertPoint at_start(*graph.nodes().begin());
     for (size_t i = schema.size(); i-- > 1;) {
         const c10::Argument& argument = schema[i];
         const auto& given = options.arguments;

@@ -1,13 +1,9 @@
 #include "graph/lower/precision.h"
 
-#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/empty_strided.h>
-#include <c10/core/ScalarType.h>
 #include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <map>
@@ -20,10 +16,7 @@
 
 namespace dslaunch::graph {
 
-using torch::jit::Graph;
-using torch::jit::Node;
 using torch::jit::Stack;
-using torch::jit::Value;
 
 namespace {
 
@@ -107,7 +100,7 @@ const std::map<std::string_view, Rule>& rules() {
 // dslaunch::match_dtype(value, like, follow): see Cast::kWiden and Cast::kFollow.
 void match_dtype(Stack& stack) {
     const bool follow = torch::jit::pop(stack).toBool();
-    const c10::IValue like = torch::jit::pop(stack);
+    const IValue like = torch::jit::pop(stack);
     if (!like.isTensor() || !stack.back().isTensor()) return;
     const at::Tensor value = stack.back().toTensor();
     if (!like.toTensor().defined() || !value.defined()) return;
@@ -140,7 +133,7 @@ class CastInserter {
 
   private:
     void apply(const Rule& rule, Node* node) {
-        torch::jit::WithInsertPoint before(node);
+        WithInsertPoint before(node);
         // Dtypes are compared with the operator's original inputs, so all values are taken first.
         const std::map<int, Value*> like = tensors(*node, rule.like);
         for (const auto& [index, value] : tensors(*node, rule.arguments)) {
@@ -148,10 +141,10 @@ class CastInserter {
             if (rule.cast == Cast::kFull) {
                 result = in_full_precision(value);
             } else if (rule.cast == Cast::kCompute) {
-                result = graph_.insert(
-                    c10::Symbol::fromQualString("aten::_autocast_to_reduced_precision"),
-                    {value, true, true, static_cast<int64_t>(dtype_),
-                     static_cast<int64_t>(dtype_)});
+                result =
+                    graph_.insert(Symbol::fromQualString("aten::_autocast_to_reduced_precision"),
+                                  {value, true, true, static_cast<int64_t>(dtype_),
+                                   static_cast<int64_t>(dtype_)});
             } else {
                 for (const auto& [other, pattern] : like)
                     if (other != index) result = matched(result, pattern, rule.cast);
@@ -164,8 +157,8 @@ class CastInserter {
 
     Value* matched(Value* value, Value* like, Cast cast) {
         Value* follow = graph_.insertConstant(cast == Cast::kFollow);
-        Node* node = graph_.create(c10::Symbol::fromQualString("dslaunch::match_dtype"),
-                                   {value, like, follow});
+        Node* node =
+            graph_.create(Symbol::fromQualString("dslaunch::match_dtype"), {value, like, follow});
         graph_.insertNode(node);
         node->output()->setType(value->type());
         return node->output();
@@ -219,8 +212,8 @@ void insert_precision_casts(Graph& graph, at::ScalarType dtype) {
 }
 
 Value* in_full_precision(Value* value) {
-    return value->owningGraph()->insert(
-        c10::Symbol::fromQualString("aten::_autocast_to_full_precision"), {value, true, true});
+    return value->owningGraph()->insert(Symbol::fromQualString("aten::_autocast_to_full_precision"),
+                                        {value, true, true});
 }
 
 std::string precision_advice(at::ScalarType dtype) {

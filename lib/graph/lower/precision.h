@@ -12,11 +12,6 @@
 #include "graph/archive/model.h"
 #include "graph/archive/scalar_types.h"
 
-namespace torch::jit {
-struct Graph;
-struct Value;
-}  // namespace torch::jit
-
 namespace dslaunch::graph {
 
 struct LoweredGraph;
@@ -44,11 +39,11 @@ class ParametersAs {
 // Puts casts in front of the operators of GRAPH that autocast leaves alone and whose kernels take
 // no mix of 16-bit and fp32 tensors, or no 16-bit ones: the table in precision.cpp. Interface calls
 // are not searched. DTYPE is kBFloat16 or kHalf.
-void insert_precision_casts(torch::jit::Graph& graph, at::ScalarType dtype);
+void insert_precision_casts(Graph& graph, at::ScalarType dtype);
 
 // VALUE in fp32, by a node at the graph's insert point; a value that is not 16-bit passes
 // unchanged.
-[[nodiscard]] torch::jit::Value* in_full_precision(torch::jit::Value* value);
+[[nodiscard]] Value* in_full_precision(Value* value);
 
 // The text " in bfloat16" with advice, for the message of an operator that failed. Empty for
 // kFloat.

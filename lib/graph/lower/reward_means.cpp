@@ -1,7 +1,5 @@
 #include "graph/lower/reward_means.h"
 
-#include <c10/core/ScalarType.h>
-
 namespace dslaunch::graph {
 
 void RewardMeans::add(const RewardMeans& other, double factor) {

@@ -1,4 +1,4 @@
-// The rewards of a loss of preferences (loss.h), as means over pairs. Data path: the
+// The rewards of a loss of preferences (loss.cpp), as means over pairs. Data path: the
 // model's last output -> [here] -> metrics.jsonl. Pure.
 #pragma once
 

@@ -1,13 +1,9 @@
 #include "graph/lower/target_count.h"
 
 #include <ATen/core/Reduction.h>
-#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/core/interned_strings.h>
-#include <c10/core/ScalarType.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 
 #include <algorithm>
@@ -25,12 +21,6 @@
 
 namespace dslaunch::graph {
 
-namespace prim = c10::prim;
-namespace aten = c10::aten;
-using torch::jit::Graph;
-using torch::jit::Node;
-using torch::jit::Value;
-
 struct TargetCount::Parts {
     enum class Counted {
         kLabels,    // class numbers other than the ignored one, or rows of probabilities of classes
@@ -41,7 +31,7 @@ struct TargetCount::Parts {
     int64_t ignored = 0;
     std::vector<size_t> arguments;  // of forward, from 0
     // Gives what is counted; of a divisor also what it is without the bound that keeps it from 0.
-    std::unique_ptr<torch::jit::Code> code;
+    std::unique_ptr<Code> code;
     bool is_summed = false;  // the loss is a sum over targets, and its mean is taken here
     bool is_relaid = false;  // labels are counted as they were before their shape was changed
     bool by_size = false;    // only the sizes of arguments are read
@@ -61,10 +51,6 @@ struct LossEnd {
     size_t reduction = 0;  // the operator's input that says mean or sum
     bool weighs = false;   // by class: the mean divides by a sum of weights, not by a count
 };
-
-bool is_one_of(const Node& node, std::initializer_list<std::string_view> names) {
-    return std::ranges::find(names, std::string_view(node.kind().toQualString())) != names.end();
-}
 
 bool is_constant(const Value* value) {
     return value->node()->kind() == prim::Constant;
@@ -215,7 +201,7 @@ class Slice {
     // True if only the sizes of the arguments are read.
     [[nodiscard]] bool reads_sizes_only() const {
         for (const size_t input : arguments_)
-            for (const torch::jit::Use& use : lowered_->graph->inputs()[input]->uses())
+            for (const Use& use : lowered_->graph->inputs()[input]->uses())
                 if (nodes_.count(use.user) > 0 &&
                     !is_one_of(*use.user, {"aten::size", "aten::numel", "aten::dim", "aten::len"}))
                     return false;
@@ -272,7 +258,7 @@ class Slice {
 
 // Returns the number that VALUE is; nothing if that is not known.
 std::optional<double> known_number(const Value* value) {
-    const std::optional<c10::IValue> constant = torch::jit::toIValue(value);
+    const std::optional<IValue> constant = torch::jit::toIValue(value);
     if (!constant) return std::nullopt;
     if (constant->isScalar()) return constant->toScalar().toDouble();
     const bool is_one = constant->isTensor() && constant->toTensor().numel() == 1;
@@ -300,13 +286,11 @@ void divide_safely(Node* division) {
     Value* const divisor = division->input(1);
     if (!is_tensor(*divisor)) return;
     Graph& graph = *division->owningGraph();
-    const torch::jit::WithInsertPoint before(division);
-    Value* const counts = graph.insert(aten::ne, {divisor, 0});
-    Value* const sum = graph.insert(aten::mul, {division->input(0), counts});
-    Value* const safe =
-        graph.insert(aten::masked_fill, {divisor, graph.insert(aten::eq, {divisor, 0}), 1});
-    for (const Value* value : {counts, sum, safe})
-        const_cast<Value*>(value)->node()->copyMetadata(division);
+    const WithInsertPoint before(division);
+    Value* const counts = insert_like(*division, aten::ne, {divisor, 0});
+    Value* const sum = insert_like(*division, aten::mul, {division->input(0), counts});
+    Value* const safe = insert_like(*division, aten::masked_fill,
+                                    {divisor, graph.insert(aten::eq, {divisor, 0}), 1});
     division->replaceInput(0, sum);
     division->replaceInput(1, safe);
 }
@@ -314,7 +298,7 @@ void divide_safely(Node* division) {
 void sum_up(const LossEnd& end) {
     if (end.counted == Counted::kDivisor)
         return end.node->output()->replaceAllUsesWith(end.node->input(0));
-    const torch::jit::WithInsertPoint before(end.node);
+    const WithInsertPoint before(end.node);
     end.node->replaceInput(end.reduction, end.node->owningGraph()->insertConstant(
                                               static_cast<int64_t>(at::Reduction::Sum)));
 }
@@ -324,7 +308,7 @@ void sum_up(const LossEnd& end) {
 namespace {
 
 // Returns the one number that the loss is divided by.
-double divisor_in(const c10::IValue& value) {
+double divisor_in(const IValue& value) {
     if (!value.isTensor()) return value.toScalar().toDouble();
     const int64_t numbers = value.toTensor().numel();
     if (numbers != 1)
@@ -339,7 +323,7 @@ TargetCount::TargetCount(std::unique_ptr<const Parts> parts) : parts_(std::move(
 
 TargetCount::~TargetCount() = default;
 
-double TargetCount::of(const std::vector<c10::IValue>& batch) const {
+double TargetCount::of(const std::vector<IValue>& batch) const {
     torch::jit::Stack stack;
     for (const size_t argument : parts_->arguments) stack.push_back(batch.at(argument));
     {
@@ -410,7 +394,7 @@ std::shared_ptr<const TargetCount> count_of(const LossEnd& end, bool is_summed,
     parts->picks_only = slice.picks_only();
     std::vector<Value*> results = {value};
     if (end.counted == Counted::kDivisor) results.push_back(unbounded(value));
-    parts->code = std::make_unique<torch::jit::Code>(slice.graph(results), "targets");
+    parts->code = std::make_unique<Code>(slice.graph(results), "targets");
     return std::make_shared<const TargetCount>(std::move(parts));
 }
 

@@ -1,7 +1,7 @@
 // The targets of a batch that count in the loss. A loss that is a mean over targets, which a config
 // names or a model computes itself, ends in an operator whose targets follow from forward's
-// arguments alone, so that they can be counted before the model runs. Data path: loss.h appends the
-// loss -> [here] -> the training loop weighs micro batches. No shared state; const: any thread.
+// arguments alone, so that they can be counted before the model runs. Data path: loss.cpp appends
+// the loss -> [here] -> the training loop weighs micro batches. No shared state; const: any thread.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -26,7 +26,7 @@ class TargetCount {
     // divides by, and 0 if BATCH has no target. A model may divide by a sum of weights, which need
     // not be whole, or by another number, which may be below 0 where it takes the mean itself.
     // Throws Error{kInput} if a loss that was summed up has no such count.
-    [[nodiscard]] double of(const std::vector<c10::IValue>& batch) const;
+    [[nodiscard]] double of(const std::vector<IValue>& batch) const;
 
     // False: the count follows from the sizes of the batch. TOKENS: arguments hold no negative
     // numbers, as in a token file whose type has no sign.

@@ -3,11 +3,12 @@
 #include <fmt/core.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
+
 #include "base/text.h"
+#include "graph/archive/model.h"
 
 namespace dslaunch::graph {
-
-using torch::jit::Node;
 
 std::string module_path(const Node& node) {
     // Nodes of exported programs are called by nobody; their scope is the module's path.
@@ -27,6 +28,36 @@ std::string describe_node(const Node& node) {
     if (const auto line = node.sourceRange().file_line_col())
         where += fmt::format(" ({}:{})", std::get<0>(*line), std::get<1>(*line));
     return fmt::format("{} in {}", node.kind().toQualString(), where);
+}
+
+std::vector<ArgumentLimit> argument_limits(const LoweredGraph& lowered, const Model& model) {
+    std::vector<ArgumentLimit> limits;
+    const Graph& graph = *lowered.graph;
+    for (const Node* node : graph.nodes()) {
+        if (node->kind() != aten::embedding || node->inputs().size() < 2) continue;
+        const Value* table = node->input(0);
+        const Value* index = node->input(1);
+        // Pairs that a loss of preferences makes rows of.
+        if (index->node()->kind() == aten::flatten) index = index->node()->input(0);
+        if (table->node() != graph.param_node() || index->node() != graph.param_node()) continue;
+        const bool is_argument =
+            index->offset() >= lowered.first_argument() && index->offset() < lowered.first_state();
+        const bool is_parameter = table->offset() >= lowered.first_parameter() &&
+                                  table->offset() < lowered.first_buffer();
+        if (!is_argument || !is_parameter) continue;
+        const int parameter = lowered.parameters[table->offset() - lowered.first_parameter()];
+        const ModelParameter& owner = model.parameters()[parameter];
+        const std::string& argument = lowered.arguments[index->offset() - lowered.first_argument()];
+        const auto known =
+            std::find_if(limits.begin(), limits.end(),
+                         [&](const ArgumentLimit& limit) { return limit.argument == argument; });
+        if (known == limits.end()) {
+            limits.push_back({argument, owner.name, owner.tensor.size(0)});
+        } else if (owner.tensor.size(0) < known->rows) {
+            *known = {argument, owner.name, owner.tensor.size(0)};
+        }
+    }
+    return limits;
 }
 
 }  // namespace dslaunch::graph

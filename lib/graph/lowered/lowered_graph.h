@@ -6,19 +6,36 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "graph/lowered/parameter_writes.h"
-
-namespace torch::jit {
-struct Graph;
-struct Node;
-}  // namespace torch::jit
+#include "graph/nodes/names.h"
 
 namespace dslaunch::graph {
 
+// New values of parameters that are written together, which depend on parameters, buffers and
+// constants alone. The model's graph takes them for written. All groups of a model start from the
+// values before any of them.
+struct ParameterWrites {
+    // Inputs: parameters… buffers…, of which it writes copies. Outputs: the new values.
+    std::shared_ptr<Graph> graph;
+    std::vector<int> parameters;       // model parameter of each parameter input
+    std::vector<int> buffers;          // model buffer of each buffer input
+    std::vector<int> written;          // model parameter of each output
+    std::vector<std::string> nodes;    // by output: the node that writes it, in words
+    bool reads_moved_buffers = false;  // true: they depend on buffers that forward moves
+};
+
+// A parameter that the graph itself writes.
+struct WriteInPlace {
+    int parameter = -1;
+    std::string node;  // in words
+    std::string why;   // why it is not among ParameterWrites: "by what it computes from the batch"
+};
+
+class Model;
 class TargetCount;
 
 // An attribute that forward writes (prim::SetAttr): it enters the graph as an input and leaves it
@@ -31,12 +48,12 @@ struct ModelState {
 
 // Graph inputs, in this order: [module?] arguments… states… target? parameters… buffers…
 struct LoweredGraph {
-    std::shared_ptr<torch::jit::Graph> graph;
+    std::shared_ptr<Graph> graph;
     std::vector<std::string> arguments;  // names of the explicit inputs, the loss target last when
                                          // the config names one
     std::vector<c10::TypePtr> argument_types;
     std::vector<ModelState> states;  // inputs after the arguments; outputs after output 0
-    bool has_rewards = false;        // the last output is rewards of pairs (lower/loss.h)
+    bool has_rewards = false;        // the last output is rewards of pairs (lower/loss.cpp)
     std::vector<int> parameters;     // model parameter of each parameter input
     std::vector<int> buffers;        // model buffer of each buffer input
     // Trained parameters that forward writes: before the step, or by the graph itself.
@@ -64,8 +81,19 @@ struct LoweredGraph {
 };
 
 // "blocks.3.attn (model.py:41)": the module path and source line a node comes from, for messages.
-[[nodiscard]] std::string describe_node(const torch::jit::Node& node);
+[[nodiscard]] std::string describe_node(const Node& node);
 // "blocks.3.attn": the module path alone; empty at the top.
-[[nodiscard]] std::string module_path(const torch::jit::Node& node);
+[[nodiscard]] std::string module_path(const Node& node);
+
+struct ArgumentLimit {
+    std::string argument;
+    std::string table;  // "wte.weight"
+    int64_t rows = 0;   // valid values are 0 … rows - 1
+};
+
+// The arguments that an embedding at the graph's top level reads directly, each with its smallest
+// table.
+[[nodiscard]] std::vector<ArgumentLimit> argument_limits(const LoweredGraph& lowered,
+                                                         const Model& model);
 
 }  // namespace dslaunch::graph

@@ -1,13 +1,14 @@
 #include "graph/measure/measure.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/core/ivalue.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/logical_and.h>
+#include <ATen/ops/logical_or.h>
 #include <ATen/record_function.h>
-#include <c10/core/ScalarType.h>
 
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
@@ -17,14 +18,11 @@
 #include "base/text/torch_reason.h"
 #include "graph/lower/device_rewrite.h"
 #include "graph/lower/precision.h"
-#include "graph/measure/tensor_meter.h"
-#include "graph/measure/trial_backward.h"
+#include "graph/measure/trial.h"
 #include "graph/segment/compute_context.h"
-#include "graph/segment/kept_buffers.h"
+#include "graph/writes/written_values.h"
 
 namespace dslaunch::graph {
-
-using c10::IValue;
 
 namespace {
 
@@ -131,12 +129,11 @@ class OperatorTrace {
         if (attention_depth_ > 0) --attention_depth_;
         const c10::ArrayRef<const IValue> outputs = own_outputs(call);
         for (const IValue& output : outputs) {
-            static_cast<void>(map_tensors(output, [&](const at::Tensor& tensor) {
+            for_each_tensor(output, [&](const at::Tensor& tensor) {
                 if (tensor.has_storage())
                     storages_.emplace(tensor.storage().unsafeGetStorageImpl(),
                                       tensor.storage().getWeakStorageImpl());
-                return tensor;
-            }));
+            });
         }
         if (name == "aten::convolution" && !again && !outputs.empty())
             flops_ += kernel_flops_ * (outputs[0].isTensor() ? outputs[0].toTensor().numel() : 0);
@@ -275,26 +272,19 @@ class BackwardTrials {
     }
 
     // Segments of one sort do the same work. (Equal layers share one Code.)
-    using Sort = std::tuple<const torch::jit::Code*, int64_t, int64_t, int64_t, int64_t, int64_t>;
+    using Sort = std::tuple<const Code*, int64_t, int64_t, int64_t, int64_t, int64_t>;
 
     [[nodiscard]] Sort sort_of(size_t index, const plan::SegmentInfo& info,
                                const std::vector<IValue>& inputs) const {
         int64_t trained = 0;
         for (const int parameter : info.parameters)
             trained += segmented_.model().parameters()[parameter].tensor.requires_grad();
-        int64_t leaves = 0;
-        for (const IValue& input : inputs) {
-            static_cast<void>(map_tensors(input, [&](const at::Tensor& tensor) {
-                leaves += tensor.requires_grad();
-                return tensor;
-            }));
-        }
         return {segmented_.segments()[index].code.get(),
                 info.output_bytes.value,
                 info.activation_bytes.value,
                 info.forward_peak.value,
                 trained,
-                leaves};
+                std::ssize(leaves_in(inputs))};
     }
 
     const SegmentedModel& segmented_;
@@ -383,10 +373,7 @@ LossFacts trace_segments(const SegmentedModel& segmented, std::vector<IValue> in
     for (size_t s = 0; s < info.segments.size(); ++s) {
         plan::SegmentInfo& segment = info.segments[s];
         for (const IValue& input : inputs) {
-            static_cast<void>(map_tensors(input, [&](const at::Tensor& tensor) {
-                trace.ignore(tensor);
-                return tensor;
-            }));
+            for_each_tensor(input, [&](const at::Tensor& tensor) { trace.ignore(tensor); });
         }
         const std::string key =
             segmented.model().has_weights() ? "" : shapes_read(segmented, s, segment, inputs);
@@ -444,6 +431,57 @@ plan::ModelInfo measure(const SegmentedModel& segmented, const std::vector<IValu
         trace_segments(segmented, segmented.first_inputs(arguments), split_backward, info);
     if (loss != nullptr) *loss = found;
     return info;
+}
+
+namespace {
+
+std::vector<at::Tensor> copies_of(const Model& model) {
+    std::vector<at::Tensor> copies;
+    for (const ModelBuffer& buffer : model.buffers()) copies.push_back(buffer.tensor.clone());
+    return copies;
+}
+
+// A NaN is equal to itself.
+bool is_equal(const at::Tensor& a, const at::Tensor& b) {
+    return at::logical_or(a == b, at::logical_and(a.isnan(), b.isnan())).all().item<bool>();
+}
+
+// Returns the buffers that SEGMENT writes by values, whatever these are now: a copy that follows a
+// weight may be equal to it in the first step.
+std::set<int> written_buffers(const Segment& segment) {
+    std::set<int> buffers;
+    const auto inputs = segment.graph->inputs();
+    const size_t first = inputs.size() - segment.buffers.size();
+    const std::set<const Value*> written =
+        find_written_inputs(*segment.graph, WritesCounted::kByValues);
+    for (size_t i = 0; i < segment.buffers.size(); ++i)
+        if (written.count(inputs[first + i]) > 0) buffers.insert(segment.buffers[i]);
+    return buffers;
+}
+
+}  // namespace
+
+std::vector<std::vector<int>> moved_buffers(const SegmentedModel& segmented,
+                                            const std::vector<IValue>& arguments) {
+    const LoweredGraph& lowered = segmented.lowered();
+    const ComputeContext context(false, lowered.compute_dtype, lowered.device.type());
+    const Model& model = segmented.model();
+    const KeptBuffers kept(model, lowered);
+    std::vector<IValue> values = segmented.first_inputs(arguments);
+    std::vector<std::vector<int>> moved;
+    for (size_t s = 0; s < segmented.segments().size(); ++s) {
+        const ParametersAs brought(model, segmented.parameters_of(segmented.segments()[s]),
+                                   lowered);
+        const std::vector<at::Tensor> before = copies_of(model);
+        values = segmented.forward(s, values, {}, lowered.device).values;
+        const std::set<int> written = written_buffers(segmented.segments()[s]);
+        std::vector<int>& of_segment = moved.emplace_back();
+        for (size_t b = 0; b < before.size(); ++b)
+            if (written.count(static_cast<int>(b)) > 0 ||
+                !is_equal(before[b], model.buffers()[b].tensor))
+                of_segment.push_back(static_cast<int>(b));
+    }
+    return moved;
 }
 
 }  // namespace dslaunch::graph

@@ -4,6 +4,8 @@
 // plan/model/model_info.h.
 #pragma once
 
+#include <vector>
+
 #include "graph/segment/segment.h"
 #include "plan/model/model_info.h"
 
@@ -23,7 +25,14 @@ struct LossFacts {
 // run in two halves, and the memory kept between the halves is measured too. LOSS, if there is one,
 // becomes what is found of the loss.
 [[nodiscard]] plan::ModelInfo measure(const SegmentedModel& segmented,
-                                      const std::vector<c10::IValue>& arguments,
+                                      const std::vector<IValue>& arguments,
                                       bool split_backward = false, LossFacts* loss = nullptr);
+
+// Finds by a trial pass the buffers that segments change in their forward, such as BatchNorm's
+// averages, which no schema shows. Returns the buffers, ascending and by segment, whose values
+// differ after the segment's forward of ARGUMENTS, a micro batch as in measure(). Buffers are
+// restored. Throws Error{kInput} when a segment fails.
+[[nodiscard]] std::vector<std::vector<int>> moved_buffers(const SegmentedModel& segmented,
+                                                          const std::vector<IValue>& arguments);
 
 }  // namespace dslaunch::graph

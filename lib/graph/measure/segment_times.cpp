@@ -10,13 +10,10 @@
 #include "base/text/torch_reason.h"
 #include "graph/lower/device_rewrite.h"
 #include "graph/lower/precision.h"
-#include "graph/measure/trial_backward.h"
+#include "graph/measure/trial.h"
 #include "graph/segment/compute_context.h"
-#include "graph/segment/kept_buffers.h"
 
 namespace dslaunch::graph {
-
-using c10::IValue;
 
 namespace {
 
@@ -25,17 +22,6 @@ double seconds_of(Action&& action) {
     const auto begin = std::chrono::steady_clock::now();
     action();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-size_t leaf_count(const std::vector<IValue>& inputs) {
-    size_t leaves = 0;
-    for (const IValue& input : inputs) {
-        static_cast<void>(map_tensors(input, [&](const at::Tensor& tensor) {
-            leaves += tensor.requires_grad();
-            return tensor;
-        }));
-    }
-    return leaves;
 }
 
 double median_of(std::vector<double> values) {
@@ -74,7 +60,7 @@ class SegmentTimer {
 
   private:
     // Equal layers share one Code.
-    using Sort = std::tuple<const torch::jit::Code*, int64_t, int64_t, size_t>;
+    using Sort = std::tuple<const Code*, int64_t, int64_t, size_t>;
     static constexpr size_t kLeaves = 3;  // index of the number of inputs that need gradients
     struct Samples {
         std::vector<double> forward_s;
@@ -151,7 +137,7 @@ class SegmentTimer {
         Boundary fed;
         fed.values = inputs;
         return {segmented_.segments()[index].code.get(), fed.bytes(), boundary.bytes(),
-                leaf_count(inputs)};
+                leaves_in(inputs).size()};
     }
 
     [[nodiscard]] const at::Tensor& tensor_of(int parameter) const {

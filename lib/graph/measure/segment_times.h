@@ -31,8 +31,8 @@ inline constexpr Bytes kTimedBytesMax = mib(512);
 // passes. backward_weight_s is the time of a whole backward less that of its first half
 // (split_backward.h). Throws Error{kInput} when a segment fails. REQUIRES: rounds > 0; SEGMENTED is
 // on the CPU.
-[[nodiscard]] std::vector<plan::SegmentTimes> measure_times(
-    const SegmentedModel& segmented, const std::vector<c10::IValue>& arguments,
-    const SegmentTimesOptions& options);
+[[nodiscard]] std::vector<plan::SegmentTimes> measure_times(const SegmentedModel& segmented,
+                                                            const std::vector<IValue>& arguments,
+                                                            const SegmentTimesOptions& options);
 
 }  // namespace dslaunch::graph

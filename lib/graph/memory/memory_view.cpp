@@ -158,31 +158,19 @@ at::Tensor MemoryView::of(const at::Tensor& base) const {
     return made;
 }
 
-torch::jit::Value* MemoryView::insert(torch::jit::Graph& graph, torch::jit::Value* base) const {
-    namespace aten = c10::aten;
-    torch::jit::Value* made = base;
+Value* MemoryView::insert(Graph& graph, Value* base) const {
+    static const Symbol symbols[] = {aten::t,     aten::permute, aten::reshape,
+                                     aten::slice, aten::unfold,  aten::expand};
+    Value* made = base;
     for (const Step& step : steps_) {
-        const std::vector<int64_t>& n = step.numbers;
-        switch (step.op) {
-            case Operator::kTranspose:
-                made = graph.insert(aten::t, {made});
-                break;
-            case Operator::kPermute:
-                made = graph.insert(aten::permute, {made, n});
-                break;
-            case Operator::kReshape:
-                made = graph.insert(aten::reshape, {made, n});
-                break;
-            case Operator::kSlice:
-                made = graph.insert(aten::slice, {made, int64_t{-1}, n[0], n[1], n[2]});
-                break;
-            case Operator::kUnfold:
-                made = graph.insert(aten::unfold, {made, int64_t{-1}, n[0], n[1]});
-                break;
-            case Operator::kExpand:
-                made = graph.insert(aten::expand, {made, n});
-                break;
+        std::vector<NamedValue> arguments = {made};
+        if (step.op == Operator::kSlice || step.op == Operator::kUnfold) {
+            arguments.emplace_back(int64_t{-1});
+            for (const int64_t number : step.numbers) arguments.emplace_back(number);
+        } else if (step.op != Operator::kTranspose) {
+            arguments.emplace_back(step.numbers);
         }
+        made = graph.insert(symbols[static_cast<size_t>(step.op)], arguments);
     }
     return made;
 }

@@ -9,10 +9,7 @@
 #include <optional>
 #include <vector>
 
-namespace torch::jit {
-struct Graph;
-struct Value;
-}  // namespace torch::jit
+#include "graph/nodes/names.h"
 
 namespace dslaunch::graph {
 
@@ -32,10 +29,10 @@ class MemoryView {
     // that has the strides that make() saw, and else may be a copy.
     [[nodiscard]] at::Tensor of(const at::Tensor& base) const;
     // Adds the operators to GRAPH at its insert point and returns the view of BASE.
-    [[nodiscard]] torch::jit::Value* insert(torch::jit::Graph& graph,
-                                            torch::jit::Value* base) const;
+    [[nodiscard]] Value* insert(Graph& graph, Value* base) const;
 
   private:
+    // Values are indices of the symbols in insert().
     enum class Operator : uint8_t { kTranspose, kPermute, kReshape, kSlice, kUnfold, kExpand };
     struct Step {
         Operator op;

@@ -1,6 +1,5 @@
 #include "graph/models/archive.h"
 
-#include <ATen/core/Tensor.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/export.h>
 
@@ -10,8 +9,8 @@
 
 namespace dslaunch::graph {
 
-void save_archive(const torch::jit::Module& module, const std::string& path,
-                  const WrittenMemory& written, const ExtraFiles& extra) {
+void save_archive(const Module& module, const std::string& path, const WrittenMemory& written,
+                  const ExtraFiles& extra) {
     Bytes need;
     for (const at::Tensor& tensor : module.parameters())
         need.value += static_cast<int64_t>(tensor.nbytes());

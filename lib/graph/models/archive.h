@@ -8,9 +8,7 @@
 #include <string>
 #include <unordered_map>
 
-namespace torch::jit {
-struct Module;
-}  // namespace torch::jit
+#include "graph/nodes/names.h"
 
 namespace dslaunch::graph {
 
@@ -19,7 +17,7 @@ namespace dslaunch::graph {
 // memory, such as tensors' storages, that is in the file and will not be read again.
 using WrittenMemory = std::function<void(std::span<const std::byte> memory)>;
 using ExtraFiles = std::unordered_map<std::string, std::string>;  // contents by name
-void save_archive(const torch::jit::Module& module, const std::string& path,
-                  const WrittenMemory& written = {}, const ExtraFiles& extra = {});
+void save_archive(const Module& module, const std::string& path, const WrittenMemory& written = {},
+                  const ExtraFiles& extra = {});
 
 }  // namespace dslaunch::graph

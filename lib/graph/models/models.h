@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "graph/nodes/names.h"
+
 namespace dslaunch::graph {
 
 struct GptOptions {
@@ -33,7 +35,7 @@ struct GptOptions {
 // ln_f.*, head.weight. Matrices are normal(0, 0.02), those that write to the residual stream
 // divided by sqrt(2 layers); biases 0; norms 1, 0. `vocab` and `context` are constants of the
 // class. The module is in train mode. Throws Error{kUsage} naming the option out of range.
-[[nodiscard]] torch::jit::Module make_gpt(const GptOptions& options);
+[[nodiscard]] Module make_gpt(const GptOptions& options);
 
 struct MlpOptions {
     std::vector<int64_t> widths = {1000, 1000, 10};  // input, hidden…, output
@@ -44,9 +46,9 @@ struct MlpOptions {
 // Linear layers hidden.0, hidden.1, …, out with ReLU between. Their weights and biases are drawn
 // from uniform(±1/sqrt(inputs)) as nn.Linear's are. Throws Error{kUsage} for fewer than two widths
 // or one below 1.
-[[nodiscard]] torch::jit::Module make_mlp(const MlpOptions& options);
+[[nodiscard]] Module make_mlp(const MlpOptions& options);
 
 // Number of elements over all parameters, a shared one counted once.
-[[nodiscard]] int64_t parameters_numel(const torch::jit::Module& module);
+[[nodiscard]] int64_t parameters_numel(const Module& module);
 
 }  // namespace dslaunch::graph

@@ -1,7 +1,5 @@
 #include "graph/models/module_builder.h"
 
-#include <torch/csrc/jit/api/module.h>
-
 #include "base/check.h"
 #include "base/text.h"
 
@@ -76,7 +74,7 @@ std::string with_names(std::string_view line, const std::map<std::string, std::s
     return out;
 }
 
-std::string literal(const c10::IValue& constant) {
+std::string literal(const IValue& constant) {
     if (constant.isInt()) return std::to_string(constant.toInt());
     if (constant.isBool()) return constant.toBool() ? "True" : "False";
     // '#': 1.0 keeps its point, so it stays a float.
@@ -100,8 +98,7 @@ std::string type_word(const std::string& class_name, const ModuleParts& parts) {
 }
 
 // BODY with every `self.NAME` as the literal: method text cannot read the constants of its class.
-std::string with_literal(const std::string& body, const std::string& name,
-                         const c10::IValue& constant) {
+std::string with_literal(const std::string& body, const std::string& name, const IValue& constant) {
     const std::string reference = std::string(kSelf) + name, text = literal(constant);
     std::string out;
     size_t from = 0;
@@ -157,9 +154,9 @@ ModuleBuilder::ModuleBuilder(std::string_view source, std::string package,
                              const std::map<std::string, std::string>& names)
     : package_(std::move(package)),
       bodies_(class_bodies(source, names)),
-      unit_(std::make_shared<torch::jit::CompilationUnit>()) {}
+      unit_(std::make_shared<CompilationUnit>()) {}
 
-torch::jit::Module ModuleBuilder::make(const std::string& class_name, const ModuleParts& parts) {
+Module ModuleBuilder::make(const std::string& class_name, const ModuleParts& parts) {
     const auto body = bodies_.find(class_name);
     DSL_CHECK(body != bodies_.end(), "no class {} in the source of {}", class_name, package_);
     const std::string word = type_word(class_name, parts);
@@ -169,10 +166,10 @@ torch::jit::Module ModuleBuilder::make(const std::string& class_name, const Modu
     if (first)
         if (const int before = types_of_class_[class_name]++; before > 0)
             type_name += std::to_string(before);
-    torch::jit::Module module =
-        first ? torch::jit::Module(
-                    c10::QualifiedName("__torch__.dslaunch." + package_ + "." + type_name), unit_)
-              : torch::jit::Module(unit_, known->second);
+    Module module =
+        first
+            ? Module(c10::QualifiedName("__torch__.dslaunch." + package_ + "." + type_name), unit_)
+            : Module(unit_, known->second);
     // train() and eval() refuse a module without it.
     module.register_attribute("training", c10::BoolType::get(), true);
     for (const auto& [name, tensor] : parts.parameters)

@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "graph/nodes/names.h"
+
 namespace dslaunch::graph {
 
 // The embedded text of gpt.torchscript, mlp.torchscript and transformer.torchscript.
@@ -22,10 +24,10 @@ extern const char* const kTransformerSource;
 
 // The parts of one object. The names are the attributes that the class text uses.
 struct ModuleParts {
-    std::vector<std::pair<std::string, at::Tensor>> parameters;
-    std::vector<std::pair<std::string, torch::jit::Module>> children;
+    std::vector<std::pair<std::string, at::Tensor>> parameters = {};
+    std::vector<std::pair<std::string, Module>> children = {};
     // Constants of the class: integers, floats, switches, lists of floats.
-    std::vector<std::pair<std::string, c10::IValue>> constants;
+    std::vector<std::pair<std::string, IValue>> constants = {};
 };
 
 // SOURCE cut at its `class NAME:` lines, each body moved left by one level. `$NAME` is replaced by
@@ -50,7 +52,7 @@ class ModuleBuilder {
     // A new object of CLASS_NAME; its methods are compiled with the first object of its type. Its
     // loops over children are written out for as many as PARTS have. REQUIRES: the class is in the
     // source.
-    [[nodiscard]] torch::jit::Module make(const std::string& class_name, const ModuleParts& parts);
+    [[nodiscard]] Module make(const std::string& class_name, const ModuleParts& parts);
 
   private:
     std::string package_;
@@ -58,7 +60,7 @@ class ModuleBuilder {
     std::map<std::string, c10::ClassTypePtr> types_;  // by class and parts
     std::map<std::string, int> types_of_class_;
     // Shared with every object made: TorchScript objects keep their compilation unit alive.
-    std::shared_ptr<torch::jit::CompilationUnit> unit_;
+    std::shared_ptr<CompilationUnit> unit_;
 };
 
 }  // namespace dslaunch::graph

@@ -5,21 +5,15 @@
 #include "base/text.h"
 #include "base/text/torch_reason.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/core/ivalue.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/InferenceMode.h>
-#include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
-#include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 
 #include <algorithm>
 
 namespace dslaunch::graph {
 namespace {
-
-using torch::jit::Module;
 
 // Returns how many arguments FORWARD needs in addition to the module itself.
 int64_t arguments_needed(const torch::jit::Method& forward) {
@@ -84,7 +78,7 @@ at::Tensor TextModel::next_logits(const std::vector<int64_t>& tokens) {
         context_ > 0 ? std::min(tokens.size(), static_cast<size_t>(context_)) : tokens.size();
     const std::vector<int64_t> window(tokens.end() - static_cast<ptrdiff_t>(seen), tokens.end());
     const at::Tensor input = at::tensor(window, at::kLong).unsqueeze(0).to(device_);
-    c10::IValue output;
+    IValue output;
     try {
         output = module_.get_method(method_)({input});
     } catch (const std::exception& error) {

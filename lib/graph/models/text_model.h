@@ -8,15 +8,17 @@
 #include <string>
 #include <vector>
 
+#include "graph/nodes/names.h"
+
 namespace dslaunch::graph {
 
 // Returns the longest sequence that MODULE takes, by its `context` or its position embedding; 0: it
 // names no limit.
-[[nodiscard]] int64_t longest_sequence(const torch::jit::Module& module);
+[[nodiscard]] int64_t longest_sequence(const Module& module);
 
 // Returns true if MODULE has a method that TextModel calls: logits(tokens), or a forward that takes
 // tokens alone. Whether it returns logits shows when it runs.
-[[nodiscard]] bool has_logits_method(const torch::jit::Module& module);
+[[nodiscard]] bool has_logits_method(const Module& module);
 
 class TextModel {
   public:
@@ -24,7 +26,7 @@ class TextModel {
     // returns that. MODULE is put into eval mode on DEVICE. CONTEXT_MAX 0:
     // longest_sequence(). Throws Error{kInput} when the module is neither
     // kind or gives no logits.
-    TextModel(torch::jit::Module module, at::Device device, int64_t context_max);
+    TextModel(Module module, at::Device device, int64_t context_max);
 
     [[nodiscard]] int64_t vocab() const { return vocab_; }
     // Tokens that the model can see at once; 0: it names no limit.
@@ -36,7 +38,7 @@ class TextModel {
     [[nodiscard]] at::Tensor next_logits(const std::vector<int64_t>& tokens);
 
   private:
-    torch::jit::Module module_;
+    Module module_;
     std::string method_;
     at::Device device_;
     int64_t context_ = 0;

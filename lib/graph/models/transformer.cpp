@@ -1,6 +1,5 @@
 #include "graph/models/transformer.h"
 
-#include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/logical_and.h>
@@ -29,7 +28,6 @@ using storage::Rope;
 using storage::RopeKind;
 using storage::TransformerConfig;
 using storage::TransformerLayer;
-using torch::jit::Module;
 
 // ---- frequencies, in fp32 and in the order of transformers' operators: sines of late positions
 // show the last bit ----
@@ -112,7 +110,7 @@ class TransformerMaker {
         const bool differs =
             !turns.window.empty() &&
             (turns.window != turns.all || config_.window_rope.magnitude != rope.magnitude);
-        const auto add = [&](const char* constant, const c10::IValue& value) {
+        const auto add = [&](const char* constant, const IValue& value) {
             parts.constants.emplace_back(constant, value);
         };
         add("has_learned_positions", config_.learned_positions);
@@ -322,7 +320,7 @@ class TransformerMaker {
 
     Module embedding(const std::string& path, int64_t rows, int64_t padding, double scale) {
         ModuleParts parts;
-        parts.parameters.emplace_back("weight", weight(path + ".weight", {rows, config_.width}));
+        parts.parameters = {{"weight", weight(path + ".weight", {rows, config_.width})}};
         parts.constants = {{"padding", padding}, {"is_scaled", scale != 1}, {"scale", scale}};
         return builder_.make("Embedding", parts);
     }
@@ -330,14 +328,14 @@ class TransformerMaker {
     Module linear_of_layer(const std::string& path, int64_t inputs, int64_t outputs, bool bias) {
         if (!config_.transposed) return linear(path, inputs, outputs, bias);
         ModuleParts parts;
-        parts.parameters.emplace_back("weight", weight(path + ".weight", {inputs, outputs}));
-        parts.parameters.emplace_back("bias", weight(path + ".bias", {outputs}));
+        parts.parameters = {{"weight", weight(path + ".weight", {inputs, outputs})},
+                            {"bias", weight(path + ".bias", {outputs})}};
         return builder_.make("TransposedLinear", parts);
     }
 
     Module linear(const std::string& path, int64_t inputs, int64_t outputs, bool bias) {
         ModuleParts parts;
-        parts.parameters.emplace_back("weight", weight(path + ".weight", {outputs, inputs}));
+        parts.parameters = {{"weight", weight(path + ".weight", {outputs, inputs})}};
         if (bias) parts.parameters.emplace_back("bias", weight(path + ".bias", {outputs}));
         return builder_.make("Linear", parts);
     }

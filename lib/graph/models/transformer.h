@@ -1,6 +1,6 @@
 // The decoder of a Hugging Face folder as a TorchScript module: transformer.torchscript with the
 // switches and names of a config.json, and weights that somebody else has. Data path:
-// storage/huggingface -> [here] -> graph/archive/huggingface_folder.h. No threads.
+// storage/huggingface -> [here] -> graph/archive/mapped_archive.h. No threads.
 #pragma once
 
 #include <torch/csrc/jit/api/module.h>
@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/nodes/names.h"
 #include "storage/huggingface/transformer_switches.h"
 
 namespace dslaunch::graph {
@@ -22,8 +23,8 @@ using WeightOf = std::function<at::Tensor(const std::string& name, at::IntArrayR
 // SHAPE: tokens, targets [B, T] int64. Parameters have the names of the family's modules in
 // transformers, require gradients, and are what WEIGHT_OF returns, in the order in which the
 // layers use them. `context` is a constant of the class. The module is in train mode.
-[[nodiscard]] torch::jit::Module make_transformer(const storage::TransformerConfig& config,
-                                                  const WeightOf& weight_of);
+[[nodiscard]] Module make_transformer(const storage::TransformerConfig& config,
+                                      const WeightOf& weight_of);
 
 // What CONFIG's formulas of positions give, in transformers' own arithmetic.
 [[nodiscard]] storage::RotaryFrequencies rotary_frequencies(

@@ -1,9 +1,19 @@
-// Questions about nodes and values of a TorchScript graph that all parts of a lowering ask. Pure.
+// Questions about nodes and values of a TorchScript graph that all parts of a lowering ask. No
+// state.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "graph/nodes/names.h"
 
 namespace dslaunch::graph {
 
@@ -27,57 +37,74 @@ void for_each_node_of(Node& node, const Use& use) {
 
 // Returns a node of BLOCK or of a block in it that IS_IT is true of; null: there is none.
 template <typename Predicate>
-const torch::jit::Node* find_node(const torch::jit::Block& block, const Predicate& is_it) {
-    for (const torch::jit::Node* node : block.nodes()) {
+const Node* find_node(const Block& block, const Predicate& is_it) {
+    for (const Node* node : block.nodes()) {
         if (is_it(*node)) return node;
-        for (const torch::jit::Block* inner : node->blocks())
-            if (const torch::jit::Node* found = find_node(*inner, is_it)) return found;
+        for (const Block* inner : node->blocks())
+            if (const Node* found = find_node(*inner, is_it)) return found;
     }
     return nullptr;
 }
 
 // True if IS_IT is true of NODE or of a node in its blocks.
 template <typename Predicate>
-bool is_any_node_of(const torch::jit::Node& node, const Predicate& is_it) {
-    return is_it(node) || std::ranges::any_of(node.blocks(), [&](const torch::jit::Block* inner) {
+bool is_any_node_of(const Node& node, const Predicate& is_it) {
+    return is_it(node) || std::ranges::any_of(node.blocks(), [&](const Block* inner) {
                return find_node(*inner, is_it) != nullptr;
            });
 }
 
 // Returns the node at the top level that NODE is, or is inside of.
-inline const torch::jit::Node* top_of(const torch::jit::Node* node) {
-    const torch::jit::Block* const top = node->owningGraph()->block();
+inline const Node* top_of(const Node* node) {
+    const Block* const top = node->owningGraph()->block();
     while (node->owningBlock() != top) node = node->owningBlock()->owningNode();
     return node;
 }
 
-inline bool is_tensor(const torch::jit::Value& value) {
+// True if NODE is an operator of one of NAMES, "aten::view".
+[[nodiscard]] bool is_one_of(const Node& node, std::initializer_list<std::string_view> names);
+
+// Returns the input of NODE that is argument NAME of its operator; nothing: there is none.
+[[nodiscard]] std::optional<size_t> argument_at(const Node& node, const char* name);
+// Returns the number in a constant argument; nothing if the argument is computed or None.
+[[nodiscard]] std::optional<double> constant_number(const Node& node, const char* name);
+
+// Adds a node of KIND on ARGUMENTS at the insert point of LIKE's graph, with LIKE's scope and line.
+Value* insert_like(const Node& like, Symbol kind, const std::vector<NamedValue>& arguments);
+
+// What the values and nodes of a graph are in a copy of it.
+struct Twins {
+    std::unordered_map<const Value*, Value*> values;
+    std::unordered_map<const Node*, Node*> nodes;
+};
+// Pairs FROM, and the blocks in it, with its copy TO.
+void pair_twins(const Block& from, Block& to, Twins& twins);
+
+inline bool is_tensor(const Value& value) {
     return value.type()->isSubtypeOf(*c10::TensorType::get());
 }
 
 // False: values of TYPE are numbers, texts and devices, or lists, tuples and dicts of these.
-inline bool may_hold_tensors(const c10::Type& type) {
-    switch (type.kind()) {
-        case c10::TypeKind::IntType:
-        case c10::TypeKind::FloatType:
-        case c10::TypeKind::ComplexType:
-        case c10::TypeKind::BoolType:
-        case c10::TypeKind::NumberType:
-        case c10::TypeKind::StringType:
-        case c10::TypeKind::NoneType:
-        case c10::TypeKind::DeviceObjType:
-            return false;
-        case c10::TypeKind::ListType:
-        case c10::TypeKind::TupleType:
-        case c10::TypeKind::DictType:
-        case c10::TypeKind::OptionalType:
-        case c10::TypeKind::UnionType:
-            return std::ranges::any_of(type.containedTypes(), [](const c10::TypePtr& inner) {
-                return may_hold_tensors(*inner);
-            });
-        default:
-            return true;
-    }
-}
+[[nodiscard]] bool may_hold_tensors(const c10::Type& type);
+
+// The inputs that NODE itself writes in place, by index; lists of tensors too.
+[[nodiscard]] std::vector<size_t> written_inputs(const Node& node);
+// The input that NODE writes and gives back as its output OUTPUT; null: that output is another.
+[[nodiscard]] Value* overwritten_as(const Node& node, size_t output);
+// Returns the value whose tensor VALUE is after nodes have written it in place; VALUE: none has.
+[[nodiscard]] const Value* before_writes(const Value* value);
+
+// Operands of a block that computes without gradients. They are detached before it; after it, those
+// that it has written in place are again the tensors that they were, with their gradients.
+class DetachedOperands {
+  public:
+    // Replaces the tensors among VALUES at their graph's insert point.
+    void detach(std::vector<Value*>& values);
+    // Returns the value that OUTPUT of the block is after it.
+    [[nodiscard]] Value* given_back(Value* output) const;
+
+  private:
+    std::map<const Value*, Value*> before_;  // by the detached value
+};
 
 }  // namespace dslaunch::graph

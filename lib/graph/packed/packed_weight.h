@@ -41,7 +41,6 @@ class PackedWeight {
     [[nodiscard]] at::Tensor rounded() const;
 
   private:
-    [[nodiscard]] kernels::MatrixShape panel_shape(int64_t panel) const;
     void make_panel(int64_t panel, std::byte* into) const;
 
     at::Tensor source_;

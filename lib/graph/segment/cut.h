@@ -1,36 +1,67 @@
 // The places at which a lowered graph may be cut: those where no later node writes to a value alive
-// there. Data path: lower.h -> [here] -> plan/choose/cut_choice.h, which picks among the places,
-// and segment.h, which builds the pieces.
+// there. And the segments between them, each a graph of a range of nodes. Data path: lower.h ->
+// [here]
+// -> plan/choose/cut_choice.h, which picks among the places, and segment.h.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <string>
 #include <unordered_set>
 #include <vector>
 
-#include "graph/lower/lower.h"
+#include "graph/archive/model.h"
+#include "graph/lowered/lowered_graph.h"
 #include "plan/choose/cut_choice.h"
-
-namespace torch::jit {
-struct Node;
-struct Value;
-}  // namespace torch::jit
 
 namespace dslaunch::graph {
 
 // The graph's top-level nodes that do work, in order, and the places between them. Positions count
 // these nodes: position p is before nodes[p].
 struct CutMap {
-    std::vector<torch::jit::Node*> nodes;
+    std::vector<Node*> nodes;
     // Constants, and lists of parameters: cloned into every segment that reads them, never alive at
     // a cut.
-    std::unordered_set<const torch::jit::Value*> everywhere;
+    std::unordered_set<const Value*> everywhere;
     std::vector<plan::CutPlace> places;  // the legal places, by position, without 0 and
                                          // nodes.size()
 
     // Values alive at POSITION that a segment takes as inputs: arguments first, then by definition.
-    [[nodiscard]] std::vector<torch::jit::Value*> alive_at(int64_t position,
-                                                           const LoweredGraph& lowered) const;
+    [[nodiscard]] std::vector<Value*> alive_at(int64_t position, const LoweredGraph& lowered) const;
 };
 
 [[nodiscard]] CutMap find_cuts(const LoweredGraph& lowered, const Model& model);
+
+struct Segment {
+    std::string name;              // module path of the nodes: "blocks.3", or "wte..blocks.0"
+    std::shared_ptr<Graph> graph;  // inputs: [module?] live values… parameters…
+                                   // buffers…
+    std::shared_ptr<Code> code;    // shared by segments whose graphs are equal
+    std::vector<int> parameters;   // model parameters among its inputs, in their order
+    std::vector<int> buffers;
+    bool module_input = false;  // true: takes the module itself (interface calls), and may read
+                                // everything under it (SegmentedModel::parameters_of)
+    int64_t nodes = 0;
+    int64_t draw_ordinal_first = 0;  // ordinal of its first drawing node
+    int64_t draws = 0;               // number of drawing nodes
+};
+
+struct SegmentRange {
+    int64_t begin = 0;  // positions in CutMap::nodes
+    int64_t end = 0;
+    int64_t draw_ordinal_first = 0;
+};
+
+struct LiveRange {
+    std::vector<Value*> in;   // the values alive at the range's begin: the segment's
+                              // first inputs
+    std::vector<Value*> out;  // the values alive at its end; for the last segment the
+                              // graph's outputs
+};
+
+// The segment of RANGE without its Code.
+[[nodiscard]] Segment build_segment(const Model& model, const LoweredGraph& lowered,
+                                    const CutMap& map, const SegmentRange& range,
+                                    const LiveRange& live);
 
 }  // namespace dslaunch::graph

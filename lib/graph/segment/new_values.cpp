@@ -1,11 +1,8 @@
 #include "graph/segment/new_values.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/arange.h>
-#include <c10/core/ScalarType.h>
-#include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 
 #include <algorithm>
@@ -60,20 +57,20 @@ std::vector<at::Tensor> values_of(const ParameterWrites& writes,
                                   const std::vector<at::Tensor>& values) {
     const ComputeContext context(false);
     torch::jit::Stack stack(values.begin(), values.end());
-    torch::jit::InterpreterState(torch::jit::Code(writes.graph, "new values")).run(stack);
+    torch::jit::InterpreterState(Code(writes.graph, "new values")).run(stack);
     std::vector<at::Tensor> results;
-    for (const c10::IValue& result : stack) results.push_back(result.toTensor());
+    for (const IValue& result : stack) results.push_back(result.toTensor());
     return results;
 }
 
 // True if GRAPH gives tensors types of its own choice, or holds some.
-bool names_types(const torch::jit::Graph& graph) {
+bool names_types(const Graph& graph) {
     static const std::set<std::string_view> names = {
         "aten::to",   "aten::_to_copy", "aten::float",      "aten::half",
         "aten::type", "aten::bfloat16", "aten::_cast_Float"};
-    return find_node(*graph.block(), [](const torch::jit::Node& node) {
+    return find_node(*graph.block(), [](const Node& node) {
                return names.count(node.kind().toQualString()) > 0 ||
-                      (node.kind() == c10::prim::Constant && is_tensor(*node.output()));
+                      (node.kind() == prim::Constant && is_tensor(*node.output()));
            }) != nullptr;
 }
 

@@ -1,5 +1,5 @@
 // The values that a model's forward gives its trained parameters before it reads them
-// (lowered/parameter_writes.h). Run between steps by the thread that calls it.
+// (lowered/lowered_graph.h). Run between steps by the thread that calls it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "graph/archive/model.h"
-#include "graph/lowered/parameter_writes.h"
+#include "graph/lowered/lowered_graph.h"
 
 namespace dslaunch::graph {
 

@@ -1,13 +1,10 @@
 #include "graph/segment/segment.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/full_like.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/jit/api/module.h>
-#include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/passes/canonicalize.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 
@@ -22,10 +19,6 @@
 #include "graph/segment/compute_context.h"
 
 namespace dslaunch::graph {
-
-using c10::IValue;
-using torch::jit::Graph;
-using torch::jit::Value;
 
 namespace {
 
@@ -63,7 +56,7 @@ void SegmentedModel::cut(const CutMap& map, const std::vector<int64_t>& position
     LiveRange live;
     for (size_t i = lowered_.first_argument(); i < lowered_.first_parameter(); ++i)
         live.in.push_back(lowered_.graph->inputs()[i]);
-    std::map<std::string, std::shared_ptr<torch::jit::Code>> codes;
+    std::map<std::string, std::shared_ptr<Code>> codes;
     SegmentRange range;
     for (const int64_t end : ends) {
         range.end = end;
@@ -72,8 +65,8 @@ void SegmentedModel::cut(const CutMap& map, const std::vector<int64_t>& position
                                       : map.alive_at(end, lowered_);
         Segment segment = build_segment(*model_, lowered_, map, range, live);
         const std::string text = torch::jit::Canonicalize(segment.graph, false)->toString(false);
-        std::shared_ptr<torch::jit::Code>& code = codes[text];
-        if (code == nullptr) code = std::make_shared<torch::jit::Code>(segment.graph, segment.name);
+        std::shared_ptr<Code>& code = codes[text];
+        if (code == nullptr) code = std::make_shared<Code>(segment.graph, segment.name);
         segment.code = code;
         range.begin = end;
         range.draw_ordinal_first += segment.draws;

@@ -12,7 +12,6 @@
 #include "graph/lower/live_values.h"
 #include "graph/lower/lower.h"
 #include "graph/segment/cut.h"
-#include "graph/segment/segment_builder.h"
 #include "graph/segment/split_backward.h"
 
 namespace dslaunch::graph {
@@ -44,13 +43,13 @@ class SegmentedModel {
     [[nodiscard]] std::vector<int> unused_parameters() const;
 
     // Inputs of segment 0: the arguments in order, then the states' present values.
-    [[nodiscard]] std::vector<c10::IValue> first_inputs(std::vector<c10::IValue> arguments) const;
+    [[nodiscard]] std::vector<IValue> first_inputs(std::vector<IValue> arguments) const;
     // Stores in the module the states that the last segment gave (values[1…] of LAST).
     void store_states(const Boundary& last) const;
 
     // Runs segment INDEX on the values alive before it. Autograd records if this thread's grad mode
     // is on. Throws Error{kInput} naming segment, module path and source line when a node fails.
-    [[nodiscard]] Boundary forward(size_t index, const std::vector<c10::IValue>& inputs,
+    [[nodiscard]] Boundary forward(size_t index, const std::vector<IValue>& inputs,
                                    const DrawKey& key, c10::Device device = c10::kCPU) const;
 
     // One micro step's backward of a segment: BOUNDARY's producers get the gradients of its leaves.

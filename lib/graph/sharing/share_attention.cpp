@@ -2,11 +2,18 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_safe_softmax.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +21,7 @@
 
 #include "graph/segment/autocast_mode.h"
 #include "graph/sharing/share_of.h"
+#include "graph/sharing/tensor_group.h"
 
 namespace dslaunch::graph {
 
@@ -34,6 +42,21 @@ at::Tensor empty_whole(const at::Tensor& x, const std::vector<int64_t>& sizes) {
     return at::empty_strided(sizes, strides, x.options().requires_grad(false));
 }
 
+// Returns MASK as a summand of the scores of QUERY.
+at::Tensor as_summand(const at::Tensor& mask, const at::Tensor& query) {
+    if (!mask.defined() || mask.scalar_type() != at::kBool) return mask;
+    return at::zeros_like(mask, query.options()).masked_fill(mask.logical_not(), -INFINITY);
+}
+
+double scale_of(const AttentionOptions& options, const at::Tensor& query) {
+    return options.scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
+}
+
+// X with its heads repeated to HEADS.
+at::Tensor repeated(const at::Tensor& x, int64_t heads) {
+    return x.size(-3) == heads ? x : x.repeat_interleave(heads / x.size(-3), -3);
+}
+
 // A query sees the keys up to its own place.
 at::Tensor causal_mask(const AttentionOperands& operands, const AttentionOptions& options,
                        PartOf part) {
@@ -48,17 +71,13 @@ at::Tensor causal_mask(const AttentionOperands& operands, const AttentionOptions
 // The formula by which LibTorch computes attention with dropout on processors.
 at::Tensor dropped(AttentionOperands operands, const AttentionOptions& options, PartOf part) {
     const at::Tensor& query = operands.query;
-    if (options.repeats_heads && operands.key.size(-3) != query.size(-3)) {
-        const int64_t times = query.size(-3) / operands.key.size(-3);
-        operands.key = operands.key.repeat_interleave(times, -3);
-        operands.value = operands.value.repeat_interleave(times, -3);
+    if (options.repeats_heads) {
+        operands.key = repeated(operands.key, query.size(-3));
+        operands.value = repeated(operands.value, query.size(-3));
     }
-    const double scale =
-        std::sqrt(options.scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1)))));
+    const double scale = std::sqrt(scale_of(options, query));
     at::Tensor scores = at::matmul(query * scale, (operands.key * scale).transpose(-2, -1));
-    at::Tensor mask = operands.mask;
-    if (mask.defined() && mask.scalar_type() == at::kBool)
-        mask = at::zeros_like(mask, query.options()).masked_fill(mask.logical_not(), -INFINITY);
+    const at::Tensor mask = as_summand(operands.mask, query);
     if (mask.defined()) scores = scores + mask;
     const at::Tensor chances = at::_safe_softmax(scores, -1);
     std::vector<int64_t> sizes = chances.sizes().vec();
@@ -100,6 +119,222 @@ at::Tensor attention_of_share(AttentionOperands operands, const AttentionOptions
     return at::scaled_dot_product_attention(operands.query, operands.key, operands.value,
                                             mask.defined() ? std::optional(mask) : std::nullopt, 0,
                                             false, options.scale, options.repeats_heads);
+}
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Variable;
+using torch::autograd::variable_list;
+
+namespace {
+
+// What every block of a ring is computed with. All tensors have four dimensions.
+struct Ring {
+    TensorGroup* group = nullptr;
+    int64_t site = 0;
+    at::Tensor mask;  // undefined: none
+    bool causal = false;
+    double scale = 1;
+
+    // The rank whose block this rank has after STEP shifts.
+    [[nodiscard]] int source(int step) const {
+        return (group->rank() - step + group->size()) % group->size();
+    }
+    // A query sees its own block up to its own place, and nothing of the blocks behind it.
+    [[nodiscard]] bool sees(int source) const { return !causal || source <= group->rank(); }
+    [[nodiscard]] bool up_to_itself(int source) const { return causal && source == group->rank(); }
+    [[nodiscard]] at::Tensor shift(const at::Tensor& mine) const {
+        return group->shift(mine.contiguous(), site);
+    }
+};
+
+at::ScalarType wide(const at::Tensor& x) {
+    return at::isReducedFloatingType(x.scalar_type()) ? at::kFloat : x.scalar_type();
+}
+
+// LibTorch's own kernel, which never holds the scores, takes keys as wide as values.
+bool has_kernel(const at::Tensor& query, const at::Tensor& value) {
+    return query.device().is_cpu() && query.size(-1) == value.size(-1);
+}
+
+std::optional<at::Tensor> optional(const at::Tensor& mask) {
+    return mask.defined() ? std::optional(mask) : std::nullopt;
+}
+
+// A block of keys and values as the queries' heads read it, and its columns of the mask.
+struct KeyBlock {
+    at::Tensor key, value, mask;
+    bool up_to_itself = false;
+};
+
+// The gradient of X from that of repeated(X).
+at::Tensor sum_of_repeats(const at::Tensor& gradient, int64_t heads) {
+    if (gradient.size(1) == heads) return gradient;
+    std::vector<int64_t> sizes = gradient.sizes().vec();
+    sizes.insert(sizes.begin() + 2, sizes[1] / heads);
+    sizes[1] = heads;
+    return gradient.reshape(sizes).sum(2);
+}
+
+KeyBlock block_of(const Ring& ring, int source, const at::Tensor& query, const at::Tensor& key,
+                  const at::Tensor& value) {
+    KeyBlock block{repeated(key, query.size(1)), repeated(value, query.size(1)), ring.mask,
+                   ring.up_to_itself(source)};
+    if (block.mask.defined() && block.mask.size(-1) > 1)
+        block.mask = block.mask.narrow(-1, source * key.size(2), key.size(2));
+    return block;
+}
+
+at::Tensor scores_of(const Ring& ring, const at::Tensor& query, const KeyBlock& block) {
+    const at::ScalarType dtype = wide(query);
+    at::Tensor scores =
+        at::matmul(query.to(dtype), block.key.to(dtype).transpose(-2, -1)) * ring.scale;
+    if (block.mask.defined()) scores = scores + block.mask;
+    if (!block.up_to_itself) return scores;
+    const at::Tensor later =
+        at::ones({scores.size(-2), scores.size(-1)}, scores.options().dtype(at::kBool)).triu(1);
+    return scores.masked_fill(later, -INFINITY);
+}
+
+// Attention with one block, and the logarithm of its sum of exponentials, -inf where no key counts.
+struct Attended {
+    at::Tensor out, log_sum;
+};
+
+Attended attend(const Ring& ring, const at::Tensor& query, const KeyBlock& block) {
+    if (has_kernel(query, block.value)) {
+        auto [out, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
+            query, block.key, block.value, 0, block.up_to_itself, optional(block.mask), ring.scale);
+        // The kernel has some finite number for a query that no key of the block counts for.
+        if (block.mask.defined())
+            log_sum = log_sum.masked_fill(block.mask.amax(-1) == -INFINITY, -INFINITY);
+        return {out, log_sum};
+    }
+    const at::Tensor scores = scores_of(ring, query, block);
+    const at::Tensor most = scores.amax(-1, true);
+    const at::Tensor chances = (scores - most.masked_fill(most == -INFINITY, 0.0)).exp();
+    const at::Tensor sum = chances.sum(-1, true);
+    const at::Tensor out = at::matmul(chances, block.value.to(scores.scalar_type()));
+    return {out / sum.masked_fill(sum == 0, 1.0), (most + sum.log()).squeeze(-1)};
+}
+
+struct BlockGradients {
+    at::Tensor query, key, value;
+};
+
+// The gradients that go through one block; OUT and LOG_SUM are those of all blocks together.
+BlockGradients attend_backward(const Ring& ring, const at::Tensor& gradient,
+                               const at::Tensor& query, const KeyBlock& block,
+                               const Attended& all) {
+    if (has_kernel(query, block.value)) {
+        auto [to_query, to_key, to_value] =
+            at::_scaled_dot_product_flash_attention_for_cpu_backward(
+                gradient, query, block.key, block.value, all.out, all.log_sum, 0,
+                block.up_to_itself, optional(block.mask), ring.scale);
+        return {to_query, to_key, to_value};
+    }
+    const at::ScalarType dtype = wide(query);
+    const at::Tensor from = gradient.to(dtype);
+    const at::Tensor chances = (scores_of(ring, query, block) - all.log_sum.unsqueeze(-1)).exp();
+    const at::Tensor to_chances = at::matmul(from, block.value.to(dtype).transpose(-2, -1));
+    const at::Tensor to_scores =
+        chances * (to_chances - (from * all.out.to(dtype)).sum(-1, true)) * ring.scale;
+    return {at::matmul(to_scores, block.key.to(dtype)),
+            at::matmul(to_scores.transpose(-2, -1), query.to(dtype)),
+            at::matmul(chances.transpose(-2, -1), from)};
+}
+
+struct RingAttention : torch::autograd::Function<RingAttention> {
+    static Variable forward(AutogradContext* context, const Variable& query, const Variable& key,
+                            const Variable& value, const Ring& ring) {
+        const at::ScalarType dtype = wide(query);
+        const at::TensorOptions options = query.options().dtype(dtype);
+        // The largest logarithm of the blocks so far, and their sums of numerators and denominators
+        // over its exponential.
+        at::Tensor most =
+            at::full({query.size(0), query.size(1), query.size(2)}, -INFINITY, options);
+        at::Tensor denominator = at::zeros_like(most);
+        at::Tensor numerator =
+            at::zeros({query.size(0), query.size(1), query.size(2), value.size(3)}, options);
+        at::Tensor keys = key, values = value;
+        for (int step = 0; step < ring.group->size(); ++step) {
+            if (step > 0) {
+                keys = ring.shift(keys);
+                values = ring.shift(values);
+            }
+            const int source = ring.source(step);
+            if (!ring.sees(source)) continue;
+            const Attended part = attend(ring, query, block_of(ring, source, query, keys, values));
+            const at::Tensor higher = at::maximum(most, part.log_sum);
+            const at::Tensor base = higher.masked_fill(higher == -INFINITY, 0.0);
+            const at::Tensor before = (most - base).exp(), now = (part.log_sum - base).exp();
+            numerator.mul_(before.unsqueeze(-1)).addcmul_(part.out.to(dtype), now.unsqueeze(-1));
+            denominator.mul_(before).add_(now);
+            most = higher;
+        }
+        // A query that no key counts for has zeros, and passes no gradient on.
+        const at::Tensor empty = denominator == 0;
+        const at::Tensor out = numerator.div_(denominator.masked_fill(empty, 1.0).unsqueeze(-1))
+                                   .to(query.scalar_type());
+        const at::Tensor log_sum = (most + denominator.log()).masked_fill(empty, INFINITY);
+        context->save_for_backward({query, key, value, ring.mask, out, log_sum});
+        context->saved_data["group"] = reinterpret_cast<int64_t>(ring.group);
+        context->saved_data["site"] = ring.site;
+        context->saved_data["causal"] = ring.causal;
+        context->saved_data["scale"] = ring.scale;
+        return out;
+    }
+
+    // Gradients of a block go round with it, and are at home after one shift more.
+    static variable_list backward(AutogradContext* context, variable_list gradients) {
+        const variable_list saved = context->get_saved_variables();
+        const Ring ring{reinterpret_cast<TensorGroup*>(context->saved_data["group"].toInt()),
+                        context->saved_data["site"].toInt(), saved[3],
+                        context->saved_data["causal"].toBool(),
+                        context->saved_data["scale"].toDouble()};
+        const at::Tensor& query = saved[0];
+        at::Tensor keys = saved[1], values = saved[2];
+        const Attended all{saved[4], saved[5]};
+        const at::ScalarType dtype = wide(query);
+        at::Tensor to_query = at::zeros(query.sizes(), query.options().dtype(dtype));
+        at::Tensor to_keys = at::zeros(keys.sizes(), keys.options().dtype(dtype));
+        at::Tensor to_values = at::zeros(values.sizes(), values.options().dtype(dtype));
+        for (int step = 0; step < ring.group->size(); ++step) {
+            if (step > 0) {
+                keys = ring.shift(keys);
+                values = ring.shift(values);
+                to_keys = ring.shift(to_keys);
+                to_values = ring.shift(to_values);
+            }
+            const int source = ring.source(step);
+            if (!ring.sees(source)) continue;
+            const BlockGradients part =
+                attend_backward(ring, gradients[0].contiguous(), query,
+                                block_of(ring, source, query, keys, values), all);
+            to_query.add_(part.query);
+            to_keys.add_(sum_of_repeats(part.key, keys.size(1)));
+            to_values.add_(sum_of_repeats(part.value, values.size(1)));
+        }
+        return {to_query.to(query.scalar_type()),
+                ring.shift(to_keys).to(keys.scalar_type()),
+                ring.shift(to_values).to(values.scalar_type()),
+                {}};
+    }
+};
+
+}  // namespace
+
+at::Tensor ring_attention(AttentionOperands operands, const AttentionOptions& options,
+                          TensorGroup& group, int64_t site) {
+    const AttentionInAutocast scope(operands);
+    const bool batch = operands.query.dim() == 4;
+    const auto four = [&](const at::Tensor& x) { return batch ? x : x.unsqueeze(0); };
+    at::Tensor mask = as_summand(operands.mask, operands.query);
+    while (mask.defined() && mask.dim() < 4) mask = mask.unsqueeze(0);
+    const double scale = scale_of(options, operands.query);
+    const Ring ring{&group, site, mask, options.causal, scale};
+    const at::Tensor out =
+        RingAttention::apply(four(operands.query), four(operands.key), four(operands.value), ring);
+    return batch ? out : out.squeeze(0);
 }
 
 }  // namespace dslaunch::graph

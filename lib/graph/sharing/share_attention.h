@@ -1,6 +1,6 @@
-// Attention and dropout of a rank's share of a tensor, with what LibTorch would draw for the whole.
-// Feeds tensor_operators.cpp. No state; any thread. The whole's noise is drawn on every rank, from
-// the thread's generator, and takes the whole's memory meanwhile.
+// Attention and dropout of a rank's share of a tensor, with what LibTorch would draw for the whole,
+// and attention of a rank's queries with the keys of all ranks. Feeds tensor_operators.cpp. No
+// state; any thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,6 +13,8 @@
 #include "plan/layout/tensor_shares.h"
 
 namespace dslaunch::graph {
+
+class TensorGroup;
 
 struct AttentionOperands {
     at::Tensor query, key, value;  // [.., heads, positions, width]
@@ -41,8 +43,9 @@ class AttentionInAutocast {
     bool enabled_;
 };
 
-// The attention of PART's share of the heads with the keys and values of those heads, or of its
-// share of the queries with all keys and values.
+// The whole's noise is drawn on every rank, from the thread's generator, and takes the whole's
+// memory meanwhile. Returns the attention of PART's share of the heads with the keys and values of
+// those heads, or of its share of the queries with all keys and values.
 [[nodiscard]] at::Tensor attention_of_share(AttentionOperands operands,
                                             const AttentionOptions& options, PartOf part);
 
@@ -50,5 +53,16 @@ class AttentionInAutocast {
 [[nodiscard]] at::Tensor share_of_noise(const at::Tensor& x, const std::vector<int64_t>& sizes,
                                         double dropout, const plan::TensorShard& shard,
                                         PartOf part);
+
+// Blocks of keys and values go round the ranks (Ring Attention, arXiv:2310.01889), and each one's
+// part of the softmax is joined to what came before it (arXiv:1805.02867). A rank never holds more
+// than two blocks, and keeps its own alone for the backward. Returns the attention of the rank's
+// queries [batch, heads, positions of the rank, width], or without a batch. OPERANDS.key and .value
+// are the rank's block; a mask has the rank's rows, or one for all, and a column for each key of
+// all ranks, or one. Differentiable with respect to query, key and value, by GROUP, which must
+// outlive the backward. Throws what GROUP does at SITE. REQUIRES: OPTIONS.dropout is 0; all ranks
+// have blocks of one shape; the mask takes no gradient.
+[[nodiscard]] at::Tensor ring_attention(AttentionOperands operands, const AttentionOptions& options,
+                                        TensorGroup& group, int64_t site);
 
 }  // namespace dslaunch::graph

@@ -13,6 +13,8 @@ namespace dslaunch::graph {
 
 class TensorGroup {
   public:
+    using Tensors = std::vector<at::Tensor>;
+
     virtual ~TensorGroup() = default;
 
     [[nodiscard]] virtual int rank() const = 0;
@@ -30,11 +32,10 @@ class TensorGroup {
     [[nodiscard]] virtual at::Tensor max(const at::Tensor& mine, int64_t site) = 0;
     // Every rank's tensor, by rank, this rank's own perhaps MINE itself: none may be written.
     // Shapes may differ.
-    [[nodiscard]] virtual std::vector<at::Tensor> gather(const at::Tensor& mine, int64_t site) = 0;
+    [[nodiscard]] virtual Tensors gather(const at::Tensor& mine, int64_t site) = 0;
     // PARTS[r] goes to rank r; returns what each rank gave to this one, by rank. REQUIRES: all
     // parts of all ranks have one shape.
-    [[nodiscard]] virtual std::vector<at::Tensor> exchange(const std::vector<at::Tensor>& parts,
-                                                           int64_t site) = 0;
+    [[nodiscard]] virtual Tensors exchange(const Tensors& parts, int64_t site) = 0;
     // What the rank before this one gave, at rank 0 the last one. REQUIRES: tensors of all ranks
     // have one shape.
     [[nodiscard]] virtual at::Tensor shift(const at::Tensor& mine, int64_t site) = 0;

@@ -2,7 +2,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
-#include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -11,7 +10,6 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <c10/core/ScalarType.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
@@ -21,7 +19,6 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "graph/segment/autocast_mode.h"
-#include "graph/sharing/ring_attention.h"
 #include "graph/sharing/share_attention.h"
 #include "graph/sharing/share_of.h"
 #include "graph/sharing/tensor_group.h"
@@ -52,168 +49,102 @@ PartOf part_of(const TensorGroup& group) {
     return {group.rank(), group.size()};
 }
 
-// The place of a collective in the graph, and its group, which outlives the backward.
-struct Site {
-    TensorGroup* group;
-    int64_t number;
-
-    void save(AutogradContext& context) const {
-        context.saved_data["group"] = reinterpret_cast<int64_t>(group);
-        context.saved_data["site"] = number;
-    }
-    static Site saved(AutogradContext& context) {
-        return {reinterpret_cast<TensorGroup*>(context.saved_data["group"].toInt()),
-                context.saved_data["site"].toInt()};
-    }
+// What a collective makes of a tensor.
+enum class Way : uint8_t {
+    kSame,
+    kSum,         // the sum of the ranks' tensors
+    kWhole,       // the whole of all ranks' shares
+    kShare,       // the rank's share
+    kSpread,      // the whole, in which all but the rank's share is zeros
+    kShareOfSum,  // the rank's share of the sum of the ranks' tensors, added in rank order
+    kExchange,    // split along another dimension
 };
 
-void save_shard(AutogradContext& context, const plan::TensorShard& shard, int64_t extent) {
-    context.saved_data["dim"] = shard.dim;
-    context.saved_data["blocks"] = fitted(shard, extent).blocks;
-}
+// A collective: what it does forward and backward, and where. Its group outlives the backward.
+struct How final : torch::CustomClassHolder {
+    Way forward = Way::kSame, backward = Way::kSame;
+    int64_t site = 0;         // its place in the graph
+    plan::TensorShard shard;  // of an exchange: along which dimension x is split before
+    int64_t to = 0;           // of an exchange: and along which afterwards
+    TensorGroup* group = nullptr;
 
-plan::TensorShard saved_shard(AutogradContext& context) {
-    return {context.saved_data["dim"].toInt(), context.saved_data["blocks"].toIntVector()};
-}
-
-struct Copy : torch::autograd::Function<Copy> {
-    static Variable forward(AutogradContext* context, const Variable& x, Site site) {
-        site.save(*context);
-        return x.view_as(x);
-    }
-    static variable_list backward(AutogradContext* context, variable_list gradients) {
-        const Site site = Site::saved(*context);
-        return {site.group->sum(gradients[0], site.number), {}};
-    }
+    [[nodiscard]] PartOf part() const { return part_of(*group); }
 };
 
-struct Reduce : torch::autograd::Function<Reduce> {
-    static Variable forward(AutogradContext* /*context*/, const Variable& x, Site site) {
-        return site.group->sum(x, site.number);
+at::Tensor spread(const at::Tensor& share, const How& how) {
+    const int64_t dim = how.shard.dim;
+    std::vector<int64_t> sizes = share.sizes().vec();
+    sizes[dim] = std::accumulate(how.shard.blocks.begin(), how.shard.blocks.end(), int64_t{0});
+    at::Tensor whole = at::zeros(sizes, share.options());
+    int64_t from = 0;
+    for (const Range& range : plan::shard_ranges(how.shard, how.part())) {
+        whole.narrow(dim, range.begin, range.numel).copy_(share.narrow(dim, from, range.numel));
+        from += range.numel;
     }
-    static variable_list backward(AutogradContext* /*context*/, variable_list gradients) {
-        return {gradients[0], {}};
-    }
-};
-
-// The whole of all ranks' X; the backward finds SHARD and SITE in CONTEXT.
-at::Tensor gather_whole(AutogradContext& context, const at::Tensor& x,
-                        const plan::TensorShard& shard, const Site& site) {
-    const at::Tensor whole = whole_of(site.group->gather(x, site.number), shard);
-    site.save(context);
-    save_shard(context, shard, whole.size(shard.dim));
     return whole;
 }
 
-struct Gather : torch::autograd::Function<Gather> {
-    static Variable forward(AutogradContext* context, const Variable& x,
-                            const plan::TensorShard& shard, Site site) {
-        return gather_whole(*context, x, shard, site);
-    }
-    static variable_list backward(AutogradContext* context, variable_list gradients) {
-        const PartOf part = part_of(*Site::saved(*context).group);
-        return {share_of(gradients[0], saved_shard(*context), part), {}, {}};
-    }
-};
-
-struct Share : torch::autograd::Function<Share> {
-    static Variable forward(AutogradContext* context, const Variable& x,
-                            const plan::TensorShard& shard, TensorGroup* group) {
-        Site{group, 0}.save(*context);
-        save_shard(*context, shard, x.size(shard.dim));
-        return share_of(x, shard, part_of(*group));
-    }
-    static variable_list backward(AutogradContext* context, variable_list gradients) {
-        const plan::TensorShard shard = saved_shard(*context);
-        const at::Tensor& gradient = gradients[0];
-        std::vector<int64_t> sizes = gradient.sizes().vec();
-        sizes[shard.dim] = std::accumulate(shard.blocks.begin(), shard.blocks.end(), int64_t{0});
-        at::Tensor whole = at::zeros(sizes, gradient.options());
-        int64_t from = 0;
-        for (const Range& range :
-             plan::shard_ranges(shard, part_of(*Site::saved(*context).group))) {
-            whole.narrow(shard.dim, range.begin, range.numel)
-                .copy_(gradient.narrow(shard.dim, from, range.numel));
-            from += range.numel;
-        }
-        return {whole, {}, {}};
-    }
-};
-
-// This rank's share of the sum of all ranks' WHOLE, added in rank order.
-at::Tensor share_of_sum(const at::Tensor& whole, const plan::TensorShard& shard, const Site& site) {
+at::Tensor share_of_sum(const at::Tensor& whole, const How& how) {
     std::vector<at::Tensor> parts;
-    for (int rank = 0; rank < site.group->size(); ++rank)
-        parts.push_back(share_of(whole, shard, {rank, site.group->size()}));
-    const std::vector<at::Tensor> terms = site.group->exchange(parts, site.number);
+    for (int rank = 0; rank < how.group->size(); ++rank)
+        parts.push_back(share_of(whole, how.shard, {rank, how.group->size()}));
+    const std::vector<at::Tensor> terms = how.group->exchange(parts, how.site);
     const bool narrow = at::isReducedFloatingType(whole.scalar_type());
     at::Tensor total = narrow ? terms[0].to(at::kFloat) : terms[0];
     for (size_t rank = 1; rank < terms.size(); ++rank) total.add_(terms[rank]);
     return narrow ? total.to(whole.scalar_type()) : total;
 }
 
-struct AllGather : torch::autograd::Function<AllGather> {
-    static Variable forward(AutogradContext* context, const Variable& x,
-                            const plan::TensorShard& shard, Site site) {
-        return gather_whole(*context, x, shard, site);
-    }
-    static variable_list backward(AutogradContext* context, variable_list gradients) {
-        return {share_of_sum(gradients[0], saved_shard(*context), Site::saved(*context)), {}, {}};
-    }
-};
-
-struct Scatter : torch::autograd::Function<Scatter> {
-    static Variable forward(AutogradContext* context, const Variable& x,
-                            const plan::TensorShard& shard, Site site) {
-        site.save(*context);
-        save_shard(*context, shard, x.size(shard.dim));
-        return share_of(x, shard, part_of(*site.group));
-    }
-    static variable_list backward(AutogradContext* context, variable_list gradients) {
-        const Site site = Site::saved(*context);
-        return {whole_of(site.group->gather(gradients[0].contiguous(), site.number),
-                         saved_shard(*context)),
-                {},
-                {}};
-    }
-};
-
-struct ReduceScatter : torch::autograd::Function<ReduceScatter> {
-    static Variable forward(AutogradContext* context, const Variable& x,
-                            const plan::TensorShard& shard, Site site) {
-        site.save(*context);
-        save_shard(*context, shard, x.size(shard.dim));
-        return share_of_sum(x, shard, site);
-    }
-    static variable_list backward(AutogradContext* context, variable_list gradients) {
-        return Scatter::backward(context, std::move(gradients));
-    }
-};
-
 // X, split along FROM before, along TO afterwards.
-at::Tensor exchange(const at::Tensor& x, int64_t from, int64_t to, const Site& site) {
-    const int64_t size = site.group->size();
+at::Tensor exchange(const at::Tensor& x, int64_t from, int64_t to, const How& how) {
+    const int64_t size = how.group->size();
     if (x.size(to) % size != 0)
         fail(ExitCode::kInput, "{} elements of dimension {} do not divide among {} ranks",
              x.size(to), to, size);
     std::vector<at::Tensor> parts;
     for (const at::Tensor& part : x.chunk(size, to)) parts.push_back(part.contiguous());
-    return at::cat(site.group->exchange(parts, site.number), from);
+    return at::cat(how.group->exchange(parts, how.site), from);
 }
 
-struct Exchange : torch::autograd::Function<Exchange> {
-    static Variable forward(AutogradContext* context, const Variable& x, int64_t from, int64_t to,
-                            Site site) {
-        site.save(*context);
-        context->saved_data["from"] = from;
-        context->saved_data["to"] = to;
-        return exchange(x, from, to, site);
+at::Tensor collected(const at::Tensor& x, Way way, const How& how) {
+    switch (way) {
+        case Way::kSame:
+        case Way::kExchange:  // which knows its direction
+            break;
+        case Way::kSum:
+            return how.group->sum(x, how.site);
+        case Way::kWhole:
+            return whole_of(how.group->gather(x, how.site), how.shard);
+        case Way::kShare:
+            return share_of(x, how.shard, how.part());
+        case Way::kSpread:
+            return spread(x, how);
+        case Way::kShareOfSum:
+            return share_of_sum(x, how);
+    }
+    return x;
+}
+
+struct Collective : torch::autograd::Function<Collective> {
+    static Variable forward(AutogradContext* context, const Variable& x,
+                            const c10::intrusive_ptr<How>& how) {
+        context->saved_data["how"] = c10::IValue::make_capsule(how);
+        if (how->forward == Way::kSame) return x.view_as(x);
+        if (how->forward == Way::kExchange) return exchange(x, how->shard.dim, how->to, *how);
+        const at::Tensor out = collected(x, how->forward, *how);
+        // The backward knows all blocks of the whole.
+        const at::Tensor& whole = how->forward == Way::kWhole ? out : x;
+        if (!how->shard.blocks.empty()) how->shard = fitted(how->shard, whole.size(how->shard.dim));
+        return out;
     }
     static variable_list backward(AutogradContext* context, variable_list gradients) {
-        return {exchange(gradients[0], context->saved_data["to"].toInt(),
-                         context->saved_data["from"].toInt(), Site::saved(*context)),
-                {},
-                {},
+        const auto held = context->saved_data["how"].toCapsule();
+        const How& how = static_cast<const How&>(*held);
+        const at::Tensor& gradient = gradients[0];
+        if (how.backward == Way::kExchange)
+            return {exchange(gradient, how.to, how.shard.dim, how), {}};
+        return {collected(how.backward == Way::kWhole ? gradient.contiguous() : gradient,
+                          how.backward, how),
                 {}};
     }
 };
@@ -222,7 +153,8 @@ struct LossOptions {
     int64_t reduction = at::Reduction::Mean;
     int64_t ignored = -100;
     int64_t classes = 0;
-    Site site{};
+    int64_t site = 0;
+    TensorGroup* group = nullptr;
 };
 
 // Cross entropy as in Megatron-LM (arXiv:1909.08053, section 3): the largest logit and the sum of
@@ -230,8 +162,8 @@ struct LossOptions {
 struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
     static Variable forward(AutogradContext* context, const Variable& logits,
                             const Variable& target, const LossOptions& options) {
-        TensorGroup& group = *options.site.group;
-        const int64_t site = options.site.number;
+        TensorGroup& group = *options.group;
+        const int64_t site = options.site;
         const Range mine = plan::shard_ranges({0, {options.classes}}, part_of(group)).front();
         const at::Tensor most = mine.numel > 0
                                     ? std::get<0>(logits.max(1))
@@ -272,37 +204,36 @@ std::vector<int64_t> pop_ints(Stack& stack) {
     return pop(stack).toIntVector();
 }
 
-void copy_operator(Stack& stack) {
-    const int64_t site = pop(stack).toInt();
-    push(stack, Copy::apply(pop(stack).toTensor(), Site{&group(), site}));
+// A new collective of this thread's group.
+c10::intrusive_ptr<How> collective(Way forward, Way backward, int64_t site) {
+    auto how = c10::make_intrusive<How>();
+    how->forward = forward;
+    how->backward = backward;
+    how->site = site;
+    how->group = &group();
+    return how;
 }
 
-void reduce_operator(Stack& stack) {
-    const int64_t site = pop(stack).toInt();
-    push(stack, Reduce::apply(pop(stack).toTensor(), Site{&group(), site}));
+template <Way kForward, Way kBackward>
+void plain_operator(Stack& stack) {
+    const auto how = collective(kForward, kBackward, pop(stack).toInt());
+    push(stack, Collective::apply(pop(stack).toTensor(), how));
 }
 
-void share_operator(Stack& stack) {
-    std::vector<int64_t> blocks = pop_ints(stack);
-    const int64_t dim = pop(stack).toInt();
-    push(stack,
-         Share::apply(pop(stack).toTensor(), plan::TensorShard{dim, std::move(blocks)}, &group()));
-}
-
-template <typename Collective>
+// HAS_SITE: false for what a rank does alone.
+template <Way kForward, Way kBackward, bool kHasSite = true>
 void shard_operator(Stack& stack) {
-    const int64_t site = pop(stack).toInt();
-    std::vector<int64_t> blocks = pop_ints(stack);
-    const int64_t dim = pop(stack).toInt();
-    push(stack, Collective::apply(pop(stack).toTensor(), plan::TensorShard{dim, std::move(blocks)},
-                                  Site{&group(), site}));
+    const auto how = collective(kForward, kBackward, kHasSite ? pop(stack).toInt() : 0);
+    how->shard.blocks = pop_ints(stack);
+    how->shard.dim = pop(stack).toInt();
+    push(stack, Collective::apply(pop(stack).toTensor(), how));
 }
 
 void exchange_operator(Stack& stack) {
-    const int64_t site = pop(stack).toInt();
-    const int64_t to = pop(stack).toInt();
-    const int64_t from = pop(stack).toInt();
-    push(stack, Exchange::apply(pop(stack).toTensor(), from, to, Site{&group(), site}));
+    const auto how = collective(Way::kExchange, Way::kExchange, pop(stack).toInt());
+    how->to = pop(stack).toInt();
+    how->shard.dim = pop(stack).toInt();
+    push(stack, Collective::apply(pop(stack).toTensor(), how));
 }
 
 void row_loss_operator(Stack& stack) {
@@ -350,7 +281,8 @@ void embedding_operator(Stack& stack) {
 
 void cross_entropy_operator(Stack& stack) {
     LossOptions options;
-    options.site = {&group(), pop(stack).toInt()};
+    options.group = &group();
+    options.site = pop(stack).toInt();
     options.classes = pop(stack).toInt();
     options.ignored = pop(stack).toInt();
     options.reduction = pop(stack).toInt();
@@ -382,6 +314,16 @@ void dropout_operator(Stack& stack) {
     push(stack, x * share_of_noise(x, sizes, p, {dim, std::move(blocks)}, part_of(group())));
 }
 
+// Takes query, key, value and mask, the first arguments of attention.
+AttentionOperands pop_operands(Stack& stack) {
+    AttentionOperands operands;
+    if (const auto mask = pop(stack).toOptional<at::Tensor>()) operands.mask = *mask;
+    operands.value = pop(stack).toTensor();
+    operands.key = pop(stack).toTensor();
+    operands.query = pop(stack).toTensor();
+    return operands;
+}
+
 void attention_operator(Stack& stack) {
     AttentionOptions options;
     options.extent = pop(stack).toInt();
@@ -390,12 +332,7 @@ void attention_operator(Stack& stack) {
     options.scale = pop(stack).toOptional<double>();
     options.causal = pop(stack).toBool();
     options.dropout = pop(stack).toDouble();
-    AttentionOperands operands;
-    if (const auto mask = pop(stack).toOptional<at::Tensor>()) operands.mask = *mask;
-    operands.value = pop(stack).toTensor();
-    operands.key = pop(stack).toTensor();
-    operands.query = pop(stack).toTensor();
-    push(stack, attention_of_share(operands, options, part_of(group())));
+    push(stack, attention_of_share(pop_operands(stack), options, part_of(group())));
 }
 
 void ring_attention_operator(Stack& stack) {
@@ -404,12 +341,7 @@ void ring_attention_operator(Stack& stack) {
     options.repeats_heads = pop(stack).toBool();
     options.scale = pop(stack).toOptional<double>();
     options.causal = pop(stack).toBool();
-    AttentionOperands operands;
-    if (const auto mask = pop(stack).toOptional<at::Tensor>()) operands.mask = *mask;
-    operands.value = pop(stack).toTensor();
-    operands.key = pop(stack).toTensor();
-    operands.query = pop(stack).toTensor();
-    push(stack, ring_attention(std::move(operands), options, group(), site));
+    push(stack, ring_attention(pop_operands(stack), options, group(), site));
 }
 
 bool is_even(const std::vector<int64_t>& blocks) {
@@ -449,24 +381,26 @@ void register_tensor_operators() {
     using torch::jit::Operator;
     constexpr auto kPure = c10::AliasAnalysisKind::FROM_SCHEMA;
     static const torch::jit::RegisterOperators operators({
-        Operator("dslaunch::tensor_copy(Tensor(a) x, int site) -> Tensor(a)", copy_operator, kPure),
-        Operator("dslaunch::tensor_reduce(Tensor x, int site) -> Tensor", reduce_operator, kPure),
+        Operator("dslaunch::tensor_copy(Tensor(a) x, int site) -> Tensor(a)",
+                 plain_operator<Way::kSame, Way::kSum>, kPure),
+        Operator("dslaunch::tensor_reduce(Tensor x, int site) -> Tensor",
+                 plain_operator<Way::kSum, Way::kSame>, kPure),
         Operator("dslaunch::tensor_gather(Tensor x, int dim, int[] blocks, int site) -> Tensor",
-                 shard_operator<Gather>, kPure),
+                 shard_operator<Way::kWhole, Way::kShare>, kPure),
         Operator("dslaunch::tensor_all_gather(Tensor x, int dim, int[] blocks, int site) -> Tensor",
-                 shard_operator<AllGather>, kPure),
+                 shard_operator<Way::kWhole, Way::kShareOfSum>, kPure),
         Operator("dslaunch::tensor_scatter(Tensor x, int dim, int[] blocks, int site) -> Tensor",
-                 shard_operator<Scatter>, kPure),
+                 shard_operator<Way::kShare, Way::kWhole>, kPure),
         Operator("dslaunch::tensor_reduce_scatter(Tensor x, int dim, int[] blocks, int site) -> "
                  "Tensor",
-                 shard_operator<ReduceScatter>, kPure),
+                 shard_operator<Way::kShareOfSum, Way::kWhole>, kPure),
         Operator("dslaunch::tensor_exchange(Tensor x, int from, int to, int site) -> Tensor",
                  exchange_operator, kPure),
         Operator("dslaunch::tensor_row_loss(Tensor logits, Tensor target, int reduction, int "
                  "ignored, float smoothing, int dim, int[] blocks) -> Tensor",
                  row_loss_operator, kPure),
         Operator("dslaunch::tensor_share(Tensor x, int dim, int[] blocks) -> Tensor",
-                 share_operator, kPure),
+                 shard_operator<Way::kShare, Way::kSpread, false>, kPure),
         Operator("dslaunch::tensor_embedding(Tensor weight, Tensor indices, int padding, int rows) "
                  "-> Tensor",
                  embedding_operator, kPure),

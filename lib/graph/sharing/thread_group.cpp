@@ -1,8 +1,6 @@
 #include "graph/sharing/thread_group.h"
 
-#include <ATen/core/Tensor.h>
 #include <ATen/ops/maximum.h>
-#include <c10/core/ScalarType.h>
 
 #include <algorithm>
 #include <exception>
@@ -54,7 +52,7 @@ void TensorMeeting::leave(int rank, const std::string& text) {
 at::Tensor ThreadTensorGroup::sum(const at::Tensor& mine, int64_t site) {
     const bool narrow = at::isReducedFloatingType(mine.scalar_type());
     at::Tensor total;
-    meeting_.exchange({rank_, site}, {mine}, [&](const std::vector<TensorMeeting::Tensors>& all) {
+    meet(site, {mine}, [&](const TensorMeeting::ByRank& all) {
         total = narrow ? all[0][0].to(at::kFloat) : all[0][0].clone(at::MemoryFormat::Contiguous);
         for (size_t rank = 1; rank < all.size(); ++rank) total.add_(all[rank][0]);
     });
@@ -63,25 +61,24 @@ at::Tensor ThreadTensorGroup::sum(const at::Tensor& mine, int64_t site) {
 
 at::Tensor ThreadTensorGroup::max(const at::Tensor& mine, int64_t site) {
     at::Tensor most;
-    meeting_.exchange({rank_, site}, {mine}, [&](const std::vector<TensorMeeting::Tensors>& all) {
+    meet(site, {mine}, [&](const TensorMeeting::ByRank& all) {
         most = all[0][0].clone();
         for (size_t rank = 1; rank < all.size(); ++rank) most = at::maximum(most, all[rank][0]);
     });
     return most;
 }
 
-std::vector<at::Tensor> ThreadTensorGroup::gather(const at::Tensor& mine, int64_t site) {
-    std::vector<at::Tensor> parts;
-    meeting_.exchange({rank_, site}, {mine}, [&](const std::vector<TensorMeeting::Tensors>& all) {
+TensorGroup::Tensors ThreadTensorGroup::gather(const at::Tensor& mine, int64_t site) {
+    Tensors parts;
+    meet(site, {mine}, [&](const TensorMeeting::ByRank& all) {
         for (const auto& part : all) parts.push_back(part[0].clone());
     });
     return parts;
 }
 
-std::vector<at::Tensor> ThreadTensorGroup::exchange(const std::vector<at::Tensor>& parts,
-                                                    int64_t site) {
-    std::vector<at::Tensor> mine;
-    meeting_.exchange({rank_, site}, parts, [&](const std::vector<TensorMeeting::Tensors>& all) {
+TensorGroup::Tensors ThreadTensorGroup::exchange(const Tensors& parts, int64_t site) {
+    Tensors mine;
+    meet(site, parts, [&](const TensorMeeting::ByRank& all) {
         for (const auto& given : all)
             mine.push_back(
                 given.at(static_cast<size_t>(rank_)).clone(at::MemoryFormat::Contiguous));
@@ -91,7 +88,7 @@ std::vector<at::Tensor> ThreadTensorGroup::exchange(const std::vector<at::Tensor
 
 at::Tensor ThreadTensorGroup::shift(const at::Tensor& mine, int64_t site) {
     at::Tensor theirs;
-    meeting_.exchange({rank_, site}, {mine}, [&](const std::vector<TensorMeeting::Tensors>& all) {
+    meet(site, {mine}, [&](const TensorMeeting::ByRank& all) {
         theirs = all[static_cast<size_t>(rank_before())][0].clone();
     });
     return theirs;

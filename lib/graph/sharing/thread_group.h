@@ -25,8 +25,9 @@ class TensorMeeting {
 
     [[nodiscard]] int size() const { return static_cast<int>(tensors_.size()); }
 
-    using Tensors = std::vector<at::Tensor>;
-    using Use = std::function<void(const std::vector<Tensors>& by_rank)>;
+    using Tensors = TensorGroup::Tensors;
+    using ByRank = std::vector<Tensors>;
+    using Use = std::function<void(const ByRank& all)>;
     // Gives MINE, waits until all ranks have given theirs, calls USE with them, and waits until all
     // have used them. Throws Error{kDiverged} when their sites differ, Error{kPeerLost} after
     // leave().
@@ -55,12 +56,15 @@ class ThreadTensorGroup : public TensorGroup {
     [[nodiscard]] int size() const override { return meeting_.size(); }
     [[nodiscard]] at::Tensor sum(const at::Tensor& mine, int64_t site) override;
     [[nodiscard]] at::Tensor max(const at::Tensor& mine, int64_t site) override;
-    [[nodiscard]] std::vector<at::Tensor> gather(const at::Tensor& mine, int64_t site) override;
-    [[nodiscard]] std::vector<at::Tensor> exchange(const std::vector<at::Tensor>& parts,
-                                                   int64_t site) override;
+    [[nodiscard]] Tensors gather(const at::Tensor& mine, int64_t site) override;
+    [[nodiscard]] Tensors exchange(const Tensors& parts, int64_t site) override;
     [[nodiscard]] at::Tensor shift(const at::Tensor& mine, int64_t site) override;
 
   private:
+    void meet(int64_t site, const Tensors& mine, const TensorMeeting::Use& use) {
+        meeting_.exchange({rank_, site}, mine, use);
+    }
+
     TensorMeeting& meeting_;
     int rank_;
 };

@@ -1,11 +1,8 @@
 #include "graph/tensor/graph_facts.h"
 
-#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 #include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 
@@ -16,16 +13,10 @@
 #include "graph/memory/shared_storage.h"
 #include "graph/segment/compute_context.h"
 #include "graph/segment/cut.h"
-#include "graph/segment/segment_builder.h"
 #include "graph/sharing/tensor_group.h"
 #include "graph/sharing/tensor_operators.h"
 
 namespace dslaunch::graph {
-
-using c10::IValue;
-using torch::jit::Graph;
-using torch::jit::Node;
-using torch::jit::Value;
 
 namespace {
 
@@ -68,10 +59,10 @@ bool is_shown(const Value& value) {
 void insert_probe(Graph& graph, Value* value, size_t index) {
     Node* maker = value->node();
     const bool is_input = maker == graph.param_node();
-    const torch::jit::WithInsertPoint here(is_input ? *graph.nodes().begin() : maker->next());
+    const WithInsertPoint here(is_input ? *graph.nodes().begin() : maker->next());
     Value* number = graph.insertConstant(static_cast<int64_t>(index));
     Node* probe =
-        graph.create(c10::Symbol::fromQualString("dslaunch::tensor_probe"), {value, number}, 0);
+        graph.create(Symbol::fromQualString("dslaunch::tensor_probe"), {value, number}, 0);
     graph.insertNode(probe);
     if (!is_input) probe->copyMetadata(maker);
 }
@@ -96,7 +87,7 @@ void add_facts(const Value* value, const IValue& seen, GraphFacts& facts) {
 WholeGraph::Values WholeGraph::values_of(const LoweredGraph& lowered) {
     Values values;
     for (Node* node : lowered.graph->nodes()) {
-        if (node->kind() == c10::prim::Constant) continue;
+        if (node->kind() == prim::Constant) continue;
         for (Value* output : node->outputs())
             if (is_shown(*output)) values.push_back(output);
     }
@@ -108,19 +99,12 @@ WholeGraph::WholeGraph(const Model& model, const LoweredGraph& lowered, const Va
     register_probe();
     register_tensor_operators();
     LoweredGraph copy = lowered;
-    std::unordered_map<Value*, Value*> twins;
+    Twins twins;
     copy.graph = std::make_shared<Graph>();
     copy.graph->block()->cloneFrom(lowered.graph->block(), nullptr);
-    auto it = copy.graph->nodes().begin();
-    for (Node* node : lowered.graph->nodes()) {
-        for (size_t o = 0; o < node->outputs().size(); ++o)
-            twins[node->output(o)] = (*it)->output(o);
-        ++it;
-    }
-    for (size_t i = 0; i < lowered.graph->inputs().size(); ++i)
-        twins[lowered.graph->inputs()[i]] = copy.graph->inputs()[i];
+    pair_twins(*lowered.graph->block(), *copy.graph->block(), twins);
     for (size_t i = 0; i < probed.size(); ++i)
-        if (probed[i] != nullptr) insert_probe(*copy.graph, twins.at(probed[i]), i);
+        if (probed[i] != nullptr) insert_probe(*copy.graph, twins.values.at(probed[i]), i);
 
     const CutMap map = find_cuts(copy, model);
     LiveRange live;
@@ -129,7 +113,7 @@ WholeGraph::WholeGraph(const Model& model, const LoweredGraph& lowered, const Va
     live.out.assign(copy.graph->outputs().begin(), copy.graph->outputs().end());
     segment_ =
         build_segment(model, copy, map, {0, static_cast<int64_t>(map.nodes.size()), 0}, live);
-    segment_.code = std::make_shared<torch::jit::Code>(segment_.graph, "whole");
+    segment_.code = std::make_shared<Code>(segment_.graph, "whole");
 }
 
 std::vector<IValue> WholeGraph::run(const GraphInputs& inputs, const RunMode& mode,
@@ -172,7 +156,7 @@ GraphFacts observe(const Model& model, const LoweredGraph& lowered, const GraphI
         add_facts(graph.inputs()[lowered.first_buffer() + i], inputs.buffers[lowered.buffers[i]],
                   facts);
     for (const Node* node : graph.nodes())
-        if (node->kind() == c10::prim::Constant)
+        if (node->kind() == prim::Constant)
             if (const auto value = torch::jit::toIValue(node->output()))
                 add_facts(node->output(), *value, facts);
     const WholeGraph::Values values = WholeGraph::values_of(lowered);

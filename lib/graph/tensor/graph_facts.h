@@ -18,7 +18,7 @@ class TensorGroup;
 
 // The inputs of a run of a whole graph.
 struct GraphInputs {
-    std::vector<c10::IValue> arguments;  // those of SegmentedModel::first_inputs
+    std::vector<IValue> arguments;       // those of SegmentedModel::first_inputs
     std::vector<at::Tensor> parameters;  // by model parameter
     std::vector<at::Tensor> buffers;     // by model buffer; a run moves copies of them
     DrawKey key;
@@ -34,7 +34,7 @@ class WholeGraph {
   public:
     // PROBED are the top-level values of LOWERED's graph that See is called with. MODEL's tensors
     // are not read.
-    using Values = std::vector<torch::jit::Value*>;
+    using Values = std::vector<Value*>;
     WholeGraph(const Model& model, const LoweredGraph& lowered, const Values& probed);
     // Tensors, integers, and lists of them, in the order of their nodes.
     [[nodiscard]] static Values values_of(const LoweredGraph& lowered);
@@ -42,9 +42,9 @@ class WholeGraph {
     // Returns the graph's outputs, with autograd graph if MODE asks for it. SEE(index into PROBED,
     // value) is called when a node has made the value. Throws Error{kInput} naming node, module
     // path and source line.
-    using See = std::function<void(size_t index, const c10::IValue& value)>;
-    std::vector<c10::IValue> run(const GraphInputs& inputs, const RunMode& mode,
-                                 const See& see = {}) const;
+    using See = std::function<void(size_t index, const IValue& value)>;
+    std::vector<IValue> run(const GraphInputs& inputs, const RunMode& mode,
+                            const See& see = {}) const;
 
   private:
     at::ScalarType compute_dtype_;
@@ -57,11 +57,11 @@ struct TensorFact {
 };
 
 struct GraphFacts {
-    std::unordered_map<const torch::jit::Value*, std::vector<TensorFact>> tensors;  // one fact, or
-                                                                                    // one per
-                                                                                    // element of a
-                                                                                    // list
-    std::unordered_map<const torch::jit::Value*, int64_t> integers;
+    std::unordered_map<const Value*, std::vector<TensorFact>> tensors;  // one fact, or
+                                                                        // one per
+                                                                        // element of a
+                                                                        // list
+    std::unordered_map<const Value*, int64_t> integers;
 };
 
 // Runs LOWERED once on INPUTS, without gradients. Inputs of the graph are among the facts.
@@ -69,6 +69,6 @@ struct GraphFacts {
                                  const GraphInputs& inputs);
 
 // True if NODE writes to one of its inputs.
-[[nodiscard]] bool writes(const torch::jit::Node& node);
+[[nodiscard]] bool writes(const Node& node);
 
 }  // namespace dslaunch::graph

@@ -1,6 +1,5 @@
 // Rules of embeddings, losses, norms, reductions, elements at places that a tensor names, and
 // everything that works element by element.
-#include <ATen/core/interned_strings.h>
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
@@ -11,29 +10,22 @@
 
 namespace dslaunch::graph {
 
-using torch::jit::Node;
-using torch::jit::Value;
-
 namespace {
 
-using Kind = Placement::Kind;
 using EditKind = TensorEdit::Kind;
 
 // A table that is whole: each rank looks up its positions if the indices are forward's tokens.
 bool whole_table(PlacementFlow& flow, Node& node) {
     const bool everywhere = flow.position_split() == PositionSplit::kEverywhere;
     if (!everywhere || !PlacementFlow::is_argument(node.input(1))) {
-        flow.place(node.output(), copied_placement());
+        flow.place(node.output(), Placement::copied());
         return true;
     }
     const int64_t last = dims_of(flow, node.input(1)) - 1;
     if (last < 0 || flow.sizes(node.input(1)).back() != flow.positions())
         return flow.obstruct(node, Placement::kPositions,
                              fmt::format("its indices are not of {} positions", flow.positions()));
-    Placement rows;
-    rows.kind = Kind::kShard;
-    rows.shard = {last, {flow.positions()}};
-    rows.parameter = Placement::kPositions;
+    const Placement rows = Placement::split({last, {flow.positions()}}, Placement::kPositions);
     flow.edit({EditKind::kShare, &node, 1, rows.shard, 0});
     flow.place(node.output(), rows);
     return true;
@@ -77,11 +69,7 @@ bool cross_entropy_rule(PlacementFlow& flow, Node& node) {
         return row_loss_rule(flow, node);
     if (flow.input(node, 1).is_shard())
         return flow.obstruct(node, logits.parameter, "its targets are not whole");
-    if (!logits.is_shard()) {
-        for (size_t i = 0; i < 3; ++i) flow.read_for_share(node, i);
-        flow.place(node.output(), copied_placement());
-        return true;
-    }
+    if (!logits.is_shard()) return pass_copied(flow, node);
     if (logits.shard.dim != 1 || dims_of(flow, node.input(0)) != 2 ||
         logits.shard.blocks.size() != 1)
         return flow.obstruct(node, logits.parameter, "its classes are not what is split");
@@ -106,7 +94,7 @@ bool along_rule(PlacementFlow& flow, Node& node, const std::vector<int64_t>& dim
     if (!x.is_shard()) {
         flow.read_for_share(node, 0);
         for (const Value* output : node.outputs())
-            if (flow.has_sizes(output)) flow.place(output, copied_placement());
+            if (flow.has_sizes(output)) flow.place(output, Placement::copied());
         return true;
     }
     const int64_t count = dims_of(flow, node.input(0));
@@ -138,8 +126,8 @@ bool sums_over_shares(PlacementFlow& flow, Node& node, const std::vector<int64_t
     const int64_t count = dims_of(flow, node.input(0));
     const bool reduces = std::ranges::any_of(
         dims, [&](int64_t dim) { return (dim + count) % count == x.shard.dim; });
-    const bool is_mean = node.kind() == c10::aten::mean;
-    if (!reduces || !(is_mean || node.kind() == c10::aten::sum)) return false;
+    const bool is_mean = node.kind() == aten::mean;
+    if (!reduces || !(is_mean || node.kind() == aten::sum)) return false;
     if (is_mean && !plan::divides_evenly(x.shard, flow.size())) return false;
     flow.edit({EditKind::kSum, &node, 0, {}, is_mean ? flow.size() : 0});
     return true;
@@ -151,18 +139,13 @@ bool reduction_rule(PlacementFlow& flow, Node& node) {
     if (argument_at(node, "other")) return elementwise_rule(flow, node);  // max(a, b)
     const auto index = argument_at(node, "dim");
     if (index) {
-        const auto value = torch::jit::toIValue(node.input(*index));
-        const Node* maker = node.input(*index)->node();
-        if (value && value->isIntList()) {
-            dims = value->toIntVector();
-        } else if (value && value->isInt()) {
-            dims = {value->toInt()};
-        } else if (maker->kind() == c10::prim::ListConstruct) {
-            for (const Value* element : maker->inputs()) {
-                const auto dim = flow.integer(element);
-                if (!dim) return flow.obstruct(node, -1, "its dimensions are not known");
-                dims.push_back(*dim);
-            }
+        const Value* const given = node.input(*index);
+        if (const auto list = int_list(flow, given)) {
+            dims = *list;
+        } else if (const auto one = flow.integer(given)) {
+            dims = {*one};
+        } else if (given->node()->kind() == prim::ListConstruct) {
+            return flow.obstruct(node, -1, "its dimensions are not known");
         }
     }
     if (dims.empty())
@@ -243,7 +226,7 @@ bool elementwise_rule(PlacementFlow& flow, Node& node) {
         if (own && !like.is_positions()) return split_parameter(flow, node, i, like);
         if (!flow.share_input(node, i, like)) return false;
     }
-    flow.place(output, split ? *split : copied_placement());
+    flow.place(output, split ? *split : Placement::copied());
     return true;
 }
 
@@ -260,32 +243,20 @@ bool dropout_rule(PlacementFlow& flow, Node& node) {
         flow.place(node.output(), x);
         return true;
     }
-    if (draws && node.kind() == c10::aten::dropout_)
+    if (draws && node.kind() == aten::dropout_)
         return flow.obstruct(node, x.parameter, "it draws in place");
     if (draws) flow.edit({EditKind::kDropout, &node, 0, x.shard, 0});
     flow.place(node.output(), x);
     return true;
 }
 
-// The dimension that input 1 gives, from 0.
-std::optional<int64_t> dim_of(const PlacementFlow& flow, const Node& node) {
-    const int64_t dims = dims_of(flow, node.input(0));
-    const auto dim = flow.integer(node.input(1));
-    if (!dim) return std::nullopt;
-    return (*dim + dims) % dims;
-}
-
 // Elements of a tensor at INDEX along a dimension that is not split; both are split alike in
 // another.
 bool gather_rule(PlacementFlow& flow, Node& node) {
-    const auto dim = dim_of(flow, node);
+    const auto dim = dim_argument(flow, node, 1, dims_of(flow, node.input(0)));
     if (!dim) return flow.obstruct(node, -1, "its dimension is not known");
     const Placement x = flow.input(node, 0), index = flow.input(node, 2);
-    if (!x.is_shard() && !index.is_shard()) {
-        for (const size_t i : {size_t{0}, size_t{2}}) flow.read_for_share(node, i);
-        flow.place(node.output(), copied_placement());
-        return true;
-    }
+    if (!x.is_shard() && !index.is_shard()) return pass_copied(flow, node);
     const Placement split = x.is_shard() ? x : index;
     if (split.shard.dim == *dim || (x.is_shard() && index.is_shard() && !x.same_place(index)))
         return flow.obstruct(node, split.parameter, "it needs all of what is split");
@@ -301,7 +272,7 @@ bool gather_rule(PlacementFlow& flow, Node& node) {
 // Writes a number or a source to places of a tensor along a dimension that is not split.
 bool scatter_rule(PlacementFlow& flow, Node& node) {
     constexpr size_t kOperands[] = {0, 2, 3};
-    const auto dim = dim_of(flow, node);
+    const auto dim = dim_argument(flow, node, 1, dims_of(flow, node.input(0)));
     if (!dim) return flow.obstruct(node, -1, "its dimension is not known");
     std::optional<Placement> split;
     for (const size_t i : kOperands)

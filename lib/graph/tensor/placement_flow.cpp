@@ -1,12 +1,8 @@
 #include "graph/tensor/placement_flow.h"
 
-#include <ATen/core/interned_strings.h>
-#include <torch/csrc/jit/ir/ir.h>
-
 #include <algorithm>
 #include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/check.h"
@@ -16,11 +12,6 @@
 #include "graph/writes/written_values.h"
 
 namespace dslaunch::graph {
-
-namespace prim = c10::prim;
-using torch::jit::Block;
-using torch::jit::Node;
-using torch::jit::Value;
 
 namespace {
 
@@ -35,13 +26,10 @@ void visit_reads(const Node& node, const std::function<void(const Value*)>& use)
 
 // Operators that give the values of their first tensor again, in another dtype or order.
 bool passes_on(const Node& node) {
-    static const std::set<std::string_view> kinds{
-        "aten::t",          "aten::transpose",
-        "aten::to",         "aten::numpy_T",
-        "aten::contiguous", "aten::_autocast_to_full_precision",
-        "aten::clone",      "aten::_autocast_to_reduced_precision",
-        "aten::permute",    "dslaunch::match_dtype"};
-    return kinds.count(node.kind().toQualString()) > 0;
+    return is_one_of(node,
+                     {"aten::t", "aten::transpose", "aten::to", "aten::numpy_T", "aten::contiguous",
+                      "aten::clone", "aten::permute", "aten::_autocast_to_full_precision",
+                      "aten::_autocast_to_reduced_precision", "dslaunch::match_dtype"});
 }
 
 }  // namespace
@@ -53,7 +41,7 @@ PlacementFlow::PlacementFlow(const Model& model, const LoweredGraph& lowered,
 }
 
 void PlacementFlow::collect() {
-    const torch::jit::Graph& graph = *lowered_.graph;
+    const Graph& graph = *lowered_.graph;
     for (size_t i = 0; i < lowered_.parameters.size(); ++i) {
         const Value* input = graph.inputs()[lowered_.first_parameter() + i];
         const int parameter = lowered_.parameters[i];
@@ -66,7 +54,7 @@ void PlacementFlow::collect() {
         nodes_.push_back(node);
         bool needs = false;
         visit_reads(*node, [&](const Value* value) { needs = needs || needs_gradient(value); });
-        if (!needs || node->kind() == c10::aten::detach) continue;
+        if (!needs || node->kind() == aten::detach) continue;
         for (const Value* output : node->outputs())
             if (may_need_gradient(*output)) needs_gradient_.insert(output);
     }
@@ -178,29 +166,28 @@ std::optional<PlacementFlow::Origin> PlacementFlow::origin_of(const Value* value
     std::optional<Origin> origin = origin_of(node.input(0));
     if (!origin) return std::nullopt;
     const auto dims = static_cast<int64_t>(origin->dims.size());
-    if (node.kind() == c10::aten::permute) return std::nullopt;
-    if (node.kind() == c10::aten::transpose) {
+    if (node.kind() == aten::permute) return std::nullopt;
+    if (node.kind() == aten::transpose) {
         const auto a = integer(node.input(1)), b = integer(node.input(2));
         if (!a || !b) return std::nullopt;
         std::swap(origin->dims[(*a + dims) % dims], origin->dims[(*b + dims) % dims]);
-    } else if (node.kind() == c10::aten::t || node.kind() == c10::aten::numpy_T) {
+    } else if (node.kind() == aten::t || node.kind() == aten::numpy_T) {
         std::reverse(origin->dims.begin(), origin->dims.end());
     }
     return origin;
 }
 
 bool PlacementFlow::is_grouped_product(const Node& node) {
-    static const auto kind = c10::Symbol::fromQualString("dslaunch::grouped_mm");
-    return node.kind() == kind;
+    return is_one_of(node, {"dslaunch::grouped_mm"});
 }
 
 std::optional<LinearForm> PlacementFlow::linear_form(const Node& node) const {
     LinearForm form;
-    if (node.kind() == c10::aten::linear) {
+    if (node.kind() == aten::linear) {
         form.bias = 2;
-    } else if (node.kind() == c10::aten::addmm) {
+    } else if (node.kind() == aten::addmm) {
         form = {1, 2, 0, 0, 1};
-    } else if (node.kind() == c10::aten::matmul || node.kind() == c10::aten::mm) {
+    } else if (node.kind() == aten::matmul || node.kind() == aten::mm) {
         form.weight_in = 0;
         form.weight_out = 1;
     } else if (is_grouped_product(node)) {
@@ -218,9 +205,9 @@ std::optional<LinearForm> PlacementFlow::linear_form(const Node& node) const {
     return form;
 }
 
-std::vector<std::pair<int, Placement>> PlacementFlow::makers_of(const Value* value) const {
+template <typename Visit>
+bool PlacementFlow::visit_makers(const Value* value, const Visit& visit) const {
     constexpr size_t kNodesMax = 200;  // rotary embeddings and norms of queries need far fewer
-    std::vector<std::pair<int, Placement>> makers;
     std::set<const Node*> seen;
     std::vector<const Value*> open = {value};
     while (!open.empty()) {
@@ -229,50 +216,49 @@ std::vector<std::pair<int, Placement>> PlacementFlow::makers_of(const Value* val
         if (!needs_gradient(next) || parameter_of_.count(next) > 0) continue;
         const Node* node = next->node();
         if (!seen.insert(node).second) continue;
-        if (seen.size() > kNodesMax || node->kind() == c10::aten::embedding) return {};
-        const auto form = linear_form(*node);
-        if (!form) {
-            for (const Value* input : node->inputs()) open.push_back(input);
-            continue;
-        }
-        const Origin origin = *origin_of(node->input(form->weight));
+        bool goes_on = false;
+        if (seen.size() > kNodesMax || !visit(*node, goes_on)) return false;
+        if (goes_on) open.insert(open.end(), node->inputs().begin(), node->inputs().end());
+    }
+    return true;
+}
+
+std::vector<std::pair<int, Placement>> PlacementFlow::makers_of(const Value* value) const {
+    std::vector<std::pair<int, Placement>> makers;
+    const bool found = visit_makers(value, [&](const Node& node, bool& goes_on) {
+        if (node.kind() == aten::embedding) return false;
+        const auto form = linear_form(node);
+        goes_on = !form;
+        if (!form) return true;
+        const Origin origin = *origin_of(node.input(form->weight));
         if (decisions_->parameters.count(origin.parameter) > 0 ||
             decisions_->locked.count(origin.parameter) > 0)
-            return {};
+            return false;
         const auto out = static_cast<size_t>(form->weight_out);
-        Placement column;
-        column.kind = Placement::Kind::kShard;
-        column.shard = {origin.dims[out], {sizes(node->input(form->weight))[out]}};
-        column.parameter = origin.parameter;
-        makers.emplace_back(origin.parameter, std::move(column));
-    }
-    return makers;
+        makers.emplace_back(
+            origin.parameter,
+            Placement::split({origin.dims[out], {sizes(node.input(form->weight))[out]}},
+                             origin.parameter));
+        return true;
+    });
+    return found ? makers : std::vector<std::pair<int, Placement>>{};
 }
 
 bool PlacementFlow::made_of_parameters(const Value* value) const {
-    constexpr size_t kNodesMax = 200;
-    std::set<const Node*> seen;
-    std::vector<const Value*> open = {value};
-    while (!open.empty()) {
-        const Value* next = open.back();
-        open.pop_back();
-        if (!needs_gradient(next) || parameter_of_.count(next) > 0) continue;
-        const Node* node = next->node();
-        if (!seen.insert(node).second) continue;
-        const bool looks_up = node->kind() == c10::aten::embedding && is_argument(node->input(1));
-        if (seen.size() > kNodesMax || looks_up || linear_form(*node)) return false;
-        for (const Value* input : node->inputs()) open.push_back(input);
-    }
-    return needs_gradient(value);
+    return needs_gradient(value) && visit_makers(value, [&](const Node& node, bool& goes_on) {
+               goes_on = true;
+               const bool looks_up = node.kind() == aten::embedding && is_argument(node.input(1));
+               return !looks_up && !linear_form(node);
+           });
 }
 
 bool PlacementFlow::is_argument(const Value* value) {
-    static const std::set<c10::Symbol> moves{
-        c10::aten::view,  c10::aten::reshape,    c10::aten::to,      c10::aten::flatten,
-        c10::aten::slice, c10::aten::contiguous, c10::aten::squeeze, c10::aten::unsqueeze};
-    const Node* node = value->node();
-    if (node->kind() == prim::Param) return true;
-    return moves.count(node->kind()) > 0 && is_argument(node->input(0));
+    const Node& node = *value->node();
+    if (node.kind() == prim::Param) return true;
+    return is_one_of(node,
+                     {"aten::view", "aten::reshape", "aten::to", "aten::flatten", "aten::slice",
+                      "aten::contiguous", "aten::squeeze", "aten::unsqueeze"}) &&
+           is_argument(node.input(0));
 }
 
 namespace {
@@ -296,7 +282,7 @@ std::string ranks_that_divide(int64_t positions, int64_t ranks) {
 void PlacementFlow::split_positions(PositionSplit split) {
     position_split_ = split;
     for (const Node* node : nodes_) {
-        const bool is_table = node->kind() == c10::aten::embedding && has_sizes(node->input(1)) &&
+        const bool is_table = node->kind() == aten::embedding && has_sizes(node->input(1)) &&
                               !sizes(node->input(1)).empty() && is_argument(node->input(1));
         if (!is_table) continue;
         positions_ = sizes(node->input(1)).back();
@@ -325,18 +311,15 @@ bool PlacementFlow::sum_output(TensorEdit sum, std::optional<size_t> bias) {
     const Value* output = sum.node->output();
     const std::vector<int64_t>& extents = sizes(output);
     Placement kept;
-    kept.kind = Placement::Kind::kShard;
-    kept.parameter = Placement::kPositions;
     // [.., positions, features], or a batch of that in rows.
     const size_t dims = extents.size();
     const bool between = position_split_ == PositionSplit::kBetweenLayers;
     if (between && dims > 2 && extents[dims - 2] == positions_) {
-        kept.shard = {static_cast<int64_t>(dims) - 2, {positions_}};
+        kept =
+            Placement::split({static_cast<int64_t>(dims) - 2, {positions_}}, Placement::kPositions);
     } else if (between && dims == 2 && extents[0] % positions_ == 0) {
-        kept.shard = {
-            0, std::vector<int64_t>(static_cast<size_t>(extents[0] / positions_), positions_)};
-    } else {
-        kept = {};
+        const auto rows = static_cast<size_t>(extents[0] / positions_);
+        kept = Placement::split({0, std::vector<int64_t>(rows, positions_)}, Placement::kPositions);
     }
     if (kept.is_shard()) {
         if (bias) read_for_share(*sum.node, *bias);

@@ -1,7 +1,7 @@
 // The placement of every value of a lowered graph if some of its parameters were split among the
 // ranks of a tensor group: a forward flow of placements, with a rule for each operator
-// (operator_rules.cpp, shape_rules.cpp), and the edits that nodes then need. tensor_search.h finds
-// with it the parameters that may be split, tensor_rewrite.h carries out its edits. No shared
+// (operator_rules.cpp, shape_rules.cpp), and the edits that nodes then need. tensor_search.cpp
+// finds with it the parameters that may be split, tensor_rewrite.h carries out its edits. No shared
 // state.
 //
 // The invariant that makes the flow a proof: integers, booleans and numbers are those of the whole
@@ -45,6 +45,14 @@ struct Placement {
     plan::TensorShard shard;
     int parameter = -1;  // the parameter whose rule split it, for messages and for other blocks
 
+    [[nodiscard]] static Placement copied() {
+        Placement made;
+        made.kind = Kind::kCopied;
+        return made;
+    }
+    [[nodiscard]] static Placement split(plan::TensorShard shard, int parameter) {
+        return {Kind::kShard, std::move(shard), parameter};
+    }
     [[nodiscard]] bool is_shard() const { return kind == Kind::kShard; }
     [[nodiscard]] bool is_whole() const { return kind == Kind::kWhole; }
     [[nodiscard]] bool is_copied() const { return kind == Kind::kCopied; }
@@ -65,7 +73,7 @@ struct TensorDecisions {
 
 // The reason why a flow cannot go on at a node.
 struct TensorObstacle {
-    torch::jit::Node* node = nullptr;
+    Node* node = nullptr;
     std::string reason;
     int parameter = -1;        // the parameter whose split is in the way
     bool indivisible = false;  // true: another number of ranks might be possible
@@ -99,7 +107,7 @@ struct TensorEdit {
         kDivide,        // input is an integer that becomes `count`, or a list: each by the ranks
     };
     Kind kind = Kind::kCopy;
-    torch::jit::Node* node = nullptr;
+    Node* node = nullptr;
     size_t input = 0;
     plan::TensorShard shard;
     int64_t count = 0;
@@ -134,118 +142,118 @@ class PlacementFlow {
     [[nodiscard]] PositionSplit position_split() const { return position_split_; }
     [[nodiscard]] int64_t positions() const { return positions_; }
     // True if VALUE is an argument of forward, at most moved or cast.
-    [[nodiscard]] static bool is_argument(const torch::jit::Value* value);
+    [[nodiscard]] static bool is_argument(const Value* value);
 
     // The edits of the last follow().
     [[nodiscard]] const std::vector<TensorEdit>& edits() const { return edits_; }
     [[nodiscard]] size_t end() const { return end_; }  // the first node not followed
     // Nodes on the way before which no value is split or copied.
     [[nodiscard]] const std::vector<size_t>& clean() const { return clean_; }
-    [[nodiscard]] Placement placement_of(const torch::jit::Value* value) const;
+    [[nodiscard]] Placement placement_of(const Value* value) const;
 
-    [[nodiscard]] const std::vector<torch::jit::Node*>& nodes() const { return nodes_; }
-    [[nodiscard]] size_t index_of(const torch::jit::Node* node) const { return index_.at(node); }
+    [[nodiscard]] const std::vector<Node*>& nodes() const { return nodes_; }
+    [[nodiscard]] size_t index_of(const Node* node) const { return index_.at(node); }
     // The first and the last node that read PARAMETER; nodes().size() if none does.
     [[nodiscard]] std::pair<size_t, size_t> uses_of(int parameter) const;
     // True for the product of each expert with its own rows.
-    [[nodiscard]] static bool is_grouped_product(const torch::jit::Node& node);
-    [[nodiscard]] std::optional<LinearForm> linear_form(const torch::jit::Node& node) const;
+    [[nodiscard]] static bool is_grouped_product(const Node& node);
+    [[nodiscard]] std::optional<LinearForm> linear_form(const Node& node) const;
     // The model parameter that VALUE is, alone or transposed or cast, and the parameter's dimension
     // for each dimension of VALUE.
     struct Origin {
         int parameter = -1;
         std::vector<int64_t> dims;
     };
-    [[nodiscard]] std::optional<Origin> origin_of(const torch::jit::Value* value) const;
+    [[nodiscard]] std::optional<Origin> origin_of(const Value* value) const;
 
     // The functions from here on are for the rules of operators. Those of type bool return false
     // after an obstacle.
     [[nodiscard]] int size() const { return size_; }
     [[nodiscard]] const TensorDecisions& decisions() const { return *decisions_; }
-    [[nodiscard]] Placement input(const torch::jit::Node& node, size_t index) const {
+    [[nodiscard]] Placement input(const Node& node, size_t index) const {
         return gathered_.count(index) > 0 ? Placement{} : placement_of(node.input(index));
     }
     // Gathers input INDEX, whose positions are split, for the current NODE.
-    void gather_positions(torch::jit::Node& node, size_t index);
+    void gather_positions(Node& node, size_t index);
     // The node's output is a summand, and SUM makes the sum: all of it, or this rank's share of
     // the positions if those are split. BIAS is an input that is added to the sum.
     bool sum_output(TensorEdit sum, std::optional<size_t> bias);
     // Sizes of a tensor, or of ELEMENT of a list of tensors.
-    [[nodiscard]] const std::vector<int64_t>& sizes(const torch::jit::Value* value,
-                                                    size_t element = 0) const;
-    [[nodiscard]] bool has_sizes(const torch::jit::Value* value) const;
-    [[nodiscard]] size_t list_size(const torch::jit::Value* value) const {
+    [[nodiscard]] const std::vector<int64_t>& sizes(const Value* value, size_t element = 0) const;
+    [[nodiscard]] bool has_sizes(const Value* value) const;
+    [[nodiscard]] size_t list_size(const Value* value) const {
         return facts_.tensors.at(value).size();
     }
-    [[nodiscard]] int64_t bytes(const torch::jit::Value* value) const;
-    [[nodiscard]] std::optional<int64_t> integer(const torch::jit::Value* value) const;
-    [[nodiscard]] bool needs_gradient(const torch::jit::Value* value) const {
+    [[nodiscard]] int64_t bytes(const Value* value) const;
+    [[nodiscard]] std::optional<int64_t> integer(const Value* value) const;
+    [[nodiscard]] bool needs_gradient(const Value* value) const {
         return needs_gradient_.count(value) > 0;
     }
     [[nodiscard]] std::string parameter_name(int parameter) const;
-    [[nodiscard]] std::string describe(const torch::jit::Value* value) const;
+    [[nodiscard]] std::string describe(const Value* value) const;
 
-    void place(const torch::jit::Value* value, Placement placement);
-    void place_list(const torch::jit::Value* value, std::vector<Placement> placements);
-    [[nodiscard]] std::vector<Placement> list_of(const torch::jit::Value* value) const;
+    void place(const Value* value, Placement placement);
+    void place_list(const Value* value, std::vector<Placement> placements);
+    [[nodiscard]] std::vector<Placement> list_of(const Value* value) const;
     void edit(TensorEdit edit) { edits_.push_back(std::move(edit)); }
     // The node reads input INDEX for its own share only, so the gradient of a whole input is
     // summed.
-    void read_for_share(torch::jit::Node& node, size_t index);
+    void read_for_share(Node& node, size_t index);
     // True if VALUE needs a gradient and is made of parameters and numbers alone, by no layer.
-    [[nodiscard]] bool made_of_parameters(const torch::jit::Value* value) const;
+    [[nodiscard]] bool made_of_parameters(const Value* value) const;
     // The rank's share of a whole or copied input INDEX.
-    [[nodiscard]] bool share_input(torch::jit::Node& node, size_t index, const Placement& like);
-    bool obstruct(torch::jit::Node& node, int parameter, std::string reason);
-    bool obstruct_indivisible(torch::jit::Node& node, int parameter, std::string reason);
+    [[nodiscard]] bool share_input(Node& node, size_t index, const Placement& like);
+    bool obstruct(Node& node, int parameter, std::string reason);
+    bool obstruct_indivisible(Node& node, int parameter, std::string reason);
     // The demand that was just made comes from a number that does not divide.
     void mark_indivisible() { obstacle_->indivisible = true; }
     // Asks for other splits; REASON is reported if they do not help.
-    bool demand(torch::jit::Node& node, std::vector<std::pair<int, Placement>> demands,
-                std::string reason);
+    bool demand(Node& node, std::vector<std::pair<int, Placement>> demands, std::string reason);
     // Asks for PARAMETER's split to have BLOCKS. Always returns false.
-    bool demand_blocks(torch::jit::Node& node, int parameter, std::vector<int64_t> blocks,
-                       std::string reason);
+    bool demand_blocks(Node& node, int parameter, std::vector<int64_t> blocks, std::string reason);
     // The undecided linear layers whose outputs VALUE is made of, as splits by their outputs; empty
     // if VALUE is made of anything else.
-    [[nodiscard]] std::vector<std::pair<int, Placement>> makers_of(
-        const torch::jit::Value* value) const;
+    [[nodiscard]] std::vector<std::pair<int, Placement>> makers_of(const Value* value) const;
 
   private:
+    // Calls VISIT with each node that makes VALUE of parameters with gradients, from the last on.
+    // It returns true to go on to what the node reads. False: VISIT has set STOPPED, or VALUE is
+    // made of more nodes than layers and norms need.
+    template <typename Visit>
+    [[nodiscard]] bool visit_makers(const Value* value, const Visit& visit) const;
     void collect();
-    [[nodiscard]] bool step(torch::jit::Node& node);
-    [[nodiscard]] bool apply_rule(torch::jit::Node& node);
-    [[nodiscard]] bool compute_whole(torch::jit::Node& node);
-    [[nodiscard]] bool may_write_copies(const torch::jit::Node& node) const;
-    [[nodiscard]] bool gather_list(torch::jit::Node& node, size_t index);
+    [[nodiscard]] bool step(Node& node);
+    [[nodiscard]] bool apply_rule(Node& node);
+    [[nodiscard]] bool compute_whole(Node& node);
+    [[nodiscard]] bool may_write_copies(const Node& node) const;
+    [[nodiscard]] bool gather_list(Node& node, size_t index);
     [[nodiscard]] bool keeps_writes(size_t edits_before);
-    void place_copied(torch::jit::Node& node);
+    void place_copied(Node& node);
     // The placement of a tensor, or of each tensor of a list; empty if the input is gathered or
     // whole.
-    [[nodiscard]] std::vector<Placement> placements_of_input(const torch::jit::Node& node,
-                                                             size_t index) const;
-    [[nodiscard]] bool touches(const torch::jit::Node& node) const;
-    [[nodiscard]] bool gather_inputs(torch::jit::Node& node);
+    [[nodiscard]] std::vector<Placement> placements_of_input(const Node& node, size_t index) const;
+    [[nodiscard]] bool touches(const Node& node) const;
+    [[nodiscard]] bool gather_inputs(Node& node);
     [[nodiscard]] bool check_outputs();
-    [[nodiscard]] bool may_need_gradient(const torch::jit::Value& value) const;
-    [[nodiscard]] size_t last_use(const torch::jit::Value* value) const;
+    [[nodiscard]] bool may_need_gradient(const Value& value) const;
+    [[nodiscard]] size_t last_use(const Value* value) const;
 
     const Model& model_;
     const LoweredGraph& lowered_;
     const GraphFacts& facts_;
     int size_;
-    std::vector<torch::jit::Node*> nodes_;  // top level, without constants
-    std::map<const torch::jit::Node*, size_t> index_;
-    std::map<const torch::jit::Value*, int> parameter_of_;
-    std::set<const torch::jit::Value*> needs_gradient_;
-    std::set<const torch::jit::Value*> written_;  // values that a later node writes in place
-                                                  // (find_written_values)
+    std::vector<Node*> nodes_;  // top level, without constants
+    std::map<const Node*, size_t> index_;
+    std::map<const Value*, int> parameter_of_;
+    std::set<const Value*> needs_gradient_;
+    std::set<const Value*> written_;  // values that a later node writes in place
+                                      // (find_written_values)
 
     PositionSplit position_split_ = PositionSplit::kNone;
     int64_t positions_ = 0;
     std::set<size_t> gathered_;  // inputs of the current node
     const TensorDecisions* decisions_ = nullptr;
-    std::unordered_map<const torch::jit::Value*, std::vector<Placement>> placements_;
+    std::unordered_map<const Value*, std::vector<Placement>> placements_;
     std::vector<TensorEdit> edits_;
     std::optional<TensorObstacle> obstacle_;
     size_t alive_until_ = 0;
@@ -255,22 +263,22 @@ class PlacementFlow {
 
 // A rule places NODE's outputs and returns true if FLOW may pass NODE, some input of which is not
 // whole.
-using PlacementRule = bool (*)(PlacementFlow& flow, torch::jit::Node& node);
+using PlacementRule = bool (*)(PlacementFlow& flow, Node& node);
 
 class PlacementRules {
   public:
     // NAMES are qualified, as aten::view.
     void add(std::initializer_list<const char*> names, PlacementRule rule) {
-        for (const char* name : names) rules_[c10::Symbol::fromQualString(name)] = rule;
+        for (const char* name : names) rules_[Symbol::fromQualString(name)] = rule;
     }
     // Null: there is no rule.
-    [[nodiscard]] PlacementRule find(c10::Symbol kind) const {
+    [[nodiscard]] PlacementRule find(Symbol kind) const {
         const auto found = rules_.find(kind);
         return found == rules_.end() ? nullptr : found->second;
     }
 
   private:
-    std::unordered_map<c10::Symbol, PlacementRule> rules_;
+    std::unordered_map<Symbol, PlacementRule> rules_;
 };
 void add_operator_rules(PlacementRules& rules);  // operator_rules.cpp
 void add_product_rules(PlacementRules& rules);   // product_rules.cpp

@@ -1,7 +1,5 @@
 // The steps of the flow: one node after the other, by its rule or without one. See
 // placement_flow.h.
-#include <ATen/core/function_schema.h>
-#include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
 #include <set>
@@ -10,10 +8,6 @@
 #include "graph/tensor/placement_flow.h"
 
 namespace dslaunch::graph {
-
-namespace prim = c10::prim;
-using torch::jit::Node;
-using torch::jit::Value;
 
 namespace {
 
@@ -126,8 +120,7 @@ bool PlacementFlow::gather_list(Node& node, size_t index) {
         const bool sums = needs_gradient(list->input(i));
         edit({sums ? TensorEdit::Kind::kGatherSum : TensorEdit::Kind::kGather, list, i,
               parts[i].shard, 0});
-        parts[i] = Placement{};
-        parts[i].kind = Placement::Kind::kCopied;
+        parts[i] = Placement::copied();
     }
     place_list(node.input(index), std::move(parts));
     return true;
@@ -136,12 +129,10 @@ bool PlacementFlow::gather_list(Node& node, size_t index) {
 // Every rank computes NODE on its copies; gradients of its whole inputs are summed.
 void PlacementFlow::place_copied(Node& node) {
     for (size_t i = 0; i < node.inputs().size(); ++i) read_for_share(node, i);
-    Placement copied;
-    copied.kind = Placement::Kind::kCopied;
     for (const Value* output : node.outputs()) {
         const auto found = facts_.tensors.find(output);
         if (found != facts_.tensors.end())
-            place_list(output, std::vector<Placement>(found->second.size(), copied));
+            place_list(output, std::vector<Placement>(found->second.size(), Placement::copied()));
     }
 }
 

@@ -1,5 +1,4 @@
 // Rules of products: linear layers, matrices of activations, attention, einsum, convolutions.
-#include <ATen/core/interned_strings.h>
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
@@ -10,9 +9,6 @@
 #include "graph/tensor/rule_tools.h"
 
 namespace dslaunch::graph {
-
-using torch::jit::Node;
-using torch::jit::Value;
 
 namespace {
 
@@ -79,7 +75,7 @@ bool linear_rule(PlacementFlow& flow, Node& node, const LinearForm& form) {
         return flow.sum_output({EditKind::kSum, &node, 0, {}, 0}, form.bias);
     }
     for (size_t i = 0; i < node.inputs().size(); ++i) flow.read_for_share(node, i);
-    flow.place(node.output(), x.is_shard() ? x : copied_placement());
+    flow.place(node.output(), x.is_shard() ? x : Placement::copied());
     return true;
 }
 
@@ -102,7 +98,7 @@ bool product_rule(PlacementFlow& flow, Node& node) {
          (flow.input(node, 0).is_shard() && flow.input(node, 0).shard.dim == 0)))
         return flow.obstruct(node, flow.input(node, 0).parameter, "its rows are split");
     if (const auto form = flow.linear_form(node)) return linear_rule(flow, node, *form);
-    if (node.kind() != c10::aten::matmul && node.kind() != c10::aten::bmm)
+    if (node.kind() != aten::matmul && node.kind() != aten::bmm)
         return flow.obstruct(node, -1, "there is no rule for it with other operands");
     const int64_t out_dims = dims_of(flow, node.output());
     gather_keys(flow, node);
@@ -134,7 +130,7 @@ bool product_rule(PlacementFlow& flow, Node& node) {
             return false;
         }
     }
-    flow.place(node.output(), split ? *split : copied_placement());
+    flow.place(node.output(), split ? *split : Placement::copied());
     return true;
 }
 
@@ -201,11 +197,7 @@ bool all_keys_rule(PlacementFlow& flow, Node& node) {
         if (flow.input(node, i).is_positions()) flow.gather_positions(node, i);
         flow.read_for_share(node, i);
     }
-    if (!query.is_positions()) {
-        for (size_t i = 0; i < node.inputs().size(); ++i) flow.read_for_share(node, i);
-        flow.place(node.output(), copied_placement());
-        return true;
-    }
+    if (!query.is_positions()) return pass_copied(flow, node);
     if (query.shard.dim != position_dim || query.shard.blocks.size() != 1)
         return flow.obstruct(node, Placement::kPositions, "its queries are not split by positions");
     if (!mask_of_queries(flow, node, query)) return false;
@@ -264,11 +256,7 @@ bool attention_rule(PlacementFlow& flow, Node& node) {
                 fmt::format("dimension {} of {} is split, not the heads", operand.shard.dim, dims));
         if (!heads) heads = operand;
     }
-    if (!heads) {
-        for (size_t i = 0; i < node.inputs().size(); ++i) flow.read_for_share(node, i);
-        flow.place(node.output(), copied_placement());
-        return true;
-    }
+    if (!heads) return pass_copied(flow, node);
     if (!constant_number(node, "dropout_p"))
         return flow.obstruct(node, heads->parameter, "its dropout is not a constant");
     const int64_t query_heads = flow.sizes(node.input(0))[head_dim];
@@ -306,9 +294,7 @@ bool convolution_rule(PlacementFlow& flow, Node& node) {
     if (!x.is_shard()) {
         if (flow.input(node, 1).is_shard())
             return flow.obstruct(node, flow.input(node, 1).parameter, "its inputs are not split");
-        for (size_t i = 0; i < 3; ++i) flow.read_for_share(node, i);
-        flow.place(node.output(), copied_placement());
-        return true;
+        return pass_copied(flow, node);
     }
     const auto& sizes = flow.sizes(node.input(0));
     const bool is_batch = sizes.size() == flow.sizes(node.input(1)).size();
@@ -342,7 +328,7 @@ bool einsum_rule(PlacementFlow& flow, Node& node) {
     const auto text = torch::jit::toIValue(node.input(0));
     Node* const list = node.input(1)->node();
     std::vector<Placement> operands = flow.list_of(node.input(1));
-    if (!text || !text->isString() || list->kind() != c10::prim::ListConstruct)
+    if (!text || !text->isString() || list->kind() != prim::ListConstruct)
         return flow.obstruct(node, -1, "its operands are not known");
     std::string equation = text->toStringRef();
     std::erase(equation, ' ');
@@ -365,7 +351,7 @@ bool einsum_rule(PlacementFlow& flow, Node& node) {
             const bool sums = flow.needs_gradient(list->input(i));
             flow.edit(
                 {sums ? EditKind::kGatherSum : EditKind::kGather, list, i, operands[i].shard, 0});
-            operands[i] = copied_placement();
+            operands[i] = Placement::copied();
             continue;
         }
         if (!found) found = Subscript{letter, operands[i]};
@@ -383,7 +369,7 @@ bool einsum_rule(PlacementFlow& flow, Node& node) {
         if (!operands[i].is_shard() && !flow.share_input(*list, i, wanted)) return false;
     }
     if (!found) {
-        flow.place(node.output(), copied_placement());
+        flow.place(node.output(), Placement::copied());
         return true;
     }
     const size_t at = result.find(found->letter);

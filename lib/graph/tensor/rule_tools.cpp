@@ -6,15 +6,6 @@
 
 namespace dslaunch::graph {
 
-using torch::jit::Node;
-using torch::jit::Value;
-
-Placement copied_placement() {
-    Placement placement;
-    placement.kind = Placement::Kind::kCopied;
-    return placement;
-}
-
 Placement moved_shard(const Placement& like, int64_t dim) {
     Placement placement = like;
     placement.shard.dim = dim;
@@ -29,21 +20,29 @@ int64_t dims_of(const PlacementFlow& flow, const Value* value) {
     return static_cast<int64_t>(flow.sizes(value).size());
 }
 
-std::optional<size_t> argument_at(const Node& node, const char* name) {
-    const auto index = node.schema().argumentIndexWithName(name);
-    if (!index) return std::nullopt;
-    return static_cast<size_t>(*index);
+std::optional<int64_t> dim_argument(const PlacementFlow& flow, const Node& node, size_t index,
+                                    int64_t dims) {
+    const auto dim = flow.integer(node.input(index));
+    return dim ? std::optional((*dim + dims) % dims) : std::nullopt;
 }
 
-std::optional<double> constant_number(const Node& node, const char* name) {
-    const auto index = argument_at(node, name);
-    if (!index) return std::nullopt;
-    const auto value = torch::jit::toIValue(node.input(*index));
-    if (!value) return std::nullopt;
-    if (value->isDouble()) return value->toDouble();
-    if (value->isInt()) return static_cast<double>(value->toInt());
-    if (value->isBool()) return value->toBool() ? 1 : 0;
-    return std::nullopt;
+std::optional<std::vector<int64_t>> int_list(const PlacementFlow& flow, const Value* value) {
+    if (const auto constant = torch::jit::toIValue(value))
+        return constant->isIntList() ? std::optional(constant->toIntVector()) : std::nullopt;
+    if (value->node()->kind() != prim::ListConstruct) return std::nullopt;
+    std::vector<int64_t> list;
+    for (const Value* element : value->node()->inputs()) {
+        const auto number = flow.integer(element);
+        if (!number) return std::nullopt;
+        list.push_back(*number);
+    }
+    return list;
+}
+
+bool pass_copied(PlacementFlow& flow, Node& node) {
+    for (size_t i = 0; i < node.inputs().size(); ++i) flow.read_for_share(node, i);
+    flow.place(node.output(), Placement::copied());
+    return true;
 }
 
 bool split_parameter(PlacementFlow& flow, Node& node, size_t index, const Placement& like) {

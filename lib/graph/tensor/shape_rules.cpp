@@ -1,22 +1,15 @@
 // Rules of the operators that only move elements: views, permutations, slices, splits, lists.
-#include <ATen/core/interned_strings.h>
-#include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
-#include <string_view>
 
 #include "graph/tensor/placement_flow.h"
+#include "graph/tensor/rule_tools.h"
 
 namespace dslaunch::graph {
 
-using torch::jit::Node;
-using torch::jit::Value;
-
 namespace {
 
-using Kind = Placement::Kind;
 using EditKind = TensorEdit::Kind;
 using Sizes = std::vector<int64_t>;
 
@@ -32,24 +25,8 @@ Placement shard_of(const Placement& like, int64_t dim, Sizes blocks) {
     return placement;
 }
 
-// Nothing is split: every output is placed as its input.
-bool pass_copied(PlacementFlow& flow, Node& node) {
-    for (size_t i = 0; i < node.inputs().size(); ++i) flow.read_for_share(node, i);
-    Placement copied;
-    copied.kind = Kind::kCopied;
-    flow.place(node.output(), copied);
-    return true;
-}
-
-std::optional<int64_t> dim_argument(const PlacementFlow& flow, const Node& node, size_t index,
-                                    int64_t dims) {
-    const auto dim = flow.integer(node.input(index));
-    if (!dim) return std::nullopt;
-    return (*dim + dims) % dims;
-}
-
 bool is_constant(const Value& value) {
-    return value.node()->kind() == c10::prim::Constant;
+    return value.node()->kind() == prim::Constant;
 }
 
 // Dimensions of both sides that hold the same elements: [in_begin, in_end) and [out_begin,
@@ -192,7 +169,7 @@ bool view_as_rule(PlacementFlow& flow, Node& node) {
 }
 
 bool unflatten_rule(PlacementFlow& flow, Node& node) {
-    const auto dims = static_cast<int64_t>(flow.sizes(node.input(0)).size());
+    const auto dims = dims_of(flow, node.input(0));
     const auto dim = dim_argument(flow, node, 1, dims);
     if (!dim) return flow.obstruct(node, -1, "its dimension is not known");
     const Placement x = flow.input(node, 0);
@@ -213,7 +190,7 @@ bool reorder(PlacementFlow& flow, Node& node, const Sizes& from) {
 bool transpose_rule(PlacementFlow& flow, Node& node) {
     Sizes from(flow.sizes(node.input(0)).size());
     std::iota(from.begin(), from.end(), int64_t{0});
-    if (node.kind() == c10::aten::transpose) {
+    if (node.kind() == aten::transpose) {
         const auto dims = static_cast<int64_t>(from.size());
         const auto a = dim_argument(flow, node, 1, dims), b = dim_argument(flow, node, 2, dims);
         if (!a || !b) return flow.obstruct(node, -1, "its dimensions are not known");
@@ -222,21 +199,6 @@ bool transpose_rule(PlacementFlow& flow, Node& node) {
         std::reverse(from.begin(), from.end());
     }
     return reorder(flow, node, from);
-}
-
-std::optional<Sizes> int_list(const PlacementFlow& flow, const Value* value) {
-    if (const auto constant = torch::jit::toIValue(value)) {
-        if (constant->isIntList()) return constant->toIntVector();
-        return std::nullopt;
-    }
-    if (value->node()->kind() != c10::prim::ListConstruct) return std::nullopt;
-    Sizes list;
-    for (const Value* element : value->node()->inputs()) {
-        const auto number = flow.integer(element);
-        if (!number) return std::nullopt;
-        list.push_back(*number);
-    }
-    return list;
 }
 
 bool permute_rule(PlacementFlow& flow, Node& node) {
@@ -249,9 +211,9 @@ bool permute_rule(PlacementFlow& flow, Node& node) {
 
 // Adds or removes a dimension of size one, at DIM of the longer of the two.
 bool squeeze_rule(PlacementFlow& flow, Node& node) {
-    const auto in = static_cast<int64_t>(flow.sizes(node.input(0)).size());
-    const auto out = static_cast<int64_t>(flow.sizes(node.output()).size());
-    const bool adds = node.kind() == c10::aten::unsqueeze;
+    const auto in = dims_of(flow, node.input(0));
+    const auto out = dims_of(flow, node.output());
+    const bool adds = node.kind() == aten::unsqueeze;
     if (!adds && node.inputs().size() < 2)
         return flow.obstruct(node, flow.input(node, 0).parameter, "its dimensions are not known");
     const auto dim = dim_argument(flow, node, 1, adds ? out : in);
@@ -267,7 +229,7 @@ bool squeeze_rule(PlacementFlow& flow, Node& node) {
 bool complex_rule(PlacementFlow& flow, Node& node) {
     Sizes from(flow.sizes(node.output()).size());
     std::iota(from.begin(), from.end(), int64_t{0});
-    if (node.kind() == c10::Symbol::fromQualString("aten::view_as_real")) from.back() = -1;
+    if (node.kind() == Symbol::fromQualString("aten::view_as_real")) from.back() = -1;
     return reorder(flow, node, from);
 }
 
@@ -292,7 +254,7 @@ bool pad_rule(PlacementFlow& flow, Node& node) {
     if (!x.is_shard()) return pass_copied(flow, node);
     const auto pads = int_list(flow, node.input(1));
     if (!pads) return flow.obstruct(node, x.parameter, "its padding is not known");
-    const auto from_end = static_cast<int64_t>(flow.sizes(node.input(0)).size()) - 1 - x.shard.dim;
+    const auto from_end = dims_of(flow, node.input(0)) - 1 - x.shard.dim;
     for (size_t i = 0; i < 2; ++i) {
         const auto at = static_cast<size_t>(2 * from_end) + i;
         if (at < pads->size() && (*pads)[at] != 0)
@@ -305,8 +267,7 @@ bool pad_rule(PlacementFlow& flow, Node& node) {
 bool expand_rule(PlacementFlow& flow, Node& node) {
     const Placement x = flow.input(node, 0);
     if (!x.is_shard()) return pass_copied(flow, node);
-    const int64_t added = static_cast<int64_t>(flow.sizes(node.output()).size()) -
-                          static_cast<int64_t>(flow.sizes(node.input(0)).size());
+    const int64_t added = dims_of(flow, node.output()) - dims_of(flow, node.input(0));
     const Placement out = shard_of(x, x.shard.dim + added, x.shard.blocks);
     flow.edit({EditKind::kShape, &node, 1, {0, out.shard.blocks}, out.shard.dim});
     flow.place(node.output(), out);
@@ -371,7 +332,7 @@ bool slice_rule(PlacementFlow& flow, Node& node) {
     if (!dim) return flow.obstruct(node, x.parameter, "its dimension is not known");
     const int64_t extent = in[*dim];
     const Sizes& out = flow.sizes(node.output());
-    const bool is_narrow = node.kind() == c10::aten::narrow;
+    const bool is_narrow = node.kind() == aten::narrow;
     const bool all = out[*dim] == extent;
     const auto begin = flow.integer(node.input(2));
     if (*dim != x.shard.dim) {
@@ -407,7 +368,7 @@ bool slice_rule(PlacementFlow& flow, Node& node) {
 bool select_rule(PlacementFlow& flow, Node& node) {
     const Placement x = flow.input(node, 0);
     if (!x.is_shard()) return pass_copied(flow, node);
-    const auto dims = static_cast<int64_t>(flow.sizes(node.input(0)).size());
+    const auto dims = dims_of(flow, node.input(0));
     const auto dim = dim_argument(flow, node, 1, dims);
     if (!dim) return flow.obstruct(node, x.parameter, "its dimension is not known");
     if (*dim == x.shard.dim) {
@@ -423,8 +384,8 @@ bool select_rule(PlacementFlow& flow, Node& node) {
 // split, split_with_sizes, chunk, unbind: a list of tensors.
 bool split_rule(PlacementFlow& flow, Node& node) {
     const Placement x = flow.input(node, 0);
-    const bool unbinds = node.kind() == c10::aten::unbind;
-    const auto dims = static_cast<int64_t>(flow.sizes(node.input(0)).size());
+    const bool unbinds = node.kind() == aten::unbind;
+    const auto dims = dims_of(flow, node.input(0));
     const auto dim = dim_argument(flow, node, unbinds ? 1 : 2, dims);
     if (!dim) return flow.obstruct(node, x.parameter, "its dimension is not known");
     if (!flow.has_sizes(node.output()))
@@ -449,12 +410,12 @@ bool split_rule(PlacementFlow& flow, Node& node) {
         parts.push_back(std::move(part));
     }
     if (!fits) return demand_borders(flow, node, x, borders);
-    if (x.is_shard() && *dim == x.shard.dim && node.kind() != c10::aten::chunk)
+    if (x.is_shard() && *dim == x.shard.dim && node.kind() != aten::chunk)
         flow.edit({EditKind::kDivide, &node, 1, x.shard, -1});
     const bool even = std::all_of(borders.begin(), borders.end(), [&](const int64_t& border) {
         return border == (&border - borders.data() + 1) * borders.front();
     });
-    if (node.kind() == c10::aten::chunk && !even)
+    if (node.kind() == aten::chunk && !even)
         return flow.obstruct(node, x.parameter, "its parts are of different extents");
     flow.place_list(node.output(), std::move(parts));
     return true;
@@ -489,16 +450,14 @@ bool list_item_rule(PlacementFlow& flow, Node& node) {
 bool join_rule(PlacementFlow& flow, Node& node) {
     Node* const list = node.input(0)->node();
     const std::vector<Placement> parts = flow.list_of(node.input(0));
-    const bool stacks = node.kind() == c10::aten::stack;
-    const auto dims = static_cast<int64_t>(flow.sizes(node.output()).size());
+    const bool stacks = node.kind() == aten::stack;
+    const auto dims = dims_of(flow, node.output());
     const auto dim = dim_argument(flow, node, 1, dims);
     if (!dim) return flow.obstruct(node, -1, "its dimension is not known");
     const auto shard = std::ranges::find_if(parts, &Placement::is_shard);
     const bool is_split = shard != parts.end();
     const bool along = is_split && !stacks && shard->shard.dim == *dim;
-    Placement out;
-    out.kind = Kind::kCopied;
-    if (is_split) out = *shard;
+    Placement out = is_split ? *shard : Placement::copied();
     Sizes blocks;
     for (size_t i = 0; i < parts.size(); ++i) {
         const bool is_empty = flow.sizes(node.input(0), i) == Sizes{0};
@@ -506,7 +465,7 @@ bool join_rule(PlacementFlow& flow, Node& node) {
         const bool fits = parts[i].is_shard() && parts[i].shard.dim == out.shard.dim;
         if (fits && (along || parts[i].same_place(out))) {
             blocks.insert(blocks.end(), parts[i].shard.blocks.begin(), parts[i].shard.blocks.end());
-        } else if (parts[i].is_shard() || along || list->kind() != c10::prim::ListConstruct) {
+        } else if (parts[i].is_shard() || along || list->kind() != prim::ListConstruct) {
             return flow.obstruct(node, std::max(parts[i].parameter, out.parameter),
                                  "joins tensors that are split differently");
         } else if (!is_split) {
@@ -544,7 +503,7 @@ bool size_rule(PlacementFlow& flow, Node& node) {
         flow.edit({EditKind::kExtent, &node, 0, x.shard, x.shard.dim});
         return true;
     }
-    const auto dims = static_cast<int64_t>(flow.sizes(node.input(0)).size());
+    const auto dims = dims_of(flow, node.input(0));
     const auto dim = dim_argument(flow, node, 1, dims);
     if (!dim) return flow.obstruct(node, x.parameter, "its dimension is not known");
     if (*dim == x.shard.dim) flow.edit({EditKind::kExtent, &node, 0, x.shard, -1});

@@ -1,16 +1,12 @@
 #include "graph/tensor/tensor_check.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/core/ivalue.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <c10/core/ScalarType.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
 #include <cmath>
@@ -24,22 +20,15 @@
 
 namespace dslaunch::graph {
 
-using c10::IValue;
-using torch::jit::Block;
-using torch::jit::Node;
-using torch::jit::Value;
-
 namespace {
 
 constexpr int64_t kCheckSite = -1;
 
 bool is_sum(const Node& node) {
-    static const std::set<c10::Symbol> kinds{
-        c10::aten::linear,     c10::aten::addmm,   c10::aten::matmul,
-        c10::aten::mm,         c10::aten::bmm,     c10::aten::scaled_dot_product_attention,
-        c10::aten::layer_norm, c10::aten::softmax, c10::aten::cross_entropy_loss,
-        c10::aten::mean,       c10::aten::sum};
-    return kinds.count(node.kind()) > 0;
+    return is_one_of(node,
+                     {"aten::linear", "aten::addmm", "aten::matmul", "aten::mm", "aten::bmm",
+                      "aten::scaled_dot_product_attention", "aten::layer_norm", "aten::softmax",
+                      "aten::cross_entropy_loss", "aten::mean", "aten::sum"});
 }
 
 // Returns fp64 for fp32 and 16-bit types, its complex form for complex ones, TYPE for others.
@@ -55,26 +44,22 @@ void widen_constant(Node& node) {
     if (!value || !value->isTensor()) return;
     const at::Tensor tensor = value->toTensor();
     if (wide_type(tensor.scalar_type()) == tensor.scalar_type()) return;
-    const torch::jit::WithInsertPoint here(&node);
+    const WithInsertPoint here(&node);
     node.output()->replaceAllUsesWith(
         node.owningGraph()->insertConstant(tensor.to(wide_type(tensor.scalar_type()))));
 }
 
 void widen(Block& block) {
     for_each_node(block, [](Node& node) {
-        if (node.kind() == c10::prim::Constant) widen_constant(node);
-        const c10::FunctionSchema* schema = node.maybeSchema();
-        if (schema == nullptr) return;
-        const auto index = schema->argumentIndexWithName("dtype");
-        if (!index) return;
-        const auto dtype = torch::jit::toIValue(node.input(static_cast<size_t>(*index)));
+        if (node.kind() == prim::Constant) widen_constant(node);
+        const auto index = argument_at(node, "dtype");
+        const auto dtype = index ? torch::jit::toIValue(node.input(*index)) : std::nullopt;
         if (!dtype || !dtype->isInt()) return;
         const auto narrow = static_cast<at::ScalarType>(dtype->toInt());
         if (wide_type(narrow) == narrow) return;
-        const torch::jit::WithInsertPoint here(&node);
+        const WithInsertPoint here(&node);
         node.replaceInput(
-            static_cast<size_t>(*index),
-            node.owningGraph()->insertConstant(static_cast<int64_t>(wide_type(narrow))));
+            *index, node.owningGraph()->insertConstant(static_cast<int64_t>(wide_type(narrow))));
     });
 }
 
@@ -87,11 +72,12 @@ at::Tensor loss_in(const std::vector<IValue>& outputs) {
     return outputs[0].toTensor();
 }
 
-// Leaves with the values of TENSORS.
-std::vector<at::Tensor> leaves_of(const std::vector<at::Tensor>& tensors) {
+// Leaves with the values of TENSORS, which want a gradient where LIKE does.
+std::vector<at::Tensor> leaves_of(const std::vector<at::Tensor>& tensors,
+                                  const std::vector<at::Tensor>& like) {
     std::vector<at::Tensor> leaves;
-    for (const at::Tensor& tensor : tensors)
-        leaves.push_back(tensor.detach().set_requires_grad(tensor.requires_grad()));
+    for (size_t i = 0; i < tensors.size(); ++i)
+        leaves.push_back(tensors[i].detach().set_requires_grad(like[i].requires_grad()));
     return leaves;
 }
 
@@ -129,9 +115,7 @@ Trace trace(const TensorCheckParts& parts, const WholeGraph::Values& values, Ten
     if (group != nullptr)
         inputs.parameters =
             tensor_shares(inputs.parameters, parts.tensor.plan, {group->rank(), group->size()});
-    for (size_t p = 0; p < inputs.parameters.size(); ++p)
-        inputs.parameters[p] = inputs.parameters[p].detach().set_requires_grad(
-            parts.inputs.parameters[p].requires_grad());
+    inputs.parameters = leaves_of(inputs.parameters, parts.inputs.parameters);
     const auto outputs = WholeGraph(parts.model, lowered, values).run(inputs, {true, group}, see);
     torch::autograd::backward({loss_in(outputs)}, {});
     return seen;
@@ -152,7 +136,7 @@ double difference(const at::Tensor& whole, at::Tensor mine, const Placement& pla
 std::string first_difference(const TensorCheckParts& parts, TensorGroup& group, double scale) {
     const WholeGraph::Values originals = WholeGraph::values_of(parts.lowered);
     WholeGraph::Values twins;
-    for (const Value* original : originals) twins.push_back(parts.tensor.twins.at(original));
+    for (const Value* original : originals) twins.push_back(parts.tensor.twins.values.at(original));
     const Trace whole = trace(parts, originals, nullptr);
     const Trace mine = trace(parts, twins, &group);
     const auto placement = [&](size_t i) {
@@ -217,7 +201,7 @@ GraphInputs inputs_in_double(const Model& model, const std::vector<IValue>& argu
 TensorReference run_reference(const Model& model, const LoweredGraph& lowered,
                               const GraphInputs& inputs) {
     GraphInputs own = inputs;
-    own.parameters = leaves_of(inputs.parameters);
+    own.parameters = leaves_of(inputs.parameters, inputs.parameters);
     // The number of elements that are added up on the way to a result bounds the rounding, to first
     // order.
     double summands = 0;
@@ -251,9 +235,7 @@ TensorCheck check_tensor_model(const TensorCheckParts& parts, TensorGroup& group
     const plan::TensorPlan& plan = parts.tensor.plan;
     GraphInputs inputs = parts.inputs;
     inputs.parameters = tensor_shares(inputs.parameters, plan, {group.rank(), group.size()});
-    for (size_t p = 0; p < inputs.parameters.size(); ++p)
-        inputs.parameters[p] = inputs.parameters[p].detach().set_requires_grad(
-            parts.inputs.parameters[p].requires_grad());
+    inputs.parameters = leaves_of(inputs.parameters, parts.inputs.parameters);
     const auto outputs =
         WholeGraph(parts.model, parts.tensor.lowered, {}).run(inputs, {true, &group});
     const at::Tensor loss = loss_in(outputs);

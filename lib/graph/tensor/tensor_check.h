@@ -16,7 +16,7 @@ namespace dslaunch::graph {
 // MODEL's tensors in fp64, as leaves of autograd, and ARGUMENTS. A parameter whose elements are all
 // equal (a bias of zeros) gets other values: otherwise a bias added once too often would not show.
 [[nodiscard]] GraphInputs inputs_in_double(const Model& model,
-                                           const std::vector<c10::IValue>& arguments);
+                                           const std::vector<IValue>& arguments);
 
 // The whole graph's loss and gradients.
 struct TensorReference {

@@ -1,6 +1,5 @@
 #include "graph/tensor/tensor_rank.h"
 
-#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
 #include "base/check.h"
@@ -35,27 +34,6 @@ void narrow_to_shares(Model& model, const plan::TensorPlan& plan, PartOf part) {
         model.release_pages(static_cast<int>(p));
         tensor.set_data(share);
     }
-}
-
-at::Tensor LoneTensorGroup::sum(const at::Tensor& mine, int64_t /*site*/) {
-    return mine.clone(at::MemoryFormat::Contiguous);
-}
-
-at::Tensor LoneTensorGroup::max(const at::Tensor& mine, int64_t /*site*/) {
-    return mine.clone();
-}
-
-std::vector<at::Tensor> LoneTensorGroup::gather(const at::Tensor& mine, int64_t /*site*/) {
-    return std::vector<at::Tensor>(static_cast<size_t>(part_.parts), mine);
-}
-
-std::vector<at::Tensor> LoneTensorGroup::exchange(const std::vector<at::Tensor>& parts,
-                                                  int64_t /*site*/) {
-    return parts;
-}
-
-at::Tensor LoneTensorGroup::shift(const at::Tensor& mine, int64_t /*site*/) {
-    return mine.clone();
 }
 
 }  // namespace dslaunch::graph

@@ -38,12 +38,21 @@ class LoneTensorGroup final : public TensorGroup {
 
     [[nodiscard]] int rank() const override { return part_.index; }
     [[nodiscard]] int size() const override { return part_.parts; }
-    [[nodiscard]] at::Tensor sum(const at::Tensor& mine, int64_t site) override;
-    [[nodiscard]] at::Tensor max(const at::Tensor& mine, int64_t site) override;
-    [[nodiscard]] std::vector<at::Tensor> gather(const at::Tensor& mine, int64_t site) override;
-    [[nodiscard]] std::vector<at::Tensor> exchange(const std::vector<at::Tensor>& parts,
-                                                   int64_t site) override;
-    [[nodiscard]] at::Tensor shift(const at::Tensor& mine, int64_t site) override;
+    [[nodiscard]] at::Tensor sum(const at::Tensor& mine, int64_t /*site*/) override {
+        return mine.clone(at::MemoryFormat::Contiguous);
+    }
+    [[nodiscard]] at::Tensor max(const at::Tensor& mine, int64_t /*site*/) override {
+        return mine.clone();
+    }
+    [[nodiscard]] Tensors gather(const at::Tensor& mine, int64_t /*site*/) override {
+        return Tensors(static_cast<size_t>(part_.parts), mine);
+    }
+    [[nodiscard]] Tensors exchange(const Tensors& parts, int64_t /*site*/) override {
+        return parts;
+    }
+    [[nodiscard]] at::Tensor shift(const at::Tensor& mine, int64_t /*site*/) override {
+        return mine.clone();
+    }
 
   private:
     PartOf part_;

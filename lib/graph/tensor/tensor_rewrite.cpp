@@ -1,9 +1,6 @@
 #include "graph/tensor/tensor_rewrite.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/core/ivalue.h>
 #include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/ir/ir.h>
 
 #include <set>
 
@@ -11,22 +8,15 @@
 #include "base/error.h"
 #include "graph/sharing/share_of.h"
 #include "graph/sharing/tensor_operators.h"
-#include "graph/tensor/tensor_search.h"
 
 namespace dslaunch::graph {
-
-using torch::jit::Graph;
-using torch::jit::NamedValue;
-using torch::jit::Node;
-using torch::jit::Value;
-using torch::jit::WithInsertPoint;
 
 namespace {
 
 using EditKind = TensorEdit::Kind;
 
-c10::Symbol own(const char* name) {
-    return c10::Symbol::fromQualString(std::string("dslaunch::") + name);
+Symbol own(const char* name) {
+    return Symbol::fromQualString(std::string("dslaunch::") + name);
 }
 
 bool is_list(const Value& value) {
@@ -38,15 +28,7 @@ class Rewriter {
     Rewriter(const LoweredGraph& lowered, const PlacementFlow& flow) : flow_(flow) {
         made_.lowered = lowered;
         made_.lowered.graph = lowered.graph->copy();
-        auto it = made_.lowered.graph->nodes().begin();
-        for (Node* node : lowered.graph->nodes()) {
-            nodes_[node] = *it;
-            for (size_t o = 0; o < node->outputs().size(); ++o)
-                made_.twins[node->output(o)] = (*it)->output(o);
-            ++it;
-        }
-        for (size_t i = 0; i < lowered.graph->inputs().size(); ++i)
-            made_.twins[lowered.graph->inputs()[i]] = made_.lowered.graph->inputs()[i];
+        pair_twins(*lowered.graph->block(), *made_.lowered.graph->block(), made_.twins);
     }
 
     // Carries out the edits. MIXED are parameters that some nodes read for their share and others
@@ -75,20 +57,14 @@ class Rewriter {
 
     // A rank's part may lie in memory as the whole does not: a view of it may need a copy.
     void loosen_views() {
-        for (const auto& [original, node] : nodes_) {
-            if (original->kind() != c10::aten::view) continue;
+        for (const auto& [original, node] : made_.twins.nodes) {
+            if (original->kind() != aten::view) continue;
             if (flow_.placement_of(original->input(0)).is_whole()) continue;
-            Node* const loose = node->replaceWithNewSymbol(c10::aten::reshape);
-            Value*& twin = made_.twins.at(original->output());
+            Node* const loose = node->replaceWithNewSymbol(aten::reshape);
+            Value*& twin = made_.twins.values.at(original->output());
             if (twin == node->output()) twin = loose->output();
             node->destroy();
         }
-    }
-
-    Value* insert(Node* like, c10::Symbol kind, const std::vector<NamedValue>& arguments) {
-        Value* value = graph().insert(kind, arguments);
-        value->node()->copyMetadata(like);
-        return value;
     }
 
     int64_t add_site(plan::TensorCollectiveKind kind, const Node& where, Bytes forward,
@@ -100,16 +76,16 @@ class Rewriter {
     // Values that several nodes read for their shares are copied once, where they are made.
     void copy_input(const TensorEdit& edit) {
         Value* original = edit.node->input(edit.input);
-        Node* node = nodes_.at(edit.node);
+        Node* node = made_.twins.nodes.at(edit.node);
         Value*& copy = copies_[original];
         if (copy == nullptr) {
             const int64_t site = add_site(plan::TensorCollectiveKind::kCopy, *edit.node, {},
                                           Bytes{flow_.bytes(original)});
-            Value* source = made_.twins.at(original);
+            Value* source = made_.twins.values.at(original);
             Node* maker = source->node();
             const bool is_input = maker == graph().param_node();
             const WithInsertPoint here(is_input ? *graph().nodes().begin() : maker->next());
-            copy = insert(node, own("tensor_copy"), {source, site});
+            copy = insert_like(*node, own("tensor_copy"), {source, site});
         }
         node->replaceInput(edit.input, copy);
     }
@@ -117,16 +93,16 @@ class Rewriter {
     // Positions that several layers read are gathered once, where they are made.
     void gather_input(const TensorEdit& edit) {
         Value* original = edit.node->input(edit.input);
-        Node* node = nodes_.at(edit.node);
+        Node* node = made_.twins.nodes.at(edit.node);
         Value*& whole = gathered_[original];
         if (whole == nullptr) {
             const Bytes bytes{flow_.bytes(original)};
             const int64_t site =
                 add_site(plan::TensorCollectiveKind::kAllGather, *edit.node, bytes, bytes);
-            Value* source = made_.twins.at(original);
+            Value* source = made_.twins.values.at(original);
             const WithInsertPoint here(source->node()->next());
-            whole = insert(node, own("tensor_all_gather"),
-                           {source, edit.shard.dim, edit.shard.blocks, site});
+            whole = insert_like(*node, own("tensor_all_gather"),
+                                {source, edit.shard.dim, edit.shard.blocks, site});
         }
         node->replaceInput(edit.input, whole);
     }
@@ -139,7 +115,7 @@ class Rewriter {
         const bool backward = kind != plan::TensorCollectiveKind::kGather;
         const int64_t site =
             add_site(kind, *edit.node, forward ? bytes : Bytes{}, backward ? bytes : Bytes{});
-        replace(nodes_.at(edit.node), edit.input, own(operation),
+        replace(made_.twins.nodes.at(edit.node), edit.input, own(operation),
                 {edit.shard.dim, edit.shard.blocks, site});
     }
 
@@ -151,7 +127,7 @@ class Rewriter {
         const Bytes backward = flow_.needs_gradient(original) ? forward : Bytes{};
         const int64_t site =
             add_site(plan::TensorCollectiveKind::kExchange, *edit.node, forward, backward);
-        replace(nodes_.at(edit.node), edit.input, own("tensor_exchange"),
+        replace(made_.twins.nodes.at(edit.node), edit.input, own("tensor_exchange"),
                 {edit.shard.dim, edit.count, site});
     }
 
@@ -160,9 +136,9 @@ class Rewriter {
         const int64_t site =
             add_site(plan::TensorCollectiveKind::kExchange, *edit.node, bytes, bytes);
         const WithInsertPoint behind(node->next());
-        Value*& twin = made_.twins.at(edit.node->output());
+        Value*& twin = made_.twins.values.at(edit.node->output());
         Value* back =
-            insert(node, own("tensor_exchange"), {twin, edit.count, edit.shard.dim, site});
+            insert_like(*node, own("tensor_exchange"), {twin, edit.count, edit.shard.dim, site});
         back->setType(twin->type());
         twin->replaceAllUsesAfterNodeWith(back->node(), back);
         twin = back;
@@ -174,23 +150,23 @@ class Rewriter {
         if (!edit.keep) {
             const int64_t site =
                 add_site(plan::TensorCollectiveKind::kReduce, *edit.node, bytes, {});
-            return insert(node, own("tensor_reduce"), {summand, site});
+            return insert_like(*node, own("tensor_reduce"), {summand, site});
         }
         const int64_t site =
             add_site(plan::TensorCollectiveKind::kReduceScatter, *edit.node, bytes, bytes);
-        return insert(node, own("tensor_reduce_scatter"),
-                      {summand, edit.keep->dim, edit.keep->blocks, site});
+        return insert_like(*node, own("tensor_reduce_scatter"),
+                           {summand, edit.keep->dim, edit.keep->blocks, site});
     }
 
     void apply(const TensorEdit& edit) {
-        Node* node = nodes_.at(edit.node);
+        Node* node = made_.twins.nodes.at(edit.node);
         const WithInsertPoint before(node);
         const auto& [dim, blocks] = edit.shard;
         switch (edit.kind) {
             case EditKind::kScatter:
                 return collect_input(edit, "tensor_scatter", plan::TensorCollectiveKind::kScatter);
             case EditKind::kRepeat:
-                return replace(node, edit.input, c10::aten::repeat_interleave, {edit.count, dim});
+                return replace(node, edit.input, aten::repeat_interleave, {edit.count, dim});
             case EditKind::kExchange:
                 return exchange_input(edit);
             case EditKind::kExchangeBack:
@@ -198,13 +174,13 @@ class Rewriter {
             case EditKind::kRowLoss:
                 return stand_in(edit,
                                 sum_of(edit, node,
-                                       insert(node, own("tensor_row_loss"),
-                                              {node->input(0), node->input(1), node->input(3),
-                                               node->input(4), node->input(5), dim, blocks})));
+                                       insert_like(*node, own("tensor_row_loss"),
+                                                   {node->input(0), node->input(1), node->input(3),
+                                                    node->input(4), node->input(5), dim, blocks})));
             case EditKind::kShare:
                 return replace(node, edit.input, own("tensor_share"), {dim, blocks});
             case EditKind::kRepeatShare:
-                replace(node, edit.input, c10::aten::repeat_interleave, {edit.count, dim});
+                replace(node, edit.input, aten::repeat_interleave, {edit.count, dim});
                 return replace(node, edit.input, own("tensor_share"), {dim, blocks});
             case EditKind::kGather:
                 return collect_input(edit, "tensor_gather", plan::TensorCollectiveKind::kGather);
@@ -219,9 +195,9 @@ class Rewriter {
             case EditKind::kCrossEntropy:
                 return cross_entropy(edit, node);
             case EditKind::kDropout:
-                return stand_in(
-                    edit, insert(node, own("tensor_dropout"),
-                                 {node->input(0), node->input(1), node->input(2), dim, blocks}));
+                return stand_in(edit, insert_like(*node, own("tensor_dropout"),
+                                                  {node->input(0), node->input(1), node->input(2),
+                                                   dim, blocks}));
             case EditKind::kAttention:
                 return attention(edit, node);
             case EditKind::kRing:
@@ -237,16 +213,15 @@ class Rewriter {
     }
 
     // Input INDEX of NODE goes through KIND.
-    void replace(Node* node, size_t index, c10::Symbol kind,
-                 const std::vector<NamedValue>& arguments) {
+    void replace(Node* node, size_t index, Symbol kind, const std::vector<NamedValue>& arguments) {
         std::vector<NamedValue> all = {node->input(index)};
         all.insert(all.end(), arguments.begin(), arguments.end());
-        node->replaceInput(index, insert(node, kind, all));
+        node->replaceInput(index, insert_like(*node, kind, all));
     }
 
     // VALUE replaces the output of EDIT's node.
     void stand_in(const TensorEdit& edit, Value* value) {
-        Value*& twin = made_.twins.at(edit.node->output());
+        Value*& twin = made_.twins.values.at(edit.node->output());
         value->setType(twin->type());
         twin->replaceAllUsesWith(value);
         replaced_.push_back(twin->node());
@@ -260,7 +235,7 @@ class Rewriter {
         }
         const int64_t size = flow_.size();
         if (!is_list(*node->input(edit.input)))
-            return replace(node, edit.input, c10::aten::floordiv, {size});
+            return replace(node, edit.input, aten::floordiv, {size});
         const size_t entries = flow_.list_size(edit.node->output());
         for (size_t entry = 0; entry < entries; ++entry)
             replace(node, edit.input, own("tensor_shape"),
@@ -272,20 +247,20 @@ class Rewriter {
         Value* bias = nullptr;
         Value* product = node->output();
         const WithInsertPoint behind(node->next());
-        if (node->kind() == c10::aten::linear) {
+        if (node->kind() == aten::linear) {
             if (node->input(2)->type()->kind() != c10::TypeKind::NoneType) {
                 bias = node->input(2);
                 const WithInsertPoint before(node);
-                node->replaceInput(2, graph().insertConstant(c10::IValue()));
+                node->replaceInput(2, graph().insertConstant(IValue()));
             }
-        } else if (node->kind() == c10::aten::addmm) {
+        } else if (node->kind() == aten::addmm) {
             bias = node->input(0);
-            product = insert(node, c10::aten::mm, {node->input(1), node->input(2)});
+            product = insert_like(*node, aten::mm, {node->input(1), node->input(2)});
         }
         Value* sum = sum_of(edit, node, product);
-        if (edit.count != 0) sum = insert(node, c10::aten::div, {sum, edit.count});
-        if (bias != nullptr) sum = insert(node, c10::aten::add, {sum, bias});
-        Value*& twin = made_.twins.at(edit.node->output());
+        if (edit.count != 0) sum = insert_like(*node, aten::div, {sum, edit.count});
+        if (bias != nullptr) sum = insert_like(*node, aten::add, {sum, bias});
+        Value*& twin = made_.twins.values.at(edit.node->output());
         sum->setType(twin->type());
         twin->replaceAllUsesAfterNodeWith(sum->node(), sum);
         twin = sum;
@@ -296,7 +271,7 @@ class Rewriter {
         std::vector<NamedValue> arguments(node->inputs().begin(), node->inputs().end());
         arguments.emplace_back(edit.shard.dim);
         arguments.emplace_back(edit.shard.blocks.front());
-        stand_in(edit, insert(node, own("tensor_attention"), arguments));
+        stand_in(edit, insert_like(*node, own("tensor_attention"), arguments));
     }
 
     void ring_attention(const TensorEdit& edit, Node* node) {
@@ -306,15 +281,15 @@ class Rewriter {
         const auto at = [&](const char* name) {
             return node->input(node->schema().argumentIndexWithName(name).value());
         };
-        stand_in(edit, insert(node, own("tensor_ring_attention"),
-                              {at("query"), at("key"), at("value"), at("attn_mask"),
-                               at("is_causal"), at("scale"), at("enable_gqa"), site}));
+        stand_in(edit, insert_like(*node, own("tensor_ring_attention"),
+                                   {at("query"), at("key"), at("value"), at("attn_mask"),
+                                    at("is_causal"), at("scale"), at("enable_gqa"), site}));
     }
 
     void embedding(const TensorEdit& edit, Node* node) {
-        Value* rows =
-            insert(node, own("tensor_embedding"),
-                   {node->input(0), node->input(1), node->input(2), edit.shard.blocks.front()});
+        Value* rows = insert_like(
+            *node, own("tensor_embedding"),
+            {node->input(0), node->input(1), node->input(2), edit.shard.blocks.front()});
         stand_in(edit, sum_of(edit, node, rows));
     }
 
@@ -324,26 +299,26 @@ class Rewriter {
         const int64_t rows = flow_.sizes(edit.node->input(0))[0];
         const int64_t site = add_site(plan::TensorCollectiveKind::kLoss, *edit.node,
                                       Bytes{rows * kNumbers * int64_t{sizeof(float)}}, {});
-        stand_in(edit, insert(node, own("tensor_cross_entropy"),
-                              {node->input(0), node->input(1), node->input(3), node->input(4),
-                               edit.shard.blocks.front(), site}));
+        stand_in(edit, insert_like(*node, own("tensor_cross_entropy"),
+                                   {node->input(0), node->input(1), node->input(3), node->input(4),
+                                    edit.shard.blocks.front(), site}));
     }
 
     void whole_extent(const TensorEdit& edit, Node* node) {
         const WithInsertPoint behind(node->next());
-        Value*& twin = made_.twins.at(edit.node->output());
+        Value*& twin = made_.twins.values.at(edit.node->output());
         Value* whole = nullptr;
         if (edit.count < 0) {
-            whole = insert(node, own("tensor_extent"), {twin, edit.shard.blocks});
+            whole = insert_like(*node, own("tensor_extent"), {twin, edit.shard.blocks});
         } else {
             std::vector<Value*> extents;
             const size_t dims = flow_.sizes(edit.node->input(0)).size();
             for (size_t d = 0; d < dims; ++d) {
                 const auto entry = static_cast<int64_t>(d);
-                extents.push_back(insert(node, c10::aten::__getitem__, {twin, entry}));
+                extents.push_back(insert_like(*node, aten::__getitem__, {twin, entry}));
                 if (entry == edit.count)
-                    extents.back() =
-                        insert(node, own("tensor_extent"), {extents.back(), edit.shard.blocks});
+                    extents.back() = insert_like(*node, own("tensor_extent"),
+                                                 {extents.back(), edit.shard.blocks});
             }
             Node* list = graph().insertNode(graph().createList(c10::IntType::get(), extents));
             list->copyMetadata(node);
@@ -355,7 +330,6 @@ class Rewriter {
 
     const PlacementFlow& flow_;
     TensorModel made_;
-    std::unordered_map<const Node*, Node*> nodes_;
     std::unordered_map<const Value*, Value*> copies_;
     std::unordered_map<const Value*, Value*> gathered_;
     std::vector<Node*> replaced_;  // nodes whose outputs nothing reads any more
@@ -430,7 +404,7 @@ TensorModel rewrite(const Model& model, const LoweredGraph& lowered, const Place
     TensorModel made = rewriter.take();
     made.plan.size = flow.size();
     made.plan.parameters = describe_parameters(model, lowered, found, uses);
-    for (const auto& [value, twin] : made.twins) {
+    for (const auto& [value, twin] : made.twins.values) {
         static_cast<void>(twin);
         if (const Placement placement = flow.placement_of(value); !placement.is_whole())
             made.placements[value] = placement;
@@ -472,9 +446,7 @@ TensorModel make_sequence_parallel(const Model& model, const LoweredGraph& lower
     flow.split_positions(PositionSplit::kEverywhere);
     TensorFindings found;
     for (const int parameter : lowered.parameters) {
-        Placement& placement = found.decisions.parameters[parameter];
-        placement.kind = Placement::Kind::kCopied;
-        placement.parameter = parameter;
+        found.decisions.parameters[parameter] = {Placement::Kind::kCopied, {}, parameter};
         found.why[parameter] = "each rank computes its share of the positions with all of it";
     }
     const auto obstacle = flow.follow(found.decisions, 0, flow.nodes().size());

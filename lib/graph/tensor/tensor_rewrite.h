@@ -3,6 +3,10 @@
 // take the result as any lowered graph. No shared state. See docs/scale/tensor-parallel.md.
 #pragma once
 
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -15,9 +19,9 @@ struct TensorModel {
     // share_of.h) by the shards of the plan.
     LoweredGraph lowered;
     plan::TensorPlan plan;
-    // The value that replaces each top-level value of the original graph, and its placement.
-    std::unordered_map<const torch::jit::Value*, torch::jit::Value*> twins;
-    std::unordered_map<const torch::jit::Value*, Placement> placements;
+    // What replaces each value of the original graph, and the placement of the top-level ones.
+    Twins twins;
+    std::unordered_map<const Value*, Placement> placements;
 };
 
 // Rewrites a copy of LOWERED for RULES.size ranks. INPUTS are a micro batch and MODEL's tensors,
@@ -36,5 +40,24 @@ struct TensorModel {
 // PARAMETERS as tensor rank PART.index of PART.parts holds them; shares are copies.
 [[nodiscard]] std::vector<at::Tensor> tensor_shares(const std::vector<at::Tensor>& parameters,
                                                     const plan::TensorPlan& plan, PartOf part);
+
+// The parameters that are split among the ranks: by the rules that are given, and for the rest by
+// the graph (tensor_search.cpp).
+struct TensorFindings {
+    TensorDecisions decisions;
+    std::map<int, plan::TensorRule> rules;  // rules of the parameters that are split or that a rule
+                                            // was given for
+    std::map<int, std::string> why;         // reasons for those, and for layers that stay whole
+    std::set<int> unproven;                 // layers that stay whole for an obstacle
+};
+
+// GIVEN are rules by model parameter. A layer that meets an operator without a rule, or whose heads
+// or width do not divide, stays whole. Throws Error{kInput} or Error{kConfig} with parameter,
+// shape, node, module path and source line for a given rule that is not possible, and for a model
+// in which neither attention nor an MLP can be split; STRICT: for layers of attention and widths
+// that do not divide, too.
+[[nodiscard]] TensorFindings find_tensor_rules(
+    PlacementFlow& flow, const Model& model,
+    const std::vector<std::optional<plan::TensorRule>>& given, bool strict);
 
 }  // namespace dslaunch::graph

@@ -1,8 +1,6 @@
-#include "graph/tensor/tensor_search.h"
+#include "graph/tensor/tensor_rewrite.h"
 
-#include <ATen/core/interned_strings.h>
 #include <fmt/ranges.h>
-#include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
 #include <set>
@@ -11,9 +9,6 @@
 #include "base/error.h"
 
 namespace dslaunch::graph {
-
-using torch::jit::Node;
-using torch::jit::Value;
 
 namespace {
 
@@ -75,7 +70,7 @@ class Search {
         Candidate candidate;
         candidate.node = &node;
         candidate.placement.kind = Kind::kShard;
-        if (node.kind() == c10::aten::embedding) {
+        if (node.kind() == aten::embedding) {
             const auto origin = flow_.origin_of(node.input(0));
             if (!origin) return std::nullopt;
             candidate.embedding = true;
@@ -116,7 +111,7 @@ class Search {
         std::optional<TensorObstacle> obstacle = close_region(trial, region);
         if (!obstacle) obstacle = uneven_layer(trial, region, candidate);
         if (!obstacle) {
-            const bool classes = reaches(*candidate.node, c10::aten::cross_entropy_loss);
+            const bool classes = reaches(*candidate.node, aten::cross_entropy_loss);
             if (classes && !candidate.embedding && !rule && few_classes(candidate)) {
                 lock(index, "the loss has fewer classes than the layer has inputs");
                 return;
@@ -178,9 +173,7 @@ class Search {
             }
             std::erase_if(region, [&](int index) { return trial.parameters.count(index) == 0; });
             region.insert(at);
-            trial.parameters[at] = {};
-            trial.parameters[at].kind = Kind::kCopied;
-            trial.parameters[at].parameter = at;
+            trial.parameters[at] = {Kind::kCopied, {}, at};
         }
         TensorObstacle endless;
         endless.node = flow_.nodes().front();
@@ -194,7 +187,7 @@ class Search {
                                                const std::set<int>& region,
                                                const Candidate& candidate) {
         const bool vocabulary =
-            candidate.embedding || reaches(*candidate.node, c10::aten::cross_entropy_loss);
+            candidate.embedding || reaches(*candidate.node, aten::cross_entropy_loss);
         for (const int index : region) {
             const Placement& placement = trial.parameters.at(index);
             if (vocabulary || !placement.is_shard() ||
@@ -213,7 +206,7 @@ class Search {
     }
 
     // True if an output of NODE reaches an operator of KIND before another layer.
-    [[nodiscard]] bool reaches(const Node& node, c10::Symbol kind) const {
+    [[nodiscard]] bool reaches(const Node& node, Symbol kind) const {
         std::set<const Node*> seen;
         std::vector<const Node*> open = {&node};
         while (!open.empty()) {
@@ -231,8 +224,7 @@ class Search {
         return false;
     }
     [[nodiscard]] bool is_attention(const Node& node) const {
-        return reaches(node, c10::aten::scaled_dot_product_attention) ||
-               reaches(node, c10::aten::softmax);
+        return reaches(node, aten::scaled_dot_product_attention) || reaches(node, aten::softmax);
     }
 
     // The last node at or before FIRST where nothing is split.
@@ -303,7 +295,7 @@ class Search {
     // Notes the rules that have been found, with their reasons.
     void explain() {
         for (Node* node : flow_.nodes()) {
-            if (node->kind() == c10::aten::embedding) {
+            if (node->kind() == aten::embedding) {
                 if (const auto origin = flow_.origin_of(node->input(0)))
                     note(origin->parameter, plan::TensorRule::kVocabulary,
                          "its indices are an argument of forward");
@@ -326,7 +318,7 @@ class Search {
                  "its heads do not divide: every rank computes all of them");
         } else if (found->second.shard.dim == summed) {
             note(weight.parameter, plan::TensorRule::kRow, "sums over what is split");
-        } else if (reaches(node, c10::aten::cross_entropy_loss)) {
+        } else if (reaches(node, aten::cross_entropy_loss)) {
             note(weight.parameter, plan::TensorRule::kVocabulary, "gives the classes of the loss");
         } else {
             note(weight.parameter, plan::TensorRule::kColumn,

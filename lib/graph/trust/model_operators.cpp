@@ -2,12 +2,9 @@
 
 #include <ATen/core/class_type.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/function_schema.h>
-#include <ATen/core/jit_type.h>
 #include <fmt/core.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/api/module.h>
-#include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/print_handler.h>
 #include <torch/library.h>
 
@@ -22,11 +19,6 @@
 #include "graph/trust/operator_policy.h"
 
 namespace dslaunch::graph {
-
-namespace prim = c10::prim;
-using torch::jit::Function;
-using torch::jit::Graph;
-using torch::jit::Node;
 
 namespace {
 
@@ -81,7 +73,7 @@ template <typename Use>
 void for_all_nodes(const Graph& graph, const Use& use) {
     for_each_node(*graph.block(), [&](const Node& node) {
         use(node);
-        for (const c10::Symbol name : node.attributeNames()) {
+        for (const Symbol name : node.attributeNames()) {
             if (node.kindOf(name) == torch::jit::AttributeKind::g)
                 for_all_nodes(*node.g(name), use);
             if (node.kindOf(name) == torch::jit::AttributeKind::gs)
@@ -97,7 +89,7 @@ const Function* called(const Node& node) {
     }
     if (node.kind() != prim::CallMethod) return nullptr;
     const auto type = node.input(0)->type()->cast<c10::ClassType>();
-    return type == nullptr ? nullptr : type->findMethod(node.s(c10::attr::name));
+    return type == nullptr ? nullptr : type->findMethod(node.s(attr::name));
 }
 
 // A key that LibTorch keeps for modes of others, in front of all keys of devices and of autograd.
@@ -156,7 +148,7 @@ class CallCount {
 
 }  // namespace
 
-void ModelOperators::check(const torch::jit::CompilationUnit& unit) {
+void ModelOperators::check(const CompilationUnit& unit) {
     for (Function* function : unit.get_functions()) {
         const auto* body = torch::jit::tryToGraphFunction(*function);
         if (body == nullptr || !checked_.insert(function).second) continue;
@@ -174,7 +166,7 @@ void print_to_log() {
     });
 }
 
-void check_calls(const torch::jit::Module& module) {
+void check_calls(const Module& module) {
     CallCount count;
     for (const char* name : {"forward", "logits"})
         if (const auto method = module.find_method(name))

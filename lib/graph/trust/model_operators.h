@@ -8,9 +8,7 @@
 #include <cstdint>
 #include <set>
 
-namespace torch::jit {
-struct Module;
-}  // namespace torch::jit
+#include "graph/nodes/names.h"
 
 namespace dslaunch::graph {
 
@@ -24,10 +22,10 @@ class ModelOperators {
     // Checks all functions and methods that UNIT has got since the last call, their blocks and the
     // graphs in their nodes. Throws Error{kInput} that names the operator, its function and line,
     // where operator_policy.h does not let it in.
-    void check(const torch::jit::CompilationUnit& unit);
+    void check(const CompilationUnit& unit);
 
   private:
-    std::set<const torch::jit::Function*> checked_;
+    std::set<const Function*> checked_;
 };
 
 // LibTorch folds constants while it compiles code, before check() can look at it. As long as this
@@ -47,6 +45,6 @@ void print_to_log();
 
 // Checks that MODULE's forward and logits stay below both limits, and call nothing that calls
 // itself. Throws Error{kInput}.
-void check_calls(const torch::jit::Module& module);
+void check_calls(const Module& module);
 
 }  // namespace dslaunch::graph

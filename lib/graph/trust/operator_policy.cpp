@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <span>
 
 namespace dslaunch::graph {
 
@@ -20,39 +19,11 @@ constexpr std::string_view kClassesInCpp = "__torch__.torch.classes.";
 
 // Namespaces of LibTorch whose operators are for its own passes, for other processes, devices or
 // tests. What they reach is not seen in their types: addresses and groups of processes by name.
-constexpr std::string_view kForeignNamespaces[] = {"_c10d_functional",
-                                                   "_c10d_functional_autograd",
-                                                   "_dtensor",
-                                                   "_test",
-                                                   "aoti_torch",
-                                                   "c10d",
-                                                   "c10d_functional",
-                                                   "cuda",
-                                                   "debug_mode_ops",
-                                                   "debugprims",
-                                                   "dist_autograd",
-                                                   "dslaunch",
-                                                   "export",
-                                                   "inductor",
-                                                   "ivalue",
-                                                   "mkl",
-                                                   "mkldnn",
-                                                   "mkldnn_prepacked",
-                                                   "nccl",
-                                                   "nnapi",
-                                                   "nvprims",
-                                                   "onednn",
-                                                   "onnx",
-                                                   "prepacked",
-                                                   "rngprims",
-                                                   "rpc",
-                                                   "static_runtime",
-                                                   "streaming",
-                                                   "symm_mem",
-                                                   "tensorexpr",
-                                                   "tensorpipe",
-                                                   "torch_xla",
-                                                   "xpu"};
+constexpr std::string_view kForeignNamespaces =
+    "_c10d_functional _c10d_functional_autograd _dtensor _test aoti_torch c10d c10d_functional "
+    "cuda debug_mode_ops debugprims dist_autograd dslaunch export inductor ivalue mkl mkldnn "
+    "mkldnn_prepacked nccl nnapi nvprims onednn onnx prepacked rngprims rpc static_runtime "
+    "streaming symm_mem tensorexpr tensorpipe torch_xla xpu";
 
 // Returns operators that the types would let in, each with its reason.
 const std::map<std::string_view, const char*>& denied() {
@@ -81,340 +52,86 @@ const std::map<std::string_view, const char*>& denied() {
 
 // Arguments in words that choose among ways to compute, of operators on tensors. Names of
 // dimensions are words too.
-constexpr std::string_view kOptionsInWords[] = {
-    "UPLO",        "activation", "algorithm", "api_name",     "approximate",   "assert_msg",
-    "device_type", "dim",        "dim0",      "dim1",         "dim2",          "dims",
-    "driver",      "end_dim",    "equation",  "indexing",     "interpolation", "mode",
-    "names",       "norm",       "ord",       "order",        "out_dim",       "outdim",
-    "p",           "pad_mode",   "padding",   "padding_side", "reduce",        "rounding_mode",
-    "side",        "start_dim"};
+constexpr std::string_view kOptionsInWords =
+    "UPLO activation algorithm api_name approximate assert_msg device_type dim dim0 dim1 dim2 "
+    "dims driver end_dim equation indexing interpolation mode names norm ord order out_dim "
+    "outdim p pad_mode padding padding_side reduce rounding_mode side start_dim";
 
 // Functions of texts, and of lists and dicts that hold texts.
-constexpr std::string_view kFunctionsOfTexts[] = {"Complex",
-                                                  "_assert_scalar",
-                                                  "Delete",
-                                                  "Float",
-                                                  "Int",
-                                                  "__contains__",
-                                                  "__getitem__",
-                                                  "_set_item",
-                                                  "add",
-                                                  "any",
-                                                  "append",
-                                                  "capitalize",
-                                                  "center",
-                                                  "clear",
-                                                  "copy",
-                                                  "count",
-                                                  "device",
-                                                  "dict",
-                                                  "endswith",
-                                                  "eq",
-                                                  "expandtabs",
-                                                  "extend",
-                                                  "find",
-                                                  "format",
-                                                  "ge",
-                                                  "get",
-                                                  "get_autocast_dtype",
-                                                  "gt",
-                                                  "hash",
-                                                  "index",
-                                                  "insert",
-                                                  "isalnum",
-                                                  "isalpha",
-                                                  "isdecimal",
-                                                  "isdigit",
-                                                  "isidentifier",
-                                                  "islower",
-                                                  "isnumeric",
-                                                  "isprintable",
-                                                  "isspace",
-                                                  "istitle",
-                                                  "isupper",
-                                                  "items",
-                                                  "join",
-                                                  "keys",
-                                                  "le",
-                                                  "len",
-                                                  "list",
-                                                  "ljust",
-                                                  "lower",
-                                                  "lstrip",
-                                                  "lt",
-                                                  "mul",
-                                                  "ne",
-                                                  "ord",
-                                                  "partition",
-                                                  "percentFormat",
-                                                  "pop",
-                                                  "popitem",
-                                                  "remove",
-                                                  "replace",
-                                                  "reverse",
-                                                  "rfind",
-                                                  "rindex",
-                                                  "rjust",
-                                                  "rpartition",
-                                                  "rsplit",
-                                                  "rstrip",
-                                                  "setdefault",
-                                                  "slice",
-                                                  "sort",
-                                                  "sorted",
-                                                  "split",
-                                                  "splitlines",
-                                                  "startswith",
-                                                  "str",
-                                                  "strip",
-                                                  "swapcase",
-                                                  "title",
-                                                  "update",
-                                                  "upper",
-                                                  "values",
-                                                  "warn",
-                                                  "zfill"};
+constexpr std::string_view kFunctionsOfTexts =
+    "Complex _assert_scalar Delete Float Int __contains__ __getitem__ _set_item add any append "
+    "capitalize center clear copy count device dict endswith eq expandtabs extend find format ge "
+    "get get_autocast_dtype gt hash index insert isalnum isalpha isdecimal isdigit isidentifier "
+    "islower isnumeric isprintable isspace istitle isupper items join keys le len list ljust "
+    "lower lstrip lt mul ne ord partition percentFormat pop popitem remove replace reverse rfind "
+    "rindex rjust rpartition rsplit rstrip setdefault slice sort sorted split splitlines "
+    "startswith str strip swapcase title update upper values warn zfill";
 
 // Operators whose names say that they are for LibTorch itself, which models have nevertheless:
 // exported programs are made of some, and scripted layers of PyTorch call others. The rest believes
 // what its callers in LibTorch have looked at.
-constexpr std::string_view kPrivateOfModels[] = {
-    "_adaptive_avg_pool2d",
-    "_adaptive_avg_pool3d",
-    "_add_relu",
-    "_addmm_activation",
-    "_aminmax",
-    "_assert_async",
-    "_assert_scalar",
-    "_assert_tensor_metadata",
-    "_autocast_to_full_precision",
-    "_autocast_to_reduced_precision",
-    "_batch_norm_impl_index",
-    "_batch_norm_no_update",
-    "_batch_norm_with_update",
-    "_batch_norm_with_update_functional",
-    "_cast_Byte",
-    "_cast_Char",
-    "_cast_Double",
-    "_cast_Float",
-    "_cast_Half",
-    "_cast_Int",
-    "_cast_Long",
-    "_cast_Short",
-    "_cdist_forward",
-    "_choose_qparams_per_tensor",
-    "_conj",
-    "_conj_copy",
-    "_conj_physical",
-    "_convolution",
-    "_convolution_mode",
-    "_ctc_loss",
-    "_dim_arange",
-    "_efficientzerotensor",
-    "_embedding_bag",
-    "_embedding_bag_forward_only",
-    "_euclidean_dist",
-    "_fake_quantize_learnable_per_channel_affine",
-    "_fake_quantize_learnable_per_tensor_affine",
-    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
-    "_fft_c2c",
-    "_fft_c2r",
-    "_fft_r2c",
-    "_functional_assert_async",
-    "_functional_assert_scalar",
-    "_functional_sym_constrain_range",
-    "_functional_sym_constrain_range_for_size",
-    "_fused_dropout",
-    "_fused_moving_avg_obs_fq_helper",
-    "_fused_moving_avg_obs_fq_helper_functional",
-    "_fused_rms_norm",
-    "_fused_sdp_choice",
-    "_get_tracing_state",
-    "_grad_sum_to_size",
-    "_grouped_mm",
-    "_infer_size",
-    "_int_mm",
-    "_is_all_true",
-    "_is_any_true",
-    "_is_zerotensor",
-    "_linalg_check_errors",
-    "_linalg_det",
-    "_linalg_eigh",
-    "_linalg_eigvals",
-    "_linalg_slogdet",
-    "_linalg_solve_ex",
-    "_linalg_svd",
-    "_list_to_tensor",
-    "_local_scalar_dense",
-    "_log_softmax",
-    "_logcumsumexp",
-    "_lu_with_info",
-    "_make_dep_token",
-    "_masked_scale",
-    "_masked_softmax",
-    "_native_batch_norm_legit",
-    "_native_batch_norm_legit_functional",
-    "_native_batch_norm_legit_no_training",
-    "_native_multi_head_attention",
-    "_ncf_unsqueeze",
-    "_ncf_view",
-    "_neg_view",
-    "_neg_view_copy",
-    "_nested_tensor_from_mask",
-    "_nested_tensor_from_mask_left_aligned",
-    "_no_grad_embedding_renorm_",
-    "_no_grad_fill_",
-    "_no_grad_normal_",
-    "_no_grad_uniform_",
-    "_no_grad_zero_",
-    "_pack_padded_sequence",
-    "_pack_sequence",
-    "_pad_circular",
-    "_pad_enum",
-    "_pad_packed_sequence",
-    "_pdist_forward",
-    "_prelu_kernel",
-    "_reshape_from_tensor",
-    "_safe_softmax",
-    "_sample_dirichlet",
-    "_saturate_weight_to_fp16",
-    "_scaled_dot_product_attention_math",
-    "_scaled_dot_product_cudnn_attention",
-    "_scaled_dot_product_efficient_attention",
-    "_scaled_dot_product_flash_attention",
-    "_scaled_dot_product_flash_attention_for_cpu",
-    "_scaled_dot_product_fused_attention_overrideable",
-    "_scaled_grouped_mm",
-    "_scaled_mm",
-    "_set_item",
-    "_shape_as_tensor",
-    "_size_if_not_equal",
-    "_softmax",
-    "_sparse_addmm",
-    "_sparse_log_softmax",
-    "_sparse_mm",
-    "_sparse_softmax",
-    "_sparse_sum",
-    "_stack",
-    "_standard_gamma",
-    "_tensor_to_list",
-    "_to_copy",
-    "_to_cpu",
-    "_to_dense",
-    "_to_sparse",
-    "_to_sparse_bsc",
-    "_to_sparse_bsr",
-    "_to_sparse_csc",
-    "_to_sparse_csr",
-    "_transform_bias_rescale_qkv",
-    "_transformer_encoder_layer_fwd",
-    "_trilinear",
-    "_unique",
-    "_unique2",
-    "_unsafe_index",
-    "_unsafe_index_put",
-    "_unsafe_masked_index",
-    "_unsafe_masked_index_put_accumulate",
-    "_unsafe_view",
-    "_unwrap_optional",
-    "_upsample_bicubic2d_aa",
-    "_upsample_bilinear2d_aa",
-    "_upsample_nearest_exact1d",
-    "_upsample_nearest_exact2d",
-    "_upsample_nearest_exact3d",
-    "_use_cudnn_ctc_loss",
-    "_use_cudnn_rnn_flatten_weight",
-    "_version",
-    "_weight_int4pack_mm",
-    "_weight_int8pack_mm",
-    "_weight_norm",
-    "_weight_norm_interface"};
+constexpr std::string_view kPrivateOfModels =
+    "_adaptive_avg_pool2d _adaptive_avg_pool3d _add_relu _addmm_activation _aminmax "
+    "_assert_async _assert_scalar _assert_tensor_metadata _autocast_to_full_precision "
+    "_autocast_to_reduced_precision _batch_norm_impl_index _batch_norm_no_update "
+    "_batch_norm_with_update _batch_norm_with_update_functional _cast_Byte _cast_Char "
+    "_cast_Double _cast_Float _cast_Half _cast_Int _cast_Long _cast_Short _cdist_forward "
+    "_choose_qparams_per_tensor _conj _conj_copy _conj_physical _convolution _convolution_mode "
+    "_ctc_loss _dim_arange _efficientzerotensor _embedding_bag _embedding_bag_forward_only "
+    "_euclidean_dist _fake_quantize_learnable_per_channel_affine "
+    "_fake_quantize_learnable_per_tensor_affine "
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams _fft_c2c _fft_c2r _fft_r2c "
+    "_functional_assert_async _functional_assert_scalar _functional_sym_constrain_range "
+    "_functional_sym_constrain_range_for_size _fused_dropout _fused_moving_avg_obs_fq_helper "
+    "_fused_moving_avg_obs_fq_helper_functional _fused_rms_norm _fused_sdp_choice "
+    "_get_tracing_state _grad_sum_to_size _grouped_mm _infer_size _int_mm _is_all_true "
+    "_is_any_true _is_zerotensor _linalg_check_errors _linalg_det _linalg_eigh _linalg_eigvals "
+    "_linalg_slogdet _linalg_solve_ex _linalg_svd _list_to_tensor _local_scalar_dense "
+    "_log_softmax _logcumsumexp _lu_with_info _make_dep_token _masked_scale _masked_softmax "
+    "_native_batch_norm_legit _native_batch_norm_legit_functional "
+    "_native_batch_norm_legit_no_training _native_multi_head_attention _ncf_unsqueeze _ncf_view "
+    "_neg_view _neg_view_copy _nested_tensor_from_mask _nested_tensor_from_mask_left_aligned "
+    "_no_grad_embedding_renorm_ _no_grad_fill_ _no_grad_normal_ _no_grad_uniform_ _no_grad_zero_ "
+    "_pack_padded_sequence _pack_sequence _pad_circular _pad_enum _pad_packed_sequence "
+    "_pdist_forward _prelu_kernel _reshape_from_tensor _safe_softmax _sample_dirichlet "
+    "_saturate_weight_to_fp16 _scaled_dot_product_attention_math "
+    "_scaled_dot_product_cudnn_attention _scaled_dot_product_efficient_attention "
+    "_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu "
+    "_scaled_dot_product_fused_attention_overrideable _scaled_grouped_mm _scaled_mm _set_item "
+    "_shape_as_tensor _size_if_not_equal _softmax _sparse_addmm _sparse_log_softmax _sparse_mm "
+    "_sparse_softmax _sparse_sum _stack _standard_gamma _tensor_to_list _to_copy _to_cpu "
+    "_to_dense _to_sparse _to_sparse_bsc _to_sparse_bsr _to_sparse_csc _to_sparse_csr "
+    "_transform_bias_rescale_qkv _transformer_encoder_layer_fwd _trilinear _unique _unique2 "
+    "_unsafe_index _unsafe_index_put _unsafe_masked_index _unsafe_masked_index_put_accumulate "
+    "_unsafe_view _unwrap_optional _upsample_bicubic2d_aa _upsample_bilinear2d_aa "
+    "_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d "
+    "_use_cudnn_ctc_loss _use_cudnn_rnn_flatten_weight _version _weight_int4pack_mm "
+    "_weight_int8pack_mm _weight_norm _weight_norm_interface";
 
 // Nodes that a graph is made of, and functions of TorchScript's own. Those of its passes (groups
 // that were fused, profiles), of Python and of other processes are missing.
-constexpr std::string_view kNodesOfGraphs[] = {"AutogradAdd",
-                                               "AutogradAllNonZero",
-                                               "AutogradAllZero",
-                                               "AutogradAnyNonZero",
-                                               "AutogradZero",
-                                               "BroadcastSizes",
-                                               "CallFunction",
-                                               "CallMethod",
-                                               "ChunkSizes",
-                                               "Constant",
-                                               "ConstantChunk",
-                                               "CreateObject",
-                                               "DictConstruct",
-                                               "EmptyListLiteral",
-                                               "Enter",
-                                               "EnumName",
-                                               "EnumValue",
-                                               "Exit",
-                                               "GetAttr",
-                                               "HasAttr",
-                                               "If",
-                                               "IfThenElse",
-                                               "ImplicitTensorToNum",
-                                               "ListConstruct",
-                                               "ListUnpack",
-                                               "Loop",
-                                               "ModuleContainerIndex",
-                                               "NumToTensor",
-                                               "Print",
-                                               "RaiseException",
-                                               "ReductionSizes",
-                                               "SetAttr",
-                                               "StringIndex",
-                                               "TupleConstruct",
-                                               "TupleIndex",
-                                               "TupleSlice",
-                                               "TupleUnpack",
-                                               "Uninitialized",
-                                               "VarConcat",
-                                               "VarStack",
-                                               "abs",
-                                               "annotate",
-                                               "awaitable",
-                                               "awaitable_nowait",
-                                               "awaitable_wait",
-                                               "data",
-                                               "device",
-                                               "dtype",
-                                               "fork",
-                                               "grad",
-                                               "index",
-                                               "is_cpu",
-                                               "is_cuda",
-                                               "is_ipu",
-                                               "is_maia",
-                                               "is_meta",
-                                               "is_mkldnn",
-                                               "is_mps",
-                                               "is_mtia",
-                                               "is_nested",
-                                               "is_quantized",
-                                               "is_sparse",
-                                               "is_sparse_csr",
-                                               "is_vulkan",
-                                               "is_xla",
-                                               "is_xpu",
-                                               "isinstance",
-                                               "itemsize",
-                                               "layout",
-                                               "max",
-                                               "min",
-                                               "name",
-                                               "nbytes",
-                                               "rangelist",
-                                               "requires_grad",
-                                               "shape",
-                                               "tolist",
-                                               "type",
-                                               "unchecked_cast",
-                                               "unchecked_unwrap_optional"};
+constexpr std::string_view kNodesOfGraphs =
+    "AutogradAdd AutogradAllNonZero AutogradAllZero AutogradAnyNonZero AutogradZero "
+    "BroadcastSizes CallFunction CallMethod ChunkSizes Constant ConstantChunk CreateObject "
+    "DictConstruct EmptyListLiteral Enter EnumName EnumValue Exit GetAttr HasAttr If IfThenElse "
+    "ImplicitTensorToNum ListConstruct ListUnpack Loop ModuleContainerIndex NumToTensor Print "
+    "RaiseException ReductionSizes SetAttr StringIndex TupleConstruct TupleIndex TupleSlice "
+    "TupleUnpack Uninitialized VarConcat VarStack abs annotate awaitable awaitable_nowait "
+    "awaitable_wait data device dtype fork grad index is_cpu is_cuda is_ipu is_maia is_meta "
+    "is_mkldnn is_mps is_mtia is_nested is_quantized is_sparse is_sparse_csr is_vulkan is_xla "
+    "is_xpu isinstance itemsize layout max min name nbytes rangelist requires_grad shape tolist "
+    "type unchecked_cast unchecked_unwrap_optional";
 
-bool is_in(std::span<const std::string_view> names, std::string_view name) {
-    return std::ranges::find(names, name) != names.end();
+// True if NAME is one of WORDS, which have a space between them.
+bool is_in(std::string_view words, std::string_view name) {
+    if (name.empty() || name.find(' ') != std::string_view::npos) return false;
+    for (size_t at = words.find(name); at != std::string_view::npos;
+         at = words.find(name, at + 1)) {
+        const size_t end = at + name.size();
+        if ((at == 0 || words[at - 1] == ' ') && (end == words.size() || words[end] == ' '))
+            return true;
+    }
+    return false;
 }
 
 // Returns why aten's operator NAME is not for models; null: it may be.

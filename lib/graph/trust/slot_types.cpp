@@ -10,10 +10,10 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "graph/nodes/names.h"
 
 namespace dslaunch::graph {
 
-using c10::IValue;
 using c10::TypeKind;
 
 namespace {

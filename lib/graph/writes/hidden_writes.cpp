@@ -1,12 +1,8 @@
-#include "graph/writes/hidden_writes.h"
+#include "graph/writes/written_state.h"
 
-#include <ATen/core/alias_info.h>
-#include <ATen/core/function.h>
-#include <ATen/core/interned_strings.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
 #include <set>
@@ -15,18 +11,11 @@
 #include <vector>
 
 #include "base/error.h"
-#include "graph/archive/in_place.h"
 #include "graph/lowered/lowered_graph.h"
 #include "graph/nodes/graph_nodes.h"
 #include "graph/writes/written_values.h"
 
 namespace dslaunch::graph {
-
-namespace aten = c10::aten;
-namespace prim = c10::prim;
-using torch::jit::Graph;
-using torch::jit::Node;
-using torch::jit::Value;
 
 namespace {
 
@@ -62,19 +51,17 @@ void write_apart(Node* node) {
     if (!std::string_view(name).starts_with(kForeach) || !name.ends_with('_'))
         refuse_list(*node, "which cannot be followed");
     Graph& graph = *node->owningGraph();
-    const torch::jit::WithInsertPoint here(node);
-    Node* const made = graph.create(c10::Symbol::fromQualString(name.substr(0, name.size() - 1)),
-                                    node->inputs(), 1);
+    const WithInsertPoint here(node);
+    Node* const made =
+        graph.create(Symbol::fromQualString(name.substr(0, name.size() - 1)), node->inputs(), 1);
     made->output()->setType(c10::ListType::ofTensors());
     made->copyMetadata(node);
     graph.insertNode(made);
     if (made->maybeSchema() == nullptr) refuse_list(*node, "and no operator gives the new values");
     const size_t count = list->inputs().size();
     Node* const unpacked = graph.insertNode(graph.createListUnpack(made->output(), count));
-    for (size_t i = 0; i < count; ++i) {
-        Value* const copied = graph.insert(aten::copy_, {list->input(i), unpacked->output(i)});
-        copied->node()->copyMetadata(node);
-    }
+    for (size_t i = 0; i < count; ++i)
+        insert_like(*node, aten::copy_, {list->input(i), unpacked->output(i)});
     // The list that some of them give back is the one that they were given.
     if (!node->outputs().empty()) node->output(0)->replaceAllUsesWith(node->input(0));
     node->destroy();
@@ -109,32 +96,29 @@ void write_lists_apart(Graph& graph) {
 }
 
 void restore_max_norm(Graph& graph) {
-    static const auto renorm = c10::Symbol::fromQualString("aten::embedding_renorm_");
+    static const auto renorm = Symbol::fromQualString("aten::embedding_renorm_");
     for (Node* node : nodes_of(graph)) {
         const TableCall* const call = table_call(*node);
         if (call == nullptr || node->prev()->kind() == renorm) continue;
         const auto max_norm = torch::jit::toIValue(node->input(call->max_norm));
         if (!max_norm || !max_norm->isDouble()) continue;
-        const torch::jit::WithInsertPoint here(node);
-        Value* const weight = graph.insert(aten::detach, {node->input(call->weight)});
-        Value* const indices = graph.insert(aten::contiguous, {node->input(call->indices)});
-        Value* const written = graph.insert(
-            renorm, {weight, indices, node->input(call->max_norm), node->input(call->norm_type)});
-        for (const Value* made : {weight, indices, written})
-            const_cast<Value*>(made)->node()->copyMetadata(node);
+        const WithInsertPoint here(node);
+        Value* const weight = insert_like(*node, aten::detach, {node->input(call->weight)});
+        Value* const indices = insert_like(*node, aten::contiguous, {node->input(call->indices)});
+        insert_like(*node, renorm,
+                    {weight, indices, node->input(call->max_norm), node->input(call->norm_type)});
     }
 }
 
 // True if NODE is a dropout of nothing whose result is written in place: it gives its operand.
 bool is_written_dropout(const Node& node) {
-    static const std::set<std::string_view> names = {"aten::dropout", "aten::alpha_dropout",
-                                                     "aten::feature_dropout",
-                                                     "aten::feature_alpha_dropout"};
-    if (names.count(node.kind().toQualString()) == 0) return false;
+    if (!is_one_of(node, {"aten::dropout", "aten::alpha_dropout", "aten::feature_dropout",
+                          "aten::feature_alpha_dropout"}))
+        return false;
     if (torch::jit::constant_as<double>(node.input(1)) != 0.0 &&
         torch::jit::constant_as<bool>(node.input(2)) != false)
         return false;
-    return std::ranges::any_of(node.output()->uses(), [](const torch::jit::Use& use) {
+    return std::ranges::any_of(node.output()->uses(), [](const Use& use) {
         return std::ranges::count(written_inputs(*use.user), use.offset) > 0;
     });
 }
@@ -145,17 +129,16 @@ void show_operands(Graph& graph) {
     for (Node* node : nodes_of(graph)) {
         if (is_written_dropout(*node)) node->output()->replaceAllUsesWith(node->input(0));
         if (node->kind() != aten::type_as) continue;
-        const torch::jit::WithInsertPoint here(node);
-        Value* const made = graph.insert(aten::to, {node->input(0), node->input(1)});
+        const WithInsertPoint here(node);
+        Value* const made = insert_like(*node, aten::to, {node->input(0), node->input(1)});
         made->setType(node->output()->type());
-        made->node()->copyMetadata(node);
         node->output()->replaceAllUsesWith(made);
         node->destroy();
     }
 }
 
 // Changes FUNCTION and all that it calls, each once.
-void show_in(torch::jit::Function& function, std::set<const torch::jit::Function*>& seen) {
+void show_in(Function& function, std::set<const Function*>& seen) {
     torch::jit::GraphFunction* const compiled = torch::jit::tryToGraphFunction(function);
     if (compiled == nullptr || !seen.insert(&function).second) return;
     Graph& graph = *compiled->graph();
@@ -172,12 +155,10 @@ void show_in(torch::jit::Function& function, std::set<const torch::jit::Function
 // True if NODE may give its operand, or a view of it, where its schema says that it makes a new
 // tensor. Dropout outside of training does so too; what it gives is no state.
 bool may_give_operand(const Node& node) {
-    static const std::set<std::string_view> names = {
-        "aten::align_tensors", "aten::atleast_1d", "aten::atleast_2d",
-        "aten::atleast_3d",    "aten::block_diag", "aten::broadcast_tensors",
-        "aten::conj_physical", "aten::dequantize", "aten::einsum",
-        "aten::meshgrid",      "aten::to_dense",   "aten::cartesian_prod"};
-    return names.count(node.kind().toQualString()) > 0;
+    return is_one_of(node, {"aten::align_tensors", "aten::atleast_1d", "aten::atleast_2d",
+                            "aten::atleast_3d", "aten::block_diag", "aten::broadcast_tensors",
+                            "aten::conj_physical", "aten::dequantize", "aten::einsum",
+                            "aten::meshgrid", "aten::to_dense", "aten::cartesian_prod"});
 }
 
 // Calls USE with the tensors that NODE takes, alone or in a list that is written out.
@@ -192,9 +173,9 @@ void for_each_operand(const Node& node, const Use& use) {
 
 }  // namespace
 
-void show_hidden_writes(const torch::jit::Module& module) {
-    std::set<const torch::jit::Function*> seen;
-    for (const torch::jit::Module& part : module.modules())
+void show_hidden_writes(const Module& module) {
+    std::set<const Function*> seen;
+    for (const Module& part : module.modules())
         for (const torch::jit::Method& method : part.get_methods())
             show_in(method.function(), seen);
 }

@@ -1,28 +1,16 @@
-#include "graph/writes/hoisted_writes.h"
 
-#include <ATen/core/interned_strings.h>
-#include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
-#include <string_view>
 
 #include "base/error.h"
-#include "graph/archive/in_place.h"
 #include "graph/nodes/graph_nodes.h"
-#include "graph/writes/input_aliases.h"
-#include "graph/writes/no_grad.h"
+#include "graph/writes/written_state.h"
+#include "graph/writes/written_values.h"
 
 namespace dslaunch::graph {
-
-namespace aten = c10::aten;
-namespace prim = c10::prim;
-using torch::jit::Block;
-using torch::jit::Graph;
-using torch::jit::Node;
-using torch::jit::Value;
 
 namespace {
 
@@ -33,41 +21,54 @@ constexpr const char* kByModule = "in a model that a node needs whole";
 
 // Operators that look at no element of what they are given.
 bool is_view(const Node& node) {
-    static const std::set<std::string_view> kinds{
-        "aten::detach",        "aten::alias",   "aten::t",
-        "aten::transpose",     "aten::permute", "aten::view",
-        "aten::select",        "aten::slice",   "aten::unsqueeze",
-        "aten::squeeze",       "aten::expand",  "aten::narrow",
-        "aten::numpy_T",       "aten::view_as", "aten::diagonal",
-        "aten::unbind",        "aten::split",   "aten::chunk",
-        "aten::size",          "aten::dim",     "aten::numel",
-        "prim::data",          "prim::dtype",   "prim::device",
-        "aten::requires_grad", "aten::detach_", "aten::is_floating_point"};
-    return kinds.count(node.kind().toQualString()) > 0 || node.kind() == prim::ListConstruct ||
-           node.kind() == prim::TupleConstruct || node.kind() == prim::ListUnpack ||
-           node.kind() == prim::TupleUnpack;
+    return is_one_of(node, {"aten::detach",
+                            "aten::alias",
+                            "aten::t",
+                            "aten::transpose",
+                            "aten::permute",
+                            "aten::view",
+                            "aten::select",
+                            "aten::slice",
+                            "aten::unsqueeze",
+                            "aten::squeeze",
+                            "aten::expand",
+                            "aten::narrow",
+                            "aten::numpy_T",
+                            "aten::view_as",
+                            "aten::diagonal",
+                            "aten::unbind",
+                            "aten::split",
+                            "aten::chunk",
+                            "aten::size",
+                            "aten::dim",
+                            "aten::numel",
+                            "prim::data",
+                            "prim::dtype",
+                            "prim::device",
+                            "aten::requires_grad",
+                            "aten::detach_",
+                            "aten::is_floating_point",
+                            "prim::ListConstruct",
+                            "prim::TupleConstruct",
+                            "prim::ListUnpack",
+                            "prim::TupleUnpack"});
 }
 
 // Operators that move a buffer which their schema does not show.
 bool moves_statistics(const Node& node) {
-    static const std::set<std::string_view> kinds{
-        "aten::batch_norm",       "aten::native_batch_norm",      "aten::_native_batch_norm_legit",
-        "aten::instance_norm",    "aten::_batch_norm_impl_index", "aten::_batch_norm_with_update",
-        "aten::cudnn_batch_norm", "aten::miopen_batch_norm"};
-    return kinds.count(node.kind().toQualString()) > 0;
+    return is_one_of(node, {"aten::batch_norm", "aten::native_batch_norm",
+                            "aten::_native_batch_norm_legit", "aten::instance_norm",
+                            "aten::_batch_norm_impl_index", "aten::_batch_norm_with_update",
+                            "aten::cudnn_batch_norm", "aten::miopen_batch_norm"});
 }
 
 // True if VALUE is an input of the graph or a view of one, with its gradient: PyTorch writes a leaf
 // like that under torch.no_grad() alone.
 bool is_bare(const Value* value) {
-    while (value->node()->kind() != prim::Param) {
+    for (value = before_writes(value); value->node()->kind() != prim::Param;
+         value = before_writes(value->node()->input(0))) {
         const Node& node = *value->node();
-        if (const Value* const written = overwritten_as(node, value->offset())) {
-            value = written;
-            continue;
-        }
         if (!is_view(node) || node.kind() == aten::detach || node.inputs().empty()) return false;
-        value = node.input(0);
     }
     return true;
 }
@@ -97,7 +98,7 @@ Slice slice_of(Graph& whole, const std::vector<size_t>& wanted, TellsDraw tells)
     std::vector<Value*> copies(graph.inputs().size(), nullptr);
     {
         // Copies share no memory with each other, so that only the writes to them are kept.
-        const torch::jit::WithInsertPoint at_start(*graph.nodes().begin());
+        const WithInsertPoint at_start(*graph.nodes().begin());
         for (Value* input : graph.inputs()) {
             if (!is_tensor(*input)) continue;
             Value* const copy = graph.insert(aten::clone, {input});
@@ -236,14 +237,12 @@ class Hoister {
         return groups;
     }
 
-    // The tensors among the graph's inputs except PARAMETERS.
-    [[nodiscard]] std::vector<const Value*> others_than(const std::vector<int>& parameters) const {
-        std::set<size_t> own;
-        for (const int parameter : parameters) own.insert(input_of(parameter));
-        std::vector<const Value*> others;
-        for (const Value* input : graph().inputs())
-            if (is_tensor(*input) && own.count(input->offset()) == 0) others.push_back(input);
-        return others;
+    // The parameter that ROOT, an input of the graph, is; -1: none.
+    [[nodiscard]] int parameter_at(const Value* root) const {
+        const size_t first = lowered_.first_parameter();
+        return root->offset() < first || root->offset() >= lowered_.first_buffer()
+                   ? -1
+                   : lowered_.parameters[root->offset() - first];
     }
 
     // Lets the writes of PARAMETERS go to copies that nobody reads. Returns the parameters that the
@@ -254,27 +253,25 @@ class Hoister {
         std::map<int, std::vector<Write>> writes;
         std::set<int> early;
         together_.clear();
-        {
-            const InputAliases aliases(graph());
-            const std::vector<const Value*> others = others_than(parameters);
-            for_each_node(*graph().block(), [&](Node& node) {
-                std::set<int> together;
-                for (const size_t i : written_inputs(node))
-                    for (const int parameter : parameters)
-                        if (aliases.may_share(node.input(i),
-                                              graph().inputs()[input_of(parameter)])) {
-                            writes[parameter].push_back({&node, i, places.at(top_of(&node))});
-                            together.insert(parameter);
-                            if (is_bare(node.input(i))) bare_.insert(parameter);
-                            // A write that may reach something else must stay.
-                            if (std::ranges::any_of(others, [&](const Value* other) {
-                                    return aliases.may_share(node.input(i), other);
-                                }))
-                                early.insert(parameter);
-                        }
-                if (together.size() > 1) together_.push_back(std::move(together));
-            });
+        std::vector<Value*> tensors;
+        for (Value* input : graph().inputs())
+            if (is_tensor(*input)) tensors.push_back(input);
+        const std::vector<RootWrite> found = find_writes(graph(), tensors);
+        std::set<std::pair<Node*, size_t>> outside;  // may reach something else, and must stay
+        std::map<Node*, std::set<int>> together;
+        for (const RootWrite& write : found)
+            if (std::ranges::count(parameters, parameter_at(write.root)) == 0)
+                outside.emplace(write.node, write.input);
+        for (const auto& [node, input, root] : found) {
+            const int parameter = parameter_at(root);
+            if (std::ranges::count(parameters, parameter) == 0) continue;
+            writes[parameter].push_back({node, input, places.at(top_of(node))});
+            together[node].insert(parameter);
+            if (is_bare(node->input(input))) bare_.insert(parameter);
+            if (outside.count({node, input}) > 0) early.insert(parameter);
         }
+        for (auto& [node, written] : together)
+            if (written.size() > 1) together_.push_back(std::move(written));
         if (!early.empty()) return early;
         std::map<int, int64_t> last;
         std::set<std::pair<Node*, size_t>> done;
@@ -308,7 +305,7 @@ class Hoister {
     bool divert(const Write& write, std::map<const Node*, int64_t>& places) {
         Value* const value = write.node->input(write.input);
         Value* copy = nullptr;
-        const torch::jit::WithInsertPoint here(write.node);
+        const WithInsertPoint here(write.node);
         const auto note = [&](Value* made) {
             if (made->node()->owningBlock() == graph().block())
                 places.emplace(made->node(), write.place);
@@ -381,32 +378,19 @@ class Hoister {
     }
 
     static bool is_moved(Graph& whole, size_t input) {
-        const InputAliases aliases(whole);
-        bool moved = false;
-        for_each_node(*whole.block(), [&](Node& node) {
-            for (const size_t i : written_inputs(node))
-                moved = moved || aliases.may_share(node.input(i), whole.inputs()[input]);
-        });
-        return moved;
+        return !find_writes(whole, {whole.inputs()[input]}).empty();
     }
 
     // The graph goes on writing the parameters of KEPT, as it does under `torch.no_grad()`.
     void write_in_place(const std::map<int, std::string>& kept) {
         if (kept.empty()) return;
-        std::vector<Write> writes;
-        {
-            const InputAliases aliases(graph());
-            for_each_node(*graph().block(), [&](Node& node) {
-                for (const size_t i : written_inputs(node))
-                    for (const auto& [parameter, why] : kept)
-                        if (aliases.may_share(node.input(i),
-                                              graph().inputs()[input_of(parameter)])) {
-                            writes.push_back({&node, i, 0});
-                            nodes_of_[parameter] = describe_node(node);
-                        }
-            });
-        }
-        for (const Write& write : writes)
+        std::vector<Value*> roots;
+        for (const auto& [parameter, why] : kept)
+            roots.push_back(graph().inputs()[input_of(parameter)]);
+        const std::vector<RootWrite> writes = find_writes(graph(), roots);
+        for (const RootWrite& write : writes)
+            nodes_of_[parameter_at(write.root)] = describe_node(*write.node);
+        for (const RootWrite& write : writes)
             for (size_t i = 0; i < write.node->inputs().size(); ++i) {
                 Value* const value = write.node->input(i);
                 if (!is_tensor(*value) || value->node()->kind() == aten::detach) continue;

@@ -1,8 +1,6 @@
-#include "graph/writes/no_grad.h"
+#include "graph/writes/written_state.h"
 
-#include <ATen/core/interned_strings.h>
 #include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/ir/ir.h>
 
 #include <map>
 #include <set>
@@ -10,21 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "graph/archive/in_place.h"
 #include "graph/nodes/graph_nodes.h"
 
 namespace dslaunch::graph {
 
-namespace aten = c10::aten;
-namespace prim = c10::prim;
-using torch::jit::Block;
-using torch::jit::Graph;
-using torch::jit::Node;
-using torch::jit::Value;
-
 namespace {
 
-const c10::Symbol kSetGradEnabled = c10::Symbol::fromQualString("aten::set_grad_enabled");
+const Symbol kSetGradEnabled = Symbol::fromQualString("aten::set_grad_enabled");
 constexpr std::string_view kNoGrad = "__torch__.torch.autograd.grad_mode.no_grad";
 
 bool holds_no_tensor(const Value& value) {
@@ -33,7 +23,7 @@ bool holds_no_tensor(const Value& value) {
 }
 
 // The object of `with torch.no_grad()` that NODE enters or leaves; null: NODE does neither.
-const Value* guard_of(const Node& node, c10::Symbol kind) {
+const Value* guard_of(const Node& node, Symbol kind) {
     if (node.kind() != kind || node.inputs().empty()) return nullptr;
     const auto type = node.input(0)->type()->cast<c10::ClassType>();
     if (type == nullptr || !type->name() || type->name()->qualifiedName() != kNoGrad)
@@ -67,7 +57,7 @@ class Region {
             if (inner == nullptr) return false;
         }
         for (const auto& [outer, inner] : twins_) {
-            for (const torch::jit::Use& use : std::vector(outer->uses()))
+            for (const Use& use : std::vector(outer->uses()))
                 if (inside_.count(use.user) > 0) use.user->replaceInput(use.offset, inner);
             for (Node* node : nodes_)
                 for (Block* block : node->blocks())
@@ -115,7 +105,7 @@ class Region {
                 const auto found = outer_of.find(written);
                 if (written == nullptr || found == outer_of.end()) continue;
                 outer_of[node->output(o)] = found->second;
-                for (const torch::jit::Use& use : std::vector(node->output(o)->uses()))
+                for (const Use& use : std::vector(node->output(o)->uses()))
                     if (inside_.count(use.user) == 0)
                         use.user->replaceInput(use.offset, found->second);
             }
@@ -135,7 +125,7 @@ void remove_guard(Node* enter, Node* exit) {
     exit->destroy();
     if (enter->kind() == kSetGradEnabled) return enter->destroy();
     enter->destroy();
-    for (const torch::jit::Use& use : std::vector(guard->uses()))
+    for (const Use& use : std::vector(guard->uses()))
         if (use.user->kind() == prim::SetAttr) use.user->destroy();
     if (!guard->hasUses() && guard->node()->kind() == prim::CreateObject) guard->node()->destroy();
 }
@@ -171,7 +161,7 @@ void detach_without_gradients(Graph& graph) {
 
 Value* detached(Value* value, Node* before) {
     Graph& graph = *value->owningGraph();
-    const torch::jit::WithInsertPoint here(before);
+    const WithInsertPoint here(before);
     if (is_tensor(*value)) return graph.insert(aten::detach, {value});
     if (value->node()->kind() != prim::ListConstruct || value->node()->inputs().empty())
         return nullptr;

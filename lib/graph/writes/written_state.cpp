@@ -1,9 +1,6 @@
 #include "graph/writes/written_state.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/core/interned_strings.h>
 #include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 
 #include <algorithm>
@@ -12,19 +9,11 @@
 #include <vector>
 
 #include "base/error.h"
-#include "graph/archive/in_place.h"
 #include "graph/memory/shared_storage.h"
 #include "graph/nodes/graph_nodes.h"
-#include "graph/writes/hoisted_writes.h"
-#include "graph/writes/input_aliases.h"
-#include "graph/writes/no_grad.h"
+#include "graph/writes/written_values.h"
 
 namespace dslaunch::graph {
-
-namespace prim = c10::prim;
-using torch::jit::Graph;
-using torch::jit::Node;
-using torch::jit::Value;
 
 namespace {
 
@@ -55,24 +44,18 @@ class Settler {
   private:
     // The inputs and constants that some node writes.
     std::set<Value*> written_roots() {
-        std::vector<std::pair<Node*, size_t>> writes;
         std::vector<Value*> roots;
         for (Value* input : graph_.inputs())
             if (is_tensor(*input)) roots.push_back(input);
         for_each_node(*graph_.block(), [&](Node& node) {
-            for (const size_t i : written_inputs(node)) writes.emplace_back(&node, i);
             if (node.kind() == prim::Constant && is_tensor(*node.output()))
                 roots.push_back(node.output());
         });
         std::set<Value*> written;
-        if (writes.empty()) return written;
-        const InputAliases aliases(graph_);
-        for (const auto& [node, i] : writes)
-            for (Value* root : roots)
-                if (aliases.may_share(node->input(i), root)) {
-                    written.insert(root);
-                    writers_[root].emplace_back(node, i);
-                }
+        for (const RootWrite& write : find_writes(graph_, roots)) {
+            written.insert(write.root);
+            writers_[write.root].emplace_back(write.node, write.input);
+        }
         return written;
     }
 
@@ -80,8 +63,8 @@ class Settler {
         for (size_t i = lowered_.first_argument(); i < lowered_.first_parameter(); ++i) {
             Value* const input = graph_.inputs()[i];
             if (written.count(input) == 0) continue;
-            const torch::jit::WithInsertPoint at_start(*graph_.nodes().begin());
-            Value* const copy = graph_.insert(c10::aten::clone, {input});
+            const WithInsertPoint at_start(*graph_.nodes().begin());
+            Value* const copy = graph_.insert(aten::clone, {input});
             input->replaceAllUsesWith(copy);
             copy->node()->replaceInput(0, input);
         }
@@ -95,7 +78,7 @@ class Settler {
                 Value* const source = node->input(i);
                 const bool is_list = source->node()->kind() == prim::ListConstruct;
                 if (i == written || !(is_tensor(*source) || is_list)) continue;
-                if (source->node()->kind() == c10::aten::detach) continue;
+                if (source->node()->kind() == aten::detach) continue;
                 if (Value* const without = detached(source, node)) node->replaceInput(i, without);
             }
     }

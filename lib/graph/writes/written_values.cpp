@@ -1,6 +1,7 @@
 #include "graph/writes/written_values.h"
 
-#include <ATen/core/function_schema.h>
+#include <torch/csrc/jit/ir/alias_analysis.h>
+#include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -9,14 +10,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "graph/archive/in_place.h"
 #include "graph/nodes/graph_nodes.h"
 
 namespace dslaunch::graph {
-
-using torch::jit::Block;
-using torch::jit::Node;
-using torch::jit::Value;
 
 namespace {
 
@@ -77,8 +73,8 @@ void visit_reads(const Node& node, const std::function<void(const Value*)>& use)
 
 // True if NODE makes a list whose elements its readers look at and no more.
 bool makes_read_list(const Node& node) {
-    if (node.kind() != c10::prim::ListConstruct) return false;
-    return std::ranges::all_of(node.output()->uses(), [](const torch::jit::Use& use) {
+    if (node.kind() != prim::ListConstruct) return false;
+    return std::ranges::all_of(node.output()->uses(), [](const Use& use) {
         const c10::FunctionSchema* const schema = use.user->maybeSchema();
         return schema != nullptr && !is_aliased(schema->arguments(), use.offset);
     });
@@ -86,7 +82,7 @@ bool makes_read_list(const Node& node) {
 
 }  // namespace
 
-MemorySets::MemorySets(const torch::jit::Graph& graph) {
+MemorySets::MemorySets(const Graph& graph) {
     for (const Node* node : graph.nodes())
         if (!node->blocks().empty()) {
             unite_blocks(*node, *this);
@@ -103,7 +99,7 @@ const Value* MemorySets::set_of(const Value* value) {
     return found->second = set_of(found->second);
 }
 
-std::set<const Value*> find_written_values(const torch::jit::Graph& graph) {
+std::set<const Value*> find_written_values(const Graph& graph) {
     constexpr int64_t kInput = -1;
     MemorySets sets(graph);
     std::unordered_map<const Value*, int64_t> last_write;  // by set
@@ -132,7 +128,7 @@ std::set<const Value*> find_written_values(const torch::jit::Graph& graph) {
     return written;
 }
 
-std::set<const Value*> find_inputs_written_and_read(const torch::jit::Graph& graph) {
+std::set<const Value*> find_inputs_written_and_read(const Graph& graph) {
     MemorySets sets(graph);
     std::set<const Value*> written, read;  // sets
     for (const Node* node : graph.nodes()) {
@@ -144,6 +140,70 @@ std::set<const Value*> find_inputs_written_and_read(const torch::jit::Graph& gra
         if (written.count(sets.set_of(input)) > 0 && read.count(sets.set_of(input)) > 0)
             both.insert(input);
     return both;
+}
+
+namespace {
+
+// True if NODE, which writes its inputs WRITTEN, takes constants besides and lies in no branch.
+bool takes_constants(const Node& node, const std::vector<size_t>& written) {
+    if (node.owningBlock() != node.owningGraph()->block()) return false;
+    for (size_t i = 0; i < node.inputs().size(); ++i)
+        if (std::ranges::count(written, i) == 0 && node.input(i)->node()->kind() != prim::Constant)
+            return false;
+    return true;
+}
+
+}  // namespace
+
+InputAliases::InputAliases(const Graph& graph)
+    : sets_(graph), scratch_(const_cast<Graph&>(graph).copy()) {
+    pair_twins(*graph.block(), *scratch_->block(), twins_);
+    const WithInsertPoint at_start(*scratch_->nodes().begin());
+    for (Value* input : scratch_->inputs()) {
+        if (!is_tensor(*input)) continue;
+        Value* const fresh = scratch_->insert(aten::empty, {std::vector<int64_t>{1}});
+        input->replaceAllUsesWith(fresh);
+        twins_.values[graph.inputs()[input->offset()]] = fresh;
+    }
+    aliases_ = std::make_unique<torch::jit::AliasDb>(scratch_);
+}
+
+InputAliases::~InputAliases() = default;
+
+bool InputAliases::may_share(const Value* value, const Value* root) const {
+    if (sets_.set_of(value) != sets_.set_of(root)) return false;
+    const auto a = twins_.values.find(value), b = twins_.values.find(root);
+    if (a == twins_.values.end() || b == twins_.values.end()) return false;
+    return a->second == b->second || aliases_->mayContainAlias(a->second, b->second);
+}
+
+bool InputAliases::may_write(const Node& node, const Value* value) const {
+    return aliases_->writesToAlias(twins_.nodes.at(&node), {twins_.values.at(value)});
+}
+
+std::vector<RootWrite> find_writes(const Graph& graph, const std::vector<Value*>& roots) {
+    std::vector<RootWrite> operands, writes;
+    for_each_node(*graph.block(), [&](const Node& node) {
+        for (const size_t i : written_inputs(node))
+            operands.push_back({const_cast<Node*>(&node), i, nullptr});
+    });
+    if (operands.empty()) return writes;
+    const InputAliases aliases(graph);
+    for (const RootWrite& operand : operands)
+        for (Value* const root : roots)
+            if (aliases.may_share(operand.node->input(operand.input), root))
+                writes.push_back({operand.node, operand.input, root});
+    return writes;
+}
+
+std::set<const Value*> find_written_inputs(const Graph& graph, WritesCounted counted) {
+    const auto inputs = const_cast<Graph&>(graph).inputs();
+    std::set<const Value*> written;
+    for (const RootWrite& write : find_writes(graph, {inputs.begin(), inputs.end()}))
+        if (counted == WritesCounted::kAll ||
+            !takes_constants(*write.node, written_inputs(*write.node)))
+            written.insert(write.root);
+    return written;
 }
 
 }  // namespace dslaunch::graph

@@ -3,10 +3,12 @@
 // tensor ranks (placement_flow.h) and for the buffers that ranks move apart. No state; any thread.
 #pragma once
 
-#include <torch/csrc/jit/ir/ir.h>
-
+#include <cstdint>
+#include <memory>
 #include <set>
 #include <unordered_map>
+
+#include "graph/nodes/graph_nodes.h"
 
 namespace dslaunch::graph {
 
@@ -14,31 +16,65 @@ namespace dslaunch::graph {
 // that a branch or a loop reads or makes is one set, as is what stands in one list.
 class MemorySets {
   public:
-    explicit MemorySets(const torch::jit::Graph& graph);
+    explicit MemorySets(const Graph& graph);
 
     // The member that stands for VALUE's set.
-    [[nodiscard]] const torch::jit::Value* set_of(const torch::jit::Value* value);
+    [[nodiscard]] const Value* set_of(const Value* value);
     // True if NODE, at the top level, makes a list whose elements its readers look at and no more.
-    [[nodiscard]] bool is_read_list(const torch::jit::Node& node) const {
-        return read_lists_.count(&node) > 0;
-    }
-    void unite(const torch::jit::Value* a, const torch::jit::Value* b) {
-        parent_[set_of(a)] = set_of(b);
-    }
+    [[nodiscard]] bool is_read_list(const Node& node) const { return read_lists_.count(&node) > 0; }
+    void unite(const Value* a, const Value* b) { parent_[set_of(a)] = set_of(b); }
 
   private:
-    std::unordered_map<const torch::jit::Value*, const torch::jit::Value*> parent_;
-    std::set<const torch::jit::Node*> read_lists_;
+    std::unordered_map<const Value*, const Value*> parent_;
+    std::set<const Node*> read_lists_;
 };
 
 // The tensors at the top level of GRAPH, inputs included, that a node behind their maker writes in
 // place, itself or through a view. Inputs of GRAPH share no memory with each other.
-[[nodiscard]] std::set<const torch::jit::Value*> find_written_values(
-    const torch::jit::Graph& graph);
+[[nodiscard]] std::set<const Value*> find_written_values(const Graph& graph);
 
 // The inputs of GRAPH that its nodes both write and read: of those that nodes write, the ones whose
 // memory some node reads to compute another value.
-[[nodiscard]] std::set<const torch::jit::Value*> find_inputs_written_and_read(
-    const torch::jit::Graph& graph);
+[[nodiscard]] std::set<const Value*> find_inputs_written_and_read(const Graph& graph);
+
+class InputAliases {
+  public:
+    // GRAPH must not change as long as this lives.
+    explicit InputAliases(const Graph& graph);
+    ~InputAliases();
+    InputAliases(const InputAliases&) = delete;
+    InputAliases& operator=(const InputAliases&) = delete;
+
+    // True if VALUE, at any depth of the graph, may be ROOT, a view of it, or a list that holds
+    // one. ROOT is an input or a constant of the graph.
+    [[nodiscard]] bool may_share(const Value* value, const Value* root) const;
+    // True if NODE may write to the memory of VALUE.
+    [[nodiscard]] bool may_write(const Node& node, const Value* value) const;
+
+  private:
+    mutable MemorySets sets_;
+    std::shared_ptr<Graph> scratch_;
+    Twins twins_;
+    std::unique_ptr<torch::jit::AliasDb> aliases_;
+};
+
+// A node that writes in place what may be ROOT, an input or a constant of its graph.
+struct RootWrite {
+    Node* node = nullptr;
+    size_t input = 0;  // of NODE
+    Value* root = nullptr;
+};
+// Returns the writes to ROOTS in GRAPH: by node in the order of the graph, by input, by root.
+[[nodiscard]] std::vector<RootWrite> find_writes(const Graph& graph,
+                                                 const std::vector<Value*>& roots);
+
+enum class WritesCounted : uint8_t {
+    kAll,
+    kByValues  // not those that take constants alone, `add_(0)`: a trial pass shows what they do
+};
+
+// Returns the inputs of GRAPH that some node writes in place.
+[[nodiscard]] std::set<const Value*> find_written_inputs(
+    const Graph& graph, WritesCounted counted = WritesCounted::kAll);
 
 }  // namespace dslaunch::graph

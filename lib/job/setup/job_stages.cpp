@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "base/error.h"
-#include "graph/segment/moved_buffers.h"
+#include "graph/measure/measure.h"
 #include "job/setup/job_tensor.h"
 #include "plan/choose/pipeline_costs.h"
 #include "plan/choose/schedule_choice.h"

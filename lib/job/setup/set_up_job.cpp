@@ -19,7 +19,7 @@
 #include "graph/archive/op_library.h"
 #include "graph/archive/scalar_types.h"
 #include "graph/lower/device_rewrite.h"
-#include "graph/lowered/index_limits.h"
+#include "graph/lowered/lowered_graph.h"
 #include "graph/measure/measure.h"
 #include "graph/packed/packed_weight.h"
 #include "job/setup/job_layout.h"

@@ -14,7 +14,7 @@
 #include <system_error>
 
 #include "graph/lower/target_count.h"
-#include "graph/lowered/index_limits.h"
+#include "graph/lowered/lowered_graph.h"
 #include "graph/models/text_model.h"
 #include "storage/files/input_file.h"
 

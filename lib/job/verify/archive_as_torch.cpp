@@ -1,5 +1,4 @@
-#include "job/verify/archive_as_torch.h"
-
+// The part of WholeReference that loads the model.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <caffe2/serialize/inline_container.h>
@@ -12,10 +11,9 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "graph/archive/exported_archive.h"
-#include "graph/archive/huggingface_folder.h"
 #include "graph/archive/mapped_archive.h"
 #include "graph/archive/program_values.h"
+#include "job/verify/whole_reference.h"
 #include "storage/files/file_kind.h"
 #include "storage/files/mapped_file.h"
 #include "storage/huggingface/model_folder.h"

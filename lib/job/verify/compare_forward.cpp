@@ -1,16 +1,23 @@
 // The part of WholeReference that compares the graph with the model's own forward.
 #include <ATen/TensorOperators.h>
+#include <ATen/core/Reduction.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/core/jit_type.h>
+#include <ATen/ops/binary_cross_entropy_with_logits.h>
+#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/l1_loss.h>
+#include <ATen/ops/mse_loss.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/core.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <optional>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -19,12 +26,89 @@
 #include "graph/segment/compute_context.h"
 #include "graph/segment/segment.h"
 #include "graph/tensor/tensor_check.h"
-#include "job/verify/archive_as_torch.h"
-#include "job/verify/own_forward.h"
-#include "job/verify/rounding.h"
 #include "job/verify/whole_reference.h"
 
 namespace dslaunch::job {
+
+namespace {
+
+using c10::IValue;
+
+// Returns forward's arguments in the order of its schema. The batch gives them by name. A dict
+// takes all names that the schema does not have, and defaults fill the rest.
+std::vector<IValue> stack_of(const c10::FunctionSchema& schema,
+                             const std::vector<std::string>& names,
+                             const std::vector<IValue>& batch) {
+    std::vector<IValue> stack;
+    for (size_t i = 1; i < schema.arguments().size(); ++i) {  // 0 is the module
+        const c10::Argument& argument = schema.arguments()[i];
+        const auto found = std::ranges::find(names, argument.name());
+        if (found != names.end()) {
+            stack.push_back(batch[static_cast<size_t>(found - names.begin())]);
+        } else if (argument.type()->kind() == c10::TypeKind::DictType) {
+            c10::Dict<std::string, at::Tensor> dict;
+            for (size_t n = 0; n < names.size(); ++n)
+                if (!schema.argumentIndexWithName(names[n]) && batch[n].isTensor())
+                    dict.insert(names[n], batch[n].toTensor());
+            stack.emplace_back(dict);
+        } else if (argument.default_value()) {
+            stack.push_back(*argument.default_value());
+        } else {
+            fail(ExitCode::kInput, "forward's argument {} has no value", argument.name());
+        }
+    }
+    return stack;
+}
+
+// Returns the tensor of OUTPUT named WANTED, or its first or only one.
+at::Tensor chosen_of(const IValue& output, const std::string& wanted) {
+    if (output.isTensor()) return output.toTensor();
+    if (output.isTuple()) {
+        const auto type = output.type()->expect<c10::TupleType>();
+        const auto& elements = output.toTupleRef().elements();
+        for (size_t i = 0; type->schema() != nullptr && i < elements.size(); ++i)
+            if (type->schema()->arguments()[i].name() == wanted) return elements[i].toTensor();
+        return elements.at(0).toTensor();
+    }
+    if (!output.isGenericDict()) fail(ExitCode::kInput, "forward returns {}", output.tagKind());
+    const auto dict = output.toGenericDict();
+    if (dict.size() == 1) return dict.begin()->value().toTensor();
+    return dict.at(IValue(wanted)).toTensor();
+}
+
+// Calls MODEL's forward in its present mode on BATCH, whose values are LOWERED's arguments, as
+// LibTorch's interpreter runs it, without the lowered graph. Returns LOSS of what it returns, with
+// autograd graph. Throws Error{kInput} where forward cannot be called like that, and what LibTorch
+// throws. REQUIRES: LOSS is no loss of preferences.
+at::Tensor own_loss(graph::Model& model, const graph::LoweredGraph& lowered,
+                    const config::LossConfig& loss, const std::vector<IValue>& batch) {
+    // The interpreter takes node after node: no fusion, no derivative of LibTorch's compiler.
+    const torch::jit::GraphOptimizerEnabledGuard plain(false);
+    const torch::jit::Method forward = model.module().get_method("forward");
+    std::vector<std::string> names = lowered.arguments;
+    const bool is_own = loss.kind == config::LossKind::kModel;
+    if (!is_own) names.pop_back();
+    const IValue output = forward(stack_of(forward.function().getSchema(), names, batch));
+    const at::Tensor value = chosen_of(output, is_own ? "loss" : "logits");
+    const at::Tensor target = is_own ? at::Tensor() : batch[names.size()].toTensor();
+    const int64_t mean =
+        loss.mean == config::LossMean::kToken ? at::Reduction::Sum : at::Reduction::Mean;
+    const auto floats = [&] { return target.to(value.scalar_type()); };
+    switch (loss.kind) {
+        case config::LossKind::kCrossEntropy:
+            return at::cross_entropy_loss(value.flatten(0, -2), target.flatten(), {}, mean);
+        case config::LossKind::kMse:
+            return at::mse_loss(value, floats(), mean);
+        case config::LossKind::kL1:
+            return at::l1_loss(value, floats(), mean);
+        case config::LossKind::kBceWithLogits:
+            return at::binary_cross_entropy_with_logits(value, floats(), {}, {}, mean);
+        default:
+            return value;
+    }
+}
+
+}  // namespace
 
 // Returns what LibTorch computes of BATCH by the forward of the model in its file, with all floats
 // in TYPE; none: weights have the types of the file.
@@ -36,7 +120,7 @@ WholeReference::Sums WholeReference::computed_by_libtorch(
     model.set_training(training);
     std::vector<c10::IValue> inputs = batch;
     if (type == at::kDouble) {
-        widen(model);
+        convert(tensors_of(model), at::kDouble);
         for (c10::IValue& value : inputs) value = graph::map_tensors(value, to_double);
     }
     const at::Tensor loss = own_loss(model, whole_.lowered(), setup_.config().loss, inputs);
@@ -115,7 +199,7 @@ std::string WholeReference::difference_from(const Sums& exact, const graph::Lowe
         if (!training || !whole_.states().empty() || whole_.lowered().compute_dtype == at::kFloat)
             throw;
         own = computed_by_libtorch(std::nullopt, training, batch);
-        add_step(batch, {}, weight, 1, rounded);
+        add_step(batch, {}, {weight}, rounded);
         return difference_of(own, exact, &rounded);
     }
     if (!std::isfinite(own.loss)) {
@@ -130,8 +214,7 @@ std::string WholeReference::difference_from(const Sums& exact, const graph::Lowe
         if (difference_of(wide, exact, nullptr).empty()) return {};
     } catch (const std::exception&) {  // its code wants fp32
     }
-    rounded = computed(graph, at::kFloat, batch, {}, weight);
-    rounded.loss *= weight;
+    rounded = computed(graph, at::kFloat, batch, {}, {weight});
     return difference_of(own, exact, &rounded);
 }
 
@@ -149,8 +232,7 @@ std::string WholeReference::compare_forward(const std::vector<c10::IValue>& batc
         if (graph.module_input) forward_not_run_ = "its graph needs the module in evaluation";
         if (!forward_not_run_.empty()) return {};
         const double weight = weight_by_itself(batch);
-        Sums exact = computed(graph::in_double(graph), at::kDouble, batch, {}, weight);
-        exact.loss *= weight;
+        const Sums exact = computed(graph::in_double(graph), at::kDouble, batch, {}, {weight});
         different = difference_from(exact, graph, training, batch);
     } catch (const Error& error) {
         if (error.code() == ExitCode::kDiverged) return error.what();

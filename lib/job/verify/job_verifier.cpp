@@ -18,7 +18,6 @@
 #include "base/text.h"
 #include "graph/archive/scalar_types.h"
 #include "graph/memory/memory_order.h"
-#include "job/verify/tensor_update_rules.h"
 #include "job/verify/update_rules.h"
 #include "launch/machine/machine_name.h"
 #include "plan/layout/tensor_shares.h"

@@ -1,5 +1,4 @@
-#include "job/verify/tensor_update_rules.h"
-
+// The rules of update_rules.h for optimizers that update whole tensors.
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
@@ -7,6 +6,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "job/verify/update_rules.h"
 
 namespace dslaunch::job {
 
@@ -37,30 +37,24 @@ TensorError larger(const TensorError& a, const TensorError& b) {
     return b.error > a.error ? b : a;
 }
 
-// m and v after the update, and their check.
-TensorError lamb_states(const config::OptimizerConfig& config, const at::Tensor& g,
-                        const TensorFacts& facts, const TensorValues& before,
-                        const TensorValues& after) {
-    const at::Tensor m = values_of(before.first, facts.like);
-    const at::Tensor v = values_of(before.second, facts.like);
-    const TensorError first =
-        worst_of(values_of(after.first, facts.like), config.beta1 * m + (1 - config.beta1) * g,
-                 16 * kRoundingUnit * (m.abs() + g.abs()));
-    const TensorError second =
-        worst_of(values_of(after.second, facts.like), config.beta2 * v + (1 - config.beta2) * g * g,
-                 16 * kRoundingUnit * (v.abs() + g * g));
-    return larger(first, second);
+// The error of FOUND, a state that keeps KEEP of OLD and takes the rest of ADDED, within UNITS.
+TensorError state_error(const at::Tensor& found, const at::Tensor& old, const at::Tensor& added,
+                        double keep, double units = 16) {
+    return worst_of(found, keep * old + (1 - keep) * added,
+                    units * kRoundingUnit * (old.abs() + added.abs()));
 }
 
 TensorError lamb_error(const config::OptimizerConfig& config, const at::Tensor& g,
                        const TensorFacts& facts, const TensorValues& before,
                        const TensorValues& after) {
-    const TensorError states = lamb_states(config, g, facts, before, after);
+    const at::Tensor m = values_of(after.first, facts.like);
+    const at::Tensor v = values_of(after.second, facts.like);
+    const TensorError states =
+        larger(state_error(m, values_of(before.first, facts.like), g, config.beta1),
+               state_error(v, values_of(before.second, facts.like), g * g, config.beta2));
     const at::Tensor p = values_of(before.parameters, facts.like);
     // With the states as they were stored: their rounding is not counted twice.
-    const at::Tensor way = values_of(after.first, facts.like) /
-                               (values_of(after.second, facts.like).sqrt() + config.eps) +
-                           config.weight_decay * p;
+    const at::Tensor way = m / (v.sqrt() + config.eps) + config.weight_decay * p;
     const double weights = p.norm().item<double>(), size = way.norm().item<double>();
     const double ratio = weights > 0 && size > 0
                              ? std::clamp(weights / size, config.min_coeff, config.max_coeff)
@@ -83,8 +77,7 @@ MovedMean moved_mean(std::span<const float> before, std::span<const float> after
                      const at::Tensor& mean, double keep) {
     const at::Tensor old = values_of(before, at::empty(mean.sizes()));
     const at::Tensor found = values_of(after, at::empty(mean.sizes()));
-    return {found, worst_of(found, keep * old + (1 - keep) * mean,
-                            16 * kRoundingUnit * (old.abs() + mean))};
+    return {found, state_error(found, old, mean, keep)};
 }
 
 double root_mean_square(const at::Tensor& values) {
@@ -119,8 +112,7 @@ TensorError adafactor_error(const config::OptimizerConfig& config, const at::Ten
     if (own.first_moment) {
         const at::Tensor m = values_of(before.first, facts.like);
         const at::Tensor next = values_of(after.first, facts.like);
-        states = larger(states, worst_of(next, config.beta1 * m + (1 - config.beta1) * way,
-                                         64 * kRoundingUnit * (m.abs() + way.abs())));
+        states = larger(states, state_error(next, m, way, config.beta1, 64));
         way = next;
     }
     const at::Tensor expected = p * (1 - lr * config.weight_decay) - way;
@@ -145,8 +137,7 @@ TensorError muon_error(const config::OptimizerConfig& config, const at::Tensor& 
                        const TensorValues& after) {
     const at::Tensor old = values_of(before.first, facts.like);
     const at::Tensor momentum = values_of(after.first, facts.like);
-    const TensorError states = worst_of(momentum, config.momentum * old + (1 - config.momentum) * g,
-                                        16 * kRoundingUnit * (old.abs() + g.abs()));
+    const TensorError states = state_error(momentum, old, g, config.momentum);
     const at::Tensor way = (1 - config.momentum) * g + config.momentum * momentum;
     const at::Tensor matrix = way.dim() == 4 ? way.flatten(1) : way;
     const double size = std::sqrt(

@@ -28,8 +28,6 @@
 #include "graph/tensor/graph_facts.h"
 #include "graph/tensor/tensor_check.h"
 #include "job/setup/lower_options.h"
-#include "job/verify/archive_as_torch.h"
-#include "job/verify/rounding.h"
 
 namespace dslaunch::job {
 
@@ -65,6 +63,20 @@ graph::LowerOptions options_in(const JobSetup& setup, at::ScalarType dtype) {
 }
 
 }  // namespace
+
+std::vector<at::Tensor> tensors_of(const graph::Model& model) {
+    std::vector<at::Tensor> tensors;
+    for (const graph::ModelParameter& parameter : model.parameters())
+        tensors.push_back(parameter.tensor);
+    for (const graph::ModelBuffer& buffer : model.buffers()) tensors.push_back(buffer.tensor);
+    return tensors;
+}
+
+void convert(std::vector<at::Tensor> tensors, at::ScalarType dtype) {
+    const at::NoGradGuard no_grad;
+    const std::vector<at::Tensor> made = graph::copied_together(tensors, dtype);
+    for (size_t i = 0; i < tensors.size(); ++i) tensors[i].set_data(made[i]);
+}
 
 WholeReference::WholeReference(const JobSetup& setup, const std::string& path,
                                const std::string& scratch)
@@ -111,20 +123,17 @@ graph::Model WholeReference::load_in_fp32(const std::string& path) const {
     graph::Model model = setup_.config().lora.on()
                              ? graph::Model::load(path, graph::Weights::kRequired, setup_.trust)
                              : load_as_torch(path);
-    std::vector<at::Tensor> tensors;
     std::set<const void*> narrow;  // storages
     for (const graph::ModelParameter& parameter : model.parameters()) {
         const at::ScalarType type = parameter.tensor.scalar_type();
-        tensors.push_back(parameter.tensor);
         if (graph::is_trained_type(type) && (type != at::kFloat || scope))
             narrow.insert(parameter.tensor.storage().data());
     }
-    for (const graph::ModelBuffer& buffer : model.buffers()) tensors.push_back(buffer.tensor);
+    std::vector<at::Tensor> tensors = tensors_of(model);
     std::erase_if(tensors, [&](const at::Tensor& tensor) {
         return narrow.count(tensor.storage().data()) == 0;
     });
-    const std::vector<at::Tensor> wide = graph::copied_together(tensors, at::kFloat);
-    for (size_t i = 0; i < tensors.size(); ++i) tensors[i].set_data(wide[i]);
+    convert(std::move(tensors), at::kFloat);
     for (const graph::ModelParameter& packed : setup_.model->parameters()) {
         if (!packed.packed) continue;
         const auto own =
@@ -246,6 +255,7 @@ void WholeReference::require_room(int64_t numel) const {
 }
 
 void WholeReference::Sums::add(const Sums& other) {
+    const at::NoGradGuard no_grad;
     loss += other.loss;
     if (gradients.empty()) gradients.resize(other.gradients.size());
     for (size_t p = 0; p < other.gradients.size(); ++p) {
@@ -264,23 +274,16 @@ void WholeReference::Sums::scale(double factor) {
         if (gradient.defined()) gradient.mul_(factor);
 }
 
-std::vector<std::vector<c10::IValue>> WholeReference::batches_of(size_t rank, int64_t step) {
-    std::vector<std::vector<c10::IValue>> batches;
-    for (int64_t m = 0; m < setup_.config().batch.accumulation_steps; ++m)
-        batches.push_back(loaders_[rank]->take(step - 1, m));
-    return batches;
-}
-
 // The weight of each micro batch's loss in the mean over a rank's; the mean over ranks comes on
 // top.
-double WholeReference::loss_weight(const std::vector<std::vector<std::vector<c10::IValue>>>& all) {
+double WholeReference::loss_weight(const std::vector<Batches>& all) {
     const config::RunConfig& config = setup_.config();
     const bool by_token = config.loss.mean == config::LossMean::kToken;
     if (!by_token && !whole_.lowered().targets)
         return 1.0 / static_cast<double>(config.batch.accumulation_steps);
     double counted = 0;
     for (const auto& batches : all)
-        for (const std::vector<c10::IValue>& batch : batches) {
+        for (const Batch& batch : batches) {
             const double targets = whole_.lowered().targets->of(batch);
             counted += by_token ? targets : targets != 0 ? 1 : 0;
         }
@@ -299,46 +302,42 @@ void WholeReference::put_buffers(const std::vector<at::Tensor>& values) {
 }
 
 // The mean over no targets is no number.
-bool WholeReference::counts(const std::vector<c10::IValue>& batch) const {
+bool WholeReference::counts(const Batch& batch) const {
     return !whole_.lowered().targets || whole_.lowered().targets->of(batch) != 0;
 }
 
-void WholeReference::add_step(const std::vector<c10::IValue>& batch, const graph::DrawKey& key,
-                              double weight, double loss_scale, Sums& sums) {
+void WholeReference::add_step(const Batch& batch, const graph::DrawKey& key, const Scale& scale,
+                              Sums& sums) {
     const graph::ComputeContext context(true, whole_.lowered().compute_dtype);
     const std::vector<int> all = all_parameters(model_);
     Sums mine;
     {
         const graph::ParametersAs parameters(model_, all, whole_.lowered());
         graph::Boundary boundary = whole_.forward(0, whole_.first_inputs(batch), key);
-        if (counts(batch)) mine.loss = weight * graph::loss_of(boundary);
+        if (counts(batch)) mine.loss = scale.weight * graph::loss_of(boundary);
         whole_.store_states(boundary);
-        graph::SegmentedModel::backward_loss(boundary, weight * loss_scale);
+        graph::SegmentedModel::backward_loss(boundary, scale.weight * scale.loss);
         std::vector<at::Tensor> leaves;
         for (const graph::ModelParameter& parameter : model_.parameters())
             leaves.push_back(parameter.tensor);
         take_gradients(leaves, at::kFloat, mine);
         for (at::Tensor& leaf : leaves) leaf.mutable_grad().reset();
     }
-    const at::NoGradGuard no_grad;
     sums.add(mine);
 }
 
 // Returns what GRAPH computes of BATCH with all tensors in TYPE, weights and buffers as they are
-// now.
+// now. SCALE multiplies the loss and its gradients.
 WholeReference::Sums WholeReference::computed(const graph::LoweredGraph& graph, at::ScalarType type,
-                                              const std::vector<c10::IValue>& batch,
-                                              const graph::DrawKey& key, double factor) {
+                                              const Batch& batch, const graph::DrawKey& key,
+                                              const Scale& scale) {
     const graph::ComputeContext context(true);
     graph::GraphInputs inputs;
     for (const c10::IValue& value : whole_.first_inputs(batch))
         inputs.arguments.push_back(type == at::kDouble ? graph::map_tensors(value, to_double)
                                                        : value);
     // What shares memory goes on to, as forward may write buffers.
-    std::vector<at::Tensor> tensors;
-    for (const graph::ModelParameter& parameter : model_.parameters())
-        tensors.push_back(parameter.tensor);
-    for (const graph::ModelBuffer& buffer : model_.buffers()) tensors.push_back(buffer.tensor);
+    const std::vector<at::Tensor> tensors = tensors_of(model_);
     std::vector<at::Tensor> copies = graph::copied_together(tensors, type);
     for (size_t i = 0; i < copies.size(); ++i) {
         const bool is_parameter = i < model_.parameters().size();
@@ -350,18 +349,11 @@ WholeReference::Sums WholeReference::computed(const graph::LoweredGraph& graph, 
         graph::WholeGraph(model_, graph, {}).run(inputs, {true, nullptr});
     const at::Tensor loss = outputs.front().toTensor();
     Sums mine;
-    if (counts(batch)) mine.loss = loss.item<double>();
-    torch::autograd::backward({loss}, {at::full(loss.sizes(), factor, loss.options())});
+    if (counts(batch)) mine.loss = scale.weight * loss.item<double>();
+    const double root = scale.weight * scale.loss;
+    torch::autograd::backward({loss}, {at::full(loss.sizes(), root, loss.options())});
     take_gradients(inputs.parameters, type, mine);
     return mine;
-}
-
-void WholeReference::add_in_double(const std::vector<c10::IValue>& batch, const graph::DrawKey& key,
-                                   double weight, double loss_scale, Sums& sums) {
-    Sums mine = computed(in_double_, at::kDouble, batch, key, weight * loss_scale);
-    mine.loss *= weight;
-    const at::NoGradGuard no_grad;
-    sums.add(mine);
 }
 
 graph::LoweredGraph WholeReference::lowered_in_fp32(bool training) {
@@ -399,8 +391,10 @@ ReferenceStep WholeReference::run(int64_t step, double loss_scale) {
     std::optional<ScratchMemory::Scope> scope;
     if (scratch_) scope.emplace(*scratch_);
     const config::BatchConfig& batch = setup_.config().batch;
-    std::vector<std::vector<std::vector<c10::IValue>>> all;
-    for (size_t rank = 0; rank < loaders_.size(); ++rank) all.push_back(batches_of(rank, step));
+    std::vector<Batches> all(loaders_.size());
+    for (size_t rank = 0; rank < loaders_.size(); ++rank)
+        for (int64_t m = 0; m < batch.accumulation_steps; ++m)
+            all[rank].push_back(loaders_[rank]->take(step - 1, m));
     const double weight = loss_weight(all);
     const size_t ranks = all.size(), micro_steps = all.front().size();
     if (buffers_.empty() || setup_.config().broadcast_buffers)
@@ -409,8 +403,8 @@ ReferenceStep WholeReference::run(int64_t step, double loss_scale) {
     ReferenceStep result;
     if (step == 1) {
         put_buffers(buffers_.front());
-        const auto counting = std::ranges::find_if(
-            all.front(), [&](const std::vector<c10::IValue>& micro) { return counts(micro); });
+        const auto counting =
+            std::ranges::find_if(all.front(), [&](const Batch& micro) { return counts(micro); });
         if (counting != all.front().end()) result.graph_fault = compare_forward(*counting);
         model_.set_training(true);
     }
@@ -420,8 +414,8 @@ ReferenceStep WholeReference::run(int64_t step, double loss_scale) {
             setup_.config().seed, step - 1,
             static_cast<int64_t>(m) * batch.data_parallel_size + static_cast<int64_t>(rank)};
         put_buffers(buffers_[rank]);
-        add_in_double(all[rank][m], key, weight, loss_scale, exact);
-        add_step(all[rank][m], key, weight, loss_scale, sums);
+        exact.add(computed(in_double_, at::kDouble, all[rank][m], key, {weight, loss_scale}));
+        add_step(all[rank][m], key, {weight, loss_scale}, sums);
         buffers_[rank] = buffers_now();
     };
     // The order in which ZeRO adds up, for equal bits: up to stage 1 each rank its micro steps and
@@ -445,7 +439,6 @@ ReferenceStep WholeReference::run(int64_t step, double loss_scale) {
         for (Sums* const step_sums : {&sums, &exact})
             for (at::Tensor& gradient : step_sums->gradients)
                 if (gradient.defined()) gradient.mul_(static_cast<double>(ranks));
-
     result.loss = sums.loss;
     result.loss_bound = kOrders * std::abs(sums.loss - exact.loss) + 1e-6 * std::abs(exact.loss);
     result.gradients = std::move(sums.gradients);
@@ -458,8 +451,7 @@ ReferenceStep WholeReference::run(int64_t step, double loss_scale) {
         result.bounds[p] =
             orders_of(gradient.numel()) * largest(gradient.to(at::kDouble) - exact.gradients[p]) +
             1e-6 * size;
-        const at::Tensor real = gradient.to(at::kDouble) / loss_scale;
-        squares += real.square().sum().item<double>();
+        squares += (gradient.to(at::kDouble) / loss_scale).square().sum().item<double>();
     }
     result.norm = std::sqrt(squares);
     return result;

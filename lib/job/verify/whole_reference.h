@@ -5,6 +5,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -20,6 +22,42 @@
 #include "runtime/data/batch_loader.h"
 
 namespace dslaunch::job {
+
+// Rounding differs between orders of sums; so many times what one order is off by is allowed.
+inline constexpr double kOrders = 8;
+
+// Returns kOrders for a tensor of NUMEL elements, more for a few. The bound is a multiple of the
+// largest error in the tensor. One element may by luck be nearly exact; several hardly all are. The
+// ratio of two normally distributed errors is above 6000 once in 10^4 times, and the ratio of one
+// error to the largest of N is then above the N-th root of 6000.
+inline double orders_of(int64_t numel) {
+    constexpr double kOfOne = 6000;
+    return std::max(kOrders,
+                    std::pow(kOfOne, 1.0 / static_cast<double>(std::max<int64_t>(1, numel))));
+}
+
+// Returns floating ones in fp64, others as they are; without gradient.
+inline at::Tensor to_double(const at::Tensor& tensor) {
+    return tensor.is_floating_point() ? tensor.detach().to(at::kDouble) : tensor.detach();
+}
+
+// Returns the largest magnitude; 0 of no elements.
+inline double largest(const at::Tensor& tensor) {
+    return tensor.numel() == 0 ? 0 : tensor.abs().max().item<double>();
+}
+
+// Returns MODEL's parameters, and then its buffers.
+[[nodiscard]] std::vector<at::Tensor> tensors_of(const graph::Model& model);
+// Brings TENSORS to DTYPE, those that are floats. What shares memory goes on to.
+void convert(std::vector<at::Tensor> tensors, at::ScalarType dtype);
+
+// Loads a model as PyTorch does, for a reference that goes neither through what model.h makes of
+// tied tensors nor through its reader of records: every tensor by itself, sharing memory as in the
+// archive. TorchScript archives go through torch::jit::load. The weights of an exported program are
+// read once more, by LibTorch's reader of archives, and share a storage where its tables name one
+// record. A folder of Hugging Face is read as for the job. Throws as Model::load does. REQUIRES:
+// Model::load has read PATH, which checks it.
+[[nodiscard]] graph::Model load_as_torch(const std::string& path);
 
 // A value, and the largest difference from it that rounding explains.
 struct ReferenceStep {
@@ -55,31 +93,32 @@ class WholeReference {
     [[nodiscard]] const std::string& forward_not_run() const { return forward_not_run_; }
 
   private:
+    using Batch = std::vector<c10::IValue>;
+    using Batches = std::vector<Batch>;  // of one rank in one step
+    struct Scale {
+        double weight = 1;  // of the loss in a mean
+        double loss = 1;    // of the gradients
+    };
     struct Sums {
         double loss = 0;
         std::vector<at::Tensor> gradients;
         void add(const Sums& other);
         void scale(double factor);
     };
-    [[nodiscard]] std::vector<std::vector<c10::IValue>> batches_of(size_t rank, int64_t step);
-    [[nodiscard]] double loss_weight(const std::vector<std::vector<std::vector<c10::IValue>>>& all);
-    [[nodiscard]] double weight_by_itself(const std::vector<c10::IValue>& batch);
-    void add_step(const std::vector<c10::IValue>& batch, const graph::DrawKey& key, double weight,
-                  double loss_scale, Sums& sums);
+    [[nodiscard]] double loss_weight(const std::vector<Batches>& all);
+    [[nodiscard]] double weight_by_itself(const Batch& batch);
+    void add_step(const Batch& batch, const graph::DrawKey& key, const Scale& scale, Sums& sums);
     [[nodiscard]] Sums computed(const graph::LoweredGraph& graph, at::ScalarType type,
-                                const std::vector<c10::IValue>& batch, const graph::DrawKey& key,
-                                double factor);
+                                const Batch& batch, const graph::DrawKey& key, const Scale& scale);
     [[nodiscard]] Sums computed_by_libtorch(std::optional<at::ScalarType> type, bool training,
-                                            const std::vector<c10::IValue>& batch) const;
+                                            const Batch& batch) const;
     [[nodiscard]] std::string difference_from(const Sums& exact, const graph::LoweredGraph& graph,
-                                              bool training, const std::vector<c10::IValue>& batch);
+                                              bool training, const Batch& batch);
     [[nodiscard]] std::string difference_of(const Sums& own, const Sums& exact,
                                             const Sums* rounded) const;
     [[nodiscard]] std::string why_not_run() const;
-    [[nodiscard]] std::string compare_forward(const std::vector<c10::IValue>& batch);
-    void add_in_double(const std::vector<c10::IValue>& batch, const graph::DrawKey& key,
-                       double weight, double loss_scale, Sums& sums);
-    [[nodiscard]] bool counts(const std::vector<c10::IValue>& batch) const;
+    [[nodiscard]] std::string compare_forward(const Batch& batch);
+    [[nodiscard]] bool counts(const Batch& batch) const;
     [[nodiscard]] std::vector<at::Tensor> buffers_now() const;
     void put_buffers(const std::vector<at::Tensor>& values);
     void average_buffers();

@@ -16,7 +16,6 @@
 
 #include "graph/adapter/adapter_folder.h"
 #include "graph/adapter/linear_layers.h"
-#include "graph/adapter/peft_form.h"
 #include "graph/lower/lower.h"
 #include "graph/segment/segment.h"
 #include "storage/adapter/adapter_changes.h"

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "graph/archive/exported_archive.h"
 #include "graph/archive/forward_of_program.h"
+#include "graph/archive/mapped_archive.h"
 #include "graph/archive/model.h"
 #include "graph/archive/python_operators.h"
 #include "graph/lower/lower.h"

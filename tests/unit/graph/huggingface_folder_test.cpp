@@ -17,7 +17,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "graph/archive/huggingface_folder.h"
+#include "graph/archive/mapped_archive.h"
 #include "graph/archive/model.h"
 #include "graph/archive/scalar_types.h"
 #include "storage/files/safetensors.h"
@@ -222,6 +222,16 @@ TEST_CASE("a folder whose files do not belong together is refused by the weight'
             CHECK(shapes.parameters()[i].name == whole.parameters()[i].name);
             CHECK(shapes.parameters()[i].tensor.sizes() == whole.parameters()[i].tensor.sizes());
         }
+    }
+    SECTION("files that were not fetched") {
+        const std::string folder = copy_of("qwen3", temporary);
+        std::ofstream(folder + "/tokenizer.json") << "";
+        CHECK_THAT(refusal(folder), Contains("tokenizer.json: is empty"));
+        fs::remove(folder + "/tokenizer.json");
+        fs::remove(folder + "/model.safetensors");
+        fs::create_symlink("../../blobs/abc", folder + "/model.safetensors");
+        CHECK_THAT(refusal(folder),
+                   Contains("model.safetensors: is a link to ../../blobs/abc, which is not there"));
     }
     SECTION("no config.json") {
         const std::string folder = copy_of("qwen3", temporary);

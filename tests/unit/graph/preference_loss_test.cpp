@@ -16,7 +16,7 @@
 #include "graph/lower/lower.h"
 #include "graph/lower/precision.h"
 #include "graph/lower/reward_means.h"
-#include "graph/lowered/index_limits.h"
+#include "graph/lowered/lowered_graph.h"
 #include "graph/segment/compute_context.h"
 #include "support/catch.h"
 #include "support/script_module.h"

@@ -17,7 +17,7 @@
 
 #include <functional>
 
-#include "graph/measure/tensor_meter.h"
+#include "graph/measure/trial.h"
 #include "support/catch.h"
 #include "support/script_module.h"
 

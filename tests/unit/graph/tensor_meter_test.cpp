@@ -1,5 +1,5 @@
 // Bytes of one thread's tensors, by the sizes that were asked for.
-#include "graph/measure/tensor_meter.h"
+#include "graph/measure/trial.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

@@ -1,6 +1,6 @@
 // Products of 16-bit tensors as they are where a processor has none: beside the same numbers in
 // fp64, in every shape, layout and cut; and with LibTorch's own kernels for everything else.
-#include "graph/lower/wide_products.h"
+#include "graph/lower/cpu_products.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/addmm.h>

@@ -18,7 +18,7 @@
 #include "graph/segment/compute_context.h"
 #include "graph/segment/new_values.h"
 #include "graph/segment/segment.h"
-#include "graph/writes/input_aliases.h"
+#include "graph/writes/written_values.h"
 #include "support/catch.h"
 #include "support/script_module.h"
 

@@ -1,5 +1,5 @@
 // Ring attention beside LibTorch's attention of the whole, in each type, with ranks as threads.
-#include "graph/sharing/ring_attention.h"
+#include "graph/sharing/share_attention.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>

@@ -91,7 +91,7 @@ void disable(TensorModel& tensor, int64_t site, const char* replacement) {
                 ? node->input(0)
                 : tensor.lowered.graph->insert(c10::Symbol::fromQualString(name), arguments);
         node->output()->replaceAllUsesWith(instead);
-        for (auto& [original, twin] : tensor.twins)
+        for (auto& [original, twin] : tensor.twins.values)
             if (twin == node->output()) twin = instead;
         return;
     }

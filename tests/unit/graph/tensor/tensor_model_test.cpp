@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "graph/segment/compute_context.h"
-#include "graph/segment/segment_builder.h"
+#include "graph/segment/cut.h"
 #include "graph/sharing/share_of.h"
 #include "support/catch.h"
 #include "support/whole_run.h"
@@ -37,7 +37,7 @@ void leave_out(TensorModel& tensor, int64_t site) {
         const auto number = torch::jit::toIValue(node->input(1));
         if (!number || number->toInt() != site) continue;
         node->output()->replaceAllUsesWith(node->input(0));
-        for (auto& [original, twin] : tensor.twins)
+        for (auto& [original, twin] : tensor.twins.values)
             if (twin == node->output()) twin = node->input(0);
         return;
     }
@@ -207,7 +207,7 @@ TEST_CASE("a split graph is cut into segments that give the same bits") {
         const ComputeContext context(false);
         const TensorGroupScope scope(&group);
         std::vector<c10::IValue> alive = mine.arguments;
-        SegmentRange range;
+        graph::SegmentRange range;
         LiveRange live;
         for (size_t i = 0; i < tensor.lowered.first_parameter(); ++i)
             live.in.push_back(tensor.lowered.graph->inputs()[i]);

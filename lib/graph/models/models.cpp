@@ -1,23 +1,19 @@
 #include "graph/models/models.h"
 
-#include "base/error.h"
-#include "graph/models/module_builder.h"
-
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Generator.h>
-#include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
-#include <c10/core/ScalarType.h>
-#include <torch/csrc/jit/api/module.h>
 
 #include <cmath>
 #include <set>
 
-namespace dslaunch::graph {
-namespace {
+#include "base/error.h"
+#include "graph/models/module_builder.h"
 
-using torch::jit::Module;
+namespace dslaunch::graph {
+
+namespace {
 
 constexpr double kInitStd = 0.02;
 
@@ -31,18 +27,16 @@ class GptMaker {
 
     Module model() {
         ModuleParts parts;
-        parts.children.emplace_back("wte", embedding(options_.vocab));
-        parts.children.emplace_back("wpe", embedding(options_.context));
-        parts.children.emplace_back("blocks", blocks());
-        parts.children.emplace_back("ln_f", layer_norm());
+        parts.children = {{"wte", embedding(options_.vocab)},
+                          {"wpe", embedding(options_.context)},
+                          {"blocks", blocks()},
+                          {"ln_f", layer_norm()}};
         if (!options_.tie) {
-            ModuleParts head;
-            head.parameters.emplace_back("weight",
-                                         normal(options_.vocab, options_.width, kInitStd));
-            parts.children.emplace_back("head", builder_.make("Head", head));
+            const at::Tensor weight = normal(options_.vocab, options_.width, kInitStd);
+            parts.children.emplace_back(
+                "head", builder_.make("Head", {.parameters = {{"weight", weight}}}));
         }
-        parts.constants.emplace_back("vocab", options_.vocab);
-        parts.constants.emplace_back("context", options_.context);
+        parts.constants = {{"vocab", options_.vocab}, {"context", options_.context}};
         if (options_.dropout > 0) parts.constants.emplace_back("dropout", options_.dropout);
         return builder_.make("GPT", parts);
     }
@@ -61,37 +55,33 @@ class GptMaker {
         const double residual_std =
             kInitStd / std::sqrt(2.0 * static_cast<double>(options_.layers));
         ModuleParts parts;
-        parts.children.emplace_back("ln1", layer_norm());
-        parts.children.emplace_back("qkv", linear(normal(3 * width, width, kInitStd)));
-        parts.children.emplace_back("proj", linear(normal(width, width, residual_std)));
-        parts.children.emplace_back("ln2", layer_norm());
-        parts.children.emplace_back("fc", linear(normal(4 * width, width, kInitStd)));
-        parts.children.emplace_back("out", linear(normal(width, 4 * width, residual_std)));
-        parts.constants.emplace_back("heads", options_.heads);
-        parts.constants.emplace_back("width", width);
+        parts.children = {{"ln1", layer_norm()},
+                          {"qkv", linear(normal(3 * width, width, kInitStd))},
+                          {"proj", linear(normal(width, width, residual_std))},
+                          {"ln2", layer_norm()},
+                          {"fc", linear(normal(4 * width, width, kInitStd))},
+                          {"out", linear(normal(width, 4 * width, residual_std))}};
+        parts.constants = {{"heads", options_.heads}, {"width", width}};
         if (options_.dropout > 0) parts.constants.emplace_back("dropout", options_.dropout);
         return builder_.make("Block", parts);
     }
 
     Module linear(const at::Tensor& weight) {
-        ModuleParts parts;
-        parts.parameters.emplace_back("weight", weight);
-        parts.parameters.emplace_back("bias", filled(weight.size(0), 0.0));
-        return builder_.make("Linear", parts);
+        const at::Tensor bias = filled(weight.size(0), 0.0);
+        return builder_.make("Linear", {.parameters = {{"weight", weight}, {"bias", bias}}});
     }
 
     Module layer_norm() {
         ModuleParts parts;
-        parts.parameters.emplace_back("weight", filled(options_.width, 1.0));
-        parts.parameters.emplace_back("bias", filled(options_.width, 0.0));
-        parts.constants.emplace_back("width", options_.width);
+        parts.parameters = {{"weight", filled(options_.width, 1.0)},
+                            {"bias", filled(options_.width, 0.0)}};
+        parts.constants = {{"width", options_.width}};
         return builder_.make("LayerNorm", parts);
     }
 
     Module embedding(int64_t rows) {
-        ModuleParts parts;
-        parts.parameters.emplace_back("weight", normal(rows, options_.width, kInitStd));
-        return builder_.make("Embedding", parts);
+        const at::Tensor weight = normal(rows, options_.width, kInitStd);
+        return builder_.make("Embedding", {.parameters = {{"weight", weight}}});
     }
 
     at::Tensor normal(int64_t rows, int64_t columns, double std) {
@@ -147,6 +137,38 @@ int64_t parameters_numel(const Module& module) {
     for (const at::Tensor& parameter : module.parameters())
         if (seen.insert(parameter.unsafeGetTensorImpl()).second) numel += parameter.numel();
     return numel;
+}
+
+Module make_mlp(const MlpOptions& options) {
+    const std::vector<int64_t>& widths = options.widths;
+    if (widths.size() < 2)
+        fail(ExitCode::kUsage,
+             "--widths needs at least the input's and the output's, as in 1000,1000,10");
+    for (int64_t width : widths)
+        if (width < 1) fail(ExitCode::kUsage, "--widths {}: must be at least 1", width);
+
+    const size_t hidden_total = widths.size() - 2;
+    ModuleBuilder builder(kMlpSource, "mlp", {});
+    at::Generator generator = at::detail::createCPUGenerator(options.seed);
+    const auto linear = [&](size_t layer) {
+        const int64_t inputs = widths[layer], outputs = widths[layer + 1];
+        const double bound = 1.0 / std::sqrt(static_cast<double>(inputs));
+        const auto drawn = [&](at::IntArrayRef shape) {
+            return at::empty(shape, at::kFloat)
+                .uniform_(-bound, bound, generator)
+                .set_requires_grad(true);
+        };
+        ModuleParts parts;
+        parts.parameters = {{"weight", drawn({outputs, inputs})}, {"bias", drawn({outputs})}};
+        return builder.make("Linear", parts);
+    };
+    ModuleParts hidden;
+    for (size_t layer = 0; layer < hidden_total; ++layer)
+        hidden.children.emplace_back(std::to_string(layer), linear(layer));
+    ModuleParts model;
+    model.children.emplace_back("hidden", builder.make("Hidden", hidden));
+    model.children.emplace_back("out", linear(hidden_total));
+    return builder.make("MLP", model);
 }
 
 }  // namespace dslaunch::graph

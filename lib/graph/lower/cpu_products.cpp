@@ -1,4 +1,4 @@
-#include "graph/lower/wide_products.h"
+#include "graph/lower/cpu_products.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/cpu/Utils.h>
@@ -9,14 +9,14 @@
 #include <ATen/ops/bmm_cpu_dispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm_cpu_dispatch.h>
-#include <c10/core/ScalarType.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/util/Exception.h>
+#include <torch/library.h>
 
 #include <algorithm>
 #include <atomic>
-#include <optional>
 #include <tuple>
-
-#include "graph/lower/cpu_kernels.h"
 
 namespace dslaunch::graph {
 
@@ -176,33 +176,97 @@ bool has(const char* capability) {
     return found != all.end() && found->second.isBool() && found->second.toBool();
 }
 
+// The same operators as shapes alone.
+namespace shapes {
+
+at::Tensor mm(const at::Tensor& a, const at::Tensor& b) {
+    return at::zeros({a.size(0), b.size(1)}, a.options());
+}
+
+at::Tensor addmm(const at::Tensor&, const at::Tensor& a, const at::Tensor& b, const at::Scalar&,
+                 const at::Scalar&) {
+    return shapes::mm(a, b);
+}
+
+at::Tensor bmm(const at::Tensor& a, const at::Tensor& b) {
+    return at::zeros({a.size(0), a.size(1), b.size(2)}, a.options());
+}
+
+at::Tensor baddbmm(const at::Tensor&, const at::Tensor& a, const at::Tensor& b, const at::Scalar&,
+                   const at::Scalar&) {
+    return shapes::bmm(a, b);
+}
+
+// [.., T, d] x [.., S, d] x [.., S, v] -> [.., T, v], laid out as LibTorch's kernel does: heads lie
+// beside each other.
+std::tuple<at::Tensor, at::Tensor> attention(const at::Tensor& query, const at::Tensor&,
+                                             const at::Tensor& value, double, bool,
+                                             const std::optional<at::Tensor>&,
+                                             std::optional<double>) {
+    const int64_t rows = query.size(0), heads = query.size(1), positions = query.size(2);
+    const at::ScalarType sums = query.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    return {at::zeros({rows, positions, heads, value.size(3)}, query.options()).transpose(1, 2),
+            at::zeros({rows, positions, heads}, query.options().dtype(sums)).transpose(1, 2)};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(
+    const at::Tensor&, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+    const at::Tensor&, const at::Tensor&, double, bool, const std::optional<at::Tensor>&,
+    std::optional<double>) {
+    return {at::zeros_like(query), at::zeros_like(key), at::zeros_like(value)};
+}
+
+}  // namespace shapes
+
 }  // namespace
 
-struct WideProducts::Kernels {
-    CpuKernels kernels;
-    bool bf16_before = widens_bf16;
-    bool fp16_before = widens_fp16;
-
-    Kernels() {
-        kernels.replace("mm", mm);
-        kernels.replace("addmm", addmm);
-        kernels.replace("bmm", bmm);
-        kernels.replace("baddbmm", baddbmm);
-        kernels.replace("_scaled_dot_product_flash_attention_for_cpu", attention);
-        kernels.replace("_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward);
+// Kernels that take the places of LibTorch's own. What was replaced comes back when this ends. Of
+// several, the one that began last is used.
+class CpuKernels {
+  public:
+    // KERNELS: mm, addmm, bmm, baddbmm, attention and its backward.
+    template <typename... Kernel>
+    explicit CpuKernels(Kernel*... kernels) {
+        constexpr const char* kNames[] = {"mm",
+                                          "addmm",
+                                          "bmm",
+                                          "baddbmm",
+                                          "_scaled_dot_product_flash_attention_for_cpu",
+                                          "_scaled_dot_product_flash_attention_for_cpu_backward"};
+        Silence silence;
+        const c10::WarningUtils::WarningHandlerGuard quiet(&silence);
+        size_t next = 0;
+        (library_.impl(kNames[next++], kernels), ...);
     }
+
+  private:
+    // LibTorch warns of every kernel that takes another's place.
+    class Silence : public c10::WarningHandler {
+        void process(const c10::Warning&) override {}
+    };
+
+    torch::Library library_{torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__,
+                            __LINE__};
 };
 
-WideProducts::WideProducts(bool bf16, bool fp16) : kernels_(new Kernels) {
-    widens_bf16 = bf16;
-    widens_fp16 = fp16;
-}
+WideProducts::WideProducts(bool bf16, bool fp16)
+    : kernels_(
+          std::make_unique<CpuKernels>(mm, addmm, bmm, baddbmm, attention, attention_backward)),
+      bf16_before_(widens_bf16.exchange(bf16)),
+      fp16_before_(widens_fp16.exchange(fp16)) {}
 
 WideProducts::~WideProducts() {
-    widens_bf16 = kernels_->bf16_before;
-    widens_fp16 = kernels_->fp16_before;
-    delete kernels_;
+    widens_bf16 = bf16_before_;
+    widens_fp16 = fp16_before_;
 }
+
+ShapesOnly::ShapesOnly() {
+    use_wide_products();  // begins before these, so that they are used
+    kernels_ = std::make_unique<CpuKernels>(shapes::mm, shapes::addmm, shapes::bmm, shapes::baddbmm,
+                                            shapes::attention, shapes::attention_backward);
+}
+
+ShapesOnly::~ShapesOnly() = default;
 
 void use_wide_products() {
 #if defined(__x86_64__)

@@ -1,17 +1,56 @@
-#include "graph/measure/trial_backward.h"
+#include "graph/measure/trial.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/core/ivalue.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/Allocator.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <memory>
 
 #include "graph/segment/compute_context.h"
+#include "plan/model/model_info.h"
 
 namespace dslaunch::graph {
+
+class TensorMeter::Report final : public c10::MemoryReportingInfoBase {
+  public:
+    explicit Report(c10::DeviceType device) : device_(device) {}
+    // Tensors made before the meter are not reported when they are freed.
+    void reportMemoryUsage(void* /*memory*/, int64_t change, size_t /*allocated*/,
+                           size_t /*reserved*/, c10::Device device) override {
+        if (device.type() != device_) return;
+        const bool is_large =
+            change >= plan::kLargeBlock.value || -change >= plan::kLargeBlock.value;
+        (is_large ? live.large_bytes : live.small_bytes) += change;
+        peak.small_bytes = std::max(peak.small_bytes, live.small_bytes);
+        peak.large_bytes = std::max(peak.large_bytes, live.large_bytes);
+    }
+    [[nodiscard]] bool memoryProfilingEnabled() const override { return true; }
+
+    Counts live;
+    Counts peak;
+
+  private:
+    c10::DeviceType device_;
+};
+
+TensorMeter::TensorMeter(c10::DeviceType device)
+    : report_(std::make_shared<Report>(device)),
+      guard_(c10::DebugInfoKind::PROFILER_STATE, report_) {}
+
+TensorMeter::~TensorMeter() = default;
+
+TensorMeter::Counts TensorMeter::live() const {
+    return report_->live;
+}
+
+TensorMeter::Counts TensorMeter::peak() const {
+    return report_->peak;
+}
+
+void TensorMeter::restart_peak() {
+    report_->peak = report_->live;
+}
 
 namespace {
 
@@ -43,20 +82,18 @@ class HookScope {
     std::vector<at::Tensor> hooked_;
 };
 
-// The tensors in INPUTS that need gradients, each once.
-std::vector<at::Tensor> leaves_in(const std::vector<c10::IValue>& inputs) {
+}  // namespace
+
+std::vector<at::Tensor> leaves_in(const std::vector<IValue>& inputs) {
     std::vector<at::Tensor> leaves;
-    for (const c10::IValue& input : inputs)
-        static_cast<void>(map_tensors(input, [&](const at::Tensor& tensor) {
+    for (const IValue& input : inputs)
+        for_each_tensor(input, [&](const at::Tensor& tensor) {
             const bool again = std::ranges::any_of(
                 leaves, [&](const at::Tensor& leaf) { return leaf.is_same(tensor); });
             if (tensor.requires_grad() && !again) leaves.push_back(tensor);
-            return tensor;
-        }));
+        });
     return leaves;
 }
-
-}  // namespace
 
 void TrialBackward::run(Boundary boundary) const {
     const HookScope hooks(model, parameters);

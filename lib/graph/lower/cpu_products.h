@@ -1,0 +1,48 @@
+// Products of matrices and attention on the CPU by kernels that take the places of LibTorch's own,
+// in the whole process: for processors without 16-bit products, and for models whose weights are
+// not there. Threads: any.
+#pragma once
+
+#include <memory>
+
+namespace dslaunch::graph {
+
+// From the first call on, mm, addmm, bmm, baddbmm and attention's fused kernel of 16-bit tensors on
+// the CPU are computed in fp32 wherever this processor has no 16-bit products; other types, and
+// every other processor, are LibTorch's as before. LibTorch multiplies there element by element, in
+// 20 to 100 times the time of fp32; widened to fp32 a block at a time, summed in fp32 and rounded
+// once, products take 1.2 to 2 times.
+void use_wide_products();
+
+class CpuKernels;
+
+// The same whatever the processor has, while it exists; for tests.
+class WideProducts {
+  public:
+    // BF16, FP16: whether tensors of that type are widened.
+    WideProducts(bool bf16, bool fp16);
+    ~WideProducts();
+    WideProducts(const WideProducts&) = delete;
+    WideProducts& operator=(const WideProducts&) = delete;
+
+  private:
+    std::unique_ptr<CpuKernels> kernels_;
+    bool bf16_before_, fp16_before_;
+};
+
+// While this exists, those kernels give zeros of the right shape and type, in forward and in
+// backward, on every thread. Other operators compute. For a model whose weights are not there: what
+// measure.h finds are sizes, and the arithmetic of a model of 14 B would take minutes. REQUIRES:
+// nothing else in the process computes.
+class ShapesOnly {
+  public:
+    ShapesOnly();
+    ~ShapesOnly();
+    ShapesOnly(const ShapesOnly&) = delete;
+    ShapesOnly& operator=(const ShapesOnly&) = delete;
+
+  private:
+    std::unique_ptr<CpuKernels> kernels_;
+};
+
+}  // namespace dslaunch::graph

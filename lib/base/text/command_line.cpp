@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/foreign_names.h"
 #include "base/text/option_name.h"
 
 namespace dslaunch {
@@ -59,6 +60,13 @@ std::string meant_text(const CLI::App& app) {
 std::string describe_extra(const CLI::App& app, const std::string& word) {
     if (word.size() > 1 && word.front() == '-') {
         const std::string name = word.substr(0, word.find('='));
+        const auto has_option = [&](std::string_view option) {
+            return app.get_option_no_throw(fmt::format("--{}", option)) != nullptr;
+        };
+        const std::string_view bare = std::string_view(name).substr(name.find_first_not_of('-'));
+        if (const ForeignName* foreign = find_foreign(bare, has_option); foreign != nullptr)
+            return fmt::format("unknown option `{}`; here it is {}", printable(name),
+                               foreign->here);
         const std::vector<std::string> known = long_names(app);
         // `--api-key` is the beginning of a name that takes more than it says.
         const auto longer = std::ranges::find_if(
@@ -90,6 +98,7 @@ std::string plain_words(const std::string& what) {
         return fmt::format("{}: `{}` is none of {}{}", option, value, join(known, ", "),
                            guess_text(value, known));
     }
+    if (rest.starts_with("At Most 1 required but received ")) return option + " is given twice";
     const size_t range = rest.find(" not in range ");
     if (rest.starts_with("Value ") && range != rest.npos)
         return fmt::format("{}: `{}` is not a number from {}", option, rest.substr(6, range - 6),

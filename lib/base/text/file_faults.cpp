@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 #include <vector>
 
@@ -13,6 +14,10 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kEntriesMax = 10'000;
+constexpr size_t kBeginningBytes = 4096;  // of a file, by which it is judged
+constexpr size_t kAnswerBytesMax = 256;   // of a server's error
+constexpr const char* kCutOff =
+    ": the download, copy or program that wrote it was cut off; fetch or make it again";
 
 }  // namespace
 
@@ -38,17 +43,42 @@ std::string missing_folder_text(const std::string& path) {
     return fmt::format("the folder {0} is not there; make it: mkdir -p {0}", printable(folder));
 }
 
-Download download_of(std::string_view content) {
-    if (content.starts_with("version https://git-lfs")) return Download::kLfsPointer;
+std::string download_fault(std::string_view content) {
+    if (content.empty()) return std::string("is empty") + kCutOff;
+    if (content.starts_with("version https://git-lfs"))
+        return "is a pointer of Git LFS, not the file itself; fetch it: git lfs pull";
+    content = content.substr(0, kBeginningBytes);
+    if (content.find_first_not_of('\0') == std::string_view::npos)
+        return std::string("holds zero bytes alone") + kCutOff;
     const std::string beginning = lower(trim(content.substr(0, 64)));
-    const bool is_page = beginning.starts_with("<!doctype html") || beginning.starts_with("<html");
-    return is_page ? Download::kWebPage : Download::kDone;
+    if (beginning.starts_with("<!doctype html") || beginning.starts_with("<html"))
+        return "is a web page: the download failed; look at it and fetch it again";
+    for (const char* answer : {"entry not found", "not found", "invalid username or password"})
+        if (content.size() < kAnswerBytesMax && beginning.starts_with(answer))
+            return fmt::format(
+                "says \"{}\", a server's answer in the place of the file: the "
+                "download failed; fetch it again",
+                printable(trim(content.substr(0, 64))));
+    return "";
 }
 
-std::string why_not_downloaded(Download download) {
-    return download == Download::kLfsPointer
-               ? "is a pointer of Git LFS, not the file itself; fetch it: git lfs pull"
-               : "is a web page: the download failed; look at it and fetch it again";
+std::string download_fault_at(const std::string& path) {
+    std::error_code unreadable;
+    const std::filesystem::path place(path);
+    if (!std::filesystem::exists(place, unreadable)) {
+        const std::filesystem::path to = std::filesystem::read_symlink(place, unreadable);
+        return to.empty() ? ""
+                          : fmt::format(
+                                "is a link to {}, which is not there: copy the files that "
+                                "the links name (cp -rL), or fetch it again",
+                                printable(to.string()));
+    }
+    std::ifstream in(path, std::ios::binary);
+    std::string content(kBeginningBytes, '\0');
+    in.read(content.data(), static_cast<std::streamsize>(content.size()));
+    if (in.bad() || !in.is_open()) return "";
+    content.resize(static_cast<size_t>(in.gcount()));
+    return download_fault(content);
 }
 
 }  // namespace dslaunch

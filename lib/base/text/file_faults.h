@@ -15,12 +15,13 @@ namespace dslaunch {
 // file PATH is to be written does not exist; else "".
 [[nodiscard]] std::string missing_folder_text(const std::string& path);
 
-enum class Download { kDone, kLfsPointer, kWebPage };
+// Says what a file of CONTENT, of which the first bytes are enough, is in place of the file that
+// was to be downloaded or copied (nothing, zero bytes, a pointer of Git LFS, a server's error, a
+// web page), and what to do; "" for any other content.
+[[nodiscard]] std::string download_fault(std::string_view content);
 
-// Says whether a file with this CONTENT is a pointer of Git LFS or the page of a failed download.
-[[nodiscard]] Download download_of(std::string_view content);
-
-// Says what the file is and what to do. REQUIRES: not kDone.
-[[nodiscard]] std::string why_not_downloaded(Download download);
+// Says so of the file at PATH, also where it is a link to a file that is not there. "" where
+// nothing is at PATH.
+[[nodiscard]] std::string download_fault_at(const std::string& path);
 
 }  // namespace dslaunch

@@ -51,8 +51,8 @@ JsonPlace::Json JsonPlace::parse(const std::string& path, std::string_view text)
     try {
         return Json::parse(text, watch);
     } catch (const Json::exception& error) {
-        if (const Download download = download_of(text); download != Download::kDone)
-            fail(ExitCode::kInput, "{}: {}", path, why_not_downloaded(download));
+        if (const std::string fault = download_fault(text); !fault.empty())
+            fail(ExitCode::kInput, "{}: {}", path, fault);
         std::string_view why = error.what();  // "[json.exception.parse_error.101] parse error at …"
         if (why.starts_with('[')) why.remove_prefix(std::min(why.find("] ") + 2, why.size()));
         fail(ExitCode::kInput, "{}: no JSON: {}", path, printable(why));

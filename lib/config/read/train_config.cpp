@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text/file_faults.h"
-#include "config/read/hjson.h"
 #include "config/read/quoteless.h"
 #include "config/read/tree_builder.h"
 
@@ -280,7 +279,9 @@ TrainConfig parse_config(std::string_view text, const std::string& name) {
         refuse(fmt::format("{} bytes, more than the {} a config may have", text.size(),
                            kConfigBytesMax));
     } else if (text.find('\0') != std::string_view::npos) {
-        refuse("holds a zero byte: not a text file");
+        const bool is_utf16 = text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff");
+        refuse(is_utf16 ? "is UTF-16, and UTF-8 is due: iconv -f UTF-16 -t UTF-8 FILE > NEW.json"
+                        : "holds a zero byte: not a text file");
     } else if (!trim(text).empty()) {
         root = is_json ? read_json(config, text) : read_yaml(config, text, "");
     }

@@ -23,6 +23,10 @@ void require_unused(const std::string& path, bool force) {
 }
 
 void require_new_file(const std::string& path, bool force) {
+    std::error_code unreadable;
+    if (path.ends_with('/') || std::filesystem::is_directory(path, unreadable))
+        fail(ExitCode::kUsage, "{}: is a folder, and a file is written here: name a file in it",
+             printable(path));
     require_unused(path, force);
     if (const std::string missing = missing_folder_text(path); !missing.empty())
         fail(ExitCode::kDisk, "{}: {}", printable(path), missing);

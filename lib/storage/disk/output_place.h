@@ -12,8 +12,8 @@ inline constexpr const char* kForceHelp = "replace what is there already";
 // and FORCE is false; in any case for a device or a pipe, which a new file would take the place of.
 void require_unused(const std::string& path, bool force);
 
-// The same for a command that writes the file PATH, and throws Error{kDisk} if the folder that it
-// goes to is not there.
+// The same for a command that writes the file PATH; throws Error{kUsage} if PATH names a folder,
+// and Error{kDisk} if the folder that it goes to is not there.
 void require_new_file(const std::string& path, bool force);
 
 // Throws that Error{kInput} for PATH, which is there.

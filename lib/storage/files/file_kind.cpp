@@ -119,9 +119,8 @@ FileKind file_kind(std::span<const std::byte> bytes) {
     const auto row = std::ranges::find_if(
         kBeginnings, [&](const auto& beginning) { return text.starts_with(beginning.first); });
     if (row != kBeginnings.end()) return row->second;
-    const Download download = download_of(text);
-    if (download == Download::kLfsPointer) return FileKind::kLfsPointer;
-    if (download == Download::kWebPage) return FileKind::kWebPage;
+    if (!text.empty() && text.front() != '\0' && !download_fault(text).empty())
+        return FileKind::kNoDownload;
     if (is_safetensors(text)) return FileKind::kSafetensors;
     if (is_onnx(text)) return FileKind::kOnnx;
     return is_text(text) ? FileKind::kText : FileKind::kOther;
@@ -140,10 +139,8 @@ const char* file_kind_name(FileKind kind) {
             return "an ONNX graph";
         case FileKind::kGguf:
             return "a GGUF file of llama.cpp";
-        case FileKind::kLfsPointer:
-            return "a pointer of Git LFS";
-        case FileKind::kWebPage:
-            return "a web page";
+        case FileKind::kNoDownload:
+            return "no finished download";
         case FileKind::kNpy:
         case FileKind::kNpz:
             return "an array of numpy";
@@ -160,11 +157,6 @@ const char* file_kind_name(FileKind kind) {
             return "a file of another form";
     }
     return "a file of another form";
-}
-
-std::string why_not_downloaded(FileKind kind) {
-    return dslaunch::why_not_downloaded(kind == FileKind::kLfsPointer ? Download::kLfsPointer
-                                                                      : Download::kWebPage);
 }
 
 }  // namespace dslaunch::storage

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <span>
-#include <string>
 
 namespace dslaunch::storage {
 
@@ -16,8 +15,7 @@ enum class FileKind {
     kSafetensors,
     kOnnx,
     kGguf,        // weights for llama.cpp
-    kLfsPointer,  // the file itself was never downloaded
-    kWebPage,     // an error page in the place of a download
+    kNoDownload,  // a pointer of Git LFS, or an error in the place of a download: download_fault()
     kNpy,
     kNpz,
     kZip,         // of other files
@@ -32,9 +30,5 @@ enum class FileKind {
 
 // Returns the words for a file of KIND: "text", "a pickle of torch.save".
 [[nodiscard]] const char* file_kind_name(FileKind kind);
-
-// Says what a file is that stands where a download failed, and what to do. REQUIRES: KIND is
-// kLfsPointer or kWebPage.
-[[nodiscard]] std::string why_not_downloaded(FileKind kind);
 
 }  // namespace dslaunch::storage

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/file_faults.h"
 #include "base/text_bytes.h"
 #include "storage/files/file_kind.h"
 #include "storage/files/mapped_file.h"
@@ -116,9 +117,8 @@ std::optional<std::string> why_no_model(const std::string& path, FileKind kind,
                    "torch.jit.save";
         case FileKind::kCompressed:
             return "is compressed: unpack it";
-        case FileKind::kLfsPointer:
-        case FileKind::kWebPage:
-            return why_not_downloaded(kind);
+        case FileKind::kNoDownload:
+            return download_fault(text_in(bytes));
     }
     return std::nullopt;
 }
@@ -231,9 +231,8 @@ std::optional<std::string> why_no_data(const std::string& path, FileKind kind,
         case FileKind::kUnreadZip:
         case FileKind::kCompressed:
             return "is compressed, and data are read as they are: unpack it";
-        case FileKind::kLfsPointer:
-        case FileKind::kWebPage:
-            return why_not_downloaded(kind);
+        case FileKind::kNoDownload:
+            return download_fault(text_in(bytes));
     }
     return std::nullopt;
 }
@@ -287,10 +286,9 @@ void require_target(const std::string& path) {
 }
 
 void require_rows(const std::string& path, const std::string& model) {
-    require_kind(path, [&](FileKind kind, auto) -> std::optional<std::string> {
+    require_kind(path, [&](FileKind kind, auto bytes) -> std::optional<std::string> {
         if (kind == FileKind::kSafetensors) return std::nullopt;
-        if (kind == FileKind::kLfsPointer || kind == FileKind::kWebPage)
-            return why_not_downloaded(kind);
+        if (kind == FileKind::kNoDownload) return download_fault(text_in(bytes));
         if (kind == FileKind::kText && !is_table_text(path))
             return "is text, not rows of tokens. Make rows of it first: " +
                    rows_command(path, model);

@@ -154,6 +154,13 @@ std::string model_at(const std::string& path) {
             fail(ExitCode::kInput,
                  "{0}: is a folder of the job {1}; its trained model is named {1}", printable(path),
                  printable(job.string()));
+    std::error_code unreadable;
+    for (std::filesystem::directory_iterator entry(place / "snapshots", unreadable), end;
+         entry != end; entry.increment(unreadable))
+        if (model_folder_of(entry->path().string()))
+            fail(ExitCode::kInput,
+                 "{}: is a folder of the hub's cache, and the model is a snapshot in it: name {}",
+                 printable(path), printable(entry->path().string()));
     fail(ExitCode::kInput,
          "{}: is a folder without a config.json, not a model (Hugging Face's folders have one; "
          "torch.export.save and torch.jit.save write files)",
@@ -183,6 +190,15 @@ std::string adapter_at(const std::string& path) {
 
 std::string tokenizer_folder_at(const std::string& path) {
     if (!is_there(path)) fail_missing_model(path);
+    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+    if (!is_folder(path) && is_there(folder / "tokenizer.json"))
+        fail(ExitCode::kInput, "{}: is a file of a model: name the folder, {}", printable(path),
+             folder.empty() ? "." : printable(folder.string()));
+    if (const auto adapter = adapter_in(path); adapter && !is_there(path + "/tokenizer.json"))
+        fail(ExitCode::kInput,
+             "{}: holds an adapter, which has no tokenizer of its own: name the model that it was "
+             "trained with, {}",
+             printable(path), base_of(*adapter));
     if (!is_folder(path))
         fail(ExitCode::kInput,
              "{}: is a file, and the folder of a Hugging Face model is wanted, which has a "

@@ -14,6 +14,7 @@
 #include "storage/files/safetensors.h"
 #include "support/catch.h"
 #include "support/job_process.h"
+#include "support/places.h"
 #include "support/sanitizer.h"
 #include "support/skip.h"
 #include "support/stored_model.h"
@@ -258,6 +259,9 @@ TEST_CASE("misuse says what is missing and what to do") {
     const std::string out = empty.path() + "/out";
     const std::string file = made.folder.path() + "/notes.txt";
     std::ofstream(file) << "not a checkpoint";
+    const std::string full = made.folder.path() + "/full";
+    fs::create_directories(full);
+    std::ofstream(full + "/config.json") << "{}";
     const std::vector<Case> cases = {
         {{"ckpt"}, ExitCode::kUsage, "ckpt"},
         {{"ckpt", "verify"}, ExitCode::kUsage, "PATH"},
@@ -279,6 +283,17 @@ TEST_CASE("misuse says what is missing and what to do") {
          ExitCode::kUsage,
          "--model"},
         {{"ckpt", "export", made.output, out, "--max-shard-size", "5XB"}, ExitCode::kUsage, "5XB"},
+        {{"ckpt", "export", made.output, out, "--max-shard-size", "5"},
+         ExitCode::kUsage,
+         "write 5GB or 5MB"},
+        {{"ckpt", "export", made.output, file}, ExitCode::kUsage, "is a file, and OUT is a folder"},
+        {{"ckpt", "export", made.output, full, "--config-from", full},
+         ExitCode::kInput,
+         "config.json: is there already; --force replaces it"},
+        {{"ckpt", "export", made.output, out, "--format", "hf", "--config-from",
+          std::string(source_dir()) + "/tests/fixtures/huggingface/qwen3"},
+         ExitCode::kInput,
+         "is of another model"},
         {{"ckpt", "export", made.output, out, "--config-from", empty.path()},
          ExitCode::kInput,
          "config.json"},

@@ -94,6 +94,15 @@ TEST_CASE("names of other tools are taken, and CLI11's words are ours") {
           "options");
     CHECK(said({"--tokens", "10"}) ==
           "write: --tokens: `10` is not a number from 0 to 9; --help lists the options");
+    CHECK(said({"-p", "hi"}) == "write: unknown option `-p`; here it is --prompt TEXT");
+    CHECK_THAT(said({"--prompt_file", "x"}),
+               Catch::Contains("here it is --prompt \"$(cat FILE)\""));
+    CHECK(said({"--dtype=float16"}) ==
+          "write: unknown option `--dtype`; here it is --weights f32, bf16 or int8");
+    CHECK_THAT(said({"--model", "x"}),
+               Catch::Contains("the folder of the model as the first word"));
+    CHECK_THAT(said({"--tasks", "mmlu"}), Catch::EndsWith("--help lists all"));
+    CHECK_THAT(said({"--out", "a", "--out", "b"}), Catch::Contains("--out is given twice"));
     CHECK(said({"hi"}) ==
           "write: unexpected `hi`; is it meant as --prompt VALUE? A text of several words needs "
           "quotes");

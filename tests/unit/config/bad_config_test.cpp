@@ -397,6 +397,8 @@ TEST_CASE("hostile configs end with a message, not a crash or a hang") {
     CHECK(first(std::string(kConfigBytesMax + 1, ' ')) ==
           "1048577 bytes, more than the 1048576 a config may have");
     CHECK(first(std::string("{\0}", 3)) == "holds a zero byte: not a text file");
+    CHECK(first(std::string("\xff\xfe{\0}\0", 6)) ==
+          "is UTF-16, and UTF-8 is due: iconv -f UTF-16 -t UTF-8 FILE > NEW.json");
     CHECK(first("a: &a [1]\nb: *a") ==
           "YAML anchors (&name) are not read in a config: write the value out");
     std::string many = "{";

@@ -7,7 +7,7 @@
 
 #include "job/predict/job_forecast.h"
 #include "job/setup/job_setup.h"
-#include "plan/choose/pipeline_options.h"
+#include "plan/choose/schedule_choice.h"
 #include "plan/print/mesh_text.h"
 #include "plan/tensor/tensor_plan.h"
 #include "worker/plan/plan_hosts.h"

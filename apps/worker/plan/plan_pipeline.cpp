@@ -5,10 +5,9 @@
 
 #include "base/error.h"
 #include "base/new_files.h"
-#include "plan/choose/pipeline_costs.h"
+#include "plan/choose/stage_choice.h"
 #include "plan/mesh/mesh.h"
 #include "plan/print/pipeline_text.h"
-#include "plan/print/pipeline_timeline.h"
 #include "storage/disk/output_place.h"
 #include "worker/plan/plan_mesh.h"
 

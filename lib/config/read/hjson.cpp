@@ -1,8 +1,7 @@
-#include "config/read/hjson.h"
+#include "config/read/tree_builder.h"
 
 #include "base/text.h"
 #include "config/read/quoteless.h"
-#include "config/read/tree_builder.h"
 
 #include <fmt/format.h>
 

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace dslaunch::config {
@@ -16,29 +17,9 @@ namespace {
 constexpr size_t kShownBytesMax = 40;
 constexpr std::string_view kBlanks = " \t\r";
 
-size_t skip_digits(std::string_view text, size_t at) {
-    while (at < text.size() && is_digit(text[at])) ++at;
-    return at;
-}
-
 bool is_json_number(std::string_view text) {
-    size_t at = text.starts_with('-') ? 1 : 0;
-    const size_t whole = at;
-    at = skip_digits(text, at);
-    if (at == whole || (text[whole] == '0' && at > whole + 1)) return false;
-    if (at < text.size() && text[at] == '.') {
-        const size_t fraction = at + 1;
-        at = skip_digits(text, fraction);
-        if (at == fraction) return false;
-    }
-    if (at < text.size() && (text[at] == 'e' || text[at] == 'E')) {
-        ++at;
-        if (at < text.size() && (text[at] == '-' || text[at] == '+')) ++at;
-        const size_t exponent = at;
-        at = skip_digits(text, exponent);
-        if (at == exponent) return false;
-    }
-    return at == text.size();
+    const bool begins = !text.empty() && (is_digit(text[0]) || text[0] == '-');
+    return begins && is_digit(text.back()) && nlohmann::json::accept(text);
 }
 
 // Python's and JavaScript's words for what JSON has a word for.

@@ -1,5 +1,6 @@
 // The building of a config's tree from what a reader of JSON or YAML finds in the text, one thing
-// after the other: places, duplicate keys and limits are the same for both. No threads.
+// after the other: places, duplicate keys and limits are the same for both. And the reader of JSON.
+// No threads.
 #pragma once
 
 #include "config/read/value.h"
@@ -7,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -68,5 +70,15 @@ class TreeBuilder {
     std::vector<Open> open_;
     std::optional<Value> root_;
 };
+
+// hjson.cpp: JSON as DeepSpeed's reader, Python's `hjson`, takes it: comments (`#`, `//`, `/* */`),
+// no comma at a line's end or one too many, keys and text without quotes, '…', '''…''' over
+// several lines, no braces around all.
+// Gives TREE what TEXT holds; nothing when TEXT is comments alone. Throws StopReading with the
+// place: a mistake, also one that HJSON takes as text (quoteless.h), or a limit.
+void read_hjson(std::string_view text, TreeBuilder& tree);
+
+// The number that four hexadecimal digits of TEXT at AT write.
+[[nodiscard]] std::optional<uint32_t> hex4(std::string_view text, size_t at);
 
 }  // namespace dslaunch::config

@@ -20,11 +20,7 @@ std::string number_text(double number) {
 }
 
 std::string line_break(int indent) {
-    std::string text;
-    if (indent < 0) return text;
-    text = '\n';
-    text.append(size_t(indent), ' ');
-    return text;
+    return indent < 0 ? "" : "\n" + std::string(size_t(indent), ' ');
 }
 
 }  // namespace
@@ -129,12 +125,6 @@ std::string to_json(const Value& value, int indent) {
 std::string describe(const Value& value) {
     using Kind = Value::Kind;
     switch (value.kind) {
-        case Kind::kNull:
-            return "null";
-        case Kind::kBool:
-            return value.boolean ? "true" : "false";
-        case Kind::kInt:
-            return fmt::format("{}", value.integer);
         case Kind::kFloat:
             return number_text(value.number);
         case Kind::kString: {
@@ -145,36 +135,25 @@ std::string describe(const Value& value) {
             return "a list";
         case Kind::kObject:
             return "an object";
+        default:
+            return to_json(value);
     }
-    return "";
 }
 
 Value make_value(bool flag) {
-    Value value;
-    value.kind = Value::Kind::kBool;
-    value.boolean = flag;
-    return value;
+    return {.kind = Value::Kind::kBool, .boolean = flag};
 }
 
 Value make_value(int64_t number) {
-    Value value;
-    value.kind = Value::Kind::kInt;
-    value.integer = number;
-    return value;
+    return {.kind = Value::Kind::kInt, .integer = number};
 }
 
 Value make_value(double number) {
-    Value value;
-    value.kind = Value::Kind::kFloat;
-    value.number = number;
-    return value;
+    return {.kind = Value::Kind::kFloat, .number = number};
 }
 
 Value make_value(std::string text) {
-    Value value;
-    value.kind = Value::Kind::kString;
-    value.text = std::move(text);
-    return value;
+    return {.kind = Value::Kind::kString, .text = std::move(text)};
 }
 
 }  // namespace dslaunch::config

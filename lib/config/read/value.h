@@ -19,10 +19,10 @@ struct Value {
     bool boolean = false;
     int64_t integer = 0;
     double number = 0.0;
-    std::string text;               // kString: the text
-    std::vector<std::string> keys;  // kObject: names, in the order given
-    std::vector<Value> items;       // kList: elements; kObject: values, one per key
-    Origin origin;
+    std::string text = {};               // kString: the text
+    std::vector<std::string> keys = {};  // kObject: names, in the order given
+    std::vector<Value> items = {};       // kList: elements; kObject: values, one per key
+    Origin origin = {};
 
     [[nodiscard]] bool is(Kind other) const { return kind == other; }
     // REQUIRES: an object. nullptr: no such key.

@@ -1,4 +1,4 @@
-#include "config/resolve/deepspeed_forms.h"
+#include "config/resolve/key_reader.h"
 
 #include "base/text.h"
 #include "config/schema/schema.h"

@@ -1,5 +1,4 @@
 #include "config/resolve/key_reader.h"
-#include "config/resolve/deepspeed_forms.h"
 
 #include "base/check.h"
 #include "base/text.h"

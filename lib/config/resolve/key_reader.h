@@ -103,4 +103,10 @@ class KeyReader {
     Origin unknown_origin_;                   // of the first of them
 };
 
+// deepspeed_forms.cpp: the forms that DeepSpeed takes a section or a value in, as one.
+// Returns ROOT with `zero_optimization: true` as stage 1, and with the values of the sections that
+// DeepSpeed checks by type in the type that they spell: "true" and 1 are true, "2" is 2. Origins
+// stay. REQUIRES: an object.
+[[nodiscard]] Value in_one_form(Value root);
+
 }  // namespace dslaunch::config

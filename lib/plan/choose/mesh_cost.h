@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/choose/pipeline_costs.h"
+#include "plan/choose/stage_choice.h"
 #include "plan/layout/flat_layout.h"
 #include "plan/mesh/mesh.h"
 #include "plan/time/machine_rates.h"

@@ -3,12 +3,41 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "plan/layout/state_chunks.h"
 
 namespace dslaunch::plan {
 namespace {
+
+double seconds(Duration duration) {
+    return std::chrono::duration<double>(duration).count();
+}
+
+template <typename Time>
+double median(std::span<const StepTimes> steps, Time&& time) {
+    std::vector<double> values;
+    for (const StepTimes& step : steps) values.push_back(time(step));
+    const auto middle = values.begin() + std::ssize(values) / 2;
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
+// Returns the median of each time by itself; of an even number the upper of the two in the
+// middle. REQUIRES: STEPS is not empty.
+StepTimes median_of(std::span<const StepTimes> steps) {
+    DSL_CHECK(!steps.empty(), "the median of no step");
+    StepTimes result;
+    result.step_s = median(steps, [](const StepTimes& step) { return step.step_s; });
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+        result.busy_s[lane] =
+            median(steps, [&](const StepTimes& step) { return step.busy_s[lane]; });
+        result.on_path_s[lane] =
+            median(steps, [&](const StepTimes& step) { return step.on_path_s[lane]; });
+    }
+    return result;
+}
 
 // Steps in the window: enough for a median, few enough to be recent.
 constexpr int64_t kWindow = 16;
@@ -61,6 +90,35 @@ PlacementChoice give_back(const PlacementFacts& facts, const PlacementSpace& spa
 }
 
 }  // namespace
+
+StepTimes step_times(const StepPlan& plan, std::span<const InstructionSpan> spans, double step_s) {
+    DSL_CHECK(spans.size() == plan.instructions.size(), "{} spans of {} instructions", spans.size(),
+              plan.instructions.size());
+    StepTimes times;
+    times.step_s = step_s;
+    if (spans.empty()) return times;
+    const auto end_of = [&](int i) { return spans[i].end; };
+    const auto lane_of = [&](size_t i) { return static_cast<size_t>(plan.instructions[i].lane); };
+    std::vector<int> before;  // by instruction, the one before it on its lane, or -1
+    std::array<int, kLanes> last;
+    last.fill(-1);
+    int at = 0;
+    for (size_t i = 0; i < spans.size(); ++i) {
+        before.push_back(std::exchange(last[lane_of(i)], static_cast<int>(i)));
+        times.busy_s[lane_of(i)] += seconds(spans[i].end - spans[i].begin);
+        if (spans[i].end > end_of(at)) at = static_cast<int>(i);
+    }
+    while (at >= 0) {
+        const auto i = static_cast<size_t>(at);
+        int waited_for = before[i];
+        for (const int wait : plan.instructions[i].waits)
+            if (waited_for < 0 || end_of(wait) > end_of(waited_for)) waited_for = wait;
+        const Duration from = waited_for < 0 ? Duration{0} : end_of(waited_for);
+        times.on_path_s[lane_of(i)] += seconds(spans[i].end - from);
+        at = waited_for;
+    }
+    return times;
+}
 
 PlacementFacts agreed_facts(std::span<const PlacementFacts> ranks) {
     DSL_CHECK(!ranks.empty(), "facts of no rank");

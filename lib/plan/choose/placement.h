@@ -1,9 +1,10 @@
-// The number of offloaded chunks to keep in memory, by what the last steps measured: the choice,
-// the steps after which it is made, the undoing of a change that made steps slower. Data path: step
-// times, free memory -> [here] -> the next step plan (OffloadPlan::kept_chunks). Used by one
-// thread.
+// The number of offloaded chunks to keep in memory, by what the last steps measured: the times of a
+// step that ran, the choice, the steps after which it is made, the undoing of a change that made
+// steps slower. Data path: executor's spans, free memory -> [here] -> the next step plan
+// (OffloadPlan::kept_chunks). Used by one thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -13,7 +14,7 @@
 #include "base/bytes.h"
 #include "base/kinds/eviction_rule.h"
 #include "plan/choose/choice.h"
-#include "plan/predict/step_times.h"
+#include "plan/step/step_plan.h"
 
 namespace dslaunch::plan {
 
@@ -24,6 +25,23 @@ inline constexpr Bytes kPlacementReserve = mib(64);
 // The least gain that a change must promise, and the least wait for disks that matters, as a share
 // of a step's time.
 inline constexpr double kPlacementGainMin = 0.05;
+
+// UNITS: seconds. Arrays are by lane.
+struct StepTimes {
+    double step_s = 0;  // the whole step, with the time between two steps
+    std::array<double, kLanes> busy_s{};
+    // Times of the chain of instructions that the step's end waited for, each of which waited for
+    // the one before it. Their sum is the time from the begin of the step to its last instruction's
+    // end.
+    std::array<double, kLanes> on_path_s{};
+
+    [[nodiscard]] double busy(Lane lane) const { return busy_s[static_cast<size_t>(lane)]; }
+    [[nodiscard]] double on_path(Lane lane) const { return on_path_s[static_cast<size_t>(lane)]; }
+};
+
+// SPANS are the spans of the plan's instructions, in order. STEP_S becomes StepTimes::step_s.
+[[nodiscard]] StepTimes step_times(const StepPlan& plan, std::span<const InstructionSpan> spans,
+                                   double step_s);
 
 // The facts of one rank, or of all of them together (agreed_facts).
 struct PlacementFacts {

@@ -1,15 +1,19 @@
 // The schedule of a pipeline whose parts' costs are known: with zb-v the best order found for them,
 // since the regular order of make_schedule leaves gaps where forwards and backwards are not of
-// equal length or micro batches are few. Data path: costs of parts -> [here] -> simulator, step
-// plans. Pure; every rank computes the same.
+// equal length or micro batches are few. And all schedules for a model side by side: stages chosen,
+// orders made, the step simulated. Data path: costs of parts -> [here] -> simulator, step plans,
+// pipeline_text. Pure; every rank computes the same.
 //
 // A few heuristic rules are tried, each by running through the step: a free stage takes the work
 // that others wait for, and fills the time until then with backward_weights. Like the heuristic of
 // arXiv 2401.10241, section 6, no rule promises the best order there is.
 #pragma once
 
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "plan/choose/stage_choice.h"
 #include "plan/pipeline/timed_schedule.h"
 
 namespace dslaunch::plan {
@@ -22,5 +26,34 @@ namespace dslaunch::plan {
 // The order of KIND: the best found for COSTS where it goes by them, else make_schedule's.
 [[nodiscard]] PipelineSchedule schedule_for(ScheduleKind kind, const PipelineShape& shape,
                                             const std::vector<PartCost>& costs);
+
+// A schedule for a model with its costs, or the reason why it is not possible.
+struct PipelineOption {
+    ScheduleKind kind = ScheduleKind::k1F1B;
+    PipelineShape shape;
+    std::string why_not;  // empty: the fields below are set
+    PipelineSchedule schedule;
+    StageChoice choice;
+    TimedRun run;
+};
+
+struct PipelineWish {
+    int stages = 1;
+    int chunks = 2;  // chunks of an interleaved schedule
+    int micro_batches = 1;
+    std::optional<ScheduleKind> schedule = {};  // only this one; nullopt: each there is
+    std::vector<int> first_segments = {};       // first segments of parts; empty: chosen by cost
+};
+
+// COSTS' schedule and shape are ignored. An option that the model or the limit of memory forbids
+// has a reason; if WISH names one schedule, the reason is thrown as Error{kConfig} instead.
+[[nodiscard]] std::vector<PipelineOption> pipeline_options(const StageRequest& costs,
+                                                           const PipelineWish& wish);
+
+// The number of chunks of a stage with KIND.
+[[nodiscard]] int chunks_of(ScheduleKind kind, const PipelineWish& wish);
+
+// The index of the option whose step takes least time; -1: none is possible.
+[[nodiscard]] int fastest_of(const std::vector<PipelineOption>& options);
 
 }  // namespace dslaunch::plan

@@ -1,15 +1,18 @@
-// The choice of the segments that each stage of a pipeline gets. Data path: costs of segments
-// and a schedule -> [here] -> costs of parts for the simulator, step plans. Pure; ranks that are
-// given the same costs choose alike (measured times are one rank's, and must be sent to the
-// others).
+// The choice of the segments that each stage of a pipeline gets, and the costs of segments that it
+// goes by. Data path: model info, times, a schedule -> [here] -> costs of parts for the simulator,
+// step plans. Pure; ranks that are given the same costs choose alike (measured times are one
+// rank's, and must be sent to the others).
 #pragma once
 
 #include <optional>
 #include <vector>
 
 #include "base/bytes.h"
+#include "plan/model/model_info.h"
 #include "plan/pipeline/stage_work.h"
 #include "plan/pipeline/timed_schedule.h"
+#include "plan/step/step_plan.h"
+#include "plan/time/machine_rates.h"
 
 namespace dslaunch::plan {
 
@@ -82,5 +85,22 @@ inline constexpr double kSlowestSlack = 1.02;
 // parts - 1 ascending numbers of segments, or if the parts do not fit.
 [[nodiscard]] StageChoice given_stages(const StageRequest& request,
                                        const std::vector<int>& first_segments);
+
+// Times by the FLOPs of products and convolutions. Gradients of inputs and of weights take as many
+// as the forward each, if a segment has a backward. FLOPS_PER_S is a rank's rate, > 0. If
+// MEMORY_BYTES_PER_S is known, no pass is faster than parameters and kept values pass the memory
+// once.
+[[nodiscard]] std::vector<SegmentTimes> times_from_flops(const ModelInfo& model, double flops_per_s,
+                                                         double memory_bytes_per_s = 0);
+
+// TIMES are by segment. OPTIONS are for the data-parallel ranks of one stage, whose ZeRO stage
+// decides each rank's part of a parameter. The caller fills in schedule, shape, limit and link.
+// Activations are the tensors that autograd keeps and the live values before a segment. If OPTIONS
+// ask for recompute, they are the live values alone, and a backward takes one forward more and the
+// memory that it keeps. The bytes between the two halves of a backward are MODEL's measure; without
+// a measure, as many as before the backward.
+[[nodiscard]] StageRequest make_stage_request(const ModelInfo& model,
+                                              const StepPlanOptions& options,
+                                              const std::vector<SegmentTimes>& times);
 
 }  // namespace dslaunch::plan

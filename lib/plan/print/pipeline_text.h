@@ -1,12 +1,14 @@
-// Pipelines in words: `dslaunch plan --stages` prints them, --json for machines. Pure.
+// Pipelines in words and as a picture: `dslaunch plan --stages` prints them, --json for machines,
+// --svg draws them. Pure.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "base/text/json.h"
-#include "plan/choose/pipeline_options.h"
+#include "plan/choose/schedule_choice.h"
 #include "plan/model/model_info.h"
+#include "plan/print/timeline_svg.h"
 
 namespace dslaunch::plan {
 
@@ -20,5 +22,8 @@ namespace dslaunch::plan {
 // forward.
 void schedules_json(const std::vector<PipelineOption>& options, const ModelInfo& model,
                     JsonWriter& json);
+
+// Returns the lanes of SCHEDULE's stages with the times of RUN, which is its run.
+[[nodiscard]] Timeline pipeline_timeline(const PipelineSchedule& schedule, const TimedRun& run);
 
 }  // namespace dslaunch::plan

@@ -1,4 +1,4 @@
-#include "plan/choose/pipeline_costs.h"
+#include "plan/choose/stage_choice.h"
 
 #include "support/catch.h"
 

@@ -3,8 +3,8 @@
 #include <fmt/core.h>
 
 #include "base/error.h"
-#include "plan/choose/pipeline_costs.h"
-#include "plan/choose/pipeline_options.h"
+#include "plan/choose/schedule_choice.h"
+#include "plan/choose/stage_choice.h"
 #include "support/catch.h"
 
 namespace dslaunch {

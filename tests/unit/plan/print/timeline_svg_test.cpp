@@ -5,7 +5,7 @@
 #include <fstream>
 #include <regex>
 
-#include "plan/print/pipeline_timeline.h"
+#include "plan/print/pipeline_text.h"
 #include "support/catch.h"
 #include "support/text_tools.h"
 

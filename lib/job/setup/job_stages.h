@@ -24,7 +24,7 @@ void choose_segments(JobSetup& setup);
 // The work of SETUP's stage. REQUIRES: a pipeline.
 [[nodiscard]] plan::StageWork work_of_stage(const JobSetup& setup);
 
-// The value of JobSetup::far_ranks. PLACE is that of SETUP's rank in the job.
+// Returns the value of JobSetup::far_ranks. PLACE is SETUP's rank's place in the job.
 [[nodiscard]] std::vector<int> far_ranks(const JobSetup& setup, const runtime::Topology& place);
 
 // Fills in the bytes that PLAN, of a rank of SETUP's stage, sends to stages on other hosts: live
@@ -54,7 +54,7 @@ void check_shared_buffers(const JobSetup& setup, const std::vector<c10::IValue>&
 [[nodiscard]] std::vector<int> read_earlier(const JobSetup& setup);
 
 // Throws Error{kConfig} if stages that train one parameter lie differently on their hosts: sums in
-// another order would make their copies differ. PLACE is that of SETUP's rank in the job.
+// another order would make their copies differ. PLACE is SETUP's rank's place in the job.
 void check_ties(const JobSetup& setup, const runtime::Topology& place);
 
 // Everything that all ranks of a job must agree on even if their plans differ, in a word each.

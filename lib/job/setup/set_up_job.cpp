@@ -297,7 +297,7 @@ void blame_indices(const JobSetup& setup, const std::vector<c10::IValue>& batch)
     }
 }
 
-// What to do where the model was exported for other sizes than BATCH has; or empty.
+// Returns advice if the model was exported for other sizes than BATCH has; or empty.
 std::string exported_sizes_text(const JobSetup& setup, const std::vector<c10::IValue>& batch) {
     const std::vector<std::string>& names = setup.segmented->arguments();
     for (size_t i = 0; i < std::min(names.size(), batch.size()); ++i) {

@@ -8,9 +8,9 @@
 #include "base/error.h"
 #include "graph/measure/measure.h"
 #include "job/setup/job_tensor.h"
-#include "plan/mesh/mesh.h"
 #include "plan/choose/schedule_choice.h"
 #include "plan/choose/stage_choice.h"
+#include "plan/mesh/mesh.h"
 #include "plan/step/recompute_groups.h"
 #include "plan/step/stage_model.h"
 

@@ -11,24 +11,12 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 
 #include "base/kinds/dtype.h"
 #include "kernels/flat_range.h"
+#include "kernels/isa.h"
 
 namespace dslaunch::kernels {
-
-enum class Isa { kScalar, kAvx2, kAvx512, kAvx512Bf16, kNeon };
-
-// The best that this processor and this build have.
-[[nodiscard]] Isa best_isa();
-// The instruction set that DSL_ISA names (isa_name), else best_isa(). Throws Error{kSetup} when it
-// names none that this processor and this build have. Read once.
-[[nodiscard]] Isa isa_in_use();
-inline constexpr const char* kIsaVariable = "DSL_ISA";
-// True when this processor and this build can run `isa`.
-[[nodiscard]] bool isa_available(Isa isa);
-[[nodiscard]] std::string_view isa_name(Isa isa);
 
 // REQUIRES, for all four: this processor has `isa`; the states that the rule needs are given; with
 // L2 decay `parameters` or `decay_parameters` are; `half_parameters` comes with `parameters`; steps

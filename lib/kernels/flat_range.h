@@ -13,7 +13,7 @@
 namespace dslaunch::kernels {
 
 // States in memory in fewer bits than fp32, in tiles (tiled_bytes). An update unpacks a tile,
-// updates it and packs it again, with rounding drawn from SEED (state_packing.h).
+// updates it and packs it again, with rounding drawn from SEED (packing.h).
 struct PackedStates {
     std::array<StatePacking, 2> packings = {};
     std::array<std::byte*, 2> states = {};  // the first and the second state; null: not packed

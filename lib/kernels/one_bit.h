@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/element/update_arrays.h"
 #include "kernels/flat_optimizer.h"
 
 namespace dslaunch::kernels {
@@ -29,18 +30,6 @@ namespace dslaunch::kernels {
 void expand_signs(const uint8_t* bits, float scale, bool adds, std::span<float> out,
                   Isa isa = isa_in_use());
 
-// A rank's part of the arrays with which hosts that moved on their own come together again. All
-// have NUMEL elements.
-struct LocalMoves {
-    int64_t numel = 0;
-    float* parameters = nullptr;      // may be null in take_moves
-    float* meeting = nullptr;         // the parameters when hosts met last
-    float* momentum = nullptr;        // take_moves sets it
-    const float* variance = nullptr;  // 0: the element has never had a gradient, and does not move
-    float eps = 0;
-    float decay = 0;  // take_moves: decoupled weight decay, which moved the parameters too
-};
-
 // out[i] = (parameters[i] - meeting[i]) * (sqrt(variance[i]) + eps): the way since the last
 // meeting, in the units of a momentum.
 void local_moves(const LocalMoves& moves, float* out, Isa isa = isa_in_use());
@@ -51,20 +40,6 @@ void local_moves(const LocalMoves& moves, float* out, Isa isa = isa_in_use());
 // by it again. REQUIRES: parameters and meeting are given; PARAMETERS may be null if another rank
 // writes them; lrs > 0.
 void take_moves(const LocalMoves& moves, const float* mean, float lrs, Isa isa = isa_in_use());
-
-// The arrays from which 1-bit LAMB sees how far the variance, which stays, is from what it would be
-// by now. All have NUMEL elements.
-struct FreshVariance {
-    int64_t numel = 0;
-    const float* before = nullptr;    // the momentum of the update before
-    const float* momentum = nullptr;  // the next one
-    const float* variance = nullptr;  // 0: the element has never had a gradient, and has no
-                                      // momentum
-    float* fresh = nullptr;
-    double beta1 = 0;
-    double beta2 = 0;
-    float eps = 0;
-};
 
 // Moves FRESH by the square of the gradient that leads from BEFORE to MOMENTUM. Returns the largest
 // (sqrt(variance) + eps) / (sqrt(fresh) + eps) of elements whose variance is above 0; 0: there is

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "kernels/state_packing.h"
+#include "kernels/packing.h"
 
 namespace dslaunch::kernels {
 

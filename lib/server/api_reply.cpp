@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <chrono>
+
 #include "base/text/json.h"
 
 namespace dslaunch::server {
@@ -19,11 +22,8 @@ void begin_reply(JsonWriter& json, const ReplyHead& head, bool is_stream) {
 
 void finish_reason(JsonWriter& json, TextEnd end) {
     json.key("finish_reason");
-    if (end != TextEnd::kStop && end != TextEnd::kLength) {
-        json.null();
-    } else {
-        json.value(end == TextEnd::kStop ? "stop" : "length");
-    }
+    const char* const name = decoder::end_name(end);
+    name == nullptr ? json.null() : json.value(name);
 }
 
 void write_usage(JsonWriter& json, const ReplyUsage& usage) {
@@ -35,6 +35,9 @@ void write_usage(JsonWriter& json, const ReplyUsage& usage) {
 std::string event(const std::string& json) {
     return fmt::format("data: {}\n\n", json);
 }
+
+// A client that has left is noticed after so long, whether tokens come or not.
+constexpr std::chrono::milliseconds kLookInterval{100};
 
 }  // namespace
 
@@ -68,8 +71,8 @@ std::string stream_event(const ReplyHead& head, const ReplyChoice& choice,
     json.key("choices").begin_array().begin_object().field("index", choice.index);
     if (head.kind == ApiKind::kChat) {
         json.key("delta").begin_object();
-        if (marks.is_first) json.field("role", "assistant");
-        if (marks.is_first || !choice.text.empty()) json.field("content", choice.text);
+        if (marks.first) json.field("role", "assistant");
+        if (marks.first || !choice.text.empty()) json.field("content", choice.text);
         json.end_object();
     } else {
         json.field("text", choice.text);
@@ -93,6 +96,83 @@ std::string usage_event(const ReplyHead& head, const ReplyUsage& usage) {
 
 std::string error_event(const ApiError& error) {
     return event(error_json(error));
+}
+
+OpenReply::~OpenReply() {
+    for (const Open& open : open_)
+        if (open.choice.end == TextEnd::kNone) service_.cancel(open.ticket);
+}
+
+void OpenReply::add(TextService::Ticket ticket, const std::string& prompt) {
+    // There is room: from here on the text is cancelled whatever fails.
+    open_.push_back(
+        {std::move(ticket), {static_cast<int>(open_.size()), "", TextEnd::kNone}, true});
+    if (echo_) open_.back().choice.text = prompt;
+}
+
+std::optional<std::variant<std::string, ApiError>> OpenReply::await_whole(const ReplySink& client) {
+    std::vector<ReplyChoice> choices;
+    TimePoint next_look = SystemClock().now() + kLookInterval;
+    for (Open& open : open_) {
+        while (open.choice.end == TextEnd::kNone) {
+            const auto piece = open.ticket->next(kLookInterval);
+            if (piece) take(open, *piece);
+            const TimePoint now = SystemClock().now();
+            if (now < next_look) continue;
+            if (!client.is_there()) return std::nullopt;
+            next_look = now + kLookInterval;
+        }
+        choices.push_back(open.choice);
+    }
+    if (has_failed()) return failure();
+    return whole_reply(head_, choices, usage_);
+}
+
+OpenReply::Events OpenReply::next_events(bool with_usage) {
+    Events events{"", true};
+    for (Open& open : open_) {
+        if (open.choice.end != TextEnd::kNone) continue;
+        // With several texts each is looked at in turn, the client after all of them.
+        const auto piece =
+            open.ticket->next(Duration(kLookInterval) / static_cast<int64_t>(open_.size()));
+        if (piece) {
+            ReplyChoice part{open.choice.index, std::move(open.choice.text) + piece->text,
+                             piece->end};
+            open.choice.text.clear();
+            take(open, {"", piece->tokens, piece->end});
+            if (!has_failed(part.end))
+                events.text +=
+                    stream_event(head_, part, {std::exchange(open.first, false), with_usage});
+        }
+        events.last = events.last && open.choice.end != TextEnd::kNone;
+    }
+    if (!events.last) return events;
+    if (has_failed()) {
+        events.text += error_event(failure());
+    } else if (with_usage) {
+        events.text += usage_event(head_, usage_);
+    }
+    events.text += kStreamEnd;
+    return events;
+}
+
+void OpenReply::take(Open& open, const TextPiece& piece) {
+    open.choice.text += piece.text;
+    open.choice.end = piece.end;
+    usage_.made_tokens += piece.tokens;
+}
+
+bool OpenReply::has_failed() const {
+    return std::ranges::any_of(open_, [](const Open& open) { return has_failed(open.choice.end); });
+}
+
+ApiError OpenReply::failure() const {
+    const auto has_ended = [&](TextEnd end) {
+        return std::ranges::any_of(open_, [&](const Open& open) { return open.choice.end == end; });
+    };
+    if (has_ended(TextEnd::kBroken)) return {500, decoder::kBrokenLogits, ""};
+    if (has_ended(TextEnd::kNoMemory)) return {503, "no memory was left to go on", ""};
+    return service_ends(service_.failure());
 }
 
 }  // namespace dslaunch::server

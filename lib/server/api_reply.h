@@ -1,13 +1,20 @@
-// The replies of OpenAI's completions and chat protocol as JSON: whole ones, and the events of a
-// stream. Data path: text_service.h -> [here] -> HTTP. Pure.
+// The replies of OpenAI's completions and chat protocol: whole ones and the events of a stream as
+// JSON, and the texts that one request asked for until the last has ended or the client has left.
+// Data path: text_service.h -> [here] -> http_routes.h. Threads: the one of the request's
+// connection.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "server/api_request.h"
+#include "server/http/http_message.h"
 #include "server/text_service.h"
 
 namespace dslaunch::server {
@@ -36,7 +43,7 @@ struct ReplyChoice {
                                       const ReplyUsage& usage);
 
 struct EventMarks {
-    bool is_first = false;       // of a chat: with the role
+    bool first = false;          // of a chat: with the role
     bool usage_follows = false;  // its `usage` is null, as the protocol has it
 };
 // One event of a stream with CHOICE's new text: "data: {…}\n\n".
@@ -47,5 +54,52 @@ struct EventMarks {
 // An event that says why the stream ends early.
 [[nodiscard]] std::string error_event(const ApiError& error);
 inline constexpr std::string_view kStreamEnd = "data: [DONE]\n\n";
+
+class OpenReply {
+  public:
+    // SERVICE must outlive this. ECHO: texts begin with their prompts. TEXTS_MAX: that are added.
+    OpenReply(TextService& service, ReplyHead head, ReplyUsage usage, bool echo, size_t texts_max)
+        : service_(service), head_(std::move(head)), usage_(usage), echo_(echo) {
+        open_.reserve(texts_max);
+    }
+    OpenReply(const OpenReply&) = delete;
+    OpenReply& operator=(const OpenReply&) = delete;
+    // Texts that have not ended are cancelled.
+    ~OpenReply();
+
+    void add(TextService::Ticket ticket, const std::string& prompt);
+
+    // The whole reply once all texts have ended, or why there is none. Nothing: CLIENT, which is
+    // looked at by the clock, has left.
+    [[nodiscard]] std::optional<std::variant<std::string, ApiError>> await_whole(
+        const ReplySink& client);
+
+    struct Events {
+        std::string text;  // of the protocol; empty: nothing came for a while
+        bool last = false;
+    };
+    // The events of what has come. WITH_USAGE: the last ones tell the numbers of tokens.
+    [[nodiscard]] Events next_events(bool with_usage);
+
+  private:
+    struct Open {
+        TextService::Ticket ticket;
+        ReplyChoice choice;
+        bool first = true;
+    };
+
+    void take(Open& open, const TextPiece& piece);
+    [[nodiscard]] static bool has_failed(TextEnd end) {
+        return end == TextEnd::kFailed || end == TextEnd::kBroken || end == TextEnd::kNoMemory;
+    }
+    [[nodiscard]] bool has_failed() const;
+    [[nodiscard]] ApiError failure() const;
+
+    TextService& service_;
+    ReplyHead head_;
+    ReplyUsage usage_;
+    bool echo_;
+    std::vector<Open> open_;
+};
 
 }  // namespace dslaunch::server

@@ -110,21 +110,14 @@ void read_biases(const FieldReader& reader, ApiRequest& request) {
     auto rules = request.sampling.rules
                      ? std::make_shared<decoder::TokenRules>(*request.sampling.rules)
                      : std::make_shared<decoder::TokenRules>();
-    std::optional<int64_t> token;
-    bool is_key = true;
-    for (const JsonView field : biases->fields()) {
-        if (is_key) {
-            token = parse_int(field.text());
-            if (!token || *token < 0 || *token > INT32_MAX)
-                refuse("logit_bias", "has a token that is no number of one");
-        } else if (!field.is_number() || !(std::abs(field.real()) <= kBiasMax)) {
+    biases->for_each_field([&](std::string_view key, JsonView bias) {
+        const std::optional<int64_t> token = parse_int(key);
+        if (!token || *token < 0 || *token > INT32_MAX)
+            refuse("logit_bias", "has a token that is no number of one");
+        if (!bias.is_number() || !(std::abs(bias.real()) <= kBiasMax))
             refuse("logit_bias", "must have numbers between -100 and 100");
-        } else {
-            rules->biases.push_back(
-                {{static_cast<int32_t>(*token)}, static_cast<float>(field.real())});
-        }
-        is_key = !is_key;
-    }
+        rules->biases.push_back({{static_cast<int32_t>(*token)}, static_cast<float>(bias.real())});
+    });
     request.sampling.rules = std::move(rules);
 }
 
@@ -143,7 +136,7 @@ void read_sampling(const FieldReader& reader, const decoder::SamplingOptions& de
         reader.number("repetition_penalty", defaults.repetition_penalty, 1e-3, 1e3);
     if (const auto seed = reader.integer("seed", INT64_MIN, INT64_MAX)) {
         sampling.seed = static_cast<uint64_t>(*seed);
-        request.has_seed = true;
+        request.seed_given = true;
     }
     sampling.presence_penalty = reader.number("presence_penalty", 0, -2, 2);
     sampling.frequency_penalty = reader.number("frequency_penalty", 0, -2, 2);
@@ -306,14 +299,12 @@ void read_template_values(const FieldReader& reader, ApiRequest& request) {
 }
 
 void read_stream_options(JsonView options, ApiRequest& request) {
-    bool is_key = true;
-    for (const JsonView field : options.fields()) {
-        if (is_key && field.text() != "include_usage" && field.text() != "include_obfuscation" &&
-            field.text() != "continuous_usage_stats")
-            refuse("stream_options", fmt::format("has `{}`, which nobody here knows",
-                                                 printable(field.text().substr(0, 80))));
-        is_key = !is_key;
-    }
+    options.for_each_field([](std::string_view key, JsonView /*value*/) {
+        if (key != "include_usage" && key != "include_obfuscation" &&
+            key != "continuous_usage_stats")
+            refuse("stream_options",
+                   fmt::format("has `{}`, which nobody here knows", printable(key.substr(0, 80))));
+    });
     request.stream_usage = FieldReader(options).flag("include_usage");
     if (FieldReader(options).flag("continuous_usage_stats"))
         refuse("stream_options",
@@ -365,8 +356,8 @@ std::variant<ApiRequest, ApiError> parse_api_request(ApiKind kind, std::string b
                                                      MemoryLease& lease) {
     auto read = JsonDocument::read(std::move(body), lease);
     if (const JsonFault* fault = std::get_if<JsonFault>(&read))
-        return fault->is_short_of_memory ? short_of_memory()
-                                         : ApiError{400, "the body is no JSON: " + fault->why, ""};
+        return fault->short_of_memory ? short_of_memory()
+                                      : ApiError{400, "the body is no JSON: " + fault->why, ""};
     const auto document =
         std::make_shared<const JsonDocument>(std::get<JsonDocument>(std::move(read)));
     try {

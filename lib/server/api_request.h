@@ -32,7 +32,7 @@ struct ApiRequest {
     std::shared_ptr<const JsonDocument> document;  // shared by copies of the request
     std::optional<int64_t> tokens_max;             // nothing: as many as the context has room for
     decoder::SamplingOptions sampling;
-    bool has_seed = false;
+    bool seed_given = false;
     std::optional<std::vector<std::string>> stops;  // each ends the text, and is not part of it
     std::vector<int32_t> more_ends;                 // tokens that end the text too
     bool ignores_end = false;                       // the model's own ones do not

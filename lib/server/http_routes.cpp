@@ -15,10 +15,9 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text/json.h"
+#include "server/api_reply.h"
 #include "server/api_request.h"
 #include "server/http/local_names.h"
-#include "server/metrics_text.h"
-#include "server/open_reply.h"
 
 namespace dslaunch::server {
 
@@ -59,6 +58,18 @@ constexpr std::array<Route, 5> kRoutes = {{{"GET", "/health"},
                                            {"POST", "/v1/completions"},
                                            {"POST", "/v1/chat/completions"}}};
 
+// The places of llama.cpp's, ollama's and TGI's servers, and the one here.
+struct ForeignPlace {
+    std::string_view path, here;
+};
+constexpr std::array<ForeignPlace, 6> kForeignPlaces = {
+    {{"/generate", "POST /v1/completions"},
+     {"/completion", "POST /v1/completions"},
+     {"/api/generate", "POST /v1/completions"},
+     {"/api/chat", "POST /v1/chat/completions"},
+     {"/api/tags", "GET /v1/models"},
+     {"/v1/responses", "POST /v1/chat/completions"}}};
+
 // "GET /health, GET /metrics, ...".
 std::string all_routes() {
     std::vector<std::string> routes;
@@ -67,7 +78,7 @@ std::string all_routes() {
     return join(routes, ", ");
 }
 
-// The route of PATH; that of /v1/models for each model too.
+// Returns the route of PATH; a model under /v1/models/ has the route of /v1/models.
 const Route* route_of(std::string_view path) {
     const bool is_model = path.starts_with(kModels) && path.substr(kModels.size()).starts_with('/');
     const auto route = std::ranges::find(kRoutes, is_model ? kModels : path, &Route::path);
@@ -98,6 +109,37 @@ std::string unescaped(std::string_view text) {
     return plain;
 }
 
+// Returns COUNTS in the exposition format 0.0.4 of Prometheus.
+std::string metrics_text(const ServiceCounts& counts) {
+    std::string text;
+    const auto add = [&](const char* name, const char* kind, const char* help, auto value) {
+        text += fmt::format("# HELP dslaunch_{0} {2}\n# TYPE dslaunch_{0} {1}\ndslaunch_{0} {3}\n",
+                            name, kind, help, value);
+    };
+    const decoder::EngineCounts& engine = counts.engine;
+    add("requests_running", "gauge", "Texts that take part in each step.", engine.running);
+    add("requests_waiting", "gauge", "Texts that wait for a place or for memory.", engine.waiting);
+    add("cache_pages_used", "gauge", "Pages of the cache of keys and values in use.",
+        engine.pages_used);
+    add("cache_pages", "gauge", "Pages of the cache of keys and values.", engine.pages);
+    add("requests_total", "counter", "Requests for a text.", counts.requests);
+    add("requests_refused_total", "counter", "Requests refused because the queue was full.",
+        counts.refused);
+    add("requests_cancelled_total", "counter", "Texts whose client left.", counts.cancelled);
+    add("requests_finished_total", "counter", "Texts that came to their end.", counts.finished);
+    add("prompt_tokens_total", "counter", "Tokens of prompts computed.", engine.prompt_tokens);
+    add("generated_tokens_total", "counter", "Tokens made.", engine.made_tokens);
+    add("steps_total", "counter", "Batches computed.", engine.steps);
+    add("preemptions_total", "counter", "Texts whose cache was given to older ones.",
+        engine.preempted);
+    add("step_seconds_total", "counter", "Seconds in which batches were computed.",
+        counts.step_seconds);
+    add("first_token_seconds_total", "counter", "Seconds from requests to their first tokens.",
+        counts.first_token_seconds);
+    add("first_tokens_total", "counter", "Texts that have a first token.", counts.first_tokens);
+    return text;
+}
+
 }  // namespace
 
 HttpRoutes::HttpRoutes(TextService& service, const decoder::TextCodec& codec, ChatRenderer render,
@@ -122,10 +164,13 @@ std::optional<ApiError> HttpRoutes::misplaced(const RequestHead& head) const {
     const Route* const route = route_of(head.path);
     if (route == nullptr) {
         const bool is_near = route_of("/v1" + std::string(head.path)) != nullptr;
+        const auto foreign = std::ranges::find(kForeignPlaces, head.path, &ForeignPlace::path);
         return ApiError{404,
                         fmt::format("no such place: {}{}", place,
                                     is_near ? ": put /v1 before it in the client's address"
-                                            : fmt::format("; there are {}", all_routes())),
+                                    : foreign != kForeignPlaces.end()
+                                        ? fmt::format("; here it is {}", foreign->here)
+                                        : fmt::format("; there are {}", all_routes())),
                         ""};
     }
     const std::string_view method = head.method == "HEAD" ? "GET" : head.method;
@@ -145,7 +190,10 @@ std::optional<HttpReply> HttpRoutes::refusal_of(const RequestHead& head) const {
     // Monitors need no key, and browsers have none when they ask what a page may do.
     const bool needs_key = head.path != "/health" && head.method != "OPTIONS";
     if (!options_.api_key.empty() && needs_key && !has_key(head))
-        return reply_of({401, "no API key, or a wrong one, in the header Authorization", ""});
+        return reply_of(
+            {401,
+             "no API key, or a wrong one; the header that is due is `Authorization: Bearer KEY`",
+             ""});
     if (options_.api_key.empty())
         if (const auto error = foreign(head)) return reply_of(*error);
     if (const auto error = misplaced(head)) return reply_of(*error);
@@ -268,7 +316,7 @@ HttpReply HttpRoutes::answer_texts(ApiRequest request, MemoryLease& lease,
                          "n"});
     ReplyUsage usage;
     for (const std::vector<int32_t>& prompt : tokens) usage.prompt_tokens += std::ssize(prompt);
-    // Each choice has its own copy, and of an echo that of its text and of its JSON.
+    // Each choice has its own copy, and an echo also a copy of its text and of its JSON.
     int64_t cost = usage.prompt_tokens * int64_t{sizeof(int32_t)};
     for (const std::string& prompt : *prompts)
         cost += request.echo ? std::ssize(prompt) * kEchoCost : 0;
@@ -294,7 +342,7 @@ HttpReply HttpRoutes::answer_texts(ApiRequest request, MemoryLease& lease,
     // Copies of the function share the reply; its texts are cancelled when the last goes.
     streamed.stream = [reply, with_usage = request.stream_usage] {
         OpenReply::Events events = reply->next_events(with_usage);
-        return HttpReply::Piece{std::move(events.text), events.is_last};
+        return HttpReply::Piece{std::move(events.text), events.last};
     };
     return streamed;
 }
@@ -336,7 +384,7 @@ TextRequest HttpRoutes::text_request(const ApiRequest& request, const std::vecto
     text.goes_on = request.kind == ApiKind::kCompletion || request.continues_last;
     text.tokens_max = tokens_max_of(request, std::ssize(prompt));
     text.sampling = request.sampling;
-    if (!request.has_seed) text.sampling.seed = std::random_device{}();
+    if (!request.seed_given) text.sampling.seed = std::random_device{}();
     text.sampling.seed += static_cast<uint64_t>(choice);
     text.stops = request.stops.value_or(options_.stops);
     text.more_ends = request.more_ends;

@@ -4,9 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "server/http/connection_server.h"
 #include "server/http/local_names.h"
-#include "server/http_routes.h"
 
 namespace dslaunch::server {
 
@@ -21,34 +19,12 @@ ConnectionLimits limits_of(const ServerOptions& options) {
 
 }  // namespace
 
-class HttpServer::Implementation {
-  public:
-    Implementation(TextService& service, const decoder::TextCodec& codec, ChatRenderer render,
-                   const ServerOptions& options)
-        : options_(options),
-          account_(options.requests_bytes_max),
-          routes_(service, codec, std::move(render), options),
-          server_(limits_of(options), account_, routes_) {}
-
-    int bind() {
-        require_key(options_);
-        return server_.bind(options_.host, options_.port);
-    }
-    void run() { server_.run(); }
-    void stop() noexcept { server_.end(); }
-
-  private:
-    ServerOptions options_;
-    MemoryAccount account_;
-    HttpRoutes routes_;
-    ConnectionServer server_;
-};
-
 HttpServer::HttpServer(TextService& service, const decoder::TextCodec& codec, ChatRenderer render,
                        const ServerOptions& options)
-    : implementation_(
-          std::make_unique<Implementation>(service, codec, std::move(render), options)) {}
-HttpServer::~HttpServer() = default;
+    : options_(options),
+      account_(options.requests_bytes_max),
+      routes_(service, codec, std::move(render), options),
+      server_(limits_of(options), account_, routes_) {}
 
 void HttpServer::require_key(const ServerOptions& options) {
     if (options.api_key.empty() && listens_publicly(options.host))
@@ -59,13 +35,8 @@ void HttpServer::require_key(const ServerOptions& options) {
 }
 
 int HttpServer::bind() {
-    return implementation_->bind();
-}
-void HttpServer::run() {
-    implementation_->run();
-}
-void HttpServer::stop() noexcept {
-    implementation_->stop();
+    require_key(options_);
+    return server_.bind(options_.host, options_.port);
 }
 
 }  // namespace dslaunch::server

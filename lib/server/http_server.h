@@ -3,11 +3,8 @@
 // request that is answered, up to a bound; run() blocks.
 #pragma once
 
-#include <memory>
-
-#include "decoder/codec/text_codec.h"
-#include "server/server_options.h"
-#include "server/text_service.h"
+#include "server/http/connection_server.h"
+#include "server/http_routes.h"
 
 namespace dslaunch::server {
 
@@ -16,23 +13,24 @@ class HttpServer {
     // SERVICE and CODEC must outlive this. RENDER: empty if the model has no chat template.
     HttpServer(TextService& service, const decoder::TextCodec& codec, ChatRenderer render,
                const ServerOptions& options);
-    ~HttpServer();
 
     // Throws Error{kUsage} when others than this machine could reach the server, and no key is
     // wanted.
     static void require_key(const ServerOptions& options);
 
     // Takes the port, and returns its number. Throws Error{kSetup} when it is taken or the host is
-    // none of this machine's, and as require_key() does.
+    // not this machine's, and as require_key() does.
     int bind();
     // Serves until stop(), and then until what was asked for is answered. REQUIRES: bind().
-    void run();
+    void run() { server_.run(); }
     // Takes no more requests. Any thread, also before run().
-    void stop() noexcept;
+    void stop() noexcept { server_.end(); }
 
   private:
-    class Implementation;
-    std::unique_ptr<Implementation> implementation_;
+    ServerOptions options_;
+    MemoryAccount account_;
+    HttpRoutes routes_;
+    ConnectionServer server_;
 };
 
 }  // namespace dslaunch::server

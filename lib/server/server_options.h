@@ -1,4 +1,4 @@
-// What a server is told: where it listens, whom it answers, and how a chat becomes a text.
+// The options of a server: where it listens, whom it answers, and how a chat becomes a text.
 #pragma once
 
 #include <cstdint>

@@ -12,21 +12,6 @@ namespace dslaunch::server {
 
 namespace {
 
-TextEnd end_of(decoder::EndReason reason) {
-    switch (reason) {
-        case decoder::EndReason::kNone:
-            return TextEnd::kNone;
-        case decoder::EndReason::kEndToken:
-            return TextEnd::kStop;
-        case decoder::EndReason::kTokens:
-        case decoder::EndReason::kContext:
-            return TextEnd::kLength;
-        case decoder::EndReason::kBroken:
-            return TextEnd::kBroken;
-    }
-    return TextEnd::kFailed;
-}
-
 // A decoder's own calls go as deep as the rest of a program's.
 constexpr size_t kStackBytes = size_t{8} << 20;
 
@@ -105,7 +90,7 @@ std::variant<TextService::Ticket, ApiError> TextService::submit(TextRequest requ
                         {std::move(stream), std::move(request.stops)},
                         SystemClock().now(),
                         false}});
-    Ticket ticket{arrival.front().text.channel};
+    Ticket ticket = arrival.front().text.channel;
     {
         const std::lock_guard lock(mutex_);
         ++counts_.requests;
@@ -123,10 +108,10 @@ std::variant<TextService::Ticket, ApiError> TextService::submit(TextRequest requ
 }
 
 void TextService::cancel(const Ticket& ticket) noexcept {
-    ticket.channel->leave();
+    ticket->leave();
     {
         const std::lock_guard lock(mutex_);
-        has_left_ = true;
+        reader_left_ = true;
     }
     changed_.notify_one();
 }
@@ -159,10 +144,10 @@ void TextService::take_in() {
     bool has_left = false;
     {
         const std::lock_guard lock(mutex_);
-        has_left = std::exchange(has_left_, false);
+        has_left = std::exchange(reader_left_, false);
         if (has_left) {
             const auto gone = static_cast<int64_t>(arrivals_.remove_if(
-                [](const Arrival& arrival) { return arrival.text.channel->has_left(); }));
+                [](const Arrival& arrival) { return arrival.text.channel->left(); }));
             counts_.cancelled += gone;
             open_ -= gone;
         }
@@ -170,7 +155,7 @@ void TextService::take_in() {
     }
     for (auto at = texts_.begin(); has_left && at != texts_.end();) {
         const auto text = at++;
-        if (!text->second.channel->has_left()) continue;
+        if (!text->second.channel->left()) continue;
         forget(text);
         const std::lock_guard lock(mutex_);
         ++counts_.cancelled;
@@ -194,34 +179,27 @@ void TextService::admit(Arrival& arrival) {
     }
 }
 
-TextPiece TextService::piece_of(const decoder::MadeToken& made, Text& text) {
-    const bool is_broken = made.end == decoder::EndReason::kBroken;
-    if (is_broken) log_error("serve", "a text ends: {}", decoder::kBrokenLogits);
-    TextPiece piece{"", is_broken ? 0 : 1, end_of(made.end)};
-    if (!is_broken) piece.text = text.written.push(made);
-    if (text.written.is_stopped()) piece.end = TextEnd::kStop;
-    return piece;
-}
-
 void TextService::deliver(const decoder::MadeToken& made) {
     const auto found = texts_.find(made.request);
     DSL_CHECK(found != texts_.end(), "a token for nobody");
     Text& text = found->second;
-    if (!std::exchange(text.has_begun, true)) {
+    if (!std::exchange(text.begun, true)) {
         const std::lock_guard lock(mutex_);
         counts_.first_token_seconds += to_milliseconds(SystemClock().now() - text.submitted) / 1000;
         ++counts_.first_tokens;
     }
-    bool has_ended = true;
+    TextEnd end = TextEnd::kNoMemory;
     try {
-        TextPiece piece = piece_of(made, text);
-        has_ended = piece.end != TextEnd::kNone;
+        TextPiece piece = text.written.push(made);
+        if (piece.end == TextEnd::kBroken)
+            log_error("serve", "a text ends: {}", decoder::kBrokenLogits);
+        const TextEnd told = piece.end;
         text.channel->push(std::move(piece));
+        end = told;
     } catch (const std::bad_alloc&) {
-        has_ended = true;
-        text.channel->end(TextEnd::kNoMemory);
+        text.channel->end(end);
     }
-    if (!has_ended) return;
+    if (end == TextEnd::kNone) return;
     forget(found);
     const std::lock_guard lock(mutex_);
     ++counts_.finished;
@@ -281,7 +259,7 @@ void TextService::serve() {
         {
             std::unique_lock lock(mutex_);
             counts_.engine = engine_.counts();
-            const auto has_work = [&] { return ending_ || !arrivals_.empty() || has_left_; };
+            const auto has_work = [&] { return ending_ || !arrivals_.empty() || reader_left_; };
             if (engine_.idle()) changed_.wait_for(lock, idle_interval_, has_work);
             if (ending_) break;
         }

@@ -28,7 +28,7 @@ namespace dslaunch::server {
 
 struct TextRequest {
     std::vector<int32_t> prompt;
-    bool goes_on = false;  // the text goes on with that of `prompt`
+    bool goes_on = false;  // the text continues the text of `prompt`
     int64_t tokens_max = 0;
     decoder::SamplingOptions sampling;
     std::vector<std::string> stops;
@@ -36,24 +36,11 @@ struct TextRequest {
     bool ignores_end = false;        // those do not end it
 };
 
-enum class TextEnd {
-    kNone,      // goes on
-    kStop,      // the model ended it, or a stop text
-    kLength,    // tokens_max or the context
-    kFailed,    // the service has failed or ends
-    kBroken,    // decoder::EndReason::kBroken
-    kNoMemory,  // none was left to go on with it
-};
-
-// A piece of a request's text.
-struct TextPiece {
-    std::string text;
-    int64_t tokens = 0;  // made since the last piece
-    TextEnd end = TextEnd::kNone;
-};
+using decoder::TextEnd;
+using decoder::TextPiece;
 
 // The text of one request as it comes. Its pieces join while nobody reads, so that a slow reader
-// takes no memory but that of its text. Threads: the service writes, one other reads.
+// takes memory for its text alone. Threads: the service writes, one other reads.
 class TextChannel {
   public:
     // What has come since the last call. Waits for LIMIT at most; nothing: no more came.
@@ -62,11 +49,11 @@ class TextChannel {
     // Ends the text with REASON; takes no memory.
     void end(TextEnd reason) noexcept;
     // Its reader is gone.
-    void leave() noexcept { has_left_ = true; }
-    [[nodiscard]] bool has_left() const { return has_left_; }
+    void leave() noexcept { left_ = true; }
+    [[nodiscard]] bool left() const { return left_; }
 
   private:
-    std::atomic<bool> has_left_ = false;
+    std::atomic<bool> left_ = false;
     std::mutex mutex_;
     std::condition_variable changed_;
     std::optional<TextPiece> waiting_;
@@ -85,9 +72,7 @@ struct ServiceCounts {
 
 class TextService {
   public:
-    struct Ticket {
-        std::shared_ptr<TextChannel> channel;  // shared by the service and the reader
-    };
+    using Ticket = std::shared_ptr<TextChannel>;  // shared by the service and the reader
 
     // RUNNER and CODEC must outlive this. IDLE is called each IDLE_INTERVAL while nothing is to do,
     // and at the end with false: ranks that wait for batches are told.
@@ -121,7 +106,7 @@ class TextService {
         std::shared_ptr<TextChannel> channel;
         decoder::WrittenText written;
         TimePoint submitted;
-        bool has_begun = false;
+        bool begun = false;
     };
     struct Arrival {
         decoder::Request request;
@@ -135,7 +120,6 @@ class TextService {
     void admit(Arrival& arrival);
     void step();
     void deliver(const decoder::MadeToken& made);
-    [[nodiscard]] TextPiece piece_of(const decoder::MadeToken& made, Text& text);
     void forget(Texts::iterator text);
     void lose_texts() noexcept;
     void end_all(TextEnd end) noexcept;
@@ -153,8 +137,8 @@ class TextService {
     mutable std::mutex mutex_;  // guards all that follows
     std::condition_variable changed_;
     std::list<Arrival> arrivals_;
-    bool has_left_ = false;  // a reader
-    int64_t open_ = 0;       // texts that have not ended
+    bool reader_left_ = false;
+    int64_t open_ = 0;  // texts that have not ended
     ServiceCounts counts_;
     std::string failure_;
     std::exception_ptr error_;

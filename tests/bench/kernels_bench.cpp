@@ -14,7 +14,7 @@ using namespace dslaunch;
 using namespace dslaunch::kernels;
 
 std::optional<Isa> isa_named(std::string_view name) {
-    for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kNeon})
+    for (const Isa isa : kIsas)
         if (isa_name(isa) == name && isa_available(isa)) return isa;
     return std::nullopt;
 }

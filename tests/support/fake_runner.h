@@ -8,7 +8,6 @@
 #include <span>
 #include <vector>
 
-#include "decoder/cache/page_pool.h"
 #include "decoder/decode/batch.h"
 #include "support/catch.h"
 

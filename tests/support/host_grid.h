@@ -24,7 +24,7 @@ inline kernels::GridSources grid_sources(std::span<const float* const> sources) 
 }
 
 template <typename Rule>
-void grid_update_on_host(const kernels::UpdateArrays& arrays, kernels::Range range,
+void grid_update_on_host(const kernels::UpdateArrays& arrays, kernels::ElementRange range,
                          const Rule& rule) {
     const kernels::GridUpdate update = kernels::grid_arguments(arrays, range);
     for_grid(range.numel,

@@ -2,7 +2,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -11,6 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/loop_on_threads.h"
 #include "base/path.h"
 #include "base/screen.h"
 #include "base/terminal/progress.h"
@@ -41,22 +41,13 @@ std::vector<std::string> faults_of(const storage::CheckpointReader& reader, int 
     std::vector<size_t> order(files.size());  // the largest first, so that none is left to the end
     std::iota(order.begin(), order.end(), size_t{0});
     std::ranges::stable_sort(order, std::greater{}, [&](size_t i) { return files[i].bytes; });
-    std::atomic<size_t> next = 0;
-    const auto work = [&] {
-        for (size_t i = next++; i < order.size(); i = next++) {
-            try {
-                faults[order[i]] = reader.verify_file(order[i]);
-            } catch (const std::exception& error) {  // a thread's edge
-                faults[order[i]] = error.what();
-            }
+    loop_on_threads(order.size(), static_cast<size_t>(threads_count), [&](size_t i) {
+        try {
+            faults[order[i]] = reader.verify_file(order[i]);
+        } catch (const std::exception& error) {  // a thread's edge
+            faults[order[i]] = error.what();
         }
-    };
-    {
-        std::vector<std::jthread> threads;
-        const size_t wanted = std::min(static_cast<size_t>(threads_count), files.size());
-        for (size_t i = 1; i < wanted; ++i) threads.emplace_back(work);
-        work();
-    }
+    });
     std::erase(faults, "");
     return faults;
 }

@@ -1,17 +1,25 @@
 #include "worker/data/row_maker.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstring>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "storage/files/safetensors.h"
 #include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::worker {
 
 namespace {
 
+constexpr size_t kBlockBytes = size_t{8} << 20;
 // TRL's max_length. Rows are padded to their length, and memory grows with it.
 constexpr int64_t kLengthMax = 1024;
 constexpr int64_t kLengthStep = 16;
@@ -28,40 +36,96 @@ int64_t positions_of(const std::string& folder) {
 
 }  // namespace
 
-RowMaker::RowMaker(RowMakerRules rules)
-    : rules_(std::move(rules)),
-      positions_(positions_of(rules_.model)),
-      spool_(rules_.out, rules_.numbers) {
-    if (rules_.rows.length == 0) {
-        waiting_.emplace(rules_.out);
-        return;
+DocumentSpool::DocumentSpool(const std::string& beside) : path_(beside) {
+    std::string path = beside + ".rows-XXXXXX";
+    file_ = UniqueFd(::mkostemp(path.data(), O_CLOEXEC));
+    if (!file_.valid())
+        fail(ExitCode::kDisk, "{}: cannot be made: {}", printable(path), errno_text(errno));
+    ::unlink(path.c_str());
+}
+
+// A document is its length, its tokens, and a byte for each that says whether it is learned.
+void DocumentSpool::add(const text::TokenDocument& document) {
+    const auto length = std::ssize(document.tokens);
+    buffer_.append(reinterpret_cast<const char*>(&length), sizeof length);
+    buffer_.append(reinterpret_cast<const char*>(document.tokens.data()),
+                   document.tokens.size() * sizeof(int32_t));
+    for (const bool learned : document.is_learned) buffer_ += learned ? '\1' : '\0';
+    longest_ = std::max(longest_, static_cast<int64_t>(length));
+    ++added_;
+    if (buffer_.size() > kBlockBytes) write_buffer();
+}
+
+void DocumentSpool::write_buffer() {
+    for (size_t done = 0; done < buffer_.size();) {
+        const ssize_t written = ::write(file_.get(), buffer_.data() + done, buffer_.size() - done);
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0)
+            fail(ExitCode::kDisk, "{}: rows beside it cannot be written: {}", printable(path_),
+                 errno_text(errno));
+        done += static_cast<size_t>(written);
     }
+    buffer_.clear();
+}
+
+void DocumentSpool::begin_reading() {
+    if (!std::exchange(reading_, true)) write_buffer();
+    buffer_.clear();
+    at_ = 0;
+    taken_ = 0;
+    if (::lseek(file_.get(), 0, SEEK_SET) != 0)
+        fail(ExitCode::kDisk, "{}: documents beside it cannot be read again: {}", printable(path_),
+             errno_text(errno));
+}
+
+void DocumentSpool::read(void* into, size_t bytes) {
+    auto* to = static_cast<char*>(into);
+    while (bytes > 0) {
+        if (at_ == buffer_.size()) {
+            buffer_.resize(kBlockBytes);
+            at_ = 0;
+            const ssize_t got = ::read(file_.get(), buffer_.data(), buffer_.size());
+            if (got < 0 && errno == EINTR) {
+                buffer_.clear();
+                continue;
+            }
+            if (got <= 0)
+                fail(ExitCode::kDisk, "{}: documents beside it cannot be read again: {}",
+                     printable(path_), got < 0 ? errno_text(errno) : "the file ends too early");
+            buffer_.resize(static_cast<size_t>(got));
+        }
+        const size_t part = std::min(bytes, buffer_.size() - at_);
+        std::memcpy(to, buffer_.data() + at_, part);
+        to += part;
+        at_ += part;
+        bytes -= part;
+    }
+}
+
+bool DocumentSpool::next(text::TokenDocument& document) {
+    if (taken_ == added_) return false;
+    ++taken_;
+    std::ptrdiff_t length = 0;
+    read(&length, sizeof length);
+    document.tokens.resize(static_cast<size_t>(length));
+    read(document.tokens.data(), document.tokens.size() * sizeof(int32_t));
+    std::string learned(static_cast<size_t>(length), '\0');
+    read(learned.data(), learned.size());
+    document.is_learned.assign(learned.begin(), learned.end());
+    return true;
+}
+
+RowMaker::RowMaker(RowMakerRules rules)
+    : rules_(std::move(rules)), positions_(positions_of(rules_.model)), documents_(rules_.out) {
     if (positions_ > 0 && rules_.rows.length > positions_)
         log_warn("data", "--context {}: the model has {} positions, and rows are longer",
                  rules_.rows.length, positions_);
-    begin_rows(rules_.rows.length);
-}
-
-void RowMaker::begin_rows(int64_t length) {
-    length_ = length;
-    rules_.rows.length = length;
-    packer_.emplace(rules_.rows, [this](const text::TokenRow& row) { spool_.add(row); });
-    pairs_.emplace(text::PairRules{length, rules_.drops_pairs, rules_.rows.padding},
-                   [this](const text::TokenRow& chosen, const text::TokenRow& rejected) {
-                       spool_.add(chosen);
-                       spool_.add(rejected);
-                   });
-}
-
-void RowMaker::add(const text::TokenDocument& document) {
-    waiting_ ? waiting_->add(document) : packer_->add(document);
 }
 
 void RowMaker::add_pair(const text::TokenDocument& chosen, const text::TokenDocument& rejected) {
-    is_of_pairs_ = true;
-    if (!waiting_) return pairs_->add(chosen, rejected);
-    waiting_->add(chosen);
-    waiting_->add(rejected);
+    of_pairs_ = true;
+    documents_.add(chosen);
+    documents_.add(rejected);
 }
 
 // The length of rows that hold a document of so many TOKENS, as far as the model has positions.
@@ -71,41 +135,63 @@ int64_t RowMaker::holding(int64_t tokens) const {
 }
 
 void RowMaker::choose_length() {
-    const int64_t longest = waiting_->longest();
+    const int64_t longest = documents_.longest();
     const int64_t length = std::min(holding(std::max<int64_t>(longest, 2)), kLengthMax);
+    rules_.rows.length = length;
     if (longest > 0)
         log_info("data", "rows of {} tokens: the longest document has {}{} (--context N)", length,
                  longest,
                  longest <= length      ? ""
                  : length == kLengthMax ? fmt::format(", and {} are chosen at most", kLengthMax)
                                         : ", and the model no more positions");
-    begin_rows(length);
+}
+
+// Gives USE each row of what was added.
+void RowMaker::make_rows(const text::RowPacker::Use& use) {
+    text::RowPacker packer(rules_.rows, use);
+    text::PairMaker pairs({length(), rules_.drops_pairs, rules_.rows.padding},
+                          [&](const text::TokenRow& chosen, const text::TokenRow& rejected) {
+                              use(chosen);
+                              use(rejected);
+                          });
+    documents_.begin_reading();
+    text::TokenDocument first, second;
+    while (documents_.next(first)) {
+        if (!of_pairs_) {
+            packer.add(first);
+        } else if (documents_.next(second)) {
+            pairs.add(first, second);
+        }
+    }
+    packer.finish();
+    rows_ = packer.counts();
+    pairs_ = pairs.counts();
 }
 
 void RowMaker::finish() {
-    if (waiting_) {
-        choose_length();
-        waiting_->begin_reading();
-        text::TokenDocument first, second;
-        while (waiting_->next(first)) {
-            if (!is_of_pairs_) {
-                packer_->add(first);
-            } else if (waiting_->next(second)) {
-                pairs_->add(first, second);
-            }
-        }
-        waiting_.reset();
-    }
-    packer_->finish();
+    if (length() == 0) choose_length();
+    make_rows([](const text::TokenRow& /*row*/) {});
 }
 
 void RowMaker::write(const std::map<std::string, std::string>& metadata) {
-    spool_.write(rules_.out, {length_, is_of_pairs_ ? 2 : 1}, metadata);
+    std::vector<int64_t> shape = {rows_.rows, length()};
+    if (of_pairs_) shape = {pairs_.pairs, 2, length()};
+    std::vector<storage::SafetensorsEntry> entries;
+    for (const char* column : {"tokens", "targets", "documents"})
+        entries.push_back({column, DType::kI32, shape, {}});
+    if (!rules_.numbers) entries.pop_back();
+    storage::SafetensorsWriter writer(rules_.out, entries, metadata);
+    make_rows([&](const text::TokenRow& row) {
+        writer.append(0, std::as_bytes(std::span(row.tokens)));
+        writer.append(1, std::as_bytes(std::span(row.targets)));
+        if (rules_.numbers) writer.append(2, std::as_bytes(std::span(row.documents)));
+    });
+    writer.commit();
 }
 
 void RowMaker::tell_long(bool text_alone) const {
-    const text::PackCounts& rows = packer_->counts();
-    const text::PairCounts& pairs = pairs_->counts();
+    const text::PackCounts& rows = rows_;
+    const text::PairCounts& pairs = pairs_;
     if (rows.split + rows.cut + rows.dropped + rows.unlearned_rows > 0)
         log_info("data",
                  "longer than a row: {} split, {} cut, {} dropped; {} rows without anything to "
@@ -122,13 +208,12 @@ void RowMaker::tell_long(bool text_alone) const {
     const char* verb = rows.split > 0                     ? "splits"
                        : rows.dropped + pairs.dropped > 0 ? "leaves out"
                                                           : "cuts";
-    log_warn(
-        "data", "{} of {} {} longer than --context {}; the longest has {} tokens: {}", longer,
-        counted(is_of_pairs_ ? pairs.added : rows.documents, is_of_pairs_ ? "pair" : "document"),
-        longer == 1 ? "is" : "are", length_, longest,
-        whole >= longest
-            ? fmt::format("--context {} {} none", whole, verb)
-            : fmt::format("the model has {0} positions, so --context {0} at most", positions_));
+    log_warn("data", "{} of {} {} longer than --context {}; the longest has {} tokens: {}", longer,
+             counted(of_pairs_ ? pairs.added : rows.documents, of_pairs_ ? "pair" : "document"),
+             longer == 1 ? "is" : "are", length(), longest,
+             whole >= longest ? fmt::format("--context {} {} none", whole, verb)
+                              : fmt::format("the model has {0} positions, so --context {0} at most",
+                                            positions_));
 }
 
 }  // namespace dslaunch::worker

@@ -1,18 +1,47 @@
-// Documents and pairs of answers as rows of one length, which is chosen where it is not given. Data
-// path: encode_sample.h -> [here] -> a file of rows. Blocks on the disk; one thread.
+// Documents and pairs of answers as rows of one length, which is chosen where it is not given. They
+// wait on the disk: the longest decides about the length, and a .safetensors file begins with the
+// number of its rows. Data path: encode_sample.h -> [here] -> a file of rows. Blocks on the disk;
+// one thread.
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 
+#include "base/fd.h"
 #include "text/rows/pair_maker.h"
 #include "text/rows/row_packer.h"
-#include "worker/data/document_spool.h"
-#include "worker/data/row_spool.h"
 
 namespace dslaunch::worker {
+
+// Documents of tokens in a file without a name, in the folder of BESIDE. All functions throw
+// Error{kDisk}.
+class DocumentSpool {
+  public:
+    explicit DocumentSpool(const std::string& beside);
+
+    // REQUIRES: reading has not begun.
+    void add(const text::TokenDocument& document);
+    // Returns the tokens of the longest document so far.
+    [[nodiscard]] int64_t longest() const { return longest_; }
+
+    // Ends adding; reading begins with the first document, also a second time.
+    void begin_reading();
+    // Makes DOCUMENT the next one, in the order in which they were added; false: that was all.
+    [[nodiscard]] bool next(text::TokenDocument& document);
+
+  private:
+    void write_buffer();
+    void read(void* into, size_t bytes);
+
+    UniqueFd file_;
+    std::string path_;
+    std::string buffer_;
+    size_t at_ = 0;  // in buffer_, while reading
+    bool reading_ = false;
+    int64_t longest_ = 0;
+    int64_t added_ = 0, taken_ = 0;
+};
 
 struct RowMakerRules {
     text::PackRules rows;      // length 0: by the longest document
@@ -28,33 +57,33 @@ class RowMaker {
     explicit RowMaker(RowMakerRules rules);
 
     // REQUIRES: at least two tokens each; documents or pairs alone.
-    void add(const text::TokenDocument& document);
+    void add(const text::TokenDocument& document) { documents_.add(document); }
     void add_pair(const text::TokenDocument& chosen, const text::TokenDocument& rejected);
-    // Makes the rows of all that was added. REQUIRES: called once, before the functions below.
+    // Chooses the length, if it is not given, and counts the rows. REQUIRES: called once, before
+    // the functions below.
     void finish();
 
-    [[nodiscard]] int64_t length() const { return length_; }
-    [[nodiscard]] const text::PackCounts& rows() const { return packer_->counts(); }
-    [[nodiscard]] const text::PairCounts& pairs() const { return pairs_->counts(); }
+    [[nodiscard]] int64_t length() const { return rules_.rows.length; }
+    [[nodiscard]] const text::PackCounts& rows() const { return rows_; }
+    [[nodiscard]] const text::PairCounts& pairs() const { return pairs_; }
 
+    // Writes all rows as the columns of a file: [rows, length], or of pairs [pairs, 2, length].
     void write(const std::map<std::string, std::string>& metadata);
     // Says what became of documents longer than a row, and which rows would hold them. TEXT_ALONE:
     // they are texts, of which nothing is lost where they go on in another row.
     void tell_long(bool text_alone) const;
 
   private:
-    void begin_rows(int64_t length);
     void choose_length();
     [[nodiscard]] int64_t holding(int64_t tokens) const;
+    void make_rows(const text::RowPacker::Use& use);
 
     RowMakerRules rules_;
     int64_t positions_;  // of the model; 0: not known
-    int64_t length_ = 0;
-    bool is_of_pairs_ = false;
-    RowSpool spool_;
-    std::optional<text::RowPacker> packer_;
-    std::optional<text::PairMaker> pairs_;
-    std::optional<DocumentSpool> waiting_;  // until the length is known
+    bool of_pairs_ = false;
+    DocumentSpool documents_;
+    text::PackCounts rows_;
+    text::PairCounts pairs_;
 };
 
 }  // namespace dslaunch::worker

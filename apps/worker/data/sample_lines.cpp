@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <filesystem>
 #include <iostream>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/file_faults.h"
 #include "base/text/json.h"
 #include "text/chat/chat_line.h"
 #include "text/chat/row_columns.h"
@@ -18,6 +21,13 @@ namespace {
 constexpr size_t kLinesOfBlock = 512;
 constexpr int64_t kBytesOfBlock = int64_t{8} << 20;
 constexpr int64_t kTextPieceBytes = int64_t{1} << 20;
+
+constexpr int kEnd = std::istream::traits_type::eof();
+constexpr std::string_view kMark = "\xef\xbb\xbf";  // of UTF-8
+
+bool is_blank(int byte) {
+    return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r';
+}
 
 struct Packing {
     std::string_view begin, name, remedy;
@@ -58,6 +68,69 @@ bool is_plain_text(const std::string& path, const std::string& line) {
 
 }  // namespace
 
+bool JsonObjects::are_begun_by(std::string_view line) {
+    if (line.starts_with(kMark)) line.remove_prefix(kMark.size());
+    const std::string_view text = trim(line);
+    return text.starts_with("[") || text == "{" || text.find("}\r{") != std::string_view::npos;
+}
+
+JsonObjects::JsonObjects(std::istream& in, std::string begin)
+    : in_(in), begin_(std::move(begin) + "\n"), at_(begin_.starts_with(kMark) ? kMark.size() : 0) {
+    held_ = sign();
+    list_ = held_ == '[';
+    if (list_) held_ = -1;
+}
+
+int JsonObjects::byte() {
+    if (held_ >= 0) return std::exchange(held_, -1);
+    if (at_ < begin_.size()) return static_cast<unsigned char>(begin_[at_++]);
+    return in_.rdbuf()->sbumpc();
+}
+
+int JsonObjects::sign() {
+    int found = byte();
+    while (is_blank(found)) found = byte();
+    return found;
+}
+
+bool JsonObjects::next(std::string& text, size_t bytes_max) {
+    text.clear();
+    int found = sign();
+    while (found == ',') found = sign();
+    if (list_ && found == ']') {
+        require_end();
+        return false;
+    }
+    if (found == kEnd) {
+        if (list_) fail(ExitCode::kInput, "the file ends within its list: a part of it is missing");
+        return false;
+    }
+    int depth = 0;
+    bool is_in_text = false;
+    for (;; found = byte()) {
+        if (found == kEnd) return true;
+        const bool ends_value = depth == 0 && !is_in_text && !text.empty();
+        if (ends_value && (found == ',' || found == ']' || is_blank(found))) {
+            held_ = found;
+            return true;
+        }
+        if (text.size() < bytes_max) text += static_cast<char>(found);
+        if (is_in_text && found == '\\') {
+            const int next = byte();
+            if (next != kEnd && text.size() < bytes_max) text += static_cast<char>(next);
+        } else if (found == '"') {
+            is_in_text = !is_in_text;
+        } else if (!is_in_text) {
+            depth += found == '{' || found == '[' ? 1 : found == '}' || found == ']' ? -1 : 0;
+            if (depth == 0 && found == '}') return true;
+        }
+    }
+}
+
+void JsonObjects::require_end() {
+    if (sign() != kEnd) fail(ExitCode::kInput, "the file goes on after the end of its list");
+}
+
 std::vector<SampleLine> SampleLines::next() {
     std::vector<SampleLine> lines;
     const int64_t before = bytes_;
@@ -78,16 +151,21 @@ bool SampleLines::open_next() {
     if (file_ == files_.size()) return false;
     ++file_;
     number_ = 0;
-    has_begun_ = false;
+    begun_ = false;
     piece_.reset();
     if (path() == "-") {
         in_ = &std::cin;
         return true;
     }
+    std::error_code unreadable;
+    if (std::filesystem::is_directory(path(), unreadable))
+        fail(ExitCode::kInput, "{0}: is a folder: name the files in it, as {0}/*.jsonl",
+             printable(path()));
     opened_ = std::ifstream(path());
     if (!opened_)
         fail(ExitCode::kInput, "{}: cannot be read: {}", printable(path()), errno_text(errno));
     if (storage::is_parquet(path())) {
+        has_text_ = true;
         rows_ = storage::open_table(path(), text::row_columns());
     } else {
         in_ = &opened_;
@@ -125,8 +203,8 @@ bool SampleLines::add_line(std::vector<SampleLine>& lines) {
     }
     ++number_;
     const bool is_blank = text.find_first_not_of(" \t\r") == std::string::npos;
-    if (!has_begun_ && !is_blank) {
-        has_begun_ = true;
+    if (!begun_ && !is_blank) {
+        begun_ = has_text_ = true;
         check_begin(text);
         if (JsonObjects::are_begun_by(text)) {
             number_ = 0;
@@ -168,6 +246,8 @@ void SampleLines::check_begin(const std::string& line) const {
                  "{}: is compressed ({}): unpack it into the pipe: `{} FILE | dslaunch data "
                  "prepare - …`",
                  name, kind, remedy);
+    if (line.find_first_not_of('\0') == std::string::npos)
+        fail(ExitCode::kInput, "{}: {}", name, download_fault(line));
     if (line.starts_with("\xff\xfe") || line.starts_with("\xfe\xff") ||
         line.substr(0, 2).find('\0') != std::string::npos)
         fail(ExitCode::kInput,

@@ -10,12 +10,38 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "storage/tables/table_rows.h"
-#include "worker/data/json_objects.h"
 
 namespace dslaunch::worker {
+
+// Finds the objects of a JSON file that holds them in a list, or over several lines each. It looks
+// for their brackets and does not check what is inside.
+class JsonObjects {
+  public:
+    // True if LINE, the first of a file, begins a list, or an object that goes on in other lines.
+    [[nodiscard]] static bool are_begun_by(std::string_view line);
+
+    // BEGIN is the line of the file that has been read from IN, which must outlive this.
+    JsonObjects(std::istream& in, std::string begin);
+
+    // Makes TEXT the next object or other value, of which BYTES_MAX are kept; false: that was all.
+    // Throws Error{kInput}: the file ends within its list, or goes on after it.
+    [[nodiscard]] bool next(std::string& text, size_t bytes_max);
+
+  private:
+    [[nodiscard]] int byte();
+    [[nodiscard]] int sign();
+    void require_end();
+
+    std::istream& in_;
+    std::string begin_;
+    size_t at_ = 0;  // in begin_
+    bool list_ = false;
+    int held_ = -1;  // a byte that was read too early; -1: there is none
+};
 
 struct SampleLine {
     std::string text;
@@ -35,6 +61,8 @@ class SampleLines {
     [[nodiscard]] std::vector<SampleLine> next();
     // Of the lines so far.
     [[nodiscard]] int64_t bytes() const { return bytes_; }
+    // Returns true once a file had more than blank lines.
+    [[nodiscard]] bool has_text() const { return has_text_; }
 
   private:
     [[nodiscard]] bool open_next();
@@ -52,9 +80,10 @@ class SampleLines {
     std::unique_ptr<storage::TableRows> rows_;  // null: it has lines, or none is open
     std::optional<JsonObjects> objects_;        // unset: the file has a sample in each line
     std::optional<std::string> piece_;          // of a plain text; unset: the file is none
-    bool has_begun_ = false;                    // a line of the file was not blank
+    bool begun_ = false;                        // a line of the file was not blank
     int64_t number_ = 0;
     int64_t bytes_ = 0;
+    bool has_text_ = false;
 };
 
 }  // namespace dslaunch::worker

@@ -1,4 +1,4 @@
-#include "worker/plan/learning_rate_text.h"
+#include "worker/plan/plan_reports.h"
 
 #include <fmt/format.h>
 

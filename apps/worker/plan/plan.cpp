@@ -25,11 +25,8 @@
 #include "plan/print/plan_text.h"
 #include "runtime/compute/rank_device.h"
 #include "storage/huggingface/named_place.h"
-#include "worker/plan/learning_rate_text.h"
-#include "worker/plan/plan_compare.h"
 #include "worker/plan/plan_hosts.h"
-#include "worker/plan/plan_pipeline.h"
-#include "worker/plan/plan_tensor.h"
+#include "worker/plan/plan_reports.h"
 #include "worker/roles.h"
 
 namespace dslaunch::worker {
@@ -395,7 +392,7 @@ void check_mesh_options(const CommandLine& app, const MeshArguments& mesh) {
            "the plan of a job, without --stages, --search, --tensor and --compare");
 }
 
-// Sets the ranks of the job: for a mesh those of its data axis, for a search all of them.
+// Sets the ranks of the job: for a mesh the ranks of its data axis, for a search all of them.
 void take_mesh_ranks(PlanArguments& arguments, bool ranks_given) {
     MeshArguments& mesh = arguments.mesh;
     PlanHosts& hosts = arguments.hosts;

@@ -1,8 +1,9 @@
-#include "worker/plan/plan_compare.h"
+#include "worker/plan/plan_reports.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <set>
 #include <vector>
@@ -124,13 +125,9 @@ std::string json_of(const job::JobSetup& setup, const std::vector<Row>& rows,
         json.begin_object().field("buffers", row.buffers).field("rule", row.rule);
         json.field("uses", row.traffic.uses).field("hits", row.traffic.hits);
         json.field("read_bytes", row.traffic.read_bytes);
-        json.field("written_bytes", row.traffic.written_bytes).key("disk_ms");
-        if (const auto ms = disk_ms(row.traffic, rates)) {
-            json.value(*ms);
-        } else {
-            json.null();
-        }
-        json.end_object();
+        json.field("written_bytes", row.traffic.written_bytes);
+        // JSON has null for what is not known.
+        json.field("disk_ms", disk_ms(row.traffic, rates).value_or(NAN)).end_object();
     }
     json.end_array().end_object();
     return json.text() + "\n";
@@ -168,13 +165,7 @@ std::string compare_shards(const job::JobSetup& setup, bool in_json) {
         json.field("disk_read_bytes", cost.read.value)
             .field("disk_written_bytes", cost.written.value);
         json.field("extents", cost.extents_max).field("sent_bytes", cost.sent.value);
-        json.key("disk_s");
-        if (seconds) {
-            json.value(*seconds);
-        } else {
-            json.null();
-        }
-        json.end_object();
+        json.field("disk_s", seconds.value_or(NAN)).end_object();
     }
     const std::string best(shard_by_name(plan::choose_shard(costs)));
     json.end_array().field("auto", best).end_object();

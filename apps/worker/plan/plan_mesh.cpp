@@ -1,4 +1,4 @@
-#include "worker/plan/plan_mesh.h"
+#include "worker/plan/plan_reports.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/core.h>
@@ -10,15 +10,19 @@
 #include "base/error.h"
 #include "base/machine/memory_limits.h"
 #include "base/machine/program_memory.h"
+#include "base/new_files.h"
 #include "base/screen.h"
 #include "base/terminal/progress.h"
 #include "graph/measure/measure.h"
 #include "job/predict/job_forecast.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/trial_batch.h"
+#include "plan/choose/stage_choice.h"
+#include "plan/mesh/mesh.h"
 #include "plan/predict/admission.h"
 #include "plan/predict/known_devices.h"
-#include "worker/plan/plan_tensor.h"
+#include "plan/print/pipeline_text.h"
+#include "storage/disk/output_place.h"
 
 namespace dslaunch::worker {
 namespace {
@@ -173,6 +177,9 @@ job::JobRates rates_of_gpu(const job::JobSetup& setup, const MeshArguments& argu
     return std::move(*rates);
 }
 
+namespace {
+
+// Returns the source of the times in words, a line.
 std::string times_text(const job::JobSetup& setup, const MeshArguments& arguments) {
     const std::string link =
         arguments.link_bytes_per_s > 0
@@ -188,6 +195,10 @@ std::string times_text(const job::JobSetup& setup, const MeshArguments& argument
                        at::get_num_threads() == 1 ? "thread" : "threads", link);
 }
 
+// The request for the costs of meshes of SETUP's job on hosts like this machine. Segments and
+// updates are measured here, with the threads of a rank, unless ARGUMENTS give a rank's FLOP/s.
+// The hosts are filled with RANKS. On GPUs each rank is a host of its own, timed by
+// rates_of_gpu(). Throws what rates_of_gpu and find_tensor_plan throw.
 plan::MeshRequest mesh_request(const job::JobSetup& setup, const MeshArguments& arguments,
                                int ranks) {
     plan::MeshRequest request;
@@ -227,6 +238,8 @@ plan::MeshRequest mesh_request(const job::JobSetup& setup, const MeshArguments& 
     return request;
 }
 
+// The mesh that is asked for, with each schedule or the given one, the shortest step first.
+// Throws Error{kConfig} if there is none.
 std::vector<plan::MeshFinding> find_meshes(const plan::MeshRequest& request,
                                            const MeshArguments& arguments) {
     plan::MeshChoice choice = choice_for(request, arguments);
@@ -247,6 +260,8 @@ std::vector<plan::MeshFinding> find_meshes(const plan::MeshRequest& request,
     return found;
 }
 
+// FOUND as text: the costs of each mesh, the details of the first, its table for up to 64
+// ranks.
 std::string meshes_text(const plan::MeshRequest& request,
                         const std::vector<plan::MeshFinding>& found) {
     return fmt::format("{}\n{}{}", plan::meshes_table(found, terminal_columns(STDOUT_FILENO)),
@@ -254,6 +269,8 @@ std::string meshes_text(const plan::MeshRequest& request,
                        mesh_table(request, found.front().choice));
 }
 
+// Findings for 1, 2, 4, … copies of CHOICE's model, on up to the simulated number of ranks;
+// none if there is no such number.
 std::vector<plan::MeshFinding> simulate_copies(const job::JobSetup& setup,
                                                plan::MeshRequest request, plan::MeshChoice choice,
                                                const MeshArguments& arguments) {
@@ -279,6 +296,63 @@ void findings_json(const std::vector<plan::MeshFinding>& found, JsonWriter& json
     json.end_array();
 }
 
+// The costs of segments for one rank of a stage.
+plan::StageRequest costs_of(const plan::MeshRequest& mesh, const MeshArguments& arguments) {
+    plan::StageRequest costs = plan::make_stage_request(mesh.model, mesh.options, mesh.times);
+    costs.link_bytes_per_s = arguments.link_bytes_per_s;
+    costs.memory_max = mesh.rank_memory_max;
+    return costs;
+}
+
+// The costs of the meshes that the ranks make, and of copies of the first.
+struct Meshes {
+    std::vector<plan::MeshFinding> found;
+    std::vector<plan::MeshFinding> copies;
+};
+
+void print_text(const std::vector<plan::PipelineOption>& options, const plan::PipelineOption& shown,
+                const plan::MeshRequest& mesh, const Meshes& meshes, const job::JobSetup& setup,
+                const MeshArguments& arguments) {
+    fmt::print("{} segments in {} stages, {} micro batches of {} rows in a step\n{}\n\n{}\n",
+               setup.model_info.segments.size(), arguments.wish.stages,
+               arguments.wish.micro_batches, setup.config().batch.micro_rows,
+               times_text(setup, arguments), plan::schedules_table(options));
+    fmt::print("stages of {}, times of a micro batch's forward and backward:\n{}",
+               schedule_name(shown.kind), plan::stages_table(shown, setup.model_info));
+    fmt::print("\nwith sums, updates and programs:\n{}", meshes_text(mesh, meshes.found));
+    if (!meshes.copies.empty()) {
+        fmt::print("\n{}", copies_text(meshes.copies));
+        const int most = arguments.simulated_ranks / arguments.wish.stages;
+        const int shard = plan::largest_shard_on_hosts(
+            {1, 1, most, 0, 1}, arguments.hosts.node_sizes(arguments.simulated_ranks));
+        fmt::print("copies that can share states without leaving a host: {}\n", shard);
+    }
+}
+
+void print_pipelines_json(const std::vector<plan::PipelineOption>& options,
+                          const plan::PipelineOption& shown, const Meshes& meshes,
+                          const job::JobSetup& setup, const MeshArguments& arguments) {
+    JsonWriter json;
+    json.begin_object().field("stages", arguments.wish.stages);
+    json.field("micro_batches", arguments.wish.micro_batches);
+    json.field("copies", setup.plan_options.world_size);
+    json.field("segments", setup.model_info.segments.size());
+    json.field("times", arguments.flops_per_s > 0 ? "flops" : "measured");
+    json.field("threads", at::get_num_threads());
+    json.field("link_bytes_per_s", arguments.link_bytes_per_s);
+    json.field("shown", schedule_name(shown.kind));
+    json.key("schedules");
+    plan::schedules_json(options, setup.model_info, json);
+    json.key("meshes");
+    findings_json(meshes.found, json);
+    if (!meshes.copies.empty()) {
+        json.key("simulated");
+        findings_json(meshes.copies, json);
+    }
+    json.end_object();
+    fmt::print("{}\n", json.text());
+}
+
 void print_meshes(const job::JobSetup& setup, const MeshArguments& arguments) {
     const int ranks = setup.plan_options.world_size * arguments.copy_ranks();
     const plan::MeshRequest request = mesh_request(setup, arguments, ranks);
@@ -297,6 +371,34 @@ void print_meshes(const job::JobSetup& setup, const MeshArguments& arguments) {
     }
     fmt::print("{}\n\n{}", times_text(setup, arguments), meshes_text(request, found));
     if (!copies.empty()) fmt::print("\n{}", copies_text(copies));
+}
+
+}  // namespace
+
+void print_pipelines(const job::JobSetup& setup, MeshArguments arguments) {
+    if (!arguments.svg_path.empty()) storage::require_new_file(arguments.svg_path, arguments.force);
+    if (arguments.wish.micro_batches == 0)
+        arguments.wish.micro_batches = static_cast<int>(setup.config().batch.accumulation_steps);
+    if (!arguments.schedule.empty()) arguments.wish.schedule = schedule_named(arguments.schedule);
+    // With other axes the pipeline is not shown by itself.
+    if (arguments.tensor.size > 1 || arguments.sequence > 1) return print_meshes(setup, arguments);
+    const int ranks = setup.plan_options.world_size * arguments.wish.stages;
+    const plan::MeshRequest mesh = mesh_request(setup, arguments, ranks);
+    const std::vector<plan::PipelineOption> options =
+        plan::pipeline_options(costs_of(mesh, arguments), arguments.wish);
+    const int fastest = plan::fastest_of(options);
+    if (fastest < 0) fail(ExitCode::kConfig, "{}", options.front().why_not);
+    const plan::PipelineOption& shown = options[fastest];
+    if (!arguments.svg_path.empty())
+        write_file_atomically(arguments.svg_path, plan::timeline_svg(plan::pipeline_timeline(
+                                                      shown.schedule, shown.run)));
+    Meshes meshes{find_meshes(mesh, arguments), {}};
+    meshes.copies = simulate_copies(setup, mesh, meshes.found.front().choice, arguments);
+    if (arguments.json) {
+        print_pipelines_json(options, shown, meshes, setup, arguments);
+    } else {
+        print_text(options, shown, mesh, meshes, setup, arguments);
+    }
 }
 
 void print_search(const job::JobSetup& setup, const MeshArguments& arguments) {

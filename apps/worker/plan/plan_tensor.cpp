@@ -1,4 +1,4 @@
-#include "worker/plan/plan_tensor.h"
+#include "worker/plan/plan_reports.h"
 
 #include <ATen/core/ivalue.h>
 #include <fmt/core.h>

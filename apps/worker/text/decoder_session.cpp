@@ -15,10 +15,92 @@
 #include "decoder/weights/weight_source.h"
 #include "graph/adapter/merged_model.h"
 #include "graph/models/transformer.h"
-#include "kernels/matrix/matrix_isa.h"
+#include "kernels/isa.h"
+#include "launch/plan/worker_environment.h"
+#include "runtime/comm/host_link.h"
+#include "runtime/comm_gloo/job_comm.h"
 #include "worker/processors.h"
 
 namespace dslaunch::worker {
+
+// The ranks of a job that share a decoder: their mesh, and the channels between them. One thread.
+class DecoderRanks {
+  public:
+    // Throws Error{kUsage} as decoder::choose_mesh().
+    DecoderRanks(launch::WorkerEnvironment environment, const storage::TransformerConfig& config,
+                 int tensor_ranks);
+
+    [[nodiscard]] bool is_alone() const { return environment_.world_size == 1; }
+    [[nodiscard]] const decoder::RankMesh& mesh() const { return mesh_; }
+    [[nodiscard]] decoder::DecoderPart part(const storage::TransformerConfig& config) const;
+
+    // Connects to all ranks. ROWS_NUMEL: the most numbers that ranks add up at once. Throws what
+    // open_job_comm() does. REQUIRES: not alone.
+    void open(int64_t rows_numel, Duration time_limit);
+    // VALUE of rank 0. REQUIRES: open().
+    [[nodiscard]] int64_t of_first(int64_t value);
+    // REQUIRES: open(). Null: no other rank shares this one's layers.
+    [[nodiscard]] decoder::GroupSum* sum() { return sum_ ? &*sum_ : nullptr; }
+    [[nodiscard]] decoder::GroupParts parts(decoder::Decoder& decoder);
+    // Frees the ranks that wait for this one.
+    void poison(const std::string& why) const;
+
+  private:
+    launch::WorkerEnvironment environment_;
+    decoder::RankMesh mesh_;
+    runtime::PipelinePlace place_;
+    std::optional<runtime::JobComm> all_;
+    std::optional<runtime::JobComm> stage_;
+    runtime::StageLinks links_;
+    std::optional<decoder::GroupSum> sum_;
+};
+
+DecoderRanks::DecoderRanks(launch::WorkerEnvironment environment,
+                           const storage::TransformerConfig& config, int tensor_ranks)
+    : environment_(std::move(environment)) {
+    mesh_ = decoder::choose_mesh(config, environment_.node_sizes, tensor_ranks);
+    place_ = runtime::make_pipeline_place(environment_.node_sizes, mesh_.ranks_of_stages(),
+                                          environment_.rank);
+}
+
+decoder::DecoderPart DecoderRanks::part(const storage::TransformerConfig& config) const {
+    return decoder::decoder_part(config,
+                                 {environment_.rank % mesh_.tensor_ranks, mesh_.tensor_ranks},
+                                 {place_.stage, mesh_.stages});
+}
+
+void DecoderRanks::open(int64_t rows_numel, Duration time_limit) {
+    runtime::ArenaLayout of_all(environment_.local_world_size);
+    const runtime::SliceId messages = runtime::add_host_link(of_all, mesh_.stages);
+    all_ = runtime::open_job_comm(environment_, std::move(of_all), time_limit);
+    if (mesh_.tensor_ranks > 1) {
+        runtime::ArenaLayout of_stage(place_.of_stage.local_world_size());
+        const decoder::GroupSum::Slices slices =
+            decoder::GroupSum::add_slices(of_stage, rows_numel);
+        stage_ = runtime::open_group_comm(
+            environment_, *all_,
+            {{place_.of_stage, place_.members}, "stage", std::move(of_stage), time_limit});
+        sum_.emplace(*stage_->collectives, slices);
+    }
+    if (mesh_.stages > 1)
+        links_ = runtime::open_stage_links(environment_, *all_, place_, messages, time_limit);
+}
+
+int64_t DecoderRanks::of_first(int64_t value) {
+    all_->collectives->broadcast(std::as_writable_bytes(std::span(&value, 1)));
+    return value;
+}
+
+decoder::GroupParts DecoderRanks::parts(decoder::Decoder& decoder) {
+    return {decoder, *all_->collectives, sum(), place_, links_.links};
+}
+
+void DecoderRanks::poison(const std::string& why) const {
+    for (const std::optional<runtime::JobComm>* comm : {&stage_, &all_})
+        if (*comm && (*comm)->collectives) (*comm)->collectives->poison(why);
+    for (runtime::Link* link : links_.links)
+        if (link != nullptr) link->abort(why);
+}
 
 namespace {
 
@@ -32,7 +114,7 @@ std::optional<kernels::MatrixForm> form_named(const std::string& name) {
     return std::nullopt;
 }
 
-DType dtype_named(const std::string& name) {
+DType cache_dtype(const std::string& name) {
     if (name == "bf16") return DType::kBF16;
     return name == "fp16" ? DType::kF16 : DType::kF32;
 }
@@ -97,7 +179,7 @@ DecoderSession::DecoderSession(DecoderArguments arguments, RankProcess& process)
              printable(arguments_.adapter), counted(folder_.config.vocabulary, "row"),
              printable(arguments_.model), stored_folder_.config.vocabulary);
     stored_context_ = folder_.config.context;
-    // A failure is told when the session has ended.
+    // The session may have ended when a failure is told.
     process.on_failure = [ranks = ranks_](const std::string& why) { ranks->poison(why); };
     if (arguments_.context > 0)
         folder_.config.context = folder_.config.learned_positions
@@ -161,7 +243,7 @@ void DecoderSession::open(int64_t wanted, int64_t least) {
     const std::optional<MemoryLimit> limit = memory_share();
     decoder::DecoderOptions options;
     options.rows_max = arguments_.rows_max;
-    options.cache = dtype_named(arguments_.cache);
+    options.cache = cache_dtype(arguments_.cache);
     options.streams = limit && weights.mapped_bytes > limit->left.value;
     if (options.streams)
         log_info("decoder", "{} of weights are more than {} leaves, {}: each step reads them again",

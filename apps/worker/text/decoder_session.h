@@ -14,13 +14,12 @@
 #include "base/machine/busy_neighbours.h"
 #include "base/machine/memory_limits.h"
 #include "base/text/command_line.h"
-#include "decoder/decode/decoder.h"
+#include "decoder/ranks/group_runner.h"
 #include "kernels/thread_team.h"
 #include "runtime/comm/host/hang_limit.h"
 #include "storage/adapter/adapter_changes.h"
 #include "storage/huggingface/model_folder.h"
-#include "worker/text/decoder_ranks.h"
-#include "worker/text/rank_process.h"
+#include "worker/rank_process.h"
 
 namespace dslaunch::worker {
 
@@ -47,11 +46,13 @@ void declare_cpu(CommandLine& app, DecoderArguments& arguments);
 // No text, and no cache, has more positions.
 inline constexpr int64_t kPositionsMax = int64_t{1} << 32;
 
+class DecoderRanks;
+
 class DecoderSession {
   public:
     // Opens the folder alone, and the adapter: the config is known afterwards, as the adapter makes
-    // it. PROCESS must outlive this. Throws
-    // Error{kInput}, and Error{kUsage} as decoder::choose_mesh().
+    // it. PROCESS must outlive this. Throws Error{kInput}, and Error{kUsage} as
+    // decoder::choose_mesh().
     DecoderSession(DecoderArguments arguments, RankProcess& process);
 
     [[nodiscard]] const storage::ModelFolder& folder() const { return folder_; }
@@ -90,8 +91,8 @@ class DecoderSession {
     // Beside the folder's own config, the adapter makes what folder().config says.
     storage::ModelFolder stored_folder_;
     std::optional<storage::AdapterChanges> adapter_;
-    int64_t stored_context_ = 0;  // of the folder, before --context
-    std::shared_ptr<DecoderRanks> ranks_;
+    int64_t stored_context_ = 0;             // of the folder, before --context
+    std::shared_ptr<DecoderRanks> ranks_;    // shared by PROCESS, which frees them at a failure
     decoder::GroupRunner* group_ = nullptr;  // runner_, if ranks share the decoder
     std::unique_ptr<kernels::ThreadTeam> team_;
     std::unique_ptr<decoder::Decoder> decoder_;

@@ -13,7 +13,7 @@
 #include "base/terminal/progress.h"
 #include "base/text.h"
 #include "base/text/json.h"
-#include "decoder/cache/page_pool.h"
+#include "decoder/decode/batch.h"
 #include "decoder/score/text_scores.h"
 #include "storage/files/input_file.h"
 #include "storage/files/token_file.h"
@@ -22,7 +22,6 @@
 #include "worker/data/token_rows.h"
 #include "worker/roles.h"
 #include "worker/text/decoder_session.h"
-#include "worker/text/pair_scores.h"
 #include "worker/text/text_files.h"
 
 namespace dslaunch::worker {
@@ -51,9 +50,8 @@ void declare(CommandLine& app, EvalArguments& arguments) {
     app.add("--dtype NAME", arguments.dtype, "of a file of tokens")
         .show_default()
         .one_of({"uint16", "uint32", "int32", "int64"});
-    app.add("--samples N", arguments.samples_max, "the first N rows or lines, 0: all")
-        .show_default()
-        .at_least(0);
+    app.add("--samples N", arguments.samples_max, "the first N rows or lines; default: all")
+        .at_least(1);
     app.add("--write-reference", arguments.writes_reference,
             "write into --data, pairs of answers, how likely this model finds each: the reference "
             "that training with --loss dpo or ipo needs")
@@ -123,7 +121,7 @@ class HeldOut {
         std::vector<Text> texts;
         for (const Range& document : rows_->documents(row)) {
             int64_t end = document.end();
-            // Nothing behind the last target changes it.
+            // Nothing after the last target changes it.
             while (end > document.begin && targets[end - 1] == decoder::kNoTarget) --end;
             if (end == document.begin) continue;
             const auto part = [&](const std::vector<int32_t>& of) {
@@ -157,6 +155,12 @@ void split_off_prompt(Question& question) {
         choice.erase(choice.begin(), choice.begin() + std::ssize(prompt));
 }
 
+// True for a question whose answer is a text, as "B".
+bool has_letter(const nlohmann::json& json) {
+    return json.is_object() && json.contains("prompt") && json.contains("choices") &&
+           json.contains("answer") && json["answer"].is_string();
+}
+
 std::vector<Question> read_questions(const EvalArguments& arguments, const TextFiles& files) {
     using Json = nlohmann::json;
     std::ifstream in(arguments.choices);
@@ -179,10 +183,13 @@ std::vector<Question> read_questions(const EvalArguments& arguments, const TextF
             !json.contains("choices") || !json["choices"].is_array() ||
             json["choices"].size() < 2 || !json.contains("answer") ||
             !json["answer"].is_number_unsigned())
-            refuse("is no question");
+            refuse(has_letter(json) ? "the answer is a text: write the place of its choice, from 0 "
+                                      "on (A is 0)"
+                                    : "is no question");
         Question question;
         question.answer = json["answer"].get<size_t>();
-        if (question.answer >= json["choices"].size()) refuse("the answer is none of the choices");
+        if (question.answer >= json["choices"].size())
+            refuse("the answer is none of the choices, which count from 0");
         const auto prompt = json["prompt"].get<std::string>();
         const decoder::TextCodec& codec = files.require_codec(kTokenizerWanted);
         for (const Json& choice : json["choices"]) {
@@ -206,6 +213,93 @@ std::vector<Question> read_questions(const EvalArguments& arguments, const TextF
     return questions;
 }
 
+// How likely a model finds the two answers of each pair of a file of rows.
+struct PairScores {
+    // The log-probability of each row's answer, in nats, and the number of its tokens.
+    std::vector<float> of_answer;
+    std::vector<int64_t> tokens;
+};
+
+// Nothing after the last target changes it.
+Text answer_of(const TokenRows& rows, int64_t row) {
+    Text answer{rows.tokens(row), rows.targets(row)};
+    while (answer.tokens.size() > 1 && answer.targets.back() == decoder::kNoTarget) {
+        answer.tokens.pop_back();
+        answer.targets.pop_back();
+    }
+    return answer;
+}
+
+// So many tokens at the beginning are the same in both and have no target in the second.
+int64_t shared_prompt(const Text& first, const Text& second) {
+    int64_t shared = 0;
+    const int64_t most = std::min(std::ssize(first.tokens), std::ssize(second.tokens) - 1);
+    while (shared < most && first.tokens[shared] == second.tokens[shared] &&
+           second.targets[shared] == decoder::kNoTarget)
+        ++shared;
+    return shared;
+}
+
+// Scores the first PAIRS of ROWS. REQUIRES: it has as many.
+PairScores score_pairs(const TokenRows& rows, int64_t pairs, decoder::TextScorer& scorer) {
+    Progress progress("eval", "evaluating", pairs, "pairs");
+    PairScores scores;
+    const auto add = [&](const decoder::TextScore& score) {
+        scores.of_answer.push_back(static_cast<float>(-score.loss));
+        scores.tokens.push_back(score.targets);
+    };
+    for (int64_t pair = 0; pair < pairs; ++pair) {
+        const Text chosen = answer_of(rows, 2 * pair), rejected = answer_of(rows, 2 * pair + 1);
+        add(scorer.score(chosen.tokens, chosen.targets, {.length = rows.length()}));
+        const int64_t known = shared_prompt(chosen, rejected);
+        add(scorer.score(rejected.tokens, rejected.targets,
+                         {.known = known, .length = rows.length()}));
+        progress.done(pair + 1);
+    }
+    return scores;
+}
+
+// Adds to JSON how often the chosen answer is the likelier one, and beside ROWS' reference, if it
+// has one, how often and by how many nats it gains on the other. Returns the same in words.
+std::string describe_pairs(const TokenRows& rows, const PairScores& scores, JsonWriter& json) {
+    const std::vector<float> reference = rows.reference();
+    const int64_t pairs = std::ssize(scores.of_answer) / 2;
+    int64_t likelier = 0, likelier_by_token = 0, gained = 0;
+    double margin = 0;
+    for (int64_t pair = 0; pair < pairs; ++pair) {
+        const auto chosen = static_cast<size_t>(2 * pair), rejected = chosen + 1;
+        const auto by_token = [&](size_t row) {
+            return scores.of_answer[row] /
+                   static_cast<double>(std::max<int64_t>(scores.tokens[row], 1));
+        };
+        likelier += scores.of_answer[chosen] > scores.of_answer[rejected] ? 1 : 0;
+        likelier_by_token += by_token(chosen) > by_token(rejected) ? 1 : 0;
+        if (reference.empty()) continue;
+        const auto gain = [&](size_t row) {
+            return static_cast<double>(scores.of_answer[row]) - reference[row];
+        };
+        gained += gain(chosen) > gain(rejected) ? 1 : 0;
+        margin += gain(chosen) - gain(rejected);
+    }
+    const auto part = [&](int64_t count) {
+        return static_cast<double>(count) / static_cast<double>(pairs);
+    };
+    json.field("pairs", pairs).field("chosen_likelier", part(likelier));
+    json.field("chosen_likelier_by_token", part(likelier_by_token));
+    std::string text = fmt::format(
+        "{}: the chosen answer is the likelier one in {:.1f} %, by likelihood a token in {:.1f} "
+        "%\n",
+        counted(pairs, "pair"), 100 * part(likelier), 100 * part(likelier_by_token));
+    if (reference.empty()) return text;
+    margin /= static_cast<double>(pairs);
+    json.field("reward_accuracy", part(gained)).field("reward_margin", margin);
+    return text + fmt::format(
+                      "beside the reference{} the chosen answer gains in {:.1f} % (reward "
+                      "accuracy), by {:.4f} nats in the mean (margin / beta)\n",
+                      rows.reference_model().empty() ? "" : " " + printable(rows.reference_model()),
+                      100 * part(gained), margin);
+}
+
 class Evaluation {
   public:
     Evaluation(const EvalArguments& arguments, decoder::StepRunner& runner)
@@ -214,11 +308,7 @@ class Evaluation {
     // Pairs are scored by the likelihood of their answers, which becomes the file's reference if
     // that is asked for.
     void pairs(const HeldOut& data) {
-        Progress progress("eval", "evaluating", data.samples(), "pairs");
-        PairScoring scoring;
-        scoring.pairs = data.samples();
-        scoring.tell = [&](int64_t done) { progress.done(done); };
-        const PairScores scores = score_pairs(*data.pairs(), scorer_, scoring);
+        const PairScores scores = score_pairs(*data.pairs(), data.samples(), scorer_);
         text_ += describe_pairs(*data.pairs(), scores, json_);
         if (!arguments_.writes_reference) return;
         const std::string& adapter = arguments_.decoder.adapter;

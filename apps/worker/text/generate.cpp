@@ -2,6 +2,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/text/json.h"
+#include "decoder/codec/written_text.h"
+#include "decoder/engine/engine.h"
 #include "decoder/sample/sampler.h"
 #include "graph/adapter/merged_model.h"
 #include "graph/archive/model.h"
@@ -13,28 +16,41 @@
 #include "storage/adapter/adapter_changes.h"
 #include "storage/huggingface/model_folder.h"
 #include "storage/huggingface/named_place.h"
+#include "text/unicode/code_points.h"
 #include "worker/processors.h"
+#include "worker/rank_process.h"
 #include "worker/roles.h"
 #include "worker/text/decoder_session.h"
 #include "worker/text/generation_defaults.h"
-#include "worker/text/module_runner.h"
 #include "worker/text/prompts.h"
-#include "worker/text/rank_process.h"
 #include "worker/text/text_files.h"
-#include "worker/text/text_output.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/jit/api/module.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <optional>
+#include <span>
 
 namespace dslaunch::worker {
 namespace {
+
+struct WritingOptions {
+    int64_t tokens_max = 200;
+    std::optional<int64_t> length_max;  // in its place: tokens of a text, its prompt among them
+    decoder::SamplingOptions sampling;
+    std::vector<std::string> stops;
+    bool ignores_end = false;
+    bool as_text = true;
+    int64_t sequences_max = 16;  // prompts that share a batch
+};
 
 struct GenerateArguments {
     DecoderArguments decoder;  // its model is the archive too
@@ -97,6 +113,18 @@ runtime::DeviceBackendPtr open_device(const std::string& name) {
     return runtime::open_device_backend(runtime::own_device_plugin(), 0);
 }
 
+// Warns where a backslash and an n in TEXT, of OPTION, may be meant as the end of a line, and where
+// TEXT is no UTF-8.
+void warn_of_text(const char* option, const std::string& text) {
+    if (const size_t end = text::valid_utf8_prefix(text); end < text.size())
+        log_warn("generate", "{}: byte {} is no UTF-8", option, end + 1);
+    if (text.find("\\n") != std::string::npos && text.find('\n') == std::string::npos)
+        log_warn("generate",
+                 "{}: \\n is taken as a backslash and an n; a shell writes the end of a line as {} "
+                 "$'\\n'",
+                 option, option);
+}
+
 std::vector<Prompt> prompts_of(const GenerateArguments& arguments, const TextFiles& files) {
     PromptArguments given = arguments.prompt;
     if (!arguments.names_prompt) {
@@ -104,6 +132,8 @@ std::vector<Prompt> prompts_of(const GenerateArguments& arguments, const TextFil
         static_cast<void>(files.require_codec());
         given.text = text_of_stdin();
     }
+    warn_of_text("--prompt", arguments.prompt.text);
+    for (const std::string& stop : arguments.writing.stops) warn_of_text("--stop", stop);
     if (given.file.empty()) return {prompt_of(given, files)};
     if (!given.text.empty() || given.ids || !given.chat.empty())
         fail(ExitCode::kUsage, "--file excludes --prompt, --prompt-ids and --chat");
@@ -137,6 +167,153 @@ int64_t pages_of(const WritingOptions& writing, const std::vector<Prompt>& promp
         writing.length_max ? std::max(*writing.length_max, longest) : longest + writing.tokens_max;
     return decoder::pages_for(std::min(wanted, context)) *
            std::clamp<int64_t>(std::ssize(prompts), 1, writing.sequences_max);
+}
+
+// Throws Error{kDisk}: a text that nobody got is not worth the next one.
+void print(const std::string& text) {
+    if (std::fwrite(text.data(), 1, text.length(), stdout) == text.length() &&
+        std::fflush(stdout) == 0)
+        return;
+    fail(ExitCode::kDisk, "the text cannot be written to stdout: {}", errno_text(errno));
+}
+
+// Returns the tokens to make after PROMPT_TOKENS. Throws Error{kInput} where length_max leaves
+// none.
+int64_t tokens_max_of(const WritingOptions& options, int64_t prompt_tokens) {
+    if (!options.length_max) return options.tokens_max;
+    if (*options.length_max <= prompt_tokens)
+        fail(ExitCode::kInput,
+             "the prompt has {} tokens, and generation_config.json's max_length is {}: give "
+             "--tokens",
+             prompt_tokens, *options.length_max);
+    return *options.length_max - prompt_tokens;
+}
+
+decoder::Request request_of(const Prompt& prompt, const WritingOptions& options,
+                            const TextFiles& files) {
+    decoder::Request request{
+        prompt.tokens, tokens_max_of(options, std::ssize(prompt.tokens)), options.sampling, {}};
+    if (!options.ignores_end) request.end_tokens = files.end_tokens();
+    return request;
+}
+
+decoder::WrittenText written_of(const Prompt& prompt, const WritingOptions& options,
+                                const TextFiles& files) {
+    if (!options.as_text) return {nullptr, {}};
+    const std::span<const int32_t> before(prompt.tokens);
+    return {files.require_codec().stream(before.first(prompt.answers ? 0 : before.size())),
+            options.stops};
+}
+
+// What is made of a prompt of a file.
+struct Answer {
+    size_t index = 0;  // of the prompt
+    decoder::WrittenText written;
+    std::vector<int32_t> ids = {};
+    std::string text = {};
+};
+
+// Lines of JSON in the order of the prompts, whichever ends first.
+class OrderedLines {
+  public:
+    explicit OrderedLines(const std::vector<Prompt>& prompts)
+        : prompts_(prompts), lines_(prompts.size()) {}
+
+    void fault(size_t index, const std::string& fault) {
+        JsonWriter json;
+        json.begin_object().field("index", index).field("error", fault).end_object();
+        add(index, json.text());
+    }
+    void end(const Answer& answer, decoder::TextEnd end, bool as_text) {
+        JsonWriter json;
+        json.begin_object().field("index", answer.index);
+        json.field("prompt_tokens", std::ssize(prompts_[answer.index].tokens));
+        json.field("made_tokens", std::ssize(answer.ids));
+        if (as_text) json.field("text", answer.text);
+        json.key("ids").begin_array();
+        for (const int32_t id : answer.ids) json.value(id);
+        json.end_array().field("end", decoder::end_name(end)).end_object();
+        add(answer.index, json.text());
+    }
+
+  private:
+    void add(size_t index, const std::string& line) {
+        lines_[index] = line;
+        std::string ready;
+        for (; next_ < lines_.size() && !lines_[next_].empty(); ++next_)
+            ready += std::exchange(lines_[next_], {}) + "\n";
+        print(ready);
+    }
+
+    const std::vector<Prompt>& prompts_;
+    std::vector<std::string> lines_;
+    size_t next_ = 0;
+};
+
+// Continues PROMPT on stdout; each piece is printed when it is certain.
+void write_one(decoder::StepRunner& runner, const TextFiles& files, const WritingOptions& options,
+               const Prompt& prompt) {
+    decoder::WrittenText written = written_of(prompt, options, files);
+    decoder::Engine engine(runner, {1, 1});
+    // A prompt that is refused is not printed first.
+    if (options.tokens_max > 0) static_cast<void>(engine.add(request_of(prompt, options, files)));
+    if (options.as_text) print(prompt.shown);
+    decoder::TextEnd end = decoder::TextEnd::kNone;
+    while (!engine.idle() && end == decoder::TextEnd::kNone)
+        for (const decoder::MadeToken& made : engine.step()) {
+            const decoder::TextPiece piece = written.push(made);
+            end = piece.end;
+            print(piece.text);
+        }
+    print("\n");
+    if (end == decoder::TextEnd::kBroken) fail(ExitCode::kInput, "{}", decoder::kBrokenLogits);
+    if (end == decoder::TextEnd::kContext)
+        log_warn("generate", "the text stops here: the model sees {} tokens at most{}",
+                 runner.positions_max(),
+                 runner.positions_max() < runner.context() ? ", for which there is memory" : "");
+}
+
+// Continues PROMPTS, several at once. Prints a line of JSON for each, in their order: its index,
+// numbers of tokens, the text or the tokens, and how it ended; a faulty one has its fault instead.
+void write_all(decoder::StepRunner& runner, const TextFiles& files, const WritingOptions& options,
+               const std::vector<Prompt>& prompts) {
+    using decoder::TextEnd;
+    decoder::Engine engine(runner, {options.sequences_max, 1});
+    OrderedLines lines(prompts);
+    std::map<decoder::RequestId, Answer> open;
+    size_t next = 0;
+    while (next < prompts.size() || !engine.idle()) {
+        for (; next < prompts.size() && engine.has_room(); ++next) {
+            const Prompt& prompt = prompts[next];
+            Answer answer{next, written_of(prompt, options, files)};
+            if (!prompt.fault.empty()) {
+                lines.fault(next, prompt.fault);
+            } else if (options.tokens_max == 0) {
+                lines.end(answer, TextEnd::kLength, options.as_text);
+            } else {
+                try {
+                    open.emplace(engine.add(request_of(prompt, options, files)), std::move(answer));
+                } catch (const Error& error) {
+                    lines.fault(next, error.what());
+                }
+            }
+        }
+        if (engine.idle()) continue;
+        for (const decoder::MadeToken& made : engine.step()) {
+            Answer& answer = open.at(made.request);
+            const decoder::TextPiece piece = answer.written.push(made);
+            answer.text += piece.text;
+            if (piece.tokens > 0) answer.ids.push_back(made.token);
+            if (piece.end == TextEnd::kNone) continue;
+            if (piece.end == TextEnd::kBroken) {
+                lines.fault(answer.index, decoder::kBrokenLogits);
+            } else {
+                lines.end(answer, piece.end, options.as_text);
+            }
+            engine.cancel(made.request);
+            open.erase(made.request);
+        }
+    }
 }
 
 // Lets RUNNER write what ARGUMENTS and OPTIONS ask for.
@@ -177,6 +354,49 @@ void generate_with_decoder(const GenerateArguments& arguments, RankProcess& proc
         session.open(0);
     }
     session.finish();
+}
+
+// A module of any kind as what computes batches: its cache holds the tokens of the texts, and each
+// row computes its whole text again. One thread.
+class ModuleRunner final : public decoder::StepRunner {
+  public:
+    // MODEL must outlive this. A text has as many positions as PAGES hold; the model sees the last
+    // ones.
+    ModuleRunner(graph::TextModel& model, int64_t pages)
+        : model_(model), tokens_(static_cast<size_t>(pages * decoder::kPagePositions)) {}
+
+    [[nodiscard]] int64_t vocabulary() const override { return model_.vocab(); }
+    [[nodiscard]] int64_t context() const override { return std::ssize(tokens_); }
+    [[nodiscard]] int64_t pages() const override {
+        return std::ssize(tokens_) / decoder::kPagePositions;
+    }
+    [[nodiscard]] int64_t rows_max() const override { return 4096; }
+    [[nodiscard]] std::span<float> run(const decoder::Batch& batch) override;
+
+  private:
+    graph::TextModel& model_;
+    std::vector<int32_t> tokens_;  // by page and position
+    std::vector<float> logits_;
+};
+
+std::span<float> ModuleRunner::run(const decoder::Batch& batch) {
+    const auto place = [&](const decoder::BatchRow& row, int32_t position) -> int32_t& {
+        const std::vector<int32_t>& pages = batch.sequences[row.sequence].pages;
+        const int64_t page = pages[static_cast<size_t>(position / decoder::kPagePositions)];
+        return tokens_[page * decoder::kPagePositions + position % decoder::kPagePositions];
+    };
+    logits_.clear();
+    for (const decoder::BatchRow& row : batch.rows) {
+        place(row, row.position) = row.token;
+        if (!row.wants_logits) continue;
+        std::vector<int64_t> text;
+        for (int32_t position = 0; position <= row.position; ++position)
+            text.push_back(place(row, position));
+        const at::Tensor logits = model_.next_logits(text).contiguous();
+        const float* numbers = logits.const_data_ptr<float>();
+        logits_.insert(logits_.end(), numbers, numbers + logits.numel());
+    }
+    return logits_;
 }
 
 // Any other model: the whole text is computed again for each token.

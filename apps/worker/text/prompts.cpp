@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <fstream>
 #include <span>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/text/file_faults.h"
 #include "base/text/rendering_names.h"
 #include "base/text/words.h"
 #include "base/text_bytes.h"
@@ -76,7 +78,7 @@ std::vector<int32_t> tokens_of_option(const std::string& text) {
 
 Prompt chat_prompt(const text::ChatInput& chat, const TextFiles& files) {
     return {files.require_codec().encode(files.chat_text(chat), /*is_rendered=*/true), "", "",
-            /*is_chat=*/!chat.continue_final_message};
+            /*answers=*/!chat.continue_final_message};
 }
 
 // The variables of KWARGS, an object that WHERE names. Throws Error of CODE.
@@ -110,8 +112,7 @@ std::string other_kind_text(std::string_view line, const std::string& path,
     const bool is_text =
         text::valid_utf8_prefix(line) == line.size() && line.find('\0') == std::string_view::npos;
     if (!is_text && kind == storage::FileKind::kOther) return "no text in UTF-8";
-    if (kind == storage::FileKind::kLfsPointer || kind == storage::FileKind::kWebPage)
-        return storage::why_not_downloaded(kind);
+    if (kind == storage::FileKind::kNoDownload) return download_fault(begin);
     if (kind != storage::FileKind::kText && kind != storage::FileKind::kOther)
         return storage::file_kind_name(kind);
     const std::string name = shell_word(path);
@@ -223,7 +224,7 @@ Prompt parse_line(const Value& line, const TextFiles& files, const TemplateVaria
     chat.continue_final_message = continues.is(Kind::kBool) && continues.integral() != 0;
     chat.add_generation_prompt = !chat.continue_final_message;
     Prompt prompt = chat_prompt(chat, files);
-    prompt.follows_answer = prompt.is_chat && ends_with_answer(chat.messages);
+    prompt.follows_answer = prompt.answers && ends_with_answer(chat.messages);
     return prompt;
 }
 
@@ -264,6 +265,13 @@ Prompt prompt_of(const PromptArguments& arguments, const TextFiles& files) {
         fail(ExitCode::kUsage, "--system is for --chat");
     if (!arguments.template_kwargs.empty() && arguments.chat.empty())
         fail(ExitCode::kUsage, "--chat-template-kwargs is for --chat and --file");
+    std::error_code unreadable;
+    if (arguments.text.size() > 1 && arguments.text.front() == '@' &&
+        std::filesystem::is_regular_file(arguments.text.substr(1), unreadable))
+        fail(ExitCode::kUsage,
+             "--prompt {}: takes the text itself; a shell reads it from the file: --prompt \"$(cat "
+             "{})\"",
+             printable(arguments.text), shell_word(arguments.text.substr(1)));
     if (arguments.ids) return {tokens_of_option(*arguments.ids), "", ""};
     if (!arguments.chat.empty()) {
         const auto message = [](const char* role, const std::string& content) {

@@ -9,8 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "decoder/codec/byte_codec.h"
-#include "decoder/codec/tokenizer_codec.h"
+#include "decoder/codec/text_codec.h"
 #include "text/chat_template/values/json_text.h"
 
 namespace dslaunch::worker {
@@ -110,7 +109,7 @@ std::string TextFiles::chat_text(const text::ChatInput& chat,
             fail(ExitCode::kInput, "{}: it reads no `{}`, so the model would not know of it{}",
                  made.name(), name, advice);
     };
-    if (with_tools && !made.mentions("tools") && !has_warned_.exchange(true))
+    if (with_tools && !made.mentions("tools") && !warned_.exchange(true))
         log_warn("chat", "{}: it reads no tools, so the model does not know of those that came",
                  made.name());
     require(!chat.documents.is(text::jinja::Kind::kNone), "documents", ": put them into a message");

@@ -66,7 +66,7 @@ class TextFiles {
     std::optional<int32_t> first_token_;
     std::vector<int32_t> end_tokens_;
     std::string end_source_;
-    mutable std::atomic<bool> has_warned_ = false;
+    mutable std::atomic<bool> warned_ = false;
 };
 
 }  // namespace dslaunch::worker

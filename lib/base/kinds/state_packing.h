@@ -1,5 +1,5 @@
 // A packing says how optimizer states are written where they are kept in fewer bytes than fp32; the
-// kernels are in lib/kernels/state_packing.h. The plan knows it to count the bytes.
+// kernels are in lib/kernels/packing.h. The plan knows it to count the bytes.
 #pragma once
 
 #include <cstdint>

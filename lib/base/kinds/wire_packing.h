@@ -1,5 +1,5 @@
 // A packing says in how few bits values travel between hosts; the kernels are in
-// lib/kernels/wire_packing.h. The plan knows it to count the bytes. Source: ZeRO++ (Wang et al.
+// lib/kernels/packing.h. The plan knows it to count the bytes. Source: ZeRO++ (Wang et al.
 // 2023, arXiv:2306.10209), block-wise quantization of weights and gradients.
 #pragma once
 

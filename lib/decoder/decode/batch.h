@@ -11,9 +11,15 @@
 #include <string_view>
 #include <vector>
 
-#include "decoder/cache/page_pool.h"
-
 namespace dslaunch::decoder {
+
+// A page of the cache holds the keys and values of so many neighbouring positions of one sequence,
+// in every layer.
+inline constexpr int64_t kPagePositions = 32;
+
+[[nodiscard]] constexpr int64_t pages_for(int64_t positions) {
+    return (positions + kPagePositions - 1) / kPagePositions;
+}
 
 struct BatchRow {
     int32_t token = 0;

@@ -1,17 +1,20 @@
 #include "decoder/decode/decoder.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
-#include "decoder/cache/page_pool.h"
 #include "kernels/flat_optimizer.h"
 
 namespace dslaunch::decoder {
 
 using storage::ActivationKind;
+using storage::HeadNormKind;
 using storage::NormKind;
 using storage::TransformerConfig;
 
@@ -20,14 +23,6 @@ namespace {
 // Rows below which a loop over them takes less time than to wake the team.
 constexpr int64_t kRowsForTeam = 16;
 constexpr int64_t kRowsOfChunk = 4;
-
-void store_numbers(const float* from, DType dtype, int64_t numel, std::byte* to) {
-    if (dtype == DType::kF32) {
-        std::memcpy(to, from, static_cast<size_t>(numel) * sizeof(float));
-        return;
-    }
-    kernels::to_half(from, reinterpret_cast<uint16_t*>(to), numel, dtype);
-}
 
 void grow(std::vector<float>& buffer, int64_t numel) {
     if (std::ssize(buffer) < numel) buffer.resize(static_cast<size_t>(numel));
@@ -41,25 +36,43 @@ int64_t outputs_of(const LinearWeights& layer) {
     return layer.weight.matrix.shape.out;
 }
 
-kernels::Gate gate_of(ActivationKind kind) {
-    switch (kind) {
-        case ActivationKind::kSilu:
-            return kernels::Gate::kSilu;
-        case ActivationKind::kGelu:
-            return kernels::Gate::kGelu;
-        case ActivationKind::kGeluTanh:
-            return kernels::Gate::kGeluTanh;
-        case ActivationKind::kQuickGelu:
-            return kernels::Gate::kQuickGelu;
-        case ActivationKind::kRelu:
-            return kernels::Gate::kRelu;
-        case ActivationKind::kReluSquared:
-            return kernels::Gate::kReluSquared;
-    }
-    DSL_CHECK(false, "an activation of number {}", static_cast<int>(kind));
-}
+// kernels::Gate has the activations in the same order.
+static_assert(static_cast<int>(ActivationKind::kReluSquared) ==
+              static_cast<int>(kernels::Gate::kReluSquared));
 
 }  // namespace
+
+WeightStream::WeightStream(const DecoderWeights& weights) {
+    const auto add = [](Parts& parts, const LinearWeights& linear) {
+        const OwnedMatrix& owned = linear.weight;
+        if (owned.file == nullptr || owned.matrix.data == nullptr) return;
+        parts.emplace_back(owned.matrix.data,
+                           static_cast<size_t>(kernels::matrix_bytes(owned.matrix.shape)));
+    };
+    const auto add_mlp = [&](Parts& parts, const MlpWeights& mlp) {
+        for (const LinearWeights* linear : {&mlp.gate, &mlp.up, &mlp.down}) add(parts, *linear);
+    };
+    for (const LayerWeights& layer : weights.layers) {
+        Parts& parts = layers_.emplace_back();
+        for (const LinearWeights* linear :
+             {&layer.query, &layer.key, &layer.value, &layer.fused, &layer.output})
+            add(parts, *linear);
+        add_mlp(parts, layer.mlp);
+        add_mlp(parts, layer.shared_expert);
+        // Which experts are read is not known before.
+    }
+    add(layers_.emplace_back(), weights.head);
+}
+
+// A refusal costs time alone: the weights are read when they are touched.
+void WeightStream::ask(size_t layer) const {
+    static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+    for (const std::span<const std::byte> part : layers_[layer]) {
+        const auto begin = reinterpret_cast<uintptr_t>(part.data());
+        const uintptr_t first = begin / page * page;
+        ::madvise(reinterpret_cast<void*>(first), begin + part.size() - first, MADV_WILLNEED);
+    }
+}
 
 Decoder::Decoder(const TransformerConfig& config, DecoderWeights weights, DecoderOptions options,
                  kernels::ThreadTeam& team, RankSum* ranks)
@@ -100,7 +113,7 @@ void Decoder::for_rows(int64_t rows, const std::function<void(int64_t row)>& wor
 void Decoder::norm_rows(const NormWeights& norm, const float* x, int64_t width, float* out,
                         int64_t rows) {
     const auto epsilon = static_cast<float>(config_.norm_epsilon);
-    if (!norm.is_there) {
+    if (!norm.present) {
         std::copy_n(x, rows * width, out);
         return;
     }
@@ -112,10 +125,10 @@ void Decoder::norm_rows(const NormWeights& norm, const float* x, int64_t width, 
         const float* weight =
             norm.weight.empty() ? nullptr : norm.weight.data() + row % weight_rows * width;
         if (config_.norm == NormKind::kLayer || config_.norm == NormKind::kLayerOfOne) {
-            kernels::layer_norm(from, width, {weight, bias, epsilon}, to);
+            kernels_.layer_norm(from, width, {weight, bias, epsilon, false}, to);
         } else {
-            kernels::rms_norm(from, width, {weight, epsilon, config_.norm == NormKind::kRmsOfOne},
-                              to);
+            const bool one_plus = config_.norm == NormKind::kRmsOfOne;
+            kernels_.rms_norm(from, width, {weight, nullptr, epsilon, one_plus}, to);
         }
     });
 }
@@ -162,10 +175,7 @@ void Decoder::embed(const Batch& batch) {
     float* hidden = this->hidden(batch).data();
     grow(normed_, std::ssize(batch.rows) * width);
     const auto row_of = [&](const OwnedMatrix& table, int64_t row, float* to) {
-        const kernels::MatrixShape& shape = table.matrix.shape;
-        const DType dtype = shape.form == kernels::MatrixForm::kF32    ? DType::kF32
-                            : shape.form == kernels::MatrixForm::kBf16 ? DType::kBF16
-                                                                       : DType::kF16;
+        const DType dtype = kernels::dtype_of(table.matrix.shape.form);
         to_fp32(table.matrix.data + row * width * dtype_bytes(dtype), dtype, width, to);
     };
     const auto scale = static_cast<float>(config_.embedding_scale);
@@ -178,7 +188,7 @@ void Decoder::embed(const Batch& batch) {
         if (!config_.learned_positions) return;
         float* position = normed_.data() + i * width;
         row_of(weights_.positions, row.position, position);
-        kernels::add(to, position, to, width);
+        kernels_.add(to, position, to, width);
     });
 }
 
@@ -228,7 +238,7 @@ void Decoder::run_layers(const Batch& batch) {
     if (config_.parallel) grow(mlp_branch_, rows * config_.width);
     for (size_t index = 0; index < weights_.layers.size(); ++index) {
         const LayerWeights& layer = weights_.layers[index];
-        if (stream_) stream_->ask_behind(index);
+        if (stream_) stream_->ask(index + 1);
         if (config_.parallel) {
             // Both read the residual stream of before.
             norm_rows(config_.shared_norm ? layer.attention_norm : layer.mlp_norm, hidden_.data(),
@@ -239,7 +249,7 @@ void Decoder::run_layers(const Batch& batch) {
                 norm_rows(layer.attention_norm, hidden_.data(), config_.width, normed_.data(),
                           rows);
             attention(batch, layer, index);
-            kernels::add(mlp_branch_.data(), branch_.data(), branch_.data(), rows * config_.width);
+            kernels_.add(mlp_branch_.data(), branch_.data(), branch_.data(), rows * config_.width);
             add_branch({}, rows);
             continue;
         }
@@ -252,17 +262,17 @@ void Decoder::run_layers(const Batch& batch) {
     }
 }
 
-// The residual stream gets the branch: the sum of the ranks' parts of it, with a norm behind it if
-// the family has one.
+// Adds the branch, summed over the ranks and normed if the family has a norm there, to the residual
+// stream.
 void Decoder::add_branch(const NormWeights& post_norm, int64_t rows) {
     const int64_t width = config_.width;
     if (ranks_ != nullptr) ranks_->sum({branch_.data(), static_cast<size_t>(rows * width)});
-    if (post_norm.is_there) norm_rows(post_norm, branch_.data(), width, branch_.data(), rows);
+    if (post_norm.present) norm_rows(post_norm, branch_.data(), width, branch_.data(), rows);
     if (config_.residual_scale != 1) {
         const auto scale = static_cast<float>(config_.residual_scale);
         for (int64_t i = 0; i < rows * width; ++i) branch_[i] *= scale;
     }
-    kernels::add(hidden_.data(), branch_.data(), hidden_.data(), rows * width);
+    kernels_.add(hidden_.data(), branch_.data(), hidden_.data(), rows * width);
 }
 
 // normed_ -> branch_
@@ -302,6 +312,52 @@ void Decoder::project(const LayerWeights& layer, int64_t rows) {
     }
 }
 
+void Decoder::norm_heads(const LayerWeights& layer, int64_t rows) {
+    const int64_t head = config_.head_width, heads = weights_.heads, keys = weights_.key_heads;
+    if (config_.head_norm == HeadNormKind::kWhole) {
+        norm_whole(layer, rows);
+    } else if (config_.head_norm != HeadNormKind::kNone) {
+        norm_rows(layer.query_norm, query_.data(), head, query_.data(), rows * heads);
+        norm_rows(layer.key_norm, key_.data(), head, key_.data(), rows * keys);
+    }
+    if (config_.projection_cap == 0) return;
+    const auto cap = static_cast<float>(config_.projection_cap);
+    for (const auto& [values, width] :
+         {std::pair{query_.data(), heads * head}, std::pair{key_.data(), keys * head},
+          std::pair{value_.data(), keys * head}})
+        for (int64_t i = 0; i < rows * width; ++i) values[i] = std::clamp(values[i], -cap, cap);
+}
+
+// An RMS norm over the heads of all ranks.
+void Decoder::norm_whole(const LayerWeights& layer, int64_t rows) {
+    const int64_t head = config_.head_width;
+    struct Part {
+        float* values;
+        const NormWeights& norm;
+        int64_t width, whole_width;
+    };
+    const Part parts[] = {
+        {query_.data(), layer.query_norm, weights_.heads * head, config_.heads * head},
+        {key_.data(), layer.key_norm, weights_.key_heads * head, config_.key_heads * head}};
+    squares_.resize(static_cast<size_t>(2 * rows));
+    for_rows(2 * rows, [&](int64_t i) {
+        const Part& part = parts[i % 2];
+        const float* row = part.values + i / 2 * part.width;
+        double sum = 0;
+        for (int64_t k = 0; k < part.width; ++k) sum += static_cast<double>(row[k]) * row[k];
+        squares_[i] = static_cast<float>(sum);
+    });
+    if (ranks_ != nullptr) ranks_->sum(squares_);
+    const auto epsilon = static_cast<float>(config_.norm_epsilon);
+    for_rows(2 * rows, [&](int64_t i) {
+        const Part& part = parts[i % 2];
+        float* row = part.values + i / 2 * part.width;
+        const float mean = squares_[i] / static_cast<float>(part.whole_width);
+        const float factor = 1 / std::sqrt(mean + epsilon);
+        for (int64_t k = 0; k < part.width; ++k) row[k] *= factor * part.norm.weight[k];
+    });
+}
+
 void Decoder::turn_heads(const LayerWeights& layer, int64_t rows) {
     const int64_t head = config_.head_width, heads = weights_.heads, keys = weights_.key_heads;
     if (!layer.turns) return;
@@ -310,11 +366,14 @@ void Decoder::turn_heads(const LayerWeights& layer, int64_t rows) {
     const std::vector<float>& sin = in_window ? rows_.window_sin : rows_.sin;
     const storage::RotaryFrequencies& frequencies = options_.frequencies;
     const int64_t pairs = std::ssize(in_window ? frequencies.window : frequencies.all);
+    const auto rotate = config_.turns_neighbours ? kernels_.rotate_pairs : kernels_.rotate_halves;
+    DSL_CHECK(2 * pairs <= head, "{} pairs of a head of {} elements", pairs, head);
     for_rows(rows, [&](int64_t row) {
-        const kernels::Rotation rotation{cos.data() + row * pairs, sin.data() + row * pairs, pairs,
-                                         config_.turns_neighbours};
-        kernels::rotate(query_.data() + row * heads * head, {heads, head}, rotation);
-        kernels::rotate(key_.data() + row * keys * head, {keys, head}, rotation);
+        kernels::Rotation rotation{heads, head, cos.data() + row * pairs, sin.data() + row * pairs,
+                                   pairs};
+        rotate(query_.data() + row * heads * head, rotation);
+        rotation.heads = keys;
+        rotate(key_.data() + row * keys * head, rotation);
     });
 }
 
@@ -326,10 +385,10 @@ void Decoder::store(const Batch& batch, size_t layer) {
         const std::vector<int32_t>& pages = batch.sequences[row.sequence].pages;
         const int32_t page_index = pages[static_cast<size_t>(row.position / kPagePositions)];
         const int64_t offset = row.position % kPagePositions * bytes;
-        store_numbers(key_.data() + i * numel, options_.cache, numel,
-                      page(layer, false, page_index) + offset);
-        store_numbers(value_.data() + i * numel, options_.cache, numel,
-                      page(layer, true, page_index) + offset);
+        from_fp32(key_.data() + i * numel, options_.cache, numel,
+                  page(layer, false, page_index) + offset);
+        from_fp32(value_.data() + i * numel, options_.cache, numel,
+                  page(layer, true, page_index) + offset);
     });
 }
 
@@ -363,8 +422,7 @@ void Decoder::attend(const Batch& batch, const LayerWeights& layer, size_t index
                                      kPagePositions,
                                      options_.cache,
                                      static_cast<float>(config_.scale),
-                                     static_cast<float>(config_.score_cap),
-                                     nullptr};
+                                     static_cast<float>(config_.score_cap)};
     kernels::attend(shape, attend_rows_, scratch_, team_);
 }
 
@@ -379,12 +437,12 @@ void Decoder::dense_mlp(const MlpWeights& mlp, const float* x, int64_t rows, flo
     grow(gate_, rows * width);
     grow(up_, rows * width);
     const bool gated = !is_empty(mlp.gate);
+    const auto activate = kernels_.gate[static_cast<size_t>(config_.activation)];
     const Use uses[] = {{&mlp.up, up_.data()}, {&mlp.gate, gate_.data()}};
     multiply({uses, gated ? 2U : 1U}, x, config_.width, rows);
     for_rows(rows, [&](int64_t row) {
         float* up = up_.data() + row * width;
-        kernels::gate(gate_of(config_.activation), gated ? gate_.data() + row * width : up,
-                      gated ? up : nullptr, up, width);
+        activate(gated ? gate_.data() + row * width : up, gated ? up : nullptr, up, width);
     });
     const Use down{&mlp.down, y};
     multiply({&down, 1}, up_.data(), width, rows);
@@ -404,7 +462,7 @@ void Decoder::experts(const LayerWeights& layer, int64_t rows) {
     std::vector<int64_t> order(static_cast<size_t>(count));
     for (int64_t row = 0; row < rows; ++row) {
         float* share = shares.data() + row * count;
-        kernels::softmax(share, count, 0, share);
+        kernels_.softmax(share, count, share);
         for (int64_t e = 0; e < count; ++e) order[e] = e;
         const auto best = order.begin() + config_.experts_chosen;
         std::partial_sort(order.begin(), best, order.end(), [&](int64_t a, int64_t b) {
@@ -459,7 +517,7 @@ std::span<float> Decoder::logits(const Batch& batch) {
     if (rows == 0) return {};
     grow(logits_, rows * classes);
     const Use head{&weights_.head, logits_.data()};
-    if (stream_) stream_->ask_first();
+    if (stream_) stream_->ask(0);
     multiply({&head, 1}, normed_.data(), width, rows);
     if (config_.logit_scale != 1) {
         const auto scale = static_cast<float>(config_.logit_scale);

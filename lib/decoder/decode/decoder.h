@@ -13,21 +13,46 @@
 
 #include "base/kinds/dtype.h"
 #include "decoder/decode/batch.h"
-#include "decoder/decode/rank_sum.h"
 #include "decoder/weights/decoder_weights.h"
-#include "decoder/weights/weight_stream.h"
 #include "kernels/matrix/attend.h"
+#include "kernels/matrix/matrix_tables.h"
 #include "kernels/matrix/multiply.h"
-#include "kernels/matrix/token_kernels.h"
 #include "kernels/thread_team.h"
 
 namespace dslaunch::decoder {
+
+// The sums that the tensor ranks of a decoder make together in the middle of a layer; one rank
+// alone has none. ranks/group_sum.h is the one of a job's ranks. One thread.
+class RankSum {
+  public:
+    virtual ~RankSum() = default;
+    // VALUES become the sum over ranks, added in rank order: the same bits on every rank. Every
+    // rank calls with as many values. Blocks until all have come. Throws Error{kPeerLost}.
+    virtual void sum(std::span<float> values) = 0;
+};
+
+// Weights that do not fit in memory: each step reads them from their file again, and the system is
+// asked for the next ones while others are computed with. Threads: one, but for other readers of
+// the weights.
+class WeightStream {
+  public:
+    // WEIGHTS must outlive this. What they hold in memory of their own is left out.
+    explicit WeightStream(const DecoderWeights& weights);
+
+    // Starts reading the weights of layer LAYER, or of the output layer after the last one. Returns
+    // before they are there.
+    void ask(size_t layer) const;
+
+  private:
+    using Parts = std::vector<std::span<const std::byte>>;
+    std::vector<Parts> layers_;  // of a file's mapping; the output layer is the last
+};
 
 struct DecoderOptions {
     int64_t rows_max = 512;     // of a batch
     int64_t pages = 0;          // of the cache
     DType cache = DType::kF32;  // kF32, kBF16 or kF16: of keys and values
-    bool streams = false;       // weights do not fit in memory (model/weight_stream.h)
+    bool streams = false;       // weights do not fit in memory (WeightStream)
     storage::RotaryFrequencies frequencies;
 };
 
@@ -92,6 +117,7 @@ class Decoder {
     DecoderWeights weights_;
     DecoderOptions options_;
     kernels::ThreadTeam& team_;
+    const kernels::TokenKernels& kernels_ = kernels::token_kernels_of();
     RankSum* ranks_;
     PageMemory cache_;
     std::optional<WeightStream> stream_;  // present if weights do not fit in memory

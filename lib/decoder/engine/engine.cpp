@@ -8,6 +8,32 @@
 
 namespace dslaunch::decoder {
 
+PagePool::PagePool(int32_t pages) : pages_(pages) {
+    free_.reserve(static_cast<size_t>(pages));
+    for (int32_t page = pages; page > 0; --page) free_.push_back(page - 1);
+}
+
+bool PagePool::grow(std::vector<int32_t>& list, int64_t positions) {
+    const int64_t missing = pages_for(positions) - std::ssize(list);
+    if (missing > pages_free()) return false;
+    for (int64_t i = 0; i < missing; ++i) {
+        list.push_back(free_.back());
+        free_.pop_back();
+    }
+    return true;
+}
+
+void PagePool::give_back(std::vector<int32_t>& list) {
+    free_.insert(free_.end(), list.rbegin(), list.rend());
+    list.clear();
+    DSL_CHECK(pages_free() <= pages_, "a page was given back twice");
+}
+
+const char* end_name(TextEnd end) {
+    if (end == TextEnd::kStop) return "stop";
+    return end == TextEnd::kLength || end == TextEnd::kContext ? "length" : nullptr;
+}
+
 Engine::Engine(StepRunner& runner, const EngineOptions& options)
     : runner_(runner), options_(options), pool_(static_cast<int32_t>(runner.pages())) {
     DSL_CHECK(options.sequences_max > 0 && options.sequences_max <= runner.rows_max() &&
@@ -125,13 +151,13 @@ Batch Engine::next_batch(std::vector<Sequence*>& owners) {
     return batch;
 }
 
-EndReason Engine::end_of(const Sequence& sequence) const {
+TextEnd Engine::end_of(const Sequence& sequence) const {
     if (std::ranges::find(sequence.end_tokens, sequence.text.back()) != sequence.end_tokens.end())
-        return EndReason::kEndToken;
-    if (sequence.tokens_left == 0) return EndReason::kTokens;
+        return TextEnd::kStop;
+    if (sequence.tokens_left == 0) return TextEnd::kLength;
     // The next step would compute the position of the last token.
     const int64_t positions = runner_.positions_max();
-    return std::ssize(sequence.text) > positions ? EndReason::kContext : EndReason::kNone;
+    return std::ssize(sequence.text) > positions ? TextEnd::kContext : TextEnd::kNone;
 }
 
 std::vector<MadeToken> Engine::step() {
@@ -151,7 +177,7 @@ std::vector<MadeToken> Engine::step() {
         Sequence& sequence = *owners[row.sequence];
         const std::span<float> of_row = logits.subspan(vocabulary * next++, vocabulary);
         if (!are_finite(of_row)) {
-            made.push_back({sequence.id, 0, EndReason::kBroken});
+            made.push_back({sequence.id, 0, TextEnd::kBroken});
             continue;
         }
         const int32_t token = sequence.sampler.next(of_row, sequence.text);
@@ -161,7 +187,7 @@ std::vector<MadeToken> Engine::step() {
         made.push_back({sequence.id, token, end_of(sequence)});
     }
     for (const MadeToken& token : made)
-        if (token.end != EndReason::kNone) cancel(token.request);
+        if (token.end != TextEnd::kNone) cancel(token.request);
     return made;
 }
 

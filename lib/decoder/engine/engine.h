@@ -8,9 +8,9 @@
 
 #include <cstdint>
 #include <list>
+#include <span>
 #include <vector>
 
-#include "decoder/cache/page_pool.h"
 #include "decoder/decode/batch.h"
 #include "decoder/sample/sampler.h"
 
@@ -25,18 +25,23 @@ struct Request {
     std::vector<int32_t> end_tokens;  // each ends the text
 };
 
-enum class EndReason {
+// Why a text ends: the engine decides, or the reader of its tokens does.
+enum class TextEnd {
     kNone,      // goes on
-    kEndToken,  // the last token is one of end_tokens
-    kTokens,    // tokens_max are made
+    kStop,      // the last token is one of end_tokens, or a stop text has come
+    kLength,    // tokens_max are made
     kContext,   // the model sees no more positions, or the cache holds no more
     kBroken,    // its logits are not all finite: the token is none, see kBrokenLogits
+    kNoMemory,  // none was left to go on with it
+    kFailed,    // what makes it has failed, or ends
 };
+// Returns "stop" or "length", as OpenAI's protocol names an end; null: it goes on, or has failed.
+[[nodiscard]] const char* end_name(TextEnd end);
 
 struct MadeToken {
     RequestId request = 0;
     int32_t token = 0;
-    EndReason end = EndReason::kNone;  // the request is forgotten unless it is kNone
+    TextEnd end = TextEnd::kNone;  // the request is forgotten unless it is kNone
 };
 
 struct EngineOptions {
@@ -49,6 +54,25 @@ struct EngineCounts {
     int64_t pages_used = 0, pages = 0;
     int64_t prompt_tokens = 0, made_tokens = 0;  // since the start
     int64_t steps = 0, preempted = 0;
+};
+
+// Pages of the cache of keys and values, as numbers: a sequence has a list of pages, the pool has
+// the rest. The decoder alone knows the memory of a page. One thread at a time.
+class PagePool {
+  public:
+    explicit PagePool(int32_t pages);
+
+    [[nodiscard]] int64_t pages() const { return pages_; }
+    [[nodiscard]] int64_t pages_free() const { return std::ssize(free_); }
+
+    // Adds pages to LIST until it holds POSITIONS. False, and LIST is as it was: too few are free.
+    [[nodiscard]] bool grow(std::vector<int32_t>& list, int64_t positions);
+    // Takes the pages of LIST back, which is empty then.
+    void give_back(std::vector<int32_t>& list);
+
+  private:
+    int64_t pages_;
+    std::vector<int32_t> free_;  // the page that was given back last is lent first
 };
 
 class Engine {
@@ -94,7 +118,7 @@ class Engine {
     void admit();
     void preempt_last();
     [[nodiscard]] Batch next_batch(std::vector<Sequence*>& owners);
-    [[nodiscard]] EndReason end_of(const Sequence& sequence) const;
+    [[nodiscard]] TextEnd end_of(const Sequence& sequence) const;
 
     StepRunner& runner_;
     EngineOptions options_;

@@ -124,12 +124,12 @@ std::span<float> GroupRunner::whole_logits(const Batch& batch) {
 std::span<float> GroupRunner::run(const Batch& batch) {
     std::string bytes = batch_bytes(batch);
     const PatientThread patient(kPatience);
-    is_computing_ = true;
+    computing_ = true;
     tell(std::ssize(bytes));
     parts_.all.broadcast(std::as_writable_bytes(std::span(bytes)));
     compute(batch);
     const std::span<float> logits = whole_logits(batch);
-    is_computing_ = false;
+    computing_ = false;
     return logits;
 }
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "decoder/decode/rank_sum.h"
+#include "decoder/decode/decoder.h"
 #include "runtime/comm/collectives.h"
 
 namespace dslaunch::decoder {

@@ -71,11 +71,11 @@ int32_t likeliest(std::span<const float> logits) {
 // Logits of tokens in TEXT are divided if positive and multiplied otherwise (arXiv:1909.05858).
 void Sampler::penalize(std::span<float> logits, std::span<const int32_t> text) {
     const auto penalty = static_cast<float>(options_.repetition_penalty);
-    is_penalized_.assign(logits.size(), false);
+    penalized_.assign(logits.size(), false);
     for (const int32_t token : text) {
         const auto at = static_cast<size_t>(token);
-        if (at >= logits.size() || is_penalized_[at]) continue;
-        is_penalized_[at] = true;
+        if (at >= logits.size() || penalized_[at]) continue;
+        penalized_[at] = true;
         constexpr float kMost = std::numeric_limits<float>::max();
         logits[at] =
             std::clamp(logits[at] < 0 ? logits[at] * penalty : logits[at] / penalty, -kMost, kMost);
@@ -85,13 +85,13 @@ void Sampler::penalize(std::span<float> logits, std::span<const int32_t> text) {
 // As OpenAI's protocol has it: only tokens that were made count.
 void Sampler::penalize_made(std::span<float> logits, std::span<const int32_t> made) {
     if (options_.presence_penalty == 0 && options_.frequency_penalty == 0) return;
-    is_penalized_.assign(logits.size(), false);
+    penalized_.assign(logits.size(), false);
     for (const int32_t token : made) {
         const auto at = static_cast<size_t>(token);
         if (at >= logits.size()) continue;
         logits[at] -= static_cast<float>(options_.frequency_penalty);
-        if (!is_penalized_[at]) logits[at] -= static_cast<float>(options_.presence_penalty);
-        is_penalized_[at] = true;
+        if (!penalized_[at]) logits[at] -= static_cast<float>(options_.presence_penalty);
+        penalized_[at] = true;
     }
 }
 

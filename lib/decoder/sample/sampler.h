@@ -81,7 +81,7 @@ class Sampler {
     std::mt19937_64 random_;
     std::vector<Candidate> candidates_;  // likeliest first once they are kept
     std::vector<double> probabilities_;  // of the candidates, without a common factor
-    std::vector<bool> is_penalized_;     // by token
+    std::vector<bool> penalized_;        // by token
 };
 
 // The words for logits that are not finite.

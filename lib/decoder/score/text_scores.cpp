@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "decoder/cache/page_pool.h"
 #include "decoder/sample/sampler.h"
 
 namespace dslaunch::decoder {

@@ -23,7 +23,8 @@ struct TextScore {
 };
 
 struct ScoreOptions {
-    // So many tokens at the beginning are those of the call before, and are not computed again.
+    // So many tokens at the beginning are the same as in the call before and are not computed
+    // again.
     int64_t known = 0;
     // The positions that the text counts as having, by which models of long contexts choose their
     // rotary factors; 0: as many as it has tokens.

@@ -125,7 +125,7 @@ class DecoderLoader {
     NormWeights norm(const std::string& path, const std::vector<int64_t>& sizes, Range own,
                      bool bias) {
         NormWeights made;
-        made.is_there = true;
+        made.present = true;
         if (config_.norm_weight) made.weight = source_.vector(path + ".weight", sizes, own);
         if (config_.norm == NormKind::kLayerOfOne)
             for (float& number : made.weight) number += 1;
@@ -151,7 +151,7 @@ class DecoderLoader {
                 break;
         }
         NormWeights rows;
-        rows.is_there = true;
+        rows.present = true;
         for (int64_t i = 0; i < total; ++i) {
             const NormWeights one =
                 norm(fmt::format("{}.{}", in(path, "norms"), i), {width}, {0, width}, bias);

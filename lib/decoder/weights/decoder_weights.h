@@ -30,7 +30,7 @@ struct LinearWeights {
 };
 
 struct NormWeights {
-    bool is_there = false;
+    bool present = false;
     std::vector<float> weight;  // [width], or a row for each head; empty: 1
     std::vector<float> bias;    // [width]; empty: 0
 };

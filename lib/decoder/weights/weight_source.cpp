@@ -1,15 +1,19 @@
 #include "decoder/weights/weight_source.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/half_bits.h"
 #include "base/text.h"
 #include "base/text_bytes.h"
-#include "base/half_bits.h"
 #include "kernels/flat_optimizer.h"
 
 namespace dslaunch::decoder {
@@ -27,22 +31,11 @@ namespace {
 // beside the result.
 constexpr int64_t kBlockNumel = int64_t{1} << 22;
 
+constexpr int64_t kLargePage = int64_t{2} << 20;
+
 MatrixForm form_of(DType dtype) {
     if (dtype == DType::kF32) return MatrixForm::kF32;
     return dtype == DType::kBF16 ? MatrixForm::kBf16 : MatrixForm::kFp16;
-}
-
-DType dtype_of(MatrixForm form) {
-    if (form == MatrixForm::kF32) return DType::kF32;
-    return form == MatrixForm::kBf16 ? DType::kBF16 : DType::kF16;
-}
-
-void from_fp32(const float* from, MatrixForm form, int64_t numel, std::byte* to) {
-    if (form == MatrixForm::kF32) {
-        std::memcpy(to, from, static_cast<size_t>(numel) * sizeof(float));
-        return;
-    }
-    kernels::to_half(from, reinterpret_cast<uint16_t*>(to), numel, dtype_of(form));
 }
 
 bool is_aligned(const std::byte* data, DType dtype) {
@@ -121,6 +114,29 @@ void set_norms(std::vector<float>& numbers, int64_t columns, const std::vector<f
 
 }  // namespace
 
+PageMemory::PageMemory(int64_t bytes, const char* use) {
+    if (bytes == 0) return;
+    void* address = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (address == MAP_FAILED)
+        fail(ExitCode::kSetup, "no memory for {} of {}: {}", to_text(Bytes{bytes}), use,
+             errno_text(errno));
+    // A system without large pages says no, and small ones do.
+    if (bytes >= kLargePage) ::madvise(address, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+    bytes_ = {static_cast<std::byte*>(address), static_cast<size_t>(bytes)};
+}
+
+PageMemory::PageMemory(PageMemory&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+
+PageMemory& PageMemory::operator=(PageMemory&& other) noexcept {
+    std::swap(bytes_, other.bytes_);
+    return *this;
+}
+
+PageMemory::~PageMemory() {
+    if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
+}
+
 void to_fp32(const std::byte* from, DType dtype, int64_t numel, float* to) {
     if (dtype == DType::kF32) {
         std::memcpy(to, from, static_cast<size_t>(numel) * sizeof(float));
@@ -131,6 +147,14 @@ void to_fp32(const std::byte* from, DType dtype, int64_t numel, float* to) {
         std::memcpy(&half, from + i * 2, sizeof half);
         to[i] = dtype == DType::kBF16 ? fp32_of_bf16(half) : fp32_of_fp16(half);
     }
+}
+
+void from_fp32(const float* from, DType dtype, int64_t numel, std::byte* to) {
+    if (dtype == DType::kF32) {
+        std::memcpy(to, from, static_cast<size_t>(numel) * sizeof(float));
+        return;
+    }
+    kernels::to_half(from, reinterpret_cast<uint16_t*>(to), numel, dtype);
 }
 
 WeightSource::WeightSource(const storage::ModelFolder& folder, std::optional<MatrixForm> form,
@@ -220,7 +244,7 @@ std::vector<float> WeightSource::changed(const SafetensorsEntry& entry, const Ma
         // Training went on beside what the weight's own type has of it.
         std::vector<std::byte> stored(numbers.size() *
                                       static_cast<size_t>(dtype_bytes(entry.dtype)));
-        from_fp32(numbers.data(), form_of(entry.dtype), std::ssize(numbers), stored.data());
+        from_fp32(numbers.data(), entry.dtype, std::ssize(numbers), stored.data());
         to_fp32(stored.data(), entry.dtype, std::ssize(numbers), numbers.data());
     }
     if (change.values) {
@@ -258,7 +282,8 @@ OwnedMatrix WeightSource::table(const std::string& name, int64_t rows, int64_t c
         if (changes_weight(change)) {
             const MatrixPart all{name, rows, columns, false, {0, rows}, {0, columns}};
             const std::vector<float> numbers = changed(weight.entry, all, *change);
-            from_fp32(numbers.data(), form, std::ssize(numbers), made.memory.bytes().data());
+            from_fp32(numbers.data(), kernels::dtype_of(form), std::ssize(numbers),
+                      made.memory.bytes().data());
         } else {
             std::ranges::copy(weight.entry.bytes, made.memory.bytes().begin());
         }
@@ -300,8 +325,9 @@ OwnedMatrix WeightSource::matrix(const MatrixPart& part) {
             kernels::quantize(shape, {numbers.data(), DType::kF32, rows}, made.memory.bytes(),
                               team_);
         } else {
-            from_fp32(numbers.data(), form, rows.numel * shape.in,
-                      made.memory.bytes().data() + begin * shape.in * dtype_bytes(dtype_of(form)));
+            const DType dtype = kernels::dtype_of(form);
+            from_fp32(numbers.data(), dtype, rows.numel * shape.in,
+                      made.memory.bytes().data() + begin * shape.in * dtype_bytes(dtype));
         }
     }
     // What was rounded to fewer bits is not read again.

@@ -4,21 +4,49 @@
 // at a time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/range.h"
-#include "decoder/weights/matrix_memory.h"
+#include "kernels/matrix/packed_matrix.h"
 #include "kernels/thread_team.h"
 #include "storage/adapter/adapter_changes.h"
+#include "storage/files/mapped_file.h"
 #include "storage/files/safetensors.h"
 #include "storage/huggingface/folder_weights.h"
 
 namespace dslaunch::decoder {
+
+// Fresh pages of the system: zeros, aligned to a page, large pages where there are some.
+class PageMemory {
+  public:
+    PageMemory() = default;
+    // Pages take memory when they are first written. Throws Error{kSetup} naming BYTES and USE when
+    // there is no room for them.
+    PageMemory(int64_t bytes, const char* use);
+    PageMemory(PageMemory&& other) noexcept;
+    PageMemory& operator=(PageMemory&& other) noexcept;
+    ~PageMemory();
+
+    [[nodiscard]] std::span<std::byte> bytes() { return bytes_; }
+    [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
+
+  private:
+    std::span<std::byte> bytes_;
+};
+
+// A matrix and what its bytes lie in.
+struct OwnedMatrix {
+    kernels::PackedMatrix matrix;
+    std::shared_ptr<const storage::MappedFile> file;  // shared by all that lie in it; or none
+    PageMemory memory;
+};
 
 // The part of a stored tensor that becomes a matrix [outputs, inputs].
 struct MatrixPart {
@@ -92,7 +120,8 @@ class WeightSource {
     kernels::ThreadTeam& team_;
 };
 
-// Numbers of a tensor as fp32. REQUIRES: DTYPE is kF32, kBF16 or kF16.
+// Numbers of a tensor as fp32, and back. REQUIRES: DTYPE is kF32, kBF16 or kF16; TO is aligned.
 void to_fp32(const std::byte* from, DType dtype, int64_t numel, float* to);
+void from_fp32(const float* from, DType dtype, int64_t numel, std::byte* to);
 
 }  // namespace dslaunch::decoder

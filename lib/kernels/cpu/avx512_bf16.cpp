@@ -5,7 +5,7 @@
 
 namespace dslaunch::kernels {
 
-const FlatKernels kAvx512Bf16Kernels = kFlat;
+const FlatKernels kAvx512Bf16Flat = kFlat;
 
 }  // namespace dslaunch::kernels
 #endif

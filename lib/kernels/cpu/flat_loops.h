@@ -1,8 +1,9 @@
 // The loops of flat_optimizer.h, compiled once per instruction set by the file that includes this
 // one. Plain loops that the compiler vectorises element by element, so that every width rounds
 // alike. Everything here has internal linkage.
-#include "kernels/cpu/flat_kernels.h"
+#include "kernels/cpu/block_loops.h"
 #include "kernels/cpu/half_loops.h"
+#include "kernels/cpu/kernel_tables.h"
 #include "kernels/element/update_rules.h"
 
 // NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
@@ -110,7 +111,7 @@ inline int64_t to_next_line(const uint16_t* half, int64_t at) {
 }
 
 template <bool kWrites, typename Rule>
-inline void update_chunks(const UpdateArrays& arrays, Range range, const Rule& rule) {
+inline void update_chunks(const UpdateArrays& arrays, ElementRange range, const Rule& rule) {
     const int64_t end = range.begin + range.numel;
     int64_t at = range.begin;
     if (arrays.streams) {
@@ -128,25 +129,25 @@ inline void update_chunks(const UpdateArrays& arrays, Range range, const Rule& r
 }
 
 template <typename Rule>
-inline void update(const UpdateArrays& arrays, Range range, const Rule& rule) {
+inline void update(const UpdateArrays& arrays, ElementRange range, const Rule& rule) {
     arrays.parameters == nullptr ? update_chunks<false>(arrays, range, rule)
                                  : update_chunks<true>(arrays, range, rule);
 }
 
-void adam(const UpdateArrays& arrays, Range range, const AdamConstants& constants) {
+void adam(const UpdateArrays& arrays, ElementRange range, const AdamConstants& constants) {
     constants.frozen ? update(arrays, range, FrozenAdam{constants})
                      : update(arrays, range, Adam{constants});
 }
 
-void adagrad(const UpdateArrays& arrays, Range range, const AdagradConstants& constants) {
+void adagrad(const UpdateArrays& arrays, ElementRange range, const AdagradConstants& constants) {
     update(arrays, range, Adagrad{constants});
 }
 
-void lion(const UpdateArrays& arrays, Range range, const LionConstants& constants) {
+void lion(const UpdateArrays& arrays, ElementRange range, const LionConstants& constants) {
     update(arrays, range, Lion{constants});
 }
 
-void sgd(const UpdateArrays& arrays, Range range, const SgdConstants& constants) {
+void sgd(const UpdateArrays& arrays, ElementRange range, const SgdConstants& constants) {
     update(arrays, range, Sgd{constants});
 }
 
@@ -176,24 +177,11 @@ void sum_half(const Sources& sources, uint16_t* out, int64_t numel) {
     }
 }
 
-// Element i goes to lane i mod 16; the lanes are added in order: one order of sums for every vector
-// width.
 double block_squares(const float* values, int64_t numel) {
-    constexpr int64_t kLanes = 16;
-    double lanes[kLanes] = {};
-    int64_t i = 0;
-    for (; i + kLanes <= numel; i += kLanes)
-        for (int64_t lane = 0; lane < kLanes; ++lane) {
-            const double value = values[i + lane];
-            lanes[lane] += value * value;
-        }
-    for (int64_t lane = 0; i + lane < numel; ++lane) {
-        const double value = values[i + lane];
-        lanes[lane] += value * value;
-    }
-    double total = 0;
-    for (const double lane : lanes) total += lane;
-    return total;
+    return sum_by_lanes(numel, [&](int64_t i) {
+        const double value = values[i];
+        return value * value;
+    });
 }
 
 constexpr FlatKernels kFlat{adam,       adagrad,  lion,          sgd,     sum,

@@ -7,7 +7,7 @@
 
 namespace dslaunch::kernels {
 
-const FlatKernels kNeonKernels = kFlat;
+const FlatKernels kNeonFlat = kFlat;
 
 const PackingKernels kNeonPacking = kPacking;
 

@@ -1,19 +1,18 @@
-// The loops of state_packing.h, compiled once per instruction set by the file that includes this
-// one: plain loops that the compiler vectorises element by element, so that every width has the
-// same bits. Everything here has internal linkage.
+// The loops of packing.h, compiled once per instruction set by the file that includes this one:
+// plain loops that the compiler vectorises element by element, so that every width has the same
+// bits. Everything here has internal linkage.
 #pragma once
 
 #include <cmath>
 
+#include "kernels/cpu/block_loops.h"
 #include "kernels/cpu/half_loops.h"
-#include "kernels/cpu/packing_kernels.h"
+#include "kernels/cpu/kernel_tables.h"
 
 // NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
 namespace dslaunch::kernels {
 namespace {
 
-constexpr uint32_t kSignMask = 0x7FFFFFFFU;
-constexpr uint32_t kInfinityBits = 0x7F800000U;
 constexpr float kCodeMax = 127.0F;
 constexpr float kSquareMax = 255.0F * 255.0F;
 
@@ -43,17 +42,6 @@ void packing_to_bf16(const float* __restrict values, uint16_t* __restrict out, i
     }
 }
 
-// The largest magnitude is found by bits, where a NaN is above all numbers and no order of
-// comparing matters.
-inline uint32_t largest_bits(const float* values, int64_t numel) {
-    uint32_t largest = 0;
-    for (int64_t i = 0; i < numel; ++i) {
-        const uint32_t bits = __builtin_bit_cast(uint32_t, values[i]) & kSignMask;
-        largest = bits > largest ? bits : largest;
-    }
-    return largest;
-}
-
 // A block is divided by its scale; a scale that is 0 or not finite makes its codes 1, so that the
 // block reads as its scale: all 0, or not finite.
 inline bool has_scale(uint32_t largest) {
@@ -79,42 +67,39 @@ inline int64_t block_numel(int64_t first, int64_t numel) {
     return numel - first < kPackedBlock ? numel - first : kPackedBlock;
 }
 
-// What is added to a number before it is cut to a whole one.
+// Codes are whole numbers near the quotients: the nearest ones, or drawn ones.
 struct ToNearest {
-    float operator()(int64_t /*i*/) const { return 0.5F; }
+    int32_t operator()(float quotient, float /*zero*/, int64_t /*i*/) const {
+        return nearest_whole(quotient);
+    }
 };
 struct ToDrawn {
     uint32_t seed;
-    float operator()(int64_t i) const { return drawn(seed, i); }
+    // ZERO makes the sum positive, so that cutting it rounds down; it is exact where the quotient
+    // is whole.
+    int32_t operator()(float quotient, float zero, int64_t i) const {
+        return static_cast<int32_t>(quotient + zero + drawn(seed, i)) - static_cast<int32_t>(zero);
+    }
 };
 
-// Code k stands for k / 127 of the scale; between two codes ADDED decides: bits that are drawn, in
-// proportion, or the nearer one.
-template <typename Added>
+// Code k stands for k / 127 of the scale.
+template <typename Round>
 inline void codes_of_8_bits(const float* __restrict values, float* __restrict scales,
-                            int8_t* __restrict codes, int64_t numel, const Added& added) {
+                            int8_t* __restrict codes, int64_t numel, const Round& round) {
     for (int64_t first = 0; first < numel; first += kPackedBlock) {
         const int64_t n = block_numel(first, numel);
         float& scale_there = scales[first / kPackedBlock];
         if (!begin_block(values + first, scale_there, codes + first, n)) continue;
         const float scale = scale_there;
-        for (int64_t i = first; i < first + n; ++i) {
-            // The number lies from 1 to below 256, and is exact where the quotient is whole:
-            // cutting rounds down.
-            const float above = values[i] / scale * kCodeMax + 128.0F + added(i);
-            codes[i] = static_cast<int8_t>(static_cast<int32_t>(above) - 128);
-        }
+        for (int64_t i = first; i < first + n; ++i)
+            codes[i] = static_cast<int8_t>(round(values[i] / scale * kCodeMax, 128.0F, i));
     }
 }
 
-void packing_to_int8(const float* __restrict values, float* __restrict scales,
-                     int8_t* __restrict codes, int64_t numel, uint32_t seed) {
-    codes_of_8_bits(values, scales, codes, numel, ToDrawn{seed});
-}
-
-void packing_to_nearest_int8(const float* __restrict values, float* __restrict scales,
-                             int8_t* __restrict codes, int64_t numel) {
-    codes_of_8_bits(values, scales, codes, numel, ToNearest{});
+void packing_to_int8(const float* values, float* scales, int8_t* codes, int64_t numel,
+                     const uint32_t* seed) {
+    if (seed == nullptr) return codes_of_8_bits(values, scales, codes, numel, ToNearest{});
+    codes_of_8_bits(values, scales, codes, numel, ToDrawn{*seed});
 }
 
 void packing_from_int8(const float* __restrict scales, const int8_t* __restrict codes,
@@ -131,15 +116,15 @@ constexpr float kPairCodeMax = 7.0F;
 constexpr float kPairCodeZero = 8.0F;
 
 // The code of element i, from 1 to 15: code k stands for (k - 8) / 7 of the scale.
-template <typename Added>
-inline uint32_t code_of_4_bits(const float* values, int64_t i, float scale, const Added& added) {
-    const float above = values[i] / scale * kPairCodeMax + kPairCodeZero + added(i);
-    return static_cast<uint32_t>(static_cast<int32_t>(above));
+template <typename Round>
+inline uint32_t code_of_4_bits(const float* values, int64_t i, float scale, const Round& round) {
+    const float quotient = values[i] / scale * kPairCodeMax;
+    return static_cast<uint32_t>(round(quotient, kPairCodeZero, i) + 8);
 }
 
-template <typename Added>
+template <typename Round>
 inline void codes_of_4_bits(const float* __restrict values, float* __restrict scales,
-                            uint8_t* __restrict codes, int64_t numel, const Added& added) {
+                            uint8_t* __restrict codes, int64_t numel, const Round& round) {
     for (int64_t first = 0; first < numel; first += kPackedBlock) {
         const int64_t n = block_numel(first, numel);
         const int64_t pairs = (n + 1) / 2;
@@ -155,21 +140,17 @@ inline void codes_of_4_bits(const float* __restrict values, float* __restrict sc
         const int64_t whole = n / 2;
         for (int64_t i = 0; i < whole; ++i)
             pair[i] =
-                static_cast<uint8_t>(code_of_4_bits(values, first + i, scale, added) |
-                                     code_of_4_bits(values, first + pairs + i, scale, added) << 4);
+                static_cast<uint8_t>(code_of_4_bits(values, first + i, scale, round) |
+                                     code_of_4_bits(values, first + pairs + i, scale, round) << 4);
         if (whole < pairs)
-            pair[whole] = static_cast<uint8_t>(code_of_4_bits(values, first + whole, scale, added));
+            pair[whole] = static_cast<uint8_t>(code_of_4_bits(values, first + whole, scale, round));
     }
 }
 
-void packing_to_nearest_int4(const float* __restrict values, float* __restrict scales,
-                             uint8_t* __restrict codes, int64_t numel) {
-    codes_of_4_bits(values, scales, codes, numel, ToNearest{});
-}
-
-void packing_to_drawn_int4(const float* __restrict values, float* __restrict scales,
-                           uint8_t* __restrict codes, int64_t numel, uint32_t seed) {
-    codes_of_4_bits(values, scales, codes, numel, ToDrawn{seed});
+void packing_to_int4(const float* values, float* scales, uint8_t* codes, int64_t numel,
+                     const uint32_t* seed) {
+    if (seed == nullptr) return codes_of_4_bits(values, scales, codes, numel, ToNearest{});
+    codes_of_4_bits(values, scales, codes, numel, ToDrawn{*seed});
 }
 
 inline float value_of_4_bits(float scale, int32_t code) {
@@ -252,15 +233,13 @@ void join_2(const uint8_t* __restrict planes, uint16_t* __restrict values, int64
 
 constexpr PackingKernels kPacking{packing_to_bf16,
                                   from_bf16,
+                                  from_fp16,
                                   packing_to_int8,
                                   packing_from_int8,
+                                  packing_to_int4,
+                                  packing_from_int4,
                                   packing_squares_to_uint8,
                                   packing_squares_from_uint8,
-                                  packing_to_nearest_int8,
-                                  packing_to_nearest_int4,
-                                  packing_to_drawn_int4,
-                                  packing_from_int4,
-                                  from_fp16,
                                   split_4,
                                   join_4,
                                   split_2,

@@ -9,8 +9,9 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/sign_kernels.h"
-#include "kernels/element/sign_rules.h"
+#include "kernels/cpu/block_loops.h"
+#include "kernels/cpu/kernel_tables.h"
+#include "kernels/element/update_rules.h"
 
 // NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
 namespace dslaunch::kernels {
@@ -18,27 +19,24 @@ namespace {
 
 constexpr int64_t kByteNumel = 8;  // elements of a byte of signs
 
-// Leaves the corrected values in ERROR and returns the sum of their squares, in the order of
-// block_squares (flat_loops.h).
+inline float signed_scale(bool positive, float scale) {
+    return positive ? scale : -scale;
+}
+
+// The divisor of a move.
+inline float denominator_of(float variance, float eps) {
+    return square_root(variance) + eps;
+}
+
+// Leaves the corrected values, multiplied and rounded, then added and rounded, in ERROR. Returns
+// the sum of their squares, in the order of block_squares (flat_loops.h).
 inline double correct(const float* __restrict values, float factor, float* __restrict error,
                       int64_t numel) {
-    constexpr int64_t kLanes = 16;
-    double lanes[kLanes] = {};
-    int64_t i = 0;
-    for (; i + kLanes <= numel; i += kLanes)
-        for (int64_t lane = 0; lane < kLanes; ++lane) {
-            const float value = corrected(values[i + lane], factor, error[i + lane]);
-            error[i + lane] = value;
-            lanes[lane] += static_cast<double>(value) * static_cast<double>(value);
-        }
-    for (int64_t lane = 0; i + lane < numel; ++lane) {
-        const float value = corrected(values[i + lane], factor, error[i + lane]);
-        error[i + lane] = value;
-        lanes[lane] += static_cast<double>(value) * static_cast<double>(value);
-    }
-    double total = 0;
-    for (const double lane : lanes) total += lane;
-    return total;
+    return sum_by_lanes(numel, [&](int64_t i) {
+        const float value = values[i] * factor + error[i];
+        error[i] = value;
+        return static_cast<double>(value) * static_cast<double>(value);
+    });
 }
 
 // The signs of n <= kByteNumel values, which lose what the signs tell of them.
@@ -82,7 +80,8 @@ inline void take_signs(float* values, float scale, uint8_t* bits, int64_t numel)
 }
 
 float sign_compress(const float* values, float factor, float* error, uint8_t* bits, int64_t numel) {
-    const float scale = scale_of_squares(correct(values, factor, error, numel), numel);
+    const double squares = correct(values, factor, error, numel);
+    const auto scale = static_cast<float>(__builtin_sqrt(squares / static_cast<double>(numel)));
     take_signs(error, scale, bits, numel);
     return scale;
 }
@@ -126,7 +125,7 @@ void sign_expand_add(const uint8_t* bits, float scale, float* out, int64_t numel
     give_signs<true>(bits, scale, out, numel);
 }
 
-void sign_moves(const MoveArrays& arrays, float* out) {
+void sign_moves(const LocalMoves& arrays, float* out) {
     const float* p = arrays.parameters;
     const float* meeting = arrays.meeting;
     const float* v = arrays.variance;
@@ -134,23 +133,29 @@ void sign_moves(const MoveArrays& arrays, float* out) {
         out[i] = (p[i] - meeting[i]) * denominator_of(v[i], arrays.eps);
 }
 
-void sign_take_moves(const MoveArrays& arrays, const float* mean, float lrs) {
+void sign_take_moves(const LocalMoves& arrays, const float* mean, float lrs) {
     float* p = arrays.parameters;
     float* meeting = arrays.meeting;
     float* m = arrays.momentum;
     const float* v = arrays.variance;
     for (int64_t i = 0; i < arrays.numel; ++i) {
-        const Meeting met = meet(mean[i], meeting[i], v[i], {arrays.eps, arrays.decay, lrs});
-        m[i] = met.momentum;
-        meeting[i] = met.parameter;
+        const float denominator = denominator_of(v[i], arrays.eps);
+        const float decayed = arrays.decay * meeting[i] * denominator;
+        const bool trained = v[i] > 0;
+        const float next = meeting[i] + (trained ? mean[i] / denominator : 0.0F);
+        m[i] = trained ? -mean[i] / lrs - decayed : 0.0F;
+        meeting[i] = next;
     }
     if (p == nullptr) return;
     for (int64_t i = 0; i < arrays.numel; ++i) p[i] = meeting[i];
 }
 
-float sign_fresh(const FreshArrays& arrays) {
-    const FreshNumbers numbers{arrays.beta1, arrays.beta1_rest_inverse, arrays.beta2,
-                               arrays.beta2_rest, arrays.eps};
+// The gradient of which MOMENTUM, after BEFORE, is the next mixture moves the variance that goes
+// on.
+float sign_fresh(const FreshVariance& arrays) {
+    const auto beta1 = static_cast<float>(arrays.beta1), beta2 = static_cast<float>(arrays.beta2);
+    const auto beta1_rest_inverse = static_cast<float>(1 / (1 - arrays.beta1));
+    const auto beta2_rest = static_cast<float>(1 - arrays.beta2);
     const float* before = arrays.before;
     const float* momentum = arrays.momentum;
     const float* v = arrays.variance;
@@ -162,7 +167,9 @@ float sign_fresh(const FreshArrays& arrays) {
         for (int64_t lane = 0; lane < n; ++lane) {
             const int64_t i = begin + lane;
             const bool trained = v[i] > 0;
-            const float next = fresher(fresh[i], before[i], trained ? momentum[i] : 0.0F, numbers);
+            const float mixed = trained ? momentum[i] : 0.0F;
+            const float gradient = (mixed - beta1 * before[i]) * beta1_rest_inverse;
+            const float next = fma(beta2_rest * gradient, gradient, fresh[i] * beta2);
             fresh[i] = next;
             const float ratio = denominator_of(v[i], arrays.eps) / denominator_of(next, arrays.eps);
             lanes[lane] = trained && ratio > lanes[lane] ? ratio : lanes[lane];

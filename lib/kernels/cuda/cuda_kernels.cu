@@ -1,7 +1,9 @@
-// One launch for each function of cuda_kernels.h, of the bodies in grid_kernels.h.
+// One launch for each function of cuda_kernels.h, of the bodies in grid_kernels.h and
+// grid_unpack.h.
 #include "kernels/cuda/cuda_kernels.h"
 
 #include "kernels/cuda/grid_kernels.h"
+#include "kernels/cuda/grid_unpack.h"
 
 namespace dslaunch::kernels {
 
@@ -46,6 +48,10 @@ __global__ void __launch_bounds__(kThreads) flag_nonfinite_kernel(GridFlags flag
     grid_flag_nonfinite(flags, static_cast<int>(blockIdx.y), place_in_grid());
 }
 
+__global__ void __launch_bounds__(kThreads) unpack_kernel(GridPacked packed) {
+    grid_unpack(packed, place_in_grid());
+}
+
 unsigned grid_of(int64_t numel) {
     return static_cast<unsigned>(blocks_over(numel));
 }
@@ -55,7 +61,7 @@ bool fits(const Sources& sources) {
 }
 
 template <typename Rule>
-cudaError_t launch_update(const UpdateArrays& arrays, Range range, const Rule& rule,
+cudaError_t launch_update(const UpdateArrays& arrays, ElementRange range, const Rule& rule,
                           cudaStream_t stream) {
     if (!fits(arrays.gradients) || arrays.parameters == nullptr) return cudaErrorInvalidValue;
     if (range.numel == 0) return cudaSuccess;
@@ -66,24 +72,24 @@ cudaError_t launch_update(const UpdateArrays& arrays, Range range, const Rule& r
 
 }  // namespace
 
-cudaError_t launch_adam(const UpdateArrays& arrays, Range range, const AdamConstants& constants,
-                        cudaStream_t stream) {
+cudaError_t launch_adam(const UpdateArrays& arrays, ElementRange range,
+                        const AdamConstants& constants, cudaStream_t stream) {
     if (constants.frozen) return launch_update(arrays, range, FrozenAdam{constants}, stream);
     return launch_update(arrays, range, Adam{constants}, stream);
 }
 
-cudaError_t launch_adagrad(const UpdateArrays& arrays, Range range,
+cudaError_t launch_adagrad(const UpdateArrays& arrays, ElementRange range,
                            const AdagradConstants& constants, cudaStream_t stream) {
     return launch_update(arrays, range, Adagrad{constants}, stream);
 }
 
-cudaError_t launch_lion(const UpdateArrays& arrays, Range range, const LionConstants& constants,
-                        cudaStream_t stream) {
+cudaError_t launch_lion(const UpdateArrays& arrays, ElementRange range,
+                        const LionConstants& constants, cudaStream_t stream) {
     return launch_update(arrays, range, Lion{constants}, stream);
 }
 
-cudaError_t launch_sgd(const UpdateArrays& arrays, Range range, const SgdConstants& constants,
-                       cudaStream_t stream) {
+cudaError_t launch_sgd(const UpdateArrays& arrays, ElementRange range,
+                       const SgdConstants& constants, cudaStream_t stream) {
     return launch_update(arrays, range, Sgd{constants}, stream);
 }
 
@@ -125,6 +131,12 @@ cudaError_t launch_flag_nonfinite(const GridFlags& flags, int count, cudaStream_
         longest = flags.arrays[i].numel > longest ? flags.arrays[i].numel : longest;
     const dim3 grid(grid_of(longest == 0 ? 1 : longest), static_cast<unsigned>(count));
     flag_nonfinite_kernel<<<grid, kThreads, 0, stream>>>(flags);
+    return cudaGetLastError();
+}
+
+cudaError_t launch_unpack(const GridPacked& packed, cudaStream_t stream) {
+    if (packed.out == 0 || packed.in == 0) return cudaSuccess;
+    unpack_kernel<<<static_cast<unsigned>(blocks_over(packed)), kThreads, 0, stream>>>(packed);
     return cudaGetLastError();
 }
 

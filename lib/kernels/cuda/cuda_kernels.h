@@ -1,5 +1,6 @@
-// The kernels of flat_optimizer.h on a GPU: each function puts one launch on STREAM and returns.
-// Data path: the plugin's queue -> [here] -> grid_kernels.h. All pointers are of the device's
+// The kernels of flat_optimizer.h on a GPU, and packed weights written out: each function puts one
+// launch on STREAM and returns. Data path: the plugin's queue and operators -> [here] ->
+// grid_kernels.h, grid_unpack.h. All pointers are of the device's
 // memory; arrays aligned to 16 bytes move four elements at once. Threads: any. The result is that
 // of the launch; errors of the work itself come to light later.
 #pragma once
@@ -15,14 +16,14 @@ namespace dslaunch::kernels {
 
 // REQUIRES: the update writes parameters, its gradients are fp32 and of at most 8 arrays, and RANGE
 // begins at a multiple of 4 elements.
-cudaError_t launch_adam(const UpdateArrays& arrays, Range range, const AdamConstants& constants,
-                        cudaStream_t stream);
-cudaError_t launch_adagrad(const UpdateArrays& arrays, Range range,
+cudaError_t launch_adam(const UpdateArrays& arrays, ElementRange range,
+                        const AdamConstants& constants, cudaStream_t stream);
+cudaError_t launch_adagrad(const UpdateArrays& arrays, ElementRange range,
                            const AdagradConstants& constants, cudaStream_t stream);
-cudaError_t launch_lion(const UpdateArrays& arrays, Range range, const LionConstants& constants,
-                        cudaStream_t stream);
-cudaError_t launch_sgd(const UpdateArrays& arrays, Range range, const SgdConstants& constants,
-                       cudaStream_t stream);
+cudaError_t launch_lion(const UpdateArrays& arrays, ElementRange range,
+                        const LionConstants& constants, cudaStream_t stream);
+cudaError_t launch_sgd(const UpdateArrays& arrays, ElementRange range,
+                       const SgdConstants& constants, cudaStream_t stream);
 
 // REQUIRES: at most 8 sources. ADDS: to what OUT holds.
 cudaError_t launch_sum(const Sources& sources, float scale, bool adds, float* out, int64_t numel,
@@ -36,5 +37,7 @@ cudaError_t launch_squares(const GridValues* arrays, int64_t count, double* sums
                            cudaStream_t stream);
 // Looks at the first COUNT arrays of FLAGS, which is of the host's memory and is passed by value.
 cudaError_t launch_flag_nonfinite(const GridFlags& flags, int count, cudaStream_t stream);
+
+cudaError_t launch_unpack(const GridPacked& packed, cudaStream_t stream);
 
 }  // namespace dslaunch::kernels

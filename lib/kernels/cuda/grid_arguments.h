@@ -19,21 +19,6 @@ struct GridFlags {
     float* flags;
 };
 
-// A block whose values are compressed, all in the device's memory.
-struct GridSigns {
-    const float* values;
-    float* error;
-    uint8_t* bits;
-    int64_t numel;
-};
-
-// A block that is expanded.
-struct GridSigned {
-    const uint8_t* bits;
-    float* out;
-    int64_t numel;
-};
-
 // How the bits of a packed weight are read (kernels/matrix/matrix_shape.h, MatrixForm).
 enum class GridForm : uint8_t { kInt8, kInt4, kNf4 };
 
@@ -52,16 +37,6 @@ struct GridPacked {
     GridForm form;
     bool halves;  // fp32 otherwise
     bool bf16;    // halves: of bf16, fp16 otherwise
-};
-
-struct GridMoves {
-    float* parameters;  // may be null in grid_take_moves
-    float* meeting;
-    float* momentum;
-    const float* variance;
-    float eps;
-    float decay;
-    int64_t numel;
 };
 
 }  // namespace dslaunch::kernels

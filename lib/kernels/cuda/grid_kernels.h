@@ -9,8 +9,8 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/grid_arguments.h"
 #include "base/half_bits.h"
+#include "kernels/cuda/grid_arguments.h"
 #include "kernels/element/update_arrays.h"
 #include "kernels/element/update_rules.h"
 
@@ -67,7 +67,7 @@ inline GridSources grid_sources(const Sources& sources) {
 }
 
 // The update of RANGE. REQUIRES: as above.
-inline GridUpdate grid_arguments(const UpdateArrays& arrays, Range range) {
+inline GridUpdate grid_arguments(const UpdateArrays& arrays, ElementRange range) {
     return {grid_sources(arrays.gradients),
             arrays.gradient_scale,
             arrays.l2_decay,

@@ -8,9 +8,9 @@
 
 #include <cstdint>
 
+#include "base/half_bits.h"
 #include "kernels/cuda/grid_arguments.h"
 #include "kernels/cuda/grid_kernels.h"
-#include "base/half_bits.h"
 
 // NOLINTBEGIN(misc-definitions-in-headers): as in update_rules.h.
 namespace dslaunch::kernels {

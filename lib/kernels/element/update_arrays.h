@@ -1,5 +1,5 @@
-// A kernel's view of an update: raw pointers, and constants already in fp32. Processors and
-// GPUs share it (element/update_rules.h), so that it has plain types alone.
+// What kernels get: raw pointers, and constants that are fp32 already. Processors and GPUs share it
+// (element/update_rules.h), so it has plain types alone.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct UpdateArrays {
     bool streams;          // it is written past the caches
 };
 
-struct Range {
+struct ElementRange {
     int64_t begin;
     int64_t numel;
 };
@@ -67,6 +67,32 @@ struct SgdConstants {
     float lr;
     bool nesterov;
     bool first_step;
+};
+
+// A rank's part of the arrays with which hosts that moved on their own come together again. All
+// have NUMEL elements.
+struct LocalMoves {
+    int64_t numel = 0;
+    float* parameters = nullptr;      // may be null in take_moves
+    float* meeting = nullptr;         // the parameters when hosts met last
+    float* momentum = nullptr;        // take_moves sets it
+    const float* variance = nullptr;  // 0: the element has never had a gradient, and does not move
+    float eps = 0;
+    float decay = 0;  // take_moves: decoupled weight decay, which moved the parameters too
+};
+
+// The arrays from which 1-bit LAMB sees how far the variance, which stays, is from what it would be
+// by now. All have NUMEL elements.
+struct FreshVariance {
+    int64_t numel = 0;
+    const float* before = nullptr;    // the momentum of the update before
+    const float* momentum = nullptr;  // the next one
+    const float* variance = nullptr;  // 0: the element has never had a gradient, and has no
+                                      // momentum
+    float* fresh = nullptr;
+    double beta1 = 0;
+    double beta2 = 0;
+    float eps = 0;
 };
 
 }  // namespace dslaunch::kernels

@@ -32,7 +32,9 @@ DSL_HOST_DEVICE inline float square_root(float value) {
 
 // A rule updates n elements: `g` is the gradient that it may spoil, `first` and `second` its
 // states, `p` the parameters, to be left alone unless kWrites.
-struct Adam {
+// FROZEN: the variance is only read (AdamStep::frozen_variance).
+template <bool kFrozen>
+struct AdamRule {
     AdamConstants c;
     template <bool kWrites>
     DSL_HOST_DEVICE inline void apply(float* __restrict g, float* __restrict m, float* __restrict v,
@@ -40,39 +42,22 @@ struct Adam {
         for (int64_t i = 0; i < n; ++i) {
             // The two forms of a lerp: PyTorch takes the one that is exact at its nearer end.
             const float rest = g[i] - m[i];
-            const float next_m = c.beta1_rest < 0.5F ? fma(c.beta1_rest, rest, m[i])
-                                                     : fma(c.beta1_rest - 1.0F, rest, g[i]);
-            const float next_v = fma(c.beta2_rest * g[i], g[i], v[i] * c.beta2);
-            m[i] = next_m;
-            v[i] = next_v;
-            if constexpr (kWrites) {
-                const float denominator = square_root(next_v) / c.correction2_sqrt + c.eps;
-                p[i] = p[i] * c.parameter_keep - c.step_size * next_m / denominator;
-            }
-        }
-    }
-};
-
-// Adam whose variance stays as it is (AdamStep::frozen_variance).
-struct FrozenAdam {
-    AdamConstants c;
-    template <bool kWrites>
-    DSL_HOST_DEVICE inline void apply(float* __restrict g, float* __restrict m,
-                                      const float* __restrict v, float* __restrict p,
-                                      int64_t n) const {
-        for (int64_t i = 0; i < n; ++i) {
-            const float rest = g[i] - m[i];
             const float mixed = c.beta1_rest < 0.5F ? fma(c.beta1_rest, rest, m[i])
                                                     : fma(c.beta1_rest - 1.0F, rest, g[i]);
-            const float next_m = v[i] > 0 ? mixed : 0.0F;
+            const float next_m = kFrozen && !(v[i] > 0) ? 0.0F : mixed;
+            const float next_v = kFrozen ? v[i] : fma(c.beta2_rest * g[i], g[i], v[i] * c.beta2);
             m[i] = next_m;
+            if constexpr (!kFrozen) v[i] = next_v;
             if constexpr (kWrites) {
-                const float denominator = square_root(v[i]) + c.eps;
+                const float root = square_root(next_v);
+                const float denominator = (kFrozen ? root : root / c.correction2_sqrt) + c.eps;
                 p[i] = p[i] * c.parameter_keep - c.step_size * next_m / denominator;
             }
         }
     }
 };
+using Adam = AdamRule<false>;
+using FrozenAdam = AdamRule<true>;
 
 struct Adagrad {
     AdagradConstants c;

@@ -141,21 +141,14 @@ class Attention {
                 if (part.query_count == kQueriesMax) run_queries();
                 const int64_t head = at.kv_head * sharing_ + h;
                 float* const gathered = scratch + place(group, {at.chunk, i, head});
-                begin_query(gathered, head, row.begin / kAttendChunk == chunk);
+                std::fill_n(gathered, shape_.width, 0.0F);
+                gathered[shape_.width] = -std::numeric_limits<float>::infinity();
+                gathered[shape_.width + 1] = 0.0F;
                 queries[part.query_count++] = {row.q + head * shape_.width, gathered, row.begin,
                                                row.length};
             }
         }
         if (part.query_count > 0) run_queries();
-    }
-
-    // A sink is a score of the row's first chunk whose value is 0.
-    void begin_query(float* gathered, int64_t head, bool first) const {
-        std::fill_n(gathered, shape_.width, 0.0F);
-        const bool sinks = first && shape_.sinks != nullptr;
-        gathered[shape_.width] =
-            sinks ? shape_.sinks[head] : -std::numeric_limits<float>::infinity();
-        gathered[shape_.width + 1] = sinks ? 1.0F : 0.0F;
     }
 
     [[nodiscard]] size_t cache_kind() const {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/kinds/dtype.h"
-#include "kernels/matrix/matrix_isa.h"
+#include "kernels/isa.h"
 #include "kernels/thread_team.h"
 
 namespace dslaunch::kernels {
@@ -21,13 +21,12 @@ inline constexpr int64_t kAttendChunk = 1024;
 // What all rows of a call share.
 struct AttendShape {
     int64_t heads = 0;  // of queries; a multiple of kv_heads: head h reads h / (heads / kv_heads)
-    int64_t kv_heads = 0;          // of the cache
-    int64_t width = 0;             // elements of a head; at most kAttendWidthMax
-    int64_t page_positions = 0;    // positions of a page
-    DType cache = DType::kF32;     // kF32, kBF16 or kF16
-    float scale = 1;               // times q · k
-    float softcap = 0;             // 0: none; else softcap · tanh(score / softcap)
-    const float* sinks = nullptr;  // [heads] a score without a value for each head, or none
+    int64_t kv_heads = 0;        // of the cache
+    int64_t width = 0;           // elements of a head; at most kAttendWidthMax
+    int64_t page_positions = 0;  // positions of a page
+    DType cache = DType::kF32;   // kF32, kBF16 or kF16
+    float scale = 1;             // times q · k
+    float softcap = 0;           // 0: none; else softcap · tanh(score / softcap)
 };
 inline constexpr int64_t kAttendWidthMax = 512;
 

@@ -15,10 +15,6 @@ bool has_group(MatrixForm form, int64_t group) {
     return group == 32 || group == 64 || group == 128;
 }
 
-int64_t element_bytes(MatrixForm form) {
-    return form == MatrixForm::kF32 ? 4 : 2;
-}
-
 }  // namespace
 
 MatrixShape matrix_shape(MatrixForm form, int64_t out, int64_t in) {
@@ -32,6 +28,11 @@ std::string_view matrix_form_name(MatrixForm form) {
 
 bool is_packed(MatrixForm form) {
     return form == MatrixForm::kInt8 || form == MatrixForm::kInt4 || form == MatrixForm::kNf4;
+}
+
+DType dtype_of(MatrixForm form) {
+    if (form == MatrixForm::kF32) return DType::kF32;
+    return form == MatrixForm::kBf16 ? DType::kBF16 : DType::kF16;
 }
 
 void check_shape(const MatrixShape& shape) {
@@ -48,32 +49,20 @@ void check_shape(const MatrixShape& shape) {
 
 int64_t matrix_bytes(const MatrixShape& shape) {
     if (is_packed(shape.form)) return packed_layout(shape).bytes();
-    return shape.out * shape.in * element_bytes(shape.form);
+    return shape.out * shape.in * dtype_bytes(dtype_of(shape.form));
 }
 
 PackedLayout packed_layout(const MatrixShape& shape) {
+    DSL_CHECK(is_packed(shape.form), "{} is not packed", matrix_form_name(shape.form));
     PackedLayout layout;
     layout.groups = (shape.in + shape.group - 1) / shape.group;
     layout.panels = (shape.out + kPanelOutputs - 1) / kPanelOutputs;
     const int64_t panel_scales = layout.groups * kPanelOutputs;
     const int64_t panel_codes = panel_scales * shape.group;
-    switch (shape.form) {
-        case MatrixForm::kInt8:
-            layout.panel_code_bytes = panel_codes;
-            layout.panel_scale_bytes = panel_scales * 2;  // bf16
-            break;
-        case MatrixForm::kInt4:
-            layout.panel_code_bytes = panel_codes / 2;
-            layout.panel_scale_bytes = panel_scales * 2;        // 16 scales, then 16 minima
-            layout.panel_factor_bytes = 2 * kPanelOutputs * 4;  // fp32, in the same order
-            break;
-        case MatrixForm::kNf4:
-            layout.panel_code_bytes = panel_codes / 2;
-            layout.panel_scale_bytes = panel_scales * 2;  // bf16
-            break;
-        default:
-            DSL_CHECK(false, "{} is not packed", matrix_form_name(shape.form));
-    }
+    layout.panel_code_bytes = shape.form == MatrixForm::kInt8 ? panel_codes : panel_codes / 2;
+    layout.panel_scale_bytes = panel_scales * 2;  // bf16; kInt4: 16 scales, then 16 minima
+    if (shape.form == MatrixForm::kInt4)
+        layout.panel_factor_bytes = 2 * kPanelOutputs * 4;  // fp32, in the same order
     return layout;
 }
 

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/kinds/dtype.h"
+
 namespace dslaunch::kernels {
 
 enum class MatrixForm : uint8_t {
@@ -27,8 +29,6 @@ struct MatrixShape {
     bool operator==(const MatrixShape&) const = default;
 };
 
-// The layout that a saved matrix was written in; another number is another layout.
-inline constexpr int64_t kMatrixLayout = 2;
 // Packed outputs lie in panels of so many, the last one filled up with zeros.
 inline constexpr int64_t kPanelOutputs = 16;
 // Groups that packed forms take: 32, 64, 128. A group of 32 costs 0.5 bits a weight
@@ -43,6 +43,9 @@ inline constexpr int64_t kMatrixSizeMax = int64_t{1} << 28;
 [[nodiscard]] std::string_view matrix_form_name(MatrixForm form);
 // True for the forms that quantize makes; the others are used as they lie in a file.
 [[nodiscard]] bool is_packed(MatrixForm form);
+
+// Returns the type of a row-major form's elements. REQUIRES: not is_packed.
+[[nodiscard]] DType dtype_of(MatrixForm form);
 
 // Throws Error{kInput} when SHAPE, which may come from a file, is none: a size below 1 or above
 // kMatrixSizeMax, an unknown form, or a group that the form does not have.

@@ -1,14 +1,14 @@
-// The kernels of an instruction set. For the files of this folder alone.
+// The kernels of each instruction set for products and for what a decoder does to a token.
 #pragma once
 
+#include "kernels/isa.h"
 #include "kernels/matrix/cpu/matrix_kernels.h"
 #include "kernels/matrix/cpu/token_kernels.h"
-#include "kernels/matrix/matrix_isa.h"
 
 namespace dslaunch::kernels {
 
-// REQUIRES: ISA is available.
+// REQUIRES, for both: ISA is available. For this library alone.
 [[nodiscard]] const MatrixKernels& matrix_kernels_of(MatrixIsa isa);
-[[nodiscard]] const TokenKernels& token_kernels_of(MatrixIsa isa);
+[[nodiscard]] const TokenKernels& token_kernels_of(MatrixIsa isa = matrix_isa_in_use());
 
 }  // namespace dslaunch::kernels

@@ -137,21 +137,6 @@ bool Activations::serves(const MatrixShape& shape) const {
            (splits_ || !splits(shape.form, isa_));
 }
 
-void multiply_outputs(const Product& product, const Activations& activations,
-                      dslaunch::Range outputs) {
-    check_product(product, activations);
-    const int64_t out = product.matrix.shape.out;
-    DSL_CHECK(outputs.begin >= 0 && outputs.numel >= 0 && outputs.end() <= out &&
-                  outputs.begin % kPanelOutputs == 0 &&
-                  (outputs.end() % kPanelOutputs == 0 || outputs.end() == out),
-              "outputs {} to {} of {}", outputs.begin, outputs.end(), out);
-    MatrixPart part = part_of(product, activations);
-    part.begin = outputs.begin;
-    part.end = outputs.end();
-    const auto form = static_cast<size_t>(product.matrix.shape.form);
-    matrix_kernels_of(activations.isa()).multiply[form](part);
-}
-
 void multiply(std::span<const Product> products, const Activations& activations, ThreadTeam& team) {
     int64_t chunks = 0;
     for (const Product& product : products) {

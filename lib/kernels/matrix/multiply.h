@@ -15,8 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "base/range.h"
-#include "kernels/matrix/matrix_isa.h"
+#include "kernels/isa.h"
 #include "kernels/matrix/packed_matrix.h"
 #include "kernels/thread_team.h"
 
@@ -77,14 +76,7 @@ struct Product {
 };
 
 // All products of one set of activations as one loop of the team. Many rows take 1 MiB of each
-// thread's stack. REQUIRES: ACTIVATIONS serves
-// every matrix; no y overlaps x, a bias or another y.
+// thread's stack. REQUIRES: ACTIVATIONS serves every matrix; no y overlaps x, a bias or another y.
 void multiply(std::span<const Product> products, const Activations& activations, ThreadTeam& team);
-
-// The outputs OUTPUTS of one product, on the calling thread: for callers that split the work
-// themselves. REQUIRES: as multiply; OUTPUTS begins at a multiple of kPanelOutputs and ends at one
-// or at the matrix's out.
-void multiply_outputs(const Product& product, const Activations& activations,
-                      dslaunch::Range outputs);
 
 }  // namespace dslaunch::kernels

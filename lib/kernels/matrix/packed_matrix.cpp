@@ -94,7 +94,7 @@ struct PackedRow {
     }
 
   private:
-    // Four neighbouring inputs. GCC's and clang's own vectors, for a compiler makes none of bytes.
+    // Four neighbouring inputs, as vectors of GCC and clang: compilers do not vectorise such bytes.
     using Codes = uint8_t __attribute__((vector_size(4)));
     using Numbers = float __attribute__((vector_size(16)));
 
@@ -135,9 +135,7 @@ void widen_row(const PackedMatrix& matrix, int64_t row, float* out) {
     const int64_t in = matrix.shape.in;
     const std::byte* const from =
         matrix.data + row * (matrix_bytes(matrix.shape) / matrix.shape.out);
-    const DType dtype = matrix.shape.form == MatrixForm::kF32    ? DType::kF32
-                        : matrix.shape.form == MatrixForm::kBf16 ? DType::kBF16
-                                                                 : DType::kF16;
+    const DType dtype = dtype_of(matrix.shape.form);
     for (int64_t k = 0; k < in; ++k) out[k] = widened(from, dtype, k);
 }
 
@@ -145,7 +143,7 @@ void widen_row(const PackedMatrix& matrix, int64_t row, float* out) {
 
 void quantize(const MatrixShape& shape, const SourceRows& source, std::span<std::byte> packed,
               ThreadTeam& team, MatrixIsa isa) {
-    const dslaunch::Range rows = source.rows;
+    const Range rows = source.rows;
     DSL_CHECK(is_packed(shape.form) && std::ssize(packed) == matrix_bytes(shape),
               "{} bytes for a matrix of {} bytes in the form {}", packed.size(),
               matrix_bytes(shape), matrix_form_name(shape.form));
@@ -164,7 +162,7 @@ void quantize(const MatrixShape& shape, const SourceRows& source, std::span<std:
     });
 }
 
-void dequantize(const PackedMatrix& matrix, dslaunch::Range rows, float* out) {
+void dequantize(const PackedMatrix& matrix, Range rows, float* out) {
     const MatrixShape& shape = matrix.shape;
     DSL_CHECK(rows.begin >= 0 && rows.numel >= 0 && rows.end() <= shape.out, "rows {} to {} of {}",
               rows.begin, rows.end(), shape.out);

@@ -11,7 +11,7 @@
 
 #include "base/kinds/dtype.h"
 #include "base/range.h"
-#include "kernels/matrix/matrix_isa.h"
+#include "kernels/isa.h"
 #include "kernels/matrix/matrix_shape.h"
 #include "kernels/thread_team.h"
 
@@ -28,12 +28,12 @@ struct PackedMatrix {
 struct SourceRows {
     const void* data = nullptr;  // [rows.numel, in] row-major, contiguous, aligned to the element
     DType dtype = DType::kF32;   // kF32, kBF16 or kF16
-    dslaunch::Range rows;        // which rows of the matrix these are
+    Range rows;                  // which rows of the matrix these are
 };
 
 // Writes the panels of SOURCE's rows to PACKED, which is the whole matrix; rounding is to nearest
-// (kInt4 and kNf4: with the
-// scale, and minimum, of least weighted squared error that a search finds). A row's bytes
+// (kInt4 and kNf4: with the scale, and minimum, of least weighted squared error that a search
+// finds). A row's bytes
 // depend on nothing but that row: not on ISA, the team, or the other rows. A group that has a
 // number which is not finite becomes NaN whole (kInt4: its row). A group may end past IN: what is
 // missing counts as 0. REQUIRES: is_packed; rows.begin is a multiple of kPanelOutputs, and so is
@@ -43,6 +43,6 @@ void quantize(const MatrixShape& shape, const SourceRows& source, std::span<std:
 
 // The numbers that products take the weights for. OUT: [rows.numel, in] fp32, contiguous. Threads:
 // none of its own. REQUIRES: ROWS lies within the matrix.
-void dequantize(const PackedMatrix& matrix, dslaunch::Range rows, float* out);
+void dequantize(const PackedMatrix& matrix, Range rows, float* out);
 
 }  // namespace dslaunch::kernels

@@ -170,7 +170,7 @@ int ConnectionServer::bind(const std::string& host, int port) {
 }
 
 void ConnectionServer::end() noexcept {
-    is_ending_ = true;
+    ending_ = true;
     const uint64_t one = 1;
     static_cast<void>(::write(wake_.get(), &one, sizeof one));
 }
@@ -184,15 +184,15 @@ void ConnectionServer::run() {
 }
 
 bool ConnectionServer::goes_on() {
-    if (!is_ending_) {
+    if (!ending_) {
         // Where all connections are answered, others wait in the system's queue.
         const bool may_listen =
             open_ < static_cast<size_t>(limits_.connections_max) || !reading_.empty();
-        if (may_listen != is_listening_) {
+        if (may_listen != listening_) {
             epoll_event event{EPOLLIN, {.ptr = &listener_}};
             const int change = may_listen ? EPOLL_CTL_ADD : EPOLL_CTL_DEL;
             if (::epoll_ctl(events_.get(), change, listener_.get(), &event) == 0)
-                is_listening_ = may_listen;
+                listening_ = may_listen;
         }
         return true;
     }
@@ -217,12 +217,12 @@ void ConnectionServer::look() {
             static_cast<void>(::read(wake_.get(), &wishes, sizeof wishes));
         } else if (what == &listener_) {
             comes = true;
-        } else if (!is_ending_) {
+        } else if (!ending_) {
             receive(*static_cast<Connection*>(what));
         }
     }
     // After the others: to make room may end one of them.
-    if (comes && !is_ending_) accept_all();
+    if (comes && !ending_) accept_all();
     take_back();
     if (SystemClock().now() >= next_sweep_) sweep();
 }
@@ -407,7 +407,7 @@ void ConnectionServer::answer_and_drain(Connection& connection, const HttpReply&
     const bool has_head = connection.reader.state() != RequestReader::State::kRefused &&
                           connection.reader.state() != RequestReader::State::kHead;
     const bool is_head = has_head && connection.reader.head().method == "HEAD";
-    if (!write_reply(reply, {.stays_open = false, .has_body = !is_head}, client))
+    if (!write_reply(reply, {.stays_open = false, .sends_body = !is_head}, client))
         return drop(connection);
     drain(connection);
 }
@@ -434,10 +434,10 @@ void ConnectionServer::hand_over(Connection& connection) {
     if (!is_short || threads_.size() == threads_.capacity()) return;
     try {
         threads_.emplace_back([this] { work(); }, kAnswerStackBytes);
-        is_short_of_threads_ = false;
+        short_of_threads_ = false;
     } catch (const std::exception& error) {
         // Those that are there will do.
-        if (!std::exchange(is_short_of_threads_, true))
+        if (!std::exchange(short_of_threads_, true))
             warn_if_possible("{} requests are answered at once, more wait: {}", threads_.size(),
                              error.what());
     }
@@ -463,7 +463,7 @@ void ConnectionServer::take_back() {
 
 // Waits for the next request of CONNECTION, which may have come by now, or for its end.
 void ConnectionServer::go_on_with(Connection& connection) {
-    if (is_ending_) return drop(connection);
+    if (ending_) return drop(connection);
     const std::string following = std::exchange(connection.following, {});
     connection.last_byte = SystemClock().now();
     settle(connection);
@@ -499,7 +499,7 @@ void ConnectionServer::sweep() {
 void ConnectionServer::close_all() {
     {
         const std::lock_guard lock(mutex_);
-        is_over_ = true;
+        over_ = true;
     }
     changed_.notify_all();
     threads_.clear();
@@ -510,7 +510,7 @@ void ConnectionServer::work() {
     std::unique_lock lock(mutex_);
     for (;;) {
         ++waiting_;
-        changed_.wait(lock, [&] { return !ready_.empty() || is_over_; });
+        changed_.wait(lock, [&] { return !ready_.empty() || over_; });
         --waiting_;
         if (ready_.empty()) return;
         Connections mine;
@@ -559,10 +559,10 @@ bool ConnectionServer::write_answer(Connection& connection, Client& client) {
         static_cast<void>(client.write(kNoMemoryReply));
         return false;
     }
-    const ReplyMode mode{.stays_open = head.stays_open && !is_ending_ && reply.status == 200 &&
+    const ReplyMode mode{.stays_open = head.stays_open && !ending_ && reply.status == 200 &&
                                        connection.requests < limits_.requests_max,
-                         .is_old = head.is_old,
-                         .has_body = head.method != "HEAD"};
+                         .old = head.old,
+                         .sends_body = head.method != "HEAD"};
     return write_reply(reply, mode, client) && mode.stays_open;
 }
 

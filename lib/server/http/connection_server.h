@@ -91,14 +91,14 @@ class ConnectionServer {
     MemoryAccount& account_;
     HttpHandler& handler_;
     UniqueFd listener_, events_, wake_;
-    std::atomic<bool> is_ending_ = false;
+    std::atomic<bool> ending_ = false;
     // The reading thread's.
     std::vector<char> buffer_;
     Connections reading_;
     size_t open_ = 0;       // connections, also those that are answered
     size_t answering_ = 0;  // that were handed over and have not come back
-    bool is_listening_ = false;
-    bool is_short_of_threads_ = false;
+    bool listening_ = false;
+    bool short_of_threads_ = false;
     TimePoint next_sweep_;
 
     std::mutex mutex_;  // guards what follows
@@ -106,7 +106,7 @@ class ConnectionServer {
     Connections ready_;     // to be answered
     Connections returned_;  // for the reading thread
     size_t waiting_ = 0;    // threads without work
-    bool is_over_ = false;
+    bool over_ = false;
     std::vector<SmallThread> threads_;  // the reading thread's
 };
 

@@ -23,7 +23,7 @@ struct HttpRequest {
 struct HttpReply {
     struct Piece {
         std::string text;  // may be empty
-        bool is_last = false;
+        bool last = false;
     };
     int status = 200;
     const char* type = kJsonType;  // for ever

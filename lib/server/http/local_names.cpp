@@ -81,7 +81,7 @@ bool listens_publicly(const std::string& host) {
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = AI_PASSIVE;
     addrinfo* found = nullptr;
-    // An unknown name is told where the port is taken.
+    // bind() reports an unknown name.
     if (::getaddrinfo(host.empty() ? nullptr : host.c_str(), "0", &hints, &found) != 0)
         return false;
     const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(found, &::freeaddrinfo);

@@ -8,12 +8,13 @@
 
 namespace dslaunch::server {
 
-// HOST as the field Host has it, a port behind it or not, is this machine's for itself: localhost,
-// 127.0.0.0/8 or [::1]. Another name may have been given this address by anyone.
+// Returns true if HOST, as the field Host has it with a port or without, names this machine:
+// localhost, 127.0.0.0/8 or [::1]. Anyone may have given this address to another name.
 [[nodiscard]] bool is_local_host(std::string_view host);
-// ORIGIN is that of a page of this machine: http:// or https:// before such a host.
+// Returns true if ORIGIN is a page of this machine: http:// or https:// before such a host.
 [[nodiscard]] bool is_local_origin(std::string_view origin);
-// TYPE, parameters behind it or not, is JSON, which pages from elsewhere cannot send unasked.
+// Returns true if TYPE, with parameters or without, is JSON: pages from elsewhere cannot send it
+// unasked.
 [[nodiscard]] bool is_json_type(std::string_view type);
 
 // Others than this machine reach a port at HOST, which may be resolved.

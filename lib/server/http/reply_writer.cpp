@@ -10,43 +10,30 @@ namespace dslaunch::server {
 
 namespace {
 
-constexpr std::string_view reason_of(int status) {
-    switch (status) {
-        case 200:
-            return "OK";
-        case 400:
-            return "Bad Request";
-        case 401:
-            return "Unauthorized";
-        case 403:
-            return "Forbidden";
-        case 404:
-            return "Not Found";
-        case 405:
-            return "Method Not Allowed";
-        case 408:
-            return "Request Timeout";
-        case 413:
-            return "Content Too Large";
-        case 415:
-            return "Unsupported Media Type";
-        case 417:
-            return "Expectation Failed";
-        case 429:
-            return "Too Many Requests";
-        case 431:
-            return "Request Header Fields Too Large";
-        case 499:
-            return "Client Closed Request";
-        case 501:
-            return "Not Implemented";
-        case 503:
-            return "Service Unavailable";
-        case 505:
-            return "HTTP Version Not Supported";
-        default:
-            return status < 500 ? "Error" : "Internal Server Error";
-    }
+struct Reason {
+    int status;
+    std::string_view words;
+};
+constexpr Reason kReasons[] = {{200, "OK"},
+                               {400, "Bad Request"},
+                               {401, "Unauthorized"},
+                               {403, "Forbidden"},
+                               {404, "Not Found"},
+                               {405, "Method Not Allowed"},
+                               {408, "Request Timeout"},
+                               {413, "Content Too Large"},
+                               {415, "Unsupported Media Type"},
+                               {417, "Expectation Failed"},
+                               {429, "Too Many Requests"},
+                               {431, "Request Header Fields Too Large"},
+                               {499, "Client Closed Request"},
+                               {501, "Not Implemented"},
+                               {503, "Service Unavailable"},
+                               {505, "HTTP Version Not Supported"}};
+
+std::string_view reason_of(int status) {
+    const auto* const reason = std::ranges::find(kReasons, status, &Reason::status);
+    return reason == std::end(kReasons) ? "Internal Server Error" : reason->words;
 }
 
 // Text of a fixed length at most; nothing is allocated.
@@ -80,7 +67,7 @@ ShortText head_of(const HttpReply& reply, const ReplyMode& mode) {
         head.add("Content-Length: ").add(reply.body.size()).add("\r\n");
     } else {
         head.add("Cache-Control: no-cache\r\n");
-        if (!mode.is_old) head.add("Transfer-Encoding: chunked\r\n");
+        if (!mode.old) head.add("Transfer-Encoding: chunked\r\n");
     }
     head.add("\r\n");
     return head;
@@ -101,13 +88,13 @@ bool write_joined(ReplySink& client, std::initializer_list<std::string_view> par
 bool write_stream(const HttpReply& reply, const ReplyMode& mode, ReplySink& client) {
     for (;;) {
         const HttpReply::Piece piece = reply.stream();
-        if (!piece.text.empty() && mode.is_old && !client.write(piece.text)) return false;
-        if (!piece.text.empty() && !mode.is_old) {
+        if (!piece.text.empty() && mode.old && !client.write(piece.text)) return false;
+        if (!piece.text.empty() && !mode.old) {
             ShortText size;
             size.add(piece.text.size(), 16).add("\r\n");
             if (!write_joined(client, {size.view(), piece.text, "\r\n"})) return false;
         }
-        if (piece.is_last) return mode.is_old || client.write("0\r\n\r\n");
+        if (piece.last) return mode.old || client.write("0\r\n\r\n");
         if (!client.is_there()) return false;
     }
 }
@@ -116,7 +103,7 @@ bool write_stream(const HttpReply& reply, const ReplyMode& mode, ReplySink& clie
 
 bool write_reply(const HttpReply& reply, const ReplyMode& mode, ReplySink& client) {
     const ShortText head = head_of(reply, mode);
-    if (!mode.has_body) return client.write(head.view());
+    if (!mode.sends_body) return client.write(head.view());
     if (!reply.stream) return write_joined(client, {head.view(), reply.body});
     return client.write(head.view()) && write_stream(reply, mode, client);
 }

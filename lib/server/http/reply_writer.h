@@ -9,8 +9,8 @@ namespace dslaunch::server {
 
 struct ReplyMode {
     bool stays_open = true;  // another request may follow
-    bool is_old = false;     // to HTTP/1.0: a stream ends with the connection
-    bool has_body = true;    // false: to HEAD
+    bool old = false;        // to HTTP/1.0: a stream ends with the connection
+    bool sends_body = true;  // false: to HEAD
 };
 
 // Writes REPLY to CLIENT. False: the connection is of no use any more. Throws what its stream

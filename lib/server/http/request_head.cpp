@@ -85,7 +85,7 @@ std::optional<HttpRefusal> read_first_line(std::string_view line, RequestHead& h
     if (version != "HTTP/1.1" && version != "HTTP/1.0") return kOtherVersion;
     if (!is_token(head.method) || !target.starts_with('/') || !is_visible) return kBadLine;
     head.path = target.substr(0, target.find('?'));
-    head.is_old = version == "HTTP/1.0";
+    head.old = version == "HTTP/1.0";
     return std::nullopt;
 }
 
@@ -139,9 +139,9 @@ std::optional<HttpRefusal> read_fields(std::string_view text, RequestHead& head,
 std::optional<HttpRefusal> read_framing(const Framing& framing, RequestHead& head) {
     if (framing.length && framing.transfer) return kBothLengths;
     if (framing.transfer) {
-        if (head.is_old) return kOldChunks;
+        if (head.old) return kOldChunks;
         if (!equal_ignoring_case(*framing.transfer, "chunked")) return kNotChunked;
-        head.is_chunked = true;
+        head.chunked = true;
     }
     if (framing.length) {
         if (framing.length->empty() || framing.length->size() > kLengthDigitsMax ||
@@ -153,7 +153,7 @@ std::optional<HttpRefusal> read_framing(const Framing& framing, RequestHead& hea
     if (head.has_body() && head.method != "POST") head.stays_open = false;
     if (framing.expect) {
         if (!equal_ignoring_case(*framing.expect, "100-continue")) return kOtherExpectation;
-        head.wants_continue = !head.is_old;
+        head.wants_continue = !head.old;
     }
     return std::nullopt;
 }
@@ -169,10 +169,10 @@ std::optional<HttpRefusal> read_head(std::string_view text, RequestHead& head) {
     const Field line = take_line(text);
     if (!line) return kBadLine;
     if (auto refusal = read_first_line(*line, head)) return refusal;
-    if (head.is_old) head.stays_open = false;
+    if (head.old) head.stays_open = false;
     Framing framing;
     if (auto refusal = read_fields(text, head, framing)) return refusal;
-    if (head.host ? !is_host(*head.host) : !head.is_old) return kBadHost;
+    if (head.host ? !is_host(*head.host) : !head.old) return kBadHost;
     return read_framing(framing, head);
 }
 

@@ -20,11 +20,11 @@ struct RequestHead {
     std::string_view method;
     std::string_view path;  // without what follows a question mark; as it was sent
     std::optional<std::string_view> host, origin, authorization, content_type, content_encoding;
-    bool is_chunked = false;
+    bool chunked = false;
     uint64_t body_bytes = 0;  // 0 of one in chunks
-    bool has_body() const { return is_chunked || body_bytes > 0; }
+    bool has_body() const { return chunked || body_bytes > 0; }
     bool stays_open = true;  // the client may send another request
-    bool is_old = false;     // HTTP/1.0, which knows no chunks
+    bool old = false;        // HTTP/1.0, which knows no chunks
     bool wants_continue = false;
 };
 

@@ -8,7 +8,8 @@ namespace dslaunch::server {
 
 namespace {
 
-// A head of this length costs the account nothing: health is told where bodies have taken it all.
+// A head of this length costs the account nothing, so /health answers when bodies have taken it
+// all.
 constexpr size_t kFreeHeadBytes = 2048;
 constexpr int kChunkDigitsMax = 8;
 
@@ -60,7 +61,7 @@ size_t RequestReader::take(std::string_view bytes) {
         case State::kHead:
             return take_head(bytes);
         case State::kBody:
-            return head_.is_chunked ? take_chunks(bytes) : take_length(bytes);
+            return head_.chunked ? take_chunks(bytes) : take_length(bytes);
         default:
             return 0;
     }

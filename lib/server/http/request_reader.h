@@ -43,8 +43,6 @@ class RequestReader {
     void reset();
 
     [[nodiscard]] State state() const { return state_; }
-    // No byte of a request has come.
-    [[nodiscard]] bool is_at_start() const { return state_ == State::kHead && head_text_.empty(); }
     // REQUIRES: a state after kHead that is not kRefused. Valid until reset().
     [[nodiscard]] const RequestHead& head() const { return head_; }
     [[nodiscard]] std::string& body() { return body_; }
@@ -67,7 +65,7 @@ class RequestReader {
     [[nodiscard]] bool append(std::string_view bytes);
     // The longest that the body can become.
     [[nodiscard]] size_t body_max() const {
-        return head_.is_chunked ? limits_.body_bytes_max : head_.body_bytes;
+        return head_.chunked ? limits_.body_bytes_max : head_.body_bytes;
     }
     void refuse(const HttpRefusal& refusal);
 

@@ -166,7 +166,7 @@ void JsonReader::check_keys(uint32_t object) {
 void JsonReader::word(std::string_view word, JsonKind kind, bool flag) {
     if (std::string_view(text_).substr(at_, word.size()) != word) refuse("a value is missing");
     at_ += word.size();
-    add(kind).is_marked = flag;
+    add(kind).marked = flag;
 }
 
 void JsonReader::digits() {
@@ -199,7 +199,7 @@ void JsonReader::number() {
     Node& node = add(JsonKind::kInteger);
     if (is_whole && std::from_chars(first, last, node.integer).ec == std::errc()) return;
     node.kind = JsonKind::kReal;
-    node.is_marked = is_whole;
+    node.marked = is_whole;
     // The text is a whole number of the grammar: what strtod() takes besides cannot stand here.
     const double real = std::strtod(first, nullptr);
     if (!std::isfinite(real)) refuse("a number is too large");
@@ -305,12 +305,12 @@ JsonKind JsonView::kind() const {
 }
 
 bool JsonView::is_large_integer() const {
-    return is(JsonKind::kReal) && document_->nodes_[at_].is_marked;
+    return is(JsonKind::kReal) && document_->nodes_[at_].marked;
 }
 
 bool JsonView::flag() const {
     DSL_CHECK(is(JsonKind::kBool), "no truth");
-    return document_->nodes_[at_].is_marked;
+    return document_->nodes_[at_].marked;
 }
 
 int64_t JsonView::integer() const {

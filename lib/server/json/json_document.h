@@ -45,12 +45,15 @@ class JsonView {
     [[nodiscard]] std::string_view text() const;
     [[nodiscard]] int64_t elements() const;  // of an array, or fields of an object
     [[nodiscard]] Range items() const;       // of an array
-    [[nodiscard]] Range fields() const;      // of an object: each a key, then its value
     [[nodiscard]] std::optional<JsonView> find(std::string_view key) const;  // in an object
+    // Calls USE(key, value) for each field of an object, in their order.
+    template <typename Use>
+    void for_each_field(const Use& use) const;
 
   private:
     friend class JsonDocument;
     JsonView(const JsonDocument& document, uint32_t at) : document_(&document), at_(at) {}
+    [[nodiscard]] Range fields() const;  // each a key, then its value
 
     const JsonDocument* document_;
     uint32_t at_;
@@ -80,10 +83,19 @@ class JsonView::Range {
     JsonView begin_, end_;
 };
 
+template <typename Use>
+void JsonView::for_each_field(const Use& use) const {
+    const Range all = fields();
+    for (Range::Iterator at = all.begin(); at != all.end(); ++at) {
+        const std::string_view key = (*at).text();
+        use(key, *++at);
+    }
+}
+
 // Why a text is no document.
 struct JsonFault {
-    bool is_short_of_memory = false;  // the account is full
-    std::string why;                  // with the place in the text
+    bool short_of_memory = false;  // the account is full
+    std::string why;               // with the place in the text
 };
 
 class JsonDocument {
@@ -111,7 +123,7 @@ class JsonDocument {
         };
         uint32_t end = 0;  // the node after this value and what it holds
         JsonKind kind = JsonKind::kNull;
-        bool is_marked = false;  // true, or a large integer
+        bool marked = false;  // true, or a large integer
     };
     static_assert(sizeof(Node) == 16);
 

@@ -41,16 +41,9 @@ json as_json(JsonView value) {
             break;
     }
     json object = json::object();
-    std::string key;
-    bool is_key = true;
-    for (const JsonView field : value.fields()) {
-        if (is_key) {
-            key = field.text();
-        } else {
-            object[key] = as_json(field);
-        }
-        is_key = !is_key;
-    }
+    value.for_each_field([&](std::string_view key, JsonView field) {
+        object[std::string(key)] = as_json(field);
+    });
     return object;
 }
 
@@ -60,7 +53,7 @@ void check_document(const std::string& body, MemoryLease& lease) {
     const auto read = JsonDocument::read(body, lease);
     const json other = json::parse(body, nullptr, /*allow_exceptions=*/false);
     if (const JsonFault* fault = std::get_if<JsonFault>(&read)) {
-        const bool is_own = fault->is_short_of_memory || body.find('\0') != body.npos ||
+        const bool is_own = fault->short_of_memory || body.find('\0') != body.npos ||
                             fault->why.find("twice") != std::string::npos ||
                             fault->why.find("deeper") != std::string::npos;
         DSL_CHECK(is_own || other.is_discarded(), "JSON is refused: {}", fault->why);

@@ -14,7 +14,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "decoder/codec/byte_codec.h"
+#include "decoder/codec/text_codec.h"
 #include "server/http/reply_writer.h"
 #include "server/http/request_reader.h"
 #include "server/http_routes.h"
@@ -108,9 +108,9 @@ class Served {
   private:
     static bool write(const HttpReply& reply, const RequestHead* head, ReplySink& client) {
         const bool is_head = head != nullptr && head->method == "HEAD";
-        const bool is_old = head != nullptr && head->is_old;
+        const bool old = head != nullptr && head->old;
         const bool stays = head != nullptr && head->stays_open && reply.status == 200;
-        DSL_CHECK(write_reply(reply, {stays, is_old, !is_head}, client), "an answer is not sent");
+        DSL_CHECK(write_reply(reply, {stays, old, !is_head}, client), "an answer is not sent");
         return stays;
     }
     bool answer(RequestReader& reader, WrittenClient& client) {
@@ -178,7 +178,7 @@ void check_answers(std::string_view answers, bool has_head_request, bool has_key
         const bool is_last = head.find("\r\nConnection: close\r\n") != head.npos;
         DSL_CHECK(*status == 200 || is_last, "another request may follow an error");
         std::string type, length;
-        bool is_chunked = false;
+        bool chunked = false;
         head.remove_prefix(std::min(head.find("\r\n"), head.size()));
         for (std::string line; !head.empty();) {
             head.remove_prefix(2);
@@ -186,12 +186,12 @@ void check_answers(std::string_view answers, bool has_head_request, bool has_key
             head.remove_prefix(line.size());
             if (line.starts_with("Content-Type: ")) type = line.substr(14);
             if (line.starts_with("Content-Length: ")) length = line.substr(16);
-            is_chunked = is_chunked || line == "Transfer-Encoding: chunked";
+            chunked = chunked || line == "Transfer-Encoding: chunked";
         }
         if (has_head_request) return;                            // its answer has no body
-        if (type == "text/event-stream" && !is_chunked) return;  // to HTTP/1.0
+        if (type == "text/event-stream" && !chunked) return;  // to HTTP/1.0
         std::string body;
-        if (is_chunked) {
+        if (chunked) {
             body = take_chunks(answers);
         } else {
             const auto bytes = static_cast<size_t>(parse_int(length).value_or(0));

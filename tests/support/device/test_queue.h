@@ -128,7 +128,7 @@ class TestQueue final : public device::Queue {
     template <typename Rule>
     void update(const kernels::FlatRange& range, const kernels::UpdateArrays& arrays,
                 const Rule& rule) {
-        stream_.put([part = kernels::Range{range.begin, range.numel}, rule,
+        stream_.put([part = kernels::ElementRange{range.begin, range.numel}, rule,
                      arrays = on_kernel(arrays), sources = on_kernel(range.gradients)]() mutable {
             arrays.gradients.fp32 = sources.data();
             grid_update_on_host(arrays, part, rule);

@@ -74,7 +74,7 @@ TEST_CASE("a text ends with an end token, with its last token, or with the conte
     Engine engine(runner, {});
     const std::vector<int32_t> prompt = {5, 6, 7};
     const std::vector<int32_t> all = continuation(prompt, 100);
-    std::map<RequestId, EndReason> reasons;
+    std::map<RequestId, TextEnd> reasons;
     Request ends = request_of(prompt, 100);
     ends.end_tokens = {all[4]};
     const RequestId by_token = engine.add(ends);
@@ -89,12 +89,12 @@ TEST_CASE("a text ends with an end token, with its last token, or with the conte
     const auto first = [&](int64_t n) { return std::vector(all.begin(), all.begin() + n); };
     const auto end = std::ranges::find(all, all[4]) - all.begin();
     CHECK(made[by_token] == first(end + 1));
-    CHECK(reasons[by_token] == EndReason::kEndToken);
+    CHECK(reasons[by_token] == TextEnd::kStop);
     CHECK(made[by_count] == first(7));
-    CHECK(reasons[by_count] == EndReason::kTokens);
+    CHECK(reasons[by_count] == TextEnd::kLength);
     // The last of 50 positions still has a successor.
     CHECK(made[by_context] == first(50 - 3 + 1));
-    CHECK(reasons[by_context] == EndReason::kContext);
+    CHECK(reasons[by_context] == TextEnd::kContext);
 }
 
 TEST_CASE("a cancelled request gives its pages back and changes no other text") {

@@ -1,8 +1,7 @@
 #include <nlohmann/json.hpp>
 
-#include "decoder/codec/byte_codec.h"
-#include "decoder/codec/stop_texts.h"
-#include "decoder/codec/tokenizer_codec.h"
+#include "decoder/codec/text_codec.h"
+#include "decoder/codec/written_text.h"
 #include "support/catch.h"
 #include "support/places.h"
 #include "support/text_tools.h"
@@ -76,7 +75,7 @@ TEST_CASE("a text ends before the first stop, however it comes in pieces") {
     struct Row {
         std::vector<std::string> stops;
         std::string text, expected;
-        bool is_stopped;
+        bool stopped;
     };
     const Row rows[] = {
         {{}, "all of it", "all of it", false},
@@ -94,10 +93,10 @@ TEST_CASE("a text ends before the first stop, however it comes in pieces") {
             std::string text;
             for (size_t i = 0; i < row.text.size(); i += piece)
                 text += stops.push(std::string_view(row.text).substr(i, piece));
-            const bool is_stopped = stops.is_stopped();
+            const bool stopped = stops.stopped();
             text += stops.finish();
             CHECK(text == row.expected);
-            CHECK(is_stopped == row.is_stopped);
+            CHECK(stopped == row.stopped);
         }
 }
 

@@ -14,9 +14,8 @@
 namespace dslaunch::test {
 
 inline std::vector<kernels::Isa> available() {
-    using enum kernels::Isa;
     std::vector<kernels::Isa> out;
-    for (const kernels::Isa isa : {kScalar, kAvx2, kAvx512, kAvx512Bf16, kNeon})
+    for (const kernels::Isa isa : kernels::kIsas)
         if (kernels::isa_available(isa)) out.push_back(isa);
     return out;
 }

@@ -8,7 +8,7 @@
 
 #include "kernel_numbers.h"
 #include "kernels/matrix/attend.h"
-#include "kernels/matrix/token_kernels.h"
+#include "kernels/matrix/matrix_tables.h"
 #include "matrix_numbers.h"
 #include "support/catch.h"
 
@@ -63,7 +63,7 @@ std::vector<double> attended(const AttendShape& shape, const Cache& cache, const
                              int64_t head) {
     const int64_t kv_head = head / (shape.heads / shape.kv_heads);
     const auto at = [&](int64_t p) { return (p * shape.kv_heads + kv_head) * shape.width; };
-    double weights = shape.sinks == nullptr ? 0 : std::exp(double{shape.sinks[head]});
+    double weights = 0;
     std::vector<double> out(static_cast<size_t>(shape.width));
     for (int64_t p = row.begin; p < row.length; ++p) {
         double score = 0;
@@ -109,15 +109,13 @@ TEST_CASE("attention is that of its definition, with equal bits however it is ca
         for (const int64_t length : {1, 7, 33, 1025, 2100})
             for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
                 for (const int64_t window : {0, 40}) {
-                    const std::vector<float> sinks = normal_numbers(one.heads, 20);
                     AttendShape shape{one.heads,
                                       one.kv_heads,
                                       one.width,
                                       one.page_positions,
                                       dtype,
                                       1 / std::sqrt(static_cast<float>(one.width)),
-                                      window == 0 ? 0.0F : 5.0F,
-                                      window == 0 ? nullptr : sinks.data()};
+                                      window == 0 ? 0.0F : 5.0F};
                     const Cache cache = make_cache(shape, length);
                     constexpr int64_t kRows = 3;
                     const std::vector<float> q = normal_numbers(kRows * one.heads * one.width, 21);
@@ -151,7 +149,7 @@ TEST_CASE("attention is that of its definition, with equal bits however it is ca
 
 TEST_CASE("pages that a row's window does not reach are not read") {
     for (const int64_t page_positions : {1, 5, 16, 64}) {
-        const AttendShape shape{2, 1, 16, page_positions, DType::kF32, 0.25F, 0, nullptr};
+        const AttendShape shape{2, 1, 16, page_positions, DType::kF32, 0.25F, 0};
         Cache cache = make_cache(shape, 100);
         const std::vector<float> q = normal_numbers(32, 22);
         std::vector<float> out(32), expected(32);
@@ -198,7 +196,8 @@ TokenKernel gated(Gate act) {
     return [act](const std::vector<float>& x, MatrixIsa isa) {
         std::vector<float> out(x.size());
         const std::vector<float> up = weights_of(x.size());
-        gate(act, x.data(), up.data(), out.data(), std::ssize(x), isa);
+        token_kernels_of(isa).gate[static_cast<size_t>(act)](x.data(), up.data(), out.data(),
+                                                             std::ssize(x));
         return out;
     };
 }
@@ -209,18 +208,20 @@ std::vector<Row> token_rows() {
     const auto norm = [](const std::vector<float>& x, MatrixIsa isa) {
         std::vector<float> out(x.size());
         const std::vector<float> w = weights_of(x.size());
-        rms_norm(x.data(), std::ssize(x), {w.data(), 1e-5F, true}, out.data(), isa);
+        token_kernels_of(isa).rms_norm(x.data(), std::ssize(x), {w.data(), nullptr, 1e-5F, true},
+                                       out.data());
         return out;
     };
     const auto layer = [](const std::vector<float>& x, MatrixIsa isa) {
         std::vector<float> out(x.size());
         const std::vector<float> w = weights_of(x.size());
-        layer_norm(x.data(), std::ssize(x), {w.data(), w.data(), 1e-5F}, out.data(), isa);
+        token_kernels_of(isa).layer_norm(x.data(), std::ssize(x),
+                                         {w.data(), w.data(), 1e-5F, false}, out.data());
         return out;
     };
     const auto soft = [](const std::vector<float>& x, MatrixIsa isa) {
         std::vector<float> out(x.size());
-        softmax(x.data(), std::ssize(x), 3, out.data(), isa);
+        token_kernels_of(isa).softmax(x.data(), std::ssize(x), out.data());
         return out;
     };
     return {
@@ -272,7 +273,7 @@ std::vector<Row> token_rows() {
          kClose},
         {"softmax", soft,
          [](const std::vector<double>& x, size_t i) {
-             const auto weight = [](double v) { return std::exp(3 * std::tanh(v / 3)); };
+             const auto weight = [](double v) { return std::exp(v); };
              return weight(x[i]) / mean_of(x, weight) / static_cast<double>(x.size());
          },
          kClose},
@@ -308,8 +309,9 @@ TEST_CASE("rotations turn pairs and leave the rest") {
             }
             for (const MatrixIsa isa : available_matrix_isas()) {
                 std::vector<float> found = x, expected = x;
-                rotate(found.data(), {kHeads, kWidth}, {cos.data(), sin.data(), pairs, interleaved},
-                       isa);
+                const TokenKernels& kernels = token_kernels_of(isa);
+                (interleaved ? kernels.rotate_pairs : kernels.rotate_halves)(
+                    found.data(), {kHeads, kWidth, cos.data(), sin.data(), pairs});
                 for (int64_t h = 0; h < kHeads; ++h)
                     for (int64_t i = 0; i < pairs; ++i) {
                         const int64_t a = h * kWidth + (interleaved ? 2 * i : i);
@@ -332,7 +334,7 @@ TEST_CASE("functions keep their limits far from 0") {
              {Gate::kSilu, Gate::kGelu, Gate::kGeluTanh, Gate::kQuickGelu, Gate::kRelu}) {
             const float x[] = {0.0F, 100.0F, -200.0F, 1e30F, -1e30F, kInfinity, nan};
             float y[7];
-            gate(act, x, nullptr, y, 7, isa);
+            token_kernels_of(isa).gate[static_cast<size_t>(act)](x, nullptr, y, 7);
             REQUIRE(y[0] == 0.0F);
             REQUIRE(y[1] == 100.0F);
             REQUIRE(y[2] == 0.0F);
@@ -343,6 +345,6 @@ TEST_CASE("functions keep their limits far from 0") {
         }
     const float masked[] = {-kInfinity, 1.0F, -kInfinity};
     float out[3];
-    softmax(masked, 3, 0, out);
+    token_kernels_of().softmax(masked, 3, out);
     REQUIRE(std::vector<float>(out, out + 3) == std::vector<float>{0, 1, 0});
 }

@@ -7,7 +7,7 @@
 
 #include "base/bytes.h"
 #include "kernels/flat_optimizer.h"
-#include "kernels/state_packing.h"
+#include "kernels/packing.h"
 #include "support/catch.h"
 
 using namespace dslaunch;

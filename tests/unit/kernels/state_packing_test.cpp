@@ -1,5 +1,5 @@
 // States in bf16 and 8 bits, on every instruction set that this processor has.
-#include "kernels/state_packing.h"
+#include "kernels/packing.h"
 
 #include <algorithm>
 #include <bit>

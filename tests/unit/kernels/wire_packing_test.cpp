@@ -1,5 +1,5 @@
 // Values in 8 and 4 bits between hosts, on every instruction set that this processor has.
-#include "kernels/wire_packing.h"
+#include "kernels/packing.h"
 
 #include <algorithm>
 #include <bit>
@@ -103,10 +103,16 @@ TEST_CASE("a packed element takes a quarter or an eighth of fp32, and a scale fo
 TEST_CASE("no element travels further off than half a code of its block, or a code if drawn") {
     for (const WirePacking packing : kWirePackings)
         for (const unsigned seed : {1U, 2U, 3U}) {
-            const std::vector<float> values = drawn_values(10'001, seed);
-            const std::vector<float> back =
-                arrived(packing, on_wire(packing, values), values.size());
+            std::vector<float> values = drawn_values(10'001, seed);
+            values[0] = 4.0F * largest_of_block(values, 0);
+            values[1] = 0.5F * values[0];  // between two codes
+            std::vector<float> back = arrived(packing, on_wire(packing, values), values.size());
             CHECK(too_far(packing, values, back, false) == 0);
+            std::vector<float> negated = values;
+            for (float& value : negated) value = -value;
+            negated = arrived(packing, on_wire(packing, negated), values.size());
+            for (float& value : negated) value = -value;
+            CHECK(negated == back);
             // A bound of a third of a code is broken by about a third of the elements.
             std::vector<float> doubled = back;
             for (size_t i = 0; i < values.size(); ++i)

@@ -264,7 +264,7 @@ TEST_CASE(
             REQUIRE(std::holds_alternative<TextService::Ticket>(submitted));
             const auto ticket = std::get<TextService::Ticket>(submitted);
             for (;;) {
-                const auto piece = ticket.channel->next(std::chrono::seconds(1));
+                const auto piece = ticket->next(std::chrono::seconds(1));
                 if (!piece) continue;
                 text += piece->text;
                 if (piece->end != TextEnd::kNone) return piece->end;

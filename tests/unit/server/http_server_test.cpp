@@ -251,6 +251,7 @@ TEST_CASE("a server with a key wants it, but for its health") {
     CHECK(reply->status == 200);
     client.set_bearer_token_auth("secres");
     CHECK(client.Get("/v1/models")->status == 401);
+    CHECK_THAT(client.Get("/v1/models")->body, Catch::Contains("`Authorization: Bearer KEY`"));
     for (const char* word : {"bearer", "BEARER", "bEaReR"}) {
         httplib::Client other = server.client();
         other.set_default_headers({{"Authorization", std::string(word) + " secret"}});
@@ -263,6 +264,14 @@ TEST_CASE("a server with a key wants it, but for its health") {
         CHECK(other.Get("/v1/models")->status == 401);
     }
     CHECK(server.client().Get("/health")->status == 200);
+}
+
+TEST_CASE("the places of other servers are told the one here") {
+    const Server server;
+    const auto reply = server.client().Post("/api/chat", "{}", "application/json");
+    CHECK(reply->status == 404);
+    CHECK_THAT(reply->body,
+               Catch::Contains("POST /api/chat; here it is POST /v1/chat/completions"));
 }
 
 TEST_CASE("a page of this machine may ask and read, with a key a page of any") {

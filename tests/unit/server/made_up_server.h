@@ -19,7 +19,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
-#include "decoder/codec/byte_codec.h"
+#include "decoder/codec/text_codec.h"
 #include "server/api_reply.h"
 #include "server/http_server.h"
 #include "support/catch.h"

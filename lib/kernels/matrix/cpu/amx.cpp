@@ -230,9 +230,9 @@ void split_rows(const float* x, int64_t stride, int64_t in, int64_t rows, uint16
         alignas(64) float parts[2 * 16 * 16];  // [high and low, rows, 16 pairs]
         for (int64_t r = 0; r < rows; ++r) {
             const float* const from = x + r * stride + k;
-            const __m512 first = load_part(from, in - k).v;
+            const __m512 first = load_part(from, in - k);
             const __m512 second =
-                in - k > kLanes ? load_part(from + kLanes, in - k - kLanes).v : _mm512_setzero_ps();
+                in - k > kLanes ? load_part(from + kLanes, in - k - kLanes) : _mm512_setzero_ps();
             const __m512i halves = (__m512i)_mm512_cvtne2ps_pbh(second, first);
             const auto widened = [](__m256i half) {
                 return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));

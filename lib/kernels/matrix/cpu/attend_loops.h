@@ -80,6 +80,12 @@ inline void score_block(const AttendQuery* const* queries, const AttendBlock<T>&
     }
 }
 
+// Returns softcap · tanh(x / softcap), or X where there is no cap.
+inline Floats capped(Floats x, float softcap) {
+    if (softcap == 0) return x;
+    return fill(softcap) * hyperbolic_tangent(x / fill(softcap));
+}
+
 // Scores become weights; returns what the query's earlier sums are multiplied by.
 inline float weigh_block(const AttendPart& part, const AttendQuery& query, int64_t first,
                          float* scores) {
@@ -194,16 +200,17 @@ void merge_parts(const float* gathered, int64_t stride, int64_t count, int64_t w
         store_part(out + i, load_part(out + i, width - i) * factor, width - i);
 }
 
-constexpr TokenKernels kToken{rms_norm,
-                              layer_norm,
-                              rotate_halves,
-                              rotate_pairs,
-                              {gate_row<Silu>, gate_row<Gelu>, gate_row<GeluTanh>,
-                               gate_row<QuickGelu>, gate_row<Relu>, gate_row<ReluSquared>},
-                              softmax_row,
-                              add_rows,
-                              {attend_part<F32>, attend_part<Bf16>, attend_part<Fp16>},
-                              merge_parts};
+constexpr TokenKernels kToken{
+    rms_norm,
+    layer_norm,
+    rotate_halves,
+    rotate_pairs,
+    {gate_row<Gate::kSilu>, gate_row<Gate::kGelu>, gate_row<Gate::kGeluTanh>,
+     gate_row<Gate::kQuickGelu>, gate_row<Gate::kRelu>, gate_row<Gate::kReluSquared>},
+    softmax_row,
+    add_rows,
+    {attend_part<F32>, attend_part<Bf16>, attend_part<Fp16>},
+    merge_parts};
 
 }  // namespace
 }  // namespace dslaunch::kernels

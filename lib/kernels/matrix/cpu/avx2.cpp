@@ -1,5 +1,9 @@
-// The loops of this folder compiled for AVX2; see lib/kernels/CMakeLists.txt for the flags.
+// The loops of kernels/cpu and of this folder compiled for AVX2; see
+// lib/kernels/CMakeLists.txt for the flags.
 #if defined(__x86_64__)
+#include "kernels/cpu/flat_loops.h"
+#include "kernels/cpu/packing_loops.h"
+#include "kernels/cpu/sign_loops.h"
 #include "kernels/matrix/cpu/attend_loops.h"
 #include "kernels/matrix/cpu/packed_loops.h"
 #include "kernels/matrix/cpu/rounding_loops.h"
@@ -7,8 +11,10 @@
 
 namespace dslaunch::kernels {
 
+const FlatKernels kAvx2Flat = kFlat;
+const PackingKernels kAvx2Packing = kPacking;
+const SignKernels kAvx2Signs = kSigns;
 const MatrixKernels kAvx2Matrix = kMatrix;
-
 const TokenKernels kAvx2Token = kToken;
 
 }  // namespace dslaunch::kernels

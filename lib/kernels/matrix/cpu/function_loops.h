@@ -2,6 +2,7 @@
 // Everything here has internal linkage.
 #pragma once
 
+#include "kernels/cpu/block_loops.h"
 #include "kernels/matrix/cpu/lanes.h"
 
 // NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
@@ -9,7 +10,6 @@ namespace dslaunch::kernels {
 namespace {
 
 constexpr float kInfinity = __builtin_inff();
-constexpr float kRoundingShift = 12582912.0F;  // 1.5 · 2^23: adding it leaves whole numbers
 
 template <int kCount>
 inline Floats polynomial(Floats x, const float (&coefficients)[kCount]) {
@@ -23,8 +23,8 @@ inline Floats polynomial(Floats x, const float (&coefficients)[kCount]) {
 inline Floats exponential(Floats x) {
     constexpr float kLeast = -86.6F, kMost = 88.722839F;
     const Floats bounded = smaller(fill(kMost), larger(fill(kLeast), x));
-    const Floats shifted = fma(bounded, fill(1.44269504F), fill(kRoundingShift));
-    const Floats power = shifted - fill(kRoundingShift);
+    const Floats shifted = fma(bounded, fill(1.44269504F), fill(kWholeShift));
+    const Floats power = shifted - fill(kWholeShift);
     const Floats rest = fma(power, fill(2.12194440e-4F), fma(power, fill(-0.693359375F), bounded));
     constexpr float kTerms[] = {1.9875691500e-4F, 1.3981999507e-3F, 8.3334519073e-3F,
                                 4.1665795894e-2F, 1.6666665459e-1F, 5.0000001201e-1F};

@@ -18,23 +18,7 @@ namespace {
 
 constexpr int64_t kLanes = 16;
 
-inline Floats operator+(Floats a, Floats b) {
-    return add(a, b);
-}
-
-inline Floats operator-(Floats a, Floats b) {
-    return subtract(a, b);
-}
-
-inline Floats operator*(Floats a, Floats b) {
-    return multiply(a, b);
-}
-
-inline Floats operator/(Floats a, Floats b) {
-    return divide(a, b);
-}
-
-// The first NUMEL of 16 numbers, zeros behind them. REQUIRES: 0 < numel.
+// The first NUMEL of 16 numbers, zeros after them. REQUIRES: 0 < numel.
 inline Floats load_part(const float* from, int64_t numel) {
     if (numel >= kLanes) return load(from);
     float all[kLanes] = {};

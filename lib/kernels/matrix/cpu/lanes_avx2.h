@@ -56,20 +56,20 @@ inline void store(float* to, Floats a) {
     _mm256_storeu_ps(to + 8, a.high);
 }
 
-inline Floats add(Floats a, Floats b) {
-    return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
+inline Floats operator+(Floats a, Floats b) {
+    return {a.low + b.low, a.high + b.high};
 }
 
-inline Floats subtract(Floats a, Floats b) {
-    return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)};
+inline Floats operator-(Floats a, Floats b) {
+    return {a.low - b.low, a.high - b.high};
 }
 
-inline Floats multiply(Floats a, Floats b) {
-    return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
+inline Floats operator*(Floats a, Floats b) {
+    return {a.low * b.low, a.high * b.high};
 }
 
-inline Floats divide(Floats a, Floats b) {
-    return {_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)};
+inline Floats operator/(Floats a, Floats b) {
+    return {a.low / b.low, a.high / b.high};
 }
 
 inline Floats fma(Floats a, Floats b, Floats c) {
@@ -100,7 +100,7 @@ inline __m256 power_of_2(__m256 power) {
 }
 
 inline Floats times_power_of_2(Floats value, Floats power) {
-    return multiply(value, {power_of_2(power.low), power_of_2(power.high)});
+    return value * Floats{power_of_2(power.low), power_of_2(power.high)};
 }
 
 // The quads' sums, (0 + 2) + (1 + 3), of four registers.

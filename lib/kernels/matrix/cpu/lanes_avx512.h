@@ -11,87 +11,66 @@
 namespace dslaunch::kernels {
 namespace {
 
-struct Floats {
-    __m512 v;
-};
-
-struct Ints {
-    __m512i v;
-};
+using Floats = __m512;
+using Ints = __m512i;
 
 constexpr int kTileRows = 6, kTileOutputs = 4, kByteRows = 8;
 
 inline Floats fill(float x) {
-    return {_mm512_set1_ps(x)};
+    return _mm512_set1_ps(x);
 }
 
 inline Floats load(const float* from) {
-    return {_mm512_loadu_ps(from)};
+    return _mm512_loadu_ps(from);
 }
 
 inline Floats load_bf16(const uint16_t* from) {
     const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16))};
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
 }
 
 inline Floats load_fp16(const uint16_t* from) {
-    return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))};
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
 }
 
 inline Floats load_u8(const uint8_t* from) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-    return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes))};
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
 }
 
 inline void store(float* to, Floats a) {
-    _mm512_storeu_ps(to, a.v);
-}
-
-inline Floats add(Floats a, Floats b) {
-    return {_mm512_add_ps(a.v, b.v)};
-}
-
-inline Floats subtract(Floats a, Floats b) {
-    return {_mm512_sub_ps(a.v, b.v)};
-}
-
-inline Floats multiply(Floats a, Floats b) {
-    return {_mm512_mul_ps(a.v, b.v)};
-}
-
-inline Floats divide(Floats a, Floats b) {
-    return {_mm512_div_ps(a.v, b.v)};
+    _mm512_storeu_ps(to, a);
 }
 
 inline Floats fma(Floats a, Floats b, Floats c) {
-    return {_mm512_fmadd_ps(a.v, b.v, c.v)};
+    return _mm512_fmadd_ps(a, b, c);
 }
 
 inline Floats larger(Floats a, Floats b) {
-    return {_mm512_max_ps(a.v, b.v)};
+    return _mm512_max_ps(a, b);
 }
 
 inline Floats smaller(Floats a, Floats b) {
-    return {_mm512_min_ps(a.v, b.v)};
+    return _mm512_min_ps(a, b);
 }
 
 inline Floats magnitude(Floats a) {
-    return {_mm512_abs_ps(a.v)};
+    return _mm512_abs_ps(a);
 }
 
 inline Floats where_less(Floats a, Floats b, Floats yes, Floats no) {
-    return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes);
 }
 
 inline Floats times_power_of_2(Floats value, Floats power) {
-    const __m512i exponent = _mm512_add_epi32(_mm512_cvttps_epi32(power.v), _mm512_set1_epi32(127));
-    return {_mm512_mul_ps(value.v, _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23)))};
+    const __m512i exponent = _mm512_add_epi32(_mm512_cvttps_epi32(power), _mm512_set1_epi32(127));
+    return _mm512_mul_ps(value, _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23)));
 }
 
 // Quad sums first, (0 + 2) + (1 + 3), then the four quads in the same order.
 inline void sum_4(Floats a, Floats b, Floats c, Floats d, float* to) {
-    const __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a.v, b.v), _mm512_unpackhi_ps(a.v, b.v));
-    const __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(c.v, d.v), _mm512_unpackhi_ps(c.v, d.v));
+    const __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+    const __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
     const __m512d low = _mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd));
     const __m512d high = _mm512_unpackhi_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd));
     const __m512 quads = _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high));
@@ -107,27 +86,25 @@ inline float sum(Floats a) {
 }
 
 inline float largest(Floats a) {
-    return _mm512_reduce_max_ps(a.v);
+    return _mm512_reduce_max_ps(a);
 }
 
 inline Floats to_floats(Ints a) {
-    return {_mm512_cvtepi32_ps(a.v)};
+    return _mm512_cvtepi32_ps(a);
 }
 
-struct Bytes64 {
-    __m512i v;
-};
+using Bytes64 = __m512i;
 
 inline Bytes64 load_bytes(const uint8_t* from) {
-    return {_mm512_loadu_si512(from)};
+    return _mm512_loadu_si512(from);
 }
 
 inline Bytes64 low_nibbles(Bytes64 a) {
-    return {_mm512_and_si512(a.v, _mm512_set1_epi8(0x0F))};
+    return _mm512_and_si512(a, _mm512_set1_epi8(0x0F));
 }
 
 inline Bytes64 high_nibbles(Bytes64 a) {
-    return {_mm512_and_si512(_mm512_srli_epi16(a.v, 4), _mm512_set1_epi8(0x0F))};
+    return _mm512_and_si512(_mm512_srli_epi16(a, 4), _mm512_set1_epi8(0x0F));
 }
 
 inline __m512i four(const int8_t* x) {
@@ -137,18 +114,18 @@ inline __m512i four(const int8_t* x) {
 }
 
 inline Ints begin_nibbles() {
-    return {_mm512_setzero_si512()};
+    return _mm512_setzero_si512();
 }
 
 #if defined(__AVX512VNNI__)
 inline Ints begin_bytes(int32_t offset) {
-    return {_mm512_set1_epi32(offset)};
+    return _mm512_set1_epi32(offset);
 }
 
 // The instruction is written out: GCC 12 copies the sums before and after its built-in function.
 inline Ints dot_nibbles(Ints sums, Bytes64 codes, const int8_t* x) {
     const auto& four_bytes = *reinterpret_cast<const int8_t(*)[4]>(x);
-    asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums.v) : "v"(codes.v), "m"(four_bytes));
+    asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums) : "v"(codes), "m"(four_bytes));
     return sums;
 }
 
@@ -162,30 +139,28 @@ inline Ints begin_bytes(int32_t /*offset*/) {
 
 // Two products fit 16 bits: of nibbles as they are, of bytes as |code| · (x with the code's sign).
 inline Ints dot_nibbles(Ints sums, Bytes64 codes, const int8_t* x) {
-    const __m512i pairs = _mm512_maddubs_epi16(codes.v, four(x));
-    return {_mm512_add_epi32(sums.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
+    const __m512i pairs = _mm512_maddubs_epi16(codes, four(x));
+    return _mm512_add_epi32(sums, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
 }
 
 inline Ints dot_bytes(Ints sums, Bytes64 codes, const int8_t* x) {
-    const __m512i code = _mm512_xor_si512(codes.v, _mm512_set1_epi8(-128));
+    const __m512i code = _mm512_xor_si512(codes, _mm512_set1_epi8(-128));
     const __m512i factor = four(x);
     const __m512i turned =
         _mm512_mask_sub_epi8(factor, _mm512_movepi8_mask(code), _mm512_setzero_si512(), factor);
     const __m512i pairs = _mm512_maddubs_epi16(_mm512_abs_epi8(code), turned);
-    return {_mm512_add_epi32(sums.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
+    return _mm512_add_epi32(sums, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
 }
 #endif
 
-struct Table {
-    __m512 v;
-};
+using Table = __m512;
 
 inline Table load_table(const float* numbers) {
-    return {_mm512_loadu_ps(numbers)};
+    return _mm512_loadu_ps(numbers);
 }
 
 inline Floats look_up(Table table, Bytes64 codes, int k) {
-    return {_mm512_permutexvar_ps(_mm512_srlv_epi32(codes.v, _mm512_set1_epi32(8 * k)), table.v)};
+    return _mm512_permutexvar_ps(_mm512_srlv_epi32(codes, _mm512_set1_epi32(8 * k)), table);
 }
 
 inline void prefetch(const void* at) {

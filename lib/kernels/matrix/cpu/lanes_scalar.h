@@ -51,19 +51,19 @@ inline void store(float* to, const Floats& a) {
     for (int i = 0; i < 16; ++i) to[i] = a.v[i];
 }
 
-inline Floats add(const Floats& a, const Floats& b) {
+inline Floats operator+(const Floats& a, const Floats& b) {
     return each([&](int i) { return a.v[i] + b.v[i]; });
 }
 
-inline Floats subtract(const Floats& a, const Floats& b) {
+inline Floats operator-(const Floats& a, const Floats& b) {
     return each([&](int i) { return a.v[i] - b.v[i]; });
 }
 
-inline Floats multiply(const Floats& a, const Floats& b) {
+inline Floats operator*(const Floats& a, const Floats& b) {
     return each([&](int i) { return a.v[i] * b.v[i]; });
 }
 
-inline Floats divide(const Floats& a, const Floats& b) {
+inline Floats operator/(const Floats& a, const Floats& b) {
     return each([&](int i) { return a.v[i] / b.v[i]; });
 }
 

@@ -1,5 +1,5 @@
 // The table of matrix kernels that each instruction set fills, over raw pointers; see
-// kernels/cpu/flat_kernels.h for what these files may include. Sizes are checked by the callers.
+// kernels/cpu/kernel_tables.h for what these files may include. Sizes are checked by the callers.
 #pragma once
 
 #include <cstdint>
@@ -88,29 +88,26 @@ extern const MatrixKernels kAvx2VnniMatrix;
 extern const MatrixKernels kAvx512Matrix;
 extern const MatrixKernels kAvx512VnniMatrix;
 
-// AMX has no others than these; the rest is that of AVX-512 with VNNI.
+// AMX has these two; the rest is the table of AVX-512 with VNNI.
 void multiply_bf16_tiles(const MatrixPart& part);
 void split_rows(const float* x, int64_t stride, int64_t in, int64_t rows, uint16_t* to);
 
 // QLoRA's NormalFloat4 (Dettmers et al. 2023, appendix E), as bitsandbytes has it.
-inline constexpr float kNf4Numbers[16] = {
-    -1.0F,
-    -0.6961928009986877F,
-    -0.5250730514526367F,
-    -0.39491748809814453F,
-    -0.28444138169288635F,
-    -0.18477343022823334F,
-    -0.09105003625154495F,
-    0.0F,
-    0.07958029955625534F,
-    0.16093020141124725F,
-    0.24611230194568634F,
-    0.33791524171829224F,
-    0.44070982933044434F,
-    0.5626170039176941F,
-    0.7229568362236023F,
-    1.0F,
-};
-inline constexpr int kNf4Zero = 7;
+inline constexpr float kNf4Numbers[16] = {-1.0F,
+                                          -0.6961928009986877F,
+                                          -0.5250730514526367F,
+                                          -0.39491748809814453F,
+                                          -0.28444138169288635F,
+                                          -0.18477343022823334F,
+                                          -0.09105003625154495F,
+                                          0.0F,
+                                          0.07958029955625534F,
+                                          0.16093020141124725F,
+                                          0.24611230194568634F,
+                                          0.33791524171829224F,
+                                          0.44070982933044434F,
+                                          0.5626170039176941F,
+                                          0.7229568362236023F,
+                                          1.0F};
 
 }  // namespace dslaunch::kernels

@@ -243,7 +243,7 @@ inline Floats best_nf4_scale(const PanelGroup& group, const PanelGroup& weights,
             wxq = fma(wq, group.at(k), wxq);
             wqq = fma(wq, q, wqq);
         }
-        // The squares that scale · q explains of those of x.
+        // The part of x's squares that scale · q explains.
         const Floats scale = wxq / larger(wqq, tiny), explained = wxq * scale;
         best = where_less(most, explained, scale, best);
         most = where_less(most, explained, explained, most);

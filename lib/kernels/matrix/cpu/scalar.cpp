@@ -1,5 +1,8 @@
-// The loops of this folder compiled for one number at a time: the reference; see
+// The loops of kernels/cpu and of this folder compiled for one number at a time: the reference; see
 // lib/kernels/CMakeLists.txt for the flags.
+#include "kernels/cpu/flat_loops.h"
+#include "kernels/cpu/packing_loops.h"
+#include "kernels/cpu/sign_loops.h"
 #include "kernels/matrix/cpu/attend_loops.h"
 #include "kernels/matrix/cpu/packed_loops.h"
 #include "kernels/matrix/cpu/rounding_loops.h"
@@ -7,8 +10,10 @@
 
 namespace dslaunch::kernels {
 
+const FlatKernels kScalarFlat = kFlat;
+const PackingKernels kScalarPacking = kPacking;
+const SignKernels kScalarSigns = kSigns;
 const MatrixKernels kScalarMatrix = kMatrix;
-
 const TokenKernels kScalarToken = kToken;
 
 }  // namespace dslaunch::kernels

@@ -1,23 +1,35 @@
-// The table of per-token kernels that each instruction set fills; see kernels/cpu/flat_kernels.h
-// for what these files may include. Sizes are checked by the callers.
+// What a decoder does to one token between its products: norms, rotary positions, activations and
+// softmax, and parts of attention (attend.h), as a table that each instruction set fills
+// (token_kernels_of in matrix_tables.h). fp32 in and out, one row a call, on the calling thread;
+// equal bits on all instruction sets. Unless said, OUT may be the input itself and otherwise
+// overlaps nothing. Source of exp and erf: Cephes (Moshier 1989). Errors of silu and softmax's
+// weights are below 5 units of the last place; gelu's below 2e-5 of the value (far below 0), else 5
+// units. kernels/cpu/kernel_tables.h says what this file may include.
 #pragma once
 
 #include <cstdint>
 
 namespace dslaunch::kernels {
 
-struct NormArrays {
-    const float* weight;  // or none
-    const float* bias;    // or none
-    float epsilon;
-    bool one_plus;
+struct Norm {
+    const float* weight = nullptr;  // [width], or none: 1
+    const float* bias = nullptr;    // [width], or none: 0; of layer_norm alone
+    float epsilon = 1e-6F;
+    bool one_plus = false;  // rms_norm's factor is 1 + weight (Gemma)
 };
 
-struct RotationArrays {
-    const float* cos;
-    const float* sin;
-    int64_t pairs;
+// The rotary position of a token, for each of `heads` heads. The first 2 · pairs elements of a head
+// turn in pairs x and y: x cos - y sin, y cos + x sin; the others stay. REQUIRES: 2 · pairs <=
+// width.
+struct Rotation {
+    int64_t heads = 0;
+    int64_t width = 0;           // of a head
+    const float* cos = nullptr;  // [pairs]
+    const float* sin = nullptr;  // [pairs]
+    int64_t pairs = 0;
 };
+
+enum class Gate : uint8_t { kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu, kReluSquared };
 
 // One query, and what it has gathered: [width] the weighted sum of values, then the largest score,
 // then the sum of the weights.
@@ -45,14 +57,23 @@ struct AttendPart {
 inline constexpr int64_t kAttendBlock = 32;
 
 struct TokenKernels {
-    void (*rms_norm)(const float* x, int64_t width, const NormArrays&, float* out);
-    void (*layer_norm)(const float* x, int64_t width, const NormArrays&, float* out);
-    void (*rotate_halves)(float* head, const RotationArrays&);
-    void (*rotate_pairs)(float* head, const RotationArrays&);
-    void (*gate[6])(const float* gate, const float* up, float* out, int64_t width);  // by Gate
-    void (*softmax)(const float* x, int64_t width, float softcap, float* out);
+    // out = x / sqrt(mean(x²) + epsilon) * weight. [width]
+    void (*rms_norm)(const float* x, int64_t width, const Norm&, float* out);
+    // out = (x - mean) / sqrt(variance + epsilon) * weight + bias. [width]
+    void (*layer_norm)(const float* x, int64_t width, const Norm&, float* out);
+    // In place, [heads, width]: element i turns with element i + pairs, or, as GPT-J has it,
+    // element 2i with element 2i + 1.
+    void (*rotate_halves)(float* heads, const Rotation&);
+    void (*rotate_pairs)(float* heads, const Rotation&);
+    // By Gate: out = act(gate) * up; UP may be none: act(gate). kGelu is the exact one (erf),
+    // kQuickGelu is x · sigmoid(1.702 x). [width]
+    void (*gate[6])(const float* gate, const float* up, float* out, int64_t width);
+    // out = exp(x - max) / Σ. A row that is -infinity whole becomes NaN, as torch's. [width]
+    void (*softmax)(const float* x, int64_t width, float* out);
+    // out = a + b. [width]
     void (*add)(const float* a, const float* b, float* out, int64_t width);
-    void (*attend[3])(const AttendPart&);  // fp32, bf16, fp16
+    // For attend() alone: positions of a cache in fp32, bf16 or fp16.
+    void (*attend[3])(const AttendPart&);
     // out = what COUNT parts of one query gathered, STRIDE apart, as one softmax.
     void (*merge)(const float* gathered, int64_t stride, int64_t count, int64_t width, float* out);
 };

@@ -1,5 +1,5 @@
-// The loops of matrix/token_kernels.h, compiled like row_major_loops.h. Everything here has
-// internal linkage.
+// The loops of token_kernels.h, compiled like row_major_loops.h. Everything here has internal
+// linkage.
 #pragma once
 
 #include "kernels/matrix/cpu/function_loops.h"
@@ -18,7 +18,7 @@ inline float sum_over(const float* x, int64_t width, const F& f) {
     return sum(sums);
 }
 
-void rms_norm(const float* x, int64_t width, const NormArrays& norm, float* out) {
+void rms_norm(const float* x, int64_t width, const Norm& norm, float* out) {
     const float squares = sum_over(x, width, [](const float* from, int64_t numel) {
         const Floats part = load_part(from, numel);
         return part * part;
@@ -35,7 +35,7 @@ void rms_norm(const float* x, int64_t width, const NormArrays& norm, float* out)
     }
 }
 
-void layer_norm(const float* x, int64_t width, const NormArrays& norm, float* out) {
+void layer_norm(const float* x, int64_t width, const Norm& norm, float* out) {
     const auto numbers = static_cast<float>(width);
     const float mean =
         sum_over(x, width,
@@ -60,95 +60,81 @@ void layer_norm(const float* x, int64_t width, const NormArrays& norm, float* ou
     }
 }
 
-void rotate_halves(float* head, const RotationArrays& rotation) {
-    float* const other = head + rotation.pairs;
-    for (int64_t i = 0; i < rotation.pairs; i += kLanes) {
-        const int64_t numel = rotation.pairs - i;
-        const Floats cos = load_part(rotation.cos + i, numel);
-        const Floats sin = load_part(rotation.sin + i, numel);
-        const Floats a = load_part(head + i, numel), b = load_part(other + i, numel);
-        store_part(head + i, a * cos - b * sin, numel);
-        store_part(other + i, b * cos + a * sin, numel);
+void rotate_halves(float* heads, const Rotation& rotation) {
+    for (int64_t head = 0; head < rotation.heads; ++head, heads += rotation.width) {
+        float* const other = heads + rotation.pairs;
+        for (int64_t i = 0; i < rotation.pairs; i += kLanes) {
+            const int64_t numel = rotation.pairs - i;
+            const Floats cos = load_part(rotation.cos + i, numel);
+            const Floats sin = load_part(rotation.sin + i, numel);
+            const Floats a = load_part(heads + i, numel), b = load_part(other + i, numel);
+            store_part(heads + i, a * cos - b * sin, numel);
+            store_part(other + i, b * cos + a * sin, numel);
+        }
     }
 }
 
-void rotate_pairs(float* head, const RotationArrays& rotation) {
-    for (int64_t i = 0; i < rotation.pairs; ++i) {
-        const float a = head[2 * i], b = head[2 * i + 1];
-        head[2 * i] = a * rotation.cos[i] - b * rotation.sin[i];
-        head[2 * i + 1] = b * rotation.cos[i] + a * rotation.sin[i];
-    }
+void rotate_pairs(float* heads, const Rotation& rotation) {
+    for (int64_t head = 0; head < rotation.heads; ++head, heads += rotation.width)
+        for (int64_t i = 0; i < rotation.pairs; ++i) {
+            const float a = heads[2 * i], b = heads[2 * i + 1];
+            heads[2 * i] = a * rotation.cos[i] - b * rotation.sin[i];
+            heads[2 * i + 1] = b * rotation.cos[i] + a * rotation.sin[i];
+        }
 }
 
 inline Floats sigmoid_of(Floats x) {
     return fill(1) / (fill(1) + exponential(fill(0) - x));
 }
 
-struct Silu {
-    static Floats of(Floats x) { return x * sigmoid_of(x); }
-};
-
-struct Gelu {
-    static Floats of(Floats x) {
-        return x * fill(0.5F) * one_plus_erf(x * fill(0.70710678118654752F));
+template <Gate kAct>
+inline Floats activated(Floats x) {
+    const Floats positive = larger(fill(0), x);  // a NaN stays one
+    switch (kAct) {
+        case Gate::kSilu:
+            return x * sigmoid_of(x);
+        case Gate::kGelu:
+            return x * fill(0.5F) * one_plus_erf(x * fill(0.70710678118654752F));
+        case Gate::kGeluTanh: {
+            // (1 + tanh(u)) / 2 is the sigmoid of 2u, without a difference of near numbers.
+            constexpr float kFactor = 2.0F * 0.79788456080286536F;
+            const Floats inner = fma(x * x * x, fill(0.044715F), x);
+            return x * sigmoid_of(inner * fill(kFactor));
+        }
+        case Gate::kQuickGelu:
+            return x * sigmoid_of(x * fill(1.702F));
+        case Gate::kRelu:
+            return positive;
+        case Gate::kReluSquared:
+            break;
     }
-};
+    return positive * positive;
+}
 
-// (1 + tanh(u)) / 2 is the sigmoid of 2u, without a difference of near numbers.
-struct GeluTanh {
-    static Floats of(Floats x) {
-        constexpr float kFactor = 2.0F * 0.79788456080286536F;
-        const Floats inner = fma(x * x * x, fill(0.044715F), x);
-        return x * sigmoid_of(inner * fill(kFactor));
-    }
-};
-
-struct QuickGelu {
-    static Floats of(Floats x) { return x * sigmoid_of(x * fill(1.702F)); }
-};
-
-struct Relu {
-    static Floats of(Floats x) { return larger(fill(0), x); }  // a NaN stays one
-};
-
-struct ReluSquared {
-    static Floats of(Floats x) {
-        const Floats positive = Relu::of(x);
-        return positive * positive;
-    }
-};
-
-template <typename F>
+template <Gate kAct>
 void gate_row(const float* gate, const float* up, float* out, int64_t width) {
     for (int64_t i = 0; i < width; i += kLanes) {
-        const Floats value = F::of(load_part(gate + i, width - i));
+        const Floats value = activated<kAct>(load_part(gate + i, width - i));
         const bool gated = up != nullptr;
         store_part(out + i, gated ? value * load_part(up + i, width - i) : value, width - i);
     }
 }
 
-inline Floats capped(Floats x, float softcap) {
-    if (softcap == 0) return x;
-    return fill(softcap) * hyperbolic_tangent(x / fill(softcap));
-}
-
-// Scores with -infinity behind the last one, where exp gives 0.
-inline Floats scores_at(const float* x, int64_t numel, float softcap) {
-    if (numel >= kLanes) return capped(load(x), softcap);
+// Scores with -infinity after the last one, where exp gives 0.
+inline Floats scores_at(const float* x, int64_t numel) {
+    if (numel >= kLanes) return load(x);
     float all[kLanes];
-    store(all, capped(load_part(x, numel), softcap));
-    for (int64_t i = numel; i < kLanes; ++i) all[i] = -kInfinity;
+    for (int64_t i = 0; i < kLanes; ++i) all[i] = i < numel ? x[i] : -kInfinity;
     return load(all);
 }
 
-void softmax_row(const float* x, int64_t width, float softcap, float* out) {
+void softmax_row(const float* x, int64_t width, float* out) {
     Floats most = fill(-kInfinity);
-    for (int64_t i = 0; i < width; i += kLanes)
-        most = larger(scores_at(x + i, width - i, softcap), most);
+    for (int64_t i = 0; i < width; i += kLanes) most = larger(scores_at(x + i, width - i), most);
     const Floats top = fill(largest(most));
     Floats sums = fill(0);
     for (int64_t i = 0; i < width; i += kLanes) {
-        const Floats weight = exponential(scores_at(x + i, width - i, softcap) - top);
+        const Floats weight = exponential(scores_at(x + i, width - i) - top);
         sums = sums + weight;
         store_part(out + i, weight, width - i);
     }

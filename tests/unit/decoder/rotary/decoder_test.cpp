@@ -14,7 +14,7 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include "base/text_bytes.h"
-#include "decoder/cache/page_pool.h"
+#include "decoder/engine/engine.h"
 #include "decoder/ranks/group_runner.h"
 #include "decoder/score/text_scores.h"
 #include "graph/adapter/merged_model.h"

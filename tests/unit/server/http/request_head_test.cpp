@@ -29,18 +29,18 @@ TEST_CASE("a head is read as it was sent") {
     CHECK(head.host == "[::1]:80");
     CHECK(head.authorization == "Bearer a%20b:c");
     CHECK(head.body_bytes == 12);
-    CHECK_FALSE(head.is_chunked);
+    CHECK_FALSE(head.chunked);
     CHECK(head.stays_open);
     CHECK(head.wants_continue);
     CHECK_FALSE(head.origin);
     REQUIRE_FALSE(
         read_head(with_fields("Transfer-Encoding: CHUNKED\r\nConnection: TE, Close\r\n"), head));
-    CHECK(head.is_chunked);
+    CHECK(head.chunked);
     CHECK_FALSE(head.stays_open);
     REQUIRE_FALSE(read_head("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n", head));
     CHECK_FALSE(head.stays_open);
     REQUIRE_FALSE(read_head("GET / HTTP/1.0\r\n\r\n", head));
-    CHECK(head.is_old);
+    CHECK(head.old);
     CHECK_FALSE(head.stays_open);
     CHECK_FALSE(head.has_body());
 }

@@ -144,7 +144,7 @@ TEST_CASE("a reader that is reset reads the next request with nothing of the las
     CHECK(taken == first.size());
     CHECK(reader.body() == "abc");
     reader.reset();
-    CHECK(reader.is_at_start());
+    CHECK(reader.state() == RequestReader::State::kHead);
     CHECK(account.bytes_taken() == 0);
     CHECK(reader.take("GET /health HTTP/1.1\r\nHost: a\r\n\r\n") == 33);
     reader.read_body();

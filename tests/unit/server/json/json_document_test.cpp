@@ -35,17 +35,10 @@ json as_json(JsonView value) {
         }
         case JsonKind::kObject: {
             json object = json::object();
-            std::string key;
-            bool is_key = true;
-            for (const JsonView field : value.fields()) {
-                if (is_key) {
-                    key = field.text();
-                    CHECK(value.find(key));
-                } else {
-                    object[key] = as_json(field);
-                }
-                is_key = !is_key;
-            }
+            value.for_each_field([&](std::string_view key, JsonView field) {
+                CHECK(value.find(key));
+                object[std::string(key)] = as_json(field);
+            });
             CHECK(std::ssize(object) == value.elements());
             return object;
         }
@@ -141,7 +134,7 @@ TEST_CASE("what is no JSON is refused with its place") {
         INFO(text);
         const auto document = read(text);
         REQUIRE(std::holds_alternative<JsonFault>(document));
-        CHECK_FALSE(std::get<JsonFault>(document).is_short_of_memory);
+        CHECK_FALSE(std::get<JsonFault>(document).short_of_memory);
         CHECK_FALSE(json::accept(text));
     }
     const auto nul = read(std::string("\"\\\0\"", 4));
@@ -217,7 +210,7 @@ TEST_CASE("a document costs no more memory than it pays for, and that is a few t
         const auto refused = JsonDocument::read(std::move(copy), short_lease);
         CHECK(test::peak_bytes() <= half + 4096);
         REQUIRE(std::holds_alternative<JsonFault>(refused));
-        CHECK(std::get<JsonFault>(refused).is_short_of_memory);
+        CHECK(std::get<JsonFault>(refused).short_of_memory);
     }
 }
 

@@ -1,0 +1,87 @@
+// The parts of `dslaunch plan` that print something else than the plan of one job: meshes and
+// pipelines, shared layers, ways of sharding, rules of the cache, the learning rate. No host is
+// contacted, and nothing is run but single segments and checks.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "config/run/run_config.h"
+#include "job/predict/job_forecast.h"
+#include "job/setup/job_setup.h"
+#include "job/setup/job_tensor.h"
+#include "plan/choose/schedule_choice.h"
+#include "plan/print/mesh_text.h"
+#include "plan/tensor/tensor_plan.h"
+#include "worker/plan/plan_hosts.h"
+
+namespace dslaunch::worker {
+
+// The options of `dslaunch plan` with --stages or --search.
+struct MeshArguments {
+    // Stages 0: no pipeline, or with SEARCH all; micro_batches 0: the config's number.
+    plan::PipelineWish wish = {.stages = 0, .micro_batches = 0};
+    std::string schedule;           // name of the schedule; empty: all of them
+    std::string svg_path;           // empty: no picture
+    bool force = false;             // the picture may replace a file
+    bool tensor_given = false;      // true: a search considers no other size
+    plan::TensorRules tensor = {};  // size 1: no tensor parallelism
+    int sequence = 1;
+    bool search = false;
+    int simulated_ranks = 0;      // 0: none
+    double flops_per_s = 0;       // rate of a rank; 0: segments are measured here
+    double link_bytes_per_s = 0;  // rate between hosts; 0: not known
+    double memory_gib = 0;        // limit of a rank; 0: none
+    double host_memory_gib = 0;   // for a search; 0: this machine's
+    std::string device_memory;    // a GPU's memory as a size, or its name; empty: not known
+    bool json = false;
+    PlanHosts hosts = {};
+
+    // Ranks of one copy of the model.
+    [[nodiscard]] int copy_ranks() const { return wish.stages * tensor.size * sequence; }
+};
+
+// The rates of a rank of SETUP's job on the GPU that ARGUMENTS name, or by the rates that they
+// give. Throws Error{kUsage} where they do neither. REQUIRES: SETUP is for GPUs.
+[[nodiscard]] job::JobRates rates_of_gpu(const job::JobSetup& setup,
+                                         const MeshArguments& arguments);
+
+// Prints the model as a pipeline, schedules side by side, a picture, copies of the pipeline on many
+// ranks, and the costs of its mesh. SETUP is the job of the data-parallel ranks of one stage.
+// Throws Error{kConfig} if the model cannot be made a pipeline, Error{kDisk} if the picture cannot
+// be written.
+void print_pipelines(const job::JobSetup& setup, MeshArguments arguments);
+
+// Prints the meshes that suit the hosts best, with the config of the first. Throws Error{kConfig}
+// if no mesh fits.
+void print_search(const job::JobSetup& setup, const MeshArguments& arguments);
+
+// Parses PATTERN=RULE. Throws Error{kUsage} without `=`, Error{kConfig} for an unknown rule.
+[[nodiscard]] std::pair<std::string, plan::TensorRule> parse_tensor_rule_option(
+    const std::string& text);
+
+// The plan by RULES for the model, from its graph and the shapes of one micro batch; no share is
+// run. Throws what make_tensor_parallel does.
+[[nodiscard]] plan::TensorPlan find_tensor_plan(const job::JobSetup& setup,
+                                                const plan::TensorRules& rules);
+
+// The plan and its check as a table or one JSON object. Throws what make_tensor_parallel and
+// check_tensor_model do.
+[[nodiscard]] std::string tensor_report(const job::JobSetup& setup,
+                                        const job::TensorRequest& request, bool json);
+
+// Returns the ways of sharding side by side, as a table or one JSON object: the shares of the
+// busiest and the idlest rank, their pieces, and the bytes that a step moves through disks and
+// sends for them.
+[[nodiscard]] std::string compare_shards(const job::JobSetup& setup, bool in_json);
+
+// The comparison for the rank of SETUP's plan, as a table or one JSON object. Throws Error{kConfig}
+// if nothing passes through buffers.
+[[nodiscard]] std::string compare_caches(const job::JobSetup& setup, bool json);
+
+// A curve of all steps, and a table of the first, the highest and the last one. As JSON an object
+// with `steps`, a list of {step, lr}, with `betas` where the scheduler moves them: all steps, or
+// 1000 evenly spaced ones. Throws Error{kUsage} if the run's steps are not known.
+[[nodiscard]] std::string learning_rate_text(const config::RunConfig& config, bool json);
+
+}  // namespace dslaunch::worker

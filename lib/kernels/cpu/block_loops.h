@@ -1,0 +1,51 @@
+// What the loops of this folder and of matrix/cpu share: rounding to whole codes, the largest
+// magnitude and the sum of a block. Compiled like flat_loops.h; everything here has internal
+// linkage.
+#pragma once
+
+#include <cstdint>
+
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own.
+namespace dslaunch::kernels {
+namespace {
+
+// Adding it leaves whole numbers, for magnitudes below 2^22.
+constexpr float kWholeShift = 12582912.0F;  // 1.5 · 2^23
+
+// Returns the whole number that is nearest to X, of two the even one. REQUIRES: |X| < 2^22.
+inline int32_t nearest_whole(float x) {
+    return __builtin_bit_cast(int32_t, x + kWholeShift) - __builtin_bit_cast(int32_t, kWholeShift);
+}
+
+constexpr uint32_t kSignMask = 0x7FFFFFFFU;
+constexpr uint32_t kInfinityBits = 0x7F800000U;
+
+// Returns the bits of the largest magnitude. As bits a NaN is above all numbers, and no order of
+// comparing matters.
+inline uint32_t largest_bits(const float* values, int64_t numel) {
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < numel; ++i) {
+        const uint32_t bits = __builtin_bit_cast(uint32_t, values[i]) & kSignMask;
+        largest = bits > largest ? bits : largest;
+    }
+    return largest;
+}
+
+// Returns the sum of square(i) for i below NUMEL. Number i goes to lane i mod 16 and the lanes are
+// added in order: one order of sums for every vector width.
+template <typename Square>
+inline double sum_by_lanes(int64_t numel, const Square& square) {
+    constexpr int64_t kSumLanes = 16;
+    double lanes[kSumLanes] = {};
+    int64_t i = 0;
+    for (; i + kSumLanes <= numel; i += kSumLanes)
+        for (int64_t lane = 0; lane < kSumLanes; ++lane) lanes[lane] += square(i + lane);
+    for (int64_t lane = 0; i + lane < numel; ++lane) lanes[lane] += square(i + lane);
+    double total = 0;
+    for (const double lane : lanes) total += lane;
+    return total;
+}
+
+}  // namespace
+}  // namespace dslaunch::kernels
+// NOLINTEND(misc-definitions-in-headers)

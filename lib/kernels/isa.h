@@ -1,0 +1,48 @@
+// The instruction sets that kernels are compiled for, and those that this processor has. All of
+// them give equal bits, but for kAmx in products with bf16 weights (matrix/multiply.h). Threads:
+// pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace dslaunch::kernels {
+
+// Of updates, sums and packings. A later one is the better one.
+enum class Isa : uint8_t { kScalar, kNeon, kAvx2, kAvx512, kAvx512Bf16 };
+inline constexpr Isa kIsas[] = {Isa::kScalar, Isa::kNeon, Isa::kAvx2, Isa::kAvx512,
+                                Isa::kAvx512Bf16};
+
+// Returns the best one that this processor and this build have.
+[[nodiscard]] Isa best_isa();
+// Returns the instruction set that DSL_ISA names (isa_name), else best_isa(). Throws Error{kSetup}
+// when it names none that this processor and this build have. Read once.
+[[nodiscard]] Isa isa_in_use();
+inline constexpr const char* kIsaVariable = "DSL_ISA";
+// Returns true when this processor and this build can run ISA.
+[[nodiscard]] bool isa_available(Isa isa);
+// Returns "scalar", "neon", "avx2", "avx512" or "avx512_bf16".
+[[nodiscard]] std::string_view isa_name(Isa isa);
+
+// Of products and of what a decoder does to a token: those of Isa, told apart by their dot products
+// of bytes and by tiles. A later one is the better one.
+enum class MatrixIsa : uint8_t {
+    kScalar,      // the reference, and what processors without the others run
+    kAvx2,        // AVX2, FMA and F16C
+    kAvx2Vnni,    // the same with AVX-VNNI
+    kAvx512,      // AVX-512 F, VL, DQ, BW
+    kAvx512Vnni,  // the same with AVX512-VNNI
+    kAmx,         // the same with AVX512-BF16 and AMX's tiles of bf16
+};
+inline constexpr MatrixIsa kMatrixIsas[] = {MatrixIsa::kScalar,     MatrixIsa::kAvx2,
+                                            MatrixIsa::kAvx2Vnni,   MatrixIsa::kAvx512,
+                                            MatrixIsa::kAvx512Vnni, MatrixIsa::kAmx};
+
+// Returns true when this processor and this build can run ISA.
+[[nodiscard]] bool matrix_isa_available(MatrixIsa isa);
+// Returns the best one that is available within isa_in_use(). Throws as it does. Read once.
+[[nodiscard]] MatrixIsa matrix_isa_in_use();
+// Returns "scalar", "avx2", "avx2_vnni", "avx512", "avx512_vnni" or "amx".
+[[nodiscard]] std::string_view matrix_isa_name(MatrixIsa isa);
+
+}  // namespace dslaunch::kernels

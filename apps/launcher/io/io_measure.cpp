@@ -1,5 +1,5 @@
-#include "launcher/io/io_measure.h"
-
+// One figure of a disk: the rate at which a block file moves bytes with one setting, and the
+// processor time for them. Threads: the caller's, and those of the engine.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -24,6 +24,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "launch/process/spawn.h"
+#include "launcher/io/io_bench.h"
 
 namespace dslaunch::launcher {
 namespace {

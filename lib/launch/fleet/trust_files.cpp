@@ -2,12 +2,12 @@
 #include <fcntl.h>
 #include <libssh/libssh.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 
@@ -25,6 +25,7 @@ namespace {
 constexpr size_t kKeyFileBytesMax = 64U << 10;
 constexpr size_t kKnownHostsBytesMax = 64U << 20;
 constexpr mode_t kPrivate = 0077;
+constexpr std::chrono::seconds kKeygenMax{60};
 
 std::string home() {
     const char* folder = std::getenv("HOME");
@@ -131,10 +132,7 @@ void forget_known_host(const std::string& file, const std::string& name) {
     request.stderr_fd = nowhere.get();
     const SpawnResult result = spawn(request);
     if (result.pid < 0) fail(ExitCode::kSetup, "ssh-keygen: {}", result.error);
-    int status = 0;
-    while (::waitpid(result.pid, &status, 0) < 0 && errno == EINTR) {
-    }
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    if (wait_or_kill(result.pid, kKeygenMax) != 0) {
         fail(ExitCode::kSetup, "`ssh-keygen -R {} -f {}` failed: remove the old key by hand", name,
              file);
     }

@@ -68,7 +68,7 @@ TEST_CASE("each hostile safetensors file gets its message") {
     };
     const std::string four(4, 'x');
     const Bad table[] = {
-        {"", "too few"},
+        {"", "is empty: the download"},
         {"1234567", "too few"},
         {std::string(8, '\xff'), "does not fit"},
         {std::string("\x09\0\0\0\0\0\0\0{}", 10), "does not fit"},

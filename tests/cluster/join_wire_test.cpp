@@ -146,7 +146,7 @@ void check_harm(const std::string& launcher, Harm harm, bool to_agent) {
     INFO(launcher << ", a frame to the " << (to_agent ? "agent " : "launcher ") << name_of(harm));
     // To the agent: the first long record, which starts the rank. To the launcher: one after
     // handshake, identity and hello.
-    WiredJob job(launcher, {harm, to_agent, to_agent ? 3 : 5, to_agent ? size_t{600} : size_t{0}});
+    WiredJob job(launcher, {harm, to_agent, to_agent ? 3 : 5, to_agent ? size_t{300} : size_t{0}});
     const int code = job.wait();
     INFO(job.said());
     CHECK(job.middle().harm_done());

@@ -9,10 +9,11 @@
 #   make sanitize    the tests without LibTorch, under address+undefined and thread sanitizers
 #   make fuzz        the fuzzers of tests/fuzz, FUZZ_SECONDS each (60) or FUZZ_RUNS executions;
 #                    FUZZ_BUILD=fuzz-fast for the fast build, FUZZ="hostfile_fuzz …" for some of them
+#   make build-cost  what a first build costs in processor time, and whether it has grown by a tenth
 #   make bench       measure beside PyTorch, DeepSpeed (fetches both) and fio, write docs/measurements.md
 #   make format      format every file; make format-check only looks
 #   make tidy        clang-tidy over what differs from origin/main; TIDY=all over every file
-.PHONY: build setup parquet demo test test-long processors odr sanitize fuzz bench format format-check tidy headers help
+.PHONY: build setup parquet demo test test-long processors odr sanitize fuzz bench build-cost format format-check tidy headers help
 .DEFAULT_GOAL := build
 
 FUZZ_SECONDS ?= 60
@@ -38,7 +39,7 @@ test: setup
 	@tools/build.sh release
 	@tools/test.sh release
 
-test-long: test headers odr
+test-long: test headers odr build-cost
 	@tools/test.sh release -L long
 	@tools/processors.sh release
 	@$(MAKE) --no-print-directory sanitize fuzz
@@ -46,6 +47,9 @@ test-long: test headers odr
 processors: setup
 	@tools/build.sh release
 	@tools/processors.sh release
+
+build-cost: setup
+	@tools/build-cost.sh
 
 headers: setup
 	@tools/build.sh release check_headers

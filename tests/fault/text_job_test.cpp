@@ -308,6 +308,8 @@ TEST_CASE("a key that others may read, and an address that others reach without 
     INFO(err);
     CHECK(code == 64);
     CHECK(err.find("--api-key-file") != std::string::npos);
+    CHECK_THAT(run({"--host", "localhost:8123"}).second,
+               Catch::Contains("the port has an option of its own: --host localhost --port 8123"));
 }
 
 TEST_CASE("chats that have their answer already are named, for what is written comes after it") {
@@ -447,6 +449,15 @@ TEST_CASE("a model without a tokenizer says that ids are its texts, whatever tex
     CHECK(made_of(said.out).code == 0);
     CHECK_THAT(made_of("104 x5").err, Catch::Contains("`x5` is no token id"));
     CHECK(made_of("104 x5").code == 64);
+    write_file(folder.path() + "/p.txt", "Hello");
+    const Said from_file =
+        run_generate(folder, {model, "--prompt", "@" + folder.path() + "/p.txt"});
+    CHECK(from_file.code == 64);
+    CHECK_THAT(from_file.err, Catch::Contains("--prompt \"$(cat " + folder.path() + "/p.txt)\""));
+    CHECK_THAT(run_generate(folder, {model, "--prompt-ids", "1", "--stop", "\\n"}).err,
+               Catch::Contains("--stop: \\n is taken as a backslash and an n"));
+    CHECK_THAT(run_generate(folder, {model, "--prompt-ids", "1", "--stop", "caf\xe9"}).err,
+               Catch::Contains("--stop: byte 4 is no UTF-8"));
     CHECK(made_of(" ").code == 64);
 }
 

@@ -240,6 +240,10 @@ TEST_CASE("a file of JSON has a row in each line, in a list or in several lines 
         {std::string("{\0\"\0t\0", 6), "is UTF-16, and UTF-8 is due"},
         {std::string("{\"text\": \"a\0b\"}", 15), "no JSON at byte"},
         {"[]", "no line gave a row (0 bad lines"},
+        {"", "no.json: is empty"},
+        {"\n \n\n", "no.json: holds blank lines alone"},
+        {std::string(300, '\0'), "no.json: holds zero bytes alone"},
+        {"{\"a\": 1}\n{\"a\": 2}\n{\"a\": 3}\n", "2 lines more left out for the reason of "},
     };
     for (const auto& [text, reason] : refused) {
         const Preparing::Prepared made = preparing.prepare({write("no.json", text)});
@@ -248,6 +252,8 @@ TEST_CASE("a file of JSON has a row in each line, in a list or in several lines 
         CHECK_THAT(made.said, Catch::Contains("no.json") && Catch::Contains(reason));
     }
     CHECK(preparing.prepare({write("a.csv", "a,b\n1,2\n")}).code == 66);
+    CHECK_THAT(preparing.prepare({preparing.folder().path()}).said,
+               Catch::Contains("is a folder: name the files in it"));
 }
 
 TEST_CASE("a plain text gives the rows of a line of JSON that holds it whole") {
@@ -450,6 +456,12 @@ TEST_CASE("NaN is never a result of eval, and never in the user's file") {
     write_file(choices, "{\"prompt\": \"t3\", \"choices\": [\" t4\", \" t5\"], \"answer\": 0}\n");
     const std::string before = content_of(pairs);
     REQUIRE(judged.run({"eval", judged.model(), "--choices", choices}).code == 0);
+    CHECK(judged.run({"eval", judged.model(), "--data", texts, "--samples", "0"}).code == 64);
+    const std::string letters = judged.in("letters.jsonl");
+    write_file(letters,
+               "{\"prompt\": \"t3\", \"choices\": [\" t4\", \" t5\"], \"answer\": \"B\"}\n");
+    CHECK_THAT(judged.run({"eval", judged.model(), "--choices", letters}).err,
+               Catch::Contains("write the place of its choice, from 0 on (A is 0)"));
     break_weights(judged.model());
     for (const std::vector<std::string>& what : {std::vector<std::string>{"--data", texts},
                                                  {"--data", pairs},

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cctype>
+#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -20,7 +20,7 @@ struct ForeignName {
 };
 
 // clang-format off
-inline constexpr auto kForeignNames = std::to_array<ForeignName>({
+inline constexpr ForeignName kForeignNames[] = {
     {"learning-rate", "optimizer.params.lr", "--lr X"},
     {"lr", "optimizer.params.lr", "--lr X"},
     {"qlora", "dslaunch.lora.base", "--lora r=16,alpha=32,base=nf4"},
@@ -161,7 +161,7 @@ inline constexpr auto kForeignNames = std::to_array<ForeignName>({
     {"num-fewshot", "", "nothing: write the examples into each prompt", "choices"},
     {"batch-size", "", "nothing: leave it out", "samples"},
     {"max-length", "", "--tokens N", "tokens"},
-});
+};
 // clang-format on
 
 // NAME as the table has it: "maxSteps", "Max_Steps" -> "max-steps".
@@ -186,7 +186,7 @@ template <typename HasOption>
     const auto* const row = std::ranges::find_if(kForeignNames, [&](const ForeignName& one) {
         return one.name == folded && has_option(one.command);
     });
-    return row == kForeignNames.end() ? nullptr : row;
+    return row == std::end(kForeignNames) ? nullptr : row;
 }
 
 // Returns the row of NAME for the config of a training, and its command.

@@ -92,10 +92,10 @@ TEST_CASE("ignored names that speak of the training are warnings with the right 
 }
 
 TEST_CASE("each name in the table of foreign names leads to a key that there is") {
-    std::set<std::string_view> names;
+    std::set<std::pair<std::string_view, std::string_view>> names;
     for (const ForeignName& foreign : kForeignNames) {
         CAPTURE(foreign.name);
-        CHECK(names.insert(foreign.name).second);
+        CHECK(names.insert({foreign.name, foreign.command}).second);
         CHECK(folded_name(foreign.name) == foreign.name);
         CHECK((foreign.key.empty() || find_key(foreign.key) != nullptr));
     }

@@ -72,7 +72,7 @@ TEST_CASE("each hostile safetensors file gets its message") {
         {"1234567", "too few"},
         {std::string(8, '\xff'), "does not fit"},
         {std::string("\x09\0\0\0\0\0\0\0{}", 10), "does not fit"},
-        {file_of("", ""), "does not begin"},
+        {file_of("", ""), "zero bytes alone"},
         {file_of(" {}", ""), "does not begin"},
         {file_of("[]", ""), "does not begin"},
         {file_of("{", ""), "not JSON"},

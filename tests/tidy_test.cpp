@@ -306,7 +306,8 @@ TEST_CASE("the rows of where-decided.md name files that there are, and what stan
                 if (fs::exists(kRoot + stem + other)) text += text_of(stem + other);
         }
     }
-    CHECK(rows > 200);
+    CHECK(rows > 100);   // fewer: the pattern finds no rows
+    CHECK(rows <= 150);  // names carry the rest
     INFO(joined(problems));
     CHECK(problems.empty());
 }

@@ -1,5 +1,9 @@
 #include "base/text/words.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "base/text.h"
 
 namespace dslaunch {
@@ -40,6 +44,16 @@ std::string shell_word(const std::string& word) {
     constexpr std::string_view kPlain =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/=:,+@%";
     if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+    const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+    if (std::ranges::any_of(word, is_control)) {  // $'..' of bash, zsh and newer sh
+        std::string text = "$'";
+        for (const char c : word)
+            text += is_control(static_cast<unsigned char>(c))
+                        ? fmt::format("\\{:03o}", static_cast<unsigned char>(c))
+                    : c == '\'' || c == '\\' ? std::string{'\\', c}
+                                             : std::string(1, c);
+        return printable(text + "'");
+    }
     std::string text = "'";
     for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
     return printable(text + "'");

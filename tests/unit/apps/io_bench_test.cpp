@@ -258,7 +258,8 @@ TEST_CASE("io-bench refuses what it cannot measure") {
             .text;
     };
     CHECK_THAT(run({"--blocks=1000"}), Catch::Contains("--blocks: `1000` is not a multiple of 4K"));
-    CHECK_THAT(run({"--blocks=100T"}), Catch::Contains("--blocks: `100T` is more than the 16384.00 GiB"));
+    CHECK_THAT(run({"--blocks=100T"}),
+               Catch::Contains("--blocks: `100T` is more than the 16384.00 GiB"));
     CHECK_THAT(run({"--blocks="}), Catch::Contains("--blocks"));
     CHECK_THAT(run({"--depths=0"}), Catch::Contains("--depths: `0`"));
     CHECK_THAT(run({"--engines=libaio"}), Catch::Contains("neither io_uring nor threads"));

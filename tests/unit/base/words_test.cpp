@@ -19,3 +19,12 @@ TEST_CASE("words are split at blanks that no quote protects") {
     CHECK_FALSE(words("'a b"));
     CHECK_FALSE(words("a \"b"));
 }
+
+TEST_CASE("a word of a shell reads back as itself") {
+    CHECK(shell_word("a/b-c=d:1") == "a/b-c=d:1");
+    CHECK(shell_word("") == "''");
+    CHECK(shell_word("a b") == "'a b'");
+    CHECK(shell_word("it's") == R"('it'\''s')");
+    CHECK(shell_word("a\nb") == R"($'a\012b')");
+    CHECK(shell_word("it's\ta\\b") == R"($'it\'s\011a\\b')");
+}

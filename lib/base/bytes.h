@@ -1,5 +1,5 @@
-// Bytes crosses every API where memory or traffic is meant, so that it is never mixed with an
-// element count.
+// Every API that means memory or traffic takes Bytes, so that bytes are never mixed with an element
+// count.
 #pragma once
 
 #include <compare>
@@ -41,10 +41,10 @@ struct Bytes {
     return {n << 30};
 }
 
-// "1.50 GiB", "12.0 KiB", "37 B".
+// Returns "1.50 GiB", "12.0 KiB", "37 B".
 [[nodiscard]] std::string to_text(Bytes bytes);
 
-// The next multiple of ALIGNMENT. REQUIRES: alignment > 0.
+// Rounds VALUE up to a multiple of ALIGNMENT. REQUIRES: alignment > 0.
 [[nodiscard]] constexpr int64_t round_up(int64_t value, int64_t alignment) {
     return (value + alignment - 1) / alignment * alignment;
 }

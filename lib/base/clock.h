@@ -1,4 +1,4 @@
-// The seam for time: what waits or measures takes a Clock, so that tests need not sleep.
+// The seam for time: code that waits or measures takes a Clock, so that tests need not sleep.
 #pragma once
 
 #include <chrono>

@@ -32,7 +32,7 @@ enum class ExitCode : int {
 // "usage", "config", …: the word used in messages and in --json output.
 [[nodiscard]] const char* exit_code_name(ExitCode code);
 
-// True when the exit status CODE is one of ours, not 0.
+// Returns true when the exit status CODE is one of ours and not 0.
 [[nodiscard]] bool is_own_code(uint32_t code);
 
 class Error : public std::runtime_error {
@@ -52,7 +52,7 @@ template <typename... Args>
     throw Error(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// "No space left on device (ENOSPC)": the text for an errno value.
+// Returns the text for an errno value: "No space left on device (ENOSPC)".
 [[nodiscard]] std::string errno_text(int error_number);
 
 }  // namespace dslaunch

@@ -39,18 +39,18 @@ struct Pipe {
     UniqueFd write_end;
 };
 
-// A close-on-exec pipe. Throws Error{kSetup} when the descriptor limit is reached.
+// Makes a close-on-exec pipe. Throws Error{kSetup} when the descriptor limit is reached.
 [[nodiscard]] Pipe make_pipe();
 
-// Reads until the span is full or the file ends. The bytes read, or -errno on failure. May block.
+// Reads until the span is full or the file ends. Returns the bytes read, or -errno. May block.
 [[nodiscard]] ssize_t read_full(int fd, std::span<std::byte> into);
 
-// 0 when all bytes are written, else -errno. May block.
+// Writes all bytes. Returns 0, or -errno on failure. May block.
 [[nodiscard]] int write_full(int fd, std::span<const std::byte> from);
 [[nodiscard]] int write_full(int fd, std::string_view from);
 
-// The whole file. Throws Error{kInput} naming the path when it cannot be read or is larger than
-// BYTES_MAX.
+// Returns the whole file. Throws Error{kInput} that names the path when it cannot be read or is
+// larger than BYTES_MAX.
 [[nodiscard]] std::string read_file(const std::string& path, size_t bytes_max);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Marks what is compiled for processors and, by nvcc, for GPUs too.
+// Marks code that is compiled for processors and, by nvcc, for GPUs too.
 #pragma once
 
 #if defined(__CUDACC__)

@@ -14,28 +14,28 @@
 
 namespace dslaunch {
 
-// A detail is a line that a job's log files hold whatever its level, and that the launcher shows
-// with debug lines only. Other programs have it with debug lines only.
+// A job's log files hold a detail at every level; the launcher and other programs show it with
+// debug lines only.
 enum class LogLevel { kError, kWarn, kInfo, kDetail, kDebug };
 
 // Sets who speaks: "r3@host" in a worker whose lines no launcher marks, "agent@host", else empty.
 // Called once, in main().
 void set_log_speaker(const std::string& name);
-// From now on lines are `dslaunch: message`, as the launcher's other messages are; with debug lines
-// they keep time and component.
+// Writes lines as `dslaunch: message` from now on, like the launcher's other messages; with debug
+// lines they keep time and component.
 void set_log_as_messages();
 void set_log_level(LogLevel level);
-// "error" | "warn" | "info" | "debug"; throws Error{kUsage} on anything else.
+// Reads "error", "warn", "info" or "debug"; throws Error{kUsage} on anything else.
 [[nodiscard]] LogLevel parse_log_level(std::string_view name);
 [[nodiscard]] bool log_enabled(LogLevel level);
-// While it lives, WRITE gets each log line with its newline, in place of stderr: from the thread
-// that logs, one line at a time. WRITE must neither log nor wait. The newest of several gets them.
+// While a LogSink lives, its WRITE gets each log line with its newline, in place of stderr: on the
+// thread that logs, one line at a time. WRITE must neither log nor wait. The newest sink gets them.
 class LogSink {
   public:
     explicit LogSink(std::function<void(std::string_view line)> write);
     LogSink(const LogSink&) = delete;
     LogSink& operator=(const LogSink&) = delete;
-    // REQUIRES: newer ones have ended. WRITE is not running when this returns.
+    // REQUIRES: newer sinks have ended. WRITE is not running when this returns.
     ~LogSink();
 
   private:

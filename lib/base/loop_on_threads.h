@@ -1,4 +1,4 @@
-// A loop whose turns several threads take, for work that waits or takes long; kernels/thread_team.h
+// A loop that several threads share, for work that waits or takes long; kernels/thread_team.h
 // shares loops over numbers.
 #pragma once
 

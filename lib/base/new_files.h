@@ -1,5 +1,5 @@
-// Makes files and folders: a file that will take another's place under a random name that
-// nobody can have prepared, and folders that a power cut does not take back. No state; any thread.
+// Makes files and folders: a file that replaces another, first written under a random name that
+// nobody can have prepared, and folders that survive a power cut. No state; any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -17,23 +17,23 @@ struct TemporaryFile {
     std::string path;  // PATH.tmp- and 16 random digits
 };
 
-// A new and empty file beside PATH, for its next content. Its mode is that of the file at PATH, or
-// else MODE less the umask. What lies there under the same name, a link too, is never opened.
+// Opens a new, empty file beside PATH for its next content, with the mode of the file at PATH, else
+// MODE less the umask. It never opens a file or link that lies there under the same name.
 [[nodiscard]] TemporaryFile open_temporary(const std::string& path, mode_t mode);
 
 // Writes through open_temporary(), fsync and rename: PATH holds the old content or the new one,
-// never a part, also after a power cut. A new file has MODE less the umask. Throws Error{kDisk}
+// never a part, even after a power cut. A new file has MODE less the umask. Throws Error{kDisk}
 // with path, cause and bytes needed.
 void write_file_atomically(const std::string& path, std::string_view content, mode_t mode = 0644);
 
-// The permissions of the file at PATH; nothing if there is no file.
+// Returns the permissions of the file at PATH; nothing if there is no file.
 [[nodiscard]] std::optional<mode_t> mode_of(const std::string& path);
 
-// Makes FOLDER and those above it, where they are missing, with MODE less the umask, and flushes
-// the parent of each that it makes. 0, or the errno of what failed.
+// Makes FOLDER and its missing parents with MODE less the umask, and flushes the parent of each new
+// one. Returns 0, or the errno of the step that failed.
 [[nodiscard]] int make_folders(const std::string& folder, mode_t mode = 0777);
 
-// Flushes the names in FOLDER to the disk. 0, or an errno.
+// Flushes the names in FOLDER to the disk. Returns 0, or an errno.
 [[nodiscard]] int flush_folder(const std::string& folder);
 
 }  // namespace dslaunch

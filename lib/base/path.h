@@ -9,15 +9,15 @@
 
 namespace dslaunch {
 
-// The folder of PATH: "." of a bare name, "/" of what lies there.
+// Returns the folder of PATH: "." for a bare name, "/" for an entry of the root.
 [[nodiscard]] inline std::string folder_of(std::string_view path) {
     const size_t slash = path.rfind('/');
     if (slash == std::string_view::npos) return ".";
     return std::string(path.substr(0, std::max<size_t>(slash, 1)));
 }
 
-// PATH as it is written in this folder, if it is below it, with `./` where it would pass for an
-// option; else PATH.
+// Returns PATH relative to the current folder if it lies below it, with `./` if it would look like
+// an option; else PATH.
 [[nodiscard]] inline std::string path_from_here(const std::string& path) {
     std::error_code unreadable;
     const std::filesystem::path here = std::filesystem::current_path(unreadable);

@@ -14,7 +14,7 @@ struct Range {
     bool operator==(const Range&) const = default;
 };
 
-// Part INDEX of NUMEL elements cut into PARTS neighbours that tile exactly; borders are multiples
+// Part INDEX of NUMEL elements, cut into PARTS neighbours that tile exactly. Borders are multiples
 // of a cache line (16 fp32), so with few elements the last parts are empty. REQUIRES: 0 <= index <
 // parts, numel >= 0.
 struct PartOf {
@@ -23,7 +23,7 @@ struct PartOf {
 };
 [[nodiscard]] Range part_range(int64_t numel, PartOf part);
 
-// The elements that both ranges have (numel 0 when there are none).
+// Returns the elements that both ranges have (numel 0 when there are none).
 [[nodiscard]] Range intersect(const Range& a, const Range& b);
 
 }  // namespace dslaunch

@@ -1,5 +1,5 @@
-// A thread whose stack has a size of its own, whatever `ulimit -s` says. For little work it is
-// small: what a limit on data counts of it is kept low.
+// A thread with a stack of fixed size, whatever `ulimit -s` says. The stack is small, for little
+// work: a limit on data counts it.
 #pragma once
 
 #include <pthread.h>
@@ -31,7 +31,7 @@ class SmallThread {
     // The end of the object joins the thread.
     ~SmallThread() { join(); }
 
-    // Returns when WORK is done; at once where none was begun.
+    // Waits until WORK is done; returns at once if no work was begun.
     void join();
 
   private:

@@ -1,5 +1,5 @@
-// The records hold what the ranks of `dslaunch health` measure, in the form that it has on the way
-// to the launcher: one record is the payload of one ControlKind::kHealth frame. dsworker health ->
+// The records of what the ranks of `dslaunch health` measure, in the form in which they travel to
+// the launcher: one record is the payload of one ControlKind::kHealth frame. dsworker health ->
 // agent -> health report. Values, no threads. UNITS: durations in nanoseconds, rates in bytes a
 // second.
 #pragma once
@@ -31,11 +31,11 @@ inline bool is_known(HealthOp op) {
 
 // "all_reduce"
 [[nodiscard]] const char* health_op_name(HealthOp op);
-// Bus bandwidth over algorithm bandwidth, as nccl-tests reckons it: what each link must carry at
-// least. 0 for the barrier, which moves nothing.
+// Returns bus bandwidth over algorithm bandwidth, as nccl-tests computes it: the least that each
+// link must carry. 0 for the barrier, which moves nothing.
 [[nodiscard]] double bus_factor(HealthOp op, int world_size);
 
-// A rank that has come.
+// A rank that takes part.
 struct HealthMember {
     std::string device;      // "cpu", "NVIDIA H200"
     std::string address;     // its address, in digits, where it listens for the search
@@ -45,39 +45,38 @@ struct HealthMember {
     bool operator==(const HealthMember&) const = default;
 };
 
-// One operation of one size on one rank: the mean over its iterations, each verified.
+// One operation of one size on one rank: the mean over its iterations. Each was verified.
 struct HealthTiming {
     HealthOp op = HealthOp::kBarrier;
-    int64_t bytes = 0;  // the larger one of what goes in and comes out, as nccl-tests counts
+    int64_t bytes = 0;  // the larger of input and output, as nccl-tests counts
     int64_t iterations = 0;
     int64_t nanoseconds = 0;  // one operation's time
 
     bool operator==(const HealthTiming&) const = default;
 };
 
-// The way from one host to another, measured by the sender. The pass counts from 1: what looked bad
-// is measured again.
+// The way from one host to another, measured by the sender. `pass` counts from 1: a way that looked
+// bad is measured again.
 struct LinkSample {
     int64_t from = 0;  // node ranks; equal: inside the host
     int64_t to = 0;
     int64_t pass = 1;
     int64_t bytes_per_second = 0;  // 0: not measured
-    // The rate without the time in which an end waited for a processor that was busy with others:
-    // what the way itself can do.
+    // The rate without the time that an end waited for a busy processor: what the way itself can
+    // do.
     int64_t free_bytes_per_second = 0;
-    int64_t rtt_p50 = 0;  // small messages take so long to and fro
+    int64_t rtt_p50 = 0;  // round-trip time of small messages
     int64_t rtt_p99 = 0;
     int64_t exchanges = 0;   // small messages that were answered
     int64_t lost = 0;        // segments that had to be sent again
     int64_t duplicated = 0;  // segments that came twice though they were sent once
-    int64_t wrong = 0;       // 8-byte words that arrived other than they were sent
-    std::string error;       // not empty: in words, why it does not work
+    int64_t wrong = 0;       // 8-byte words that arrived changed
+    std::string error;       // not empty: why the way does not work, in words
 
     bool operator==(const LinkSample&) const = default;
 };
 
-// Two GPUs that send to each other at the same time, as fast as either sends. The first one
-// reports.
+// Two GPUs that send to each other at the same time, as fast as they can. The first one reports.
 struct GpuPairSample {
     int64_t first = 0;  // ranks
     int64_t second = 0;
@@ -97,7 +96,7 @@ struct HostSample {
 
 // A fault that needs no comparison: a wrong element, a rank that does not answer.
 struct HealthFault {
-    int64_t rank = -1;  // the rank whose fault it is, -1: nobody's alone
+    int64_t rank = -1;  // the rank at fault, -1: not one alone
     std::string text;   // names op, index, expected and found
 
     bool operator==(const HealthFault&) const = default;
@@ -114,10 +113,10 @@ using HealthRecord = std::variant<HealthMember, HealthTiming, LinkSample, HostSa
                                   HealthNote, GpuPairSample>;
 
 [[nodiscard]] std::string encode(const HealthRecord& record);
-// Throws Error{kInternal} for a payload that is none, or that has figures below 0 or over 2^48.
+// Throws Error{kInternal} for a payload that is not a record, or has figures below 0 or over 2^48.
 [[nodiscard]] HealthRecord decode_health(std::string_view payload);
 
-// Several records become one text, and back; decoding throws as decode_health does.
+// Encodes several records into one text, and decodes it; decoding throws as decode_health does.
 [[nodiscard]] std::string encode_all(const std::vector<HealthRecord>& records);
 [[nodiscard]] std::vector<HealthRecord> decode_all_health(std::string_view payload);
 

@@ -1,6 +1,6 @@
-// The health report puts together what the ranks of `dslaunch health` told: collected record by
-// record while the job runs, then judged and printed as text or JSON. A job that ends early is
-// judged by what had come. agents -> job output -> [here] -> stdout. One thread.
+// The health report: collects what the ranks of `dslaunch health` measured, record by record while
+// the job runs, then judges it and prints text or JSON. A job that ends early is judged by the
+// records that came. agents -> job output -> [here] -> stdout. One thread.
 #pragma once
 
 #include <map>
@@ -40,13 +40,13 @@ class HealthReport {
   public:
     explicit HealthReport(HealthReportOptions options);
 
-    // PAYLOAD of a kHealth frame of RANK. Throws Error{kInternal} when it is none.
+    // Adds the PAYLOAD of a kHealth frame of RANK. Throws Error{kInternal} if it is not one.
     void add(int rank, std::string_view payload);
-    // The job ended; JOB_CODE is what it ended with. Judges.
+    // Judges. The job ended with JOB_CODE.
     void conclude(int job_code);
 
-    // 0 when healthy; kSetup when something was found and the job ended well, or hung where a host
-    // or a way between hosts was found; else the job's own code. REQUIRES: concluded.
+    // Returns 0 when healthy; kSetup when something was found and the job ended well, or hung with
+    // a bad host or way between hosts; else the job's own code. REQUIRES: concluded.
     [[nodiscard]] int exit_code() const;
     [[nodiscard]] std::string text() const;
     [[nodiscard]] std::string json() const;

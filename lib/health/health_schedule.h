@@ -1,6 +1,5 @@
-// The schedule says who measures the way to whom, and when, in the search of `dslaunch health`:
-// rounds in which no host has two partners, so that each pair is measured undisturbed and many at
-// once. Pure.
+// The schedule of `dslaunch health`'s search: who measures the way to whom, and when. No host has
+// two partners in a round, so that each pair is measured undisturbed and many at once. Pure.
 #pragma once
 
 #include <vector>
@@ -18,11 +17,11 @@ struct NodeLink {
 
 using LinkRound = std::vector<NodeLink>;
 
-// All ways between NODE_COUNT nodes: the circle method pairs everybody with everybody in
-// node_count - 1 rounds (node_count when it is odd: one node rests), each once to and once fro.
+// Returns all ways between NODE_COUNT nodes. The circle method pairs everybody with everybody in
+// node_count - 1 rounds (node_count when it is odd: one node rests), once in each direction.
 [[nodiscard]] std::vector<LinkRound> all_link_rounds(int node_count);
 
-// LINKS, each once, in few rounds: each goes into the first round that has room for both its ends.
+// Arranges LINKS, each once, in few rounds: each goes into the first round with room for both ends.
 [[nodiscard]] std::vector<LinkRound> rounds_of(const std::vector<NodeLink>& links);
 
 }  // namespace dslaunch::health

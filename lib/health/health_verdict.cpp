@@ -176,7 +176,7 @@ Flags flags_of_pass(const HealthSamples& samples, int pass) {
     for (const LinkSample& sample : samples.links)
         if (sample.pass == pass) links.push_back(sample);
     for (const LinkSample& sample : links) {
-        // A host's own loopback says something only beside that of others.
+        // A host's own loopback says something only beside other hosts' loopbacks.
         const Symptoms found = symptoms_of(sample, links);
         if (!found.empty()) flags[link_of(sample)].insert(found.begin(), found.end());
     }

@@ -57,7 +57,7 @@ inline constexpr std::array<DTypeRow, 14> kDTypeRows{{{"BOOL", 1},
     return detail::kDTypeRows[static_cast<size_t>(dtype)].name;
 }
 
-// The dtype with that exact name; nothing when there is none.
+// Returns the dtype with that exact name, or nothing.
 [[nodiscard]] constexpr std::optional<DType> dtype_from_name(std::string_view name) {
     for (size_t i = 0; i < detail::kDTypeRows.size(); ++i)
         if (detail::kDTypeRows[i].name == name) return static_cast<DType>(i);

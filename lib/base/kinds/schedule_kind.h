@@ -29,14 +29,14 @@ inline constexpr std::array<std::string_view, kScheduleKinds.size()> kScheduleNa
     return detail::kScheduleNames[static_cast<size_t>(kind)];
 }
 
-// The kind with that exact name; nothing when there is none.
+// Returns the kind with that exact name, or nothing.
 [[nodiscard]] constexpr std::optional<ScheduleKind> schedule_named(std::string_view name) {
     for (const ScheduleKind kind : kScheduleKinds)
         if (schedule_name(kind) == name) return kind;
     return std::nullopt;
 }
 
-// True when backwards for inputs and for weights are works of their own.
+// Returns true when the backwards for inputs and for weights are separate works.
 [[nodiscard]] constexpr bool splits_backward(ScheduleKind kind) {
     return kind == ScheduleKind::kZeroBubbleH1 || kind == ScheduleKind::kZeroBubbleV;
 }

@@ -30,7 +30,7 @@ inline constexpr std::array<std::string_view, kShardKinds> kShardByNames{"flat",
     return detail::kShardByNames[static_cast<size_t>(kind)];
 }
 
-// The kind with that exact name; nothing when there is none.
+// Returns the kind with that exact name, or nothing.
 [[nodiscard]] constexpr std::optional<ShardBy> shard_by_from_name(std::string_view name) {
     for (size_t i = 0; i < detail::kShardByNames.size(); ++i)
         if (detail::kShardByNames[i] == name) return static_cast<ShardBy>(i);

@@ -1,5 +1,5 @@
-// What bytes between hosts are sent for, in the words of `dslaunch plan`, metrics.jsonl and the
-// logger of communication. The plan counts them by its instructions, a run where they leave.
+// The purpose of bytes between hosts, in the words of `dslaunch plan`, metrics.jsonl and the logger
+// of communication. The plan counts them by its instructions, a run where they leave.
 #pragma once
 
 #include <array>

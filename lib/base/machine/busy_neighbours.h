@@ -1,6 +1,6 @@
-// The use that other programs make of this process's processors, noticed while it computes: a step
-// waits for its slowest thread, so that a neighbour costs more than its share. /proc -> [here] ->
-// one line of the log. BusyNeighbours has a thread of its own, which sleeps.
+// Notices other programs that use this process's processors while it computes: a step waits for its
+// slowest thread, so a neighbour costs more than its share. /proc -> [here] -> one line of the log.
+// BusyNeighbours has a thread of its own, which sleeps.
 #pragma once
 
 #include <condition_variable>
@@ -20,7 +20,7 @@ struct ProcessorUse {
     double delayed = 0;  // that threads of this process waited for a processor, all together
 };
 
-// Reads the counters; ROOT: where proc/ is, for tests. What cannot be read is 0.
+// Reads the counters; one that cannot be read is 0. ROOT: the folder that holds proc/, for tests.
 [[nodiscard]] ProcessorUse read_processor_use(const std::string& root = "");
 
 // A process whose host runs PROCESSES like it, each with THREADS, on PROCESSORS in all.
@@ -38,8 +38,8 @@ struct ProcessorShare {
 
 class BusyNeighbours {
   public:
-    // Warns once, as COMPONENT, when neighbours were busy for some seconds: at once, or AT_END,
-    // when this object goes, where a text on the terminal would be cut by a line.
+    // Warns once, as COMPONENT, when neighbours were busy for some seconds: at once, or with AT_END
+    // when this object ends, so that no line cuts a text on the terminal.
     BusyNeighbours(std::string component, const ProcessorShare& share, bool at_end = false);
     BusyNeighbours(const BusyNeighbours&) = delete;
     BusyNeighbours& operator=(const BusyNeighbours&) = delete;

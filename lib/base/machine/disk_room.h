@@ -1,5 +1,5 @@
-// The room that there is in folders on disks. It stands between the folders of a config and
-// admission: folders of a config -> admission. No threads; may block as the file system does.
+// The free room of folders on disks. Data path: folders of a config -> [here] -> admission. No
+// threads; may block as the file system does.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct DiskRoom {
     [[nodiscard]] Bytes left() const { return free > reserve ? free - reserve : Bytes{}; }
 };
 
-// The room of each folder. Throws Error{kDisk} naming the first that is no folder or cannot be
-// asked.
+// Returns the room of each folder. Throws Error{kDisk} that names the first one that is not a
+// folder or cannot be asked.
 [[nodiscard]] std::vector<DiskRoom> read_disk_room(std::span<const std::string> folders);
 
 }  // namespace dslaunch

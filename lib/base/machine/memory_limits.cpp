@@ -38,8 +38,8 @@ std::vector<std::string> words_of(std::string_view line) {
     return words;
 }
 
-// The sum of the numbers behind NAMES in a file of lines "name number"; those that are not there
-// count as 0.
+// Returns the sum of the numbers after NAMES in a file of lines "name number"; missing names count
+// as 0.
 int64_t sum_of(const std::string& path, std::span<const std::string_view> names) {
     int64_t sum = 0;
     for (const std::string& line : split(text_of(path), '\n')) {

@@ -1,6 +1,6 @@
-// The memory that this process may still take, by each limit that the system sets it: control
-// groups, the machine itself, ulimits. limits -> admission, before a job's memory is taken. No
-// threads; may block as reading /proc does.
+// The memory that this process may still take, by each limit of the system: control groups, the
+// machine itself, ulimits. limits -> admission, before a job's memory is taken. No threads; may
+// block as reading /proc does.
 #pragma once
 
 #include <optional>
@@ -11,8 +11,8 @@
 
 namespace dslaunch {
 
-// A limit bounds one of these: the memory of all that run on the host or in a control group; what
-// one process maps; what of it is writable and its own.
+// A limit bounds one of these: the memory of everything that runs on the host or in a control
+// group; the memory that one process maps; its writable private memory.
 enum class LimitOf { kHost, kAddressSpace, kPrivate };
 
 struct MemoryLimit {
@@ -27,14 +27,14 @@ struct MemoryState {
     Bytes held;  // anonymous and shared memory of this process, which counts under all of them
 };
 
-// Control groups of version 2 and 1, this process's own and those above it as far as it sees them,
-// MemAvailable, RLIMIT_AS, RLIMIT_DATA. Swap space is not counted on. What cannot be read sets no
-// limit. ROOT: where proc/ and sys/ are, for tests.
+// Reads control groups of version 2 and 1 (this process's own and those above it that it sees),
+// MemAvailable, RLIMIT_AS and RLIMIT_DATA. Swap space does not count. A value that cannot be read
+// sets no limit. ROOT: the folder that holds proc/ and sys/, for tests.
 [[nodiscard]] MemoryState read_memory_state(const std::string& root = "");
 
-// The limit of LIMITS that leaves this process the least if all LOCAL_RANKS of its host take as
-// much: `left` is its share of what is the host's, or all of what is its own, RESERVE taken from
-// either first. Unset: no limit is known.
+// Returns the limit that leaves this process the least if all LOCAL_RANKS of its host take as much.
+// After RESERVE is taken from the limit, `left` is this process's share of a host's limit, or all
+// of its own limit. Unset: no limit is known.
 [[nodiscard]] std::optional<MemoryLimit> tightest_share(const std::vector<MemoryLimit>& limits,
                                                         int local_ranks, Bytes reserve = {});
 

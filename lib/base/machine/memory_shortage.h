@@ -1,5 +1,5 @@
-// A want of memory is told from other failures here: whoever has too little of it is told so, not
-// that a model is bad or that we have a bug. Pure.
+// Tells a shortage of memory from other failures, so that the message does not blame a bad model or
+// a bug of ours. Pure.
 #pragma once
 
 #include <exception>
@@ -7,11 +7,11 @@
 
 namespace dslaunch {
 
-// std::bad_alloc; a std::system_error of ENOMEM, or of EAGAIN, which is what a thread without room
-// for its stack gives; the allocators of LibTorch, known by their words.
+// Returns true for std::bad_alloc; for a std::system_error of ENOMEM, or of EAGAIN, which a thread
+// without room for its stack gives; and for LibTorch's allocators, known by their words.
 [[nodiscard]] bool is_memory_shortage(const std::exception& error);
 
-// The message of Error{kSetup} for such an error: the first line of REASON, and what to do.
+// Returns the message of Error{kSetup} for such an error: the first line of REASON, and what to do.
 [[nodiscard]] std::string memory_shortage_text(const std::string& reason);
 
 }  // namespace dslaunch

@@ -1,6 +1,6 @@
-// A library of this build that lies beside the program and is opened where it is needed, since what
-// it links is large or not on every machine. It exports one function without arguments, which
-// returns data that begin with their version (uint32_t). Any thread.
+// A library of this build that lies beside the program. It is opened only when it is needed, since
+// its own libraries are large or not on every machine. It exports one function without arguments,
+// which returns data that begin with their version (uint32_t). Any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ struct PluginKind {
     bool shares_symbols = false;  // libraries that are opened later may use those that it links
 };
 
-// The path of FILE, a plugin of this program's own build.
+// Returns the path of FILE, a plugin of this program's own build.
 [[nodiscard]] std::string own_plugin(const std::string& file);
 
-// The data of the plugin at PATH, which stays open until the process ends: its libraries may keep
-// threads. Throws Error{kSetup} that names it if it is missing, is none of KIND, or is of another
-// build.
+// Returns the data of the plugin at PATH, which stays open until the process ends: its libraries
+// may keep threads. Throws Error{kSetup} that names it if it is missing, not a KIND plugin, or of
+// another build.
 [[nodiscard]] const void* open_plugin(const std::string& path, const PluginKind& kind);
 
 }  // namespace dslaunch

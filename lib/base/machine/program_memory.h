@@ -1,6 +1,6 @@
-// The memory that this process holds for its program as it stands is measured, since libraries
-// differ in what they keep. Data path: after the trial run of a model -> admission. No
-// threads; reads /proc.
+// Measures the memory that this process holds for its program as it stands, since libraries differ
+// in what they keep. Data path: after the trial run of a model -> admission. No threads; reads
+// /proc.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct ProgramMemory {
     Bytes code;  // resident pages of the program's and its libraries' files, unchanged
 };
 
-// ROOT: where proc/ is, for tests. Throws Error{kSetup} where proc/self/smaps cannot be read.
+// ROOT: the folder of proc/, for tests. Throws Error{kSetup} if proc/self/smaps cannot be read.
 [[nodiscard]] ProgramMemory read_program_memory(const std::string& root = "");
 
 }  // namespace dslaunch

@@ -1,6 +1,5 @@
 // A large array of zeros, taken from the system as fresh pages: nobody writes the zeros a second
-// time. For state that lives as long as a job
-// (optimizer moments). Threads: as any array.
+// time. For state that lives as long as a job (optimizer moments). Threads: as any array.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +10,8 @@ namespace dslaunch {
 class ZeroedFloats {
   public:
     ZeroedFloats() = default;
-    // [numel] fp32, all 0, its pages present. Throws Error{kSetup} naming the bytes when memory
-    // runs out. REQUIRES: numel >= 0.
+    // Takes [numel] fp32 zeros with their pages present. Throws Error{kSetup} that names the bytes
+    // when memory runs out. REQUIRES: numel >= 0.
     explicit ZeroedFloats(int64_t numel);
     ZeroedFloats(ZeroedFloats&& other) noexcept;
     ZeroedFloats& operator=(ZeroedFloats&& other) noexcept;

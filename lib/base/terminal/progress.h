@@ -1,7 +1,7 @@
-// How far a long work of one command is: on a terminal at stderr a line that moves each second
-// while it lasts, elsewhere a log line after 10 s and each 20 s, so that 30 s are never silent
-// where one work follows another. Log lines of this process have lines of their own meanwhile. A
-// small thread draws, so that the line moves while the work is deep in a library.
+// The progress of a command's long work: on a terminal at stderr a line that moves each second,
+// elsewhere a log line after 10 s and then each 20 s, so that successive works never leave 30 s
+// silent. Meanwhile log lines of this process have lines of their own. A small thread draws, so
+// that the line moves while the work is deep in a library.
 #pragma once
 
 #include <condition_variable>
@@ -18,22 +18,22 @@
 
 namespace dslaunch {
 
-// Composes what is shown of a work, and says when. No thread, no descriptor.
+// Composes the text about a work and decides when it is shown. No thread, no descriptor.
 class ProgressText {
   public:
     explicit ProgressText(TimePoint now) : begin_(now), part_begin_(now), told_(now) {}
 
-    // WHAT is done from NOW on, in words: "reading the model". TOTAL: how many of NOUN it has, as
-    // "samples"; 0: that is not known.
+    // Begins WHAT, in words ("reading the model"), at NOW. TOTAL: the number of NOUN ("samples")
+    // that it has; 0: not known.
     void begin(TimePoint now, std::string_view what, int64_t total = 0, std::string_view noun = {});
     void done(int64_t count) { done_ = count; }
     void total(int64_t total) { total_ = total; }
 
-    // "reading the model  12 s", "evaluating  40/120 samples  3.3 samples/s  left 0:00:24".
+    // Returns "reading the model  12 s", "evaluating  40/120 samples  3.3 samples/s  left 0:00:24".
     [[nodiscard]] std::string text(TimePoint now) const;
-    // True once the work has taken so long that it is shown.
+    // Returns true once the work has taken long enough to be shown.
     [[nodiscard]] bool is_shown(TimePoint now) const { return now - begin_ >= kShownAfter; }
-    // Returns true each time the work has to be told at NOW where no line moves.
+    // Returns true each time a log line about the work is due at NOW, where no line moves.
     [[nodiscard]] bool is_told(TimePoint now);
 
   private:
@@ -45,7 +45,7 @@ class ProgressText {
 
 class Progress {
   public:
-    // COMPONENT of the log lines. Nothing is shown below the log level info. REQUIRES: end signals
+    // COMPONENT: of the log lines. Shows nothing below the log level info. REQUIRES: end signals
     // may go to any thread.
     explicit Progress(std::string_view component, std::string_view what, int64_t total = 0,
                       std::string_view noun = {});

@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// "64K" is 65,536; K, M, G and T, small letters too. Nothing for what is no such number, is
-// negative, or has more bytes than an int64_t holds.
+// Reads "64K" as 65,536; K, M, G and T, small letters too. Returns nothing for text that is not
+// such a number, is negative, or means more bytes than an int64_t holds.
 [[nodiscard]] std::optional<int64_t> parse_byte_size(std::string_view text);
 
 }  // namespace dslaunch

@@ -1,6 +1,6 @@
-// A command line with a grammar of its own: words, options and subcommands, as CLI11 parses them.
-// Both programs declare what they take here, so that one place says what is wrong with a line and
-// only command_line.cpp compiles CLI11. No threads.
+// A command line with its own grammar: words, options and subcommands, as CLI11 parses them. Both
+// programs declare theirs here, so that one place reports what is wrong with a line and only
+// command_line.cpp compiles CLI11. No threads.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class Option;
 
 namespace dslaunch {
 
-// One declared word or option. Valid while its CommandLine is. Each function returns it again.
+// One declared word or option. Valid while its CommandLine is. Each function returns *this.
 class Declared {
   public:
     explicit Declared(CLI::Option& option) : option_(&option) {}
@@ -40,7 +40,7 @@ class Declared {
 
 class CommandLine {
   public:
-    // NAME as it is typed, "dslaunch ps". HELP is what --help prints with the options.
+    // NAME: as it is typed, "dslaunch ps". HELP: the page that --help prints with the options.
     CommandLine(HelpPage help, const std::string& name);
     CommandLine(const CommandLine&) = delete;
     CommandLine& operator=(const CommandLine&) = delete;
@@ -54,22 +54,22 @@ class CommandLine {
     template <typename Value>
     Declared add(const std::string& declaration, Value& value, const std::string& help = "");
 
-    // The options that follow stand under TITLE in the help, not under "options".
+    // Lists the options that follow under TITLE in the help, not under "options".
     void group(const std::string& title);
 
-    // Once there is one, the command line must choose one.
+    // Adds a subcommand. The command line must then choose one of its subcommands.
     CommandLine& subcommand(const std::string& name, HelpPage help);
 
-    // Parses WORDS (the program's name and the subcommand's left out) with `-` and `_` alike in the
-    // names of options. False after --help, which is then printed to stdout. Throws Error{kUsage}
-    // that begins with the subcommand: an unknown option or subcommand (with the nearest), a
-    // missing or bad value, a word too many. REQUIRES: not a subcommand().
+    // Parses WORDS (without the names of program and subcommand); `-` and `_` are alike in the
+    // names of options. Returns false after --help, which is then printed to stdout. Throws
+    // Error{kUsage} that begins with the subcommand: an unknown option or subcommand (with the
+    // nearest), a missing or bad value, a word too many. REQUIRES: not a subcommand().
     [[nodiscard]] bool parse(const std::vector<std::string>& words);
 
-    // The page that --help prints: all that was declared and is not hidden.
+    // Returns the page that --help prints: everything declared that is not hidden.
     [[nodiscard]] std::string help() const;
 
-    // After parse(): how often "--NAME" was given, and whether subcommand NAME was.
+    // Returns, after parse(), how often "--NAME" was given, and whether subcommand NAME was.
     [[nodiscard]] size_t count(const std::string& name) const;
     [[nodiscard]] bool chose(const std::string& name) const;
 

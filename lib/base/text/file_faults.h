@@ -1,5 +1,5 @@
-// Faults of the files that people name: a mistyped path, and what stands in the place of a file
-// that was never downloaded. No state; may read a folder.
+// Faults of the files that people name: a mistyped path, or something else in place of a file that
+// was never downloaded. No state; may read a folder.
 #pragma once
 
 #include <string>
@@ -7,21 +7,21 @@
 
 namespace dslaunch {
 
-// Returns "; did you mean `PATH`?" with the entry of PATH's folder whose name is near to PATH's
-// own, where nothing is at PATH; else "".
+// Returns "; did you mean `PATH`?" with a similar name from PATH's folder if nothing is at PATH;
+// else "".
 [[nodiscard]] std::string near_file_text(const std::string& path);
 
 // Returns "the folder FOLDER is not there; make it: mkdir -p FOLDER" where the folder in which a
 // file PATH is to be written does not exist; else "".
 [[nodiscard]] std::string missing_folder_text(const std::string& path);
 
-// Says what a file of CONTENT, of which the first bytes are enough, is in place of the file that
-// was to be downloaded or copied (nothing, zero bytes, a pointer of Git LFS, a server's error, a
-// web page), and what to do; "" for any other content.
+// Returns what a file that begins with CONTENT is in place of the file that should have been
+// downloaded or copied (nothing, zero bytes, a pointer of Git LFS, a server's error, a web page),
+// and what to do; "" for any other content.
 [[nodiscard]] std::string download_fault(std::string_view content);
 
-// Says so of the file at PATH, also where it is a link to a file that is not there. "" where
-// nothing is at PATH.
+// Returns the same for the file at PATH, also if it is a link to a missing file. "" if nothing is
+// at PATH.
 [[nodiscard]] std::string download_fault_at(const std::string& path);
 
 }  // namespace dslaunch

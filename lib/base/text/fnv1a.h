@@ -8,7 +8,7 @@ namespace dslaunch {
 
 inline constexpr uint64_t kFnv1aBegin = 0xcbf29ce484222325;
 
-// The hash of what HASH is of, followed by TEXT.
+// Returns the hash of the text whose hash is HASH, followed by TEXT.
 [[nodiscard]] constexpr uint64_t fnv1a(uint64_t hash, std::string_view text) {
     for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
     return hash;

@@ -1,5 +1,5 @@
-// The names that Trainer, TRL, PEFT, axolotl, LLaMA-Factory and accelerate have for settings, and
-// llama.cpp, vLLM and lm-eval for options, and the names here: as keys of the config and on the
+// Maps names of settings in Trainer, TRL, PEFT, axolotl, LLaMA-Factory and accelerate, and of
+// options in llama.cpp, vLLM and lm-eval, to the names here: keys of the config and options of the
 // command lines. No threads: pure.
 #pragma once
 
@@ -15,7 +15,7 @@ struct ForeignName {
     std::string_view name;  // in small letters, with `-` for `_`
     std::string_view key;   // the key of the config; empty: it has none
     std::string_view here;  // what to give on the command line
-    // The row is for the commands that have this option; that of training has `set`.
+    // The row is for the commands that have this option. Training has the option `set`.
     std::string_view command = "set";
 };
 
@@ -164,7 +164,7 @@ inline constexpr ForeignName kForeignNames[] = {
 };
 // clang-format on
 
-// NAME as the table has it: "maxSteps", "Max_Steps" -> "max-steps".
+// Returns NAME as the table writes it: "maxSteps", "Max_Steps" -> "max-steps".
 [[nodiscard]] inline std::string folded_name(std::string_view name) {
     std::string folded;
     char before = '-';
@@ -178,8 +178,8 @@ inline constexpr ForeignName kForeignNames[] = {
     return folded;
 }
 
-// Returns the row of NAME, in any spelling, for a command that HAS_OPTION says the options of;
-// nullptr: there is none.
+// Returns the row of NAME, in any spelling, for a command; HAS_OPTION tells if it has an option.
+// nullptr: there is no row.
 template <typename HasOption>
 [[nodiscard]] const ForeignName* find_foreign(std::string_view name, const HasOption& has_option) {
     const std::string folded = folded_name(name);
@@ -189,7 +189,7 @@ template <typename HasOption>
     return row == std::end(kForeignNames) ? nullptr : row;
 }
 
-// Returns the row of NAME for the config of a training, and its command.
+// Returns the row of NAME for the config and the command of a training.
 [[nodiscard]] inline const ForeignName* find_foreign(std::string_view name) {
     return find_foreign(name, [](std::string_view option) { return option == "set"; });
 }

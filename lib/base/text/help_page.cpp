@@ -19,7 +19,7 @@ void append_wrapped(std::string& text, std::string_view words, size_t column) {
     text += wrapped(words, {.width = kWidth, .first = column, .indent = column}) + '\n';
 }
 
-// The column where the texts of PAGE begin: behind its longest head, unless that is long.
+// Returns the column of the texts of PAGE: after its longest head, unless that is too long.
 size_t text_column(const HelpPage& page) {
     size_t column = 0;
     for (const HelpGroup& group : page.groups)

@@ -1,6 +1,6 @@
-// The text of --help, which has one form for every command of both programs: usage, what the
-// command does, its arguments and options in aligned columns, examples, exit codes where it has its
-// own, and the page of docs/ that says more. It is 80 columns wide. No threads: pure.
+// The text of --help, in one form for every command of both programs: usage, what the command does,
+// its arguments and options in aligned columns, examples, its own exit codes, and the page of docs/
+// that says more. It is 80 columns wide. No threads: pure.
 #pragma once
 
 #include <string>
@@ -24,20 +24,20 @@ struct HelpPage {
     std::string does = {};  // sentences in the third person; the first one stands in lists. Lines
                             // are broken here, and end where it has a newline
     std::vector<std::string> examples = {};  // commands of at most 78 columns a line
-    std::string exit_codes = {};             // empty: those of every command
+    std::string exit_codes = {};             // empty: the common ones
     std::string docs = {};                   // "docs/guide/checkpoints.md"
     std::vector<std::string> usage = {};     // "dslaunch ckpt ls [options] [PATH]"
     std::vector<HelpGroup> groups = {};
 };
 
-// Ends with a newline.
+// Returns the text of PAGE, which ends with a newline.
 [[nodiscard]] std::string help_text(const HelpPage& page);
 
-// The first sentence of what a command does, as a list of commands says it: "lists the jobs".
+// Returns the first sentence of what a command does, for a list of commands: "lists the jobs".
 [[nodiscard]] std::string brief_of(const HelpPage& page);
 
-// NAMES ("hostfile,H": without dashes) as the head of an option, short ones first. VALUE_NAME:
-// "FILE", "[DIR]" for one that may follow after `=`, empty for none.
+// Returns NAMES ("hostfile,H": without dashes) as an option's head, short ones first. VALUE_NAME:
+// "FILE", "[DIR]" for a value that may follow after `=`, empty for none.
 [[nodiscard]] std::string option_head(std::string_view names, std::string_view value_name);
 
 }  // namespace dslaunch

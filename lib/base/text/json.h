@@ -29,7 +29,7 @@ class JsonWriter {
         return raw(std::to_string(number));
     }
     JsonWriter& null() { return raw("null"); }
-    // TEXT is already JSON.
+    // Writes TEXT, which is already JSON.
     JsonWriter& raw(std::string_view text);
 
     template <typename Value>
@@ -48,7 +48,7 @@ class JsonWriter {
     bool after_key_ = false;
 };
 
-// TEXT in double quotes with JSON's escapes.
+// Returns TEXT in double quotes with JSON's escapes.
 [[nodiscard]] std::string json_quote(std::string_view text);
 
 }  // namespace dslaunch

@@ -1,6 +1,6 @@
-// A value in a JSON document whose errors name the way to it. Used to read the records of exported
-// programs and the config.json of Hugging Face folders. The document and its path must outlive the
-// places. Pure.
+// A value in a JSON document. Its errors name its path in the document. Used to read the records of
+// exported programs and the config.json of Hugging Face folders. The document and its path must
+// outlive the places. Pure.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ class JsonPlace {
   public:
     using Json = nlohmann::json;
 
-    // The whole of TEXT. Throws Error{kInput} that begins with PATH: no JSON, nested deeper than
-    // 200, or a key twice in one object.
+    // Parses the whole TEXT. Throws Error{kInput} that begins with PATH: not JSON, nested deeper
+    // than 200, or a key twice in one object.
     static Json parse(const std::string& path, std::string_view text);
     JsonPlace(const std::string& path, const Json& root)
         : path_(&path), root_(&root), json_(&root) {}
 
-    // Each throws Error{kInput} with the place if the value is of another kind. The keys of an
-    // object are those of ALLOWED, not all of which need be there.
+    // Each throws Error{kInput} with the place if the value is of another kind. An object may have
+    // only keys in ALLOWED, and need not have all of them.
     void expect_object(std::initializer_list<std::string_view> allowed) const;
     [[nodiscard]] bool has(const char* key) const;       // null counts as absent
     [[nodiscard]] bool mentions(const char* key) const;  // null counts as there
@@ -33,9 +33,9 @@ class JsonPlace {
     [[nodiscard]] double number() const;  // "Infinity", "-Infinity" and "NaN" are numbers here
     [[nodiscard]] bool boolean() const;
     [[nodiscard]] const std::string& text() const;
-    // The one field of a union, and its value.
+    // Returns the one field of a union, and its value.
     [[nodiscard]] std::pair<std::string, JsonPlace> only() const;
-    // The members of an object whose keys are data.
+    // Calls USE for each member of an object whose keys are data.
     template <typename Use>
     void for_members(const Use& use) const {
         expect(json_->is_object(), "an object");

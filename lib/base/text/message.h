@@ -150,8 +150,8 @@ concept Message = requires {
     { M::kWhat } -> std::convertible_to<std::string_view>;
 };
 
-// A message whose form depends on the version that it begins with. One of another version has only
-// the member that says so, and those that wire_beginning(m) names.
+// A message that begins with the version of its form. A message of another version has only that
+// member and the members of wire_beginning(m).
 template <typename M>
 concept VersionedMessage = Message<M> && requires(M m) {
     {m.protocol_version == M::kVersion};

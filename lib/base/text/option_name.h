@@ -1,5 +1,5 @@
-// The names of options: spelt with `-` or `_` alike, and the names that other tools have for them.
-// Used for the command lines of both programs. No threads: pure.
+// The names of options, spelt with `-` or `_` alike, and their names in other tools. Used for the
+// command lines of both programs. No threads: pure.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace dslaunch {
 
-// A word of a command line with the `_` in an option's name as `-`: "--top_k=a_b" -> "--top-k=a_b".
+// Writes `_` in an option's name as `-`: "--top_k=a_b" -> "--top-k=a_b".
 [[nodiscard]] inline std::string with_dashes(std::string word) {
     if (word.starts_with("--")) {
         const auto end = std::find(word.begin(), word.end(), '=');
@@ -78,7 +78,7 @@ inline constexpr std::array<std::pair<std::string_view, std::string_view>, 52> k
         {"resume-from-checkpoint", "resume"},
     }};
 
-// The names that other tools have for the option NAME.
+// Returns the names that other tools have for the option NAME.
 [[nodiscard]] inline std::vector<std::string> other_names(std::string_view name) {
     std::vector<std::string> names;
     for (const auto& [other, own] : kOtherOptionNames)
@@ -86,7 +86,7 @@ inline constexpr std::array<std::pair<std::string_view, std::string_view>, 52> k
     return names;
 }
 
-// True: NAME is one of other_names() of some option.
+// Returns true if NAME is one of the other_names() of some option.
 [[nodiscard]] inline bool is_other_name(std::string_view name) {
     return std::ranges::any_of(kOtherOptionNames,
                                [&](const auto& row) { return row.first == name; });

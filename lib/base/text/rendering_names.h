@@ -1,5 +1,5 @@
-// The names that a rendering itself gives to a chat template. `chat_template_kwargs` of rows, of
-// requests and of options may not have them.
+// The names that a rendering gives to a chat template. They must not appear in
+// `chat_template_kwargs` of rows, requests and options.
 #pragma once
 
 #include <array>

@@ -35,8 +35,8 @@ std::string chosen_columns(const Rows& rows, const std::vector<size_t>& widths,
     return text;
 }
 
-// The columns of each part, none of which is wider than LIMIT unless it has but one column more
-// than the first.
+// Returns the columns of each part. Each part is at most LIMIT wide, unless it has only the first
+// column and one more.
 std::vector<std::vector<size_t>> parts_within(const std::vector<size_t>& widths, size_t limit) {
     std::vector<std::vector<size_t>> parts(1);
     size_t width = 0;

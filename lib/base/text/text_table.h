@@ -14,8 +14,8 @@ struct TableForm {
     size_t width = 0;  // 0: without limit
 };
 
-// ROWS: the first is the head; the others have at most as many cells. No blanks at the ends of
-// lines, which end with newlines. Cells are printed as they are.
+// Returns ROWS as a table. The first row is the head; the others have at most as many cells. Lines
+// have no blanks at their ends and end with newlines. Cells are printed as they are.
 [[nodiscard]] std::string text_table(const std::vector<std::vector<std::string>>& rows,
                                      const TableForm& form = {});
 

@@ -73,7 +73,7 @@ std::string where_of(const std::vector<std::string>& lines) {
     return fmt::format(", at {}{}{}", frame.place, frame.source.empty() ? "" : ": ", frame.source);
 }
 
-// `RuntimeError: ` or `builtins.ValueError: `, as they stand behind a traceback.
+// Returns the length of `RuntimeError: ` or `builtins.ValueError: ` after a traceback.
 size_t kind_length(std::string_view line) {
     const size_t colon = line.find(": ");
     if (colon == kNowhere) return 0;
@@ -120,7 +120,7 @@ bool is_capital(char c) {
     return c >= 'A' && c <= 'Z';
 }
 
-// The first sentence of LINE, and the next one behind a first of a few words.
+// Returns the first sentence of LINE, and the next one if the first has only a few words.
 std::string_view first_sentence(std::string_view line) {
     constexpr int64_t kFewWords = 5;
     for (size_t end = line.find(". "); end != kNowhere; end = line.find(". ", end + 1)) {

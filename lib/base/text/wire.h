@@ -1,4 +1,4 @@
-// A plain binary encoding for what crosses pipes between launcher, agent and worker: little-endian
+// A plain binary encoding for messages in pipes between launcher, agent and worker: little-endian
 // integers and length-prefixed strings that may hold any bytes. Reading checks every length and
 // never allocates more than is there.
 #pragma once

@@ -1,4 +1,4 @@
-// A line of words as a shell splits it, without being one: quotes group, nothing is expanded.
+// Splits a line into words as a shell does: quotes group, but nothing is expanded.
 #pragma once
 
 #include <optional>
@@ -10,14 +10,14 @@ namespace dslaunch {
 
 enum class Comments { kAreWords, kEndTheLine };  // `#` at the begin of a word
 
-// Words between blanks. Single or double quotes group and vanish; a backslash takes the quote,
-// backslash or (outside quotes) blank behind it for itself and stands for itself before anything
-// else. Nothing when a quote is not closed.
+// Returns the words between blanks. Single or double quotes group and vanish. A backslash makes a
+// following quote, backslash or (outside quotes) blank literal, and else stands for itself. Nothing
+// when a quote is not closed.
 [[nodiscard]] std::optional<std::vector<std::string>> split_words(std::string_view text,
                                                                   Comments comments);
 
-// Returns WORD as a shell reads it back: in quotes where it has more than plain characters, with
-// what a terminal would obey escaped.
+// Returns WORD as a shell reads it back: quoted if it has more than plain characters, with
+// characters that a terminal would obey escaped.
 [[nodiscard]] std::string shell_word(const std::string& word);
 
 }  // namespace dslaunch

@@ -142,7 +142,7 @@ bool WeightChange::is_same(const WeightChange& other) const {
         !same_numbers(values, other.values) || pair.has_value() != other.pair.has_value())
         return false;
     if (pair) {
-        // Beside a pair, the base of each is the same weight.
+        // Both pairs lie beside the same base weight.
         return pair->scale == other.pair->scale && pair->r == other.pair->r &&
                pair->read_a() == other.pair->read_a() && pair->read_b() == other.pair->read_b();
     }
@@ -201,7 +201,7 @@ WeightChange& AdapterChanges::change_of(const std::string& parameter) {
 void AdapterChanges::add(const SafetensorsEntry& entry) {
     const AdapterName name = read_adapter_name(entry.name);
     if (name.role == AdapterRole::kCopy) return;
-    // The part that sees images, whose weights are not read either.
+    // Skips the part that sees images: its weights are not read either.
     if (model_ != nullptr && !model_->outer.empty() &&
         !name_in_text_model(name.path, model_->names.at("decoder")))
         return;
@@ -264,7 +264,7 @@ void AdapterChanges::add_token_rows(const SafetensorsEntry& entry, const std::st
     auto found = std::ranges::find_if(config_.token_rows, [&](const auto& named) {
         return named.first.empty() || path == named.first || path.ends_with("." + named.first);
     });
-    // PEFT saves them also at an output layer that is the table.
+    // PEFT also saves them at an output layer that is the table.
     if (model_ != nullptr && model_->tied && in_model(path) == head_of(*model_))
         found = config_.token_rows.begin();
     if (found == config_.token_rows.end())
@@ -305,7 +305,7 @@ void AdapterChanges::add_pairs() {
         } else if (wraps > 0) {
             refuse(pair.name, "is an adapter around another one of a layer that has no experts");
         } else {
-            // PEFT knows what it adapts by target_parameters by the parameter's name.
+            // PEFT tells by the parameter's name whether target_parameters adapts it.
             const bool is_parameter = is_target(config_, path + ".weight");
             if (is_parameter && model_ != nullptr && model_->transposed)
                 refuse(pair.name,
@@ -328,7 +328,7 @@ void AdapterChanges::add_pair(const std::string& path, const LowRankPair& pair) 
                "changes a layer that another tensor changes too: the file holds two "
                "adapters, or a layer under two names");
     change.pair = pair;
-    // A base that lies beside the pair is what the beginning left of it.
+    // A base that lies beside the pair is what the initialization left of it.
     if (!change.whole && !pair.of_table && pair.experts == 1) change.init = config_.init;
     if (!config_.dora) return;
     const int64_t numel = pair.of_table ? pair.in() : pair.out();
@@ -338,7 +338,7 @@ void AdapterChanges::add_pair(const std::string& path, const LowRankPair& pair) 
                                       numel, kAdapterConfig));
 }
 
-// PEFT gives magnitudes and biases to layers that have a pair.
+// Checks that magnitudes and biases belong to layers with a pair: PEFT gives them to no others.
 void AdapterChanges::require_pairs() const {
     constexpr std::string_view kBias = ".bias";
     for (const auto& [name, change] : changes_) {
@@ -354,7 +354,7 @@ void AdapterChanges::require_pairs() const {
     }
 }
 
-// The pair of a whole layer's experts, whose matrices transformers 5 holds as one parameter.
+// Adds the pair of a whole layer's experts: one parameter holds their matrices in transformers 5.
 void AdapterChanges::add_stack(const std::string& path, const LowRankPair& pair) {
     const int64_t width = model_->width, inner = model_->expert_width, count = model_->experts;
     const bool up = pair.in() == width && pair.out() == 2 * inner;
@@ -391,7 +391,7 @@ bool AdapterChanges::is_of_experts(const std::string& path) const {
     return path.ends_with(experts + ".gate_up_proj") || path.ends_with(experts + ".down_proj");
 }
 
-// All experts' matrices, one after the other.
+// Adds all experts' matrices, which lie one after the other.
 void AdapterChanges::add_whole_stack(const SafetensorsEntry& entry, const std::string& path) {
     const int64_t width = model_->width, inner = model_->expert_width, count = model_->experts;
     const bool up = path.ends_with("gate_up_proj");
@@ -422,7 +422,7 @@ void AdapterChanges::require_rank(const std::string& path, const LowRankPair& pa
                        pair.a.shape[0], pair.b.shape[1], kAdapterConfig, rank));
 }
 
-// PEFT makes no adapter for a layer that the config leaves out, and passes over its tensors.
+// Refuses a layer that the config leaves out: PEFT makes no adapter for it and skips its tensors.
 void AdapterChanges::require_target(const std::string& path, const LowRankPair& pair) const {
     if (config_.target_names.may_have(path)) return;
     for (const char* end : {".weight", ".gate_up_proj", ".down_proj"})
@@ -436,7 +436,7 @@ void AdapterChanges::require_target(const std::string& path, const LowRankPair& 
                        printable(path), kAdapterConfig));
 }
 
-// A tied parameter may stand there under the name of another module.
+// Checks for modules_to_save. A tied parameter may stand there under another module's name.
 void AdapterChanges::require_saved() const {
     if (config_.modules_to_save.empty()) return;
     const auto missing = [&](const std::string& name) {
@@ -445,7 +445,7 @@ void AdapterChanges::require_saved() const {
              "adapter again where it was trained",
              printable(folder_), kAdapterWeights, kAdapterConfig, printable(name));
     };
-    // PEFT passes over names that no module has.
+    // PEFT ignores names that no module has.
     const auto is_module = [&](const std::string& name) {
         const std::string last = name.substr(name.rfind('.') + 1);
         return model_ == nullptr || parse_int(last) ||
@@ -466,9 +466,9 @@ void AdapterChanges::require_saved() const {
         }
 }
 
-// Of a model whose output layer is the table of tokens, PEFT gives each of the two what the file
-// has for its name. Rows of the table reach both, and so does what is no module of its own
-// (modules_to_save) but the base's weight.
+// Settles a model whose output layer is the table of tokens. PEFT gives each of the two the tensors
+// that the file has under its name. Changed rows of the table reach both, and so does a change that
+// is not a module of its own (modules_to_save) but a change of the base's weight.
 void AdapterChanges::settle_tied() {
     const std::string table_name = table_of(*model_), head_name = head_of(*model_);
     const bool has_any = changes_.contains(table_name) || changes_.contains(head_name);

@@ -1,7 +1,7 @@
-// What an adapter makes of a model's weights: pairs of small matrices A [r, in] and B [out, r]
-// beside a layer, magnitudes of its rows, rows of tables, and whole parameters in the place of the
-// model's. Data path: adapter_config.json, adapter_model.safetensors -> [here] -> graph/adapter
-// (training, model merge), decoder/weights (generate, eval, serve). One thread at a time.
+// The changes that an adapter makes to a model's weights: pairs of small matrices A [r, in] and B
+// [out, r] beside a layer, magnitudes of its rows, rows of tables, and whole parameters. Data path:
+// adapter_config.json, adapter_model.safetensors -> [here] -> graph/adapter (training, model
+// merge), decoder/weights (generate, eval, serve). One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct LowRankPair {
     bool of_table = false;  // A is B of the table's pair, transposed, and B is its A
     int64_t r = 0;
     double scale = 1;
-    // A weight of EXPERTS that lie one after the other: its rows of A, and every EXPERTS-th column
-    // of B, of which OUTPUTS are the rows.
+    // One weight of EXPERTS that lie one after the other has its rows of A and every EXPERTS-th
+    // column of B; OUTPUTS are the rows of B.
     int64_t expert = 0, experts = 1;
     Range outputs;
 
@@ -41,22 +41,22 @@ struct WeightChange {
     AdapterInit init = AdapterInit::kNone;  // of the weight, before all that follows
     std::optional<LowRankPair> pair;
     std::optional<SafetensorsEntry> magnitude;  // [out]; of a table [in]
-    // Of a bias: what is added to it, times `scale`.
+    // The tensor that is added to a bias, times `scale`.
     std::optional<SafetensorsEntry> added;
     double scale = 1;
-    std::vector<int64_t> rows;  // of a table, which have the values of `values`
+    std::vector<int64_t> rows;  // of a table; `values` has their values
     std::optional<SafetensorsEntry> values;
     bool taken = false;
 
     [[nodiscard]] bool is_same(const WeightChange& other) const;
 };
 
-// The numbers of ENTRY as fp32. REQUIRES: they are F32, BF16 or F16.
+// Returns the numbers of ENTRY as fp32. REQUIRES: they are F32, BF16 or F16.
 [[nodiscard]] std::vector<float> fp32_numbers(const SafetensorsEntry& entry);
 
-// Says that the ADAPTER's folder names another base than the Hugging Face folder MODEL; empty: it
-// names this one, as far as names or, where both folders are here, weights tell. Blocks on the
-// disk.
+// Returns a text that says that the ADAPTER's folder names another base than the Hugging Face
+// folder MODEL. Empty: it names this one, as far as the names show, or the weights if both folders
+// are here. Blocks on the disk.
 [[nodiscard]] std::string other_base_text(const std::string& adapter, const std::string& model);
 
 class AdapterChanges {
@@ -70,15 +70,15 @@ class AdapterChanges {
 
     [[nodiscard]] const std::string& folder() const { return folder_; }
     [[nodiscard]] const AdapterConfig& config() const { return config_; }
-    // By the names of the weights, without ".weight" at their end.
+    // The changes by the names of the weights, without ".weight" at their end.
     [[nodiscard]] const std::map<std::string, WeightChange>& all() const { return changes_; }
 
-    // Makes MODEL that which the adapter makes of it: one with as many tokens as its tables have,
-    // and with an output layer of its own where the adapter changes it otherwise than the table.
+    // Changes MODEL as the adapter does: it gets as many tokens as the adapter's tables have, and
+    // an output layer of its own if the adapter changes that otherwise than the table.
     void adapt(TransformerConfig& model) const;
 
-    // The change of the parameter NAME; null: it has none. The second throws Error{kInput} naming
-    // the tensor that nobody took.
+    // Returns the change of the parameter NAME; null: it has no change. require_all_taken() throws
+    // Error{kInput} naming the tensor that nobody took.
     [[nodiscard]] const WeightChange* take(const std::string& name);
     void require_all_taken() const;
 

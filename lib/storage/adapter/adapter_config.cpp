@@ -25,7 +25,7 @@ class Fields {
     [[noreturn]] void refuse(std::string_view name, std::string_view why) const {
         fail(ExitCode::kInput, "{}: `{}` {}", printable(path_), printable(name), why);
     }
-    // Null where the field is missing or null.
+    // Returns null if the field is missing or null.
     [[nodiscard]] const Json* find(const char* name) const {
         const auto found = json_.find(name);
         return found == json_.end() || found->is_null() ? nullptr : &*found;
@@ -88,7 +88,7 @@ class Fields {
         }
         return numbers;
     }
-    // The layers that the field names; nothing is known of an expression that Python alone reads.
+    // Returns the layers that the field names; empty for an expression that only Python can read.
     [[nodiscard]] NameRule names(const char* name) const {
         const Json* const value = find(name);
         if (value == nullptr || !value->is_string()) return {std::nullopt, texts(name)};
@@ -111,7 +111,7 @@ class Fields {
     const Json& json_;
 };
 
-// Null, false and empty switch nothing on.
+// Returns true for null, false and empty, which switch nothing on.
 bool is_off(const Json& value) {
     return value.is_null() || (value.is_boolean() && !value.get<bool>()) ||
            (value.is_structured() && value.empty());
@@ -350,7 +350,7 @@ std::string adapter_config_json(const AdapterConfig& config) {
     json.field("r", config.r).field("lora_alpha", config.alpha);
     json.field("lora_dropout", config.dropout).field("use_rslora", config.rslora);
     json.field("bias", "none").field("fan_in_fan_out", config.transposed);
-    // PEFT takes null for the layers that it knows of the architecture.
+    // PEFT takes null for the layers that it knows for the architecture.
     if (config.targets.empty() && !config.target_parameters.empty()) {
         json.key("target_modules").begin_array().end_array();
     } else {

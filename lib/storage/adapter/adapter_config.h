@@ -12,8 +12,8 @@
 
 namespace dslaunch::storage {
 
-// What training did to the base's weights before its first step. PEFT does it again when it loads
-// the adapter, so that base and adapter give what was trained.
+// The change that training made to the base's weights before its first step. PEFT makes it again
+// when it loads the adapter, so that base and adapter give the trained model.
 enum class AdapterInit {
     kNone,   // nothing
     kPissa,  // took out the part of the r largest singular values (arXiv:2404.02948)
@@ -21,7 +21,7 @@ enum class AdapterInit {
 };
 
 struct AdapterConfig {
-    std::string base_model;  // what the adapter was trained beside, for people
+    std::string base_model;  // the model that the adapter was trained beside, for people
     int64_t r = 0;
     double alpha = 0;
     double dropout = 0;
@@ -36,14 +36,14 @@ struct AdapterConfig {
     NamedNumbers rank_pattern;  // ranks of layers that differ from r
     NamedNumbers alpha_pattern;
     std::vector<std::string> target_parameters;
-    // Rows of tables that are trained, by the end of the table's name; "": the table of tokens.
+    // Trained rows of tables, by the end of the table's name; "": the table of tokens.
     std::vector<std::pair<std::string, std::vector<int64_t>>> token_rows;
 
     [[nodiscard]] double scale() const { return scale(r, alpha); }
-    // Of the layer PATH, or of a parameter in it.
+    // Returns the rank of the layer PATH, or of a parameter in it.
     [[nodiscard]] int64_t rank_of(std::string_view path) const;
     [[nodiscard]] double scale_of(std::string_view path) const;
-    // True if all layers have the rank and the scale of the config, and nothing but pairs of
+    // True if all layers have the config's rank and scale, and the adapter has nothing but pairs of
     // matrices and whole parameters.
     [[nodiscard]] bool is_plain() const;
 
@@ -56,8 +56,8 @@ inline constexpr const char* kAdapterFolder = "adapter";
 inline constexpr const char* kAdapterConfig = "adapter_config.json";
 inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 
-// Throws Error{kInput} naming PATH and the field for text that is no such file, for adapters that
-// are no LoRA, and for fields that change what an adapter computes in a way that is not known here.
+// Throws Error{kInput} naming PATH and the field if the text is not such a file, if the adapter is
+// not a LoRA, and if a field changes what an adapter computes in an unknown way.
 [[nodiscard]] AdapterConfig parse_adapter_config(const std::string& path, std::string_view text);
 [[nodiscard]] std::string adapter_config_json(const AdapterConfig& config);
 

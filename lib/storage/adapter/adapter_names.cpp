@@ -14,7 +14,7 @@ using Parts = std::vector<std::string>;
 
 constexpr std::string_view kPrefix = "base_model.model.";
 
-// What compiling and sharding put around modules.
+// Returns true for a part of a name that compiling or sharding puts around modules.
 bool is_wrapper(const std::string& part) {
     return part == "_orig_mod" || part == "_fsdp_wrapped_module" ||
            part == "_checkpoint_wrapped_module";
@@ -28,7 +28,7 @@ std::string joined(const Parts& parts, size_t begin, size_t end) {
 
 AdapterRole role_of(const Parts& rest) {
     const std::string& kind = rest.front();
-    // Behind its kind a tensor may have the adapter's name, and the name of the parameter.
+    // After its kind a tensor may have the adapter's name, and the name of the parameter.
     const std::string& last = rest.back();
     if (rest.size() > 3) return AdapterRole::kUnknown;
     if (kind == "lora_embedding_A") return AdapterRole::kTableA;
@@ -47,7 +47,7 @@ bool begins_with(std::string& path, std::string_view prefix) {
     return true;
 }
 
-// PATH with the name OTHER of a part of layers in the place of OWN, "model.layers.0.OWN.gate".
+// Returns PATH with OWN in the place of OTHER, a part of layers: "model.layers.0.OWN.gate".
 std::string renamed_part(const std::string& path, const std::string& other,
                          const std::string& own) {
     Parts parts = split(path, '.');

@@ -1,4 +1,4 @@
-// Names of tensors in adapters' files: PEFT's prefix, the layer, and what the tensor is of it; and
+// Names of tensors in adapters' files: PEFT's prefix, the layer, and the tensor's role in it; and
 // the names that a model here has for the same layer. Pure.
 #pragma once
 
@@ -38,12 +38,12 @@ struct AdapterName {
 // Returns the name that the parameter NAME has in an adapter's file.
 [[nodiscard]] std::string name_in_adapter(std::string_view name);
 
-// PATH, of a layer or parameter as some release of transformers calls it, as MODEL's folder does:
-// the decoder may be without its prefix, or part of a model of images; layers of experts have had
-// two names.
+// Returns the name that MODEL's folder has for PATH, a layer or parameter as some release of
+// transformers calls it. The decoder may be without its prefix, or part of a model of images.
+// Layers of experts have had two names.
 [[nodiscard]] std::string path_in_model(const TransformerConfig& model, const std::string& path);
 
-// The names of MODEL's table of tokens and of its output layer.
+// Return the names of MODEL's table of tokens and of its output layer.
 [[nodiscard]] std::string table_of(const TransformerConfig& model);
 [[nodiscard]] std::string head_of(const TransformerConfig& model);
 

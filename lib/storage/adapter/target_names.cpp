@@ -10,8 +10,8 @@ namespace dslaunch::storage {
 
 namespace {
 
-// Returns PATTERN, of Python's, as ECMAScript writes it. Throws for what both take, with another
-// meaning: escaped letters, classes within classes, quantifiers that give nothing back.
+// Returns PATTERN, of Python's, as ECMAScript writes it. Throws for patterns that mean something
+// else there: escaped letters, classes within classes, quantifiers that give nothing back.
 std::string as_ecmascript(const std::string& pattern) {
     namespace kinds = std::regex_constants;
     constexpr std::string_view kSameEscapes = "dDsSwWbBnrtfvxu", kQuantifiers = "*+?}";
@@ -43,8 +43,8 @@ std::string as_ecmascript(const std::string& pattern) {
     return made;
 }
 
-// Returns the matcher whose time grows with the lengths alone, as a file's pattern may be meant to
-// take long. It knows no references to groups.
+// Returns a matcher whose time grows only with the lengths, since a file's pattern may be meant to
+// take long. It does not know references to groups.
 std::regex compile(const std::string& pattern) {
     return std::regex(as_ecmascript(pattern),
                       std::regex::ECMAScript | std::regex_constants::__polynomial);
@@ -56,7 +56,7 @@ bool fits_whole(const std::string& pattern, std::string_view path) {
 
 // True if PATTERN fits PATH, or its end after a dot.
 bool fits_end(const std::string& pattern, std::string_view path) {
-    // Most are names, and there may be one for each layer.
+    // Most patterns are names, and there may be one for each layer.
     const bool is_name = std::ranges::all_of(
         pattern, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; });
     if (is_name) {
@@ -70,8 +70,8 @@ bool fits_end(const std::string& pattern, std::string_view path) {
     return fits_whole("(.*\\.)?(" + pattern + ")", path);
 }
 
-// The number of the layer in PATH: the first name that is a number, after the name of a list. If
-// LISTS has none, the list lies in some module. "model.layers.3.mlp" has 3.
+// Returns the number of the layer in PATH: the first number that follows the name of a list. If
+// LISTS is empty, the list lies in some module. "model.layers.3.mlp" has 3.
 std::optional<int64_t> layer_number(std::string_view path, const std::vector<std::string>& lists) {
     size_t names = 0;
     for (size_t begin = 0, dot = path.find('.'); dot != std::string_view::npos;

@@ -1,4 +1,4 @@
-// Which layers the fields of an adapter's config name, by the rules of PEFT 0.21: ends of names,
+// The layers that the fields of an adapter's config name, by the rules of PEFT 0.21: ends of names,
 // regular expressions of whole names, and numbers of layers. Pure.
 #pragma once
 
@@ -11,10 +11,10 @@
 
 namespace dslaunch::storage {
 
-// Numbers by a pattern of names, in the order of the config: the first that fits has the say.
+// Numbers by a pattern of names, in the order of the config: the first pattern that fits counts.
 using NamedNumbers = std::vector<std::pair<std::string, double>>;
 
-// Returns a number for PATH: the first pattern's which fits its whole or its end after a dot.
+// Returns PATH's number: that of the first pattern that fits all of it or its end after a dot.
 [[nodiscard]] double number_for(const NamedNumbers& numbers, std::string_view path,
                                 double otherwise);
 

@@ -15,7 +15,7 @@
 namespace dslaunch::storage {
 namespace {
 
-// A file of the checkpoint; what is wrong with the disk is wrong with the checkpoint.
+// Opens a file of the checkpoint. A fault of the disk is reported as one of the checkpoint.
 std::unique_ptr<FileView> open_file(const FileTree& tree, const std::string& folder,
                                     std::string_view name) {
     try {
@@ -45,7 +45,7 @@ bool is_universal(const std::vector<FolderEntry>& entries) {
            (holds(entries, "latest_universal", false) && !holds(entries, "latest", false));
 }
 
-// The entries of FOLDER, which may be a file by mistake.
+// Returns the entries of FOLDER; refuses a file that was named by mistake.
 std::optional<std::vector<FolderEntry>> list_of(const FileTree& tree, const std::string& folder) {
     try {
         return tree.list(folder);

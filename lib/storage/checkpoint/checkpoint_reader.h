@@ -24,14 +24,14 @@ class CheckpointReader {
     [[nodiscard]] const std::string& folder() const { return folder_; }
     [[nodiscard]] const Checkpoint& checkpoint() const { return checkpoint_; }
 
-    // Reads file FILE (index into checkpoint().files) and compares all of its hashes. Empty: whole;
-    // else what is wrong with it: tensor, file, offset.
+    // Reads file FILE (index into checkpoint().files) and compares all of its hashes. Returns an
+    // empty text if it is whole, else its fault: tensor, file, offset.
     [[nodiscard]] std::string verify_file(size_t file) const;
     // Marks the checkpoint as verified (StoredCheckpoint::verified). REQUIRES: every file is.
     static void mark_verified(FileTree& tree, const CheckpointReader& reader);
 
-    // ELEMENTS of a tensor's weights (in its dtype) or state (fp32), in the order of its memory, as
-    // they lie in the files: neighbours that tile ELEMENTS, in order. Not verified here.
+    // Gives USE the ELEMENTS of a tensor's weights (in its dtype) or state (fp32), unverified, as
+    // they lie in the files: neighbours that tile ELEMENTS, in the order of the tensor's memory.
     using Use = std::function<void(const Range& elements, std::span<const std::byte> bytes)>;
     void for_each(int tensor, int state, const Range& elements, const Use& use) const;
 

@@ -28,7 +28,7 @@ constexpr size_t kHolderBytesMax = 500;
 
 constexpr int64_t kAnyStep = -1;  // stands for the step that the manifest says
 
-// Empty: FOLDER has every file of CHECKPOINT, as long as it must be.
+// Returns an empty text if FOLDER has every file of CHECKPOINT in its right length.
 std::string missing(const Checkpoint& checkpoint, const std::vector<FolderEntry>& entries) {
     std::map<std::string_view, const FolderEntry*> by_name;
     for (const FolderEntry& entry : entries) by_name[entry.name] = &entry;
@@ -87,7 +87,7 @@ StoredCheckpoint checkpoint_in(const FileTree& tree, const std::string& folder) 
 
 namespace {
 
-// A small file, durable under its own name.
+// Writes a small file, durable under its own name.
 void write_text(FileTree& tree, const std::string& path, std::string_view text) {
     const auto sink = tree.create(path, Bytes{static_cast<int64_t>(text.size())});
     sink->write(std::as_bytes(std::span(text)));
@@ -114,7 +114,7 @@ std::string holder_of(const FileTree& tree, const std::string& path) {
         const std::string_view line = text.substr(0, std::min(text.find('\n'), kHolderBytesMax));
         if (!line.empty()) return printable(line);
     } catch (const Error&) {
-        // It has just ended, or is an older version's, whose file is empty.
+        // The owner has just ended, or is of an older version, whose file is empty.
     }
     return "it does not say who it is";
 }
@@ -124,7 +124,7 @@ std::string holder_of(const FileTree& tree, const std::string& path) {
 std::unique_ptr<FileLock> claim_checkpoints(FileTree& tree, const std::string& root,
                                             const CheckpointClaim& claim) {
     tree.make_folders(root);
-    // A run that crashed may have made the root and not come to this.
+    // A crashed run may have made the root without syncing the folder above it.
     tree.sync_folder(folder_of(root));
     const std::string path = root + "/.lock";
     const auto deadline = std::chrono::steady_clock::now() + claim.wait_max;
@@ -154,7 +154,7 @@ CheckpointStore::CheckpointStore(FileTree& tree, std::string root, int64_t keep,
     while (root_.size() > 1 && root_.back() == '/') root_.pop_back();
 }
 
-// Nobody else is writing here: all that is unfinished was left by runs that are gone.
+// Removes unfinished saves. Nobody else writes here, so runs that are gone have left them.
 void CheckpointStore::remove_leftovers() {
     const auto entries = tree_.list(root_);
     if (!entries) return;
@@ -167,7 +167,7 @@ void CheckpointStore::remove_leftovers() {
         const std::string path = fmt::format("{}/{}", root_, entry.name);
         if (parsed && parsed->kind == StepFolderKind::kReplaced && !complete.count(parsed->step) &&
             look_at(tree_, path, parsed->step).complete) {
-            // The checkpoint takes its place again: its successor did not come to be.
+            // The checkpoint gets its place back, since its successor was never completed.
             const std::string place = fmt::format("{}/step-{}", root_, parsed->step);
             if (tree_.list(place)) tree_.remove_folder(place);
             tree_.rename(path, place);
@@ -212,7 +212,7 @@ void CheckpointStore::put_in_place(const std::string& from, const std::string& t
         remove_or_warn(tree_, {"", true, {}}, from);
         return;
     }
-    // One of the two is whole at every moment, and list() and begin() know where.
+    // One of the two is whole at every moment, and list() and begin() know where it is.
     const std::string old = fmt::format("{}.old-{}", to, id);
     tree_.rename(to, old);
     tree_.sync_folder(root_);
@@ -221,8 +221,8 @@ void CheckpointStore::put_in_place(const std::string& from, const std::string& t
     remove_or_warn(tree_, {"", true, {}}, old);
 }
 
-// A run has no step after this one: later ones are of a run that this one does not go on from, and
-// would pass for the newest. Nothing is lost, they have another place.
+// Moves later steps to another place, so that none is lost. They belong to a run that this one does
+// not continue, and would pass for the newest.
 void CheckpointStore::set_aside_later(int64_t step, const std::string& id) {
     bool moved = false;
     for (const FolderEntry& entry : tree_.list(root_).value_or(std::vector<FolderEntry>{})) {
@@ -239,7 +239,7 @@ void CheckpointStore::set_aside_later(int64_t step, const std::string& id) {
     if (moved) tree_.sync_folder(root_);
 }
 
-// A hint for people and scripts: what counts is list().
+// Writes a hint for people and scripts; only list() counts.
 void CheckpointStore::point_latest(const Checkpoint& checkpoint) {
     const std::string temporary = fmt::format("{}/latest.tmp-{}", root_, checkpoint.id);
     write_text(tree_, temporary, fmt::format("step-{}\n", checkpoint.training.step));

@@ -19,13 +19,13 @@ namespace {
 
 constexpr size_t kAlignment = 4096;
 
-// Sizes and offsets that the file system does not take past the page cache go through it.
+// Sends sizes and offsets that cannot go past the page cache through it.
 void write_through_cache(int fd) {
     const int flags = ::fcntl(fd, F_GETFL);
     if (flags >= 0) static_cast<void>(::fcntl(fd, F_SETFL, flags & ~O_DIRECT));
 }
 
-// 0, or an errno.
+// Returns 0 or an errno.
 int write_at(int fd, std::span<const std::byte> bytes, int64_t offset) {
     while (!bytes.empty()) {
         const ssize_t count = ::pwrite(fd, bytes.data(), bytes.size(), offset);
@@ -74,7 +74,7 @@ void fail_file(const FileFailure& failure) {
 
 DiskSink::DiskSink(std::string path, UniqueFd fd, Bytes bytes)
     : path_(std::move(path)), fd_(std::move(fd)), need_(bytes) {
-    // EOPNOTSUPP: a file system that cannot take room in advance; a write will tell.
+    // EOPNOTSUPP: the file system cannot reserve room; a write will report a full disk.
     if (bytes.value > 0 && ::fallocate(fd_.get(), 0, 0, bytes.value) != 0 && errno != EOPNOTSUPP)
         give_up("take room", errno);
     arena_ = IoArena(memory(bytes));
@@ -102,7 +102,7 @@ void DiskSink::give_up(const char* doing, int error_number) const {
     Bytes free;
     if (::fstatvfs(fd_.get(), &room) == 0)
         free = Bytes{static_cast<int64_t>(room.f_bavail * room.f_frsize)};
-    // The blocks of the unfinished file are free once it is gone.
+    // The blocks of the unfinished file become free when it is removed.
     if (::fstat(fd_.get(), &own) == 0) free += Bytes{own.st_blocks * 512};
     fail_file({path_, doing, error_number, need_, free});
 }
@@ -125,7 +125,7 @@ void DiskSink::write(std::span<const std::byte> bytes) {
     }
 }
 
-// The filled buffer goes to the threads; returns when the next one is free.
+// Gives the filled buffer to the threads and waits until the next one is free.
 void DiskSink::send() {
     std::unique_lock lock(mutex_);
     for (size_t i = threads_.size(); i < kSinkThreads; ++i)
@@ -135,7 +135,7 @@ void DiskSink::send() {
     written_bytes_ += static_cast<int64_t>(filled_bytes_);
     filled_bytes_ = 0;
     changed_.notify_all();
-    // A file smaller than a buffer has one buffer alone.
+    // A file smaller than a buffer has only one buffer.
     do {
         filling_ = (filling_ + 1) % kSinkBuffers;
     } while (buffer(filling_).empty());

@@ -1,6 +1,6 @@
-// A file that is written past the page cache: bytes are copied into aligned buffers, which threads
-// of the sink write while the next one is filled. Blocks on the disk when all buffers are under
-// way. One owner.
+// A file that is written past the page cache: bytes are copied into aligned buffers, and threads of
+// the sink write each one while the next is filled. Blocks on the disk while all buffers are being
+// written. One owner.
 #pragma once
 
 #include <array>
@@ -23,8 +23,8 @@ struct FileFailure {
     std::string path;
     std::string_view doing;  // "write", "make the folder"
     int error_number = 0;
-    Bytes need;  // the whole file's bytes; 0: nothing is said of them
-    Bytes free;  // bytes free where PATH lies; said on a full disk
+    Bytes need;  // the whole file's bytes; 0: they are not mentioned
+    Bytes free;  // bytes free where PATH lies; mentioned on a full disk
 };
 
 // Throws Error{kDisk}: path, operation, cause, what to do; bytes on a full disk.
@@ -37,12 +37,12 @@ inline constexpr size_t kSinkThreads = 2;
 
 class DiskSink final : public FileSink {
   public:
-    // Throws Error{kDisk}: FD is of PATH, which has just been made, with room for BYTES.
+    // FD belongs to PATH, a file just made, and gets room for BYTES. Throws Error{kDisk}.
     DiskSink(std::string path, UniqueFd fd, Bytes bytes);
     ~DiskSink() override;
     void write(std::span<const std::byte> bytes) override;
     void sync() override;
-    // The memory that a sink for BYTES takes while it is open.
+    // Returns the memory that a sink for BYTES takes while it is open.
     [[nodiscard]] static Bytes memory(Bytes bytes);
 
   private:

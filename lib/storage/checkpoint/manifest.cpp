@@ -10,7 +10,7 @@
 namespace dslaunch::storage {
 namespace {
 
-// JSON has no word for NaN and infinity, which a loss may be, and readers take -0 for an integer.
+// Writes a number. JSON has no NaN or infinity, which a loss may be; readers read -0 as an integer.
 void number(JsonWriter& json, std::string_view name, double value) {
     json.key(name);
     if (value == 0 && std::signbit(value)) {

@@ -21,7 +21,7 @@ namespace dslaunch::storage {
 inline constexpr int64_t kCheckpointFormat = 3;
 
 inline constexpr std::string_view kManifestName = "manifest.json";
-// Is there once all files have been read and found whole; counts for the manifest it was made of.
+// The name of a file that exists once all files were read and found whole, for this manifest.
 inline constexpr std::string_view kVerifiedName = "verified";
 
 enum class TensorKind : uint8_t {
@@ -38,20 +38,20 @@ inline constexpr std::array<std::string_view, 4> kTensorKindNames{"trained", "fr
 // The texts before and after the 32 digits of the last member: the file's end, byte for byte.
 inline constexpr std::array<std::string_view, 2> kManifestEnd{",\"manifest_xxh3_128\":\"", "\"}\n"};
 
-// True for a state that runs of any optimizer and number of hosts go on without: what 1-bit
-// exchanges between hosts have lost so far ("server_error" of the averages, "worker_error.H" of
-// host H), what 1-bit LAMB keeps beside LAMB's states, and the states of updates that lag.
+// True for a state that runs of any optimizer and number of hosts can go on without: the losses so
+// far of 1-bit exchanges between hosts ("server_error" of the averages, "worker_error.H" of host
+// H), the values that 1-bit LAMB keeps beside LAMB's states, and the states of updates that lag.
 [[nodiscard]] bool is_further_state(std::string_view name);
 [[nodiscard]] bool is_lagging_state(std::string_view name);
 
-// The states of 1-bit LAMB that are no moments: the variance that goes on while the other one
-// stays, and of each tensor three numbers (zero/states/tensor_states.h).
+// The states of 1-bit LAMB that are not moments: the variance that goes on while the other one
+// stays, and three numbers for each tensor (zero/states/tensor_states.h).
 inline constexpr std::string_view kFreshVariance = "exp_avg_sq_fresh";
 inline constexpr std::string_view kLambCoefficient = "lamb_coefficient";
 
-// States of updates that lag. The first two end in the number of steps whose gradients wait:
-// gradients that wait for an update of the rest, -0 where a unit is important; the same while the
-// next step does that update; 1 where a unit is important from that step on.
+// States of updates that lag. The first two end in the number of steps whose gradients wait. First:
+// the gradients that wait for an update of the rest, -0 if a unit is important. Second: the same
+// while the next step does that update. Third: 1 if a unit is important from that step on.
 inline constexpr std::string_view kLagging = "lagging_gradients.";
 inline constexpr std::string_view kLaggingDue = "lagging_gradients_due.";
 inline constexpr std::string_view kLaggingChoice = "lagging_choice";
@@ -59,7 +59,7 @@ inline constexpr std::string_view kLaggingChoice = "lagging_choice";
 // CheckpointTensor::state_numel: the state has the tensor's shape.
 inline constexpr int64_t kLikeTensor = -1;
 
-// A name of the module's that reads a tensor, or a part of it, in a shape of its own.
+// A name in the module that reads a tensor, or a part of it, in a shape of its own.
 struct CheckpointView {
     std::string name;
     std::vector<int64_t> shape;
@@ -81,8 +81,8 @@ struct CheckpointTensor {
     int rank = 0;               // kRankBuffer: the rank that it belongs to
     DType dtype = DType::kF32;  // the weights' type; states are fp32
     std::vector<int64_t> shape;
-    // The strides of the tensor as it lies in memory, which is also the order of its elements in
-    // files; empty: row-major.
+    // The strides of the tensor in memory, which also give the order of its elements in files.
+    // Empty: row-major.
     std::vector<int64_t> strides;
     int64_t updates = 0;  // kTrained: optimizer updates it has had
     // Elements of its states, or kLikeTensor. States after the last one listed have the tensor's
@@ -94,7 +94,7 @@ struct CheckpointTensor {
     [[nodiscard]] bool is_like_tensor(int state) const {
         return state < 0 || state >= std::ssize(state_numel) || state_numel[state] == kLikeTensor;
     }
-    // Elements of the weights (kWeights) or of a state.
+    // Returns the elements of the weights (kWeights) or of a state.
     [[nodiscard]] int64_t numel_of(int state) const {
         return is_like_tensor(state) ? numel() : state_numel[state];
     }
@@ -123,16 +123,16 @@ struct WrittenPiece {
 struct CheckpointFile {
     std::string name;
     int64_t bytes = 0;
-    Hash128 header_hash;  // hash of all that stands before the first piece
+    Hash128 header_hash;  // hash of everything before the first piece
     std::vector<WrittenPiece> pieces;
     bool operator==(const CheckpointFile&) const = default;
 };
 
-// The encoding goes to rank 0. decode throws Error{kInternal}.
+// encode() makes the text that goes to rank 0. decode() throws Error{kInternal}.
 [[nodiscard]] std::string encode(const CheckpointFile& file);
 [[nodiscard]] CheckpointFile decode_checkpoint_file(std::string_view bytes);
 
-// All of training that is not in a tensor.
+// The part of training that is not in tensors.
 struct TrainingState {
     int64_t step = 0;          // optimizer steps done, skipped ones included
     int64_t updates = 0;       // steps that were not skipped: the learning rate follows them
@@ -146,8 +146,8 @@ struct TrainingState {
     bool operator==(const TrainingState&) const = default;
 };
 
-// The data that a run trains on (job/files/data_mark.h). All empty: an earlier version, or another
-// program, wrote the checkpoint.
+// The data that a run trains on (job/files/data_mark.h). All empty: an earlier version or another
+// program wrote the checkpoint.
 struct DataMark {
     std::string train, held_out;  // fingerprints of the files; held_out is empty without its own
     std::string samples;          // how samples are made of them, in words
@@ -164,7 +164,7 @@ struct Checkpoint {
     int64_t zero_stage = 0;
     std::string optimizer;            // "adamw", … as config names it
     std::vector<std::string> states;  // "exp_avg", "exp_avg_sq"
-    // Of adapters: the mark of the weights that they train beside (graph/adapter); else empty.
+    // The mark of the weights that adapters train beside (graph/adapter); empty without adapters.
     std::string base_fingerprint;
     DataMark data;
     std::string config_json;  // resolved, as run.json has it
@@ -172,16 +172,16 @@ struct Checkpoint {
     std::vector<CheckpointFile> files;
 
     [[nodiscard]] bool finite() const;
-    // The oldest format that says what this holds: 3 with views, 2 where a state has a number of
-    // elements of its own, else 1.
+    // Returns the oldest format that can hold this: 3 with views, 2 if a state has its own number
+    // of elements, else 1.
     [[nodiscard]] int64_t least_format() const;
-    // Index of the tensor of that name or alias, -1: none. kRankBuffer ones are not looked at, and
-    // views are not either.
+    // Returns the index of the tensor of that name or alias, or -1. It does not look at kRankBuffer
+    // tensors or views.
     [[nodiscard]] int find(std::string_view name) const;
     bool operator==(const Checkpoint&) const = default;
 };
 
-// manifest.json; its last member is the XXH3-128 of all that stands before it.
+// Returns manifest.json. Its last member is the XXH3-128 of everything before it.
 [[nodiscard]] std::string manifest_text(const Checkpoint& checkpoint);
 // Throws Error{kCheckpoint} naming PATH and what is wrong: damaged, a newer format, or pieces that
 // do not tile every tensor and state exactly.
@@ -189,14 +189,14 @@ struct Checkpoint {
 
 // Throws Error{kCheckpoint} naming the first tensor or file that is wrong.
 void check_checkpoint(const Checkpoint& checkpoint);
-// The part of it that needs no files: names, shapes and places of the tensors.
+// Checks the part that needs no files: names, shapes and places of the tensors.
 void check_tensors(const Checkpoint& checkpoint);
 
-// True for the name of a file in a checkpoint's folder: [A-Za-z0-9._-], not beginning with '.', not
-// the manifest's.
+// True for a valid name of a file in a checkpoint's folder: [A-Za-z0-9._-], not beginning with '.',
+// and not the manifest's.
 [[nodiscard]] bool is_file_name(std::string_view name);
 
-// The text that the mark of a verified checkpoint holds for its manifest's text.
+// Returns the text that marks the checkpoint with this MANIFEST as verified.
 [[nodiscard]] std::string verified_mark(std::string_view manifest);
 
 }  // namespace dslaunch::storage

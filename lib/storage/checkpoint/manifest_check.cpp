@@ -18,7 +18,7 @@ template <typename... Args>
     throw Error(ExitCode::kCheckpoint, printable(fmt::format(format, std::forward<Args>(args)...)));
 }
 
-// Elements and bytes fit an int64; an extent of 0 makes all of it empty.
+// Checks that elements and bytes fit an int64. A dimension of 0 makes the whole tensor empty.
 void check_shape(std::string_view name, const std::vector<int64_t>& shape) {
     if (shape.size() > kDimensionsMax) inconsistent("tensor '{}': too many dimensions", name);
     int64_t bytes = 8;  // the longest element
@@ -45,7 +45,7 @@ void check_view(const CheckpointTensor& tensor, const CheckpointView& view) {
         inconsistent("view '{}': it reaches beyond tensor '{}'", view.name, tensor.name);
 }
 
-// Elements lie side by side, each once.
+// Checks that elements lie side by side, each once.
 void check_strides(const CheckpointTensor& tensor) {
     if (tensor.strides.empty() || tensor.numel() == 0) return;
     if (tensor.strides.size() != tensor.shape.size())
@@ -82,7 +82,7 @@ void check_piece(const Checkpoint& checkpoint, const CheckpointFile& file,
                      elements.numel, elements.begin, numel);
 }
 
-// Pieces follow each other from the header to the file's end.
+// Checks that pieces follow each other from the header to the file's end.
 void check_file(const Checkpoint& checkpoint, const CheckpointFile& file) {
     if (!is_file_name(file.name)) inconsistent("file '{}': this is no name of a file", file.name);
     int64_t next = file.pieces.empty() ? file.bytes : file.pieces.front().offset_bytes;

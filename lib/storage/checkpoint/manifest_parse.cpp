@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::json;
 constexpr int kDepthMax = 8;
 
-// A part that does not fit throws this; parse_manifest puts the path before it.
+// Throws for a part that does not fit; parse_manifest puts the path before the message.
 [[noreturn]] void wrong(std::string_view where, std::string_view what) {
     fail(ExitCode::kCheckpoint, "{}: {}", where, what);
 }
@@ -217,7 +217,7 @@ Checkpoint checkpoint_of(const Json& json) {
     return checkpoint;
 }
 
-// The JSON object, once its end and its hash are right.
+// Returns the JSON object after it checked its end and its hash.
 Json object_of(std::string_view text) {
     const size_t end_length = kManifestEnd[0].size() + 32 + kManifestEnd[1].size();
     if (text.size() < end_length) wrong("its end", "is missing: it was cut off");

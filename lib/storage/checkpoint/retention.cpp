@@ -12,8 +12,8 @@ std::vector<std::string> checkpoints_to_remove(const std::vector<StoredCheckpoin
     std::stable_sort(
         newest_first.begin(), newest_first.end(),
         [](const StoredCheckpoint& a, const StoredCheckpoint& b) { return a.step > b.step; });
-    // The KEEP newest good ones stay, and the newest that was verified, however old it is. One that
-    // is not good stays while no good one is newer: it may be all that a run has, or still grow.
+    // The newest KEEP good ones stay, and the newest verified one, however old it is. One that is
+    // not good stays unless a newer one is good: it may be all that a run has, or may still grow.
     int64_t good_count = 0;
     bool verified = false;
     for (const StoredCheckpoint& each : newest_first) {

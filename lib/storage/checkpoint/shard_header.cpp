@@ -49,8 +49,8 @@ void check_utf8(const std::string& name) {
     }
 }
 
-// NAME, NAME.STATE, with @RANK for a rank's own buffer and [BEGIN:END] for what is not the whole
-// tensor in row-major order; ~2, ~3, … where a tensor has taken that name.
+// Returns NAME or NAME.STATE, with @RANK for a rank's own buffer and [BEGIN:END] unless it is the
+// whole tensor in row-major order; with ~2, ~3, … if a tensor has taken that name.
 std::string entry_name(const Checkpoint& checkpoint, const CheckpointPiece& piece,
                        std::set<std::string>& taken) {
     const CheckpointTensor& tensor = tensor_of(checkpoint, piece);

@@ -15,10 +15,10 @@
 namespace dslaunch::storage {
 namespace {
 
-// A chunk is hashed, looked through and copied while it lies in the cache.
+// A chunk is hashed, scanned and copied while it lies in the cache.
 constexpr size_t kChunkBytes = size_t{128} << 10;
 
-// A sum instead of a branch, so that it is vectorized.
+// Uses a sum instead of a branch, so that it is vectorized.
 template <typename Element>
 bool any_with(std::span<const std::byte> bytes, uint64_t bits) {
     const auto exponent = static_cast<Element>(bits);
@@ -31,10 +31,10 @@ bool any_with(std::span<const std::byte> bytes, uint64_t bits) {
     return found != 0;
 }
 
-// Looks for NaN and infinity in bytes that come split anywhere.
+// Looks for NaN and infinity in bytes that may be split anywhere.
 class FiniteScan {
   public:
-    // A scan of integers finds all finite.
+    // Integers are always finite.
     explicit FiniteScan(DType dtype);
     void add(std::span<const std::byte> bytes);
     // True while all whole elements so far are finite.
@@ -137,7 +137,7 @@ class ShardWriter::Impl {
     }
 
   private:
-    // Pieces without elements end as they begin.
+    // Begins the next pieces. Pieces without elements end at once.
     void begin_pieces() {
         while (left_bytes_ == 0 && file_.pieces.size() < plan_.pieces.size()) {
             const CheckpointPiece& piece = plan_.pieces[file_.pieces.size()];
@@ -159,7 +159,7 @@ class ShardWriter::Impl {
     std::string folder_;
     ShardPlan plan_;
     const Checkpoint& checkpoint_;
-    CheckpointFile file_;  // the part of it that is written
+    CheckpointFile file_;  // the part that is written so far
     std::unique_ptr<FileSink> sink_;
     int64_t left_bytes_ = 0;  // bytes of the piece still to come
     alignas(64) XXH3_state_t hash_{};

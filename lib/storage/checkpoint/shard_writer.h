@@ -1,5 +1,5 @@
-// Writes one file of a checkpoint: a header made of what is to come, then the pieces one after the
-// other, hashed and looked through as they pass. One owner at a time; blocks on the disk.
+// Writes one file of a checkpoint: a header, made from the plan, then the pieces one after the
+// other, hashed and scanned as they pass. One owner at a time; blocks on the disk.
 #pragma once
 
 #include <cstddef>
@@ -16,17 +16,17 @@ namespace dslaunch::storage {
 
 class ShardWriter {
   public:
-    // FOLDER is there. CHECKPOINT: tensors, states, id and step, the same on all ranks; it must
-    // outlive the writer, TREE too. Throws as FileTree does.
+    // FOLDER exists. CHECKPOINT has tensors, states, id and step, the same on all ranks; it and
+    // TREE must outlive the writer. Throws as FileTree does.
     ShardWriter(FileTree& tree, const std::string& folder, ShardPlan plan,
                 const Checkpoint& checkpoint);
     ~ShardWriter();
-    // The next bytes of the pieces in their order, split as the caller likes.
+    // Writes the next bytes of the pieces in their order, split as the caller likes.
     void write(std::span<const std::byte> bytes);
-    // Durable when it returns. REQUIRES: all pieces are written.
+    // Makes the file durable before it returns. REQUIRES: all pieces are written.
     [[nodiscard]] CheckpointFile finish();
 
-    // The bytes of the file that would be written.
+    // Returns the bytes of the file that would be written.
     [[nodiscard]] static Bytes file_bytes(const ShardPlan& plan, const Checkpoint& checkpoint);
 
   private:

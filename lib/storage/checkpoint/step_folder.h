@@ -1,7 +1,7 @@
 // Names of folders below the root of a run's checkpoints. Pure.
 //   step-N          a checkpoint
-//   step-N.tmp-ID   a save under way, or what one left
-//   step-N.old-ID   the checkpoint that a save of the same step is about to replace, where the file
+//   step-N.tmp-ID   a save under way, or the rest of one
+//   step-N.old-ID   the checkpoint that a save of the same step is about to replace, if the file
 //                   system cannot exchange two names
 #pragma once
 
@@ -20,7 +20,7 @@ struct StepFolder {
 };
 
 [[nodiscard]] std::string step_folder_name(int64_t step);
-// The folder that NAME means; nothing for any other name.
+// Returns the meaning of the folder NAME; nothing for any other name.
 [[nodiscard]] std::optional<StepFolder> parse_step_folder(std::string_view name);
 
 }  // namespace dslaunch::storage

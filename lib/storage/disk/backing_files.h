@@ -1,5 +1,5 @@
-// The files on disk under a block file: opened, of equal length, and one range of bytes laid over
-// them, stripe by stripe: stripe s lies in file s mod files. Owned by whoever made them
+// The files on disk under a block file. They are open and of equal length, and one range of bytes
+// is laid over them in stripes: stripe s lies in file s mod files. Their maker owns them
 // (swap_files.h); engines only use the descriptors.
 #pragma once
 
@@ -24,10 +24,10 @@ struct StripePlace {
     int64_t run_bytes = 0;     // number of bytes from there on that are contiguous in that file
 };
 
-// The place of the byte at OFFSET_BYTES. REQUIRES: offset_bytes >= 0.
+// Returns the place of the byte at OFFSET_BYTES. REQUIRES: offset_bytes >= 0.
 [[nodiscard]] StripePlace stripe_place(const StripeLayout& layout, int64_t offset_bytes);
 
-// The length that each file needs for CAPACITY in all: whole stripes.
+// Returns the length that each file needs for CAPACITY in all, in whole stripes.
 [[nodiscard]] Bytes stripe_file_bytes(const StripeLayout& layout, Bytes capacity);
 
 struct BackingFile {

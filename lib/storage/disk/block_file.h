@@ -1,7 +1,7 @@
-// The seam between what is kept on disk and how a machine moves it: a range of bytes that is read
+// The seam between data kept on disk and the way a machine moves it: a range of bytes that is read
 // and written in whole blocks, asynchronously. Implementations: io_uring, threads, memory (no
-// device), and one that wraps another and injects faults; open_block_file() chooses.
-// Threads: one owner at a time. The thread that submits first is the owner from then on.
+// device), and one that wraps another and injects faults; open_block_file() chooses. Threads: one
+// owner at a time. The thread that submits first is the owner from then on.
 #pragma once
 
 #include <chrono>
@@ -14,11 +14,11 @@
 
 namespace dslaunch::storage {
 
-// Addresses, offsets and lengths of requests are multiples of it: what O_DIRECT asks of any disk.
+// Addresses, offsets and lengths of requests are multiples of it, as O_DIRECT needs on any disk.
 inline constexpr int64_t kBlockAlignment = 4096;
 
-// The end of a block file waits so long for what a device has in hand: longer than the kernel's own
-// time-outs of disks (30 s).
+// The longest time that the end of a block file waits for requests in the device: longer than the
+// kernel's own time-outs of disks (30 s).
 inline constexpr std::chrono::seconds kIoFarewellMax{60};
 
 enum class IoDirection { kRead, kWrite };
@@ -32,9 +32,9 @@ struct IoRequest {
 [[nodiscard]] IoRequest read_request(int64_t offset_bytes, std::span<std::byte> into);
 [[nodiscard]] IoRequest write_request(int64_t offset_bytes, std::span<const std::byte> from);
 
-// The outcome of a request. Nothing is thrown here: the caller knows what the bytes were for.
+// The outcome of a request. It throws nothing: the caller knows the purpose of the bytes.
 struct [[nodiscard]] IoResult {
-    int error_number = 0;      // negative errno of the first part that failed; 0: none did
+    int error_number = 0;      // negative errno of the first part that failed; 0: no error
     int64_t moved_bytes = 0;   // fewer than asked for without an error: a short transfer
     int64_t failed_bytes = 0;  // offset in the block file of the first part that failed or was
                                // short; meaningless otherwise
@@ -46,8 +46,8 @@ struct [[nodiscard]] IoResult {
 
 class BlockFile;
 
-// A request in flight. It must be waited for: the destructor aborts on one that was not, unless an
-// exception is passing; then the request goes on until it is done or the BlockFile is gone.
+// A request in flight. It must be waited for: else the destructor aborts, unless an exception is
+// passing. Then the request goes on until it is done or the BlockFile is gone.
 class [[nodiscard]] IoTicket {
   public:
     IoTicket() = default;
@@ -56,8 +56,8 @@ class [[nodiscard]] IoTicket {
     ~IoTicket();
 
     // Blocks until more than KNOWN_BYTES of the request's first bytes have moved, or nothing more
-    // can be told before wait(); how many have. For work on what has come while the rest comes.
-    // REQUIRES: before wait(); the owner's thread.
+    // can be known before wait(). Returns how many have, so that work on them can begin while the
+    // rest comes. REQUIRES: before wait(); the owner's thread.
     [[nodiscard]] int64_t wait_for_front(int64_t known_bytes);
     // Blocks until the request is done. REQUIRES: once; the owner's thread.
     IoResult wait();
@@ -71,7 +71,7 @@ class [[nodiscard]] IoTicket {
     uint32_t entry_ = 0;
 };
 
-// The facts of an opened block file, for what is printed and for tests.
+// The facts of an opened block file, for output and for tests.
 struct BlockFileFacts {
     std::string engine;              // "io_uring", "threads", "memory", "faulty io_uring"
     bool registered_memory = false;  // the kernel holds the arena's pages
@@ -84,40 +84,40 @@ class BlockFile {
     BlockFile() = default;
     BlockFile(const BlockFile&) = delete;
     BlockFile& operator=(const BlockFile&) = delete;
-    // Starts nothing more and waits for what is in flight, at most kIoFarewellMax; then it aborts,
-    // since memory would be written to without its owner's knowledge. REQUIRES: the owner's thread.
+    // Starts nothing more and waits for requests in flight, at most kIoFarewellMax. Then it aborts,
+    // since memory would be written without its owner's knowledge. REQUIRES: the owner's thread.
     virtual ~BlockFile() = default;
 
-    // Starts REQUEST. Its memory must stay, for a write unchanged, until it is waited for, or, when
-    // an exception drops the ticket, until this object is gone. Parts beyond the depth are started
-    // as others finish, in submit(), progress() and wait(). REQUIRES: alignment as above, inside
-    // the capacity, not empty, at most requests_max tickets at once. Throws Error{kSetup} when the
-    // machine refuses the queue itself.
+    // Starts REQUEST. Its memory must stay until it is waited for, or, if an exception drops the
+    // ticket, until this object is gone; a write's must not change either. Parts beyond the depth
+    // are started as others finish, in submit(), progress() and wait(). REQUIRES: alignment as
+    // above, inside the capacity, not empty, at most requests_max tickets at once. Throws
+    // Error{kSetup} if the machine refuses the queue itself.
     IoTicket submit(const IoRequest& request);
 
-    // Starts what may be started now and takes in what is done; never blocks. To be called between
-    // pieces of other work, so that the device does not run dry.
+    // Starts every part that may start now and takes in finished ones; never blocks. Call it
+    // between pieces of other work, so that the device does not run dry.
     virtual void progress() = 0;
 
-    // Tells the kernel once of the memory that most requests lie in; others work too, for more CPU.
-    // ARENA must outlive this object. Where a limit forbids it requests go on without, which is
-    // logged once with the limit. REQUIRES: before the first submit(), once.
+    // Registers with the kernel, once, the memory of most requests; others work too, for more CPU.
+    // ARENA must outlive this object. If a limit forbids it, requests go on without, and the limit
+    // is logged once. REQUIRES: before the first submit(), once.
     virtual void register_memory(std::span<std::byte> arena) = 0;
 
     [[nodiscard]] virtual Bytes capacity() const = 0;
-    // The file on disk that holds the byte at OFFSET_BYTES, for messages.
+    // Returns the file on disk that holds the byte at OFFSET_BYTES, for messages.
     [[nodiscard]] virtual const std::string& path_at(int64_t offset_bytes) const = 0;
     [[nodiscard]] virtual BlockFileFacts facts() const = 0;
 
   protected:
     friend class IoTicket;
-    // REQUEST was checked. The result names it in finish() and abandon().
+    // Starts REQUEST, which was checked. The result names it in finish() and abandon().
     [[nodiscard]] virtual uint32_t start(const IoRequest& request) = 0;
     // Waits like IoTicket::wait_for_front(); an engine that cannot tell returns KNOWN_BYTES.
     [[nodiscard]] virtual int64_t await_front(uint32_t entry, int64_t known_bytes) = 0;
-    // Blocks until it is done, and forgets it.
+    // Blocks until the request is done, and forgets it.
     virtual IoResult finish(uint32_t entry) = 0;
-    // Nobody will ask for its result.
+    // Says that nobody will ask for the request's result.
     virtual void abandon(uint32_t entry) noexcept = 0;
 };
 

@@ -23,7 +23,7 @@ namespace {
 
 constexpr size_t kFileBytesMax = 1 << 16;
 constexpr size_t kIdLettersMax = 64;
-constexpr int64_t kSectorBytes = 512;  // sysfs counts in these, whatever the disk's own sectors are
+constexpr int64_t kSectorBytes = 512;  // sysfs counts in these, not in the disk's own sectors
 
 std::string plain_word(std::string_view text) {
     std::string word(trim(text.substr(0, text.find('\n'))).substr(0, kIdLettersMax));
@@ -35,7 +35,7 @@ std::string plain_word(std::string_view text) {
     return word;
 }
 
-// The first line of a file of sysfs as one plain word; empty when there is none.
+// Returns the first line of a file of sysfs as one plain word; empty: there is none.
 std::string word_in(const std::filesystem::path& path) {
     try {
         if (::access(path.c_str(), R_OK) == 0)
@@ -45,7 +45,7 @@ std::string word_in(const std::filesystem::path& path) {
     return {};
 }
 
-// The whole disk's folder in sysfs, of a partition too; empty when there is none.
+// Returns the whole disk's folder in sysfs, for a partition too; empty: there is none.
 std::filesystem::path disk_folder(dev_t device) {
     std::error_code error;  // a file system without a disk has no such link
     std::filesystem::path disk = std::filesystem::canonical(
@@ -54,7 +54,7 @@ std::filesystem::path disk_folder(dev_t device) {
     return std::filesystem::exists(disk / "partition", error) ? disk.parent_path() : disk;
 }
 
-// "12.3 MB", in powers of 1000.
+// Returns "12.3 MB" and the like, in powers of 1000.
 std::string decimal_text(Bytes bytes) {
     auto value = static_cast<double>(bytes.value);
     const char* const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
 
-// A range of LENGTH that begins at a multiple of kHugePage.
+// Maps a range of LENGTH that begins at a multiple of kHugePage.
 std::byte* map_aligned(size_t length) {
     void* const all = ::mmap(nullptr, length + kHugePage, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -31,7 +31,7 @@ IoArena::IoArena(Bytes length) {
     DSL_CHECK(length.value > 0, "an arena of {} bytes", length.value);
     const auto whole = static_cast<size_t>(round_up(length.value, static_cast<int64_t>(kHugePage)));
     std::byte* const begin = map_aligned(whole);
-    // A refusal (no transparent huge pages) costs time and nothing else.
+    // A refusal (no transparent huge pages) only costs time.
     (void)::madvise(begin, whole, MADV_HUGEPAGE);
     const int status = ::madvise(begin, whole, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
     if (status != 0 && status != EINVAL) {

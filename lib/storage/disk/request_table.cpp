@@ -65,7 +65,7 @@ void RequestTable::book_failure(Entry& entry, const Piece& piece, int error_numb
 
 void RequestTable::book_moved(Entry& entry, Moved moved) {
     entry.moved.push_back(moved);
-    // The ranges are at most as many as pieces in flight, each looked at again when the front
+    // There are at most as many ranges as pieces in flight. Each is checked again when the front
     // moves.
     for (size_t i = 0; i < entry.moved.size();) {
         if (entry.moved[i].begin_bytes != entry.front_bytes) {
@@ -87,7 +87,7 @@ std::optional<Piece> RequestTable::complete(const Piece& piece, int64_t result) 
         return rest;
     }
     DSL_CHECK(result <= piece.length_bytes, "{} of {} bytes", result, piece.length_bytes);
-    // Direct I/O goes on at whole blocks only; a part of a block is moved once more.
+    // Direct I/O goes on only at whole blocks; a partly moved block is moved once more.
     const int64_t moved = result == piece.length_bytes
                               ? result
                               : std::max<int64_t>(result, 0) / kBlockAlignment * kBlockAlignment;

@@ -1,5 +1,5 @@
-// The requests of a block file and the pieces they are moved in: which piece is next, what is left
-// of one that came back short, when a request is done. Shared by the engines. One thread at a time.
+// The requests of a block file and the pieces in which they move: the next piece, the rest of a
+// short one, and when a request is done. Shared by the engines. One thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -43,30 +43,30 @@ class RequestTable {
   public:
     RequestTable(const StripeLayout& layout, const QueueLimits& limits);
 
-    // The request's entry. REQUIRES: fewer than requests_max are there.
+    // Returns the request's entry. REQUIRES: fewer than requests_max are there.
     [[nodiscard]] uint32_t add(const IoRequest& request);
 
-    // The next piece to start, which is in flight from then on; requests in the order they came.
-    // Returns nullopt if no piece is left, or depth pieces are in flight.
+    // Returns the next piece to start, which is in flight from then on, of requests in the order
+    // they came. Returns nullopt if no piece is left, or depth pieces are in flight.
     [[nodiscard]] std::optional<Piece> next();
 
-    // Books what a read or write of PIECE returned: bytes, or negative errno. What is returned is
-    // to be started again in its place: the rest of a short one, or all of one that was interrupted
-    // (at most kRepeatsMax times). Pieces of a request that failed are not started any more.
+    // Books the result of reading or writing PIECE: bytes, or negative errno. Returns a piece to be
+    // started again in its place: the rest of a short one, or all of an interrupted one (at most
+    // kRepeatsMax times). No more pieces of a failed request are started.
     [[nodiscard]] std::optional<Piece> complete(const Piece& piece, int64_t result);
 
-    // The bytes of the request that have moved without a hole, from its first byte on.
+    // Returns how many of the request's first bytes have moved without a hole.
     [[nodiscard]] int64_t front_bytes(uint32_t entry) const { return entries_[entry].front_bytes; }
     [[nodiscard]] bool finished(uint32_t entry) const;
-    // The result of a finished request; its entry is free again.
+    // Returns the result of a finished request and frees its entry.
     IoResult take(uint32_t entry);
     // Does what take() does, now or as soon as it is finished.
     void abandon(uint32_t entry);
-    // No further piece of any request is started.
+    // Starts no further piece of any request.
     void stop_all();
 
     [[nodiscard]] int in_flight() const { return in_flight_; }
-    // The pieces of ENTRY in flight or not yet started; the latter are an estimate.
+    // Returns the pieces of ENTRY in flight or not yet started; the latter are an estimate.
     [[nodiscard]] int64_t pieces_left(uint32_t entry) const;
     [[nodiscard]] const QueueLimits& limits() const { return limits_; }
 

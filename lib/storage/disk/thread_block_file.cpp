@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kThreadsMax = 64;
 
-// Reads and writes by pread and pwrite in a pool of threads, as many as pieces in flight.
+// Reads and writes by pread and pwrite in a pool of threads, one for each piece in flight.
 class ThreadBlockFile final : public QueuedBlockFile {
   public:
     ThreadBlockFile(const BackingFiles& files, const QueueLimits& limits);

@@ -31,8 +31,8 @@ std::string memlock_text() {
     return to_text(Bytes{static_cast<int64_t>(limit.rlim_cur)});
 }
 
-// Registered files and memory, one system call for many pieces, driven by completions in the
-// owner's thread.
+// Uses registered files and memory and one system call for many pieces. Completions in the owner's
+// thread drive it.
 class UringBlockFile final : public QueuedBlockFile {
   public:
     UringBlockFile(const BackingFiles& files, const QueueLimits& limits);
@@ -77,9 +77,9 @@ UringBlockFile::UringBlockFile(const BackingFiles& files, const QueueLimits& lim
 }
 
 int UringBlockFile::set_up() {
-    // The newest first: completions run only when the owner asks for them (6.1), or at its next
-    // system call (5.19), or as they come. Enabled later by the owner: the kernel binds it to that
-    // thread.
+    // The newest comes first: completions run only when the owner asks for them (6.1), at its next
+    // system call (5.19), or as they come. The owner enables the ring later, since the kernel binds
+    // it to that thread.
     constexpr unsigned kAttempts[] = {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
                                           IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_R_DISABLED,
                                       IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG, 0};

@@ -10,8 +10,8 @@
 namespace dslaunch::storage {
 namespace {
 
-// VALUE cut off to a float whose last bit tells whether something was: rounding it once more to
-// fewer bits gives what rounding VALUE at once does.
+// Cuts VALUE off to a float whose last bit tells whether something was lost: rounding that to fewer
+// bits gives the same as rounding VALUE at once.
 float cut_to_odd(double value) {
     auto cut = static_cast<float>(value);
     if (std::isnan(value) || static_cast<double>(cut) == value) return cut;

@@ -11,16 +11,16 @@
 
 namespace dslaunch::storage {
 
-// F16, BF16, F32, F64.
+// True for F16, BF16, F32, F64.
 [[nodiscard]] bool is_floating(DType dtype);
 
-// Every element of BYTES as a number, a complex one as two; integers beyond 2^53 are rounded.
+// Reads every element of BYTES as a number, a complex one as two; integers beyond 2^53 are rounded.
 // VALUES becomes as long as BYTES has numbers.
 void to_doubles(std::span<const std::byte> bytes, DType dtype, std::vector<double>& values);
 
-// VALUES in the floating type DTYPE, little-endian, rounded to nearest even; OUT becomes as long.
-// The index of the first finite value that DTYPE has no finite number for, -1: none; its element
-// is an infinity.
+// Writes VALUES in the floating type DTYPE, little-endian, rounded to nearest even; OUT becomes as
+// long. Returns the index of the first finite value that overflows DTYPE, -1: none; its element is
+// an infinity.
 [[nodiscard]] int64_t from_doubles(std::span<const double> values, DType dtype,
                                    std::vector<std::byte>& out);
 

@@ -11,14 +11,14 @@ namespace {
 
 constexpr size_t kPartBytes = size_t{1} << 20;
 
-// The next element along each dimension lies so far, in elements, once the gaps are left out.
+// Returns each dimension's distance between elements, in elements, with the gaps left out.
 std::vector<int64_t> packed_strides(const CheckpointTensor& tensor) {
     const size_t dimensions = tensor.shape.size();
     std::vector<size_t> order(dimensions);
     std::iota(order.begin(), order.end(), size_t{0});
     DSL_CHECK(tensor.strides.empty() || tensor.strides.size() == dimensions,
               "{}: {} strides for {} dimensions", tensor.name, tensor.strides.size(), dimensions);
-    // A dimension of one element has no stride that means anything.
+    // The stride of a dimension of one element has no meaning.
     const auto before = [&](size_t a, size_t b) {
         const bool a_single = tensor.shape[a] == 1;
         const bool b_single = tensor.shape[b] == 1;

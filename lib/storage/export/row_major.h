@@ -1,4 +1,4 @@
-// The elements of a tensor have places in its memory, which are reckoned here. Pure.
+// Computes the places of a tensor's elements in its memory. Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,20 +11,20 @@
 
 namespace dslaunch::storage {
 
-// True when the elements lie row by row in memory.
+// True if the elements lie row by row in memory.
 [[nodiscard]] bool is_row_major(const CheckpointTensor& tensor);
 
-// The index of the element that stands at PLACE in the order of memory.
+// Returns the index of the element at PLACE in the order of memory.
 [[nodiscard]] std::vector<int64_t> index_of(const CheckpointTensor& tensor, int64_t place);
 
-// MEMORY: all elements of TENSOR in the order of its memory, ELEMENT_BYTES each. USE gets them in
-// the order of rows, in parts of at most a MiB. REQUIRES: strides as many as dimensions; no two
+// Gives USE all elements in the order of rows, in parts of at most a MiB. MEMORY has them in the
+// order of TENSOR's memory, ELEMENT_BYTES each. REQUIRES: as many strides as dimensions; no two
 // elements share a place.
 void for_each_row_major(const CheckpointTensor& tensor, std::span<const std::byte> memory,
                         int64_t element_bytes,
                         const std::function<void(std::span<const std::byte> part)>& use);
 
-// The same of VIEW's elements, which are some of MEMORY's.
+// Does the same for VIEW's elements, which are some of MEMORY's.
 void for_each_row_major(const CheckpointView& view, std::span<const std::byte> memory,
                         int64_t element_bytes,
                         const std::function<void(std::span<const std::byte> part)>& use);

@@ -19,7 +19,7 @@ namespace {
 
 using Kind = TensorDiff::Kind;
 
-// The names under which a tensor is looked for in the other source.
+// Returns the names under which a tensor is looked for in the other source.
 std::vector<std::string> names_of(const CheckpointTensor& tensor) {
     if (tensor.kind == TensorKind::kRankBuffer)
         return {fmt::format("{} (rank {})", tensor.name, tensor.rank)};
@@ -51,12 +51,12 @@ struct Named {
     const CheckpointView* view = nullptr;
 };
 
-// The comparison takes elements of both, one after the other, and keeps what of them differs.
+// Compares elements of both, one after the other, and keeps the differences.
 class ValueCompare {
   public:
     ValueCompare(DType a, DType b, double tolerance) : a_(a), b_(b), tolerance_(tolerance) {}
 
-    // FIRST: the place of the first element.
+    // FIRST is the place of the first element.
     void add(std::span<const std::byte> a, std::span<const std::byte> b, int64_t first) {
         if (a_ == b_ && std::ranges::equal(a, b)) return;
         to_doubles(a, a_, a_values_);
@@ -82,7 +82,7 @@ class ValueCompare {
         }
     }
     [[nodiscard]] bool differs() const { return count_ > 0; }
-    // PLACE of the first as add() was told.
+    // Returns the place of the first difference, counted as add() counts.
     [[nodiscard]] int64_t first() const { return first_; }
     void tell(TensorDiff& diff) const {
         diff.max_abs = max_abs_;
@@ -100,7 +100,7 @@ class ValueCompare {
     double a_first_ = 0, b_first_ = 0, max_abs_ = 0;
 };
 
-// All elements of a tensor in the order of its rows.
+// Returns all elements of a tensor in the order of its rows.
 std::vector<std::byte> rows_of(const TensorSource& source, int index, int state) {
     const CheckpointTensor& tensor = source.tensors()[index];
     std::vector<std::byte> memory;
@@ -119,7 +119,7 @@ std::vector<std::byte> rows_of(const TensorSource& source, int index, int state)
     return rows;
 }
 
-// All elements of what NAMED is in SOURCE, in the order of its rows.
+// Returns all elements of NAMED in SOURCE, in the order of its rows.
 std::vector<std::byte> rows_of(const TensorSource& source, const Named& named) {
     if (named.view == nullptr) return rows_of(source, named.index, kWeights);
     const CheckpointTensor& tensor = source.tensors()[named.index];

@@ -1,6 +1,6 @@
-// The differences of two stored models, tensor by tensor, whatever their files, world sizes and
-// stages are. Streams, but for tensors that lie in memory in different orders: those take three
-// times their size. One thread.
+// The differences of two stored models, tensor by tensor, for any files, world sizes and stages. It
+// streams, except for tensors that lie in memory in different orders: those take three times their
+// size. One thread.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace dslaunch::storage {
 
 struct DiffOptions {
     std::string glob = "*";  // pattern of names
-    double tolerance = 0;    // differences up to it are none
+    double tolerance = 0;    // differences up to it do not count
 };
 
-// One tensor, or one of its states, that is not equal in both.
+// A tensor, or one of its states, that is not equal in both.
 struct TensorDiff {
     enum class Kind : uint8_t { kOnlyInA, kOnlyInB, kShape, kDType, kUpdates, kValues };
     std::string name;
@@ -24,8 +24,8 @@ struct TensorDiff {
     Kind kind = Kind::kValues;
     std::string a = {}, b = {};  // shape, dtype or number of updates in each; of kValues the first
                                  // two
-    // The largest difference of kValues. Two NaN are equal, a NaN and a number are infinitely far
-    // from each other.
+    // The largest difference of kValues. Two NaN are equal; a NaN and a number are infinitely far
+    // apart.
     double max_abs = 0;
     int64_t elements_count = 0;
     std::vector<int64_t> first_index = {};
@@ -38,7 +38,7 @@ struct FieldDiff {
 struct SourceDiff {
     std::vector<TensorDiff> tensors;
     std::vector<FieldDiff> training;  // fields of the training state
-    std::vector<FieldDiff> about;     // fields of how each was made: no difference of the model
+    std::vector<FieldDiff> about;     // fields of how each was made; they do not change the model
     int64_t compared_count = 0;       // tensors and states in both
     int64_t numel_read = 0;
     int64_t numel_by_hash = 0;   // equal by their hashes, not read

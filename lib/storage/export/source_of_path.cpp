@@ -27,7 +27,7 @@ struct FreeState {
     void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
 };
 
-// A checkpoint of ours: each piece is hashed once before any of it is used.
+// A checkpoint of ours: each piece is hashed once before it is used.
 class CheckpointSource final : public TensorSource {
   public:
     // Throws as CheckpointReader does. TREE must outlive it.
@@ -73,7 +73,7 @@ class CheckpointSource final : public TensorSource {
         mutable bool checked = false;
     };
 
-    // Reads in parts of a MiB or so.
+    // Reads in parts of about a MiB.
     void read(int tensor, int state, const Range& elements, const Use& use) const {
         for (int64_t begin = elements.begin; begin < elements.end(); begin += kPartNumel)
             reader_.for_each(tensor, state, {begin, std::min(kPartNumel, elements.end() - begin)},
@@ -168,7 +168,7 @@ bool holds_checkpoints(FileTree& tree, const std::string& path) {
     try {
         const CheckpointPlace place = find_checkpoints(tree, path);
         return !place.step_folder.empty() || !CheckpointStore(tree, place.root, 0).list().empty();
-    } catch (const Error& error) {  // this is the question, not a failure
+    } catch (const Error& error) {  // it only answers the question
         if (error.code() == ExitCode::kCheckpoint) return false;
         throw;
     }

@@ -1,5 +1,4 @@
-// The tensors that a path names: which checkpoint or file it means. One thread; blocks on the
-// disk.
+// The tensors that a path names: chooses the checkpoint or file. One thread; blocks on the disk.
 #pragma once
 
 #include <memory>
@@ -11,16 +10,16 @@
 
 namespace dslaunch::storage {
 
-// True when PATH is a checkpoint of ours or a folder that holds some, damaged ones too.
+// True if PATH is a checkpoint of ours or a folder that holds some, damaged ones too.
 [[nodiscard]] bool holds_checkpoints(FileTree& tree, const std::string& path);
 
-// PATH: a checkpoint's folder, a folder with checkpoints (the newest complete finite one, which
-// `path()` then names), a .safetensors file, or a folder with model.safetensors or
-// model.safetensors.index.json. Throws Error{kCheckpoint} or Error{kInput} naming PATH, what was
-// looked for in it and what was found. TREE must outlive it.
+// Opens PATH: a checkpoint's folder, a folder with checkpoints (the newest complete finite one,
+// which `path()` then names), a .safetensors file, or a folder with model.safetensors or
+// model.safetensors.index.json. Throws Error{kCheckpoint} or Error{kInput} naming PATH, the files
+// that were looked for and found. TREE must outlive it.
 [[nodiscard]] std::unique_ptr<TensorSource> open_tensor_source(FileTree& tree,
                                                                const std::string& path);
-// The source of PATH where nothing but a checkpoint will do.
+// Opens PATH, which must be a checkpoint.
 [[nodiscard]] std::unique_ptr<TensorSource> open_checkpoint(FileTree& tree,
                                                             const std::string& path);
 
@@ -29,8 +28,8 @@ namespace dslaunch::storage {
 [[nodiscard]] std::unique_ptr<TensorSource> open_safetensors(const std::string& path,
                                                              const std::vector<std::string>& files);
 
-// The folder of the one checkpoint that PATH means: itself, or the newest complete finite one below
-// it. Throws Error{kCheckpoint}.
+// Returns the folder of the one checkpoint that PATH means: itself, or the newest complete finite
+// one below it. Throws Error{kCheckpoint}.
 [[nodiscard]] std::string choose_checkpoint(FileTree& tree, const std::string& path);
 
 }  // namespace dslaunch::storage

@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A tensor of the source, or a view of one, that is written under all these names in the same file.
+// A tensor of the source, or a view of one, that is written under all these names into one file.
 struct Leaving {
     int tensor = 0;
     DType dtype = DType::kF32;
@@ -45,7 +45,7 @@ bool matches(const std::string& pattern, const std::string& name) {
     return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
-// Models of transformers make these buffers themselves and do not expect them in a file.
+// True for buffers that models of transformers make themselves and do not expect in a file.
 bool is_made_anew(const std::string& name) {
     static constexpr std::array<const char*, 7> kMadeAnew = {
         "*rotary_emb*.inv_freq", "*rotary_emb*.original_inv_freq",
@@ -56,7 +56,7 @@ bool is_made_anew(const std::string& name) {
                                [&](const char* pattern) { return matches(pattern, name); });
 }
 
-// The name that transformers keeps of tied ones: the embedding's, not the output layer's.
+// Returns the name that transformers keeps for tied tensors: the embedding's, not the output's.
 const std::string& kept_name(const CheckpointTensor& tensor) {
     const auto is_embedding = [](const std::string& name) {
         return name.find("emb") != std::string::npos || name.find("wte") != std::string::npos ||
@@ -139,7 +139,7 @@ class Selection {
     std::set<std::string> names_;
 };
 
-// The shards are split as huggingface_hub splits, so that they are those that its users know.
+// Splits the tensors into the shards that huggingface_hub makes, since its users know those.
 std::vector<std::vector<Leaving>> split_up(std::vector<Leaving> all, const TensorSource& source,
                                            std::optional<Bytes> shard_max) {
     if (!shard_max) return {std::move(all)};
@@ -163,7 +163,7 @@ std::vector<std::vector<Leaving>> split_up(std::vector<Leaving> all, const Tenso
     return shards;
 }
 
-// A shard that is under way.
+// A shard that is being written.
 class ShardFile {
   public:
     ShardFile(const TensorSource& source, const std::string& path,
@@ -274,7 +274,7 @@ bool is_single_file(const ExportOptions& options) {
     return options.out.ends_with(".safetensors");
 }
 
-// The files that stand in the way of OUT, whose folder is made.
+// Returns the files that OUT would replace, and makes its folder.
 std::vector<std::string> prepare_out(const ExportOptions& options) {
     std::vector<std::string> earlier;
     if (is_single_file(options)) {
@@ -309,7 +309,7 @@ void check_room(const ExportOptions& options, Bytes need) {
              to_text(need), to_text(free));
 }
 
-// The names of FOLDER's files that belong to a Hugging Face model beside its weights.
+// Returns the names of FOLDER's files that belong to a Hugging Face model beside its weights.
 std::vector<std::string> config_files_of(const std::string& folder, std::error_code& error) {
     static constexpr std::array<const char*, 11> kPatterns = {"config.json",
                                                               "generation_config.json",
@@ -381,7 +381,7 @@ ExportReport export_weights(const TensorSource& source, const ExportOptions& opt
         need += Bytes{bytes} * static_cast<int64_t>(one.names.size());
     }
     check_room(options, need);
-    // An export that breaks off must not be read by the index of another.
+    // The index of an earlier export must not read an export that breaks off.
     for (const std::string& path : earlier) {
         std::error_code ignored;
         if (path.ends_with(".json")) fs::remove(path, ignored);

@@ -1,6 +1,6 @@
-// The weights of a checkpoint as others read them: model.safetensors, or shards of it with
-// model.safetensors.index.json, as Hugging Face lays them out. Streams: memory does not grow with
-// the model, but by the largest tensor that does not lie in the order of its rows. One thread.
+// The weights of a checkpoint for other programs: model.safetensors, or shards of it with
+// model.safetensors.index.json, in Hugging Face's form. Streams: memory does not grow with the
+// model, but by the largest tensor that does not lie in the order of its rows. One thread.
 #pragma once
 
 #include <cstdint>
@@ -34,32 +34,31 @@ struct ExportReport {
     Bytes bytes;                        // the tensors' bytes
 };
 
-// Throws as export_weights does for what stands in the way of OUT, and makes its folder.
+// Makes OUT's folder; throws as export_weights does if something is in the way of OUT.
 void check_export_place(const ExportOptions& options);
-// Each file appears whole or not at all, the index last. Throws Error{kUsage} when a name has not
-// the prefix, two tensors would have one name, or nothing is left to write; Error{kInput} when OUT
-// holds a model and not FORCE, or a value that DTYPE cannot hold would become infinite;
+// Writes the files. Each appears whole or not at all, the index last. Throws Error{kUsage} if a
+// name lacks the prefix, two tensors would have one name, or nothing is left to write;
+// Error{kInput} if OUT holds a model and not FORCE, or a value beyond DTYPE would become infinite;
 // Error{kDisk} with path, need and free; and as SOURCE does.
 ExportReport export_weights(const TensorSource& source, const ExportOptions& options);
 
-// "5GB" is 5 * 10^9 bytes, "5GiB" 5 * 2^30; TB, GB, MB, KB, or a plain number of bytes from 100,000
-// on. Throws Error{kUsage} naming OPTION.
+// Reads "5GB" as 5 * 10^9 bytes, "5GiB" as 5 * 2^30; also TB, GB, MB, KB, or a plain number of
+// bytes from 100,000 on. Throws Error{kUsage} naming OPTION.
 [[nodiscard]] Bytes parse_shard_bytes(const std::string& text, const char* option);
 
 // Throws Error{kInput} unless FROM is a folder with a config.json.
 void check_model_config(const std::string& from);
-// Throws Error{kInput} naming the file if TO, which may be missing, holds one that belongs to a
-// Hugging Face model beside its weights and that FROM has not: it would stay there, of another
-// model.
+// Throws Error{kInput} naming the file if TO, which may be missing, holds a file that belongs to a
+// Hugging Face model beside its weights and that FROM lacks: a file of another model would stay
+// there.
 void require_room_for_config(const std::string& from, const std::string& to);
 // Throws Error{kInput} naming the file if copy_model_config() would replace one, and not FORCE.
 void require_new_config(const std::string& from, const std::string& to, bool force);
-// Copies what belongs to a Hugging Face model beside its weights (config.json, tokenizer*, …) from
-// FROM to the folder TO, byte for byte but for what config_for_weights() changes in config.json.
-// Returns the names of what was copied. Throws as check_model_config
-// does, and Error{kDisk}.
+// Copies the files that belong to a Hugging Face model beside its weights (config.json, tokenizer*,
+// …) from FROM to the folder TO, byte for byte but for the changes of config_for_weights() in
+// config.json. Returns their names. Throws as check_model_config does, and Error{kDisk}.
 std::vector<std::string> copy_model_config(const std::string& from, const std::string& to);
-// Copies of these what makes and reads tokens. The names of what was copied.
+// Copies only the files that make and read tokens. Returns their names.
 std::vector<std::string> copy_text_files(const std::string& from, const std::string& to);
 
 }  // namespace dslaunch::storage

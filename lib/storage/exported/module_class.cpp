@@ -17,8 +17,8 @@ constexpr std::string_view kRoot = "__torch__.";
 constexpr std::string_view kOwnRoot = "dslaunch.";
 constexpr std::string_view kMangled = "___torch_mangle_";
 
-// Classes of the models that come with dslaunch (module_builder.h), and what stands in their place
-// in Python's: GPT-2's product with a transposed weight is a class of its own in transformers.
+// Classes of the models that come with dslaunch (module_builder.h), and the classes that Python's
+// models have instead: GPT-2's product with a transposed weight is a class in transformers.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kOwnClasses{
     {{"Linear", kLinearClass},
      {"TransposedLinear", "transformers.pytorch_utils.Conv1D"},

@@ -1,4 +1,4 @@
-// The Python class of a module, as far as an archive says it: in the name of the module's
+// The Python class of a module, as far as an archive shows it: in the name of the module's
 // TorchScript type. Pure, no threads.
 #pragma once
 
@@ -13,8 +13,8 @@ inline constexpr std::string_view kLinearClass = "torch.nn.modules.linear.Linear
 // Modules that dslaunch makes have the classes that Python's models have in their place.
 [[nodiscard]] std::string class_of_type(std::string_view type_name);
 
-// The name of a type for a module of CLASS, one for each NUMBER. A class that is no name in
-// TorchScript, or none, is left out of it.
+// Returns a type's name for a module of CLASS, one for each NUMBER. It leaves the class out if that
+// is empty or not a name in TorchScript.
 [[nodiscard]] std::string type_of_class(std::string_view class_name, int number);
 
 // True if NAME, as Python imports it, is the class CLASS: "torch.nn.Linear" is

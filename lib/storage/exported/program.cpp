@@ -125,8 +125,8 @@ ExportedValue value_of(const JsonPlace& place) {
     return found->second(value);
 }
 
-// "blocks.3.attn" of "L__self__,,model.Gpt;L__self___blocks_3_attn,blocks.3.attn,model.Attention":
-// the calls that led to a node, the outermost first, each a key, a path and a class.
+// Takes "blocks.3.attn" of "L__self__,,model.Gpt;L__self___blocks_3_attn,blocks.3.attn,…": the
+// calls that led to a node, the outermost first, each with a key, a path and a class.
 void take_innermost_module(const std::string& stack, ExportedNode& node) {
     const std::string last = stack.substr(stack.rfind(';') + 1);
     const size_t begin = last.find(','), end = last.rfind(',');
@@ -139,7 +139,7 @@ void take_innermost_module(const std::string& stack, ExportedNode& node) {
     node.module_class = last.substr(end + 1);
 }
 
-// "model.py:41" of the last `File "/a/model.py", line 41, in forward` in a Python trace.
+// Returns "model.py:41" for the last `File "/a/model.py", line 41, in forward` of a Python trace.
 std::string innermost_line(const std::string& trace) {
     constexpr std::string_view kFile = "File \"", kLine = "\", line ";
     const size_t file = trace.rfind(kFile);
@@ -187,7 +187,7 @@ ExportedGraph graph_of(const JsonPlace& place) {
     return graph;
 }
 
-// The name of the value that ARGUMENT is in the graph; empty for a constant.
+// Returns the name of the value ARGUMENT in the graph; empty for a constant.
 std::string name_in_graph(const ExportedValue& value) {
     if (const auto* tensor = std::get_if<TensorName>(&value)) return tensor->name;
     if (const auto* number = std::get_if<SymInt>(&value)) return number->name;
@@ -206,7 +206,7 @@ ExportedInput user_input(const JsonPlace& spec) {
     return input;
 }
 
-// The sizes of a tensor in the table of values.
+// Returns the sizes of a tensor in the table of values.
 std::vector<int64_t> sizes_of(const JsonPlace& meta) {
     std::vector<int64_t> sizes;
     meta.at("sizes").for_elements([&](const JsonPlace& size) {
@@ -245,7 +245,7 @@ ExportedInput input_of(const JsonPlace& place) {
     place.refuse(fmt::format("inputs of the kind `{}` cannot be read", printable(kind)));
 }
 
-// A node of a treespec: how many leaves it has, and the names of its children.
+// A node of a treespec: its number of leaves and the names of its children.
 struct Tree {
     int64_t leaves = 1;
     bool is_dict = false;
@@ -262,7 +262,7 @@ Tree tree_of(const JsonPlace& place) {
     for (const Tree& child : tree.children) tree.leaves += child.leaves;
     const std::string& type = place.at("type").text();
     if (type == "builtins.list" || type == "builtins.tuple" || !place.has("context")) return tree;
-    // Dicts and classes keep their keys as JSON; what is no list of texts has none.
+    // Dicts and classes keep their keys as JSON; a context that is not a list of texts has no keys.
     const nlohmann::json keys = nlohmann::json::parse(place.at("context").text(), nullptr, false);
     if (!keys.is_array() || keys.size() != tree.children.size()) return tree;
     for (const nlohmann::json& key : keys)
@@ -272,7 +272,7 @@ Tree tree_of(const JsonPlace& place) {
     return tree;
 }
 
-// The outermost call's, which is forward's own.
+// Returns the tree of the outermost call, which is forward itself.
 std::optional<Tree> output_tree(const std::string& path, const JsonPlace& module) {
     std::optional<Tree> tree;
     module.at("module_call_graph").for_elements([&](const JsonPlace& call) {
@@ -288,7 +288,7 @@ std::optional<Tree> output_tree(const std::string& path, const JsonPlace& module
     return tree;
 }
 
-// Keys of forward's outputs, by leaf.
+// Returns the keys of forward's outputs, by leaf.
 std::vector<std::string> leaf_keys(const Tree& tree) {
     std::vector<std::string> keys;
     for (size_t child = 0; child < tree.children.size(); ++child) {

@@ -1,7 +1,7 @@
 // An exported program (torch.export) as its archive describes it in models/model.json: operators in
-// order, the values they take and give, and what the inputs and outputs mean. Data path: zip
+// order, their arguments and results, and the meaning of the inputs and outputs. Data path: zip
 // record -> [here] -> graph/archive, which makes a module of it. Source: PyTorch's
-// torch/_export/serde/schema.py, major version 8. And the table of its weights or constants, which
+// torch/_export/serde/schema.py, major version 8. Also the table of its weights or constants, which
 // says in which record each tensor lies (data/weights/model_weights_config.json,
 // data/constants/model_constants_config.json). Pure, no LibTorch.
 #pragma once
@@ -86,7 +86,7 @@ struct ExportedInput {
     std::string value;   // name in the graph
     std::string target;  // name in the module of a parameter, buffer or constant
     bool persistent = true;
-    // kUser: the type of the value, and a constant that a traced argument was fixed to.
+    // kUser: whether the value is a tensor, and the constant that a traced argument was fixed to.
     bool is_tensor = true;
     std::optional<ExportedValue> fixed;
     std::vector<int64_t> sizes;  // of a user's tensor when it was exported, -1: may differ; empty:
@@ -110,8 +110,8 @@ struct ExportedProgram {
 };
 
 // Reads TEXT, the record of that name in the archive at PATH. Throws Error{kInput} that begins with
-// PATH and the place in the text: what is damaged, of another major version, or a field or kind of
-// value that this reader does not know.
+// PATH and the place in the text: damage, another major version, or a field or kind of value that
+// this reader does not know.
 [[nodiscard]] ExportedProgram parse_exported_program(const std::string& path,
                                                      std::string_view text);
 
@@ -124,12 +124,12 @@ struct ExportedTensor {
     std::vector<int64_t> sizes;
     std::vector<int64_t> strides;
     int64_t offset = 0;
-    int64_t reach = 0;  // the storage has so many elements at least
+    int64_t reach = 0;  // the storage has at least this many elements
     int64_t numel = 0;  // more than the storage's where elements are shared (stride 0)
 };
 
-// Tensors by name in the module. Throws Error{kInput} that begins with PATH: a damaged table, a
-// tensor that only a pickle holds, sizes that are no numbers, negative, or too large to count.
+// Reads a table of tensors, by name in the module. Throws Error{kInput} that begins with PATH:
+// damage, a tensor that only a pickle holds, sizes that are no numbers, negative, or too large.
 [[nodiscard]] std::map<std::string, ExportedTensor> parse_weights_table(const std::string& path,
                                                                         std::string_view text);
 

@@ -18,8 +18,8 @@
 namespace dslaunch::storage {
 namespace {
 
-// "; 3.0 MiB are free there", the unfinished FD counted as free; nothing when a full disk is not
-// the cause or the space cannot be told.
+// Returns "; 3.0 MiB are free there", counting the unfinished FD as free; nothing if the cause is
+// not a full disk or the space is not known.
 std::string free_space(const std::string& path, int fd, int error_number) {
     struct statvfs info {};
     if (error_number != ENOSPC || ::statvfs(folder_of(path).c_str(), &info) != 0) return "";

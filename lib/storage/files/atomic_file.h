@@ -17,13 +17,13 @@
 
 namespace dslaunch::storage {
 
-// Makes FOLDER and those above it, where they are missing. Throws Error{kDisk} naming it.
+// Makes FOLDER and the missing folders above it. Throws Error{kDisk} naming it.
 void make_folder(const std::string& folder);
 
 class AtomicFile {
   public:
-    // NEED: what will be written, for the message when the disk is full. Throws Error{kDisk} naming
-    // PATH when the temporary cannot be made.
+    // NEED is the size that will be written, for the message on a full disk. Throws Error{kDisk}
+    // naming PATH if the temporary cannot be made.
     AtomicFile(std::string path, Bytes need);
     // Removes the temporary unless commit() has returned; a signal that ends a command does so too
     // (remove_files_at_signals()).
@@ -34,17 +34,17 @@ class AtomicFile {
     // Throws Error{kDisk}: path, bytes needed, cause, and on a full disk the bytes free. May block.
     void write(std::span<const std::byte> bytes);
     void write(std::string_view text);
-    // Writes at OFFSET from the begin of the file, wherever write() stands.
+    // Writes at OFFSET from the start of the file, wherever write() is.
     void write_at(int64_t offset, std::span<const std::byte> bytes);
 
     // PATH is the new content, durably, when it returns. Throws Error{kDisk}; PATH then holds the
     // old content (or, if only the folder's fsync failed, the new one). Once, at the end. Blocks.
     void commit();
 
-    // The permissions that the file will have.
+    // Sets the permissions that the file will have.
     void set_mode(mode_t mode);
 
-    // The content is at this path until commit().
+    // Returns the path at which the content lies until commit().
     [[nodiscard]] const std::string& temporary_path() const { return temporary_; }
 
   private:

@@ -7,7 +7,7 @@
 
 namespace dslaunch::storage {
 
-// The CRC of all BYTES; 0 when there are none. Eight bytes a round: about 2 GB/s.
+// Returns the CRC of all BYTES, 0 if there are none. Eight bytes a round: about 2 GB/s.
 [[nodiscard]] uint32_t crc32(std::span<const std::byte> bytes);
 
 }  // namespace dslaunch::storage

@@ -22,11 +22,11 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr size_t kHeaderBytesMax = size_t{100} << 20;  // safetensors allows no more
-// Tokens of 16 bits are text if both bytes of each are: 16 of them never are by chance.
+// Text and tokens of 16 bits differ: 16 tokens never by chance have text in both their bytes.
 constexpr size_t kTextBytesMin = 32;
 constexpr size_t kTextBytesMax = 4096;
 
-// The name of the zip's first record, which stands before its content; empty: cut short.
+// Returns the name of the zip's first record, which precedes its content; empty: cut short.
 std::string_view first_name(std::string_view zip) {
     constexpr size_t kLengthAt = 26, kNameAt = 30;
     if (zip.size() < kNameAt) return {};
@@ -57,8 +57,8 @@ FileKind kind_of_zip(std::span<const std::byte> bytes, std::string_view text) {
     return has("data.pkl") ? FileKind::kPickle : FileKind::kZip;
 }
 
-// Numbers may begin as a pickle does, so more of it is looked at: the frame of protocols 4 and 5,
-// the magic number of the old torch.save (several pickles, then raw data), or the last STOP.
+// Looks at more than the beginning, which numbers may share with a pickle: the frame of protocols 4
+// and 5, the magic number of the old torch.save (several pickles, then raw data), or the last STOP.
 bool is_pickle(std::string_view text) {
     if (text.size() < 3 || text[0] != '\x80' || text[1] < 2 || text[1] > 5) return false;
     return text[1] >= 4 ? text[2] == '\x95'
@@ -74,8 +74,8 @@ bool is_safetensors(std::string_view text) {
            (json.starts_with("{\"") || json.starts_with("{}") || json.starts_with("{ "));
 }
 
-// A message of protocol buffers that begins with field 1, the version of ONNX's format, and goes on
-// with the producer's name, the graph or the operators' versions.
+// True for a message of protocol buffers that begins with field 1, the version of ONNX's format,
+// and goes on with the producer's name, the graph or the operators' versions.
 bool is_onnx(std::string_view text) {
     if (text.size() < 16 || text[0] != '\x08') return false;
     return text[1] >= 1 && text[1] <= 32 &&

@@ -1,6 +1,6 @@
-// The kind of a file by its content. People give weights where a model is wanted, text where
-// tokens are, and pointers of Git LFS, error pages and compressed files for either.
-// input_file.h says what to do about each. No state; any thread.
+// The kind of a file by its content. Users give weights instead of a model, text instead of tokens,
+// and pointers of Git LFS, error pages and compressed files instead of either. input_file.h says
+// what to do about each. No state; any thread.
 #pragma once
 
 #include <cstddef>

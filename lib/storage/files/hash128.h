@@ -15,7 +15,7 @@ struct Hash128 {
 };
 [[nodiscard]] Hash128 hash_of(std::string_view bytes);
 
-// 32 hexadecimal digits, the high half first.
+// Returns 32 hexadecimal digits, the high half first.
 [[nodiscard]] std::string hash_text(const Hash128& hash);
 
 }  // namespace dslaunch::storage

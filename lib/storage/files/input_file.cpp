@@ -28,8 +28,8 @@ bool is_there(const std::filesystem::path& path) {
     return std::filesystem::exists(path, unreadable);
 }
 
-// Returns the sentence that names the model to which the weights at PATH belong, as what lies next
-// to them says; else the one that makes a model in Python.
+// Returns the sentence that names the model to which the weights at PATH belong, from the files
+// next to them; else the one that makes a model in Python.
 std::string model_of_weights(const std::string& path) {
     const std::filesystem::path file(path);
     const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
@@ -64,13 +64,13 @@ bool holds_rows(const std::string& path, std::span<const std::byte> bytes) {
     }
 }
 
-// Returns the words that lead from the data at PATH to a training.
+// Returns the words that lead from the data at PATH to training.
 std::string as_data(const std::string& path) {
     return fmt::format("as training data it follows the model: dslaunch FOLDER --data {}",
                        printable(path));
 }
 
-// The commands that make rows of the text or table at PATH and train FOLDER with them.
+// Returns the commands that make rows of the text or table at PATH and train FOLDER with them.
 std::string two_commands(const std::string& path);
 
 std::optional<std::string> why_no_model(const std::string& path, FileKind kind,
@@ -127,7 +127,7 @@ constexpr const char* kAsColumns =
     "write its columns as tensors, rows first, into a .safetensors file "
     "(safetensors.numpy.save_file in Python)";
 
-// The command that makes rows of the text at PATH with the tokenizer of MODEL.
+// Returns the command that makes rows of the text at PATH with the tokenizer of MODEL.
 std::string rows_command(const std::string& path, const std::string& model) {
     return fmt::format(
         "dslaunch data prepare {} --model {} --pack -o {}.safetensors", printable(path),
@@ -192,7 +192,7 @@ bool has_token_name(std::string_view path) {
            path.ends_with(".bin");
 }
 
-// Nothing: a file of KIND can be data, or its reader says what is wrong.
+// Returns nothing if a file of KIND can be data, or if its reader reports the fault.
 std::optional<std::string> why_no_data(const std::string& path, FileKind kind,
                                        const std::string& model, std::span<const std::byte> bytes) {
     const bool rows = is_row_file(path);
@@ -237,8 +237,8 @@ std::optional<std::string> why_no_data(const std::string& path, FileKind kind,
     return std::nullopt;
 }
 
-// Fails with what OBJECTION says of the file's kind. A file that cannot be read passes: whoever
-// opens it says why.
+// Fails with OBJECTION's text for the file's kind. A file that cannot be read passes: its reader
+// says why.
 template <typename Objection>
 void require_kind(const std::string& path, Objection objection) {
     std::optional<std::string> why;
@@ -292,7 +292,7 @@ void require_rows(const std::string& path, const std::string& model) {
         if (kind == FileKind::kText && !is_table_text(path))
             return "is text, not rows of tokens. Make rows of it first: " +
                    rows_command(path, model);
-        if (path.ends_with(".safetensors")) return std::nullopt;  // its reader says what is wrong
+        if (path.ends_with(".safetensors")) return std::nullopt;  // its reader reports the fault
         return "is no file of rows (.safetensors), as `dslaunch data prepare` writes them; tokens "
                "alone have no rows to show";
     });

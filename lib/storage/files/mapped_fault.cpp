@@ -19,8 +19,8 @@
 namespace dslaunch::storage {
 namespace {
 
-// A signal handler reads the entries: one counts while BEGIN is not 0, which is set last and
-// cleared first. The thread that faults holds the mapping, so its own entry does not go meanwhile.
+// One watched mapping, which a signal handler reads. It counts while BEGIN is not 0, which is set
+// last and cleared first. The thread that faults holds the mapping, so its own entry stays.
 struct Watched {
     std::atomic<uintptr_t> begin = 0;
     std::atomic<uintptr_t> end = 0;
@@ -31,7 +31,7 @@ struct Watched {
 
 constexpr int kEntries = 16384;
 
-// Signals are the process's, and so is what their handler looks at.
+// Signals belong to the process, so their handler's data do too.
 std::array<Watched, kEntries> watched;
 std::atomic<unsigned> next_entry = 0;
 struct sigaction handler_before {};
@@ -79,7 +79,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     }
     if ((handler_before.sa_flags & SA_SIGINFO) != 0)
         return handler_before.sa_sigaction(signal, info, context);
-    // The access is made again when this returns, and does what it did before.
+    // The access is repeated when this returns, and then does the same as before.
     static_cast<void>(::sigaction(SIGBUS, &handler_before, nullptr));
 }
 

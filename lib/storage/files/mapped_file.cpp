@@ -36,11 +36,11 @@ struct Pages {
 };
 
 void drop(uintptr_t begin, uintptr_t end) {
-    // A refusal leaves the pages where they are, which costs memory and nothing else.
+    // A refusal leaves the pages in memory, which costs nothing else.
     if (begin < end) (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
-// An entry of /proc/self/pagemap: the page is here and still the file's (a written one is not).
+// True if an entry of /proc/self/pagemap is here and still the file's; a written page is not.
 bool unwritten(uint64_t entry) {
     constexpr uint64_t kPresent = uint64_t{1} << 63;
     constexpr uint64_t kOfFile = uint64_t{1} << 61;

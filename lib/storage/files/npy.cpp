@@ -36,7 +36,7 @@ std::optional<DType> dtype_of(std::string_view code) {
     return std::nullopt;
 }
 
-// Says why a descr that dtype_of() does not know is refused, and what to do.
+// Returns why a descr that dtype_of() does not know is refused, and what to do.
 std::string_view refusal(std::string_view code) {
     if (code.size() < 2) return "it is no NumPy dtype";
     if (code[1] == 'O') return "Python objects are not read; save numbers";
@@ -48,7 +48,7 @@ std::string_view refusal(std::string_view code) {
     return "this dtype is not read";
 }
 
-// The header is one Python dict literal with three keys; only what NumPy writes is accepted.
+// Parses the header, one Python dict literal with three keys; accepts only NumPy's own form.
 class HeaderParser {
   public:
     HeaderParser(const std::string& path, std::string_view text) : path_(path), rest_(text) {}
@@ -103,7 +103,7 @@ class HeaderParser {
         has_order_ = true;
     }
 
-    // (), (3,), (3, 4)
+    // Reads (), (3,), (3, 4).
     void read_shape() {
         shape_.emplace();
         expect('(');

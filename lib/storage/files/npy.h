@@ -21,8 +21,8 @@ struct NpyArray {
 };
 
 // Throws Error{kInput} that begins with PATH and says what is not accepted (Fortran order, Python
-// objects, big-endian, text, complex, records, …) or what is damaged. BYTES: the whole file, of
-// which nothing may be left over.
+// objects, big-endian, text, complex, records, …) or damaged. BYTES: the whole file, with nothing
+// left over.
 [[nodiscard]] NpyArray parse_npy(const std::string& path, std::span<const std::byte> bytes);
 
 class NpyFile {

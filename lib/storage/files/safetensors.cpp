@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 constexpr uint64_t kSafetensorsHeaderBytesMax = 100'000'000;
 constexpr int kDepthMax = 4;  // object, tensor, list: deeper JSON is not a header
 
-// nlohmann keeps the last of two equal keys: the callback sees each key and refuses the second.
+// Refuses a second equal key: nlohmann keeps the last one, but its callback sees each key.
 Json parse_header(const std::string& path, std::string_view text) {
     std::vector<std::set<std::string>> keys;
     const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
@@ -96,7 +96,7 @@ void check_cover(const std::string& path, std::vector<SafetensorsEntry>& entries
         fail(ExitCode::kInput, "{}: bytes at the end belong to no tensor", path);
 }
 
-// Fails for a file whose header is none: says what the file is instead, where that is known, else
+// Fails for a file without a valid header: says what the file is instead, if that is known, else
 // PROBLEM.
 [[noreturn]] void fail_as_other(const std::string& path, std::span<const std::byte> all,
                                 const std::string& problem) {

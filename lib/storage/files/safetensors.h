@@ -42,7 +42,7 @@ class SafetensorsFile {
 
     // The entries come in the order of their bytes in the file.
     [[nodiscard]] const std::vector<SafetensorsEntry>& entries() const { return content_.entries; }
-    // Null when no entry has that name.
+    // Returns null if no entry has that name.
     [[nodiscard]] const SafetensorsEntry* find(std::string_view name) const;
     [[nodiscard]] const std::map<std::string, std::string>& metadata() const {
         return content_.metadata;
@@ -65,11 +65,11 @@ class SafetensorsWriter {
     SafetensorsWriter(const std::string& path, std::span<const SafetensorsEntry> entries,
                       const std::map<std::string, std::string>& metadata = {});
 
-    // REQUIRES: BYTES as long as shape and dtype of entry INDEX say; each is written once.
+    // REQUIRES: BYTES is as long as shape and dtype of entry INDEX say; each is written once.
     void write(size_t index, std::span<const std::byte> bytes);
-    // The next bytes of entry INDEX, which comes in as many parts as the caller likes.
+    // Writes the next bytes of entry INDEX, in as many parts as the caller likes.
     void append(size_t index, std::span<const std::byte> bytes);
-    // The bytes of entry INDEX begin here in the file.
+    // Returns where in the file the bytes of entry INDEX begin.
     [[nodiscard]] int64_t offset(size_t index) const { return layout_.places[index].begin; }
     // REQUIRES: every entry is written.
     void commit();

@@ -7,8 +7,8 @@
 
 namespace dslaunch::storage {
 
-// Samples of T tokens and their targets in a token file: (length - 1) / T. 0 when length < 2.
-// REQUIRES: context >= 1.
+// Returns the number of samples of T tokens and their targets in a token file: (length - 1) / T, 0
+// if length < 2. REQUIRES: context >= 1.
 [[nodiscard]] int64_t token_sample_count(int64_t token_count, int64_t context);
 
 // The first `train` samples train; the last `eval` = floor(count * fraction) are held out.
@@ -30,7 +30,7 @@ struct BatchPlace {
     int64_t rows = 1;         // B
 };
 
-// ((s*A+a)*W+r)*B+b: the row's number since the start of training.
+// Returns ((s*A+a)*W+r)*B+b: the row's number since the start of training.
 [[nodiscard]] int64_t position_of(const BatchPlace& place);
 
 class SampleOrder {
@@ -43,8 +43,8 @@ class SampleOrder {
     // REQUIRES: sample_count >= 1.
     explicit SampleOrder(const Options& options);
 
-    // The sample in [0, n) at POSITION >= 0. Epoch e is positions [e*n, (e+1)*n), each sample once.
-    // A few hashes.
+    // Returns the sample in [0, n) at POSITION >= 0. Epoch e has the positions [e*n, (e+1)*n), each
+    // sample once. Takes a few hashes.
     [[nodiscard]] int64_t sample_at(int64_t position) const;
 
   private:

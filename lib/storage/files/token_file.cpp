@@ -49,7 +49,7 @@ auto with_tokens(const MappedFile& file, DType dtype, Use use) {
     }
 }
 
-// The extremes of a chunk vectorise; only the chunk that holds a bad token is searched one by one.
+// Searches one by one only the chunk that holds a bad token: the extremes of a chunk vectorise.
 template <typename Token>
 std::optional<TokenFile::Place> find_outside(std::span<const Token> tokens, int64_t limit) {
     constexpr int64_t kChunk = int64_t{16} * 1024;
@@ -71,7 +71,7 @@ std::optional<TokenFile::Place> find_outside(std::span<const Token> tokens, int6
     return std::nullopt;
 }
 
-// Numbers of 16 bits are looked at in some places of a file, as many each.
+// The count of 16-bit numbers that are read in each of a few places of a file.
 constexpr size_t kLookedAt = 4096;
 constexpr size_t kLookedAtMin = 64;
 // The upper half of a token below 2^20, or the upper three quarters of any.
@@ -83,7 +83,7 @@ struct Looked {
     size_t zeros = 0;
 };
 
-// The numbers at one PLACE in each group of four.
+// Looks at the numbers at one PLACE in each group of four.
 Looked look_at(std::span<const uint16_t> numbers, size_t place) {
     Looked looked;
     const size_t step = std::max(numbers.size() / 3, kLookedAt) / 4 * 4;
@@ -98,8 +98,8 @@ Looked look_at(std::span<const uint16_t> numbers, size_t place) {
     return looked;
 }
 
-// The width of the file's tokens in bytes, as far as the pattern of their zeros tells; 0: it does
-// not, as where most tokens are 0.
+// Returns the width of the file's tokens in bytes, as the pattern of their zeros shows it; 0: it
+// does not, for example if most tokens are 0.
 int64_t width_of(std::span<const uint16_t> numbers) {
     if (numbers.size() < kLookedAtMin) return 0;
     const Looked first = look_at(numbers, 0), second = look_at(numbers, 1),

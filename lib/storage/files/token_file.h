@@ -1,4 +1,4 @@
-// A file of little-endian tokens, mapped: what training on text reads. Threads: const, any thread.
+// A file of little-endian tokens, mapped, for training on text. Threads: const, any thread.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ class TokenFile {
         int64_t token = 0;
     };
 
-    // DTYPE: kU16, kU32, kI32 or kI64 (else a bug). Throws Error{kInput} when the file is missing,
-    // empty, or its length is not a multiple of the token's size; and when its bytes are numbers of
-    // another width: read as DTYPE every second number, or three of four, would be 0 or nearly so.
+    // DTYPE: kU16, kU32, kI32 or kI64 (else a bug). Throws Error{kInput} if the file is missing or
+    // empty, its length is not a multiple of the token's size, or its bytes are numbers of another
+    // width: then every second number, or three of four, would be 0 or nearly so as DTYPE.
     TokenFile(const std::string& path, DType dtype);
 
     [[nodiscard]] int64_t token_count() const { return token_count_; }
     [[nodiscard]] const std::string& path() const { return file_.path(); }
 
-    // Tokens [first, first + into.size()) as int64. REQUIRES: the range lies in the file.
+    // Reads tokens [first, first + into.size()) as int64. REQUIRES: the range lies in the file.
     void read(int64_t first, std::span<int64_t> into) const;
 
     // The first token that is negative or >= VOCABULARY, or nothing. Reads the whole file once.

@@ -16,14 +16,14 @@ namespace {
 using namespace zip;
 using Span = std::span<const std::byte>;
 
-// The directory lies here, and has so many records.
+// The place of the directory and its number of records.
 struct Directory {
     uint64_t begin = 0;
     uint64_t length = 0;
     uint64_t record_count = 0;
 };
 
-// The directory says this of one record.
+// One record, as the directory describes it.
 struct Entry {
     std::string name;  // the name with the root
     uint64_t flags = 0, method = 0, crc = 0;
@@ -177,7 +177,7 @@ class Parser {
             if (c < 0x20 || c == 0x7F) bad("record '{}' has control characters", entry.name);
     }
 
-    // The record of ENTRY, which must lie before LIMIT; FREE_FROM becomes its end.
+    // Returns the record of ENTRY, which must lie before LIMIT; FREE_FROM becomes its end.
     ZipRecord read_local(const Entry& entry, uint64_t limit, uint64_t& free_from) const {
         if (entry.offset > limit || limit - entry.offset < kLocalBytes ||
             !marked(entry.offset, kLocalMark))

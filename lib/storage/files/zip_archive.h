@@ -37,8 +37,8 @@ struct ZipDirectory {
 // one root, stored or deflated, not encrypted, one disk.
 [[nodiscard]] ZipDirectory parse_zip(const std::string& path, std::span<const std::byte> bytes);
 
-// The bytes that all records of the zip have once they are expanded, as its directory says. Throws
-// as parse_zip() when the directory is damaged; where its records lie is not looked at.
+// Returns the bytes of all records after they are expanded, as the zip's directory says. Throws as
+// parse_zip() if the directory is damaged; does not check where its records lie.
 [[nodiscard]] Bytes expanded_bytes(const std::string& path, std::span<const std::byte> bytes);
 
 class ZipArchive {
@@ -49,15 +49,15 @@ class ZipArchive {
     [[nodiscard]] const std::string& path() const { return file_.path(); }
     [[nodiscard]] const std::string& root() const { return directory_.root; }
     [[nodiscard]] const std::vector<ZipRecord>& records() const { return directory_.records; }
-    // Null when there is none. NAME: without the root.
+    // Returns null if there is no such record. NAME is without the root.
     [[nodiscard]] const ZipRecord* find(std::string_view name) const;
 
-    // The record's content in the mapping; 64-byte aligned when PyTorch or pack_archive wrote it.
-    // Throws Error{kInput} when it is deflated. RECORD: one of records(). Checksum not compared.
+    // Returns the record's content in the mapping; 64-byte aligned if PyTorch or pack_archive wrote
+    // it. Throws Error{kInput} if it is deflated. RECORD: one of records(). Checksum not compared.
     [[nodiscard]] std::span<const std::byte> content(const ZipRecord& record) const;
 
-    // The content of extra/NAME, checksum compared; nothing when there is none. Throws
-    // Error{kInput} when it is deflated or damaged.
+    // Returns the content of extra/NAME, its checksum compared; nothing if there is none. Throws
+    // Error{kInput} if it is deflated or damaged.
     [[nodiscard]] std::optional<std::string_view> extra(std::string_view name) const;
 
   private:

@@ -32,7 +32,7 @@ inline constexpr uint32_t kUtf8Flag = 0x0800;
 inline constexpr uint32_t kEncryptedFlags = 0x2041;
 inline constexpr int64_t kDataAlignment = 64;
 
-// WIDTH bytes at AT. REQUIRES: they are inside; width <= 8.
+// Returns WIDTH bytes at AT. REQUIRES: they are inside; width <= 8.
 [[nodiscard]] inline uint64_t load(std::span<const std::byte> bytes, size_t at, size_t width) {
     uint64_t value = 0;
     for (size_t i = 0; i < width; ++i) value |= std::to_integer<uint64_t>(bytes[at + i]) << (8 * i);

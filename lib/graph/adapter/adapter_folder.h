@@ -20,7 +20,7 @@ namespace dslaunch::graph {
 
 using storage::kAdapterA, storage::kAdapterB;
 
-// True if NAME is that of a parameter of an adapter.
+// Returns true if NAME names a parameter of an adapter.
 [[nodiscard]] inline bool is_of_adapter(std::string_view name) {
     return name.ends_with(kAdapterA) || name.ends_with(kAdapterB);
 }

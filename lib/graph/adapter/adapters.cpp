@@ -144,7 +144,7 @@ class Adder {
         for (const LinearUse& use : layer.uses) add_beside(use, a, b);
     }
 
-    // What the folder has for layers that were not chosen would be lost.
+    // Refuses tensors of the folder for layers that were not chosen, since they would be lost.
     void require_all_taken() const {
         if (!init_) return;
         for (const auto& [name, tensor] : init_->tensors)

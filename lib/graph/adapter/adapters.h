@@ -21,14 +21,14 @@ struct AdapterOptions {
 };
 
 // Adds an adapter to every linear layer of LOWERED that OPTIONS name, and freezes all parameters
-// but those of adapters and of modules_to_save. A layer's parameters A [r, in] and B [out, r] are
-// LAYER.lora_A.weight and LAYER.lora_B.weight of MODEL, in fp32; those that are there already stay
+// except adapters and modules_to_save. A layer's parameters A [r, in] and B [out, r] are
+// LAYER.lora_A.weight and LAYER.lora_B.weight of MODEL, in fp32. Parameters that already exist stay
 // as they are. New ones begin as PEFT's do: A uniform below 1 / sqrt(in), B zeros; or as
 // OPTIONS.lora.init has them. Throws Error{kInput} for a pattern that fits no layer, an adapter of
 // other layers or another rank.
 void add_adapters(Model& model, LoweredGraph& lowered, const AdapterOptions& options);
 
-// What adapter_config.json says of MODEL's adapters. REQUIRES: add_adapters() has been called.
+// Returns adapter_config.json's facts about MODEL's adapters. REQUIRES: add_adapters() was called.
 [[nodiscard]] storage::AdapterConfig describe_adapters(const Model& model,
                                                        const config::LoraConfig& lora);
 

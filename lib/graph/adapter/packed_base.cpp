@@ -46,7 +46,7 @@ at::Tensor unpacked(const at::Tensor& packed, const kernels::MatrixShape& shape)
     return dense;
 }
 
-// x W^T + bias. The weight that it unpacks lives as long as the product: a backward unpacks anew.
+// Computes x W^T + bias. The unpacked weight lives as long as the product: backward unpacks again.
 struct PackedLinear : torch::autograd::Function<PackedLinear> {
     static Variable forward(AutogradContext* context, const Variable& x, const Variable& packed,
                             const std::optional<Variable>& bias,

@@ -210,8 +210,8 @@ class ProgramImporter {
         return found->second;
     }
 
-    // Types are named as torch.jit names those of a script, so that the class of a module shows in
-    // its type (storage/exported/module_class.h).
+    // Types are named as torch.jit names a script's types, so that a module's type shows its class
+    // (storage/exported/module_class.h).
     Module new_module(const std::string& path) {
         const auto known = classes_.find(path);
         const std::string type =

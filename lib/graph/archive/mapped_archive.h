@@ -56,12 +56,12 @@ struct LoadedArchive {
 [[nodiscard]] Module load_by_libtorch(const std::string& path);
 
 // Loads the exported program (torch.export.save, .pt2) at PATH (exported_archive.cpp): parameters
-// and buffers under the names of the exported module, and a forward of the same operators. `train`
-// flags and dropout probabilities of a program that was exported in train mode follow the module's
-// mode; those of a program that was exported in eval mode stay off, which is logged. The sample
-// inputs of the archive, a pickle, are not read. Throws Error{kInput}, without PATH, when the
-// archive is damaged, was written by an older PyTorch, holds a tensor larger than its record, or
-// its graph does what forward_of_program.h refuses.
+// and buffers under the names of the exported module, and a forward of the same operators. If the
+// program was exported in train mode, its `train` flags and dropout probabilities follow the
+// module's mode; if in eval mode, they stay off, which is logged. The archive's sample inputs, a
+// pickle, are not read. Throws Error{kInput}, without PATH, when the archive is damaged, was
+// written by an older PyTorch, holds a tensor larger than its record, or its graph does what
+// forward_of_program.h refuses.
 [[nodiscard]] LoadedArchive load_exported(const std::string& path);
 
 // Loads the folder of Hugging Face at PATH (huggingface_folder.cpp): the decoder that its

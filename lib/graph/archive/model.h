@@ -113,7 +113,7 @@ class Model {
         return unsaved_ && unsaved_->count(name) > 0;
     }
 
-    // False: all weights are zeros that stand for those of a folder without any.
+    // Returns false if the folder has no weights: zeros stand for them.
     [[nodiscard]] bool has_weights() const { return has_weights_; }
 
     // Puts all modules into evaluation, or those that train into training: parts that were in
@@ -141,16 +141,16 @@ class Model {
     // REQUIRES: the parameter is not trained.
     void pack_parameter(int index, std::shared_ptr<const PackedWeight> packed);
 
-    // Makes a buffer of parameter INDEX, whose values forward writes, and returns its index; the
-    // parameters behind it move up. hold_constant() does the same for TENSOR, a constant of the
-    // module's code, unless it is held already. Both throw Error{kInput} naming it once the state
-    // is settled. The parameter no longer wants a gradient. REQUIRES: it is not packed.
+    // Makes parameter INDEX, whose values forward writes, a buffer and returns its new index. Later
+    // parameters move up. hold_constant() does the same for TENSOR, a constant of the module's
+    // code, unless it is held already. Both throw Error{kInput} naming it once the state is
+    // settled. The parameter no longer wants a gradient. REQUIRES: it is not packed.
     int hold_as_buffer(int index);
     int hold_constant(const at::Tensor& tensor);
-    // Ends that: parameters and buffers keep their indices from now on.
+    // Settles the state: parameters and buffers keep their indices from now on.
     void settle_state() { state_is_settled_ = true; }
-    // Holds as buffers the parameters that OTHER, the same model, does. WITH_CONSTANTS: its
-    // constants too, the tensors themselves.
+    // Holds as buffers the same parameters as OTHER, the same model. WITH_CONSTANTS: its constants
+    // too, the tensors themselves.
     void hold_like(const Model& other, bool with_constants);
 
     // Index of the parameter (buffer) that is the same object as TENSOR; -1: none.

@@ -1,5 +1,5 @@
 // Values and operators of exported programs as LibTorch has them: constants, codes of types, names,
-// and operators that are none of TorchScript's by the same name, or that know whether the model
+// and operators that differ from TorchScript's of the same name, or that know whether the model
 // trains. Used by forward_of_program.h. Pure.
 #pragma once
 
@@ -48,18 +48,18 @@ struct Operation {
 [[nodiscard]] std::string why_no_match(const Operation& operation,
                                        const std::vector<Value*>& values);
 
-// The TorchScript operator of one on sizes and flags, which Python computed while the model was
-// exported, "_operator.mul"; null: TARGET is none of them.
+// Returns the TorchScript operator for one on sizes and flags, as "_operator.mul", which Python
+// computed during the export. Null: TARGET is not such an operator.
 [[nodiscard]] const char* python_operator(std::string_view target);
 
 // The TorchScript operator by which TARGET asks for a size; null: it asks for none.
 [[nodiscard]] const char* size_operator(std::string_view target);
 
-// What the exporter took for granted about sizes and dtypes. It holds for any input that the
-// operators themselves accept, or they say why not.
+// Returns true if TARGET asserts what the exporter assumed about sizes and dtypes. It holds for any
+// input that the operators themselves accept, or they say why not.
 [[nodiscard]] bool is_assertion(std::string_view target);
 
-// Where POSITIONAL begins with a number and a tensor, as in 1 - x, puts the tensor first, and
+// If POSITIONAL begins with a number and a tensor, as in 1 - x, puts the tensor first and
 // multiplies it by NAMED's alpha. Returns the operation of that order, NAME's or another's. Nodes
 // go to GRAPH's insert point.
 [[nodiscard]] std::string put_tensor_first(Graph& graph, const std::string& name,

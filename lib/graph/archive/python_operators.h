@@ -14,9 +14,9 @@ namespace dslaunch::graph {
 // known.
 [[nodiscard]] Function* function_of_python_operator(CompilationUnit& unit, std::string_view target);
 
-// Calls of such functions in GRAPH become operators, as dslaunch::grouped_mm: rows of `input`
+// Turns calls of such functions in GRAPH into operators, as dslaunch::grouped_mm: rows of `input`
 // [S, in], sorted by expert, times `weight` [experts, in, out] gives [S, out]; `offs` has the end
-// of each expert's rows. Rows behind the last end are zeros.
+// of each expert's rows. Rows after the last end are zeros.
 void replace_python_calls(Graph& graph);
 
 }  // namespace dslaunch::graph

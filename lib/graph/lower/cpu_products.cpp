@@ -40,7 +40,7 @@ std::optional<at::Tensor> wide(const std::optional<at::Tensor>& tensor) {
     return tensor && widens(*tensor) ? wide(*tensor) : tensor;
 }
 
-// What is added to a product: BETA * SELF + ALPHA * product, SELF as large as the result.
+// The addend of a product: BETA * SELF + ALPHA * product, SELF as large as the result.
 struct Addend {
     at::Tensor self;
     at::Scalar beta = 0;
@@ -53,7 +53,7 @@ void finish(const at::Tensor& result, const std::optional<Addend>& addend, int64
     const int64_t numel = sums.size(dimension);
     if (addend) {
         if (!addend->alpha.equal(1)) sums.mul_(addend->alpha);
-        // As LibTorch has it, nothing of SELF is read where BETA is 0, not even NaN.
+        // Like LibTorch, does not read SELF if BETA is 0, so that its NaNs do not count.
         if (!addend->beta.equal(0))
             sums.add_(addend->self.narrow(dimension, begin, numel), addend->beta);
     }

@@ -45,7 +45,7 @@ void end_draw(Stack& /*stack*/) {
     this_thread().lock = {};
 }
 
-// TorchScript finds operators in a registry of its own; those of this file are added when the first
+// Adds this file's operators to the registry in which TorchScript finds operators, when the first
 // segment needs them.
 void register_operators() {
     static const torch::jit::RegisterOperators operators({

@@ -75,7 +75,7 @@ Value* loss_of_margin(Graph& graph, const config::LossConfig& loss, Value* margi
                                     graph.insert(aten::mul, {wrong, loss.label_smoothing})});
 }
 
-// The logarithm of the odds of each answer, of which ANSWERS tells how unlikely it is, in nats.
+// Returns the logarithm of the odds of each answer. ANSWERS: how unlikely each is, in nats.
 Value* log_odds(Graph& graph, Value* answers) {
     // An answer that is certain has odds without a limit.
     constexpr double kMostLikely = -1e-6;
@@ -106,7 +106,7 @@ PreferenceOutputs preference_loss(Graph& graph, const config::LossConfig& loss, 
     Value* of_tokens =
         graph.insert(aten::cross_entropy_loss, {rows, labels, none, each, kIgnoreIndex, 0.0});
     Value* last = graph.insertConstant(std::vector<int64_t>{-1});
-    // How unlikely each answer is, in nats; then by how much more than the reference found it.
+    // Sums up how unlikely each answer is, in nats, or how much more so than for the reference.
     Value* sums = graph.insert(aten::sum, {graph.insert(aten::view_as, {of_tokens, target}), last});
     if (reference != nullptr) sums = graph.insert(aten::add, {sums, reference});
     Value* answers = sums;

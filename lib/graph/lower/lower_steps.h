@@ -50,11 +50,11 @@ void choose_output(const config::LossConfig& loss, LoweredGraph& lowered);
 // A loss of preferences takes pairs: all arguments are [pairs, 2, …], the chosen answer first, and
 // forward gets them as [pairs * 2, …]. The target is [pairs, 2, length] int64; dpo and ipo have an
 // argument `reference` [pairs, 2] before it, the reference's log-probabilities of the answers. The
-// graph then has one output more, behind all others: the rewards of the answers [pairs, 2] in fp32,
-// detached. A reward is beta times the answer's log-probability, in dpo and ipo beside the
+// graph then has one output more, after all others: the rewards of the answers [pairs, 2] in fp32,
+// detached. A reward is beta times the answer's log-probability, in dpo and ipo less the
 // reference's, in simpo and orpo its mean over the answer's tokens.
 //
-// Throws Error{kInput} when the output is no tensor, and for a loss of preferences whose target
+// Throws Error{kInput} when the output is not a tensor, and for a loss of preferences whose target
 // forward takes itself.
 void append_loss(const config::LossConfig& loss, LoweredGraph& lowered);
 

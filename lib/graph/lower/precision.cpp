@@ -27,7 +27,7 @@ enum class Cast {
     kCompute,  // to the compute dtype always, as autocast does
 };
 
-// Names are those of the operator's schema; a name that an overload lacks is passed over.
+// Arguments to cast, named as in the operator's schema. Names that an overload lacks do not count.
 struct Rule {
     Cast cast;
     std::vector<std::string_view> arguments;

@@ -19,7 +19,7 @@ namespace dslaunch::graph {
 // constants alone. The model's graph takes them for written. All groups of a model start from the
 // values before any of them.
 struct ParameterWrites {
-    // Inputs: parameters… buffers…, of which it writes copies. Outputs: the new values.
+    // Inputs: parameters… buffers…; it writes copies of them. Outputs: the new values.
     std::shared_ptr<Graph> graph;
     std::vector<int> parameters;       // model parameter of each parameter input
     std::vector<int> buffers;          // model buffer of each buffer input
@@ -68,11 +68,11 @@ struct LoweredGraph {
     std::shared_ptr<const TargetCount> targets;
     std::string why_no_targets;
     bool module_input = false;  // input 0 is the module itself (interface calls): whatever takes it
-                                // may read any parameter and buffer, those of other inputs too
+                                // may read any parameter and buffer, other inputs' too
     at::ScalarType compute_dtype = at::kFloat;  // required of a ComputeContext that runs the graph
-    // That of parameters of fp32 or 16 bits as the graph takes them: the same, or fp32.
+    // The dtype in which the graph takes parameters of fp32 or 16 bits: the same, or fp32.
     at::ScalarType parameter_dtype = at::kFloat;
-    c10::Device device = c10::kCPU;  // that of its constants, and of what a run of it is given
+    c10::Device device = c10::kCPU;  // has its constants and the inputs of each run
 
     [[nodiscard]] size_t first_argument() const { return module_input ? 1 : 0; }
     [[nodiscard]] size_t first_state() const { return first_argument() + arguments.size(); }

@@ -299,8 +299,8 @@ LossFacts facts_of_loss(const std::vector<IValue>& outputs) {
     return {outputs[0].toTensor().numel(), outputs[0].toTensor().requires_grad()};
 }
 
-// What the work of segment INDEX depends on in a model without weights: its code, and the shapes of
-// what it reads. Empty: INPUTS hold what has no shape.
+// Returns all that the work of segment INDEX depends on in a model without weights: its code, and
+// the shapes of what it reads. Empty: INPUTS hold what has no shape.
 std::string shapes_read(const SegmentedModel& segmented, size_t index,
                         const plan::SegmentInfo& info, const std::vector<IValue>& inputs) {
     std::string key =
@@ -324,7 +324,7 @@ std::string shapes_read(const SegmentedModel& segmented, size_t index,
     return key;
 }
 
-// INFO's measurements become those of LIKE.
+// Gives INFO the measurements of LIKE.
 void measure_like(plan::SegmentInfo& info, const plan::SegmentInfo& like) {
     plan::SegmentInfo made = like;
     made.name = info.name;

@@ -25,12 +25,12 @@ struct SegmentTimesOptions {
 // Larger than any cache, so that a segment comes back to parameters and activations as a step does.
 inline constexpr Bytes kTimedBytesMax = mib(512);
 
-// ARGUMENTS are those of measure(). Buffers keep their values, gradients are freed. Segments run in
-// the order of a step, forward from the first to the last, then backward: one pass to warm up, then
-// ROUNDS. Segments that share their Code and have like inputs get one time, the median of all their
-// passes. backward_weight_s is the time of a whole backward less that of its first half
-// (split_backward.h). Throws Error{kInput} when a segment fails. REQUIRES: rounds > 0; SEGMENTED is
-// on the CPU.
+// Returns each segment's times. ARGUMENTS as in measure(). Buffers keep their values, gradients are
+// freed. Segments run in a step's order, forward from the first to the last, then backward: one
+// pass to warm up, then ROUNDS. Segments that share their Code and have like inputs get one time,
+// the median of all their passes. backward_weight_s is the time of a whole backward less its first
+// half's (split_backward.h). Throws Error{kInput} when a segment fails. REQUIRES: rounds > 0;
+// SEGMENTED is on the CPU.
 [[nodiscard]] std::vector<plan::SegmentTimes> measure_times(const SegmentedModel& segmented,
                                                             const std::vector<IValue>& arguments,
                                                             const SegmentTimesOptions& options);

@@ -63,7 +63,7 @@ struct TrialBackward {
     std::function<void(Bytes gradients)> between;
 
     // Runs the backward of BOUNDARY, the segment's output, with gradients of zero for its leaves.
-    // As in a run, the gradient of a parameter is freed as soon as it is complete; the inputs'
+    // The gradient of a parameter is freed as soon as it is complete, as in a run; the inputs'
     // gradients are kept until the end.
     void run(Boundary boundary) const;
 };

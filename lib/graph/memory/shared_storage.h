@@ -24,8 +24,8 @@ struct SharingTensor {
 struct TensorHome {
     int owner = 0;  // the tensor that has the memory: itself, or the one that this is a view of
     std::optional<MemoryView> view;  // nothing: it is its own owner
-    // True if it shares memory with tensors that are no views of each other, not one of which
-    // trains. Values of its own are right as long as nothing is written to any of them.
+    // True if it shares memory with tensors that are not views of each other and do not train.
+    // Values of its own are right as long as nothing is written to any of them.
     bool is_loose = false;
 };
 

@@ -51,7 +51,7 @@ class GptMaker {
 
     Module block() {
         const int64_t width = options_.width;
-        // 2 * layers branches add to the residual stream, whose variance stays that of one branch.
+        // 2 * layers branches add up in the residual stream, which keeps the variance of one.
         const double residual_std =
             kInitStd / std::sqrt(2.0 * static_cast<double>(options_.layers));
         ModuleParts parts;

@@ -58,7 +58,7 @@ bool is_name_part(char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
 }
 
-// LINE with the word behind each `$` replaced.
+// Returns LINE with the word after each `$` replaced.
 std::string with_names(std::string_view line, const std::map<std::string, std::string>& names) {
     std::string out;
     for (size_t at = 0; at < line.length();) {

@@ -32,9 +32,9 @@ class TextModel {
     // Tokens that the model can see at once; 0: it names no limit.
     [[nodiscard]] int64_t context() const { return context_; }
 
-    // The logits of the token after TOKENS, of which the last context() are seen. SHAPE: [vocab]
-    // fp32 cpu. Throws Error{kInput} where the module fails or returns none. REQUIRES: not empty,
-    // each in the vocabulary.
+    // Returns the logits of the token after TOKENS. The model sees the last context() of them.
+    // SHAPE: [vocab] fp32 cpu. Throws Error{kInput} if the module fails or returns no logits.
+    // REQUIRES: not empty, each in the vocabulary.
     [[nodiscard]] at::Tensor next_logits(const std::vector<int64_t>& tokens);
 
   private:

@@ -391,7 +391,7 @@ at::Tensor with_factors(const Rope& rope, const std::vector<double>& factors) {
     return 1.0 / (at::tensor(factors, at::kFloat) * at::pow(rope.theta, pair_exponents(rope)));
 }
 
-// Of LONG sequences where the formula has other factors for these.
+// Returns ROPE's frequencies. IS_LONG: for long sequences, if the formula has others for these.
 at::Tensor frequencies(const Rope& rope, bool is_long) {
     switch (rope.kind) {
         case RopeKind::kDefault:

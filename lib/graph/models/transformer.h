@@ -15,8 +15,8 @@
 
 namespace dslaunch::graph {
 
-// The weight NAME, "model.layers.0.self_attn.q_proj.weight". SHAPE: SIZES. Throws when there is
-// none, or none of these sizes.
+// Returns the weight NAME, "model.layers.0.self_attn.q_proj.weight". SHAPE: SIZES. Throws when it
+// is missing or has other sizes.
 using WeightOf = std::function<at::Tensor(const std::string& name, at::IntArrayRef sizes)>;
 
 // forward(tokens, targets) -> mean cross entropy; logits(tokens) -> [B, T, vocabulary].
@@ -26,7 +26,7 @@ using WeightOf = std::function<at::Tensor(const std::string& name, at::IntArrayR
 [[nodiscard]] Module make_transformer(const storage::TransformerConfig& config,
                                       const WeightOf& weight_of);
 
-// What CONFIG's formulas of positions give, in transformers' own arithmetic.
+// Returns what CONFIG's formulas of positions give, in transformers' own arithmetic.
 [[nodiscard]] storage::RotaryFrequencies rotary_frequencies(
     const storage::TransformerConfig& config);
 

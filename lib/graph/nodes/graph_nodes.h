@@ -72,7 +72,7 @@ inline const Node* top_of(const Node* node) {
 // Adds a node of KIND on ARGUMENTS at the insert point of LIKE's graph, with LIKE's scope and line.
 Value* insert_like(const Node& like, Symbol kind, const std::vector<NamedValue>& arguments);
 
-// What the values and nodes of a graph are in a copy of it.
+// The values and nodes of a graph's copy, by the original ones.
 struct Twins {
     std::unordered_map<const Value*, Value*> values;
     std::unordered_map<const Node*, Node*> nodes;

@@ -331,8 +331,8 @@ class Builder {
         return graph_->insert(aten::add, {scaled, body.inputs()[0]});
     }
 
-    // The module that the segment's parameters have in common, or those of the first and the last
-    // one.
+    // Returns the module that the segment's parameters have in common, or the modules of the first
+    // and the last one.
     [[nodiscard]] std::string name() const {
         if (segment_.parameters.empty()) return "forward";
         const std::vector<std::string> first = owner_path(segment_.parameters.front());

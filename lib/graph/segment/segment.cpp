@@ -193,7 +193,7 @@ Roots take_loss(Boundary& boundary, double scale) {
     if (boundary.producers.empty())
         fail(ExitCode::kInput,
              "the loss does not depend on any trainable parameter: nothing can be trained");
-    // Only the loss is a root: the states behind it are values, not results.
+    // Only the loss is a root: the states after it are values, not results.
     at::Tensor loss = boundary.producers.front();
     boundary = {};
     return {{loss}, {at::full_like(loss, scale)}};

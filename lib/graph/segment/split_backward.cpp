@@ -49,7 +49,7 @@ class Keep final : public torch::autograd::FunctionPreHook {
                                            // run
 };
 
-// The graph behind some roots, and the nodes in it that lead to the inputs.
+// The graph that a backward from some roots runs, and the nodes in it that lead to the inputs.
 class Ways {
   public:
     explicit Ways(const edge_list& inputs) {

@@ -35,8 +35,8 @@ class WeightHalf {
 };
 
 // Runs the backward from ROOTS with their GRADIENTS to LEAVES, whose .grad is set (undefined if no
-// gradient arrives). The result makes the gradients of all other leaves. REQUIRES: the graph behind
-// ROOTS has no other use.
+// gradient arrives). The result makes the gradients of all other leaves. REQUIRES: nothing else
+// uses the graph of ROOTS.
 [[nodiscard]] WeightHalf backward_inputs(const std::vector<at::Tensor>& roots,
                                          const std::vector<at::Tensor>& gradients,
                                          const std::vector<at::Tensor>& leaves);

@@ -127,7 +127,7 @@ using torch::autograd::variable_list;
 
 namespace {
 
-// What every block of a ring is computed with. All tensors have four dimensions.
+// The facts with which every block of a ring is computed. All tensors have four dimensions.
 struct Ring {
     TensorGroup* group = nullptr;
     int64_t site = 0;
@@ -139,7 +139,7 @@ struct Ring {
     [[nodiscard]] int source(int step) const {
         return (group->rank() - step + group->size()) % group->size();
     }
-    // A query sees its own block up to its own place, and nothing of the blocks behind it.
+    // A causal query sees its own block up to its own place, and nothing of later blocks.
     [[nodiscard]] bool sees(int source) const { return !causal || source <= group->rank(); }
     [[nodiscard]] bool up_to_itself(int source) const { return causal && source == group->rank(); }
     [[nodiscard]] at::Tensor shift(const at::Tensor& mine) const {
@@ -166,7 +166,7 @@ struct KeyBlock {
     bool up_to_itself = false;
 };
 
-// The gradient of X from that of repeated(X).
+// Returns the gradient of X from the gradient of repeated(X).
 at::Tensor sum_of_repeats(const at::Tensor& gradient, int64_t heads) {
     if (gradient.size(1) == heads) return gradient;
     std::vector<int64_t> sizes = gradient.sizes().vec();
@@ -221,7 +221,7 @@ struct BlockGradients {
     at::Tensor query, key, value;
 };
 
-// The gradients that go through one block; OUT and LOG_SUM are those of all blocks together.
+// Returns the gradients that go through one block. ALL is the result of all blocks together.
 BlockGradients attend_backward(const Ring& ring, const at::Tensor& gradient,
                                const at::Tensor& query, const KeyBlock& block,
                                const Attended& all) {

@@ -43,13 +43,13 @@ class AttentionInAutocast {
     bool enabled_;
 };
 
-// The whole's noise is drawn on every rank, from the thread's generator, and takes the whole's
-// memory meanwhile. Returns the attention of PART's share of the heads with the keys and values of
-// those heads, or of its share of the queries with all keys and values.
+// Returns the attention of PART's share of the heads with the keys and values of those heads, or of
+// its share of the queries with all keys and values. Every rank draws the whole's noise from the
+// thread's generator, and needs the memory for it meanwhile.
 [[nodiscard]] at::Tensor attention_of_share(AttentionOperands operands,
                                             const AttentionOptions& options, PartOf part);
 
-// What at::dropout multiplies a tensor of SIZES, laid out as X, by: PART's SHARD of it.
+// Returns PART's SHARD of the factors that at::dropout draws for a tensor of SIZES laid out as X.
 [[nodiscard]] at::Tensor share_of_noise(const at::Tensor& x, const std::vector<int64_t>& sizes,
                                         double dropout, const plan::TensorShard& shard,
                                         PartOf part);

@@ -23,7 +23,7 @@ namespace dslaunch::graph {
 // each row is a block of positions.
 [[nodiscard]] plan::TensorShard fitted(const plan::TensorShard& shard, int64_t extent);
 
-// The whole extent of a dimension of which a rank has LOCAL elements in BLOCKS.
+// Returns the whole extent of a dimension. A rank has LOCAL elements of it, in BLOCKS.
 [[nodiscard]] int64_t whole_extent(const std::vector<int64_t>& blocks, int64_t local, PartOf part);
 
 }  // namespace dslaunch::graph

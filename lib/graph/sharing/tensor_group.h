@@ -36,8 +36,8 @@ class TensorGroup {
     // PARTS[r] goes to rank r; returns what each rank gave to this one, by rank. REQUIRES: all
     // parts of all ranks have one shape.
     [[nodiscard]] virtual Tensors exchange(const Tensors& parts, int64_t site) = 0;
-    // What the rank before this one gave, at rank 0 the last one. REQUIRES: tensors of all ranks
-    // have one shape.
+    // Returns the tensor that the rank before this one gave, at rank 0 the last one. REQUIRES:
+    // tensors of all ranks have one shape.
     [[nodiscard]] virtual at::Tensor shift(const at::Tensor& mine, int64_t site) = 0;
 
   protected:

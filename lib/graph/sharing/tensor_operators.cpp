@@ -49,7 +49,7 @@ PartOf part_of(const TensorGroup& group) {
     return {group.rank(), group.size()};
 }
 
-// What a collective makes of a tensor.
+// The result that a collective makes of a tensor.
 enum class Way : uint8_t {
     kSame,
     kSum,         // the sum of the ranks' tensors

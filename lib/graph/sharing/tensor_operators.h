@@ -1,7 +1,7 @@
 // The operators that a rewritten graph calls: collectives as nodes of autograd, the cross entropy
 // of split logits, dropout of a split tensor, and shapes of a rank's share. They find their group
 // in the TensorGroupScope of their thread, so that the graph is the same on every rank; a backward
-// uses the group of its forward. The graph's integers are always those of the whole.
+// uses the group of its forward. The graph's integers always describe the whole.
 #pragma once
 
 namespace dslaunch::graph {

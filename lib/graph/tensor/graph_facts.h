@@ -18,7 +18,7 @@ class TensorGroup;
 
 // The inputs of a run of a whole graph.
 struct GraphInputs {
-    std::vector<IValue> arguments;       // those of SegmentedModel::first_inputs
+    std::vector<IValue> arguments;       // from SegmentedModel::first_inputs
     std::vector<at::Tensor> parameters;  // by model parameter
     std::vector<at::Tensor> buffers;     // by model buffer; a run moves copies of them
     DrawKey key;

@@ -4,8 +4,8 @@
 // finds with it the parameters that may be split, tensor_rewrite.h carries out its edits. No shared
 // state.
 //
-// The invariant that makes the flow a proof: integers, booleans and numbers are those of the whole
-// graph; a kWhole tensor is the whole graph's; a kShard tensor is the rank's share of it; and
+// The invariant that makes the flow a proof: integers, booleans and numbers are the whole graph's;
+// a kWhole tensor is the whole graph's; a kShard tensor is the rank's share of it; and
 // gradients lie as their values do, but a kCopied value's gradient is this rank's summand.
 #pragma once
 
@@ -115,8 +115,8 @@ struct TensorEdit {
                                                            // kept
 };
 
-// A product with a weight: [.., in] x weight. WEIGHT_IN is the weight's dimension that is summed
-// over, WEIGHT_OUT that of the outputs, as the node reads it.
+// A product with a weight: [.., in] x weight. In the weight as the node reads it, WEIGHT_IN is the
+// dimension that is summed over, WEIGHT_OUT the dimension of the outputs.
 struct LinearForm {
     size_t input = 0;
     size_t weight = 1;
@@ -166,8 +166,8 @@ class PlacementFlow {
     };
     [[nodiscard]] std::optional<Origin> origin_of(const Value* value) const;
 
-    // The functions from here on are for the rules of operators. Those of type bool return false
-    // after an obstacle.
+    // The functions from here on are for the rules of operators. Functions of type bool return
+    // false after an obstacle.
     [[nodiscard]] int size() const { return size_; }
     [[nodiscard]] const TensorDecisions& decisions() const { return *decisions_; }
     [[nodiscard]] Placement input(const Node& node, size_t index) const {
@@ -261,8 +261,7 @@ class PlacementFlow {
     std::vector<size_t> clean_;
 };
 
-// A rule places NODE's outputs and returns true if FLOW may pass NODE, some input of which is not
-// whole.
+// Places NODE's outputs and returns true if FLOW may pass NODE. Some input of NODE is not whole.
 using PlacementRule = bool (*)(PlacementFlow& flow, Node& node);
 
 class PlacementRules {

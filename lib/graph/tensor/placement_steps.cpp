@@ -85,7 +85,7 @@ bool PlacementFlow::keeps_writes(size_t edits_before) {
     return true;
 }
 
-// Where positions are split everywhere, every rank computes a node without a rule on all of them.
+// Lets every rank compute a node without a rule on all positions, if they are split everywhere.
 bool PlacementFlow::compute_whole(Node& node) {
     if (!node.blocks().empty()) return false;
     if (!may_write_copies(node)) return false;

@@ -92,7 +92,7 @@ void gather_keys(PlacementFlow& flow, Node& node) {
 // [.., m, k] x [.., k, n] of activations: the split dimension must be one that both have in common,
 // or m or n.
 bool product_rule(PlacementFlow& flow, Node& node) {
-    // Which rows are an expert's is known for all rows alone.
+    // An expert's rows are known only among all rows.
     if (flow.is_grouped_product(node) &&
         (flow.input(node, 2).is_shard() ||
          (flow.input(node, 0).is_shard() && flow.input(node, 0).shard.dim == 0)))
@@ -206,8 +206,8 @@ bool all_keys_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-// Ulysses (arXiv:2309.14509): positions of all heads are exchanged for all positions of some heads,
-// and back behind it.
+// Ulysses (arXiv:2309.14509): exchanges positions of all heads for all positions of some heads, and
+// back after the attention.
 bool exchange_rule(PlacementFlow& flow, Node& node) {
     const int64_t dims = dims_of(flow, node.input(0));
     const int64_t head_dim = dims - 3, position_dim = dims - 2;

@@ -58,8 +58,8 @@ Group group_of(const Sizes& in, const Sizes& out, size_t dim) {
     }
 }
 
-// The placement of a view of X: the dimension of OUT whose blocks are those of X, each rank's share
-// divided evenly; the innermost of several.
+// Returns the placement of a view of X: the dimension of OUT with the blocks of X, each rank's
+// share divided evenly; the innermost of several.
 std::optional<Placement> viewed(const Placement& x, const Sizes& in, const Sizes& out, int size) {
     const auto dim = static_cast<size_t>(x.shard.dim);
     const Group group = group_of(in, out, dim);
@@ -313,8 +313,8 @@ bool demand_borders(PlacementFlow& flow, Node& node, const Placement& x, Sizes b
     return flow.demand_blocks(node, x.parameter, blocks, reason);
 }
 
-// True if the slice takes every second (third, …) element of all that is split, and a share has as
-// many of each sort, so that the elements of a share are those of a share of the slice.
+// Returns true if the slice takes every second (third, …) element of all that is split, and a share
+// has as many of each sort, so that slicing a share gives the share of the slice.
 bool takes_each(PlacementFlow& flow, Node& node, const Placement& x) {
     const int64_t extent = flow.sizes(node.input(0))[static_cast<size_t>(x.shard.dim)];
     const int64_t step = flow.integer(node.input(4)).value_or(1);
@@ -495,7 +495,7 @@ bool repeat_interleave_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-// size(x, dim) and size(x) are those of the whole.
+// Makes size(x, dim) and size(x) return the whole's sizes.
 bool size_rule(PlacementFlow& flow, Node& node) {
     const Placement x = flow.input(node, 0);
     if (!x.is_shard()) return true;

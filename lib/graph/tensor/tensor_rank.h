@@ -29,8 +29,8 @@ struct TensorRank {
 // MODEL, which is whole.
 void narrow_to_shares(Model& model, const plan::TensorPlan& plan, PartOf part);
 
-// A rank without the others, for measuring its graph before they connect: shapes are those of a
-// run, values are not. Sums and maxima are this rank's, and every other rank is taken to have equal
+// A rank without the others, for measuring its graph before they connect: shapes are as in a run,
+// values are not. Sums and maxima are this rank's, and every other rank is taken to have equal
 // values.
 class LoneTensorGroup final : public TensorGroup {
   public:

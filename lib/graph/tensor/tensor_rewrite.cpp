@@ -107,7 +107,7 @@ class Rewriter {
         node->replaceInput(edit.input, whole);
     }
 
-    // Input of EDIT's node through a collective of OPERATION, whose bytes are those of the whole.
+    // Passes the input of EDIT's node through the collective OPERATION. It moves the whole's bytes.
     void collect_input(const TensorEdit& edit, const char* operation,
                        plan::TensorCollectiveKind kind) {
         const Bytes bytes{flow_.bytes(edit.node->input(edit.input))};

@@ -19,7 +19,7 @@ struct TensorModel {
     // share_of.h) by the shards of the plan.
     LoweredGraph lowered;
     plan::TensorPlan plan;
-    // What replaces each value of the original graph, and the placement of the top-level ones.
+    // The value in place of each of the original graph's, and the placement of the top-level ones.
     Twins twins;
     std::unordered_map<const Value*, Placement> placements;
 };

@@ -29,9 +29,9 @@ class ModelOperators {
 };
 
 // LibTorch folds constants while it compiles code, before check() can look at it. As long as this
-// lives, it runs no operator on this thread that operator_policy.h does not let in. Such a call is
-// not folded, so that check() finds it. TorchScript's own operators are not in the dispatcher and
-// not looked at; LibTorch folds none of them that has an effect.
+// lives, LibTorch runs on this thread only operators that operator_policy.h lets in. It does not
+// fold other calls, so that check() finds them. TorchScript's own operators are not in the
+// dispatcher and not looked at; LibTorch folds only those without an effect.
 class FoldingGuard {
   public:
     FoldingGuard();

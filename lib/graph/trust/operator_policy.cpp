@@ -108,8 +108,8 @@ constexpr std::string_view kPrivateOfModels =
     "_use_cudnn_ctc_loss _use_cudnn_rnn_flatten_weight _version _weight_int4pack_mm "
     "_weight_int8pack_mm _weight_norm _weight_norm_interface";
 
-// Nodes that a graph is made of, and functions of TorchScript's own. Those of its passes (groups
-// that were fused, profiles), of Python and of other processes are missing.
+// Nodes that a graph is made of, and functions of TorchScript's own. The nodes of its passes (fused
+// groups, profiles), of Python and of other processes are missing.
 constexpr std::string_view kNodesOfGraphs =
     "AutogradAdd AutogradAllNonZero AutogradAllZero AutogradAnyNonZero AutogradZero "
     "BroadcastSizes CallFunction CallMethod ChunkSizes Constant ConstantChunk CreateObject "

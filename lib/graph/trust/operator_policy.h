@@ -1,6 +1,6 @@
-// Which operators a model may use. A model is data: its operators compute with tensors, numbers and
-// texts, and have no hand in files, other processes, devices' streams or the process itself. Data
-// path: archive -> model_operators.h -> [here]. Pure.
+// Tells the operators that a model may use. A model is data: its operators compute with tensors,
+// numbers and texts, and do not touch files, other processes, devices' streams or the process
+// itself. Data path: archive -> model_operators.h -> [here]. Pure.
 #pragma once
 
 #include <ATen/core/function_schema.h>

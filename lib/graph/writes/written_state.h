@@ -36,9 +36,9 @@ void detach_without_gradients(Graph& graph);
 // of tensors. Null: VALUE is something else.
 [[nodiscard]] Value* detached(Value* value, Node* before);
 
-// Fills in LoweredGraph::writes and in_place for PARAMETERS, by index in the model, which are
-// trained and which the graph writes. The graph then reads the hoisted ones as if they were
-// written. Throws Error{kInput} naming one of which a trace does not say whether it is read with a
+// Fills in LoweredGraph::writes and in_place for PARAMETERS, the trained ones that the graph
+// writes, by index in the model. The graph then reads the hoisted ones as if they were written.
+// Throws Error{kInput} naming a parameter if a trace does not say whether it is read with a
 // gradient.
 // DRAWS tells nodes that draw random numbers (lower/dropout_seeds.h).
 using TellsDraw = bool (*)(const Node& node);

@@ -1,4 +1,4 @@
-// Which tensors of a graph change behind their reader. LibTorch's AliasDb takes all inputs of a
+// Finds the tensors of a graph that are written in place. LibTorch's AliasDb takes all inputs of a
 // graph for aliases of each other; parameters and buffers of a model are not. Used by the rules of
 // tensor ranks (placement_flow.h) and for the buffers that ranks move apart. No state; any thread.
 #pragma once
@@ -18,9 +18,9 @@ class MemorySets {
   public:
     explicit MemorySets(const Graph& graph);
 
-    // The member that stands for VALUE's set.
+    // Returns the member that stands for VALUE's set.
     [[nodiscard]] const Value* set_of(const Value* value);
-    // True if NODE, at the top level, makes a list whose elements its readers look at and no more.
+    // Returns true if NODE, at the top level, makes a list whose readers only look at its elements.
     [[nodiscard]] bool is_read_list(const Node& node) const { return read_lists_.count(&node) > 0; }
     void unite(const Value* a, const Value* b) { parent_[set_of(a)] = set_of(b); }
 
@@ -29,12 +29,12 @@ class MemorySets {
     std::set<const Node*> read_lists_;
 };
 
-// The tensors at the top level of GRAPH, inputs included, that a node behind their maker writes in
+// Returns the tensors at the top level of GRAPH, inputs included, that a later node writes in
 // place, itself or through a view. Inputs of GRAPH share no memory with each other.
 [[nodiscard]] std::set<const Value*> find_written_values(const Graph& graph);
 
-// The inputs of GRAPH that its nodes both write and read: of those that nodes write, the ones whose
-// memory some node reads to compute another value.
+// Returns the inputs of GRAPH that its nodes both write and read: some node reads their memory to
+// compute another value.
 [[nodiscard]] std::set<const Value*> find_inputs_written_and_read(const Graph& graph);
 
 class InputAliases {
@@ -45,10 +45,10 @@ class InputAliases {
     InputAliases(const InputAliases&) = delete;
     InputAliases& operator=(const InputAliases&) = delete;
 
-    // True if VALUE, at any depth of the graph, may be ROOT, a view of it, or a list that holds
-    // one. ROOT is an input or a constant of the graph.
+    // Returns true if VALUE, at any depth of the graph, may be ROOT, a view of it, or a list that
+    // holds one. ROOT is an input or a constant of the graph.
     [[nodiscard]] bool may_share(const Value* value, const Value* root) const;
-    // True if NODE may write to the memory of VALUE.
+    // Returns true if NODE may write to the memory of VALUE.
     [[nodiscard]] bool may_write(const Node& node, const Value* value) const;
 
   private:

@@ -356,7 +356,7 @@ class HierarchicalCollectives final : public Collectives {
         return all;
     }
 
-    // Runs an ACTION that talks to other hosts. Its failure is told to this host's ranks.
+    // Runs an ACTION that talks to other hosts. Reports its failure to this host's ranks.
     template <typename Action>
     void over_link(Action&& action) {
         try {

@@ -54,7 +54,7 @@ struct ReducedParts {
         std::span<const float> values;  // [range.numel] fp32
     };
     int64_t numel = 0;
-    std::vector<Part> parts;  // none of them empty
+    std::vector<Part> parts;  // each has elements
 
     // Copies the whole bucket. REQUIRES: into.size() == numel.
     void copy_to(std::span<float> into) const;
@@ -84,7 +84,7 @@ class Collectives {
     virtual void await_free(BucketId bucket, Generation generation) = 0;
     virtual void post(BucketId bucket, Generation generation) = 0;
     // Sums over all ranks and multiplies by SCALE (1 / world_size for the mean). Each host's sums
-    // are sent only to the node that owns them, and those of kEveryNode to all. Without
+    // are sent only to the node that owns them, and sums of kEveryNode to all. Without
     // DESTINATIONS all sums go to all, with the same bits. CODING says how they travel between
     // hosts; the owner's node adds its own sum as it is. REQUIRES: this rank has posted GENERATION;
     // destinations tile the bucket and are equal on all ranks, and are given if values are packed.

@@ -2,8 +2,8 @@
 // NCCL. The implementation is a plugin (lib/runtime/cuda_plugin, libdsl_cuda.so), opened only if
 // the device is a GPU. Neither CUDA's nor LibTorch's types appear here; pointers are device memory.
 // Data path: executor's lanes, ZeRO state -> DeviceBackend -> streams of the device. LibTorch
-// computes on the compute queue's stream in every thread that does not choose another. Threads:
-// those of device::Device; the communication lane calls join, the collectives and leave, any thread
+// computes on the compute queue's stream in every thread that does not choose another. Threads: as
+// device::Device says; the communication lane calls join, the collectives and leave, any thread
 // check and abort.
 #pragma once
 
@@ -47,11 +47,11 @@ class DeviceCommunicator {
     virtual void all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction) = 0;
     virtual void broadcast(const DeviceBuffer& buffer, int root) = 0;
     // Reduces each of RANGES, which tile a part of the fp32 BUFFER, on the rank of the group that
-    // its `node` says, and those of kEveryNode on all. What other ranks' ranges hold afterwards is
-    // undefined. REQUIRES: the ranges are equal on all ranks.
+    // its `node` says, and ranges of kEveryNode on all. Other ranks' ranges are undefined
+    // afterwards. REQUIRES: the ranges are equal on all ranks.
     virtual void reduce_ranges(const DeviceBuffer& buffer, DeviceReduction reduction,
                                std::span<const NodeRange> ranges) = 0;
-    // Brings each of RANGES, which tile BUFFER, from the rank that has it to all. Those of
+    // Brings each of RANGES, which tile BUFFER, from the rank that has it to all. Ranges of
     // kEveryNode stay as they are. REQUIRES: as above.
     virtual void gather_ranges(const DeviceBuffer& buffer, std::span<const NodeRange> ranges) = 0;
     // Exchanges fp32 SEND into RECEIVE of every rank.

@@ -53,7 +53,7 @@ class DeviceCollectives final : public Collectives {
             count_all_reduce(buffer.numel * kElementBytes, world_size);
             return groups_.world->all_reduce(buffer, reduction);
         }
-        // What goes to every rank are the flags of usage, which stay with the host here
+        // Only the flags of usage go to every rank, and they stay with the host here
         // (GradientSums::complete). Without them even shards are one reduce-scatter.
         std::vector<NodeRange> shards(destinations.begin(), destinations.end());
         std::erase_if(shards, [](const NodeRange& range) { return range.node == kEveryNode; });

@@ -1,11 +1,10 @@
-// Collectives of ranks that each have a device of their own, whose memory no other rank can read:
+// Collectives of ranks that each have a device of their own. No other rank can read its memory:
 // buckets and parameters go from device to device, on the communication queue's stream, and
 // everything that the host must know at once goes over the collectives of the hosts. Each rank is
-// alone on its "host": nobody shares an arena, so the signals of the life of a bucket have nobody
-// to tell, and the executor's events order the work of one rank. Sums are NCCL's: they have no
-// promised order. traffic() counts what goes between devices; the hosts' collectives count theirs.
-// Data path: ZeRO state -> [here] -> device backend, control. Threads: those of
-// Collectives.
+// alone on its "host" and shares no arena, so nobody needs the signals of a bucket's life, and
+// the executor's events order the work of one rank. Sums are NCCL's: they have no promised order.
+// traffic() counts what goes between devices; the hosts' collectives count theirs. Data path: ZeRO
+// state -> [here] -> device backend, control. Threads: as Collectives says.
 #pragma once
 
 #include <memory>
@@ -23,8 +22,8 @@ struct DeviceCollectivesParts {
     int shard_group = 0;
 };
 
-// Joins a group of all ranks if there are several, and with a shard group two more: this rank's,
-// and that of the ranks which have its place in the others, where the sums of its shards meet.
+// Joins a group of all ranks if there are several, and with a shard group two more: this rank's
+// own, and one with the ranks at its place in the other groups, where the sums of its shards meet.
 // Blocks until all have come, at most TIME_LIMIT for each. Throws what DeviceBackend::join does.
 // All ranks of CONTROL call it.
 [[nodiscard]] std::unique_ptr<Collectives> make_device_collectives(

@@ -111,7 +111,7 @@ class HostExchange {
     // 16 bits, without errors.
     void reduce_packed_for_all(const Pieces& pieces, float scale, const ReduceCoding& coding);
     // PIECES[q] are host q's, and the others get them in place. REQUIRES: the same number of pieces
-    // of equal lengths on all hosts, none of them empty.
+    // of equal lengths above 0 on all hosts.
     void gather(const std::vector<PiecesOf<std::byte>>& pieces);
     // The same for elements of CODING.dtype, packed. The pieces of all hosts, this one included,
     // become what was packed. Pieces need not be equal ones: the streams are equally long.

@@ -161,7 +161,7 @@ void HostExchange::reduce_packed(const std::vector<OwnerStream>& streams, float 
         });
 }
 
-// As reduce(), host q sums sub-stripe q of all and sends it back.
+// Lets host q sum sub-stripe q of all and send it back, as in reduce().
 void HostExchange::reduce_packed_for_all(const Pieces& pieces, float scale,
                                          const ReduceCoding& coding) {
     DSL_CHECK(is_half(coding.packing) && coding.errors.empty(), "sums would be rounded twice");

@@ -20,8 +20,8 @@ struct HostLinkPlace {
 // Adds the memory by which each local rank receives on a link of NODES.
 [[nodiscard]] SliceId add_host_link(ArenaLayout& layout, int nodes);
 
-// Makes a rank's end; it has one. Its abort() poisons the group. ARENA and GROUP are those of all
-// local ranks and must outlive the link.
+// Makes a rank's only end. Its abort() poisons the group. All local ranks share ARENA and GROUP,
+// which must outlive the link.
 [[nodiscard]] std::unique_ptr<Link> make_host_link(const Arena& arena, SliceId slice,
                                                    HostGroup& group, HostLinkPlace place,
                                                    Duration time_limit);

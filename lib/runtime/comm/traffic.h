@@ -33,7 +33,7 @@ struct TrafficTable {
     [[nodiscard]] Traffic of_host(int host) const;
     [[nodiscard]] Traffic all() const;
     TrafficTable& operator+=(const TrafficTable& more);
-    // What came since EARLIER, a table of the same counters.
+    // Returns the traffic since EARLIER, a table of the same counters.
     [[nodiscard]] TrafficTable since(const TrafficTable& earlier) const;
 };
 

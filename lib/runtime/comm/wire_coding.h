@@ -1,5 +1,5 @@
-// How values travel between hosts: as they are, or packed. Within a host nothing is packed. Data
-// path: step plan -> ZeRO state -> collectives -> host exchange. Value types.
+// The ways that values travel between hosts: as they are, or packed. Within a host they travel as
+// they are. Data path: step plan -> ZeRO state -> collectives -> host exchange. Value types.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ struct ReduceCoding {
     // The seed by which codes are drawn, the same on all ranks and another one each time. Without
     // `errors` only: with them, rounding is to nearest.
     uint32_t seed = 0;
-    // What rounding has left of the values that this rank packs, added to the next ones:
+    // The rounding errors of the values that this rank packs, added to the next ones:
     // [sent_numel (ranks/node_ranges.h)] fp32, kept by the caller from one reduction to the next.
-    // Empty: it is lost.
+    // Empty: they are lost.
     std::span<float> errors = {};
     // In 16 bits: the ranges of the bucket, in order and apart, that travel as they are.
     std::span<const Range> exact = {};

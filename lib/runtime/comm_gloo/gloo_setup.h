@@ -27,8 +27,8 @@ struct JobStore {
 [[nodiscard]] c10::intrusive_ptr<c10d::Store> open_store(
     const launch::WorkerEnvironment& environment, Duration limit);
 
-// Returns options with one device: the interface that GLOO_SOCKET_IFNAME names, or else that of
-// ADDRESS. THREADS run Gloo's own collectives; LIMIT is the longest wait of one.
+// Returns options with one device: the interface that GLOO_SOCKET_IFNAME names, or else ADDRESS's.
+// THREADS run Gloo's own collectives; LIMIT is the longest wait of one.
 //
 // The process ignores SIGPIPE from then on. Gloo writes to its sockets without MSG_NOSIGNAL, and a
 // peer that ends between two writes would end this rank too, without a word of the peer.

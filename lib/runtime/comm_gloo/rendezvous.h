@@ -1,7 +1,7 @@
 // The meeting of ranks on several hosts: a key-value store that rank 0 serves on the socket its
 // agent bound, and what is opened through it: the Gloo links of training, which join hosts by
 // bridges, or the collectives of all ranks that `dslaunch health` tries. A job that trains on one
-// host makes none of this and opens no socket. Data path: worker environment -> rendezvous -> links
+// host does not meet and opens no socket. Data path: worker environment -> rendezvous -> links
 // -> collectives. Threads: any for the board, one at a time for the rest.
 #pragma once
 
@@ -27,10 +27,10 @@ struct LinkPlace {
 
 class Rendezvous final : public Board {
   public:
-    // Rank 0 serves, on its bound, listening socket if ENVIRONMENT has one, which is taken over;
-    // the others connect. TIME_LIMIT is that of each wait, here and in the links. STREAMS are the
-    // connections of a host to another, which its bridges share; 0: as many as fill the way, which
-    // the first bridges measure, or 1 on loopback. What node 0's first bridge is told counts.
+    // Rank 0 serves, taking over its bound, listening socket if ENVIRONMENT has one; the others
+    // connect. TIME_LIMIT bounds each wait, here and in the links. STREAMS are the connections of a
+    // host to another, which its bridges share; 0: as many as fill the network path, which the
+    // first bridges measure, or 1 on loopback. The number that node 0's first bridge gets counts.
     // Throws Error{kHosts} naming address and port if the store cannot be reached in time,
     // Error{kSetup} if rank 0 cannot serve. Blocks at most the time limit.
     Rendezvous(const launch::WorkerEnvironment& environment, Duration time_limit, int streams = 1);

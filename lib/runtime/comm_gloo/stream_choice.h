@@ -1,5 +1,5 @@
-// How many connections between two hosts fill the way: some networks hold each connection to a part
-// of it. Data path: rates of a Gloo link -> [here] -> the links of a job. No LibTorch.
+// Chooses the number of connections that fill the path between two hosts: some networks hold each
+// to a part of it. Data path: rates of a Gloo link -> [here] -> the links of a job. No LibTorch.
 #pragma once
 
 #include <algorithm>

@@ -63,13 +63,13 @@ class SegmentRunner {
     // Error{kDiverged} on a loss that is not finite.
     void run(const plan::Instruction& instruction);
 
-    // take_values() returns the values behind a part that SEND sends to another stage, as they are:
-    // tensors that want gradients say so. put_values() takes those before a part, which RECEIVE has
-    // received, and owns them from then on.
+    // take_values() returns the values after a part that SEND sends to another stage, as they are:
+    // tensors that want gradients say so. put_values() takes the values before a part, which
+    // RECEIVE has received, and owns them from then on.
     [[nodiscard]] std::vector<c10::IValue> take_values(const plan::Instruction& send);
     void put_values(const plan::Instruction& receive, const std::vector<c10::IValue>& values);
-    // Returns the gradients of those sent tensors that want some, in their order. Undefined: none
-    // came.
+    // Returns the gradients of the sent tensors that want some, in their order. Undefined: no
+    // gradient came.
     [[nodiscard]] std::vector<at::Tensor> take_gradients(const plan::Instruction& send);
     void put_gradients(const plan::Instruction& receive, const std::vector<at::Tensor>& gradients);
 
@@ -77,14 +77,14 @@ class SegmentRunner {
     // Error{kDiverged} on one that is not finite and was not read before. It then waits for the
     // device.
     [[nodiscard]] const std::vector<double>& losses();
-    // Returns the means over the same micro steps, each of which counts as much; nothing if the
-    // model has no rewards, or another stage has them. It waits for the device too.
+    // Returns the means over the same micro steps, which count equally; nothing if the model has no
+    // rewards, or another stage has them. It waits for the device too.
     [[nodiscard]] std::optional<graph::RewardMeans> rewards() const;
 
   private:
     // The values held for a part in a micro step. Segments are counted from the part's first.
     struct Held {
-        // Values alive before each segment and behind the last one, empty once released.
+        // Values alive before each segment and after the last one, empty once released.
         std::vector<std::vector<c10::IValue>> inputs;
         std::vector<graph::Boundary> boundaries;  // each segment's result, for its backward
         // The buffers of each segment that will be recomputed.

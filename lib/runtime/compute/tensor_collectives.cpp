@@ -266,7 +266,7 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
 
     [[nodiscard]] int64_t room() const {
         return slices_.piece.value - kHeaderBytes;
-    }  // bytes of a place, behind its header
+    }  // bytes of a place, after its header
     [[nodiscard]] std::vector<at::Tensor> gather_on_host(const at::Tensor& mine, int64_t site) {
         std::vector<at::Tensor> all;
         share_on_host(mine, site, [&](const Chunk& chunk, int64_t capacity) {

@@ -1,11 +1,11 @@
-// A tensor group whose ranks are those of a Collectives: processes, or threads, of one host or of
-// several. On one host each rank writes its tensor, piece by piece, into its own part of shared
-// memory and reads the others' there. The pieces pass through a ring of places that stay in the
-// cache: a rank writes some ahead of those that it reads, so that it seldom waits. Between hosts
-// with equally many ranks of the group, the ranks of one local number, a column, send to each other
-// from tensor to tensor, and a host's ranks pass on what came. Between others all go as messages.
-// Large sums are reductions of buckets. Data path: arena, collectives -> tensor group ->
-// graph/tensor. Threads: one at a time, as TensorGroup says.
+// A tensor group with the ranks of a Collectives: processes, or threads, of one host or of several.
+// On one host each rank writes its tensor, piece by piece, into its own part of shared memory and
+// reads the others' there. The pieces pass through a ring of places that stay in the cache: a rank
+// writes ahead of its reads, so that it seldom waits. Between hosts with equally many ranks of the
+// group, the ranks of one local number, a column, send to each other from tensor to tensor, and a
+// host's ranks pass on what came. Between other hosts all goes as messages. Large sums are
+// reductions of buckets. Data path: arena, collectives -> tensor group -> graph/tensor. Threads:
+// one at a time, as TensorGroup says.
 #pragma once
 
 #include <array>

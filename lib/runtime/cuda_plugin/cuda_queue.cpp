@@ -37,7 +37,7 @@ void CudaQueue::copy_in(void* into, const void* from, int64_t bytes) {
 
 void CudaQueue::copy_out(void* into, const void* from, int64_t bytes) {
     const c10::cuda::CUDAGuard guard(stream_.stream().device_index());
-    // What is waited for by a copy cannot be given up, so the work before it is waited for first.
+    // A wait inside a copy cannot be given up, so the work before the copy is waited for first.
     finish();
     expect_work(cudaMemcpyAsync(into, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost,
                                 cuda_stream()));
@@ -98,7 +98,7 @@ void CudaQueue::to_half(const float* values, uint16_t* out, int64_t numel, DType
         kernels::launch_to_half(values, out, kernels::half_kind(dtype), numel, cuda_stream()));
 }
 
-// The arrays of the last call are those of this one in all steps but the first.
+// Brings the list only if it changed: in all steps but the first, ARRAYS are as in the last call.
 void CudaQueue::bring_list(std::span<const device::Values> arrays) {
     const auto same = [](const kernels::GridValues& a, const device::Values& b) {
         return a.data == b.data && a.numel == b.numel;

@@ -1,5 +1,5 @@
 // Streams of a GPU and their events, and the errors of CUDA's calls. Data path: executor's lanes ->
-// [here] -> CUDA. Threads: those of device::Stream.
+// [here] -> CUDA. Threads: as device::Stream says.
 #pragma once
 
 #include <c10/cuda/CUDAStream.h>

@@ -51,8 +51,8 @@ class DataSource {
     // inputs().
     void check_indices(std::string_view argument, const IndexLimit& limit) const;
     // Throws Error{kInput} with file, row and value of the first number of ARGUMENT's column that
-    // documents of packed rows do not have (storage/tables/prepared_rows.h). Nothing is checked if
-    // ARGUMENT is none of inputs() or gets no [rows, length] integers. Reads the whole column.
+    // documents of packed rows do not have (storage/tables/prepared_rows.h). Checks nothing if
+    // ARGUMENT is not among inputs() or gets no [rows, length] integers. Reads the whole column.
     void check_documents(std::string_view argument) const;
     // Warns if the rows are of another vocabulary than the tokenizer in the folder MODEL.
     void check_origin(const std::string& model) const { file_->check_origin(model); }

@@ -237,7 +237,7 @@ void Executor::wait_until(std::unique_lock<std::mutex>& lock, const Ready& ready
 }
 
 // Notes what the device has done. An error of the device, or too long a standstill, ends the step
-// and is that of the instruction which the device is at. LOCK is let go meanwhile.
+// and is reported for the instruction that the device is at. LOCK is let go meanwhile.
 void Executor::look_at_device(std::unique_lock<std::mutex>& lock) {
     if (error_ != nullptr) return;
     size_t at = device_instruction();
@@ -299,8 +299,8 @@ std::exception_ptr Executor::device_error() {
     return error;
 }
 
-// Any call may report that the device has failed at earlier work, and a model's code that reads a
-// tensor does so in its own words: then the failure is the device's and that of what it is at.
+// Ends the step with ERROR. Any call, also a model's code that reads a tensor, may report that the
+// device failed at earlier work: then the device's error and its instruction count instead.
 void Executor::fail_step_at(size_t index, std::exception_ptr error) {
     if (uses_device()) {
         const std::lock_guard lock(mutex_);

@@ -4,9 +4,9 @@
 // that it is tested under tsan with a fake runner.
 //
 // A lane may be a stream of a device: run() then puts work on the stream and returns before it is
-// done. Every instruction of such a lane has an event behind it. Where both lanes are streams, one
+// done. Every instruction of such a lane has an event after it. If both lanes are streams, one
 // stream waits for the other's event; a lane of the host waits for it on the host. So the order on
-// the device follows from the plan's waits alone, and times are those of the work.
+// the device follows from the plan's waits alone, and times are the device's.
 #pragma once
 
 #include <array>
@@ -95,7 +95,7 @@ class Executor {
     [[nodiscard]] Duration compute_waited() const { return compute_waited_; }
 
   private:
-    // An instruction on a device. Both events are recorded anew in every step.
+    // An instruction on a device. Both events are recorded again in every step.
     struct DeviceWork {
         std::unique_ptr<device::Event> begin;
         std::unique_ptr<device::Event> end;

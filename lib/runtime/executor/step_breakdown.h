@@ -1,5 +1,5 @@
-// Where the time of steps goes, by kind of work: DeepSpeed's wall_clock_breakdown, from when the
-// plan's instructions ran. Data path: executor -> [here] -> the log. One thread.
+// The time of steps by kind of work: DeepSpeed's wall_clock_breakdown, from when the plan's
+// instructions ran. Data path: executor -> [here] -> the log. One thread.
 #pragma once
 
 #include <array>
@@ -19,9 +19,9 @@ class StepBreakdown {
     void add(const plan::StepPlan& plan, std::span<const plan::InstructionSpan> spans,
              Duration waited);
 
-    // "forward 12.3 ms, backward 24.6 ms, …, waiting 1.2 ms": means over the steps added, kinds
-    // that took no time left out. Lanes work side by side, so that the sum may exceed a step.
-    // Begins anew. REQUIRES: a step was added.
+    // Returns "forward 12.3 ms, backward 24.6 ms, …, waiting 1.2 ms": means over the steps added,
+    // without kinds that took no time, and starts over. Lanes work side by side, so that the sum
+    // may exceed a step. REQUIRES: a step was added.
     [[nodiscard]] std::string take();
 
   private:

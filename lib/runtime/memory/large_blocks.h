@@ -23,7 +23,7 @@ class LargeBlocks {
 
     // Returns at least BYTES > 0, aligned to kAlignment. Throws std::bad_alloc.
     [[nodiscard]] void* take(size_t bytes);
-    // Returns false if MEMORY is none of its blocks.
+    // Returns false if MEMORY is not one of its blocks.
     [[nodiscard]] bool give_back(const void* memory);
     // Returns the bytes of all blocks, unused ones included.
     [[nodiscard]] size_t mapped_bytes() const;

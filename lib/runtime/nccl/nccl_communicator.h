@@ -47,7 +47,7 @@ class NcclCommunicator final : public DeviceCommunicator {
     void check();
     // Ends the communicator at once: collectives under way stop, and who waits for them gets
     // Error{kPeerLost}. Does not block. A thread of its own does what may take long, and _exit may
-    // leave it behind.
+    // cut it off.
     void abort();
 
   private:

@@ -88,7 +88,7 @@ class Checkpointer {
     void advance(std::span<const SavePhase> ranks);
     // Waits until nothing is under way. Throws as begin() does.
     void finish();
-    // STEP is that of the checkpoint that this run has resumed from.
+    // Notes STEP, the step of the checkpoint from which this run has resumed.
     void set_saved_step(int64_t step) { saved_step_ = step; }
     // Returns the time from begin() to commit of the save that took longest.
     [[nodiscard]] Duration longest() const { return longest_; }

@@ -12,8 +12,8 @@
 
 namespace dslaunch::runtime {
 
-// Brings the files that ranks of other hosts have written into FOLDER, each host's own, to that of
-// rank 0, durably. OWN are this rank's files. FOLDER is then gone on the other hosts.
+// Brings the files that ranks of other hosts have written into FOLDER, each host's own, durably to
+// rank 0's FOLDER. OWN are this rank's files. FOLDER is then gone on the other hosts.
 // Returns an empty text if all went well, else the reason of the failure, the same on all ranks.
 [[nodiscard]] std::string bring_to_first(storage::FileTree& tree, Collectives& collectives,
                                          const std::string& folder,

@@ -96,8 +96,8 @@ void bring(const FinalWeights& weights, const Put& put) {
 constexpr int64_t kTurnSite = -3;  // belongs to no graph
 
 // Waits for this stage's turn. The first rank sends a word while another stage brings its weights,
-// and at last the turn. All that take part hear of each word, so that none of their waits is longer
-// than that: the ranks of the tensor group, then the peers of each.
+// and at last the turn. All that take part hear each word, so that no wait lasts longer than the
+// time between two: the ranks of the tensor group, then the peers of each.
 void await_turn(const FinalWeights& weights) {
     const bool first = weights.peers->topology().rank() == 0;
     for (bool turn = false; !turn;) {
@@ -130,7 +130,7 @@ void send_to_first(const FinalWeights& weights) {
 // adapters and modules_to_save. Values of other parameters are not kept.
 class AdapterWriter final : public WeightSink {
   public:
-    // MODEL must outlive the writer. BASE_MODEL is told to the readers of adapter_config.json.
+    // MODEL must outlive the writer. adapter_config.json names BASE_MODEL.
     AdapterWriter(graph::Model& model, const config::LoraConfig& lora, std::string base_model,
                   std::string folder)
         : model_(model), folder_(std::move(folder)) {

@@ -15,7 +15,7 @@
 
 namespace dslaunch::runtime {
 
-// What final weights are brought to.
+// The receiver of final weights.
 class WeightSink {
   public:
     virtual ~WeightSink() = default;

@@ -22,7 +22,7 @@ class SavedState {
   public:
     // STATES are the names of the optimizer states that the run keeps. LEAVES_OUT_FROZEN:
     // parameters that do not train may be missing, and stay as the model has them. A checkpoint
-    // without states starts them anew; further states (storage::is_further_state) may be there
+    // without states starts them over; further states (storage::is_further_state) may be there
     // or not. Buffers that a state_dict leaves out may be missing, and are taken from the
     // checkpoint only if its run moved them; so may all buffers of an archive that does not say
     // which these are. A name of tied memory may be a tensor of its own with equal values, as in a
@@ -32,7 +32,7 @@ class SavedState {
     SavedState(const storage::CheckpointReader& reader, const graph::Model& model,
                const std::vector<std::string>& states, bool leaves_out_frozen = false);
 
-    // Elements of parameters that PLAN splits are those of rank PART.index's shares from here on.
+    // Lets elements of parameters that PLAN splits mean rank PART.index's shares from here on.
     // MODEL is whole and its split parameters are row-major. PLAN must outlive this.
     void read_shares(const plan::TensorPlan& plan, PartOf part) {
         tensor_plan_ = &plan;
@@ -58,9 +58,9 @@ class SavedState {
     void read_state(int parameter, int k, const Range& elements, float* into);
 
     // Sets the parameters that are not trained, by index, and all buffers of the model to the
-    // checkpoint's values. Those that already hold them stay in the archive's mapping. Buffers are
-    // those of the data-parallel rank REPLICA if the checkpoint has them of REPLICAS, else the
-    // first's.
+    // checkpoint's values. Tensors that already hold them stay in the archive's mapping. Buffers
+    // come from the data-parallel rank REPLICA if the checkpoint has them of REPLICAS, else from
+    // the first.
     void restore_untrained(const std::vector<int>& parameters, int replica, int replicas);
 
   private:
@@ -71,7 +71,7 @@ class SavedState {
         // It is all of a parameter, and may be a part of a buffer.
         const graph::ModelView* view = nullptr;
     };
-    // What the constructor has found so far.
+    // The constructor's findings so far.
     struct Found {
         std::vector<char> used;  // one per tensor of the checkpoint
         std::vector<std::string> missing;

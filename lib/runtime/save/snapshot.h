@@ -23,9 +23,9 @@ class Snapshot final : public UpdateGuard {
     // FETCH copies values that the host cannot read to its memory (SavableState::copy_values). Two
     // threads call it.
     using Fetch = std::function<void(std::span<std::byte> into, const std::byte* values)>;
-    // PIECES are all in memory, those of a unit one after the other. COPIES_MAX is the memory for
-    // copies. If it is too small, an update waits until its unit is written. FETCH is empty if the
-    // host reads the values in place.
+    // PIECES are all in memory, the pieces of a unit one after the other. COPIES_MAX is the memory
+    // for copies. If it is too small, an update waits until its unit is written. FETCH is empty if
+    // the host reads the values in place.
     Snapshot(std::vector<SavedPiece> pieces, Bytes copies_max, Fetch fetch = {});
 
     // Gives WRITE the bytes of each piece in order, in spans of some MiB. An error that WRITE

@@ -1,6 +1,6 @@
-// What hosts tell each other in each update of 1-bit Adam, 1-bit LAMB and 0/1 Adam, while other
-// optimizers exchange gradients in full in all of them; and what each update updates where updates
-// may lag. Functions of the number of the update alone, so a resumed run goes on where it was.
+// Tells what hosts exchange in each update of 1-bit Adam, 1-bit LAMB and 0/1 Adam, while other
+// optimizers always exchange gradients in full; and what each update updates if updates may lag.
+// Functions of the number of the update alone, so a resumed run goes on where it was.
 // Sources: Tang et al. 2021 (1-bit Adam), algorithm 1; Li et al. 2021 (1-bit LAMB), algorithm 2; Lu
 // et al. 2022 (0/1 Adam), algorithm 1, with DeepSpeed's intervals, which double. Data path: run
 // config -> [here] -> step plans, ZeRO state. No LibTorch. One thread.
@@ -26,7 +26,7 @@ class ExchangeSchedule {
     // The first update of 0/1 Adam in which hosts step on their own; -1: there is none.
     [[nodiscard]] static int64_t first_alone(const config::OptimizerConfig& optimizer);
 
-    // What plans of such a job hold beside the optimizer's states.
+    // Returns what plans of such a job hold beside the optimizer's states.
     [[nodiscard]] static plan::CompressionRoom room(const config::OptimizerConfig& optimizer,
                                                     int hosts);
 

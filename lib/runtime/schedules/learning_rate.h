@@ -25,7 +25,7 @@ namespace dslaunch::runtime {
 //                  first steps and falls back over the second ones, in stairs if asked for;
 //                  then min / (1 + decay_lr_rate * (u - first - second) / decay_step_size)
 //   LRRangeTest    min * (1 + step_rate * u / step_size), u / step_size as an integer by staircase
-// Those of transformers count updates: with u < W = warmup_num_steps the rate is base * u / W, and
+// transformers' schedules count updates: at u < W = warmup_num_steps the rate is base * u / W, and
 //   Linear, Cosine base * (r + (1 - r) * f), p = (u - W) / (total - W) and f = 1 - p,
 //                  or (1 + cos(pi * p)) / 2; r = min_ratio
 //   WSD            base, and over the last decay_num_steps base * (r + (1 - r) * f) with p from

@@ -36,11 +36,11 @@ class SavableState {
     // and each of its states. They come in the order of updates, the pieces of a unit one after the
     // other. VALUES stay in place until the plan changes. Called outside of a step.
     [[nodiscard]] virtual std::vector<SavedPiece> saved_pieces() = 0;
-    // The names of states that parameters have beside the optimizer's, the same on all ranks. They
-    // are numbered behind those. By default none.
+    // Returns the names of states that parameters have beside the optimizer's, the same on all
+    // ranks. They are numbered after the optimizer's. By default none.
     [[nodiscard]] virtual std::vector<std::string> further_states() const { return {}; }
-    // The elements of each state of a trained PARAMETER (storage::CheckpointTensor::state_numel), a
-    // function of its shape alone. By default all have that shape.
+    // Returns the elements of each state of a trained PARAMETER, a function of its shape alone
+    // (storage::CheckpointTensor::state_numel). By default all have that shape.
     [[nodiscard]] virtual std::vector<int64_t> state_numel(const at::Tensor& parameter) const {
         static_cast<void>(parameter);
         return {};

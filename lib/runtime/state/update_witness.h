@@ -20,7 +20,7 @@ struct SeenUpdate {
     int chunk = -1;
     Range elements;      // in the order of the memory of the parameter, or of this rank's share
     int64_t update = 1;  // number of the parameter's update, from 1
-    const config::OptimizerConfig* optimizer = nullptr;  // that of the parameter's group
+    const config::OptimizerConfig* optimizer = nullptr;  // the parameter's group has it
     double lr = 0;
     std::optional<config::Betas> betas;  // in place of the optimizer's
     double loss_scale = 1;

@@ -19,8 +19,8 @@ class WritableState {
     virtual ~WritableState() = default;
 
     // Gives USE the parameters READ, by index, as the last step left them: copies with their own
-    // shapes, in fp32 where training keeps them so. The values that USE returns become those of
-    // WRITTEN, and of their master copies, on all ranks; of several hosts, those of the first.
+    // shapes, in fp32 where training keeps them so. Sets WRITTEN and their master copies to the
+    // values that USE returns, on all ranks; of several hosts, the first one's values count.
     // Every rank calls it, between steps. Blocks.
     using NewValues = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& read)>;
     virtual void rewrite(std::span<const int> read, std::span<const int> written,

@@ -23,9 +23,9 @@ class BetweenSteps {
     virtual ~BetweenSteps() = default;
 
     // Called before the first instruction of each step. UPDATE is the number of the update that the
-    // step makes unless it is skipped, from 1. Returns the step's plan if it is not that of the
-    // step before, else null, the same on all ranks. The plan must outlive the trainer and differs
-    // only in what hosts exchange.
+    // step makes unless it is skipped, from 1. Returns the step's plan if it differs from the plan
+    // of the step before, else null, the same on all ranks. The plan must outlive the trainer and
+    // differs only in what hosts exchange.
     [[nodiscard]] virtual const plan::StepPlan* before_step(int64_t /*update*/) { return nullptr; }
     // Called after each step with its LOSS, the mean over all micro batches; SKIPPED: gradients
     // that were not finite, so that nothing was updated.

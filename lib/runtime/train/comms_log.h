@@ -25,11 +25,11 @@ class CommsLog {
         : config_(std::move(config)), ranks_(ranks), reduces_to_all_(reduces_to_all) {}
 
     [[nodiscard]] bool enabled() const { return config_.enabled; }
-    // Adds a step of PLAN whose instruction i ran in SPANS[i]. MOVED is what was sent to other
-    // hosts by operations inside of others: those of layers that ranks share, and agreements.
+    // Adds a step of PLAN whose instruction i ran in SPANS[i]. MOVED is what operations inside of
+    // others sent to other hosts: operations of layers that ranks share, and agreements.
     void add(int64_t step, const plan::StepPlan& plan, std::span<const plan::InstructionSpan> spans,
              const TrafficTable& moved);
-    // A line for each operation and size: count, time, rates. Empty: there was none.
+    // Returns a line for each operation and size: count, time, rates. Empty: no operation ran.
     [[nodiscard]] std::string summary() const;
 
     // Bytes that pass a link for each byte of an operation's result, times the ranks' number by

@@ -72,9 +72,8 @@ class Evaluator {
     // Returns this rank's share, which in a pipeline is empty except in the stage that has the
     // loss. Every rank calls it: parameters that lie in shards are brought together segment by
     // segment. The model is in train mode again afterwards, its buffers as they were; trained
-    // parameters keep what forward writes. Throws
-    // Error{kConfig} if the model in eval mode cannot be dealt to the stages. TELL, if there is
-    // one, is told before each batch which share of them is done.
+    // parameters keep what forward writes. Throws Error{kConfig} if the model in eval mode cannot
+    // be dealt to the stages. TELL, unless empty, gets the share of batches done before each one.
     [[nodiscard]] EvalShare run(const std::function<void(double share)>& tell = {});
     // Makes the graph that run() uses, unless it is there. Throws as run() does, and what lowering
     // throws.

@@ -11,7 +11,7 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// What a rank sends, before the rows of what it moved. All ranks run one program.
+// The first part of a rank's message; the rows of what it moved follow. All ranks run one program.
 struct Head {
     RankFacts facts;
     SavePhase save = SavePhase::kIdle;

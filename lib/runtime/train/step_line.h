@@ -26,7 +26,7 @@ struct DoneStep {
 
 class StepLine {
   public:
-    // STEPS: those of the job. Nothing is shown before one begins.
+    // STEPS: the job's number of steps. Shows nothing before one begins.
     StepLine(const Clock& clock, int64_t steps) : clock_(clock), steps_(steps) {}
 
     void begin_step(int64_t step);
@@ -56,7 +56,7 @@ class StepLine {
     double mean_ms_ = 0;      // of a step; newer ones weigh more
 };
 
-// What a rank does before the first step and after the last: "setting up: measuring memory  14 s".
+// A rank's work before the first step and after the last: "setting up: measuring memory  14 s".
 class Activity {
   public:
     explicit Activity(const Clock& clock) : clock_(clock), began_(clock.now()) {}

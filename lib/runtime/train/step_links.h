@@ -1,4 +1,4 @@
-// What a step sent between hosts beside what its plan says: the tables of a host's ranks, told with
+// Compares what a step sent between hosts with its plan: the tables of a host's ranks, sent with
 // the facts of a step. Data path: links' meters, plan -> [here] -> metrics, the run's last lines.
 // Threads: one.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace dslaunch::runtime {
 
-// Of one rank, or of all ranks of a host.
+// The bytes of one rank, or of all ranks of a host.
 struct StepLinks {
     TrafficTable moved;
     std::array<Bytes, kTrafficKinds> planned{};  // sent, by the plan's formula
@@ -20,8 +20,8 @@ struct StepLinks {
     StepLinks& operator+=(const StepLinks& more);
 };
 
-// True if the plan counts the bytes of KIND: those of reductions, gathers, norms and stages, not
-// those of layers that ranks share, and not the agreements of ranks.
+// Returns true if the plan counts the bytes of KIND: it counts reductions, gathers, norms and
+// stages, but not layers that ranks share or agreements of ranks.
 [[nodiscard]] bool is_planned(TrafficKind kind);
 
 // {"by_kind": {"reduce": {"sent", "received", "planned"}}, "by_host": {"1": {"sent", "received"}}},

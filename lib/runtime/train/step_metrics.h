@@ -46,7 +46,7 @@ struct StepMetrics {
 // Returns one JSON object, without newline.
 [[nodiscard]] std::string metrics_line(const StepMetrics& metrics);
 
-// Adds to JSON the four figures by TRL's names, each behind PREFIX: "rewards/chosen",
+// Adds to JSON the four figures by TRL's names, each after PREFIX: "rewards/chosen",
 // "rewards/rejected", "rewards/margins" and "rewards/accuracies".
 void add_rewards(JsonWriter& json, const std::string& prefix, const graph::RewardMeans& rewards);
 

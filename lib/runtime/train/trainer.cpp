@@ -22,7 +22,7 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// NUMBER is that of its segment in the model.
+// Describes INSTRUCTION. NUMBER is its segment's number in the model.
 std::string describe_instruction(const plan::ModelInfo& info, int number,
                                  const plan::Instruction& instruction) {
     std::string text(plan::op_name(instruction.op));
@@ -140,7 +140,7 @@ TrafficTable Trainer::traffic() const {
     return all;
 }
 
-// What this rank has moved since the last call.
+// Returns what this rank has moved since the last call.
 StepLinks Trainer::own_links() {
     StepLinks links;
     TrafficTable now = traffic();
@@ -179,8 +179,8 @@ void Trainer::run_transfer(const plan::Instruction& instruction) {
 
 void Trainer::run_tie(const plan::Instruction& instruction) {
     const auto bucket = static_cast<size_t>(instruction.bucket);
-    // The number comes after those of transfers. A parameter has one bucket in each stage, and all
-    // stages come to their ties in one order.
+    // The number comes after the transfers' numbers. A parameter has one bucket in each stage, and
+    // all stages come to their ties in one order.
     const uint32_t number = message_number(plan::Lane::kReceiveUpBack) + 1;
     parts_.stage.link->sum(parts_.state->tied_gradients(instruction.bucket),
                            parts_.stage.stages_of_bucket.at(bucket), number);

@@ -59,10 +59,10 @@ struct TrainerParts {
     SteppingState* state = nullptr;
     const StateAccount* account = nullptr;
     Collectives* collectives = nullptr;  // joins all ranks
-    // True if the plan's bytes to other hosts are told by this rank: by one of the host's ranks
-    // that train the same parameters, as all of them send these bytes together.
+    // True if this rank reports the plan's bytes to other hosts. One of the host's ranks that train
+    // the same parameters does, as all of them send these bytes together.
     std::optional<bool> tells_planned;
-    // Those of some of the ranks, and of all ranks' devices, whose poison ends what blocks there.
+    // Collectives of some ranks, and of all ranks' devices. Their poison ends what blocks there.
     std::vector<Collectives*> groups;
     DeviceBackend* device = nullptr;   // null: the CPU
     Duration time_limit = kHangLimit;  // longest time that the device stands still in a step
@@ -93,7 +93,7 @@ struct TrainResult {
     int64_t new_updates = 0;
     double loss = 0;  // loss of the last step
     Bytes peak_rss;   // peak of the rank that had most
-    // What LibTorch's allocator lent and held at most, of the GPU that had most; 0 on the CPU.
+    // The most that LibTorch's allocator lent and held, on the GPU with the most; 0 on the CPU.
     Bytes peak_device;
     Bytes peak_device_held;
     Duration time{0};  // time of all steps, and of the evaluations between them
@@ -160,7 +160,7 @@ class Trainer final : private InstructionRunner {
     // Steps whose end this rank has reached. Each counts as one more instruction, so that
     // heartbeats show which rank the others wait for there.
     std::atomic<uint64_t> ends_reached_{0};
-    // An offset that makes all steps, those of other plans too, count as the present plan's.
+    // An offset that makes all steps, other plans' too, count as the present plan's.
     int64_t instructions_before_ = 0;
     SystemClock clock_;
     StepLine line_;

@@ -134,7 +134,7 @@ class Arena {
     explicit Arena(ArenaLayout layout) : layout_(std::move(layout)) {}
 
     [[nodiscard]] Bytes mapped_bytes() const;
-    // The slices, behind the control block or on a device.
+    // Returns the slices, after the control block or on a device.
     [[nodiscard]] std::byte* slices() const;
 
     ArenaLayout layout_;

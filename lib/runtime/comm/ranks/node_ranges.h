@@ -22,7 +22,7 @@ struct NodeRange {
 // 0, leave nothing out, overlap nowhere, and name nodes below NODE_COUNT or kEveryNode.
 [[nodiscard]] int64_t tiled_numel(std::span<const NodeRange> ranges, int node_count);
 
-// Returns the elements of part PART of a stream, in order, neighbours joined, none of them empty.
+// Returns the elements of part PART of a stream, in order, neighbours joined, without empty ranges.
 // The stream is the ranges of NODE, one after the other, cut as part_range cuts.
 [[nodiscard]] std::vector<Range> stream_part(std::span<const NodeRange> ranges, int node,
                                              PartOf part);

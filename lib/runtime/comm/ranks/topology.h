@@ -38,8 +38,8 @@ struct Topology {
     [[nodiscard]] bool is_bridge() const { return local_rank < bridge_count(); }
 };
 
-// Some ranks of a job as a world of their own, seen from one of them: those of a stage, or those
-// that share a layer.
+// Some ranks of a job as a world of their own, seen from one of them: the ranks of a stage, or the
+// ranks that share a layer.
 struct GroupPlace {
     Topology topology;
     std::vector<int> members = {0};  // ranks of the job, ascending

@@ -11,7 +11,7 @@
 namespace dslaunch::job {
 
 struct ResumeRequest {
-    // "": start anew; "auto": the newest whole checkpoint below OUTPUT, if there is any; else a
+    // "": start over; "auto": the newest whole checkpoint below OUTPUT, if there is any; else a
     // folder that must have one.
     std::string from;
     std::string output;      // folder of the run
@@ -21,18 +21,18 @@ struct ResumeRequest {
                              // others
 };
 
-// Where the host of node rank NODE_RANK, above 0, has its files of a save until rank 0 has them:
-// beside the checkpoints, since it may see rank 0's disk after all.
+// Returns the folder where node rank NODE_RANK, above 0, keeps its files of a save until rank 0 has
+// them: beside the checkpoints, since the host may see rank 0's disk after all.
 [[nodiscard]] std::string checkpoints_of_host(const std::string& output, int node_rank);
 
 // The folder there for a copy of rank 0's checkpoint.
 [[nodiscard]] std::string resume_copy(const std::string& output, int node_rank);
 
-// Called by all ranks. Returns null if training starts anew, which rank 0 logs if a checkpoint was
-// looked for. Every byte is read and compared with its checksums, the files shared out among the
-// ranks. A damaged checkpoint is passed over with a warning when the newest is looked for. Throws
-// Error{kCheckpoint}: nothing usable in a folder that was named, damage in the checkpoint that was
-// named, with what to use instead, or a run below OUTPUT that did steps and saved nothing.
+// Called by all ranks. Returns null if training starts over, which rank 0 logs if a checkpoint was
+// looked for. The ranks share out the files, read every byte and compare it with its checksums. The
+// search for the newest passes over a damaged checkpoint with a warning. Throws Error{kCheckpoint}
+// for a named folder with nothing usable, for damage in the named checkpoint, with what to use
+// instead, or for a run below OUTPUT that did steps and saved nothing.
 [[nodiscard]] std::unique_ptr<storage::CheckpointReader> find_resume(
     storage::FileTree& tree, runtime::Collectives& collectives, const ResumeRequest& request);
 

@@ -93,8 +93,8 @@ void JobSaving::require_same_base() const {
          reader_->folder(), printable(options_.model_path), saved, base_.empty() ? "none" : base_);
 }
 
-// What nothing names is not to differ from the run that goes on. The launcher takes it over from
-// the run's run.json, which may be elsewhere.
+// Refuses numbers that nothing names here if the run that goes on began with others. The launcher
+// takes them over from the run's run.json, which may be elsewhere.
 void JobSaving::require_same_numbers() const {
     const std::vector<std::string> began =
         config::begun_otherwise(setup_.resolved, reader_->checkpoint().config_json);
@@ -212,7 +212,7 @@ void JobSaving::open_checkpointer(runtime::SavableState& state, runtime::ModelBu
     if (saved_) checkpointer_->set_saved_step(saved_->training().step);
 }
 
-// The buffers that forward may change, in training: those of graph inputs that it writes, and those
+// Marks the buffers that forward may change in training: graph inputs that it writes, and buffers
 // that it gives new values.
 std::vector<char> JobSaving::moved_buffers() const {
     const graph::LoweredGraph& lowered = setup_.segmented->lowered();

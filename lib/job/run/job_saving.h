@@ -24,7 +24,7 @@ struct SavingOptions {
     bool restarted = false;  // see ResumeRequest::restarted
     std::string model_path;  // that adapters are said to belong to
     std::string owner;       // of the folder's checkpoints, for messages: job, attempt, host
-    bool new_data = false;   // goes on with other data than those of the checkpoint
+    bool new_data = false;   // goes on with other data than the checkpoint's
     // After a restart a rank of the attempt before may still save, until its agent ends it.
     std::chrono::milliseconds claim_wait_max{0};
 };
@@ -37,12 +37,12 @@ class JobSaving {
     // Called by all ranks: takes the folder that checkpoints go to and checks it, and opens the
     // checkpoint that training resumes from, whose untrained parameters are put into the model.
     // Throws what storage::claim_checkpoints(), require_unused_output(), require_shared_folder()
-    // and find_resume() do, and Error{kCheckpoint} where the run would go on with other data than
-    // those of the checkpoint.
+    // and find_resume() do, and Error{kCheckpoint} if the run would go on with other data than the
+    // checkpoint's.
     void resume();
-    // The state that training resumes from, until begin(); null: training starts anew.
+    // Returns the state that training resumes from, until begin(); null: training starts over.
     [[nodiscard]] runtime::SavedState* saved() { return saved_ ? &*saved_ : nullptr; }
-    // The progress of the run that is resumed, until begin(); by default none.
+    // Returns the progress of the resumed run, until begin(); by default none.
     [[nodiscard]] storage::TrainingState training() const;
 
     // Frees the saved state, which STATE has taken, and lets STATE be saved from now on.
@@ -60,7 +60,7 @@ class JobSaving {
   private:
     [[nodiscard]] bool saves() const { return !options_.output.empty(); }
     [[nodiscard]] bool via_first() const;
-    // Where this rank's host has its files of a save.
+    // Returns the folder where this rank's host has its files of a save.
     [[nodiscard]] std::string own_root() const;
     void claim();
     [[nodiscard]] const runtime::Topology& place() const { return comms_.job().topology(); }

@@ -28,9 +28,9 @@ class JobState {
     // a GPU's memory.
     void add_slices(runtime::ArenaLayout& arena);
 
-    // Makes the state from SAVED, or if it is null from the model as loaded; SAVED must live until
-    // the return. THREADS are those of this rank. This must outlive the state. Blocks until all
-    // ranks that train the same parameters have come.
+    // Makes the state from SAVED, or if it is null from the model as loaded. SAVED must live until
+    // the return. THREADS are this rank's. This must outlive the state. Blocks until all ranks that
+    // train the same parameters have come.
     [[nodiscard]] std::unique_ptr<runtime::ParameterState> make(RankComms& comms,
                                                                 runtime::SavedState* saved,
                                                                 int threads);

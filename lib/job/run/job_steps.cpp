@@ -59,7 +59,7 @@ const plan::StepPlan* JobSteps::before_step(int64_t update) {
     return kinds_ ? plan_of(update) : nullptr;
 }
 
-// Returns the plan of UPDATE if it is not that of the update before, else null.
+// Returns the plan of UPDATE if it differs from the plan of the update before, else null.
 const plan::StepPlan* JobSteps::plan_of(int64_t update) {
     const plan::StepKind kind = kinds_->of(update);
     if (kind == kind_) return nullptr;

@@ -76,7 +76,7 @@ class JobSteps final : public runtime::BetweenSteps {
     size_t next_placed_ = 0;
     std::optional<StepKinds> kinds_;    // if updates differ
     plan::StepKind kind_;               // of the update that was asked for last
-    std::deque<plan::StepPlan> plans_;  // of kinds other than that of SETUP's plan
+    std::deque<plan::StepPlan> plans_;  // of kinds other than SETUP's plan
 };
 
 }  // namespace dslaunch::job

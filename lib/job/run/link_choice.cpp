@@ -20,7 +20,7 @@ namespace dslaunch::job {
 
 namespace {
 
-// What a host has measured.
+// The rates that a host has measured.
 struct Rates {
     double link_bytes_per_s = 0;                 // to the next host; 0: not measured
     std::array<double, 2> packed_numel_per_s{};  // in 8 and in 4 bits, there and back

@@ -1,5 +1,5 @@
-// What a job packs between its hosts where its config leaves that to the link (`auto`): the links
-// are measured once all ranks have met. Data path: comm of all ranks -> [here] -> step plan
+// Chooses what a job packs between its hosts if its config leaves that to the link (`auto`): the
+// links are measured once all ranks have met. Data path: comm of all ranks -> [here] -> step plan
 // options. Threads: one.
 #pragma once
 

@@ -42,7 +42,7 @@ struct JobArguments {
     // Chooses the device to compute on, when the config is known and before any tensor is made.
     // Empty: the CPU.
     std::function<c10::Device(const config::RunConfig&)> open_device;
-    // Is told what is done from now on, as "reading the model". Empty: nobody asks.
+    // Called with the work that begins, as "reading the model". Empty: nobody asks.
     std::function<void(std::string_view)> begins;
 };
 
@@ -88,8 +88,8 @@ struct JobSetup {
     std::optional<runtime::DataSets> data;
     plan::ModelInfo model_info;
     JobSharing sharing;  // the ranks that work together on a micro batch, and their shares
-    // All that follows describes the ranks that train the same parameters: in a pipeline those of a
-    // stage, among tensor ranks those with the same shares.
+    // All that follows describes the ranks that train the same parameters: in a pipeline the ranks
+    // of a stage, among tensor ranks the ones with the same shares.
     runtime::PipelinePlace place;
     std::vector<plan::SegmentRange> parts;  // parts of the model; each stage has one per chunk
     plan::PipelineSchedule schedule;        // order of a pipeline's work
@@ -112,16 +112,16 @@ struct JobSetup {
     [[nodiscard]] graph::Model& whole_model() const {
         return sharing.whole ? *sharing.whole : *model;
     }
-    // The ranks that train the same parameters as this one: in a pipeline those of its stage, else
+    // Returns the ranks that train the same parameters as this one: in a pipeline its stage's, else
     // all.
     [[nodiscard]] const runtime::Topology& own_ranks() const { return place.of_stage; }
-    // The index of this rank's rows among those of all ranks.
+    // Returns the index of this rank's rows among the rows of all ranks.
     [[nodiscard]] int data_rank() const { return own_ranks().rank() / sharing.position_ranks(); }
-    // True if own_ranks() are not all ranks of the job.
+    // Returns true if own_ranks() are not all ranks of the job.
     [[nodiscard]] bool is_divided() const {
         return place.is_pipeline() || (!sharing.place.positions && sharing.place.size > 1);
     }
-    // The segments of each stage, by stage and chunk.
+    // Returns the segments of each stage, by stage and chunk.
     [[nodiscard]] std::vector<std::vector<plan::SegmentRange>> stages() const {
         return plan::ranges_of_stages(schedule.kind, schedule.shape, parts);
     }

@@ -12,13 +12,13 @@
 namespace dslaunch::job {
 
 // Returns CONFIG's answer for the ranks that train the same parameters, PLACE being one of them.
-// What is left to the link is off. Throws Error{kConfig} if zero_hpz_partition_size is not the
-// number of each host's ranks.
+// Settings that are left to the link are off. Throws Error{kConfig} if zero_hpz_partition_size is
+// not the number of each host's ranks.
 [[nodiscard]] plan::HostWire wire_of(const config::RunConfig& config,
                                      const runtime::Topology& place, bool on_gpu);
 
-// Marks the parameters in INFO, of MODEL, whose gradients travel as they are where those of other
-// modules are rounded to 16 bits (torch_autocast.lower_precision_safe_modules).
+// Marks the parameters in INFO, of MODEL, whose gradients travel as they are, while gradients of
+// other modules are rounded to 16 bits (torch_autocast.lower_precision_safe_modules).
 void mark_exact_gradients(const config::WireConfig& config, const graph::Model& model,
                           plan::ModelInfo& info);
 

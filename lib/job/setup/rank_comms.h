@@ -1,6 +1,6 @@
-// The channels of a rank of a job: to all ranks, to those that train the same parameters, to those
-// that work on its micro batches, and to the other stages. Data path: worker environment, job setup
-// -> [here] -> state, trainer. Threads: one opens it.
+// The channels of a rank of a job: to all ranks, to the ranks that train the same parameters, to
+// the ranks that work on its micro batches, and to the other stages. Data path: worker environment,
+// job setup -> [here] -> state, trainer. Threads: one opens it.
 #pragma once
 
 #include <optional>
@@ -16,8 +16,8 @@
 
 namespace dslaunch::job {
 
-// The bytes of ARENA that are ever touched: the control block does not fill the room before the
-// slices.
+// Returns the bytes of ARENA that are ever touched: the control block does not fill the room before
+// the slices.
 [[nodiscard]] Bytes touched_bytes(const runtime::ArenaLayout& arena);
 
 class RankComms {
@@ -28,28 +28,28 @@ class RankComms {
     void open(const launch::WorkerEnvironment& environment, const JobSetup& setup,
               runtime::ArenaLayout own, Duration time_limit);
 
-    // The collectives of all ranks.
+    // Returns the collectives of all ranks.
     [[nodiscard]] runtime::Collectives& job() const { return *(job_ ? job_ : own_)->collectives; }
     [[nodiscard]] runtime::JobComm& of_job() { return job_ ? *job_ : *own_; }
-    // True if the ranks that train the same parameters are not all ranks.
+    // Returns true if the ranks that train the same parameters are not all ranks.
     [[nodiscard]] bool is_divided() const { return job_.has_value(); }
     [[nodiscard]] runtime::JobComm& own() { return *own_; }
     [[nodiscard]] const runtime::StageLink* stages() const { return stages_ ? &*stages_ : nullptr; }
-    // The link to stages on other hosts; null: there are none.
+    // Returns the link to stages on other hosts; null: there are none.
     [[nodiscard]] const runtime::Link* far() const { return links_.far.get(); }
-    // The group of ranks that work on the same micro batches; null: each works alone.
+    // Returns the group of ranks that work on the same micro batches; null: each works alone.
     [[nodiscard]] graph::TensorGroup* tensor() { return tensor_.get(); }
-    // This rank's shares of the parameters; null: they are whole.
+    // Returns this rank's shares of the parameters; null: they are whole.
     [[nodiscard]] const graph::TensorRank* shares() const { return shares_ ? &*shares_ : nullptr; }
 
-    // The collectives other than those of all ranks.
+    // Returns the collectives of groups of ranks, without job()'s.
     [[nodiscard]] std::vector<runtime::Collectives*> groups() const;
 
     // Frees ranks that wait for this one. Any thread, also while nothing is open.
     void poison(const std::string& why) const;
 
-    // Bytes of a host's arenas other than those of the ranks that train the same parameters, for
-    // RANKS ranks like SETUP's.
+    // Returns the bytes of a host's arenas, without the arena of the ranks that train the same
+    // parameters, for RANKS ranks like SETUP's.
     [[nodiscard]] static Bytes shared_bytes(const JobSetup& setup, int ranks);
 
   private:

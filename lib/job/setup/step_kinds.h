@@ -1,5 +1,5 @@
-// Which kind of step each update of a job is. Data path: run config -> [here] -> step plans. One
-// thread.
+// Tells the kind of step of each update of a job. Data path: run config -> [here] -> step plans.
+// One thread.
 #pragma once
 
 #include <cstdint>

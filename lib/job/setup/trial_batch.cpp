@@ -64,7 +64,7 @@ int64_t exported_length(const JobSetup& setup) {
     return std::max<int64_t>(first->second[1], 0);
 }
 
-// The largest context of which the token file has a sample; 0: it cannot be told.
+// Returns the largest context for which the token file has a sample; 0: it is not known.
 int64_t longest_in_file(const config::DataConfig& data) {
     std::error_code unreadable;
     const auto bytes = std::filesystem::file_size(data.train_path, unreadable);

@@ -50,7 +50,7 @@ class JobVerifier final : public runtime::BetweenSteps, public runtime::UpdateWi
     void before_update(const runtime::SeenUpdate& update) override;
     void after_update(const runtime::SeenUpdate& update) override;
 
-    // What was checked, for rank 0's output. Throws Error{kDiverged} if every step was skipped.
+    // Says for rank 0's output what was checked. Throws Error{kDiverged} if all steps were skipped.
     [[nodiscard]] std::string report() const;
 
   private:
@@ -76,8 +76,8 @@ class JobVerifier final : public runtime::BetweenSteps, public runtime::UpdateWi
         std::string text;
         void note(int64_t order, const std::string& text);
     };
-    // Sums over a parameter's elements on this rank, by which the optimizer's states before an
-    // update are compared with those behind the one before.
+    // Sums over a parameter's elements on this rank, to compare the optimizer's states before an
+    // update with the states after the update before.
     struct StateSums {
         uint64_t elements = 0;  // which elements these are; 0: none
         uint64_t first = 0, second = 0;
@@ -118,7 +118,7 @@ class JobVerifier final : public runtime::BetweenSteps, public runtime::UpdateWi
     std::optional<WholeReference> reference_;  // on rank 0
     int64_t step_ = 0;
     std::vector<Piece> pieces_;  // of the step under way
-    // By model parameter: before the updates of the step under way, behind them, behind the last.
+    // By model parameter: before and after this step's updates, and after the last step's.
     std::vector<StateSums> begin_, end_, last_;
     double sizes_ = 0;
     Counts counts_;

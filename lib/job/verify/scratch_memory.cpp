@@ -18,7 +18,7 @@ namespace dslaunch::job {
 
 namespace {
 
-constexpr uint8_t kPriority = 1;  // that of the allocator which lends memory (runtime/memory)
+constexpr uint8_t kPriority = 1;  // as the allocator that lends memory has (runtime/memory)
 
 struct Mapping {
     void* begin = nullptr;

@@ -23,7 +23,7 @@ at::Tensor values_of(std::span<const float> values, const at::Tensor& like) {
         .to(at::kDouble);
 }
 
-// How far FOUND is from EXPECTED, of what ALLOWED explains.
+// Returns the largest |FOUND - EXPECTED| / ALLOWED and where it is.
 TensorError worst_of(const at::Tensor& found, const at::Tensor& expected,
                      const at::Tensor& allowed) {
     const at::Tensor ratio = ((found - expected).abs() / (allowed + 1e-37)).contiguous().view(-1);

@@ -105,7 +105,7 @@ double update_error(const config::OptimizerConfig& config, const UpdateFacts& fa
             return lion_error(config, facts, gradient, before, after);
         case config::OptimizerKind::kSgd:
             return sgd_error(config, facts, gradient, before, after);
-        default:  // those of whole tensors, and such whose jobs are not verified
+        default:  // rules of whole tensors, and optimizers whose jobs are not verified
             return INFINITY;
     }
 }

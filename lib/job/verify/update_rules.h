@@ -25,8 +25,8 @@ struct UpdateFacts {
     int64_t update = 1;  // from 1
 };
 
-// How far AFTER is from what CONFIG's rule makes of BEFORE, as a multiple of what rounding
-// explains: at most 1 is right. REQUIRES: CONFIG needs no whole tensors.
+// Returns the distance between AFTER and what CONFIG's rule makes of BEFORE, as a multiple of what
+// rounding explains: at most 1 is right. REQUIRES: CONFIG needs no whole tensors.
 [[nodiscard]] double update_error(const config::OptimizerConfig& config, const UpdateFacts& facts,
                                   const ElementValues& before, const ElementValues& after);
 

@@ -193,8 +193,8 @@ const at::Tensor* WholeReference::buffer(int index) const {
     return buffer_of_[index] < 0 ? nullptr : &model_.buffers()[buffer_of_[index]].tensor;
 }
 
-// Adds the gradients of LEAVES, one per parameter of the reference, to those of the parameters
-// whose memory they have, as TYPE.
+// Adds the gradients of LEAVES, one per parameter of the reference, as TYPE to the gradients of the
+// parameters whose memory they have.
 void WholeReference::take_gradients(std::span<const at::Tensor> leaves, at::ScalarType type,
                                     Sums& sums) const {
     const at::NoGradGuard no_grad;
@@ -336,7 +336,7 @@ WholeReference::Sums WholeReference::computed(const graph::LoweredGraph& graph, 
     for (const c10::IValue& value : whole_.first_inputs(batch))
         inputs.arguments.push_back(type == at::kDouble ? graph::map_tensors(value, to_double)
                                                        : value);
-    // What shares memory goes on to, as forward may write buffers.
+    // Tensors that share memory share it in the copies too, as forward may write buffers.
     const std::vector<at::Tensor> tensors = tensors_of(model_);
     std::vector<at::Tensor> copies = graph::copied_together(tensors, type);
     for (size_t i = 0; i < copies.size(); ++i) {

@@ -1,5 +1,5 @@
-// What one rank alone computes of a job's step: the whole graph as one piece, on every micro batch
-// of every rank in turn, without plan, buckets, shards or groups. Feeds job_verifier.h. The same
+// Computes a job's step on one rank alone: the whole graph as one piece, on every micro batch of
+// every rank in turn, without plan, buckets, shards or groups. Feeds job_verifier.h. The same
 // step in fp64 says how much of a difference rounding explains. Thread: one.
 #pragma once
 
@@ -75,9 +75,9 @@ struct ReferenceStep {
 
 class WholeReference {
   public:
-    // Loads the model at PATH anew. SETUP, whose data and config count, must outlive this. SCRATCH
-    // is a folder whose disk holds what is large, for models that do not fit in memory; empty:
-    // none. Throws Error{kSetup} if the memory left on this host is too little, Error{kDisk} for
+    // Loads the model at PATH again. SETUP, whose data and config count, must outlive this. SCRATCH
+    // is a folder for large values on disk, if models do not fit in memory; empty: memory alone.
+    // Throws Error{kSetup} if the memory left on this host is too little, Error{kDisk} for
     // SCRATCH, Error{kInput} if forward writes attributes and several ranks have batches.
     WholeReference(const JobSetup& setup, const std::string& path, const std::string& scratch);
 

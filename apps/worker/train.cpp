@@ -216,8 +216,8 @@ class TrainRole {
         job::choose_wire(setup_, comms_.of_job());
     }
 
-    // Returns the processors of this rank's host and the ranks that use them; those of a rank alone
-    // if it has some of its own. Hosts that are pretended are this machine, all of them.
+    // Returns the processors of this rank's host and the ranks that use them, or this rank's own
+    // processors if it has some. All pretended hosts are this machine.
     [[nodiscard]] ProcessorShare processor_share() const {
         const bool shares = arguments_.pinned.starts_with("not");
         const bool pretended =
@@ -464,7 +464,7 @@ class TrainRole {
         return parts;
     }
 
-    // What the steps sent to other hosts, beside the plan.
+    // Logs what the steps sent to other hosts beside the plan.
     static void log_links(const runtime::TrainResult& result) {
         const std::string sent =
             runtime::links_text(result.links, std::max<int64_t>(1, result.new_steps));

@@ -70,7 +70,7 @@ class RowMaker {
     // Writes all rows as the columns of a file: [rows, length], or of pairs [pairs, 2, length].
     void write(const std::map<std::string, std::string>& metadata);
     // Says what became of documents longer than a row, and which rows would hold them. TEXT_ALONE:
-    // they are texts, of which nothing is lost where they go on in another row.
+    // they are texts, which lose nothing when they go on in another row.
     void tell_long(bool text_alone) const;
 
   private:

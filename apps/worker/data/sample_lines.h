@@ -1,6 +1,6 @@
-// The samples of training text of several files, as lines of JSON: those of .jsonl files as they
-// are, the objects of a list or of several lines each, the rows of Parquet files as lines that say
-// the same, and a plain text (.txt, .md) in pieces of whole lines. Data path: .json, .jsonl,
+// Reads the samples of several files of training text as lines of JSON: lines of .jsonl files as
+// they are, objects of a list or of several lines each, rows of Parquet files as lines that say the
+// same, and a plain text (.txt, .md) in pieces of whole lines. Data path: .json, .jsonl,
 // .parquet, .txt -> [here] -> lib/text. Blocks on the disk; one thread.
 #pragma once
 
@@ -27,8 +27,8 @@ class JsonObjects {
     // BEGIN is the line of the file that has been read from IN, which must outlive this.
     JsonObjects(std::istream& in, std::string begin);
 
-    // Makes TEXT the next object or other value, of which BYTES_MAX are kept; false: that was all.
-    // Throws Error{kInput}: the file ends within its list, or goes on after it.
+    // Makes TEXT the next object or other value, cut after BYTES_MAX. Returns false at the end.
+    // Throws Error{kInput} if the file ends within its list, or goes on after it.
     [[nodiscard]] bool next(std::string& text, size_t bytes_max);
 
   private:
@@ -59,7 +59,7 @@ class SampleLines {
     // read, is no JSON (CSV, UTF-16, compressed), or ends within its list; and what
     // storage::open_table() throws.
     [[nodiscard]] std::vector<SampleLine> next();
-    // Of the lines so far.
+    // Returns the bytes of the lines so far.
     [[nodiscard]] int64_t bytes() const { return bytes_; }
     // Returns true once a file had more than blank lines.
     [[nodiscard]] bool has_text() const { return has_text_; }

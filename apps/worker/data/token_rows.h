@@ -26,9 +26,9 @@ class TokenRows {
     [[nodiscard]] std::vector<int32_t> tokens(int64_t row) const { return of(*tokens_, row); }
     [[nodiscard]] std::vector<int32_t> targets(int64_t row) const { return of(*targets_, row); }
 
-    // The places of the documents that ROW holds, each of which sees itself alone; the whole row
-    // where the file does not number them. Throws Error{kInput} naming the row for numbers that no
-    // packed row has: below 0, or one that comes again after another.
+    // Returns the places of the documents in ROW, where each sees itself alone, or the whole row if
+    // the file does not number them. Throws Error{kInput} naming the row for numbers that no packed
+    // row has: below 0, or one that comes again after another.
     [[nodiscard]] std::vector<Range> documents(int64_t row) const;
 
     // The log-probability that the reference gives to the answer of each row, in nats; empty: the

@@ -35,7 +35,7 @@ namespace {
 struct PlanArguments {
     job::JobArguments job;
     PlanHosts hosts;
-    // The ranks of the job that is set up, by host: those of HOSTS, for a mesh the ranks of its
+    // The ranks of the job that is set up, by host: all ranks of HOSTS, for a mesh the ranks of its
     // data axis.
     std::vector<int> node_sizes;
     std::string data;
@@ -88,8 +88,8 @@ std::vector<runtime::Topology> places_unlike(const job::JobSetup& setup,
     return places;
 }
 
-// The admission of a job on hosts like this machine: that of the first host on which the job does
-// not fit, or else of the host that needs most.
+// The admission of a job on hosts like this machine: of the first host on which the job does not
+// fit, or else of the host that needs most.
 struct PlannedAdmission {
     job::HostAdmission host;
     int node = 0;

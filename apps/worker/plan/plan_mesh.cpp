@@ -138,7 +138,7 @@ plan::MeshSearch search_for(const job::JobSetup& setup, const MeshArguments& arg
     return search;
 }
 
-// What has the memory that a mesh must fit in.
+// Names the place whose memory a mesh must fit in.
 std::string_view room_of(const job::JobSetup& setup) {
     return setup.on_gpu ? "GPU" : "host";
 }

@@ -179,7 +179,7 @@ DecoderSession::DecoderSession(DecoderArguments arguments, RankProcess& process)
              printable(arguments_.adapter), counted(folder_.config.vocabulary, "row"),
              printable(arguments_.model), stored_folder_.config.vocabulary);
     stored_context_ = folder_.config.context;
-    // The session may have ended when a failure is told.
+    // The session may have ended when a failure is reported.
     process.on_failure = [ranks = ranks_](const std::string& why) { ranks->poison(why); };
     if (arguments_.context > 0)
         folder_.config.context = folder_.config.learned_positions

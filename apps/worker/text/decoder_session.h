@@ -23,7 +23,7 @@
 
 namespace dslaunch::worker {
 
-// What the commands that compute with a decoder have in common.
+// The arguments that all commands with a decoder have.
 struct DecoderArguments {
     std::string model;    // a Hugging Face folder
     std::string adapter;  // folder of a trained adapter; empty: none

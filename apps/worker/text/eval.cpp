@@ -103,7 +103,7 @@ class HeldOut {
     }
     [[nodiscard]] int64_t length() const { return rows_ ? rows_->length() : context_; }
 
-    // Those of SAMPLE in which a target counts.
+    // Returns the texts of SAMPLE in which a target counts.
     [[nodiscard]] std::vector<Text> read(int64_t sample) const {
         if (rows_) return read_row(sample);
         std::vector<int64_t> numbers(static_cast<size_t>(context_ + 1));
@@ -213,7 +213,7 @@ std::vector<Question> read_questions(const EvalArguments& arguments, const TextF
     return questions;
 }
 
-// How likely a model finds the two answers of each pair of a file of rows.
+// A model's log-probabilities of the two answers of each pair in a file of rows.
 struct PairScores {
     // The log-probability of each row's answer, in nats, and the number of its tokens.
     std::vector<float> of_answer;

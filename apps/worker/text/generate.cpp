@@ -205,7 +205,7 @@ decoder::WrittenText written_of(const Prompt& prompt, const WritingOptions& opti
             options.stops};
 }
 
-// What is made of a prompt of a file.
+// The answer to one prompt of a file.
 struct Answer {
     size_t index = 0;  // of the prompt
     decoder::WrittenText written;

@@ -16,7 +16,7 @@ struct PromptArguments {
     std::string text;                // --prompt
     std::optional<std::string> ids;  // --prompt-ids: numbers with commas or blanks between
     std::string chat;                // --chat: what a user says
-    std::string system;              // --system: what the model is told before
+    std::string system;              // --system: the instructions before the user's words
     std::string file;                // --file: a prompt each line
     std::string template_kwargs;     // --chat-template-kwargs: variables of the template, as JSON
 };

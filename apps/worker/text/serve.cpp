@@ -355,7 +355,7 @@ Value template_value(JsonView value) {
     return Value::none();
 }
 
-// Returns the variables that CHAT gives the template, and those of MORE whose names CHAT does not
+// Returns the variables that CHAT gives the template, and each of MORE whose name CHAT does not
 // set.
 text::ChatInput chat_input_of(const server::ApiRequest& chat, const text::TemplateVariables& more) {
     const auto value_or_none = [](const std::optional<JsonView>& value) {

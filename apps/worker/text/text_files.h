@@ -1,4 +1,4 @@
-// What a model's folder says of text: its tokenizer and the tokens that end a text. Data path:
+// Reads a model folder's facts about text: its tokenizer and the tokens that end a text. Data path:
 // folder -> [here] -> generate, serve, eval. Const functions: any thread.
 #pragma once
 
@@ -36,18 +36,17 @@ class TextFiles {
     // Returns "train.pt has 512 tokens and no tokenizer". REQUIRES: there is no codec.
     [[nodiscard]] std::string without_codec() const;
     [[nodiscard]] bool has_chat() const { return chat_.has_value(); }
-    // The text of CHAT in the model's template. LIMITS bound what the template may take. Throws
-    // Error{kInput} where there is no template, for messages that it refuses, and for documents and
-    // an effort (`reasoning_effort`) that it does not read; tools that it does not read are told
-    // once.
+    // Returns the text of CHAT in the model's template. LIMITS bound the template's work. Throws
+    // Error{kInput} if there is no template, for messages that it refuses, and for documents and
+    // an effort (`reasoning_effort`) that it does not read. Says once if it does not read tools.
     [[nodiscard]] std::string chat_text(const text::ChatInput& chat,
                                         const text::jinja::Limits& limits = {}) const;
-    // As generation_config.json names them; else config.json's and the tokenizer's, or where they
-    // name none the token that ends a turn in the chat template.
+    // Returns the tokens that generation_config.json names, else those in config.json and the
+    // tokenizer, or if they name no token, the one that ends a turn in the chat template.
     [[nodiscard]] const std::vector<int32_t>& end_tokens() const { return end_tokens_; }
-    // Words for end_tokens() that are not of generation_config.json or config.json alone; else "".
+    // Says where end_tokens() come from, "" if from generation_config.json or config.json alone.
     [[nodiscard]] const std::string& end_source() const { return end_source_; }
-    // The token that a text without a prompt begins with.
+    // Returns the token that a text without a prompt begins with.
     [[nodiscard]] std::optional<int32_t> first_token() const { return first_token_; }
     // generation_config.json; empty without such a file.
     [[nodiscard]] const storage::GenerationConfig& generation() const { return generation_; }

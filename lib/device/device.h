@@ -15,11 +15,11 @@ class Device {
   public:
     virtual ~Device() = default;
 
-    // True if the host reads and writes the memory as its own.
+    // Returns true if the host reads and writes the memory as its own.
     [[nodiscard]] virtual bool is_host() const = 0;
-    // Returns memory whose bytes are 0, aligned to 64 bytes. The zeros of a GPU are written by its
-    // compute queue. Throws Error{kSetup} naming WHAT it is for and the bytes if there is not so
-    // much. It must not outlive the device.
+    // Returns memory whose bytes are 0, aligned to 64 bytes. A GPU's compute queue writes its
+    // zeros. Throws Error{kSetup} naming WHAT it is for and the bytes if that much is not free. It
+    // must not outlive the device.
     [[nodiscard]] virtual Memory allocate(Bytes bytes, std::string_view what) = 0;
 
     // The queues of the compute and the communication lane, and one for threads beside the lanes,

@@ -22,7 +22,7 @@ void HostQueue::fill(float* into, float value, int64_t numel) {
     std::fill_n(into, numel, value);
 }
 
-// The parts of a range that the threads update at once.
+// Updates the parts of a range on the threads at once.
 template <typename Update>
 void HostQueue::by_team(const FlatRange& range, const Update& update) {
     if (range.packed.any()) {
@@ -43,7 +43,7 @@ void HostQueue::adam_step(const FlatRange& range, const kernels::AdamStep& step)
     by_team(range, [&](const FlatRange& part) { kernels::adam_step(part, step); });
 }
 
-// Ranges of some hundred elements are shared out by the dozen.
+// Shares out ranges of some hundred elements by the dozen.
 void HostQueue::adam_steps(std::span<const kernels::AdamUpdate> updates) {
     constexpr int64_t kAtOnce = 32;
     const int64_t all = std::ssize(updates);

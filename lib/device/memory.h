@@ -30,7 +30,7 @@ class Memory {
     }
 
     [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
-    // The same as fp32. REQUIRES: it was taken for that.
+    // Returns the same as fp32. REQUIRES: it was taken for that.
     [[nodiscard]] std::span<float> floats() const {
         return {reinterpret_cast<float*>(bytes_.data()), bytes_.size() / sizeof(float)};
     }

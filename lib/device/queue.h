@@ -1,7 +1,7 @@
 // Work over flat arrays in a device's memory, done in the order in which it is given: at once on
-// the host, later on a stream of a GPU. The arithmetic is that of kernels/flat_optimizer.h, bit for
-// bit. Data path: ZeRO state -> [here] -> the host's kernels, or those of lib/kernels/cuda.
-// Threads: a queue is its lane's; one thread at a time.
+// the host, later on a stream of a GPU. The arithmetic has the bits of kernels/flat_optimizer.h.
+// Data path: ZeRO state -> [here] -> the host's kernels, or lib/kernels/cuda's. Threads: a queue is
+// its lane's; one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Values {
 };
 
 // All arrays lie in the device's memory unless a function says otherwise. Failures throw
-// Error{kSetup} for the device, and what a wait for it meets.
+// Error{kSetup} for the device, and the errors that a wait for it meets.
 class Queue {
   public:
     virtual ~Queue() = default;
@@ -42,7 +42,7 @@ class Queue {
     virtual void fill(float* into, float value, int64_t numel) = 0;
 
     virtual void adam_step(const kernels::FlatRange& range, const kernels::AdamStep& step) = 0;
-    // Ranges that do not overlap, in any order.
+    // Updates ranges that do not overlap, in any order.
     virtual void adam_steps(std::span<const kernels::AdamUpdate> updates) {
         for (const kernels::AdamUpdate& update : updates) adam_step(update.range, update.step);
     }

@@ -6,7 +6,7 @@ namespace dslaunch::device {
 
 namespace {
 
-// Work that is waited for on the host is late by half of it: ten looks a millisecond cost little.
+// The longest pause delays a waiting host by half of it; ten looks a millisecond cost little.
 constexpr Duration kLongestPause = std::chrono::microseconds(100);
 
 }  // namespace

@@ -15,8 +15,8 @@ namespace dslaunch::device {
 class Event {
   public:
     virtual ~Event() = default;
-    // True once the work before the last record() is done, and before the first record(). Does not
-    // block. Throws Error if the device has failed.
+    // Returns true once the work before the last record() is done, and before the first record().
+    // Does not block. Throws Error if the device has failed.
     [[nodiscard]] virtual bool is_reached() = 0;
     // Returns the time on the device from EARLIER to here. REQUIRES: both are reached, and were
     // made by streams of one device.
@@ -31,8 +31,8 @@ class Stream {
     [[nodiscard]] virtual std::unique_ptr<Event> make_event() = 0;
     // Makes EVENT stand for all work that this stream was given so far.
     virtual void record(Event& event) = 0;
-    // Work that this stream is given from now on is done after EVENT, which any stream of the
-    // device has recorded.
+    // Makes all later work of this stream wait for EVENT, which any stream of the device has
+    // recorded.
     virtual void wait(Event& event) = 0;
     // Throws Error{kRankFailed} if the device has failed at work that it was given. Any thread.
     virtual void check() = 0;

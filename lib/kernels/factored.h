@@ -1,7 +1,7 @@
 // The second moment of matrices as a row and a column of factors, and the direction that it gives.
-// Sums are taken in fp64 in one order, so every processor comes to the same bits. Source: Shazeer &
+// Sums are taken in fp64 in one order, so every processor gets the same bits. Source: Shazeer &
 // Stern 2018 (Adafactor, arXiv:1804.04235), algorithms 4 and 5, as transformers has them. Threads:
-// none of its own.
+// the caller's.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace dslaunch::kernels {
 
-// MATRICES of ROWS x COLUMNS elements, one behind the other, row by row.
+// MATRICES of ROWS x COLUMNS elements, one after the other, row by row.
 struct FactoredShape {
     int64_t matrices = 1;
     int64_t rows = 0;
     int64_t columns = 0;
 };
 
-// What a second moment is moved by: keep * moment + (1 - keep) * ((gradient * scale)^2 + eps).
+// The step of a second moment: keep * moment + (1 - keep) * ((gradient * scale)^2 + eps).
 struct SquareStep {
     double keep = 0;
     double eps = 1e-30;
@@ -30,8 +30,8 @@ void move_factors(const float* gradients, const FactoredShape& shape, const Squa
 // out = gradients * scale / sqrt(row / mean of the matrix's row * column). REQUIRES: no overlap.
 void factored_direction(const float* gradients, const FactoredShape& shape, float scale,
                         std::span<const float> row, std::span<const float> column, float* out);
-// The same for what has no rows: VARIANCE, [numel], is moved, and out = gradients * scale /
-// sqrt(variance).
+// Does the same for an array without rows: moves VARIANCE, [numel], and sets out = gradients *
+// scale / sqrt(variance).
 void whole_direction(const float* gradients, const SquareStep& step, std::span<float> variance,
                      float* out);
 

@@ -9,7 +9,7 @@
 namespace dslaunch::kernels {
 namespace {
 
-// Carries STEP out on RANGE by UPDATE, a kernel of the rule.
+// Carries out STEP on RANGE with UPDATE, a kernel of the rule.
 template <typename Step, typename Constants>
 void update(const FlatRange& range, const Step& step,
             void (*kernel)(const UpdateArrays&, ElementRange, const Constants&)) {

@@ -1,12 +1,12 @@
 // Optimizer steps over flat buffers: one pass that sums the ranks' gradients, unscales and clips
 // them, updates the fp32 states and parameters and writes their 16-bit copy. Implementations for
 // AVX-512 (with its conversion to bf16 where the processor has it), AVX2, NEON and a scalar
-// reference, chosen at run time; all give equal bits (no reassociation, fused multiply-adds only
-// where they are written; only the payload of a NaN may differ): those of PyTorch 2.11's fused
-// AVX-512 kernels (aten/src/ATen/native/cpu/Fused*Kernel.cpp; Lion: of its operators), but for the
-// last elements of a tensor that do not fill a vector there. Sources: Kingma & Ba 2015 (Adam),
-// Loshchilov & Hutter 2019 (AdamW), Duchi et al. 2011 (Adagrad), Chen et al. 2023 (Lion). Threads:
-// none of its own; callers split ranges (kernels/thread_team.h).
+// reference, chosen at run time. All give equal bits (no reassociation, fused multiply-adds only
+// where they are written; only the payload of a NaN may differ). PyTorch 2.11's fused AVX-512
+// kernels (aten/src/ATen/native/cpu/Fused*Kernel.cpp; Lion: its operators) give the same bits,
+// except for a tensor's last elements, which do not fill a vector there. Sources: Kingma & Ba 2015
+// (Adam), Loshchilov & Hutter 2019 (AdamW), Duchi et al. 2011 (Adagrad), Chen et al. 2023 (Lion).
+// Threads: the caller's; callers split ranges (kernels/thread_team.h).
 #pragma once
 
 #include <cstdint>
@@ -23,19 +23,19 @@ namespace dslaunch::kernels {
 // count from 1.
 void adam_step(const FlatRange& range, const AdamStep& step, Isa isa = isa_in_use());
 void adagrad_step(const FlatRange& range, const AdagradStep& step, Isa isa = isa_in_use());
-// Chen et al. 2023. The parameters move by lr against the sign of the mixed momentum; not at all
-// where that is 0. A NaN there becomes the parameter's.
+// Moves the parameters by lr against the sign of the mixed momentum, and not at all where it is 0
+// (Chen et al. 2023). A NaN in it makes the parameter NaN.
 void lion_step(const FlatRange& range, const LionStep& step, Isa isa = isa_in_use());
-// range.first: needed when step.momentum is not 0, else left alone.
+// Needs range.first when step.momentum is not 0, else leaves it alone.
 void sgd_step(const FlatRange& range, const SgdStep& step, Isa isa = isa_in_use());
 
-// out[i] = (((sources[0][i] + sources[1][i]) + …) * scale: the ordered sum behind the equal bits of
-// docs/scale/zero.md. out may be one of the sources.
+// out[i] = (((sources[0][i] + sources[1][i]) + …) * scale: the ordered sum that makes the equal
+// bits of docs/scale/zero.md. out may be one of the sources.
 void ordered_sum(std::span<const float* const> sources, float scale, float* out, int64_t numel,
                  Isa isa = isa_in_use());
 
-// The same of 16-bit sources of DTYPE, kBF16 or kF16: added in fp32, rounded once as to_half does.
-// REQUIRES: out overlaps no source.
+// Sums 16-bit sources of DTYPE, kBF16 or kF16, in the same way: adds in fp32 and rounds once as
+// to_half does. REQUIRES: out overlaps no source.
 void ordered_half_sum(std::span<const uint16_t* const> sources, uint16_t* out, int64_t numel,
                       DType dtype, Isa isa = isa_in_use());
 

@@ -29,11 +29,10 @@ struct PackedStates {
     }
 };
 
-// One update reads and writes elements [begin, begin + numel) of every array given, so that a
-// caller may feed any part of a shard in any order, from any number of threads; how it is cut
-// changes no bit. An empty span is an array that the update has not got. REQUIRES: every array
-// given is at least begin + numel long; none overlaps another, but for `decay_parameters` and
-// `parameters`.
+// One update reads and writes elements [begin, begin + numel) of every array given. A caller may
+// feed the parts of a shard in any order, from any number of threads; the cuts change no bit. An
+// empty span stands for an array that the update does not have. REQUIRES: every array given is at
+// least begin + numel long; no arrays overlap, except `decay_parameters` and `parameters`.
 struct FlatRange {
     int64_t begin = 0;
     int64_t numel = 0;
@@ -67,12 +66,12 @@ struct AdamStep {
     bool decoupled_decay = true;  // AdamW
     bool bias_correction = true;
     int64_t step = 1;  // it counts from 1
-    // The steps that this one stands for: the moments decay as often, and then take the gradient.
-    // `step` counts them all.
+    // The number of steps that this one stands for: the moments decay so many times, and then take
+    // the gradient. `step` counts them all.
     int64_t steps = 1;
-    // The variance is only read, and an element whose variance is 0 gets no momentum and moves by
-    // weight decay alone: it has never had a gradient, so nothing says how far. REQUIRES: decoupled
-    // decay, no bias correction.
+    // The variance is only read. An element whose variance is 0 has never had a gradient, so it
+    // gets no momentum and moves by weight decay alone. REQUIRES: decoupled decay, no bias
+    // correction.
     bool frozen_variance = false;
 };
 

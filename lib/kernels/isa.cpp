@@ -33,7 +33,7 @@ struct CpuidAnswer {
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
 };
 
-// The processor itself is asked where __builtin_cpu_supports of GCC 12 or clang 14 does not know a
+// Asks the processor itself where __builtin_cpu_supports of GCC 12 or clang 14 does not know a
 // name.
 CpuidAnswer ask_processor(unsigned leaf, unsigned part) {
     CpuidAnswer answer;
@@ -41,7 +41,7 @@ CpuidAnswer ask_processor(unsigned leaf, unsigned part) {
     return answer;
 }
 
-// The system must let the process have tiles: their registers are not saved unless it asks.
+// Asks the system to let the process have tiles: it saves their registers only if asked.
 bool has_amx() {
     constexpr unsigned kAmxBf16 = 1U << 22, kAmxTile = 1U << 24;
     const unsigned features = ask_processor(7, 0).edx;

@@ -8,15 +8,15 @@
 
 namespace dslaunch::kernels {
 
-// Of updates, sums and packings. A later one is the better one.
+// The instruction sets of updates, sums and packings. A later one is better.
 enum class Isa : uint8_t { kScalar, kNeon, kAvx2, kAvx512, kAvx512Bf16 };
 inline constexpr Isa kIsas[] = {Isa::kScalar, Isa::kNeon, Isa::kAvx2, Isa::kAvx512,
                                 Isa::kAvx512Bf16};
 
-// Returns the best one that this processor and this build have.
+// Returns the best instruction set that this processor and this build have.
 [[nodiscard]] Isa best_isa();
 // Returns the instruction set that DSL_ISA names (isa_name), else best_isa(). Throws Error{kSetup}
-// when it names none that this processor and this build have. Read once.
+// when this processor or this build lacks the named one. Read once.
 [[nodiscard]] Isa isa_in_use();
 inline constexpr const char* kIsaVariable = "DSL_ISA";
 // Returns true when this processor and this build can run ISA.
@@ -24,8 +24,8 @@ inline constexpr const char* kIsaVariable = "DSL_ISA";
 // Returns "scalar", "neon", "avx2", "avx512" or "avx512_bf16".
 [[nodiscard]] std::string_view isa_name(Isa isa);
 
-// Of products and of what a decoder does to a token: those of Isa, told apart by their dot products
-// of bytes and by tiles. A later one is the better one.
+// The instruction sets of products and of a decoder's work on a token, split more finely than Isa:
+// by dot products of bytes and by tiles. A later one is better.
 enum class MatrixIsa : uint8_t {
     kScalar,      // the reference, and what processors without the others run
     kAvx2,        // AVX2, FMA and F16C

@@ -17,14 +17,14 @@ struct TileRange {
 };
 [[nodiscard]] TileRange tiles_of(const FlatRange& range);
 
-// Calls UPDATE with the part of RANGE that lies in TILE, whose states are fp32 arrays meanwhile.
-// Other elements of the tile are packed again as they were, up to rounding. Tiles may be updated at
-// once by several threads. REQUIRES: range.begin is 0; a tile of tiles_of(range).
+// Calls UPDATE with the part of RANGE that lies in TILE; its states are fp32 arrays meanwhile.
+// Other elements of the tile are packed again as they were, up to rounding. Several threads may
+// update tiles at once. REQUIRES: range.begin is 0; a tile of tiles_of(range).
 void update_tile(const FlatRange& range, int64_t tile,
                  const std::function<void(const FlatRange& part)>& update);
 
-// VALUES, elements [BEGIN, BEGIN + n) of a state of NUMEL elements in tiles, packed to TILES; BEGIN
-// is that of a tile, and VALUES end at one's end. And back.
+// Packs VALUES, elements [BEGIN, BEGIN + n) of a state of NUMEL elements in tiles, to TILES. BEGIN
+// begins a tile, and VALUES end at a tile's end. And back.
 void pack_tiles(StatePacking packing, std::span<const float> values, int64_t begin, int64_t numel,
                 std::byte* tiles, uint32_t seed);
 void unpack_tiles(StatePacking packing, const std::byte* tiles, int64_t begin, int64_t numel,

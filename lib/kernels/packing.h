@@ -1,13 +1,13 @@
 // Values in fewer bytes than fp32, on their way to and from a disk or between hosts: 16 bits an
 // element, or 8 and 4 bits with one scale for each block of 256 (block-wise quantization, Dettmers
-// et al. 2022); and the bytes of numbers sorted so that they compress. Packed bytes and what they
-// are read as are the same bits on every instruction set. Threads: none of its own.
+// et al. 2022); and the bytes of numbers sorted so that they compress. Packed bytes, and the values
+// read from them, have the same bits on every instruction set. Threads: the caller's.
 //
 // Codes of optimizer states are drawn: a hash of a seed and the element's number decides between
-// two codes, in proportion to what lies nearer, so that rounding is unbiased. Rounded to nearest, a
-// variance that changes by a thousandth in a step would never change. What travels between hosts
-// is rounded to the nearest code, of two to the even one; its 4 bits are drawn where that is asked
-// for.
+// two codes, the nearer one more often in proportion, so that rounding is unbiased. Rounded to
+// nearest, a variance that changes by a thousandth in a step would never change. Values that travel
+// between hosts are rounded to the nearest code, of two to the even one; their 4 bits are drawn
+// where the caller asks for it.
 #pragma once
 
 #include <cstddef>
@@ -44,8 +44,8 @@ void unpack_from_wire(WirePacking packing, std::span<const std::byte> packed, st
 void from_half(const uint16_t* values, float* out, int64_t numel, DType dtype,
                Isa isa = isa_in_use());
 
-// The first byte of every element, then the second of every one, and so on; and back. ELEMENT: 2 or
-// 4 bytes. REQUIRES: both are as long, a multiple of ELEMENT, aligned to it; no overlap.
+// Writes the first byte of every element, then the second of every one, and so on; and back.
+// ELEMENT: 2 or 4 bytes. REQUIRES: equal lengths, a multiple of ELEMENT, aligned to it; no overlap.
 void split_bytes(std::span<const std::byte> values, int64_t element, std::span<std::byte> out,
                  Isa isa = isa_in_use());
 void join_bytes(std::span<const std::byte> planes, int64_t element, std::span<std::byte> out,

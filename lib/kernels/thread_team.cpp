@@ -15,7 +15,7 @@ void rest() {
 #endif
 }
 
-// True as soon as READY is; false when it is not within SPIN.
+// Returns true as soon as READY() is, false if it is not within SPIN.
 template <typename F>
 bool spin_until(std::chrono::nanoseconds spin, const F& ready) {
     if (ready()) return true;
@@ -31,7 +31,7 @@ bool spin_until(std::chrono::nanoseconds spin, const F& ready) {
     return false;
 }
 
-// Loops keep a few tiles there, whatever `ulimit -s` says.
+// The stack of a helper: loops keep a few tiles there, whatever `ulimit -s` says.
 constexpr size_t kHelperStackBytes = size_t{2} << 20;
 
 }  // namespace

@@ -40,9 +40,9 @@ class ThreadTeam {
     void for_parts(int64_t numel, const Work& work);
     static constexpr int64_t kBlockNumel = int64_t{16} * 1024;
 
-    // Calls WORK(chunk) for every chunk in [0, chunks), each once, by whichever thread is free, and
-    // returns when all are done. A helper that is late (its processor is another program's) is not
-    // waited for when nothing is left to do. WORK must not throw.
+    // Calls WORK(chunk) for every chunk in [0, chunks), each once, on any free thread, and returns
+    // when all are done. It does not wait for a late helper (whose processor is another program's)
+    // when nothing is left to do. WORK must not throw.
     template <typename F>
     void for_chunks(int64_t chunks, F&& work) {
         auto& object = work;
@@ -55,7 +55,7 @@ class ThreadTeam {
     }
 
     [[nodiscard]] int threads() const { return static_cast<int>(helpers_.size()) + 1; }
-    // The time of SPIN for loops that follow each other within a token.
+    // The SPIN for loops that follow each other within a token.
     static constexpr std::chrono::microseconds kTokenSpin{200};
 
   private:
@@ -64,14 +64,14 @@ class ThreadTeam {
         const void* work = nullptr;
         int64_t chunks = 0;
     };
-    // The caller offers a loop; the helper takes it, and ends it by kNone; the caller may withdraw
-    // what nobody took.
+    // The caller offers a loop; the helper takes it and sets kNone at its end; the caller may
+    // withdraw an offer that nobody took.
     enum class Seat : uint8_t { kNone, kOffered, kTaken };
     struct alignas(64) Place {
         std::atomic<Seat> seat{Seat::kNone};
     };
 
-    // EACH_ITS_OWN: chunk i is that of thread i.
+    // EACH_ITS_OWN: thread i takes chunk i.
     void share(const Loop& loop, bool each_its_own);
     void offer(int64_t helpers);
     void take_back(int64_t helpers);

@@ -1,6 +1,5 @@
-// What the loops of this folder and of matrix/cpu share: rounding to whole codes, the largest
-// magnitude and the sum of a block. Compiled like flat_loops.h; everything here has internal
-// linkage.
+// The loops that this folder and matrix/cpu share: rounding to whole codes, the largest magnitude
+// and the sum of a block. Compiled like flat_loops.h; everything here has internal linkage.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +19,8 @@ inline int32_t nearest_whole(float x) {
 constexpr uint32_t kSignMask = 0x7FFFFFFFU;
 constexpr uint32_t kInfinityBits = 0x7F800000U;
 
-// Returns the bits of the largest magnitude. As bits a NaN is above all numbers, and no order of
-// comparing matters.
+// Returns the bits of the largest magnitude. Compared as bits, a NaN is above all numbers, and the
+// order of comparing does not matter.
 inline uint32_t largest_bits(const float* values, int64_t numel) {
     uint32_t largest = 0;
     for (int64_t i = 0; i < numel; ++i) {

@@ -16,13 +16,13 @@ constexpr int64_t kBlock = 1024;
 constexpr int64_t kChunk = 64;
 constexpr int64_t kLineBytes = 64;
 
-// A sum goes over what `out` held, or is added to it and rounded once more.
+// Writes VALUE to OUT, or adds it to OUT and rounds once more.
 template <bool kAdds>
 inline void put(float value, float& out) {
     out = kAdds ? out + value : value;
 }
 
-// The ordered sum of elements [first, first + n) of fp32 sources, scaled, in `out` or added to it.
+// Writes the scaled ordered sum of fp32 elements [first, first + n) to `out`, or adds it.
 template <bool kAdds>
 inline void sum_block(const Sources& sources, int64_t first, int64_t n, float scale, float* out) {
     const float* a = sources.fp32[0] + first;
@@ -48,7 +48,7 @@ inline void widen(NumberKind kind, const uint16_t* values, int64_t n, float* out
     kind == NumberKind::kBf16 ? from_bf16(values, out, n) : from_fp16(values, out, n);
 }
 
-// The ordered sum of 16-bit sources, which are summed in fp32. n <= kChunk.
+// Sums 16-bit sources in order, in fp32. n <= kChunk.
 inline void sum_halves(const Sources& sources, int64_t first, int64_t n, float scale,
                        float* __restrict out) {
     widen(sources.kind, sources.half[0] + first, n, out);
@@ -70,7 +70,7 @@ inline T* moved(T* start, int64_t numel) {
     return start == nullptr ? nullptr : start + numel;
 }
 
-// The 16-bit copy of n updated parameters; past the caches only whole chunks of whole lines go.
+// Copies n updated parameters in 16 bits; only whole chunks of whole lines go past the caches.
 inline void copy_half(const UpdateArrays& arrays, int64_t at, int64_t n, bool whole_lines) {
     const float* values = arrays.parameters + at;
     uint16_t* out = arrays.half + at;
@@ -104,7 +104,7 @@ template <bool kWrites, typename Rule>
     if (kWrites && arrays.half != nullptr) copy_half(arrays, at, n, whole_lines);
 }
 
-// The number of elements from `at` to where the copy's next line begins.
+// Returns the number of elements from `at` to where the copy's next line begins.
 inline int64_t to_next_line(const uint16_t* half, int64_t at) {
     const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(half + at));
     return (kLineBytes - address % kLineBytes) % kLineBytes / int64_t{sizeof(uint16_t)};

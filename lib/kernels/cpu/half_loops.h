@@ -15,8 +15,8 @@ namespace dslaunch::kernels {
 namespace {
 
 #if defined(__AVX512BF16__)
-// 32 numbers by the processor's own conversion, which takes subnormal numbers for 0: where there is
-// one, false and nothing is written.
+// Converts 32 numbers by the processor's instruction, which takes subnormal numbers for 0. If there
+// is a subnormal number, returns false and writes nothing.
 inline bool to_bf16_by_instruction(const float* values, uint16_t* out) {
     constexpr int kSubnormal = 0x20;
     const __m512 low = _mm512_loadu_ps(values), high = _mm512_loadu_ps(values + 16);
@@ -64,8 +64,8 @@ void from_fp16(const uint16_t* __restrict values, float* __restrict out, int64_t
 }
 
 #if defined(__x86_64__)
-// Stores past the caches, for what is written whole and not read soon: the line is not read first.
-// `out` is aligned to a line, numel is of whole lines. A fence makes them visible in order.
+// Stores past the caches an array that is written whole and not read soon: its lines are not read.
+// `out` is aligned to a line, numel is of whole lines. A fence makes stores visible in order.
 #define DSL_STREAM_STORE
 inline void stream_lines(const uint16_t* values, uint16_t* out, int64_t numel) {
 #if defined(__AVX512F__)

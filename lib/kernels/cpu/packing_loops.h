@@ -16,7 +16,7 @@ namespace {
 constexpr float kCodeMax = 127.0F;
 constexpr float kSquareMax = 255.0F * 255.0F;
 
-// 16 bits that look drawn, for element i.
+// Returns 16 bits that look drawn, for element i.
 inline uint32_t drawn_bits(uint32_t seed, int64_t i) {
     uint32_t bits = (seed + static_cast<uint32_t>(i)) * 0x9E3779B1U;
     bits ^= bits >> 15;
@@ -26,7 +26,7 @@ inline uint32_t drawn_bits(uint32_t seed, int64_t i) {
     return bits >> 16;
 }
 
-// The drawn number lies in [0, 1) and is a multiple of 2^-16.
+// Returns the drawn number, a multiple of 2^-16 in [0, 1).
 inline float drawn(uint32_t seed, int64_t i) {
     return static_cast<float>(static_cast<int32_t>(drawn_bits(seed, i))) * 0x1p-16F;
 }
@@ -42,8 +42,8 @@ void packing_to_bf16(const float* __restrict values, uint16_t* __restrict out, i
     }
 }
 
-// A block is divided by its scale; a scale that is 0 or not finite makes its codes 1, so that the
-// block reads as its scale: all 0, or not finite.
+// Returns true if a block has a scale to divide by. A scale that is 0 or not finite makes the codes
+// 1, so that the block reads as its scale: all 0, or not finite.
 inline bool has_scale(uint32_t largest) {
     return largest > 0 && largest < kInfinityBits;
 }
@@ -52,7 +52,7 @@ inline float scale_of(uint32_t largest) {
     return __builtin_bit_cast(float, largest < kInfinityBits ? largest : 0x7FC00000U);
 }
 
-// False: the codes are made already.
+// Returns false if the codes are made already.
 template <typename T>
 inline bool begin_block(const float* __restrict values, float& scale, T* __restrict codes,
                         int64_t numel) {
@@ -115,7 +115,7 @@ void packing_from_int8(const float* __restrict scales, const int8_t* __restrict 
 constexpr float kPairCodeMax = 7.0F;
 constexpr float kPairCodeZero = 8.0F;
 
-// The code of element i, from 1 to 15: code k stands for (k - 8) / 7 of the scale.
+// Returns the code of element i, from 1 to 15: code k stands for (k - 8) / 7 of the scale.
 template <typename Round>
 inline uint32_t code_of_4_bits(const float* values, int64_t i, float scale, const Round& round) {
     const float quotient = values[i] / scale * kPairCodeMax;
@@ -170,7 +170,7 @@ void packing_from_int4(const float* __restrict scales, const uint8_t* __restrict
     }
 }
 
-// Code k stands for (k / 255)^2 of the scale. What is not 0 never becomes 0: it is divided by.
+// Code k stands for (k / 255)^2 of the scale. A number above 0 never becomes 0: it is a divisor.
 void packing_squares_to_uint8(const float* __restrict values, float* __restrict scales,
                               uint8_t* __restrict codes, int64_t numel, uint32_t seed) {
     for (int64_t first = 0; first < numel; first += kPackedBlock) {

@@ -39,7 +39,7 @@ inline double correct(const float* __restrict values, float factor, float* __res
     });
 }
 
-// The signs of n <= kByteNumel values, which lose what the signs tell of them.
+// Returns the signs of n <= kByteNumel values, and takes their signed scales from the values.
 inline uint8_t take_byte(float* values, float scale, int64_t n) {
     unsigned bits = 0;
     for (int64_t i = 0; i < n; ++i) {
@@ -150,8 +150,7 @@ void sign_take_moves(const LocalMoves& arrays, const float* mean, float lrs) {
     for (int64_t i = 0; i < arrays.numel; ++i) p[i] = meeting[i];
 }
 
-// The gradient of which MOMENTUM, after BEFORE, is the next mixture moves the variance that goes
-// on.
+// Moves the variance that goes on by the gradient that leads from BEFORE to MOMENTUM.
 float sign_fresh(const FreshVariance& arrays) {
     const auto beta1 = static_cast<float>(arrays.beta1), beta2 = static_cast<float>(arrays.beta2);
     const auto beta1_rest_inverse = static_cast<float>(1 / (1 - arrays.beta1));

@@ -1,8 +1,8 @@
 // The kernels of flat_optimizer.h on a GPU, and packed weights written out: each function puts one
-// launch on STREAM and returns. Data path: the plugin's queue and operators -> [here] ->
-// grid_kernels.h, grid_unpack.h. All pointers are of the device's
-// memory; arrays aligned to 16 bytes move four elements at once. Threads: any. The result is that
-// of the launch; errors of the work itself come to light later.
+// launch on STREAM and returns the launch's result; errors of the work itself come to light later.
+// Data path: the plugin's queue and operators -> [here] -> grid_kernels.h, grid_unpack.h. All
+// pointers are of the device's memory; arrays aligned to 16 bytes move four elements at once.
+// Threads: any.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -25,14 +25,14 @@ cudaError_t launch_lion(const UpdateArrays& arrays, ElementRange range,
 cudaError_t launch_sgd(const UpdateArrays& arrays, ElementRange range,
                        const SgdConstants& constants, cudaStream_t stream);
 
-// REQUIRES: at most 8 sources. ADDS: to what OUT holds.
+// ADDS: to the numbers in OUT. REQUIRES: at most 8 sources.
 cudaError_t launch_sum(const Sources& sources, float scale, bool adds, float* out, int64_t numel,
                        cudaStream_t stream);
 cudaError_t launch_to_half(const float* values, uint16_t* out, NumberKind kind, int64_t numel,
                            cudaStream_t stream);
 cudaError_t launch_fill(float* into, float value, int64_t numel, cudaStream_t stream);
 
-// SUMS[i] gets the sum of squares of ARRAYS[i], both of the device's memory.
+// Sets SUMS[i] to the sum of squares of ARRAYS[i]; both lie in the device's memory.
 cudaError_t launch_squares(const GridValues* arrays, int64_t count, double* sums,
                            cudaStream_t stream);
 // Looks at the first COUNT arrays of FLAGS, which is of the host's memory and is passed by value.

@@ -7,19 +7,19 @@ namespace dslaunch::kernels {
 
 inline constexpr int kFlagArraysMax = 64;  // arrays that are looked at in one launch
 
-// An array whose squares are summed, or that is looked at.
+// An array whose squares are summed, or that is checked.
 struct GridValues {
     const float* data;
     int64_t numel;
 };
 
-// Arrays that one launch looks at, each with a flag.
+// Arrays that one launch checks, each with a flag.
 struct GridFlags {
     GridValues arrays[kFlagArraysMax];
     float* flags;
 };
 
-// How the bits of a packed weight are read (kernels/matrix/matrix_shape.h, MatrixForm).
+// The form of a packed weight's bits (kernels/matrix/matrix_shape.h, MatrixForm).
 enum class GridForm : uint8_t { kInt8, kInt4, kNf4 };
 
 // A packed weight that is written out as numbers: panels of 16 rows one after the other, each a

@@ -25,13 +25,13 @@ inline constexpr int kSourcesMax = 8;        // of a sum
 inline constexpr int kNormLanes = 16;        // threads that sum the squares of one array
 inline constexpr int kNormArrays = kThreads / kNormLanes;  // arrays that a block sums
 
-// Where a thread is in its grid.
+// The place of a thread in its grid.
 struct GridPlace {
     int64_t thread = 0;   // among all of the grid
     int64_t threads = 0;  // of the grid
 };
 
-// The blocks that go over NUMEL elements.
+// Returns the number of blocks that go over NUMEL elements.
 DSL_HOST_DEVICE inline int64_t blocks_over(int64_t numel) {
     const int64_t per_block = int64_t{kThreads} * kVector;
     const int64_t blocks = (numel + per_block - 1) / per_block;
@@ -66,7 +66,7 @@ inline GridSources grid_sources(const Sources& sources) {
     return list;
 }
 
-// The update of RANGE. REQUIRES: as above.
+// Returns the update of RANGE. REQUIRES: as above.
 inline GridUpdate grid_arguments(const UpdateArrays& arrays, ElementRange range) {
     return {grid_sources(arrays.gradients),
             arrays.gradient_scale,
@@ -81,7 +81,7 @@ inline GridUpdate grid_arguments(const UpdateArrays& arrays, ElementRange range)
 }
 
 // kVector elements, which are one access of memory where they are aligned there. Shares of ranks
-// begin at any element (`dslaunch.shard: row`): then elements are taken one by one.
+// may begin at any element (`dslaunch.shard: row`): then elements are taken one by one.
 struct alignas(16) Four {
     float v[kVector];
 };
@@ -119,7 +119,7 @@ DSL_HOST_DEVICE inline void store_half(const Four& four, uint16_t* into, int n, 
     for (int i = 0; i < n; ++i) into[i] = halves.v[i];
 }
 
-// The ordered sum of elements [AT, AT + N) of SOURCES, scaled.
+// Returns the scaled ordered sum of elements [AT, AT + N) of SOURCES.
 DSL_HOST_DEVICE inline Four sum_of(const GridSources& sources, int64_t at, int n, float scale) {
     Four sum = load(sources.data[0] + at, n);
     for (int s = 1; s < sources.count; ++s) {
@@ -130,7 +130,7 @@ DSL_HOST_DEVICE inline Four sum_of(const GridSources& sources, int64_t at, int n
     return sum;
 }
 
-// Calls use(at, n) for the vectors of [BEGIN, BEGIN + NUMEL) that are PLACE's.
+// Calls use(at, n) for the vectors of [BEGIN, BEGIN + NUMEL) that belong to PLACE.
 template <typename Use>
 DSL_HOST_DEVICE inline void for_vectors(int64_t begin, int64_t numel, const GridPlace& place,
                                         const Use& use) {
@@ -163,7 +163,7 @@ DSL_HOST_DEVICE inline void grid_update(const GridUpdate& update, const Rule& ru
     });
 }
 
-// The ordered sum goes over what OUT held, or is added to it and rounded once more.
+// Writes the ordered sum to OUT, or adds it to OUT and rounds once more.
 DSL_HOST_DEVICE inline void grid_sum(const GridSources& sources, float scale, bool adds, float* out,
                                      int64_t numel, const GridPlace& place) {
     for_vectors(0, numel, place, [&](int64_t at, int n) {
@@ -188,8 +188,8 @@ DSL_HOST_DEVICE inline void grid_fill(float* into, float value, int64_t numel,
     for_vectors(0, numel, place, [&](int64_t at, int n) { store(four, into + at, n); });
 }
 
-// The squares of elements LANE, LANE + kNormLanes, … of an array, summed in fp64. The sums of the
-// lanes are added in order (add_lanes): the order of the scalar kernel.
+// Returns the sum of squares of an array's elements LANE, LANE + kNormLanes, … in fp64. add_lanes
+// adds the lanes' sums in the scalar kernel's order.
 DSL_HOST_DEVICE inline double lane_squares(const GridValues& values, int lane) {
     double sum = 0;
     for (int64_t i = lane; i < values.numel; i += kNormLanes) {

@@ -27,13 +27,13 @@ struct EightPlace {
     int64_t group;  // the numbers'
 };
 
-// The blocks of a grid that takes all of PACKED's numbers, eight a thread.
+// Returns the blocks of a grid that takes all of PACKED's numbers, eight a thread.
 DSL_HOST_DEVICE inline int64_t blocks_over(const GridPacked& packed) {
     const int64_t panels = (packed.out + kPanelRows - 1) / kPanelRows;
     return blocks_over(panels * kPanelRows * ((packed.in + kEight - 1) / kEight) * kVector);
 }
 
-// Memory of the device is read in whole words: panels and their parts are multiples of 4 bytes.
+// Reads a whole word of device memory: panels and their parts are multiples of 4 bytes.
 DSL_HOST_DEVICE inline uint32_t word_at(const uint8_t* bytes) {
     return *reinterpret_cast<const uint32_t*>(bytes);
 }

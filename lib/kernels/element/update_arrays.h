@@ -1,5 +1,5 @@
-// What kernels get: raw pointers, and constants that are fp32 already. Processors and GPUs share it
-// (element/update_rules.h), so it has plain types alone.
+// The arguments of kernels: raw pointers, and constants that are fp32 already. Processors and GPUs
+// share this file (element/update_rules.h), so it has only plain types.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct Sources {
     NumberKind kind;
 };
 
-// An update reads and writes these arrays; null where there is none. Elements are counted from the
-// arrays' starts.
+// The arrays that an update reads and writes; null where there is none. Elements are counted from
+// the arrays' starts.
 struct UpdateArrays {
     Sources gradients;
     float gradient_scale;
@@ -69,8 +69,8 @@ struct SgdConstants {
     bool first_step;
 };
 
-// A rank's part of the arrays with which hosts that moved on their own come together again. All
-// have NUMEL elements.
+// A rank's part of the arrays by which hosts that moved on their own come together again. All have
+// NUMEL elements.
 struct LocalMoves {
     int64_t numel = 0;
     float* parameters = nullptr;      // may be null in take_moves
@@ -81,8 +81,8 @@ struct LocalMoves {
     float decay = 0;  // take_moves: decoupled weight decay, which moved the parameters too
 };
 
-// The arrays from which 1-bit LAMB sees how far the variance, which stays, is from what it would be
-// by now. All have NUMEL elements.
+// The arrays by which 1-bit LAMB compares its frozen variance with the variance of now. All have
+// NUMEL elements.
 struct FreshVariance {
     int64_t numel = 0;
     const float* before = nullptr;    // the momentum of the update before

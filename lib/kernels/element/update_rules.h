@@ -1,6 +1,6 @@
 // The arithmetic of optimizers on elements, alike on processors and GPUs: both include this file,
-// and all give equal bits. Sources: flat_optimizer.h. Everything here has internal linkage, for it
-// is compiled once per instruction set.
+// and all give equal bits. Sources: flat_optimizer.h. Everything here has internal linkage, since
+// it is compiled once per instruction set.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 namespace dslaunch::kernels {
 namespace {
 
-// A fused multiply-add is rounded once, on every processor. It is written where PyTorch's build of
-// its kernels has one; the compilers add none (-ffp-contract=off, -fmad=false).
+// Returns a * b + c, rounded once on every processor. It is used where PyTorch's build of its
+// kernels has one; the compilers add none (-ffp-contract=off, -fmad=false).
 DSL_HOST_DEVICE inline float fma(float a, float b, float c) {
 #if defined(__CUDA_ARCH__)
     return __fmaf_rn(a, b, c);
@@ -30,8 +30,8 @@ DSL_HOST_DEVICE inline float square_root(float value) {
 #endif
 }
 
-// A rule updates n elements: `g` is the gradient that it may spoil, `first` and `second` its
-// states, `p` the parameters, to be left alone unless kWrites.
+// A rule updates n elements: it may spoil the gradient `g`; `first` and `second` are its states,
+// `p` the parameters, which it leaves alone unless kWrites.
 // FROZEN: the variance is only read (AdamStep::frozen_variance).
 template <bool kFrozen>
 struct AdamRule {

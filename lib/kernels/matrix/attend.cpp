@@ -58,7 +58,7 @@ class Attention {
     [[nodiscard]] int64_t tasks() const { return tasks_; }
     [[nodiscard]] int64_t rows() const { return std::ssize(rows_); }
 
-    // One head of the cache, one chunk, the rows of one group.
+    // Computes one head of the cache, one chunk, the rows of one group.
     void run(int64_t task, float* scratch, const TokenKernels& kernels) const {
         const RowGroup* group = groups_.data();
         for (; task >= group->chunks * shape_.kv_heads; ++group)

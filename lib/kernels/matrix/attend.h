@@ -18,7 +18,7 @@ namespace dslaunch::kernels {
 
 inline constexpr int64_t kAttendChunk = 1024;
 
-// What all rows of a call share.
+// The settings that all rows of a call share.
 struct AttendShape {
     int64_t heads = 0;  // of queries; a multiple of kv_heads: head h reads h / (heads / kv_heads)
     int64_t kv_heads = 0;        // of the cache

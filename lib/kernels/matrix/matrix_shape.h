@@ -1,5 +1,5 @@
-// What the bytes of a matrix of weights mean: their form, sizes and groups, and where the parts of
-// a packed form lie. It is saved beside them. Threads: pure functions.
+// The meaning of the bytes of a matrix of weights: their form, sizes and groups, and the places of
+// a packed form's parts. It is saved beside them. Threads: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ enum class MatrixForm : uint8_t {
             // be negative: 4.5 bits, groups of 32
 };
 
-// What the bytes of a matrix mean; it is saved beside them.
+// The meaning of a matrix's bytes; it is saved beside them.
 struct MatrixShape {
     MatrixForm form = MatrixForm::kF32;
     int64_t out = 0;    // rows: outputs of the product
@@ -29,28 +29,28 @@ struct MatrixShape {
     bool operator==(const MatrixShape&) const = default;
 };
 
-// Packed outputs lie in panels of so many, the last one filled up with zeros.
+// The outputs of a panel of packed outputs; the last panel is filled up with zeros.
 inline constexpr int64_t kPanelOutputs = 16;
-// Groups that packed forms take: 32, 64, 128. A group of 32 costs 0.5 bits a weight
-// and has the least error of weights and of activations; the products are as fast a byte.
+// The groups that packed forms take: 32, 64, 128. A group of 32 costs 0.5 bits a weight and has the
+// least error of weights and of activations; the products are as fast a byte.
 inline constexpr int64_t kDefaultGroup = 32;
-// No size of a matrix is larger, so that no count of its bytes overflows.
+// The largest size of a matrix, so that no count of its bytes overflows.
 inline constexpr int64_t kMatrixSizeMax = int64_t{1} << 28;
 
-// The shape of FORM with its default group.
+// Returns the shape of FORM with its default group.
 [[nodiscard]] MatrixShape matrix_shape(MatrixForm form, int64_t out, int64_t in);
-// "f32", "bf16", "fp16", "int8", "int4", "nf4".
+// Returns "f32", "bf16", "fp16", "int8", "int4" or "nf4".
 [[nodiscard]] std::string_view matrix_form_name(MatrixForm form);
-// True for the forms that quantize makes; the others are used as they lie in a file.
+// Returns true for the forms that quantize makes; the others are used as they lie in a file.
 [[nodiscard]] bool is_packed(MatrixForm form);
 
 // Returns the type of a row-major form's elements. REQUIRES: not is_packed.
 [[nodiscard]] DType dtype_of(MatrixForm form);
 
-// Throws Error{kInput} when SHAPE, which may come from a file, is none: a size below 1 or above
-// kMatrixSizeMax, an unknown form, or a group that the form does not have.
+// Throws Error{kInput} when SHAPE, which may come from a file, is not valid: a size below 1 or
+// above kMatrixSizeMax, an unknown form, or a group that the form does not have.
 void check_shape(const MatrixShape& shape);
-// Bytes of the matrix. REQUIRES: check_shape passes.
+// Returns the bytes of the matrix. REQUIRES: check_shape passes.
 [[nodiscard]] int64_t matrix_bytes(const MatrixShape& shape);
 
 // A packed form is codes, then scales, then factors: panels of each, one after the other.

@@ -1,4 +1,4 @@
-// The kernels of each instruction set for products and for what a decoder does to a token.
+// The kernels of each instruction set for products and for a decoder's work on a token.
 #pragma once
 
 #include "kernels/isa.h"

@@ -8,12 +8,12 @@
 namespace dslaunch::kernels {
 namespace {
 
-// The forms whose products take rounded activations.
+// Returns true for the forms whose products take rounded activations.
 bool rounds(MatrixForm form) {
     return form == MatrixForm::kInt8 || form == MatrixForm::kInt4;
 }
 
-// The forms whose products take activations in two parts.
+// Returns true for the forms whose products take activations in two parts.
 bool splits(MatrixForm form, MatrixIsa isa) {
     return form == MatrixForm::kBf16 && matrix_kernels_of(isa).split_rows != nullptr;
 }
@@ -53,8 +53,8 @@ MatrixPart part_of(const Product& product, const Activations& activations) {
     return part;
 }
 
-// Panels that a thread takes at once: enough bytes for a stream of memory, or outputs enough for
-// many rows to be read but once for several of them, and few enough that the threads end together.
+// The panels that a thread takes at once: enough bytes for a stream of memory, or enough outputs to
+// read many rows once for several of them, and few enough that the threads end together.
 constexpr int64_t kChunkBytes = int64_t{2048} * 1024;
 constexpr int64_t kChunksAThread = 4;
 constexpr int64_t kManyRows = 16;

@@ -1,6 +1,6 @@
 // Products of activations with a matrix of weights: y[rows, out] = x[rows, in] · Wᵀ (+ bias). Few
-// rows (tokens that are generated) read the weights from memory once; many rows (prompts) go by
-// blocks that stay in the caches. Data path: x -> Activations -> multiply -> y.
+// rows (generated tokens) read the weights from memory once; many rows (prompts) go by blocks that
+// stay in the caches. Data path: x -> Activations -> multiply -> y.
 //
 // Row-major forms: sums of fp32 products (fused multiply-adds). kInt8 and kInt4: each row of x is
 // rounded to int8 in the matrix's groups, its scale the group's largest magnitude / 127, and groups
@@ -38,7 +38,7 @@ class Activations {
     // with a number that is not finite gives rows of y that are NaN. ISA is the products' too.
     void assign(const ActivationRows& x, const MatrixShape& shape, ThreadTeam& team,
                 MatrixIsa isa = matrix_isa_in_use());
-    // True when what was assigned serves matrices of SHAPE.
+    // Returns true when the assigned rows serve matrices of SHAPE.
     [[nodiscard]] bool serves(const MatrixShape& shape) const;
     [[nodiscard]] const ActivationRows& rows() const { return x_; }
     [[nodiscard]] MatrixIsa isa() const { return isa_; }
@@ -66,7 +66,7 @@ class Activations {
     std::vector<uint16_t> halves_;
 };
 
-// One matrix and where its product goes.
+// One matrix and the place of its product.
 struct Product {
     PackedMatrix matrix;
     float* y = nullptr;           // [rows, out], row r at y + r * stride
@@ -75,8 +75,8 @@ struct Product {
     bool adds = false;            // to what y holds, as a residual does; else y is overwritten
 };
 
-// All products of one set of activations as one loop of the team. Many rows take 1 MiB of each
-// thread's stack. REQUIRES: ACTIVATIONS serves every matrix; no y overlaps x, a bias or another y.
+// Computes all products of one set of activations as one loop of the team. Many rows take 1 MiB of
+// a thread's stack. REQUIRES: ACTIVATIONS serves every matrix; no y overlaps x, a bias or a y.
 void multiply(std::span<const Product> products, const Activations& activations, ThreadTeam& team);
 
 }  // namespace dslaunch::kernels

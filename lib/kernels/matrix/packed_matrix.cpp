@@ -110,7 +110,7 @@ struct PackedRow {
             std::memcpy(out, &numbers, static_cast<size_t>(count) * sizeof(float));
         }
     }
-    // Four bytes hold inputs k to k + 3 in their low halves, and the next four in the high ones.
+    // The low halves of four bytes hold inputs k to k + 3, and the high halves the next four.
     template <typename Values>
     void write_nibbles(int64_t begin, int64_t end, float* out, Values&& values) const {
         for (int64_t k = begin; k < end; k += 8) {

@@ -33,16 +33,15 @@ struct SourceRows {
 
 // Writes the panels of SOURCE's rows to PACKED, which is the whole matrix; rounding is to nearest
 // (kInt4 and kNf4: with the scale, and minimum, of least weighted squared error that a search
-// finds). A row's bytes
-// depend on nothing but that row: not on ISA, the team, or the other rows. A group that has a
-// number which is not finite becomes NaN whole (kInt4: its row). A group may end past IN: what is
-// missing counts as 0. REQUIRES: is_packed; rows.begin is a multiple of kPanelOutputs, and so is
-// its end or it is OUT; PACKED has matrix_bytes and is aligned to 4 bytes.
+// finds). A row's bytes depend only on that row: not on ISA, the team, or the other rows. A group
+// with a number that is not finite becomes NaN whole (kInt4: its row). A group may end past IN:
+// missing numbers count as 0. REQUIRES: is_packed; rows.begin is a multiple of kPanelOutputs, and
+// so is its end or it is OUT; PACKED has matrix_bytes and is aligned to 4 bytes.
 void quantize(const MatrixShape& shape, const SourceRows& source, std::span<std::byte> packed,
               ThreadTeam& team, MatrixIsa isa = matrix_isa_in_use());
 
-// The numbers that products take the weights for. OUT: [rows.numel, in] fp32, contiguous. Threads:
-// none of its own. REQUIRES: ROWS lies within the matrix.
+// Writes the numbers that products take for the weights to OUT, [rows.numel, in] fp32, contiguous.
+// Threads: the caller's. REQUIRES: ROWS lies within the matrix.
 void dequantize(const PackedMatrix& matrix, Range rows, float* out);
 
 }  // namespace dslaunch::kernels

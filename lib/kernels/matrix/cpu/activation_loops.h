@@ -11,7 +11,7 @@ namespace {
 
 constexpr float kNotANumber = __builtin_nanf("");
 
-// The lanes' nearest_whole().
+// Returns nearest_whole() of each lane.
 inline Floats nearest(Floats x) {
     return (x + fill(kWholeShift)) - fill(kWholeShift);
 }

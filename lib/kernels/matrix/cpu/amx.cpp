@@ -8,10 +8,10 @@
 namespace dslaunch::kernels {
 namespace {
 
-// How far ahead of the loop weights are asked for, in inputs of each output.
+// The distance by which weights are asked for ahead of the loop, in inputs of each output.
 constexpr int64_t kAheadInputs = 64;
 
-// GCC does not know that loading a tile or a configuration reads memory.
+// Tells GCC that loading a tile or a configuration reads memory.
 inline void is_read(const void* at) {
     asm volatile("" : : "r"(at) : "memory");
 }
@@ -36,7 +36,7 @@ struct alignas(64) TileShapes {
     }
 };
 
-// What the tiles of some outputs and of one block of rows read.
+// The outputs and the block of rows whose tiles are read.
 struct TileRun {
     const MatrixPart* part;
     int64_t output;
@@ -49,7 +49,7 @@ inline int64_t tiles_of(int64_t inputs) {
     return (inputs + kTileInputs - 1) / kTileInputs;
 }
 
-// A matrix [16 rows, 16] of 32-bit numbers is turned over: quads of four rows, then their order.
+// Transposes a matrix [16 rows, 16] of 32-bit numbers: quads of four rows, then their order.
 inline void turn_over(const float* from, float* to) {
     __m512 rows[16], pairs[16];
 #pragma GCC unroll 16
@@ -82,7 +82,7 @@ inline void turn_over(const float* from, float* to) {
     }
 }
 
-// A matrix [rows, columns] of 32-bit numbers becomes [columns, rows].
+// Transposes a matrix [rows, columns] of 32-bit numbers to [columns, rows].
 inline void turn_over(const float* from, int64_t rows, int64_t columns, float* to) {
     if (rows == 16 && columns == 16) return turn_over(from, to);
     for (int64_t c = 0; c < columns; ++c)
@@ -181,7 +181,7 @@ void run_tiles(const TileRun& run, TileShapes& shapes) {
     int64_t k = 0;
     for (; k + kTileInputs <= part.in; k += kTileInputs, x += 2 * kTileInputs * run.rows) {
         if (run.row == 0) {
-            // Behind its end a row goes on where the row that follows these outputs begins.
+            // After a row's end, go on where the row that follows these outputs begins.
             const bool inside = k + kAheadInputs < part.in;
             const uint16_t* const next =
                 w + k + kAheadInputs + (inside ? 0 : outputs - 1) * part.in;
@@ -224,7 +224,7 @@ void multiply_bf16_tiles(const MatrixPart& part) {
     _tile_release();
 }
 
-// x ~ high + low, both rounded to the nearest bf16.
+// Splits x into high + low, both rounded to the nearest bf16.
 void split_rows(const float* x, int64_t stride, int64_t in, int64_t rows, uint16_t* to) {
     for (int64_t k = 0; k < in; k += kTileInputs) {
         alignas(64) float parts[2 * 16 * 16];  // [high and low, rows, 16 pairs]

@@ -9,7 +9,7 @@
 namespace dslaunch::kernels {
 namespace {
 
-// Where the positions of a block lie.
+// The places of a block's positions.
 template <typename T>
 struct AttendBlock {
     const typename T::Type* keys[kAttendBlock];
@@ -17,7 +17,7 @@ struct AttendBlock {
     int64_t first, numel;  // positions
 };
 
-// Positions before the part's first one are not read: that one stands for them.
+// Reads the part's first position in the place of positions before it.
 template <typename T>
 inline void find_block(const AttendPart& part, int64_t first, AttendBlock<T>& block) {
     block.first = first;
@@ -36,7 +36,7 @@ inline bool sees(const AttendQuery& query, int64_t first, int64_t numel) {
     return query.begin < first + numel && first < query.length;
 }
 
-// q · k of kHeads queries and four keys.
+// Computes q · k of kHeads queries and four keys.
 template <typename T, int kHeads>
 inline void score_tile(const AttendQuery* const* queries, const typename T::Type* const* keys,
                        int64_t width, float (*scores)[kAttendBlock]) {
@@ -86,7 +86,7 @@ inline Floats capped(Floats x, float softcap) {
     return fill(softcap) * hyperbolic_tangent(x / fill(softcap));
 }
 
-// Scores become weights; returns what the query's earlier sums are multiplied by.
+// Turns scores into weights; returns the factor of the query's earlier sums.
 inline float weigh_block(const AttendPart& part, const AttendQuery& query, int64_t first,
                          float* scores) {
     for (int64_t i = 0; i < kAttendBlock; i += kLanes)

@@ -18,8 +18,8 @@ inline Floats polynomial(Floats x, const float (&coefficients)[kCount]) {
     return sum;
 }
 
-// Below -86.6 the result is 0, above 88.72 infinity. A NaN stays one: it is the second argument of
-// larger and smaller.
+// Returns exp(x): 0 below -86.6, infinity above 88.72. A NaN stays one: it is the second argument
+// of larger and smaller.
 inline Floats exponential(Floats x) {
     constexpr float kLeast = -86.6F, kMost = 88.722839F;
     const Floats bounded = smaller(fill(kMost), larger(fill(kLeast), x));
@@ -45,7 +45,7 @@ inline Floats hyperbolic_tangent(Floats x) {
     return where_less(size, fill(0.625F), near, with_sign);
 }
 
-// 1 - erf(x) for x >= 1, where it has no digits to lose.
+// Returns 1 - erf(x) for x >= 1, where it has no digits to lose.
 inline Floats far_erfc(Floats x) {
     constexpr float kMiddle[] = {
         2.326819970068386e-2F,  -1.387039388740657e-1F, 3.687424674597105e-1F,
@@ -69,7 +69,7 @@ inline Floats near_erf(Floats x) {
     return polynomial(x * x, kTerms) * x;
 }
 
-// 1 + erf(x)
+// Returns 1 + erf(x).
 inline Floats one_plus_erf(Floats x) {
     const Floats size = magnitude(x), one = fill(1);
     const Floats erfc = far_erfc(larger(fill(1), size));

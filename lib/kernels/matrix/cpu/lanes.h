@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kLanes = 16;
 
-// The first NUMEL of 16 numbers, zeros after them. REQUIRES: 0 < numel.
+// Returns the first NUMEL of 16 numbers, with zeros after them. REQUIRES: 0 < numel.
 inline Floats load_part(const float* from, int64_t numel) {
     if (numel >= kLanes) return load(from);
     float all[kLanes] = {};

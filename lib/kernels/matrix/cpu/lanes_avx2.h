@@ -103,7 +103,7 @@ inline Floats times_power_of_2(Floats value, Floats power) {
     return value * Floats{power_of_2(power.low), power_of_2(power.high)};
 }
 
-// The quads' sums, (0 + 2) + (1 + 3), of four registers.
+// Returns the quads' sums, (0 + 2) + (1 + 3), of four registers.
 inline __m256 quad_sums(__m256 a, __m256 b, __m256 c, __m256 d) {
     const __m256 ab = _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
     const __m256 cd = _mm256_add_ps(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
@@ -112,7 +112,7 @@ inline __m256 quad_sums(__m256 a, __m256 b, __m256 c, __m256 d) {
     return _mm256_add_ps(_mm256_castpd_ps(low), _mm256_castpd_ps(high));
 }
 
-// The order is that of AVX-512: (quad 0 + quad 2) + (quad 1 + quad 3).
+// Adds in AVX-512's order: (quad 0 + quad 2) + (quad 1 + quad 3).
 inline void sum_4(Floats a, Floats b, Floats c, Floats d, float* to) {
     const __m256 halves = _mm256_add_ps(quad_sums(a.low, b.low, c.low, d.low),
                                         quad_sums(a.high, b.high, c.high, d.high));

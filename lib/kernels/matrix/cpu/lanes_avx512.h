@@ -67,7 +67,7 @@ inline Floats times_power_of_2(Floats value, Floats power) {
     return _mm512_mul_ps(value, _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23)));
 }
 
-// Quad sums first, (0 + 2) + (1 + 3), then the four quads in the same order.
+// Adds within quads first, (0 + 2) + (1 + 3), then the four quads in the same order.
 inline void sum_4(Floats a, Floats b, Floats c, Floats d, float* to) {
     const __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
     const __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));

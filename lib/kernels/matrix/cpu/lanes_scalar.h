@@ -71,7 +71,7 @@ inline Floats fma(const Floats& a, const Floats& b, const Floats& c) {
     return each([&](int i) { return __builtin_fmaf(a.v[i], b.v[i], c.v[i]); });
 }
 
-// The second one when either is a NaN, as x86's instructions.
+// Returns the second one when either is a NaN, as x86's instructions do.
 inline Floats larger(const Floats& a, const Floats& b) {
     return each([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
 }
@@ -104,7 +104,7 @@ inline float sum(const Floats& a) {
     return (quads[0] + quads[2]) + (quads[1] + quads[3]);
 }
 
-// The four sums, each as sum() has it.
+// Writes the four sums, each as sum() has it.
 inline void sum_4(const Floats& a, const Floats& b, const Floats& c, const Floats& d, float* to) {
     to[0] = sum(a);
     to[1] = sum(b);

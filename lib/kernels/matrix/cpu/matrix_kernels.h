@@ -9,7 +9,7 @@ namespace dslaunch::kernels {
 // Rows of rounded activations that lie together, so that one pointer reads them all.
 inline constexpr int64_t kRoundedRows = 4;
 
-// Inputs that share a scale, at most.
+// The most inputs that share a scale.
 inline constexpr int64_t kGroupMax = 128;
 
 // Rows of activations, and inputs of each, that a tile of AMX takes; up to kNarrowRows rows the
@@ -48,7 +48,7 @@ struct MatrixPart {
     bool adds;
 };
 
-// Where one row of activations rounded to int8 goes, in the arrays of MatrixPart.
+// The place of one row of activations rounded to int8, in the arrays of MatrixPart.
 struct RoundedRow {
     int8_t* codes;
     float* scales;
@@ -56,7 +56,7 @@ struct RoundedRow {
     float* scaled_sums;
 };
 
-// Up to 16 rows of weights, widened, and where their panel goes. A row that is missing is 0.
+// Up to 16 rows of weights, widened, for one panel. A row that is missing is 0.
 struct PanelSource {
     const float* rows[16];
     int64_t in, group, groups;
@@ -75,7 +75,7 @@ struct MatrixKernels {
     void (*to_int8)(const PanelSource&, const PanelTarget&);
     void (*to_int4)(const PanelSource&, const PanelTarget&);
     void (*to_nf4)(const PanelSource&, const PanelTarget&);
-    // Where products with bf16 weights take bf16 activations, else none: ROWS <= kTileRowsMax rows
+    // Null unless products with bf16 weights take bf16 activations. ROWS <= kTileRowsMax rows
     // become, for each kTileInputs inputs, [16 pairs, high parts of the rows and low parts, 2]
     // bf16, or above kNarrowRows rows [high and low, 16 pairs, rows, 2]. Inputs are filled up with
     // zeros.

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kPanelChunkRows = 64;
 // Bytes of panels that stay in L2 while all rows pass.
 constexpr int64_t kPanelsBytes = 1 << 20;
-// How far ahead of the loop memory is asked for, in bytes, where a panel is read first.
+// The bytes by which a panel that is read first is asked for ahead of the loop.
 constexpr int64_t kPanelAhead = 3072;
 constexpr int64_t kScalesAhead = 1024;
 
@@ -54,11 +54,11 @@ struct RoundedTile {
             scaled_sums[b] = part.x_scaled_sums + first + row;
         }
     }
-    // Inputs K to K + 3 of row R.
+    // Returns inputs K to K + 3 of row R.
     [[nodiscard]] const int8_t* four(int r, int64_t k) const {
         return codes[r / kRoundedRows] + k * kRoundedRows + r % kRoundedRows * 4;
     }
-    // What ARRAY has for group G of row R.
+    // Returns ARRAY's number for group G of row R.
     template <typename T>
     [[nodiscard]] T at(const T* const (&array)[kBlocks], int r, int64_t g) const {
         return array[r / kRoundedRows][g * kRoundedRows + r % kRoundedRows];
@@ -138,7 +138,7 @@ void int4_tile(const PanelTile& tile) {
         finish_row(tile, r, load(factors) * totals[r] - load(factors + 16) * lows[r]);
 }
 
-// x of group g; the last one's is filled up with zeros.
+// Returns x of group g; the last group is filled up with zeros.
 inline const float* group_inputs(const MatrixPart& part, int64_t row, int64_t g, float* filled) {
     const int64_t first = g * part.group;
     const float* const x = part.x + row * part.x_stride + first;
@@ -215,7 +215,7 @@ struct Nf4Tiles {
     }
 };
 
-// ROWS rows in tiles of kCount, then of half of it, and so on.
+// Computes ROWS rows in tiles of kCount, then of half of it, and so on.
 template <typename Tiles, int kCount>
 void panel_rows(PanelTile tile, int64_t rows) {
     for (; rows >= kCount; rows -= kCount, tile.row += kCount) Tiles::template run<kCount>(tile);

@@ -27,7 +27,7 @@ inline void read_group(const PanelSource& source, int64_t g, PanelGroup& to) {
         }
 }
 
-// The largest magnitude of each output; NaN where a number is not finite.
+// Returns the largest magnitude of each output; NaN where a number is not finite.
 inline Floats largest_magnitudes(const PanelGroup& group, int64_t numel) {
     Floats largest = fill(0), poison = fill(0);
     for (int64_t k = 0; k < numel; ++k) {
@@ -37,7 +37,7 @@ inline Floats largest_magnitudes(const PanelGroup& group, int64_t numel) {
     return largest + poison;
 }
 
-// The next bf16 above a number that is not negative, so that no code is above 127.
+// Returns the next bf16 above a number that is not negative, so that no code is above 127.
 inline uint16_t bf16_above(float value) {
     const auto bits = __builtin_bit_cast(uint32_t, value);
     return is_nan_bits(bits) ? uint16_t{0x7FC0} : static_cast<uint16_t>((bits + 0xFFFFU) >> 16);
@@ -58,7 +58,7 @@ void to_int8(const PanelSource& source, const PanelTarget& to) {
         }
         for (int64_t k = 0; k < source.group; ++k) {
             float wholes[kLanes];
-            // A number that is not finite has code 0 through the bounds below, or none that counts.
+            // A number that is not finite gets a code within these bounds that does not count.
             const Floats quotient = group.at(k) / load(divisors);
             store(wholes, nearest(larger(smaller(quotient, fill(127)), fill(-127))));
             uint8_t* const there = codes + k / 4 * 64 + k % 4;
@@ -69,7 +69,7 @@ void to_int8(const PanelSource& source, const PanelTarget& to) {
     }
 }
 
-// Codes 0..15 of 16 outputs go to input K of a group.
+// Writes the codes 0..15 of 16 outputs to input K of a group.
 inline void keep_nibbles(uint8_t* group_codes, int64_t k, Floats wholes) {
     float codes[kLanes];
     store(codes, wholes);
@@ -87,8 +87,8 @@ struct Grid {
     Floats scale, low;
 };
 
-// A large magnitude counts more, as in llama.cpp's k-quants: its input's error is multiplied by as
-// much as the others', and it stands out because the loss depends on it.
+// Gives large magnitudes more weight, as llama.cpp's k-quants do: all inputs' errors are multiplied
+// by as much, and a weight stands out because the loss depends on it.
 inline void weigh(const PanelGroup& group, int64_t numel, PanelGroup& weights) {
     Floats squares = fill(0);
     for (int64_t k = 0; k < numel; ++k) squares = fma(group.at(k), group.at(k), squares);
@@ -125,7 +125,7 @@ inline GridSums sums_of(const PanelGroup& group, const PanelGroup& weights, int6
     return s;
 }
 
-// The grid of least weighted squares for the codes of SUMS, with low <= 0.
+// Returns the grid of least weighted squares for the codes of SUMS, with low <= 0.
 inline Grid fitted(const GridSums& s) {
     const Floats zero = fill(0), tiny = fill(1e-38F);
     const Floats determinant = larger(s.w * s.wll - s.wl * s.wl, tiny);
@@ -170,7 +170,7 @@ inline Grid best_grid(const PanelGroup& group, const PanelGroup& weights, int64_
     return best;
 }
 
-// The 8-bit codes of all groups' scales or minima, at every 32nd byte, and their factor.
+// Writes the 8-bit codes of all groups' scales or minima, at every 32nd byte, and their factor.
 inline void keep_factors(const float* values, int64_t groups, uint8_t* codes, float* factors) {
     for (int i = 0; i < kLanes; ++i) {
         float largest = 0;
@@ -227,9 +227,9 @@ inline Nf4 nearest_nf4(Floats x) {
     return nearest;
 }
 
-// The scale of least weighted squares that a search finds, for numbers of at most 1: the table's
-// end stands for the largest or for a little less, and either end may, since the table has more
-// numbers above 0 than below.
+// Returns the scale of least weighted squares that a search finds, for numbers of at most 1: the
+// table's end stands for the largest or for a little less, and either end may, since the table has
+// more numbers above 0 than below.
 inline Floats best_nf4_scale(const PanelGroup& group, const PanelGroup& weights, int64_t numel) {
     constexpr float kEnds[] = {1.0F,  1.05F,  1.1F,  0.95F,  0.9F,  0.85F,  0.8F,  0.75F,
                                -1.0F, -1.05F, -1.1F, -0.95F, -0.9F, -0.85F, -0.8F, -0.75F};

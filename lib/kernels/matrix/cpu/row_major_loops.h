@@ -16,10 +16,10 @@ constexpr int64_t kBlockInputs = 512;
 // Rows whose blocks stay in L2 while many outputs are made of them, and these outputs.
 constexpr int64_t kChunkRows = 256;
 constexpr int64_t kChunkOutputs = kOutputsTogether;
-// Up to so many rows the weights come from memory in their own order, output by output.
+// The most rows for which weights come from memory in their own order, output by output.
 constexpr int64_t kFewRows = 16;
 
-// How far ahead of the loop memory is asked for, in bytes, where weights are read first.
+// The bytes by which weights that are read first are asked for ahead of the loop.
 constexpr int64_t kAheadBytes = 2048;
 
 template <typename T>
@@ -60,7 +60,7 @@ void row_major_tile(const RowMajorTile<T>& tile) {
     int64_t k = 0;
     for (; k + kLanes <= tile.numel; k += kLanes) {
         if (tile.left > 0) {
-            // Behind its end a row goes on where the row that follows these outputs begins.
+            // After a row's end, go on where the row that follows these outputs begins.
             constexpr int64_t kAhead = kAheadBytes / int64_t{sizeof(typename T::Type)};
             const auto* const next =
                 tile.w + k + kAhead + (k + kAhead < tile.left ? 0 : kOutputs - 1) * tile.w_stride;
@@ -98,7 +98,7 @@ void row_major_rows(RowMajorTile<T> tile, int64_t rows) {
     if (rows == 1) row_major_tile<T, 1, kOutputs>(tile);
 }
 
-// Where many rows read the weights, a block of them is widened once.
+// Widens a block of weights once if many rows read it.
 template <typename T, int kOutputs>
 void row_major_block(const RowMajorTile<T>& tile, int64_t rows) {
     if (rows <= kFewRows) return row_major_rows<T, kOutputs>(tile, rows);
@@ -154,7 +154,7 @@ void few_rows(const MatrixPart& part, const Chunk& chunk) {
     finish_chunk(part, chunk, sums);
 }
 
-// Rows that are a power of 2 apart would share a few sets of the caches: a block of them is copied.
+// Copies blocks of rows: rows a power of 2 apart would share a few sets of the caches.
 template <typename T>
 void many_rows(const MatrixPart& part, const Chunk& chunk) {
     alignas(64) float sums[kChunkRows * kChunkOutputs];

@@ -42,7 +42,7 @@ void layer_norm(const float* x, int64_t width, const Norm& norm, float* out) {
                  [](const float* from, int64_t numel) { return load_part(from, numel); }) /
         numbers;
     const float squares = sum_over(x, width, [&](const float* from, int64_t numel) {
-        // What fills the last lanes must not count: it becomes the mean.
+        // The lanes after the last number must not count: they become the mean.
         float filled[kLanes];
         if (numel < kLanes) {
             for (int64_t i = 0; i < kLanes; ++i) filled[i] = i < numel ? from[i] : mean;
@@ -120,7 +120,7 @@ void gate_row(const float* gate, const float* up, float* out, int64_t width) {
     }
 }
 
-// Scores with -infinity after the last one, where exp gives 0.
+// Returns scores with -infinity after the last one, where exp gives 0.
 inline Floats scores_at(const float* x, int64_t numel) {
     if (numel >= kLanes) return load(x);
     float all[kLanes];

@@ -36,7 +36,7 @@ std::string event(const std::string& json) {
     return fmt::format("data: {}\n\n", json);
 }
 
-// A client that has left is noticed after so long, whether tokens come or not.
+// A departed client is noticed after this time, whether tokens come or not.
 constexpr std::chrono::milliseconds kLookInterval{100};
 
 }  // namespace
@@ -104,7 +104,7 @@ OpenReply::~OpenReply() {
 }
 
 void OpenReply::add(TextService::Ticket ticket, const std::string& prompt) {
-    // There is room: from here on the text is cancelled whatever fails.
+    // There is room: from here on the text is cancelled, whatever fails.
     open_.push_back(
         {std::move(ticket), {static_cast<int>(open_.size()), "", TextEnd::kNone}, true});
     if (echo_) open_.back().choice.text = prompt;

@@ -19,7 +19,7 @@
 
 namespace dslaunch::server {
 
-// What all replies to one request have in common.
+// The fields that all replies to one request share.
 struct ReplyHead {
     ApiKind kind = ApiKind::kCompletion;
     std::string id;         // "cmpl-…", "chatcmpl-…"
@@ -46,31 +46,31 @@ struct EventMarks {
     bool first = false;          // of a chat: with the role
     bool usage_follows = false;  // its `usage` is null, as the protocol has it
 };
-// One event of a stream with CHOICE's new text: "data: {…}\n\n".
+// Returns one event of a stream with CHOICE's new text: "data: {…}\n\n".
 [[nodiscard]] std::string stream_event(const ReplyHead& head, const ReplyChoice& choice,
                                        const EventMarks& marks);
-// The event that tells the numbers of tokens.
+// Returns the event that tells the numbers of tokens.
 [[nodiscard]] std::string usage_event(const ReplyHead& head, const ReplyUsage& usage);
-// An event that says why the stream ends early.
+// Returns an event that says why the stream ends early.
 [[nodiscard]] std::string error_event(const ApiError& error);
 inline constexpr std::string_view kStreamEnd = "data: [DONE]\n\n";
 
 class OpenReply {
   public:
-    // SERVICE must outlive this. ECHO: texts begin with their prompts. TEXTS_MAX: that are added.
+    // SERVICE must outlive this. ECHO: texts begin with their prompts. TEXTS_MAX: the most texts.
     OpenReply(TextService& service, ReplyHead head, ReplyUsage usage, bool echo, size_t texts_max)
         : service_(service), head_(std::move(head)), usage_(usage), echo_(echo) {
         open_.reserve(texts_max);
     }
     OpenReply(const OpenReply&) = delete;
     OpenReply& operator=(const OpenReply&) = delete;
-    // Texts that have not ended are cancelled.
+    // Cancels the texts that have not ended.
     ~OpenReply();
 
     void add(TextService::Ticket ticket, const std::string& prompt);
 
-    // The whole reply once all texts have ended, or why there is none. Nothing: CLIENT, which is
-    // looked at by the clock, has left.
+    // Returns the whole reply once all texts have ended, or why there is no reply; nothing if
+    // CLIENT, which it looks at by the clock, has left.
     [[nodiscard]] std::optional<std::variant<std::string, ApiError>> await_whole(
         const ReplySink& client);
 
@@ -78,7 +78,7 @@ class OpenReply {
         std::string text;  // of the protocol; empty: nothing came for a while
         bool last = false;
     };
-    // The events of what has come. WITH_USAGE: the last ones tell the numbers of tokens.
+    // Returns the events of the new text. WITH_USAGE: the last ones tell the numbers of tokens.
     [[nodiscard]] Events next_events(bool with_usage);
 
   private:

@@ -39,7 +39,7 @@ class FieldReader {
     // REQUIRES: an object.
     explicit FieldReader(JsonView json) : json_(json) {}
 
-    // Nothing: it is absent, or null.
+    // Returns nothing if it is absent or null.
     [[nodiscard]] std::optional<JsonView> find(std::string_view field) const {
         const auto found = json_.find(field);
         return found && !found->is(JsonKind::kNull) ? found : std::nullopt;
@@ -64,7 +64,7 @@ class FieldReader {
         if (!(number >= static_cast<double>(least) && number <= static_cast<double>(most)))
             refuse(field, fmt::format("is {}, and must be between {} and {}", number, least, most));
         if (value->is(JsonKind::kInteger)) return value->integer();
-        // 2^63 is the largest that came here, as a double that is no int64_t.
+        // 2^63 is the largest that comes here: a double that does not fit int64_t.
         return number < 0x1p63 ? static_cast<int64_t>(number) : INT64_MAX;
     }
     [[nodiscard]] bool flag(const char* field) const {
@@ -79,7 +79,7 @@ class FieldReader {
         if (!value->is(JsonKind::kText)) refuse(field, "must be a string");
         return value->text();
     }
-    // The array FIELD; nothing: it is absent or empty.
+    // Returns the array FIELD; nothing if it is absent or empty.
     [[nodiscard]] std::optional<JsonView> list(const char* field) const {
         const auto value = find(field);
         if (!value) return std::nullopt;
@@ -97,7 +97,7 @@ int32_t token_of(JsonView token, const char* field) {
     return static_cast<int32_t>(token.integer());
 }
 
-// {"token": bias…}, beside the rules that all requests have.
+// Reads {"token": bias…}, beside the rules that all requests have.
 void read_biases(const FieldReader& reader, ApiRequest& request) {
     constexpr double kBiasMax = 100;
     constexpr int64_t kBiasesMax = 1024;
@@ -184,7 +184,7 @@ void add_text(JsonView text, ApiRequest& request, MemoryLease& lease) {
     request.prompts.emplace_back(text.text());
 }
 
-// A string, a list of strings, a list of tokens, or a list of such lists.
+// Reads a string, a list of strings, a list of tokens, or a list of such lists.
 void read_prompt(const FieldReader& reader, ApiRequest& request, MemoryLease& lease) {
     const auto prompt = reader.find("prompt");
     if (!prompt) refuse("prompt", "is missing");
@@ -206,7 +206,7 @@ void read_prompt(const FieldReader& reader, ApiRequest& request, MemoryLease& le
     }
 }
 
-// A part of a message, or of an answer that comes back.
+// Checks a part of a message, or of an answer that comes back.
 void check_part(JsonView part) {
     const auto type = part.is(JsonKind::kObject) ? part.find("type") : std::nullopt;
     const std::string_view name = type && type->is(JsonKind::kText) ? type->text() : "";
@@ -218,7 +218,7 @@ void check_part(JsonView part) {
         refuse("messages", fmt::format("has a part of the type `{}` without a text", name));
 }
 
-// {"function": {"name": text, "arguments": text or object}}
+// Checks {"function": {"name": text, "arguments": text or object}}.
 void check_calls(JsonView calls) {
     if (!calls.is(JsonKind::kArray)) refuse("messages", "has tool_calls that are no list");
     for (const JsonView call : calls.items()) {
@@ -272,11 +272,11 @@ void read_messages(const FieldReader& reader, ApiRequest& request) {
     const std::string_view chosen = choice && choice->is(JsonKind::kText) ? choice->text() : "";
     if (choice && chosen != "auto" && chosen != "none")
         refuse("tool_choice", "is not supported by this server; `auto` and `none` are");
-    // No call is wanted: the model is not told of tools.
+    // No call is wanted: the model does not hear of tools.
     if (chosen == "none") request.tools.reset();
 }
 
-// What the template gets beside messages and tools.
+// Reads the template's input beside messages and tools.
 void read_template_values(const FieldReader& reader, ApiRequest& request) {
     request.documents = reader.list("documents");
     request.template_kwargs = reader.find("chat_template_kwargs");

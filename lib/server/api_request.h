@@ -1,5 +1,5 @@
-// The requests of OpenAI's completions and chat protocol, read from JSON: what is asked for, or why
-// it cannot be. Data path: HTTP body -> json_document.h -> [here] -> text_service.h. Pure.
+// The requests of OpenAI's completions and chat protocol, read from JSON: the request, or why it
+// cannot be served. Data path: HTTP body -> json_document.h -> [here] -> text_service.h. Pure.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ enum class ApiKind { kCompletion, kChat };
 struct ApiRequest {
     ApiKind kind = ApiKind::kCompletion;
     std::string model;  // as the client calls it; any name will do
-    // Of a completion: texts, or else texts as tokens.
+    // The prompts of a completion: texts, or else texts as tokens.
     std::vector<std::string> prompts;
     std::vector<std::vector<int32_t>> prompt_tokens;
-    // Of a chat: what its template gets, values of `document`.
+    // The template's input for a chat, as values of `document`.
     std::optional<JsonView> messages, tools, documents, template_kwargs;
     std::string reasoning_effort;  // a variable of the template too; empty: not said
     bool begins_answer = true;     // the text ends with the start of an answer
@@ -42,23 +42,23 @@ struct ApiRequest {
     bool echo = false;          // a completion's text begins with its prompt
 };
 
-// Why a request is not served, in the words of the protocol.
+// The reason why a request is not served, in the words of the protocol.
 struct ApiError {
     int status = 400;
     std::string message;
     std::string parameter;  // the field of the request; empty: none
 };
 
-// The error of a request for which the memory of requests has no room left.
+// Returns the error of a request for which the memory of requests has no room left.
 [[nodiscard]] ApiError short_of_memory();
 
-// Reads BODY. What is not known to the protocol is refused, and so is what it has and this server
-// does not do, unless it is at its default. DEFAULTS: sampling where the request is silent.
-// LEASE pays for what the request holds; an error of 503 where its account is full.
+// Reads BODY. Refuses fields that the protocol does not know, and known ones that this server does
+// not serve, unless they are at their defaults. DEFAULTS: sampling where the request is silent.
+// LEASE pays for the request's memory; returns an error of 503 where its account is full.
 [[nodiscard]] std::variant<ApiRequest, ApiError> parse_api_request(
     ApiKind kind, std::string body, const decoder::SamplingOptions& defaults, MemoryLease& lease);
 
-// {"error": {…}} as clients read it.
+// Returns {"error": {…}} as clients read it.
 [[nodiscard]] std::string error_json(const ApiError& error);
 
 }  // namespace dslaunch::server

@@ -58,7 +58,7 @@ constexpr std::array<Route, 5> kRoutes = {{{"GET", "/health"},
                                            {"POST", "/v1/completions"},
                                            {"POST", "/v1/chat/completions"}}};
 
-// The places of llama.cpp's, ollama's and TGI's servers, and the one here.
+// The paths of llama.cpp's, ollama's and TGI's servers, and the one here.
 struct ForeignPlace {
     std::string_view path, here;
 };
@@ -85,7 +85,7 @@ const Route* route_of(std::string_view path) {
     return route == kRoutes.end() ? nullptr : &*route;
 }
 
-// Pages may read what they are served: who may ask is decided before (refuse()).
+// Lets pages read their answers: refuse() decides before who may ask.
 constexpr const char* kReadableFields = "Access-Control-Allow-Origin: *\r\n";
 // The answer to a browser that asks whether a page may ask (CORS). `*` does not stand for
 // Authorization.
@@ -95,7 +95,7 @@ constexpr const char* kPreflightFields =
     "Access-Control-Allow-Headers: Authorization, *\r\n"
     "Access-Control-Max-Age: 600\r\nAllow: GET, POST, OPTIONS\r\n";
 
-// TEXT of a path with its `%2F` and the like as what they stand for.
+// Returns TEXT of a path with its `%2F` and the like decoded.
 std::string unescaped(std::string_view text) {
     std::string plain;
     for (size_t i = 0; i < text.size(); ++i) {
@@ -199,7 +199,7 @@ std::optional<HttpReply> HttpRoutes::refusal_of(const RequestHead& head) const {
     if (const auto error = misplaced(head)) return reply_of(*error);
     if (head.content_type && head.content_type->find("multipart/") != std::string_view::npos)
         return reply_of({415, "a form with files is nothing that is served here", ""});
-    // A few bytes could become all of the memory.
+    // A few compressed bytes could fill all of the memory.
     if (head.content_encoding)
         return reply_of({415, "send the body as it is, without a Content-Encoding", ""});
     return std::nullopt;
@@ -211,7 +211,7 @@ bool HttpRoutes::has_key(const RequestHead& head) const {
     if (!equal_ignoring_case(given.substr(0, kScheme.size()), kScheme)) return false;
     given = trim(given.substr(kScheme.size()));
     const std::string_view wanted = options_.api_key;
-    // Every byte is compared: the time tells nothing of the key.
+    // Compares every byte, so that the time tells nothing of the key.
     unsigned differs = given.size() == wanted.size() ? 0 : 1;
     for (size_t i = 0; i < given.size(); ++i)
         differs |= static_cast<unsigned char>(given[i]) ^
@@ -219,8 +219,8 @@ bool HttpRoutes::has_key(const RequestHead& head) const {
     return differs == 0;
 }
 
-// Without a key whoever reaches the port is served: only programs of this machine may, and no page
-// that a browser here has from elsewhere.
+// Returns an error for callers that a server without a key does not serve: only programs of this
+// machine may reach it, and no page that a browser here has from elsewhere.
 std::optional<ApiError> HttpRoutes::foreign(const RequestHead& head) const {
     if (head.host && !is_local_host(*head.host))
         return ApiError{403,
@@ -339,7 +339,7 @@ HttpReply HttpRoutes::answer_texts(ApiRequest request, MemoryLease& lease,
     }
     HttpReply streamed;
     streamed.type = "text/event-stream";
-    // Copies of the function share the reply; its texts are cancelled when the last goes.
+    // Copies of the function share the reply; its texts are cancelled when the last copy goes.
     streamed.stream = [reply, with_usage = request.stream_usage] {
         OpenReply::Events events = reply->next_events(with_usage);
         return HttpReply::Piece{std::move(events.text), events.last};

@@ -1,6 +1,6 @@
-// What stands at each path of a server: OpenAI's /v1/completions, /v1/chat/completions and
-// /v1/models, with /health and /metrics beside them. Data path: connection_server.h -> [here] ->
-// text_service.h. Threads: any, several at once.
+// The paths of a server: OpenAI's /v1/completions, /v1/chat/completions and /v1/models, with
+// /health and /metrics beside them. Data path: connection_server.h -> [here] -> text_service.h.
+// Threads: any, several at once.
 #pragma once
 
 #include <mutex>
@@ -46,16 +46,16 @@ class HttpRoutes final : public HttpHandler {
     [[nodiscard]] HttpReply complete(ApiKind kind, HttpRequest& http, const ReplySink& client);
     [[nodiscard]] HttpReply answer_texts(ApiRequest request, MemoryLease& lease,
                                          const ReplySink& client);
-    // The prompts of REQUEST as texts, which it need not hold any more. Nothing: LEASE cannot pay.
+    // Returns REQUEST's prompts as texts, and may take them out of it. Nothing: LEASE cannot pay.
     [[nodiscard]] std::optional<std::vector<std::string>> texts_of(ApiRequest& request,
                                                                    MemoryLease& lease) const;
     [[nodiscard]] TextRequest text_request(const ApiRequest& request,
                                            const std::vector<int32_t>& prompt, int choice) const;
-    // Returns the tokens to make after PROMPT. Throws Error{kInput} where none is left.
+    // Returns the tokens to make after PROMPT. Throws Error{kInput} if there is no room for one.
     [[nodiscard]] int64_t tokens_max_of(const ApiRequest& request, int64_t prompt_tokens) const;
     [[nodiscard]] ReplyHead head_of(ApiKind kind) const;
-    // The tokens of PROMPTS. A long text takes many times its size of memory meanwhile. Nothing:
-    // LEASE cannot pay.
+    // Returns the tokens of PROMPTS. A long text takes many times its size of memory meanwhile.
+    // Nothing: LEASE cannot pay.
     [[nodiscard]] std::optional<std::vector<std::vector<int32_t>>> encode(
         const std::vector<std::string>& prompts, bool is_rendered, MemoryLease& lease);
 

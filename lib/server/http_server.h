@@ -1,6 +1,6 @@
-// `dslaunch serve` over HTTP: a port, and what stands at each path of it (http_routes.h). Data
-// path: sockets -> connection_server.h -> http_routes.h -> text_service.h. Threads: one for each
-// request that is answered, up to a bound; run() blocks.
+// `dslaunch serve` over HTTP: a port, and the paths of it (http_routes.h). Data path: sockets ->
+// connection_server.h -> http_routes.h -> text_service.h. Threads: one for each request that is
+// answered, up to a bound; run() blocks.
 #pragma once
 
 #include "server/http/connection_server.h"
@@ -14,14 +14,13 @@ class HttpServer {
     HttpServer(TextService& service, const decoder::TextCodec& codec, ChatRenderer render,
                const ServerOptions& options);
 
-    // Throws Error{kUsage} when others than this machine could reach the server, and no key is
-    // wanted.
+    // Throws Error{kUsage} when other machines could reach the server, and it asks for no key.
     static void require_key(const ServerOptions& options);
 
     // Takes the port, and returns its number. Throws Error{kSetup} when it is taken or the host is
     // not this machine's, and as require_key() does.
     int bind();
-    // Serves until stop(), and then until what was asked for is answered. REQUIRES: bind().
+    // Serves until stop(), and then until all requests are answered. REQUIRES: bind().
     void run() { server_.run(); }
     // Takes no more requests. Any thread, also before run().
     void stop() noexcept { server_.end(); }

@@ -50,14 +50,14 @@ bool is_empty_text(JsonView value) {
     return value.is(JsonKind::kText) && value.text().empty();
 }
 
-// {"type": "text"}
+// Returns true for {"type": "text"}.
 bool is_text_format(JsonView value) {
     if (!value.is(JsonKind::kObject) || value.elements() != 1) return false;
     const auto type = value.find("type");
     return type && type->is(JsonKind::kText) && type->text() == "text";
 }
 
-// ["text"]
+// Returns true for ["text"].
 bool is_text_alone(JsonView value) {
     if (!value.is(JsonKind::kArray) || value.elements() != 1) return false;
     const JsonView first = *value.items().begin();
@@ -72,7 +72,7 @@ bool is_medium(JsonView value) {
     return value.is(JsonKind::kText) && value.text() == "medium";
 }
 
-// Read where a request is made of them: names between blanks.
+// The fields that become a request: names between blanks.
 constexpr std::string_view kRead =
     " model max_tokens temperature top_p top_k min_p presence_penalty repetition_penalty seed "
     "frequency_penalty logit_bias stop n stream stream_options stop_token_ids ignore_eos "
@@ -82,7 +82,7 @@ constexpr std::string_view kReadOfChat =
     "documents add_generation_prompt continue_final_message ";
 constexpr std::string_view kReadOfCompletion = " prompt echo ";
 
-// A field that changes nothing here is taken if it is of its kind.
+// A field that changes nothing here; it is taken if it is of its kind.
 struct Passed {
     std::string_view name, kind;
     Check is_kind;
@@ -136,7 +136,7 @@ constexpr NotDone kNotDone[] = {
     {"options", is_never, "send each of its fields by itself"},
     {"format", is_empty_text},
 };
-// The same, of which any value asks for something.
+// The same, for fields that ask for something with any value.
 constexpr std::string_view kNeverDone =
     " prompt_logprobs audio prediction web_search_options structured_outputs guided_json "
     "guided_regex guided_choice guided_grammar guided_decoding_backend json_schema bad_words "

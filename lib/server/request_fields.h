@@ -14,9 +14,9 @@ struct FieldFault {
     std::string field, why;
 };
 
-// Returns what is wrong with a field of REQUEST, a completion or a chat, whose value api_request.h
-// does not read: nobody knows it, its value is of another kind than it has, or it asks for what
-// this server does not do. REQUIRES: an object.
+// Returns the fault of a field of REQUEST, a completion or a chat, whose value api_request.h does
+// not read: nobody knows the field, its value is of another kind than it has, or it asks for
+// something that this server does not do. REQUIRES: an object.
 [[nodiscard]] std::optional<FieldFault> fault_of_fields(JsonView request, bool is_chat);
 
 }  // namespace dslaunch::server

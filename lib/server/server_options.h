@@ -1,4 +1,4 @@
-// The options of a server: where it listens, whom it answers, and how a chat becomes a text.
+// The options of a server: its address, its callers, and the way a chat becomes a text.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct ServerOptions {
     int port = 8000;      // 0: one that is free
     std::string api_key;  // what clients must send as a bearer token; empty: nothing
     std::string model;    // the name that clients see
-    // Where a request is silent.
+    // Defaults for requests that are silent.
     decoder::SamplingOptions sampling;
     std::optional<int64_t> tokens_max;  // tokens to make
     std::optional<int64_t> length_max;  // or tokens of a text, its prompt among them
@@ -29,8 +29,8 @@ struct ServerOptions {
     int64_t requests_bytes_max = int64_t{256} << 20;  // that all requests take in memory
 };
 
-// The text of CHAT for the model, made with about BYTES_MAX of memory. Throws Error{kInput} for
-// messages that its template refuses, or that need more, and for what it does not read.
+// Returns CHAT's text for the model, made with about BYTES_MAX of memory. Throws Error{kInput} for
+// messages that its template refuses or that need more memory, and for what it does not read.
 using ChatRenderer = std::function<std::string(const ApiRequest& chat, int64_t bytes_max)>;
 
 }  // namespace dslaunch::server

@@ -138,7 +138,7 @@ void TextService::forget(Texts::iterator text) {
     --open_;
 }
 
-// New requests go to the engine as far as its queue has room; those whose readers are gone leave.
+// Gives new requests to the engine while its queue has room; drops those whose readers are gone.
 void TextService::take_in() {
     std::list<Arrival> taken;
     bool has_left = false;
@@ -221,7 +221,7 @@ void TextService::step() {
     counts_.engine = engine_.counts();
 }
 
-// A step that found no memory is not done again: what it was to compute is not known any more.
+// Ends all texts: a step that found no memory cannot be repeated, since its work is not known.
 void TextService::lose_texts() noexcept {
     engine_.clear();
     for (auto& [id, text] : texts_) text.channel->end(TextEnd::kNoMemory);
@@ -243,7 +243,7 @@ void TextService::fail_with(const std::exception& error) noexcept {
     try {
         log_error("serve", "{}", error.what());
     } catch (const std::exception&) {
-        // failure() tells it where nothing can be sent.
+        // failure() tells it if the log cannot be written.
     }
     const std::lock_guard lock(mutex_);
     error_ = std::current_exception();

@@ -43,12 +43,12 @@ using decoder::TextPiece;
 // takes memory for its text alone. Threads: the service writes, one other reads.
 class TextChannel {
   public:
-    // What has come since the last call. Waits for LIMIT at most; nothing: no more came.
+    // Returns the text since the last call; waits for LIMIT at most. Nothing: no more came.
     [[nodiscard]] std::optional<TextPiece> next(Duration limit);
     void push(TextPiece piece);
     // Ends the text with REASON; takes no memory.
     void end(TextEnd reason) noexcept;
-    // Its reader is gone.
+    // Says that its reader is gone.
     void leave() noexcept { left_ = true; }
     [[nodiscard]] bool left() const { return left_; }
 
@@ -67,15 +67,15 @@ struct ServiceCounts {
     int64_t first_tokens = 0;
 };
 
-// What a client hears whose text is not made because the service ends. WHY: empty, or its failure.
+// Returns the error of texts that the service's end leaves unmade. WHY: empty, or its failure.
 [[nodiscard]] ApiError service_ends(const std::string& why);
 
 class TextService {
   public:
     using Ticket = std::shared_ptr<TextChannel>;  // shared by the service and the reader
 
-    // RUNNER and CODEC must outlive this. IDLE is called each IDLE_INTERVAL while nothing is to do,
-    // and at the end with false: ranks that wait for batches are told.
+    // RUNNER and CODEC must outlive this. IDLE is called each IDLE_INTERVAL while there is nothing
+    // to do, and at the end with false: it tells ranks that wait for batches.
     TextService(decoder::StepRunner& runner, const decoder::TextCodec& codec,
                 decoder::EngineOptions options, std::vector<int32_t> end_tokens,
                 std::function<void(bool goes_on)> idle,
@@ -85,20 +85,20 @@ class TextService {
     // Ends all texts that are under way.
     ~TextService();
 
-    // An error: the queue is full (429), or the service has failed or ends (503). Throws
+    // Returns an error if the queue is full (429), or the service has failed or ends (503). Throws
     // Error{kInput} or Error{kUsage} as Engine::add() does.
     [[nodiscard]] std::variant<Ticket, ApiError> submit(TextRequest request);
-    // Its reader is gone: no more is computed for it, and its memory is free soon.
+    // Gives up a text whose reader is gone: it is computed no further, and its memory is free soon.
     void cancel(const Ticket& ticket) noexcept;
 
-    // Texts that may be under way or wait at once.
+    // Returns the most texts that may be under way or wait at once.
     [[nodiscard]] int64_t texts_max() const { return options_.sequences_max + options_.queue_max; }
     [[nodiscard]] ServiceCounts counts() const;
     // Ends all texts that are under way, and takes no more. Any thread.
     void end() noexcept;
-    // Why the service computes no more; empty: it does, or it was ended.
+    // Returns why the service computes no more; empty: it does, or it was ended.
     [[nodiscard]] std::string failure() const;
-    // The same as it was thrown; null where failure() is empty.
+    // Returns the same as it was thrown; null where failure() is empty.
     [[nodiscard]] std::exception_ptr error() const;
 
   private:

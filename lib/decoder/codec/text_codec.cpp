@@ -39,7 +39,7 @@ class TokenizerStream final : public TextStream {
     std::string held_;  // the end of the text before, which the stream has still to give
 };
 
-// Bytes of a character that lacks some are kept until they come, or something else does.
+// Keeps the bytes of an unfinished character until the rest or something else comes.
 class ByteStream final : public TextStream {
   public:
     std::string push(int32_t token) override {
@@ -52,7 +52,7 @@ class ByteStream final : public TextStream {
     std::string finish() override { return std::exchange(held_, {}); }
 
   private:
-    // Bytes at the end of TEXT that begin a character and do not end it.
+    // Returns how many bytes at the end of TEXT begin a character and do not end it.
     static size_t unfinished_bytes(std::string_view text) {
         for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
             const auto byte = static_cast<unsigned char>(text[text.size() - back]);

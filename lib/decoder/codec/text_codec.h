@@ -30,8 +30,8 @@ class TextCodec {
     // IS_RENDERED: a chat template has written TEXT, so the special tokens are in it.
     [[nodiscard]] virtual std::vector<int32_t> encode(std::string_view text,
                                                       bool is_rendered) const = 0;
-    // Returns the stream of tokens that follow BEFORE, whose text is not in it; an empty BEFORE: of
-    // a text of its own, as an answer is.
+    // Returns the stream of the tokens after BEFORE, without BEFORE's text. An empty BEFORE begins
+    // a text of its own, such as an answer.
     [[nodiscard]] virtual std::unique_ptr<TextStream> stream(
         std::span<const int32_t> before = {}) const = 0;
 };

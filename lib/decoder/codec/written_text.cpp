@@ -7,7 +7,7 @@ namespace dslaunch::decoder {
 
 namespace {
 
-// The length of the longest end of TEXT with which STOP begins.
+// Returns the length of the longest end of TEXT that begins STOP.
 size_t begun(std::string_view text, std::string_view stop) {
     for (size_t length = std::min(text.size(), stop.size() - 1); length > 0; --length)
         if (text.ends_with(stop.substr(0, length))) return length;
@@ -19,7 +19,7 @@ size_t begun(std::string_view text, std::string_view stop) {
 std::string StopTexts::push(std::string_view text) {
     if (stopped_) return {};
     held_ += text;
-    // The stop that is whole first counts: so it does not matter in which pieces a text comes.
+    // The stop that is whole first counts, so the pieces in which a text comes do not matter.
     size_t begin = 0, end = std::string::npos, kept = 0;
     for (const std::string& stop : stops_) {
         kept = std::max(kept, begun(held_, stop));

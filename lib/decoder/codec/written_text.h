@@ -13,8 +13,8 @@
 
 namespace dslaunch::decoder {
 
-// Ends a text at the first of several strings, which is no part of it: text that may be the
-// beginning of one is held back until it is known.
+// Ends a text at the first of several strings, which is not part of it. Text that may begin one of
+// them is held back until that is known.
 class StopTexts {
   public:
     // REQUIRES: no string is empty.

@@ -13,8 +13,8 @@
 
 namespace dslaunch::decoder {
 
-// A page of the cache holds the keys and values of so many neighbouring positions of one sequence,
-// in every layer.
+// The positions of a page: it holds the keys and values of so many neighbouring positions of one
+// sequence, in every layer.
 inline constexpr int64_t kPagePositions = 32;
 
 [[nodiscard]] constexpr int64_t pages_for(int64_t positions) {
@@ -42,11 +42,11 @@ struct Batch {
     [[nodiscard]] int64_t logits_rows() const;
 };
 
-// A batch as bytes for the other ranks, and back. Throws Error{kDiverged} for other bytes.
+// Returns a batch as bytes for the other ranks, and back. Throws Error{kDiverged} for other bytes.
 [[nodiscard]] std::string batch_bytes(const Batch& batch);
 [[nodiscard]] Batch parse_batch(std::string_view bytes);
 
-// What computes batches: a decoder of this process, or the ranks of a group that share one.
+// A runner of batches: a decoder of this process, or the ranks of a group that share one.
 class StepRunner {
   public:
     virtual ~StepRunner() = default;
@@ -54,9 +54,9 @@ class StepRunner {
     [[nodiscard]] virtual int64_t context() const = 0;  // positions that a sequence can have
     [[nodiscard]] virtual int64_t pages() const = 0;    // of the cache
     [[nodiscard]] virtual int64_t rows_max() const = 0;
-    // run() threw after it had told other ranks of the batch: they wait in the middle of it.
+    // Returns true if run() threw after telling other ranks of the batch: they wait in it.
     [[nodiscard]] virtual bool is_stuck() const { return false; }
-    // Positions that a text alone can have, by the context and by the cache.
+    // Returns the positions that a text alone can have, by the context and by the cache.
     [[nodiscard]] int64_t positions_max() const {
         return std::min(context(), pages() * kPagePositions);
     }

@@ -59,12 +59,12 @@ WeightStream::WeightStream(const DecoderWeights& weights) {
             add(parts, *linear);
         add_mlp(parts, layer.mlp);
         add_mlp(parts, layer.shared_expert);
-        // Which experts are read is not known before.
+        // The experts that a step reads are not known before.
     }
     add(layers_.emplace_back(), weights.head);
 }
 
-// A refusal costs time alone: the weights are read when they are touched.
+// If the system refuses, only time is lost: the weights are read when they are touched.
 void WeightStream::ask(size_t layer) const {
     static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
     for (const std::span<const std::byte> part : layers_[layer]) {
@@ -143,7 +143,7 @@ void Decoder::multiply(std::span<const Use> uses, const float* x, int64_t in, in
         has_adapters = has_adapters || layer.adapter.has_value();
     }
     const kernels::ActivationRows x_rows{x, rows, in, in};
-    // A file may have matrices of several types; what is ready for bf16 serves all of them.
+    // A file may have matrices of several types; activations ready for bf16 serve all of them.
     const kernels::Product* first = &products.front();
     for (const kernels::Product& product : products)
         if (product.matrix.shape.form == kernels::MatrixForm::kBf16) first = &product;
@@ -192,7 +192,7 @@ void Decoder::embed(const Batch& batch) {
     });
 }
 
-// In the order of transformers' operators: the angle is rounded to fp32, then its sine.
+// Computes in the order of transformers' operators: rounds the angle to fp32, then its sine.
 void Decoder::turn(const Batch& batch, const std::vector<double>& frequencies,
                    const std::vector<double>& late, double magnitude, std::vector<float>& cos,
                    std::vector<float>& sin) const {
@@ -240,7 +240,7 @@ void Decoder::run_layers(const Batch& batch) {
         const LayerWeights& layer = weights_.layers[index];
         if (stream_) stream_->ask(index + 1);
         if (config_.parallel) {
-            // Both read the residual stream of before.
+            // Both branches read the same residual stream.
             norm_rows(config_.shared_norm ? layer.attention_norm : layer.mlp_norm, hidden_.data(),
                       config_.width, normed_.data(), rows);
             mlp(layer, rows);
@@ -302,7 +302,7 @@ void Decoder::project(const LayerWeights& layer, int64_t rows) {
     grow(fused_, rows * (queries + 2 * keys));
     const Use fused{&layer.fused, fused_.data()};
     multiply({&fused, 1}, normed_.data(), config_.width, rows);
-    // The queries that share a key, the key and its value, then those of the next key.
+    // The queries that share a key, the key and its value, then the same for the next key.
     const int64_t shared = queries / weights_.key_heads;
     for (int64_t i = 0; i < rows * weights_.key_heads; ++i) {
         const float* from = fused_.data() + i * (shared + 2 * head);
@@ -328,7 +328,7 @@ void Decoder::norm_heads(const LayerWeights& layer, int64_t rows) {
         for (int64_t i = 0; i < rows * width; ++i) values[i] = std::clamp(values[i], -cap, cap);
 }
 
-// An RMS norm over the heads of all ranks.
+// Computes an RMS norm over the heads of all ranks.
 void Decoder::norm_whole(const LayerWeights& layer, int64_t rows) {
     const int64_t head = config_.head_width;
     struct Part {
@@ -493,7 +493,7 @@ void Decoder::experts(const LayerWeights& layer, int64_t rows) {
     if (config_.shared_expert_width > 0) add_shared_expert(layer, rows);
 }
 
-// Every row goes through it, times a sigmoid of the row if it has a gate.
+// Every row goes through the shared expert, times the row's sigmoid if it has a gate.
 void Decoder::add_shared_expert(const LayerWeights& layer, int64_t rows) {
     const int64_t width = config_.width;
     std::vector<float> factors(static_cast<size_t>(rows), 1.0F);

@@ -1,8 +1,8 @@
 // A decoder as it computes: batches of rows go through the layers that this rank holds, keys and
 // values of earlier positions come from a cache in pages. Activations are fp32 whatever the weights
-// are. The logits of a row depend on the row and its text alone, not on the rows beside it: a
-// text is the same alone and among others. Data path: batch -> [here] -> logits, or hidden rows for
-// the next stage. One thread calls; the team's threads compute.
+// are. The logits of a row depend only on the row and its text, not on the rows beside it: a text
+// is the same alone and among others. Data path: batch -> [here] -> logits, or hidden rows for the
+// next stage. One thread calls; the team's threads compute.
 #pragma once
 
 #include <cstdint>
@@ -22,21 +22,21 @@
 namespace dslaunch::decoder {
 
 // The sums that the tensor ranks of a decoder make together in the middle of a layer; one rank
-// alone has none. ranks/group_sum.h is the one of a job's ranks. One thread.
+// alone has no such sum. ranks/group_sum.h makes them for a job's ranks. One thread.
 class RankSum {
   public:
     virtual ~RankSum() = default;
-    // VALUES become the sum over ranks, added in rank order: the same bits on every rank. Every
-    // rank calls with as many values. Blocks until all have come. Throws Error{kPeerLost}.
+    // Sums VALUES over the ranks, added in rank order: every rank gets the same bits. Every rank
+    // calls with as many values. Blocks until all have come. Throws Error{kPeerLost}.
     virtual void sum(std::span<float> values) = 0;
 };
 
-// Weights that do not fit in memory: each step reads them from their file again, and the system is
-// asked for the next ones while others are computed with. Threads: one, but for other readers of
+// Weights that do not fit in memory: each step reads them from their file again, and asks the
+// system for the next ones while it computes with others. Threads: one, but for other readers of
 // the weights.
 class WeightStream {
   public:
-    // WEIGHTS must outlive this. What they hold in memory of their own is left out.
+    // WEIGHTS must outlive this. Weights in memory of their own are left out.
     explicit WeightStream(const DecoderWeights& weights);
 
     // Starts reading the weights of layer LAYER, or of the output layer after the last one. Returns
@@ -66,16 +66,16 @@ class Decoder {
     [[nodiscard]] const storage::TransformerConfig& config() const { return config_; }
     [[nodiscard]] const DecoderOptions& options() const { return options_; }
     [[nodiscard]] const DecoderWeights& weights() const { return weights_; }
-    // Bytes of the cache that a page takes on this rank.
+    // Returns the bytes of the cache that a page takes on this rank.
     [[nodiscard]] static int64_t page_bytes(const storage::TransformerConfig& config,
                                             const DecoderPart& part, DType cache);
 
-    // The hidden rows of BATCH. SHAPE: [rows, width], valid until the next batch. The first stage
-    // makes them, the others get them from the stage before, by hidden(), before run_layers().
+    // Returns the hidden rows of BATCH. SHAPE: [rows, width], valid until the next batch. The first
+    // stage makes them; the others get them here from the stage before, before run_layers().
     [[nodiscard]] std::span<float> hidden(const Batch& batch);
     void embed(const Batch& batch);
     void run_layers(const Batch& batch);
-    // Of the last stage: this rank's share of the logits of the rows that want them. SHAPE:
+    // Returns the last stage's logits: this rank's share, of the rows that want them. SHAPE:
     // [logits_rows, weights().vocabulary.numel].
     [[nodiscard]] std::span<float> logits(const Batch& batch);
 
@@ -98,7 +98,7 @@ class Decoder {
     void dense_mlp(const MlpWeights& mlp, const float* x, int64_t rows, float* y);
     void experts(const LayerWeights& layer, int64_t rows);
     void add_shared_expert(const LayerWeights& layer, int64_t rows);
-    // Row i takes row i modulo their number of the norm's weights. A norm that is not there: OUT is
+    // Norms each row i by row (i modulo their number) of the norm's weights. Without a norm OUT is
     // a copy.
     void norm_rows(const NormWeights& norm, const float* x, int64_t width, float* out,
                    int64_t rows);

@@ -94,7 +94,7 @@ void Engine::cancel(RequestId id) {
             }
 }
 
-// Sequences whose whole text and next token fit in the cache join, in order.
+// Takes in, in order, sequences whose whole text and next token fit in the cache.
 void Engine::admit() {
     while (!waiting_.empty() && std::ssize(running_) < options_.sequences_max) {
         Sequence& next = waiting_.front();
@@ -115,8 +115,8 @@ void Engine::preempt_last() {
 }
 
 Batch Engine::next_batch(std::vector<Sequence*>& owners) {
-    // Pages for the next position of each, the oldest first. The oldest alone always fits: add()
-    // and end_of() see to it.
+    // Takes pages for the next position of each, the oldest first. The oldest alone always fits:
+    // add() and end_of() see to it.
     for (auto at = running_.begin(); at != running_.end(); ++at)
         while (!pool_.grow(at->pages, std::ssize(at->text))) {
             const bool is_last = std::next(at) == running_.end();

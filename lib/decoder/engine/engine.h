@@ -25,7 +25,7 @@ struct Request {
     std::vector<int32_t> end_tokens;  // each ends the text
 };
 
-// Why a text ends: the engine decides, or the reader of its tokens does.
+// The reason why a text ends: the engine decides, or the reader of its tokens does.
 enum class TextEnd {
     kNone,      // goes on
     kStop,      // the last token is one of end_tokens, or a stop text has come
@@ -35,7 +35,7 @@ enum class TextEnd {
     kNoMemory,  // none was left to go on with it
     kFailed,    // what makes it has failed, or ends
 };
-// Returns "stop" or "length", as OpenAI's protocol names an end; null: it goes on, or has failed.
+// Returns "stop" or "length", as OpenAI's protocol names an end; null if it goes on or has failed.
 [[nodiscard]] const char* end_name(TextEnd end);
 
 struct MadeToken {
@@ -67,7 +67,7 @@ class PagePool {
 
     // Adds pages to LIST until it holds POSITIONS. False, and LIST is as it was: too few are free.
     [[nodiscard]] bool grow(std::vector<int32_t>& list, int64_t positions);
-    // Takes the pages of LIST back, which is empty then.
+    // Takes back the pages of LIST, which is empty then.
     void give_back(std::vector<int32_t>& list);
 
   private:
@@ -80,7 +80,7 @@ class Engine {
     // RUNNER must outlive this.
     Engine(StepRunner& runner, const EngineOptions& options);
 
-    // True if another request may wait.
+    // Returns true if another request may wait.
     [[nodiscard]] bool has_room() const;
     // Throws Error{kInput} for a prompt that is empty, holds a token outside the vocabulary, or
     // leaves no room in the context or in the cache; Error{kUsage} for sampling that is out of
@@ -88,14 +88,14 @@ class Engine {
     void check(const Request& request) const;
     // Throws as check(). REQUIRES: has_room(), tokens_max > 0.
     RequestId add(Request request);
-    // The request is forgotten; its pages are free. Unknown ones are ignored: they ended meanwhile.
+    // Forgets the request and frees its pages. Ignores unknown requests: they ended meanwhile.
     void cancel(RequestId id);
 
     [[nodiscard]] bool idle() const { return running_.empty() && waiting_.empty(); }
     // Computes one batch. Returns the tokens made. When it throws, clear() must follow. REQUIRES:
     // not idle().
     [[nodiscard]] std::vector<MadeToken> step();
-    // False: a batch was begun that failed, and others wait in the middle of it.
+    // Returns false if a batch was begun and failed, and others wait in the middle of it.
     [[nodiscard]] bool can_go_on() const { return !runner_.is_stuck(); }
     // Forgets all requests; their pages are free. Takes no memory.
     void clear() noexcept;

@@ -15,10 +15,10 @@ namespace {
 
 // Hidden rows between stages; nothing else uses these links.
 constexpr uint32_t kHiddenTag = 1;
-// What rank 0 tells in the place of a batch's length.
+// Rank 0 sends these in the place of a batch's length.
 constexpr int64_t kEnd = 0;
 constexpr int64_t kNothing = -1;
-// The time in which a rank that others wait for waits for memory: less than they wait for it.
+// The longest time that a rank waits for memory: less than others wait for it.
 constexpr std::chrono::seconds kPatience{10};
 
 }  // namespace
@@ -107,7 +107,7 @@ void GroupRunner::compute(const Batch& batch) {
             {{stage + 1, kHiddenTag, std::as_bytes(hidden)}}, {});
 }
 
-// The vocabulary's logits from the shares of the stage's ranks: each adds its own to zeros.
+// Returns the whole logits from the shares of the stage's ranks: each adds its own to zeros.
 std::span<float> GroupRunner::whole_logits(const Batch& batch) {
     const std::span<float> mine = parts_.decoder.logits(batch);
     if (parts_.sum == nullptr || parts_.sum->size() == 1) return mine;

@@ -1,8 +1,8 @@
 // A decoder that the ranks of a job share: stages of whole layers, each split among tensor ranks.
-// Rank 0 has the requests and decides each batch; it is of the last stage, so that logits come out
-// where tokens are chosen. All other ranks compute what they are told. Data path: engine ->
-// [here] on rank 0 -> batch -> all ranks -> hidden rows from stage to stage -> logits on rank 0.
-// One thread a rank.
+// Rank 0 has the requests and decides each batch; it belongs to the last stage, so that logits come
+// out where tokens are chosen. All other ranks compute as it says. Data path: engine -> [here] on
+// rank 0 -> batch -> all ranks -> hidden rows from stage to stage -> logits on rank 0. One thread a
+// rank.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@
 
 namespace dslaunch::decoder {
 
-// How the ranks of a job share a decoder.
+// The way in which the ranks of a job share a decoder.
 struct RankMesh {
     int tensor_ranks = 1;
     int stages = 1;
 
-    // The ranks of each stage; rank 0 is of the last one.
+    // Returns the ranks of each stage; rank 0 is of the last one.
     [[nodiscard]] std::vector<std::vector<int>> ranks_of_stages() const;
 };
 
-// The mesh of a job's hosts: TENSOR_RANKS as asked for, or, if 0, as many of a host's ranks as
-// divide the heads of keys; the rest are stages. Throws Error{kUsage} that names what would fit.
+// Returns the mesh of a job's hosts: TENSOR_RANKS as asked for, or, if 0, as many of a host's ranks
+// as divide the heads of keys; the rest are stages. Throws Error{kUsage} that names what would fit.
 [[nodiscard]] RankMesh choose_mesh(const storage::TransformerConfig& config,
                                    const std::vector<int>& node_sizes, int tensor_ranks);
 
@@ -55,7 +55,7 @@ class GroupRunner final : public StepRunner {
     // Tells the other ranks that there is nothing more to compute. REQUIRES: rank 0.
     void end();
 
-    // Computes what rank 0 tells, until it ends. REQUIRES: another rank.
+    // Computes rank 0's batches until it ends. REQUIRES: another rank.
     void follow();
 
   private:

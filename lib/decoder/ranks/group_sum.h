@@ -17,7 +17,7 @@ class GroupSum final : public RankSum {
         runtime::BucketId buckets[kBuckets];
         int64_t numel = 0;  // of a bucket
     };
-    // Adds what a group needs to its arena, the same on every rank of it. NUMEL: the most floats
+    // Adds the slices of a group to its arena, the same on every rank of it. NUMEL: the most floats
     // that one sum has; longer ones go in pieces.
     [[nodiscard]] static Slices add_slices(runtime::ArenaLayout& arena, int64_t numel);
 

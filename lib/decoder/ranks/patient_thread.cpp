@@ -12,7 +12,7 @@ constexpr std::chrono::milliseconds kLookAgain{5};
 
 thread_local TimePoint patient_until{};
 
-// operator new calls it until there is memory, or until it throws.
+// Waits for memory: operator new calls it until there is some, or until it throws.
 void wait_for_memory() {
     if (patient_until == TimePoint{} || SystemClock().now() >= patient_until)
         throw std::bad_alloc();

@@ -31,7 +31,7 @@ bool comes_next(std::span<const int32_t> sequence, std::span<const int32_t> text
            std::ranges::equal(text.last(before), sequence.first(before));
 }
 
-// Bans what would end a row of LENGTH tokens that stands in TEXT.
+// Bans tokens that would end a row of LENGTH tokens that stands in TEXT.
 void ban_repeated(std::span<float> logits, std::span<const int32_t> text, size_t length) {
     if (length == 0 || text.size() < length) return;
     const auto begin = text.last(length - 1);
@@ -68,7 +68,7 @@ int32_t likeliest(std::span<const float> logits) {
     return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
 }
 
-// Logits of tokens in TEXT are divided if positive and multiplied otherwise (arXiv:1909.05858).
+// Divides positive logits of tokens in TEXT and multiplies the others (arXiv:1909.05858).
 void Sampler::penalize(std::span<float> logits, std::span<const int32_t> text) {
     const auto penalty = static_cast<float>(options_.repetition_penalty);
     penalized_.assign(logits.size(), false);
@@ -82,7 +82,7 @@ void Sampler::penalize(std::span<float> logits, std::span<const int32_t> text) {
     }
 }
 
-// As OpenAI's protocol has it: only tokens that were made count.
+// Penalizes as OpenAI's protocol does: only tokens that were made count.
 void Sampler::penalize_made(std::span<float> logits, std::span<const int32_t> made) {
     if (options_.presence_penalty == 0 && options_.frequency_penalty == 0) return;
     penalized_.assign(logits.size(), false);
@@ -126,7 +126,7 @@ void Sampler::apply_rules(std::span<float> logits, std::span<const int32_t> text
         if (token < std::ssize(logits)) logits[static_cast<size_t>(token)] = 0;
 }
 
-// The top_k likeliest, or all that are not banned, sorted.
+// Collects the top_k likeliest, or all that are not banned, sorted.
 void Sampler::collect(std::span<const float> logits) {
     candidates_.clear();
     for (size_t i = 0; i < logits.size(); ++i)

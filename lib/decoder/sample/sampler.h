@@ -1,7 +1,7 @@
 // The choice of the next token from a row of logits: the likeliest one, or a draw among those that
-// temperature, top-k, top-p and min-p leave. Data path: decoder -> [here] -> engine. The order of
-// the steps is that of transformers' generate(): biases, penalties, bans, temperature, top-k,
-// top-p, min-p. Pure but for the sampler's own random numbers; one thread at a time.
+// temperature, top-k, top-p and min-p leave. Data path: decoder -> [here] -> engine. The steps have
+// the order of transformers' generate(): biases, penalties, bans, temperature, top-k, top-p, min-p.
+// Pure but for the sampler's own random numbers; one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace dslaunch::decoder {
 
-// Added to the logit of the last of TOKENS where the others stand right before it.
+// A bias of the last of TOKENS' logit where the others stand right before it.
 struct TokenBias {
     std::vector<int32_t> tokens;  // at least one
     float bias = 0;
 };
 
-// What generation_config.json may say of single tokens, and `logit_bias` of a request.
+// Rules for single tokens, from generation_config.json and from `logit_bias` of a request.
 struct TokenRules {
     std::vector<TokenBias> biases;
     std::vector<std::vector<int32_t>> bad_words;  // the last token of each is not made after the
@@ -44,7 +44,7 @@ struct SamplingOptions {
     std::shared_ptr<const TokenRules> rules = {};  // shared by the texts that they are for
 };
 
-// The ends of one text.
+// The bounds of one text.
 struct TextBounds {
     std::vector<int32_t> end_tokens;
     std::optional<int64_t> tokens_max;
@@ -55,8 +55,8 @@ class Sampler {
     // Throws Error{kUsage} naming the option that is out of range.
     explicit Sampler(const SamplingOptions& options, TextBounds bounds = {});
 
-    // The next token after TEXT, from its LOGITS. SHAPE: [vocabulary] fp32; they are changed.
-    // The lowest of tokens with equal logits counts as the likeliest. REQUIRES: not empty,
+    // Returns the next token after TEXT, from its LOGITS. SHAPE: [vocabulary] fp32; they are
+    // changed. The lowest of tokens with equal logits counts as the likeliest. REQUIRES: not empty,
     // are_finite(); TEXT ends with all tokens that this sampler gave.
     [[nodiscard]] int32_t next(std::span<float> logits, std::span<const int32_t> text);
 
@@ -84,13 +84,13 @@ class Sampler {
     std::vector<bool> penalized_;        // by token
 };
 
-// The words for logits that are not finite.
+// The message for logits that are not finite.
 inline constexpr const char* kBrokenLogits =
     "the model's logits are not finite numbers: its weights are damaged, its training has "
     "diverged, or --weights has too few bits for them";
 [[nodiscard]] bool are_finite(std::span<const float> logits);
 
-// The likeliest token of LOGITS; the lowest one of several. REQUIRES: not empty.
+// Returns the likeliest token of LOGITS; the lowest one of several. REQUIRES: not empty.
 [[nodiscard]] int32_t likeliest(std::span<const float> logits);
 
 }  // namespace dslaunch::decoder

@@ -1,5 +1,5 @@
-// How likely a model finds texts: the negative logarithm of the probability of each target. Data
-// path: rows, choices -> [here] -> decoder -> loss, perplexity, accuracy. One thread.
+// The score that a model gives to texts: the negative logarithm of the probability of each target.
+// Data path: rows, choices -> [here] -> decoder -> loss, perplexity, accuracy. One thread.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace dslaunch::decoder {
 
-// Targets of which the model is not asked.
+// The target that the model is not asked for.
 inline constexpr int32_t kNoTarget = text::kNotLearned;
 
 struct TextScore {
@@ -23,11 +23,11 @@ struct TextScore {
 };
 
 struct ScoreOptions {
-    // So many tokens at the beginning are the same as in the call before and are not computed
-    // again.
+    // The number of tokens at the beginning that are the same as in the call before and are not
+    // computed again.
     int64_t known = 0;
-    // The positions that the text counts as having, by which models of long contexts choose their
-    // rotary factors; 0: as many as it has tokens.
+    // The positions that the text counts as having; models of long contexts choose their rotary
+    // factors by it. 0: as many as it has tokens.
     int64_t length = 0;
 };
 
@@ -38,8 +38,8 @@ class TextScorer {
 
     // TARGETS[i] is the token that should follow TOKENS[0..i], or kNoTarget. Throws Error{kInput}
     // for a text beyond the context or the cache, for tokens outside the vocabulary, and for logits
-    // that are not finite: no score is NaN. REQUIRES: as many targets as tokens, at least one; of
-    // the known ones no target counts, and a token follows them.
+    // that are not finite: no score is NaN. REQUIRES: as many targets as tokens, at least one; no
+    // target of the known tokens counts, and a token follows them.
     [[nodiscard]] TextScore score(std::span<const int32_t> tokens, std::span<const int32_t> targets,
                                   const ScoreOptions& options = {});
 

@@ -16,7 +16,7 @@ using storage::TransformerConfig;
 
 namespace {
 
-// Part INDEX of NUMEL whole things cut as evenly as they go.
+// Returns part INDEX of NUMEL whole things cut as evenly as they go.
 Range even_part(int64_t numel, PartOf part) {
     const int64_t begin = numel * part.index / part.parts;
     return {begin, numel * (part.index + 1) / part.parts - begin};
@@ -77,7 +77,7 @@ class DecoderLoader {
     static MatrixPart whole(std::string name, int64_t out, int64_t in) {
         return {std::move(name), out, in, false, {0, out}, {0, in}};
     }
-    // A layer's matrix: the families that lay them out the other way do so in layers only.
+    // Returns a layer's matrix: the families that transpose matrices do so in layers only.
     MatrixPart whole_of_layer(const std::string& path, int64_t out, int64_t in) const {
         MatrixPart part = whole(path + ".weight", out, in);
         part.transposed = config_.transposed;
@@ -92,7 +92,7 @@ class DecoderLoader {
         return made;
     }
 
-    // The outputs OUTPUTS of a layer.
+    // Returns the outputs OUTPUTS of a layer.
     LinearWeights by_outputs(const std::string& path, const MatrixPart& part, bool bias) {
         LinearWeights made;
         made.weight = matrix(part);
@@ -102,7 +102,7 @@ class DecoderLoader {
         return made;
     }
 
-    // A summand of all outputs, from some of the inputs; one rank adds the bias.
+    // Returns a summand of all outputs, from some of the inputs; one rank adds the bias.
     LinearWeights by_inputs(const std::string& path, int64_t out, int64_t in, Range inputs,
                             bool bias) {
         MatrixPart part = whole_of_layer(path, out, in);
@@ -116,7 +116,7 @@ class DecoderLoader {
         return made;
     }
 
-    // A norm of the residual stream.
+    // Returns a norm of the residual stream.
     NormWeights norm(const std::string& path, int64_t width) {
         return norm(path, {width}, {0, width}, config_.norm_bias);
     }
@@ -133,7 +133,7 @@ class DecoderLoader {
         return made;
     }
 
-    // A norm of this rank's HEADS of TOTAL heads of queries, or of keys.
+    // Returns a norm of this rank's HEADS of TOTAL heads of queries, or of keys.
     NormWeights head_norm(const std::string& path, int64_t total, int64_t heads) {
         const int64_t width = config_.head_width;
         const Range own{tensor_.index * heads * width, heads * width};

@@ -1,7 +1,6 @@
-// The weights of a decoder as one rank holds them: of some neighbouring layers, and of each its
-// share of the heads, of the MLP's width and of the vocabulary. Data path: weight_source.h ->
-// [here]
-// -> decode/decoder.h. Read by any number of threads.
+// The weights of a decoder as one rank holds them: some neighbouring layers, and its share of each
+// layer's heads, of the MLP's width and of the vocabulary. Data path: weight_source.h -> [here] ->
+// decode/decoder.h. Read by any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -73,7 +72,7 @@ struct DecoderWeights {
 [[nodiscard]] DecoderWeights load_decoder(const storage::TransformerConfig& config,
                                           const DecoderPart& part, WeightSource& source);
 
-// The part of TENSOR_RANK x STAGE: whole layers, as even as they go.
+// Returns the part of TENSOR_RANK x STAGE: whole layers, as even as they go.
 [[nodiscard]] DecoderPart decoder_part(const storage::TransformerConfig& config, PartOf tensor,
                                        PartOf stage);
 

@@ -27,8 +27,8 @@ using storage::WeightChange;
 
 namespace {
 
-// Rows of a matrix are made in blocks of so many numbers, so that making it takes little memory
-// beside the result.
+// The numbers of a block: rows of a matrix are made in blocks, so that making it takes little
+// memory beside the result.
 constexpr int64_t kBlockNumel = int64_t{1} << 22;
 
 constexpr int64_t kLargePage = int64_t{2} << 20;
@@ -42,7 +42,7 @@ bool is_aligned(const std::byte* data, DType dtype) {
     return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(dtype_bytes(dtype)) == 0;
 }
 
-// The numbers of ROWS of the part, [rows.numel, part.inputs.numel] fp32.
+// Returns the numbers of ROWS of the part, [rows.numel, part.inputs.numel] fp32.
 std::vector<float> rows_of(const SafetensorsEntry& entry, const MatrixPart& part, Range rows) {
     const int64_t bytes = dtype_bytes(entry.dtype), columns = part.inputs.numel;
     std::vector<float> numbers(static_cast<size_t>(rows.numel * columns));
@@ -61,7 +61,7 @@ std::vector<float> rows_of(const SafetensorsEntry& entry, const MatrixPart& part
     return numbers;
 }
 
-// Of NUMBERS, all of a matrix like PART, its inputs of ROWS.
+// Returns the part's inputs of ROWS from NUMBERS, which has all of a matrix like PART.
 std::vector<float> cut(const std::vector<float>& numbers, const MatrixPart& part, Range rows) {
     std::vector<float> some;
     some.reserve(static_cast<size_t>(rows.numel * part.inputs.numel));
@@ -76,26 +76,26 @@ bool has_pair(const WeightChange* change) {
     return change != nullptr && change->pair;
 }
 
-// True if the weight itself becomes another one. A pair of matrices alone lies beside it.
+// Returns true if the weight itself becomes another one. A pair of matrices alone lies beside it.
 bool changes_weight(const WeightChange* change) {
     return change != nullptr &&
            (change->magnitude || change->values || change->init != storage::AdapterInit::kNone ||
             (change->pair && change->pair->of_table));
 }
 
-// The form of ENTRY, as CHANGE makes it. The type of what an adapter brought may be narrower than
-// the model's.
+// Returns the form of ENTRY, as CHANGE makes it. The type of what an adapter brought may be
+// narrower than the model's.
 MatrixForm own_form(const SafetensorsEntry& entry, const WeightChange* change) {
     const bool is_brought = changes_weight(change) && change->whole;
     return is_brought ? MatrixForm::kF32 : form_of(entry.dtype);
 }
 
-// True if the pair of CHANGE is in the weight that is made, and not beside it.
+// Returns true if the pair of CHANGE is in the weight that is made, and not beside it.
 bool holds_pair(const WeightChange& change) {
     return change.pair && (change.magnitude || change.pair->of_table);
 }
 
-// Lets each line of NUMBERS along dimension OVER have its number of MAGNITUDES as norm.
+// Gives each row of NUMBERS, or each column, its number of MAGNITUDES as norm.
 void set_norms(std::vector<float>& numbers, int64_t columns, const std::vector<float>& magnitudes,
                bool by_row) {
     const int64_t rows = std::ssize(numbers) / columns;
@@ -179,7 +179,7 @@ void WeightSource::refuse_form(const WeightChange& change, const char* why) cons
     adapter_->refuse(change.pair ? change.pair->name : change.values->name, why);
 }
 
-// The adapter's tensor of that name, if it has one, else the folder's.
+// Returns the adapter's tensor of that name, if it has one, else the folder's.
 FolderWeight WeightSource::take(const std::string& name, std::vector<int64_t> sizes) {
     if (adapter_ == nullptr) return weights_.take(name, sizes);
     const std::string table = storage::table_of(stored_) + ".weight";
@@ -241,7 +241,7 @@ std::vector<float> WeightSource::changed(const SafetensorsEntry& entry, const Ma
                                      change.pair->out(), change.pair->in(), part.out, part.in));
     if (change.init != storage::AdapterInit::kNone) {
         take_out_(numbers, change, part.transposed);
-        // Training went on beside what the weight's own type has of it.
+        // Training went on beside the weight as its own type holds it.
         std::vector<std::byte> stored(numbers.size() *
                                       static_cast<size_t>(dtype_bytes(entry.dtype)));
         from_fp32(numbers.data(), entry.dtype, std::ssize(numbers), stored.data());
@@ -330,7 +330,7 @@ OwnedMatrix WeightSource::matrix(const MatrixPart& part) {
                       made.memory.bytes().data() + begin * shape.in * dtype_bytes(dtype));
         }
     }
-    // What was rounded to fewer bits is not read again.
+    // Rounded numbers are not read from the file again.
     if (weight.file) static_cast<void>(weight.file->release_unwritten(entry.bytes));
     return made;
 }

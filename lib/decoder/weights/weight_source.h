@@ -1,7 +1,6 @@
-// The weights that a rank's decoder is made of: parts of the tensors of a Hugging Face folder, as
-// they lie in its files or rounded to fewer bits, with the tensors that an adapter puts in their
-// place. Data path: storage/huggingface/folder_weights.h -> [here] -> decoder_weights.h. One thread
-// at a time.
+// The weights of a rank's decoder: parts of the tensors of a Hugging Face folder, as they lie in
+// its files or rounded to fewer bits, with an adapter's tensors in their place. Data path:
+// storage/huggingface/folder_weights.h -> [here] -> decoder_weights.h. One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +40,7 @@ class PageMemory {
     std::span<std::byte> bytes_;
 };
 
-// A matrix and what its bytes lie in.
+// A matrix and the memory of its bytes.
 struct OwnedMatrix {
     kernels::PackedMatrix matrix;
     std::shared_ptr<const storage::MappedFile> file;  // shared by all that lie in it; or none
@@ -71,30 +70,30 @@ using TakeOutBeginning = std::function<void(std::span<float> weight,
 
 class WeightSource {
   public:
-    // FORM: that of products' weights; none: as they are stored. FOLDER and TEAM must outlive this.
-    // Throws Error{kInput} naming the file.
+    // FORM: the form of products' weights; empty: as they are stored. FOLDER and TEAM must outlive
+    // this. Throws Error{kInput} naming the file.
     WeightSource(const storage::ModelFolder& folder, std::optional<kernels::MatrixForm> form,
                  kernels::ThreadTeam& team);
 
-    // Lets all weights be as ADAPTER makes them, which must outlive this. CHANGED: the config of
-    // the folder as the adapter makes it.
+    // Makes all weights as ADAPTER changes them; it must outlive this. CHANGED: the config of the
+    // folder as the adapter makes it.
     void adapt(storage::AdapterChanges& adapter, const storage::TransformerConfig& changed,
                TakeOutBeginning take_out);
 
-    // A matrix of products, in the form that was asked for.
+    // Returns a matrix of products, in the form that was asked for.
     [[nodiscard]] OwnedMatrix matrix(const MatrixPart& part);
-    // The same tensor as it is stored, to look up rows.
+    // Returns the same tensor as it is stored, to look up rows.
     [[nodiscard]] OwnedMatrix table(const std::string& name, int64_t rows, int64_t columns);
-    // PART of the numbers of a tensor of SIZES, in its order.
+    // Returns PART of the numbers of a tensor of SIZES, in its order.
     [[nodiscard]] std::vector<float> vector(const std::string& name, std::vector<int64_t> sizes,
                                             Range part);
     [[nodiscard]] std::vector<float> vector(const std::string& name, int64_t numel) {
         return vector(name, {numel}, {0, numel});
     }
-    // The adapter's change of the layer whose weight is PART; nothing: it has none, or the matrix
-    // has it.
+    // Returns the adapter's change of the layer whose weight is PART; nothing: it has no change, or
+    // the matrix has it.
     [[nodiscard]] std::optional<LowRank> low_rank(const MatrixPart& part);
-    // Adds what the adapter adds to PART of the bias NAME, of NUMEL numbers; an empty one is zeros.
+    // Adds the adapter's change to PART of the bias NAME, of NUMEL numbers; an empty one is zeros.
     void add_to_bias(const std::string& name, int64_t numel, Range part, std::vector<float>& bias);
 
     // Throws Error{kInput} for a tensor of the folder or of the adapter that nothing took.
@@ -105,7 +104,7 @@ class WeightSource {
     [[nodiscard]] const storage::WeightChange* change_of(const std::string& name);
     [[noreturn]] void refuse_form(const storage::WeightChange& change, const char* why) const;
     [[nodiscard]] OwnedMatrix fp32_matrix(const std::vector<float>& numbers, int64_t rows) const;
-    // The whole matrix of PART, [out, in], with all of CHANGE that does not lie beside it.
+    // Returns the whole matrix of PART, [out, in], with all of CHANGE that does not lie beside it.
     [[nodiscard]] std::vector<float> changed(const storage::SafetensorsEntry& entry,
                                              const MatrixPart& part,
                                              const storage::WeightChange& change) const;

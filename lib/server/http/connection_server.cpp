@@ -35,10 +35,10 @@ constexpr milliseconds kSweepInterval{100};
 constexpr size_t kReceiveBytes = size_t{64} << 10;
 // Descriptors that are not for connections.
 constexpr int kOtherDescriptors = 64;
-// The deepest template needs less, whatever `ulimit -s` says.
+// The stack of an answer; the deepest template needs less, whatever `ulimit -s` says.
 constexpr size_t kAnswerStackBytes = size_t{8} << 20;
 
-// False: nothing happened for TIME, or the client has left.
+// Returns false if nothing happened for TIME, or the client has left.
 bool await(int socket, short events, Duration time) {
     pollfd entry{socket, static_cast<short>(events | POLLRDHUP), 0};
     const auto ms = std::chrono::ceil<milliseconds>(std::max(time, Duration{0})).count();
@@ -146,7 +146,7 @@ int ConnectionServer::bind(const std::string& host, int port) {
     std::string why = error != 0 ? ::gai_strerror(error) : "";
     for (const addrinfo* at = error == 0 ? found : nullptr; at != nullptr; at = at->ai_next) {
         UniqueFd socket(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-        // With further options a second server could share the port.
+        // Other options could let a second server share the port.
         const int on = 1;
         ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
         sockaddr_storage address{};
@@ -177,7 +177,7 @@ void ConnectionServer::end() noexcept {
 
 void ConnectionServer::run() {
     DSL_CHECK(listener_.valid(), "bind() comes first");
-    // One thread is a must; it is there before anything else takes memory.
+    // One thread is a must; it starts before anything else takes memory.
     threads_.emplace_back([this] { work(); }, kAnswerStackBytes);
     while (goes_on()) look();
     close_all();
@@ -185,7 +185,7 @@ void ConnectionServer::run() {
 
 bool ConnectionServer::goes_on() {
     if (!ending_) {
-        // Where all connections are answered, others wait in the system's queue.
+        // While every connection is being answered, others wait in the system's queue.
         const bool may_listen =
             open_ < static_cast<size_t>(limits_.connections_max) || !reading_.empty();
         if (may_listen != listening_) {
@@ -204,7 +204,7 @@ bool ConnectionServer::goes_on() {
     return answering_ > 0;
 }
 
-// Waits for what happens next, and does what follows from it.
+// Waits for the next events and handles them.
 void ConnectionServer::look() {
     std::array<epoll_event, 64> events;
     const int count = ::epoll_wait(events_.get(), events.data(), static_cast<int>(events.size()),
@@ -221,7 +221,7 @@ void ConnectionServer::look() {
             receive(*static_cast<Connection*>(what));
         }
     }
-    // After the others: to make room may end one of them.
+    // Accepts after the other events: to make room may end one of their connections.
     if (comes && !ending_) accept_all();
     take_back();
     if (SystemClock().now() >= next_sweep_) sweep();
@@ -241,7 +241,7 @@ void ConnectionServer::accept_all() {
     }
 }
 
-// Ends the connection that has been waited for longest. False: none is waited for.
+// Ends the connection that has been waited for longest. Returns false if there is none.
 bool ConnectionServer::make_room() {
     const auto oldest = std::ranges::min_element(reading_, {}, &Connection::since);
     if (oldest == reading_.end()) return false;
@@ -264,7 +264,7 @@ void ConnectionServer::admit(UniqueFd socket) {
     static_cast<void>(watch(connection));
 }
 
-// Hears from now on of what CONNECTION sends. False: the system cannot say so, and it has ended.
+// Watches for what CONNECTION sends. Returns false if the system cannot; CONNECTION has ended.
 bool ConnectionServer::watch(Connection& connection) {
     epoll_event event{EPOLLIN, {.ptr = &connection}};
     if (::epoll_ctl(events_.get(), EPOLL_CTL_ADD, connection.socket.get(), &event) == 0)
@@ -292,8 +292,8 @@ void ConnectionServer::receive(Connection& connection) {
     }
 }
 
-// Reads BYTES that have come of CONNECTION, whose fate is decided then: it waits for more, is
-// answered, or ends.
+// Reads BYTES that have come from CONNECTION and decides its fate: it waits for more, is answered,
+// or ends.
 void ConnectionServer::read_on(Connection& connection, std::string_view bytes) {
     while (!bytes.empty() && read_request(connection, bytes)) {
     }
@@ -332,7 +332,7 @@ bool ConnectionServer::read_request(Connection& connection, std::string_view& by
     return false;
 }
 
-// Goes on to the body of a request whose head was read. False: it is refused.
+// Goes on to the body of a request whose head was read. Returns false if it is refused.
 bool ConnectionServer::read_head(Connection& connection, std::string_view& bytes) {
     RequestReader& reader = connection.reader;
     if (const auto refusal = handler_.refuse(reader.head())) {
@@ -350,8 +350,8 @@ bool ConnectionServer::read_head(Connection& connection, std::string_view& bytes
     return true;
 }
 
-// Sends other requests away that come slowly, until BYTES more of CONNECTION have room among those
-// that are coming. What they hold times how long they have held it is what they cost the others.
+// Sends away other requests that come slowly, until BYTES more of CONNECTION have room among those
+// that are coming. A request costs the others its memory times how long it has held it.
 void ConnectionServer::make_memory(const Connection& connection, size_t bytes) {
     const int64_t growth = connection.reader.growth(bytes);
     while (growth > 0) {
@@ -375,7 +375,7 @@ void ConnectionServer::make_memory(const Connection& connection, size_t bytes) {
     }
 }
 
-// Others may hold CONNECTION at this moment: it stays in its list.
+// Ends CONNECTION but keeps it in its list, since others may hold it at this moment.
 void ConnectionServer::send_away(Connection& connection) noexcept {
     connection.phase = Connection::Phase::kDraining;
     try {
@@ -389,7 +389,7 @@ void ConnectionServer::send_away(Connection& connection) noexcept {
     }
 }
 
-// Answers what is no request, or comes too slowly.
+// Answers bytes that are not a request, or that come too slowly.
 void ConnectionServer::refuse(Connection& connection, int status, std::string_view why) {
     try {
         return answer_and_drain(connection, handler_.error(status, why));
@@ -400,8 +400,8 @@ void ConnectionServer::refuse(Connection& connection, int status, std::string_vi
     drop(connection);
 }
 
-// A short answer fits in the socket's buffer, and the reading thread waits for nobody: no time is
-// given to a client who does not read.
+// Writes a short answer, which fits in the socket's buffer. The reading thread waits for nobody: it
+// gives no time to a client who does not read.
 void ConnectionServer::answer_and_drain(Connection& connection, const HttpReply& reply) {
     Client client(connection.socket.get(), Duration{0});
     const bool has_head = connection.reader.state() != RequestReader::State::kRefused &&
@@ -412,8 +412,8 @@ void ConnectionServer::answer_and_drain(Connection& connection, const HttpReply&
     drain(connection);
 }
 
-// The client gets to read its answer, though it is sending still: closed at once, its unread bytes
-// would reset the connection.
+// Lets a client that is still sending read its answer: if the connection closed at once, its unread
+// bytes would reset it.
 void ConnectionServer::drain(Connection& connection) {
     ::shutdown(connection.socket.get(), SHUT_WR);
     connection.phase = Connection::Phase::kDraining;
@@ -436,7 +436,7 @@ void ConnectionServer::hand_over(Connection& connection) {
         threads_.emplace_back([this] { work(); }, kAnswerStackBytes);
         short_of_threads_ = false;
     } catch (const std::exception& error) {
-        // Those that are there will do.
+        // The threads that are there will do.
         if (!std::exchange(short_of_threads_, true))
             warn_if_possible("{} requests are answered at once, more wait: {}", threads_.size(),
                              error.what());
@@ -461,7 +461,7 @@ void ConnectionServer::take_back() {
     }
 }
 
-// Waits for the next request of CONNECTION, which may have come by now, or for its end.
+// Waits for the next request of CONNECTION, which may be there already, or for its end.
 void ConnectionServer::go_on_with(Connection& connection) {
     if (ending_) return drop(connection);
     const std::string following = std::exchange(connection.following, {});
@@ -470,7 +470,7 @@ void ConnectionServer::go_on_with(Connection& connection) {
     if (watch(connection) && connection.is_usable) read_on(connection, following);
 }
 
-// Decides how CONNECTION goes on, whose request is answered.
+// Decides how CONNECTION goes on after its request is answered.
 void ConnectionServer::settle(Connection& connection) {
     connection.reader.reset();
     connection.since = SystemClock().now();
@@ -505,7 +505,7 @@ void ConnectionServer::close_all() {
     threads_.clear();
 }
 
-// Answers requests, one after the other, until the server is over.
+// Answers requests, one after the other, until the server ends.
 void ConnectionServer::work() {
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -524,14 +524,14 @@ void ConnectionServer::work() {
     }
 }
 
-// Answers the request of CONNECTION, and says whether another one may follow. PAUSE_MAX: as long as
-// the client may read nothing.
+// Answers the request of CONNECTION, and notes whether another one may follow. PAUSE_MAX: the
+// longest time for which the client may read nothing.
 void ConnectionServer::answer(Connection& connection, Duration pause_max) {
     Client client(connection.socket.get(), pause_max);
     try {
         connection.is_usable = write_answer(connection, client);
     } catch (const std::exception& error) {
-        // Its client sees that it has no end.
+        // The client sees that its stream has no end.
         connection.is_usable = false;
         warn_if_possible("a stream is cut off: {}", error.what());
     }

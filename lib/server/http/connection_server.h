@@ -1,9 +1,9 @@
 // A port and its connections. One thread reads all of them, so that a client who sends slowly holds
-// no thread; a request that has come whole is answered by one of a bounded number of others. Bodies
-// on their way have half of the memory that requests may take; beyond, the one that has held most
-// for longest gives way.
-// Whatever breaks the rules gets one answer, and its connection ends. Data path: sockets ->
-// request_reader.h -> [here] -> HttpHandler -> reply_writer.h -> sockets. Threads: run() reads.
+// no thread; one of a bounded number of others answers each request that has come whole. Bodies on
+// their way have half of the memory that requests may take; beyond it, the body that has held most
+// for longest gives way. A client that breaks the rules gets one answer, and its connection ends.
+// Data path: sockets -> request_reader.h -> [here] -> HttpHandler -> reply_writer.h -> sockets.
+// Threads: run() reads.
 #pragma once
 
 #include <atomic>
@@ -46,10 +46,10 @@ class ConnectionServer {
     // REQUIRES: run() has returned, or was never called.
     ~ConnectionServer();
 
-    // Takes PORT of HOST, 0: one that is free. Returns its number. Throws Error{kSetup}.
+    // Takes PORT of HOST; PORT 0: a free one. Returns its number. Throws Error{kSetup}.
     int bind(const std::string& host, int port);
-    // Serves until end(), and then until what was begun is answered. Throws Error{kSetup} when no
-    // thread can be started to answer, or the port fails. REQUIRES: bind().
+    // Serves until end(), and then until all begun requests are answered. Throws Error{kSetup} when
+    // no thread can be started to answer, or the port fails. REQUIRES: bind().
     void run();
     // Takes no more requests. Any thread, also before run(); does not block.
     void end() noexcept;
@@ -92,7 +92,7 @@ class ConnectionServer {
     HttpHandler& handler_;
     UniqueFd listener_, events_, wake_;
     std::atomic<bool> ending_ = false;
-    // The reading thread's.
+    // These are the reading thread's.
     std::vector<char> buffer_;
     Connections reading_;
     size_t open_ = 0;       // connections, also those that are answered

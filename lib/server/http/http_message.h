@@ -1,5 +1,5 @@
-// What comes in over HTTP and what goes out, as those see it who answer. Data path:
-// connection_server.h -> HttpHandler -> reply_writer.h.
+// Requests and answers of HTTP, as the code that answers sees them. Data path: connection_server.h
+// -> HttpHandler -> reply_writer.h.
 #pragma once
 
 #include <functional>
@@ -38,9 +38,9 @@ struct HttpReply {
 class ReplySink {
   public:
     virtual ~ReplySink() = default;
-    // Sends BYTES, all of them. False: the client has left, or reads nothing any more.
+    // Sends all BYTES. Returns false if the client has left, or reads nothing any more.
     [[nodiscard]] virtual bool write(std::string_view bytes) = 0;
-    // False: the client has closed the connection, whatever it sent before. Does not block.
+    // Returns false if the client has closed the connection, whatever it sent. Does not block.
     [[nodiscard]] virtual bool is_there() const = 0;
 };
 
@@ -53,10 +53,10 @@ class HttpHandler {
     // Returns true if answer() takes no time for such a request and makes a short answer: it is
     // then called where connections are read, however many others are answered.
     [[nodiscard]] virtual bool is_quick(const RequestHead& head) = 0;
-    // Returns the answer to REQUEST, which refuse() let through; may take as long as it wants. What
-    // it throws is answered by error().
+    // Returns the answer to REQUEST, which refuse() let through; may take as long as it wants.
+    // error() answers what it throws.
     [[nodiscard]] virtual HttpReply answer(HttpRequest& request, const ReplySink& client) = 0;
-    // Returns the answer of STATUS to what is no request, or cannot be answered.
+    // Returns the answer of STATUS to bytes that are not a request, or cannot be answered.
     [[nodiscard]] virtual HttpReply error(int status, std::string_view why) = 0;
 };
 

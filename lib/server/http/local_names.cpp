@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint32_t kLoopbackNet = 127;
 
-// HOST without its port. Nothing: what stands after the name is no port.
+// Returns HOST without its port; nothing if the text after the name is not a port.
 std::optional<std::string_view> name_of(std::string_view host) {
     const size_t name_end = host.starts_with('[') ? host.find(']') : host.find(':');
     if (host.starts_with('[') && name_end == host.npos) return std::nullopt;
@@ -32,7 +32,7 @@ std::optional<std::string_view> name_of(std::string_view host) {
     return name;
 }
 
-// Four numbers up to 255, the first of them 127: no other way to write them.
+// Returns true for four numbers up to 255, the first of them 127, written in no other way.
 bool is_loopback_v4(std::string_view name) {
     int parts = 0;
     for (;; ++parts) {

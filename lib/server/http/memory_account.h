@@ -1,6 +1,6 @@
-// The memory that requests take: bodies, what is read from them, texts on their way to the engine,
-// all connections together. Whoever needs more than is left is refused and waits for nobody. Data
-// path: sockets -> [here] -> answers of 503. Threads: any; nothing blocks or allocates.
+// The memory that requests take: bodies, values read from them, texts on their way to the engine,
+// all connections together. A request that needs more than is left is refused and waits for nobody.
+// Data path: sockets -> [here] -> answers of 503. Threads: any; nothing blocks or allocates.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ class MemoryAccount {
     MemoryAccount(const MemoryAccount&) = delete;
     MemoryAccount& operator=(const MemoryAccount&) = delete;
 
-    // False: BYTES are not left, and nothing is taken.
+    // Takes BYTES. Returns false and takes nothing if they are not left.
     [[nodiscard]] bool take(int64_t bytes) noexcept {
         int64_t left = left_.load();
         while (bytes <= left)
@@ -50,7 +50,7 @@ class MemoryLease {
     }
     ~MemoryLease() { shrink_to(0); }
 
-    // False: the account has not so much left, and the lease is as it was.
+    // Returns false and changes nothing if the account has not so much left.
     [[nodiscard]] bool grow(int64_t bytes) noexcept {
         if (!account_->take(bytes)) return false;
         bytes_ += bytes;
@@ -69,7 +69,7 @@ class MemoryLease {
     int64_t bytes_ = 0;
 };
 
-// What reserve() would take of the lease's account first.
+// Returns the bytes that reserve() would take of the lease's account first.
 template <typename Buffer>
 [[nodiscard]] int64_t growth_of(const Buffer& buffer, size_t numel, size_t numel_max = SIZE_MAX) {
     if (numel <= buffer.capacity()) return 0;
@@ -78,8 +78,8 @@ template <typename Buffer>
 }
 
 // Makes room for NUMEL elements in BUFFER, a string or a vector of trivial ones, at the cost of
-// LEASE. It will never hold more than NUMEL_MAX. False: the account is full, and nothing has
-// changed.
+// LEASE. It will never hold more than NUMEL_MAX. Returns false and changes nothing if the account
+// is full.
 template <typename Buffer>
 [[nodiscard]] bool reserve(Buffer& buffer, size_t numel, MemoryLease& lease,
                            size_t numel_max = SIZE_MAX) {

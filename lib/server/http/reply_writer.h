@@ -13,8 +13,8 @@ struct ReplyMode {
     bool sends_body = true;  // false: to HEAD
 };
 
-// Writes REPLY to CLIENT. False: the connection is of no use any more. Throws what its stream
-// throws; then the answer is cut off, and the connection must end.
+// Writes REPLY to CLIENT. Returns false if the connection is of no use any more. Throws what its
+// stream throws; then the answer is cut off, and the connection must end.
 [[nodiscard]] bool write_reply(const HttpReply& reply, const ReplyMode& mode, ReplySink& client);
 
 // The bytes of an answer where no memory is left to make one, after which the connection ends.

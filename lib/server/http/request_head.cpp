@@ -60,7 +60,7 @@ std::string_view without_blanks(std::string_view text) {
     return text;
 }
 
-// Takes a line and its end off TEXT. Nothing: no line ends here as it should.
+// Takes a line and its end off TEXT. Returns nothing if no line ends here as it should.
 Field take_line(std::string_view& text) {
     const size_t end = text.find("\r\n");
     if (end == text.npos) return std::nullopt;
@@ -89,7 +89,7 @@ std::optional<HttpRefusal> read_first_line(std::string_view line, RequestHead& h
     return std::nullopt;
 }
 
-// The part of a head that is not for those who answer.
+// The part of a head that the answering code does not see.
 struct Framing {
     Field length, transfer, expect;
 };
@@ -149,7 +149,7 @@ std::optional<HttpRefusal> read_framing(const Framing& framing, RequestHead& hea
             return kBadLength;
         head.body_bytes = static_cast<uint64_t>(parse_int(*framing.length).value_or(0));
     }
-    // Nobody expects one there; a proxy before the server may not have seen it as one.
+    // Nobody expects a body there; a proxy before the server may not have seen one.
     if (head.has_body() && head.method != "POST") head.stays_open = false;
     if (framing.expect) {
         if (!equal_ignoring_case(*framing.expect, "100-continue")) return kOtherExpectation;

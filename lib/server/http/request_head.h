@@ -9,13 +9,13 @@
 
 namespace dslaunch::server {
 
-// Why a request is no request, or is not taken.
+// The reason why bytes are not a request, or are not taken.
 struct HttpRefusal {
     int status = 400;
     const char* why = "";  // for ever
 };
 
-// Views of the bytes that it was read from.
+// Views of the bytes from which the head was read.
 struct RequestHead {
     std::string_view method;
     std::string_view path;  // without what follows a question mark; as it was sent
@@ -28,10 +28,9 @@ struct RequestHead {
     bool wants_continue = false;
 };
 
-// Reads TEXT, a head with the empty line at its end, into HEAD. Returns why it is refused: what is
-// not the grammar of RFC 9112, or is grammar that others read otherwise (lines folded or without a
-// carriage return, a blank before a colon, a field twice that may be there once, a length beside
-// chunks).
+// Reads TEXT, a head with the empty line at its end, into HEAD. Returns why it is refused: it is
+// not in the grammar of RFC 9112, or others read it otherwise (lines folded or without a carriage
+// return, a blank before a colon, a field twice that may be there once, a length beside chunks).
 [[nodiscard]] std::optional<HttpRefusal> read_head(std::string_view text, RequestHead& head);
 
 [[nodiscard]] bool equal_ignoring_case(std::string_view a, std::string_view b);

@@ -8,7 +8,7 @@ namespace dslaunch::server {
 
 namespace {
 
-// A head of this length costs the account nothing, so /health answers when bodies have taken it
+// A head up to this length costs the account nothing, so /health answers when bodies have taken it
 // all.
 constexpr size_t kFreeHeadBytes = 2048;
 constexpr int kChunkDigitsMax = 8;
@@ -169,8 +169,8 @@ void RequestReader::take_size_digit(char c) {
         chunk_bytes_ * 16 + static_cast<uint64_t>(is_number ? low - '0' : low - 'a' + 10);
 }
 
-// What is no data of a chunk. Extensions of chunks and fields after the last one are refused: no
-// client needs them, and they are read in many ways.
+// Takes C, a byte of a chunk that is not data. Extensions of chunks and fields after the last one
+// are refused: no client needs them, and readers take them in many ways.
 void RequestReader::take_mark(char c) {
     const auto expect = [&](char wanted, ChunkPart next) {
         if (c != wanted) return refuse(kBadChunk);

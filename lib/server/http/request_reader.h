@@ -35,11 +35,11 @@ class RequestReader {
     // Takes bytes from the front of BYTES, up to the end of the head or of the request. Returns how
     // many.
     size_t take(std::string_view bytes);
-    // What the account has to have left for NUMEL more bytes of a body.
+    // Returns the bytes that the account must have left for NUMEL more bytes of a body.
     [[nodiscard]] int64_t growth(size_t numel) const;
     // REQUIRES: kHeadRead.
     void read_body();
-    // Another request begins.
+    // Begins another request.
     void reset();
 
     [[nodiscard]] State state() const { return state_; }
@@ -55,15 +55,15 @@ class RequestReader {
     enum class ChunkPart { kSize, kSizeEnd, kData, kDataEnd, kDataLineEnd, kLastEnd, kLastLineEnd };
 
     size_t take_head(std::string_view bytes);
-    // The place after the head's end in BYTES; npos: it is not there. Refuses bytes that no head
-    // has.
+    // Returns the place after the head's end in BYTES; npos: it is not there. Refuses bytes that no
+    // head has.
     [[nodiscard]] size_t end_of_head(std::string_view bytes);
     size_t take_length(std::string_view bytes);
     size_t take_chunks(std::string_view bytes);
     void take_mark(char c);
     void take_size_digit(char c);
     [[nodiscard]] bool append(std::string_view bytes);
-    // The longest that the body can become.
+    // Returns the longest that the body can become.
     [[nodiscard]] size_t body_max() const {
         return head_.chunked ? limits_.body_bytes_max : head_.body_bytes;
     }

@@ -200,7 +200,7 @@ void JsonReader::number() {
     if (is_whole && std::from_chars(first, last, node.integer).ec == std::errc()) return;
     node.kind = JsonKind::kReal;
     node.marked = is_whole;
-    // The text is a whole number of the grammar: what strtod() takes besides cannot stand here.
+    // The text is a whole number of the grammar: other forms that strtod() takes cannot stand here.
     const double real = std::strtod(first, nullptr);
     if (!std::isfinite(real)) refuse("a number is too large");
     if (is_whole) {
@@ -210,7 +210,7 @@ void JsonReader::number() {
     }
 }
 
-// A text is written over its own escapes, which are never shorter than what they say.
+// Writes a text over its own escapes, which are never shorter than their characters.
 void JsonReader::text() {
     size_t to = ++at_;
     const size_t begin = to;

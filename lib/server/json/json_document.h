@@ -35,7 +35,7 @@ class JsonView {
     [[nodiscard]] JsonKind kind() const;
     [[nodiscard]] bool is(JsonKind kind) const { return this->kind() == kind; }
     [[nodiscard]] bool is_number() const { return is(JsonKind::kInteger) || is(JsonKind::kReal); }
-    // A whole number that has no 64 bits.
+    // Returns true for a whole number that does not fit 64 bits.
     [[nodiscard]] bool is_large_integer() const;
     // REQUIRES for each: the kind that it reads.
     [[nodiscard]] bool flag() const;
@@ -92,7 +92,7 @@ void JsonView::for_each_field(const Use& use) const {
     }
 }
 
-// Why a text is no document.
+// The reason why a text is not a document.
 struct JsonFault {
     bool short_of_memory = false;  // the account is full
     std::string why;               // with the place in the text

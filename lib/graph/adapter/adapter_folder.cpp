@@ -176,8 +176,8 @@ class PeftForm {
         return pairs;
     }
 
-    // True if PEFT 0.21 joins the pairs itself: all experts of a layer have them, and both matrices
-    // of those that transformers joins. It does not know Qwen2Moe's.
+    // Returns true if PEFT 0.21 joins the pairs itself: all experts of a layer have them, and both
+    // matrices of those that transformers joins. It does not know Qwen2Moe's.
     [[nodiscard]] bool is_converted() const {
         if (model_.architecture == "Qwen2MoeForCausalLM") return false;
         return std::ranges::all_of(layers_, [](const Layer& layer) {
@@ -225,7 +225,7 @@ class PeftForm {
         if (!config.target_parameters.empty()) config.dropout = 0;
     }
 
-    // The pairs of one matrix, zeros where an expert has none. OUT: rows of B.
+    // Returns the pairs of one matrix, zeros where an expert has none. OUT: rows of B.
     [[nodiscard]] std::vector<Pair> of(const Layer& layer, const char* kind, int64_t out) const {
         const int64_t in = kind == std::string("down") ? model_.expert_width : model_.width;
         const int64_t r = adapter_.config.r;

@@ -27,7 +27,7 @@ namespace dslaunch::graph {
 
 namespace {
 
-// True if NAME fits PATTERN, or ends in it.
+// Returns true if NAME fits PATTERN, or ends in it.
 bool is_meant(std::string_view pattern, std::string_view name) {
     return fits_pattern(pattern, name) || name.ends_with("." + std::string(pattern));
 }
@@ -62,7 +62,7 @@ std::string module_of(const std::string& parameter) {
     return dot == std::string::npos ? "" : parameter.substr(0, dot);
 }
 
-// The modules that have parameter INDEX, under all its names, and those around them.
+// Returns the modules that have parameter INDEX, under all its names, and those around them.
 std::vector<std::string> modules_with(const Model& model, int index) {
     const ModelParameter& parameter = model.parameters()[index];
     std::vector<std::string> modules = {module_of(parameter.name)};
@@ -73,7 +73,7 @@ std::vector<std::string> modules_with(const Model& model, int index) {
     return modules;
 }
 
-// True if parameter INDEX trains as it is.
+// Returns true if parameter INDEX trains as it is.
 bool is_saved(const Model& model, int index, const config::LoraConfig& lora) {
     return std::ranges::any_of(modules_with(model, index), [&](const std::string& module) {
         return is_meant_by_any(lora.modules_to_save, module);

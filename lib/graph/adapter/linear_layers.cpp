@@ -98,7 +98,7 @@ class Finder {
         }
     }
 
-    // True if VALUE, the weight of LAYER or a view of it, goes into its products alone.
+    // Returns true if VALUE, the weight of LAYER or a view of it, goes into its products alone.
     [[nodiscard]] static bool only_multiplied(const Value& value, const LinearLayer& layer) {
         return std::ranges::all_of(value.uses(), [&](const Use& use) {
             if (use.offset == 0 && (turns(*use.user) || passes_on(*use.user)))

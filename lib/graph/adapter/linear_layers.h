@@ -32,9 +32,9 @@ struct LinearLayer {
     bool read_elsewhere = false;
 };
 
-// The layers of LOWERED, a graph of MODEL, in the order in which forward computes them. Parameters
-// of adapters make none, and neither does one that forward multiplies with both as it is and
-// transposed, as a decoder that is the turned encoder.
+// Returns the layers of LOWERED, a graph of MODEL, in the order in which forward computes them.
+// Parameters of adapters make none, and neither does one that forward multiplies with both as it is
+// and transposed, as a decoder that is the turned encoder.
 [[nodiscard]] std::vector<LinearLayer> find_linear_layers(const Model& model,
                                                           const LoweredGraph& lowered);
 

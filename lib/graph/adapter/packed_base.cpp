@@ -104,7 +104,7 @@ kernels::MatrixForm form_of(config::LoraBase base) {
     return base == config::LoraBase::kInt4 ? kernels::MatrixForm::kInt4 : kernels::MatrixForm::kNf4;
 }
 
-// The bias of the product NODE: a value, none, or nothing that a linear layer adds.
+// Returns the bias of the product NODE: a value, none, or nothing that a linear layer adds.
 std::optional<Value*> bias_of(const Node& node) {
     if (node.kind() == aten::linear) return node.input(2);
     if (node.kind() != aten::addmm) return nullptr;

@@ -371,8 +371,8 @@ class ForwardBuilder {
         return choice->output();
     }
 
-    // The buffer whose training steps NODE counts, as batch normalization does in train mode only;
-    // empty: none.
+    // Returns the buffer whose training steps NODE counts, as batch normalization does in train
+    // mode only; empty: none.
     std::string counter_of(const ExportedNode& node, const Operation& operation) const {
         if (operation.name != "aten::add_" || node.inputs.empty()) return {};
         const auto held = held_.find(name_of(node.inputs[0].value));
@@ -431,7 +431,7 @@ class ForwardBuilder {
         return *held->graph;
     }
 
-    // The values that NODE hands to its graph: its inputs from FIRST on, lists taken apart.
+    // Returns the values that NODE hands to its graph: its inputs from FIRST on, lists taken apart.
     std::vector<Value*> operands(const ExportedNode& node, size_t first) {
         std::vector<Value*> values;
         for (size_t i = first; i < node.inputs.size(); ++i) {
@@ -445,8 +445,8 @@ class ForwardBuilder {
         return values;
     }
 
-    // The outputs of GRAPH, whose nodes are put in here with OPERANDS as its inputs. Its own names
-    // are forgotten afterwards.
+    // Returns the outputs of GRAPH, whose nodes are put in here with OPERANDS as its inputs. Its
+    // own names are forgotten afterwards.
     std::vector<Value*> inlined(const ExportedGraph& graph, const std::vector<Value*>& operands) {
         if (graph.inputs.size() != operands.size())
             refuse(fmt::format("its graph takes {} values and is given {}", graph.inputs.size(),

@@ -47,7 +47,7 @@ at::Tensor zeros_without_memory(DType dtype, at::IntArrayRef sizes) {
 
 }  // namespace
 
-// A tensor in the mapping; a copy where its elements are not aligned.
+// Returns a tensor in the mapping; a copy where its elements are not aligned.
 at::Tensor tensor_in(const storage::FolderWeight& weight, at::IntArrayRef sizes) {
     const std::span<const std::byte> bytes = weight.entry.bytes;
     if (weight.made) {

@@ -226,7 +226,7 @@ class Importer {
         if (error) std::rethrow_exception(error);
     }
 
-    // The content of RECORD. LibTorch finds records whatever the case of their
+    // Returns the content of RECORD. LibTorch finds records whatever the case of their
     // names.
     std::string content(const storage::ZipRecord& record) {
         if (!record.deflated) return std::string(text_in(record.stored));

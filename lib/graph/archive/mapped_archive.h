@@ -87,8 +87,8 @@ class MappedRecords {
     [[nodiscard]] const storage::ZipRecord* find(std::string_view name) const;
     [[nodiscard]] const storage::ZipDirectory& directory() const { return directory_; }
 
-    // The record as a storage's memory. Nothing where it must be copied (logged at level debug): it
-    // is compressed, not aligned to 64 bytes, or lent already.
+    // Returns the record as a storage's memory. Nothing where it must be copied (logged at level
+    // debug): it is compressed, not aligned to 64 bytes, or lent already.
     [[nodiscard]] std::optional<at::DataPtr> lend(const storage::ZipRecord& record);
 
   private:

@@ -133,7 +133,7 @@ void check_code(const Module& module, Trust trust) {
 
 constexpr const char* kTraining = "training";  // a module's attribute that says its mode
 
-// The buffers that the extra file of the archive at PATH says a state_dict leaves out.
+// Returns the buffers that the extra file of the archive at PATH says a state_dict leaves out.
 std::optional<std::set<std::string>> unsaved_in(const std::string& path) {
     std::optional<std::string> text;
     try {

@@ -94,7 +94,7 @@ class Model {
     [[nodiscard]] const std::vector<ModelBuffer>& buffers() const { return buffers_; }
 
     [[nodiscard]] const std::vector<ModelView>& views() const { return views_; }
-    // The view that is the same object as TENSOR; null: none.
+    // Returns the view that is the same object as TENSOR; null: none.
     [[nodiscard]] const ModelView* view_of(const at::Tensor& tensor) const;
     // Lets the module's own tensors of all views lie in the present memory of their owners, which a
     // job may have moved. REQUIRES: owners have the sizes that they were loaded with.
@@ -104,11 +104,11 @@ class Model {
     // without the extra file kUnsavedBuffers, a name a line.
     static constexpr const char* kUnsavedBuffers = "non_persistent_buffers";
     [[nodiscard]] bool says_persistence() const { return unsaved_.has_value(); }
-    // The extra files of an archive of this model: that one, if the model says it.
+    // Returns the extra files of an archive of this model: that one, if the model says it.
     [[nodiscard]] std::unordered_map<std::string, std::string> extra_files() const;
     // Takes buffers of NAMES for such that a state_dict leaves out.
     void leave_unsaved(std::set<std::string> names);
-    // True if NAME is a buffer that a state_dict leaves out.
+    // Returns true if NAME is a buffer that a state_dict leaves out.
     [[nodiscard]] bool is_unsaved(const std::string& name) const {
         return unsaved_ && unsaved_->count(name) > 0;
     }
@@ -121,7 +121,7 @@ class Model {
     // saved in evaluation as a whole trains as a whole.
     void set_training(bool training);
     [[nodiscard]] bool was_saved_in_evaluation() const { return saved_in_evaluation_; }
-    // The paths of the outermost modules that stay in evaluation while the rest trains.
+    // Returns the paths of the outermost modules that stay in evaluation while the rest trains.
     [[nodiscard]] const std::vector<std::string>& kept_in_evaluation() const {
         return kept_in_evaluation_;
     }

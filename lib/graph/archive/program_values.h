@@ -30,10 +30,10 @@ namespace dslaunch::graph {
 
 // TYPE is of KIND, or optional and of KIND.
 [[nodiscard]] bool wants(const c10::TypePtr& type, c10::TypeKind kind);
-// The element type of a list type, or of an optional list type; null: neither.
+// Returns the element type of a list type, or of an optional list type; null: neither.
 [[nodiscard]] c10::TypePtr element_of(const c10::TypePtr& type);
 
-// The name of the value of the graph that VALUE is; empty: a constant, or several values.
+// Returns the name of the value of the graph that VALUE is; empty: a constant, or several values.
 [[nodiscard]] std::string name_of(const storage::ExportedValue& value);
 
 struct Operation {
@@ -52,7 +52,7 @@ struct Operation {
 // computed during the export. Null: TARGET is not such an operator.
 [[nodiscard]] const char* python_operator(std::string_view target);
 
-// The TorchScript operator by which TARGET asks for a size; null: it asks for none.
+// Returns the TorchScript operator by which TARGET asks for a size; null: it asks for none.
 [[nodiscard]] const char* size_operator(std::string_view target);
 
 // Returns true if TARGET asserts what the exporter assumed about sizes and dtypes. It holds for any
@@ -66,10 +66,10 @@ struct Operation {
                                            std::vector<NamedValue>& positional,
                                            std::vector<NamedValue>& named);
 
-// The flag by which an operator knows that the model trains; null: it has none.
+// Returns the flag by which an operator knows that the model trains; null: it has none.
 [[nodiscard]] const char* train_flag(std::string_view operation);
 
-// A dropout probability that is zero in evaluation, without a flag beside it; null: none.
+// Returns a dropout probability that is zero in evaluation, without a flag beside it; null: none.
 [[nodiscard]] const char* train_probability(std::string_view operation);
 
 }  // namespace dslaunch::graph

@@ -75,7 +75,7 @@ void register_python_operators() {
     });
 }
 
-// The function that NODE calls, if it is one of these; else null.
+// Returns the function that NODE calls, if it is one of these; else null.
 const PythonOperator* called_by(const Node& node) {
     if (node.kind() != prim::CallFunction) return nullptr;
     const auto type = node.input(0)->type()->cast<c10::FunctionType>();

@@ -9,9 +9,9 @@
 
 namespace dslaunch::graph {
 
-// The function of UNIT for TARGET ("torch.ops.transformers.grouped_mm_fallback.default"), whose
-// arguments are the operator's in order; defined at its first use. Null: TARGET is none that is
-// known.
+// Returns the function of UNIT for TARGET ("torch.ops.transformers.grouped_mm_fallback.default"),
+// whose arguments are the operator's in order; defined at its first use. Null: TARGET is none that
+// is known.
 [[nodiscard]] Function* function_of_python_operator(CompilationUnit& unit, std::string_view target);
 
 // Turns calls of such functions in GRAPH into operators, as dslaunch::grouped_mm: rows of `input`

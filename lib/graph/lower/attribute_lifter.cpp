@@ -91,8 +91,8 @@ class Lifter {
         });
     }
 
-    // True if SetAttr NODE gives a parameter what it is, as `self.weight += 1` does: the tensor
-    // that was read from it and written in place.
+    // Returns true if SetAttr NODE gives a parameter what it is, as `self.weight += 1` does: the
+    // tensor that was read from it and written in place.
     bool is_augmented(const Node& node) const {
         const auto* owner = object_of(node.input(0));
         const std::string& name = node.s(attr::name);

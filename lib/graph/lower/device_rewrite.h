@@ -37,8 +37,8 @@ void move_state_to_device(Model& model, c10::Device device);
 // the caller does not wait. Tensors that are on DEVICE already are passed on as they are.
 [[nodiscard]] std::vector<IValue> on_device(std::vector<IValue> values, c10::Device device);
 
-// True if a branch, a loop or a call of the module may compute something in one step that it does
-// not compute in another.
+// Returns true if a branch, a loop or a call of the module may compute something in one step that
+// it does not compute in another.
 [[nodiscard]] bool has_control_flow(const LoweredGraph& lowered);
 
 }  // namespace dslaunch::graph

@@ -30,7 +30,7 @@ class DrawScope {
     ~DrawScope();
 };
 
-// True if NODE itself draws random numbers; nodes in its blocks do not count.
+// Returns true if NODE itself draws random numbers; nodes in its blocks do not count.
 [[nodiscard]] bool draws(const Node& node);
 
 // Surrounds NODE by the seeding operators. ORDINAL counts from the segment's first drawing node,

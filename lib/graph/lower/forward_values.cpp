@@ -58,7 +58,7 @@ class Fold {
     Fold(Graph& graph, Node& maker, Items items)
         : graph_(graph), maker_(maker), items_(std::move(items)) {}
 
-    // False if some use keeps the dict.
+    // Returns false if some use keeps the dict.
     [[nodiscard]] bool plan() {
         std::vector<Use> uses = maker_.output()->uses();
         if (std::ranges::any_of(uses, [&](const Use& use) {
@@ -152,7 +152,7 @@ void fold_dicts(Graph& graph) {
 
 namespace {
 
-// The key of NODE if it reads one value of DICT.
+// Returns the key of NODE if it reads one value of DICT.
 std::optional<std::string> key_read(const Node& node, const Value* dict) {
     if (node.kind() != aten::__getitem__ || node.input(0) != dict) return std::nullopt;
     return constant_text(node.input(1));
@@ -163,7 +163,7 @@ struct NamedPart {
     Value* value = nullptr;
 };
 
-// The values of a tuple; unpacks it where no node of this block has made it.
+// Returns the values of a tuple; unpacks it where no node of this block has made it.
 std::vector<NamedPart> values_of_tuple(Graph& graph, Value* tuple) {
     const auto type = tuple->type()->cast<c10::TupleType>();
     std::vector<Value*> values;

@@ -59,8 +59,8 @@ Value* lost_bet(Graph& graph, Value* margin, double factor, double ahead = 0.0) 
     return graph.insert(aten::neg, {graph.insert(aten::log_sigmoid, {odds})});
 }
 
-// The loss of each pair, [pairs], from MARGIN: how much likelier the chosen answer is than the
-// rejected one, in nats, beside the reference if the loss has one.
+// Returns the loss of each pair, [pairs], from MARGIN: how much likelier the chosen answer is than
+// the rejected one, in nats, beside the reference if the loss has one.
 Value* loss_of_margin(Graph& graph, const config::LossConfig& loss, Value* margin) {
     if (loss.kind == config::LossKind::kSimPo)
         return lost_bet(graph, margin, loss.beta, loss.gamma);

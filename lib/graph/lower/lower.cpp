@@ -55,7 +55,7 @@ void inline_to_fixpoint(Graph& graph) {
     }
 }
 
-// The first torch.jit.fork or wait; null: there is none.
+// Returns the first torch.jit.fork or wait; null: there is none.
 const Node* find_fork(const Block& block) {
     return find_node(block, [](const Node& node) {
         return node.kind() == prim::fork || node.kind() == aten::wait;
@@ -79,7 +79,7 @@ void inline_calls(std::shared_ptr<Graph>& graph) {
             describe_node(*left));
 }
 
-// True if a module's forward asks whether it trains, as dropout does.
+// Returns true if a module's forward asks whether it trains, as dropout does.
 bool reads_mode(const Block& block) {
     return find_node(block, [](const Node& node) {
                return node.kind() == prim::GetAttr && node.s(attr::name) == "training";

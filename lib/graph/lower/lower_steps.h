@@ -27,7 +27,7 @@ void drop_unused_inputs(LoweredGraph& lowered);
 // made at its end.
 void fold_dicts(Graph& graph);
 
-// The text that VALUE is as a constant of its graph; nothing: it is none.
+// Returns the text that VALUE is as a constant of its graph; nothing: it is none.
 [[nodiscard]] std::optional<std::string> constant_text(const Value* value);
 
 // Replaces argument INDEX of LOWERED, a dict of tensors by name that is input VALUE of the graph,

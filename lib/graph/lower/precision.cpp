@@ -164,7 +164,7 @@ class CastInserter {
         return node->output();
     }
 
-    // The inputs of NODE with these NAMES that may be tensors, by input index.
+    // Returns the inputs of NODE with these NAMES that may be tensors, by input index.
     static std::map<int, Value*> tensors(const Node& node,
                                          const std::vector<std::string_view>& names) {
         std::map<int, Value*> found;

@@ -27,7 +27,7 @@ class ParametersAs {
     ParametersAs& operator=(const ParametersAs&) = delete;
     ~ParametersAs();
 
-    // The values that the changed parameters have in this scope.
+    // Returns the values that the changed parameters have in this scope.
     [[nodiscard]] const std::vector<at::Tensor>& brought() const { return brought_; }
 
   private:
@@ -45,8 +45,8 @@ void insert_precision_casts(Graph& graph, at::ScalarType dtype);
 // unchanged.
 [[nodiscard]] Value* in_full_precision(Value* value);
 
-// The text " in bfloat16" with advice, for the message of an operator that failed. Empty for
-// kFloat.
+// Returns the text " in bfloat16" with advice, for the message of an operator that failed. Empty
+// for kFloat.
 [[nodiscard]] std::string precision_advice(at::ScalarType dtype);
 
 }  // namespace dslaunch::graph

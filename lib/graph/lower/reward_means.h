@@ -16,7 +16,7 @@ struct RewardMeans {
     void add(const RewardMeans& other, double factor = 1);
 };
 
-// The means over REWARDS, [pairs, 2]. Waits for its device.
+// Returns the means over REWARDS, [pairs, 2]. Waits for its device.
 [[nodiscard]] RewardMeans reward_means(const at::Tensor& rewards);
 
 }  // namespace dslaunch::graph

@@ -140,7 +140,7 @@ class EndFinder {
         return end;
     }
 
-    // True if VALUE is a number of elements, or a sum or mean of marks or weights.
+    // Returns true if VALUE is a number of elements, or a sum or mean of marks or weights.
     static bool counts(const Value* value) {
         const Node& node = *value->node();
         if (is_one_of(node, {"aten::sum", "aten::mean", "aten::count_nonzero", "aten::numel",
@@ -198,7 +198,7 @@ class Slice {
     [[nodiscard]] const std::set<Value*>& values() const { return taken_; }
     [[nodiscard]] const std::set<size_t>& arguments() const { return arguments_; }
 
-    // True if only the sizes of the arguments are read.
+    // Returns true if only the sizes of the arguments are read.
     [[nodiscard]] bool reads_sizes_only() const {
         for (const size_t input : arguments_)
             for (const Use& use : lowered_->graph->inputs()[input]->uses())
@@ -208,7 +208,7 @@ class Slice {
         return true;
     }
 
-    // True if elements of the arguments, and constants, are only picked and laid out.
+    // Returns true if elements of the arguments, and constants, are only picked and laid out.
     [[nodiscard]] bool picks_only() const {
         return std::ranges::all_of(nodes_, [](const Node* node) {
             return lays_out_only(*node) || casts(*node) || node->kind() == prim::Constant ||
@@ -218,7 +218,7 @@ class Slice {
         });
     }
 
-    // The graph from the arguments, in the order of the inputs, to RESULTS.
+    // Returns the graph from the arguments, in the order of the inputs, to RESULTS.
     [[nodiscard]] std::shared_ptr<Graph> graph(const std::vector<Value*>& results) const {
         auto made = std::make_shared<Graph>();
         std::map<Value*, Value*> twins;

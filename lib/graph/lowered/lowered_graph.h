@@ -91,8 +91,8 @@ struct ArgumentLimit {
     int64_t rows = 0;   // valid values are 0 … rows - 1
 };
 
-// The arguments that an embedding at the graph's top level reads directly, each with its smallest
-// table.
+// Returns the arguments that an embedding at the graph's top level reads directly, each with its
+// smallest table.
 [[nodiscard]] std::vector<ArgumentLimit> argument_limits(const LoweredGraph& lowered,
                                                          const Model& model);
 

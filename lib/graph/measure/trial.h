@@ -38,7 +38,7 @@ class TensorMeter {
     };
     // Bytes of the tensors that were made since the meter and are still alive.
     [[nodiscard]] Counts live() const;
-    // The largest value of each count since the last restart_peak.
+    // Returns the largest value of each count since the last restart_peak.
     [[nodiscard]] Counts peak() const;
     void restart_peak();
 

@@ -16,7 +16,7 @@ struct Dimension {
     bool operator==(const Dimension&) const = default;
 };
 
-// The dimensions of TENSOR, the one whose neighbours lie farthest apart first.
+// Returns the dimensions of TENSOR, the one whose neighbours lie farthest apart first.
 std::vector<int64_t> order_in_memory(const at::Tensor& tensor) {
     std::vector<int64_t> order(static_cast<size_t>(tensor.dim()));
     std::iota(order.begin(), order.end(), int64_t{0});
@@ -25,7 +25,7 @@ std::vector<int64_t> order_in_memory(const at::Tensor& tensor) {
     return order;
 }
 
-// The dimensions of more than one element, in the order of memory.
+// Returns the dimensions of more than one element, in the order of memory.
 std::vector<Dimension> dimensions_of(const at::Tensor& tensor) {
     std::vector<Dimension> dimensions;
     for (const int64_t d : order_in_memory(tensor))

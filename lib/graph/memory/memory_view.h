@@ -20,9 +20,9 @@ class MemoryView {
     [[nodiscard]] static std::optional<MemoryView> make(const at::Tensor& base,
                                                         const at::Tensor& view);
 
-    // True if the view has every element of its base once.
+    // Returns true if the view has every element of its base once.
     [[nodiscard]] bool is_whole() const { return whole_; }
-    // True if the view is its base: shape, strides and place.
+    // Returns true if the view is its base: shape, strides and place.
     [[nodiscard]] bool is_same() const { return steps_.empty(); }
 
     // Returns the view of BASE, which has the sizes that make() saw. It shares BASE's memory if

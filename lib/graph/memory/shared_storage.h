@@ -36,10 +36,10 @@ struct TensorHome {
 // trains and the other is no view of it, or trains other elements.
 [[nodiscard]] std::vector<TensorHome> find_homes(const std::vector<SharingTensor>& tensors);
 
-// True if A and B have an element of memory in common.
+// Returns true if A and B have an element of memory in common.
 [[nodiscard]] bool overlap(const at::Tensor& a, const at::Tensor& b);
 
-// True if A and B are the same elements of the same memory in the same order, of one type.
+// Returns true if A and B are the same elements of the same memory in the same order, of one type.
 [[nodiscard]] bool is_same_view(const at::Tensor& a, const at::Tensor& b);
 
 // Returns copies of TENSORS, floating ones in DTYPE if it is given. Copies of tensors that share a

@@ -49,9 +49,9 @@ class ModuleBuilder {
     ModuleBuilder(std::string_view source, std::string package,
                   const std::map<std::string, std::string>& names);
 
-    // A new object of CLASS_NAME; its methods are compiled with the first object of its type. Its
-    // loops over children are written out for as many as PARTS have. REQUIRES: the class is in the
-    // source.
+    // Returns a new object of CLASS_NAME; its methods are compiled with the first object of its
+    // type. Its loops over children are written out for as many as PARTS have. REQUIRES: the class
+    // is in the source.
     [[nodiscard]] Module make(const std::string& class_name, const ModuleParts& parts);
 
   private:

@@ -363,7 +363,7 @@ at::Tensor llama3(const Rope& rope) {
     return at::where(is_between, between, scaled);
 }
 
-// The index of the pair that turns ROTATIONS times within the first context.
+// Returns the index of the pair that turns ROTATIONS times within the first context.
 double pair_of_rotations(const Rope& rope, double rotations) {
     const auto context = static_cast<double>(rope.original_context);
     return static_cast<double>(rope.width) *

@@ -46,7 +46,7 @@ const Node* find_node(const Block& block, const Predicate& is_it) {
     return nullptr;
 }
 
-// True if IS_IT is true of NODE or of a node in its blocks.
+// Returns true if IS_IT is true of NODE or of a node in its blocks.
 template <typename Predicate>
 bool is_any_node_of(const Node& node, const Predicate& is_it) {
     return is_it(node) || std::ranges::any_of(node.blocks(), [&](const Block* inner) {
@@ -61,7 +61,7 @@ inline const Node* top_of(const Node* node) {
     return node;
 }
 
-// True if NODE is an operator of one of NAMES, "aten::view".
+// Returns true if NODE is an operator of one of NAMES, "aten::view".
 [[nodiscard]] bool is_one_of(const Node& node, std::initializer_list<std::string_view> names);
 
 // Returns the input of NODE that is argument NAME of its operator; nothing: there is none.
@@ -87,7 +87,7 @@ inline bool is_tensor(const Value& value) {
 // False: values of TYPE are numbers, texts and devices, or lists, tuples and dicts of these.
 [[nodiscard]] bool may_hold_tensors(const c10::Type& type);
 
-// The inputs that NODE itself writes in place, by index; lists of tensors too.
+// Returns the inputs that NODE itself writes in place, by index; lists of tensors too.
 [[nodiscard]] std::vector<size_t> written_inputs(const Node& node);
 // The input that NODE writes and gives back as its output OUTPUT; null: that output is another.
 [[nodiscard]] Value* overwritten_as(const Node& node, size_t output);

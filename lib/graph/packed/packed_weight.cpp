@@ -139,7 +139,7 @@ void unpack_on_host(const at::Tensor& packed, int64_t form, int64_t out, int64_t
 
 using Unpack = void(const at::Tensor&, int64_t, int64_t, int64_t, const at::Tensor&);
 
-// An operator of LibTorch's, so that a device's plugin gives it a body of its own.
+// Returns an operator of LibTorch's, so that a device's plugin gives it a body of its own.
 c10::TypedOperatorHandle<Unpack> unpack_operator() {
     static const torch::Library library = [] {
         torch::Library made(torch::Library::FRAGMENT, "dslaunch", std::nullopt, __FILE__, __LINE__);

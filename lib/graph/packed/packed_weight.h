@@ -25,19 +25,19 @@ class PackedWeight {
     PackedWeight(at::Tensor weight, bool transposed, kernels::MatrixForm form,
                  at::ScalarType element);
 
-    // The matrix, [out, in].
+    // Returns the matrix, [out, in].
     [[nodiscard]] const kernels::MatrixShape& shape() const { return shape_; }
-    // True if the weight that it was made of is [in, out].
+    // Returns true if the weight that it was made of is [in, out].
     [[nodiscard]] bool is_transposed() const { return transposed_; }
     [[nodiscard]] const at::Tensor& source() const { return source_; }
-    // The elements that hold it.
+    // Returns the elements that hold it.
     [[nodiscard]] int64_t numel() const;
     // Zeros in the place of the elements, [numel]: memory that must not be written, and that is
     // taken up by nobody.
     [[nodiscard]] at::Tensor placeholder() const;
     // Makes ELEMENTS. INTO: so many. The bytes depend on the weight alone.
     void read(const Range& elements, std::byte* into) const;
-    // The weight as products see it, of SOURCE's sizes, fp32.
+    // Returns the weight as products see it, of SOURCE's sizes, fp32.
     [[nodiscard]] at::Tensor rounded() const;
 
   private:

@@ -19,7 +19,7 @@ bool is_construct(const Node& node) {
     return node.kind() == prim::ListConstruct || node.kind() == prim::TupleConstruct;
 }
 
-// True if NODE itself may write to memory that existed before it.
+// Returns true if NODE itself may write to memory that existed before it.
 bool may_write(const Node& node) {
     if (const c10::FunctionSchema* schema = node.maybeSchema()) return schema->is_mutable();
     return node.kind() == prim::CallMethod || node.kind() == prim::CallFunction ||
@@ -76,7 +76,7 @@ class CutFinder {
         }
     }
 
-    // The place of the top-level node that NODE is, or is inside of.
+    // Returns the place of the top-level node that NODE is, or is inside of.
     [[nodiscard]] int64_t top_index(const Node* node) const {
         if (node == lowered_.graph->return_node()) return static_cast<int64_t>(map_.nodes.size());
         const auto found = index_.find(top_of(node));

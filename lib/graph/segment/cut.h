@@ -59,7 +59,7 @@ struct LiveRange {
                               // graph's outputs
 };
 
-// The segment of RANGE without its Code.
+// Returns the segment of RANGE without its Code.
 [[nodiscard]] Segment build_segment(const Model& model, const LoweredGraph& lowered,
                                     const CutMap& map, const SegmentRange& range,
                                     const LiveRange& live);

@@ -37,7 +37,7 @@ at::Tensor moved(const at::Tensor& tensor, double factor) {
     return tensor * factor + ripple.view(tensor.sizes());
 }
 
-// True if A and B are equal but for rounding. A NaN is equal to itself.
+// Returns true if A and B are equal but for rounding. A NaN is equal to itself.
 bool is_close(const at::Tensor& a, const at::Tensor& b) {
     constexpr double kRoundings = 16;
     if (a.numel() == 0) return true;
@@ -63,7 +63,7 @@ std::vector<at::Tensor> values_of(const ParameterWrites& writes,
     return results;
 }
 
-// True if GRAPH gives tensors types of its own choice, or holds some.
+// Returns true if GRAPH gives tensors types of its own choice, or holds some.
 bool names_types(const Graph& graph) {
     static const std::set<std::string_view> names = {
         "aten::to",   "aten::_to_copy", "aten::float",      "aten::half",

@@ -57,8 +57,8 @@ class SegmentedModel {
     static void backward(Boundary& boundary);
     // Backward of the last segment, from the loss with root gradient SCALE.
     static void backward_loss(Boundary& boundary, double scale);
-    // The first halves of backward and backward_loss. LEAVES are the segment's inputs that need
-    // gradients.
+    // Returns the first halves of backward and backward_loss. LEAVES are the segment's inputs that
+    // need gradients.
     [[nodiscard]] static WeightHalf backward_inputs(Boundary& boundary,
                                                     const std::vector<at::Tensor>& leaves);
     [[nodiscard]] static WeightHalf backward_loss_inputs(Boundary& boundary, double scale,
@@ -75,9 +75,9 @@ class SegmentedModel {
     int64_t cut_places_ = 0;
 };
 
-// The loss in the last boundary, of one element. Throws Error{kInput} if it has more.
+// Returns the loss in the last boundary, of one element. Throws Error{kInput} if it has more.
 [[nodiscard]] const at::Tensor& loss_tensor(const Boundary& last);
-// The loss as a number; waits for its device.
+// Returns the loss as a number; waits for its device.
 [[nodiscard]] double loss_of(const Boundary& last);
 // The rewards of pairs in the last boundary, [pairs, 2] fp32. REQUIRES: lowered().has_rewards.
 [[nodiscard]] const at::Tensor& rewards_tensor(const Boundary& last);

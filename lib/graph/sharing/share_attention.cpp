@@ -135,7 +135,7 @@ struct Ring {
     bool causal = false;
     double scale = 1;
 
-    // The rank whose block this rank has after STEP shifts.
+    // Returns the rank whose block this rank has after STEP shifts.
     [[nodiscard]] int source(int step) const {
         return (group->rank() - step + group->size()) % group->size();
     }

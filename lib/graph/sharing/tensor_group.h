@@ -26,8 +26,8 @@ class TensorGroup {
     // rank is lost. Forward and backward of one micro batch never overlap on a rank, so one thread
     // at a time calls.
 
-    // The sum over ranks, in rank order and in fp32 where MINE has 16 bits: the same bits on every
-    // rank. MINE is not changed.
+    // Returns the sum over ranks, in rank order and in fp32 where MINE has 16 bits: the same bits
+    // on every rank. MINE is not changed.
     [[nodiscard]] virtual at::Tensor sum(const at::Tensor& mine, int64_t site) = 0;
     [[nodiscard]] virtual at::Tensor max(const at::Tensor& mine, int64_t site) = 0;
     // Every rank's tensor, by rank, this rank's own perhaps MINE itself: none may be written.
@@ -41,7 +41,7 @@ class TensorGroup {
     [[nodiscard]] virtual at::Tensor shift(const at::Tensor& mine, int64_t site) = 0;
 
   protected:
-    // The rank whose tensor shift() returns.
+    // Returns the rank whose tensor shift() returns.
     [[nodiscard]] int rank_before() const { return (rank() + size() - 1) % size(); }
 };
 

@@ -204,7 +204,7 @@ std::vector<int64_t> pop_ints(Stack& stack) {
     return pop(stack).toIntVector();
 }
 
-// A new collective of this thread's group.
+// Returns a new collective of this thread's group.
 c10::intrusive_ptr<How> collective(Way forward, Way backward, int64_t site) {
     auto how = c10::make_intrusive<How>();
     how->forward = forward;

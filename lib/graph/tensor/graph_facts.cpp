@@ -20,7 +20,7 @@ namespace dslaunch::graph {
 
 namespace {
 
-// The observer of the values of the graph that this thread runs; null: none.
+// Returns the observer of the values of the graph that this thread runs; null: none.
 const WholeGraph::See*& seer_of_thread() {
     thread_local const WholeGraph::See* see = nullptr;
     return see;

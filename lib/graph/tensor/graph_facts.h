@@ -68,7 +68,7 @@ struct GraphFacts {
 [[nodiscard]] GraphFacts observe(const Model& model, const LoweredGraph& lowered,
                                  const GraphInputs& inputs);
 
-// True if NODE writes to one of its inputs.
+// Returns true if NODE writes to one of its inputs.
 [[nodiscard]] bool writes(const Node& node);
 
 }  // namespace dslaunch::graph

@@ -263,13 +263,13 @@ bool PlacementFlow::is_argument(const Value* value) {
 
 namespace {
 
-// The numbers of positions next to POSITIONS that RANKS can share, "12 or 14".
+// Returns the numbers of positions next to POSITIONS that RANKS can share, "12 or 14".
 std::string counts_that_divide(int64_t positions, int64_t ranks) {
     const int64_t below = positions / ranks * ranks;
     return below == 0 ? fmt::format("{}", ranks) : fmt::format("{} or {}", below, below + ranks);
 }
 
-// The numbers of ranks near RANKS that can share POSITIONS, "3 or 5 ranks".
+// Returns the numbers of ranks near RANKS that can share POSITIONS, "3 or 5 ranks".
 std::string ranks_that_divide(int64_t positions, int64_t ranks) {
     std::vector<std::string> numbers;
     for (int64_t number = 2; number <= std::min(positions, 2 * ranks); ++number)

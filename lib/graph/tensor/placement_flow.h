@@ -57,7 +57,7 @@ struct Placement {
     [[nodiscard]] bool is_whole() const { return kind == Kind::kWhole; }
     [[nodiscard]] bool is_copied() const { return kind == Kind::kCopied; }
     [[nodiscard]] bool is_positions() const { return is_shard() && parameter == kPositions; }
-    // True if this lies as OTHER does, whichever parameter split it.
+    // Returns true if this lies as OTHER does, whichever parameter split it.
     [[nodiscard]] bool same_place(const Placement& other) const {
         return kind == other.kind && (kind != Kind::kShard || shard == other.shard);
     }
@@ -141,10 +141,10 @@ class PlacementFlow {
     void split_positions(PositionSplit split);
     [[nodiscard]] PositionSplit position_split() const { return position_split_; }
     [[nodiscard]] int64_t positions() const { return positions_; }
-    // True if VALUE is an argument of forward, at most moved or cast.
+    // Returns true if VALUE is an argument of forward, at most moved or cast.
     [[nodiscard]] static bool is_argument(const Value* value);
 
-    // The edits of the last follow().
+    // Returns the edits of the last follow().
     [[nodiscard]] const std::vector<TensorEdit>& edits() const { return edits_; }
     [[nodiscard]] size_t end() const { return end_; }  // the first node not followed
     // Nodes on the way before which no value is split or copied.
@@ -153,9 +153,9 @@ class PlacementFlow {
 
     [[nodiscard]] const std::vector<Node*>& nodes() const { return nodes_; }
     [[nodiscard]] size_t index_of(const Node* node) const { return index_.at(node); }
-    // The first and the last node that read PARAMETER; nodes().size() if none does.
+    // Returns the first and the last node that read PARAMETER; nodes().size() if none does.
     [[nodiscard]] std::pair<size_t, size_t> uses_of(int parameter) const;
-    // True for the product of each expert with its own rows.
+    // Returns true for the product of each expert with its own rows.
     [[nodiscard]] static bool is_grouped_product(const Node& node);
     [[nodiscard]] std::optional<LinearForm> linear_form(const Node& node) const;
     // The model parameter that VALUE is, alone or transposed or cast, and the parameter's dimension
@@ -201,7 +201,7 @@ class PlacementFlow {
     void read_for_share(Node& node, size_t index);
     // True if VALUE needs a gradient and is made of parameters and numbers alone, by no layer.
     [[nodiscard]] bool made_of_parameters(const Value* value) const;
-    // The rank's share of a whole or copied input INDEX.
+    // Returns the rank's share of a whole or copied input INDEX.
     [[nodiscard]] bool share_input(Node& node, size_t index, const Placement& like);
     bool obstruct(Node& node, int parameter, std::string reason);
     bool obstruct_indivisible(Node& node, int parameter, std::string reason);
@@ -211,8 +211,8 @@ class PlacementFlow {
     bool demand(Node& node, std::vector<std::pair<int, Placement>> demands, std::string reason);
     // Asks for PARAMETER's split to have BLOCKS. Always returns false.
     bool demand_blocks(Node& node, int parameter, std::vector<int64_t> blocks, std::string reason);
-    // The undecided linear layers whose outputs VALUE is made of, as splits by their outputs; empty
-    // if VALUE is made of anything else.
+    // Returns the undecided linear layers whose outputs VALUE is made of, as splits by their
+    // outputs; empty if VALUE is made of anything else.
     [[nodiscard]] std::vector<std::pair<int, Placement>> makers_of(const Value* value) const;
 
   private:
@@ -229,8 +229,8 @@ class PlacementFlow {
     [[nodiscard]] bool gather_list(Node& node, size_t index);
     [[nodiscard]] bool keeps_writes(size_t edits_before);
     void place_copied(Node& node);
-    // The placement of a tensor, or of each tensor of a list; empty if the input is gathered or
-    // whole.
+    // Returns the placement of a tensor, or of each tensor of a list; empty if the input is
+    // gathered or whole.
     [[nodiscard]] std::vector<Placement> placements_of_input(const Node& node, size_t index) const;
     [[nodiscard]] bool touches(const Node& node) const;
     [[nodiscard]] bool gather_inputs(Node& node);

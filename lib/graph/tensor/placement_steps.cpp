@@ -11,8 +11,8 @@ namespace dslaunch::graph {
 
 namespace {
 
-// True if NODE writes memory that nothing else reads: what only NODE has of a maker that gave new
-// memory.
+// Returns true if NODE writes memory that nothing else reads: what only NODE has of a maker that
+// gave new memory.
 bool writes_alone(const Node& node) {
     const Value* target = node.input(0);
     const c10::FunctionSchema* maker = target->node()->maybeSchema();
@@ -103,8 +103,8 @@ bool PlacementFlow::compute_whole(Node& node) {
     return true;
 }
 
-// True if NODE may write to its first input what a rank computes of its copies: the input is such a
-// copy too, or nobody else reads it.
+// Returns true if NODE may write to its first input what a rank computes of its copies: the input
+// is such a copy too, or nobody else reads it.
 bool PlacementFlow::may_write_copies(const Node& node) const {
     return !writes(node) || placement_of(node.input(0)).is_copied() ||
            (writes_alone(node) && !needs_gradient(node.input(0)));

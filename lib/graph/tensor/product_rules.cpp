@@ -163,7 +163,7 @@ bool mask_of_queries(PlacementFlow& flow, Node& node, const Placement& query) {
     return true;
 }
 
-// True if blocks of keys and values, which lie as the queries do, can go round the ranks.
+// Returns true if blocks of keys and values, which lie as the queries do, can go round the ranks.
 bool fits_ring(PlacementFlow& flow, const Node& node) {
     const std::vector<int64_t>& query = flow.sizes(node.input(0));
     const auto dims = static_cast<int64_t>(query.size());

@@ -18,7 +18,7 @@ namespace dslaunch::graph {
 // The dimension that input INDEX of NODE names, of a tensor of DIMS, from 0; nothing: not known.
 [[nodiscard]] std::optional<int64_t> dim_argument(const PlacementFlow& flow, const Node& node,
                                                   size_t index, int64_t dims);
-// The numbers of a list; nothing: it is none, or not known.
+// Returns the numbers of a list; nothing: it is none, or not known.
 [[nodiscard]] std::optional<std::vector<int64_t>> int_list(const PlacementFlow& flow,
                                                            const Value* value);
 // Nothing is split: the node reads all its inputs for its share, and its output is a copy. Always

@@ -35,7 +35,7 @@ struct Group {
     size_t in_begin = 0, in_end = 0, out_begin = 0, out_end = 0;
 };
 
-// The group of a view from IN to OUT that holds dimension DIM of IN.
+// Returns the group of a view from IN to OUT that holds dimension DIM of IN.
 Group group_of(const Sizes& in, const Sizes& out, size_t dim) {
     Group group;
     while (true) {

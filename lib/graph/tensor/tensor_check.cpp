@@ -121,7 +121,7 @@ Trace trace(const TensorCheckParts& parts, const WholeGraph::Values& values, Ten
     return seen;
 }
 
-// The largest difference of MINE from this rank's part of WHOLE.
+// Returns the largest difference of MINE from this rank's part of WHOLE.
 double difference(const at::Tensor& whole, at::Tensor mine, const Placement& placement,
                   TensorGroup& group) {
     const bool shard = placement.is_shard();

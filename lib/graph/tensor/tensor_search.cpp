@@ -181,8 +181,8 @@ class Search {
         return endless;
     }
 
-    // A layer in a closed region whose shares differ in size, as an obstacle. Tables and classes
-    // may differ.
+    // Returns a layer in a closed region whose shares differ in size, as an obstacle. Tables and
+    // classes may differ.
     std::optional<TensorObstacle> uneven_layer(const TensorDecisions& trial,
                                                const std::set<int>& region,
                                                const Candidate& candidate) {
@@ -205,7 +205,7 @@ class Search {
         return std::nullopt;
     }
 
-    // True if an output of NODE reaches an operator of KIND before another layer.
+    // Returns true if an output of NODE reaches an operator of KIND before another layer.
     [[nodiscard]] bool reaches(const Node& node, Symbol kind) const {
         std::set<const Node*> seen;
         std::vector<const Node*> open = {&node};
@@ -227,7 +227,7 @@ class Search {
         return reaches(node, aten::scaled_dot_product_attention) || reaches(node, aten::softmax);
     }
 
-    // The last node at or before FIRST where nothing is split.
+    // Returns the last node at or before FIRST where nothing is split.
     [[nodiscard]] size_t clean_before(size_t first) const {
         return *std::prev(clean_.upper_bound(first));
     }

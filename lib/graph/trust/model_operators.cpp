@@ -22,7 +22,7 @@ namespace dslaunch::graph {
 
 namespace {
 
-// The line of the program that NODE was made from, " (model.py:41)"; empty: not known.
+// Returns the line of the program that NODE was made from, " (model.py:41)"; empty: not known.
 std::string line_of(const Node& node) {
     torch::jit::SourceRange range = node.sourceRange();
     if (const auto origin = range.findSourceRangeThatGenerated()) range = *origin;
@@ -32,7 +32,7 @@ std::string line_of(const Node& node) {
     return fmt::format(" ({}:{})", printable(file.substr(file.rfind('/') + 1)), line);
 }
 
-// The class in C++ that NODE makes an object of or calls a method of; empty: none.
+// Returns the class in C++ that NODE makes an object of or calls a method of; empty: none.
 std::string class_in_cpp(const Node& node) {
     c10::TypePtr type;
     if (node.kind() == prim::CreateObject) type = node.output()->type();

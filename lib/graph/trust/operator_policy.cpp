@@ -122,7 +122,7 @@ constexpr std::string_view kNodesOfGraphs =
     "is_xpu isinstance itemsize layout max min name nbytes rangelist requires_grad shape tolist "
     "type unchecked_cast unchecked_unwrap_optional";
 
-// True if NAME is one of WORDS, which have a space between them.
+// Returns true if NAME is one of WORDS, which have a space between them.
 bool is_in(std::string_view words, std::string_view name) {
     if (name.empty() || name.find(' ') != std::string_view::npos) return false;
     for (size_t at = words.find(name); at != std::string_view::npos;

@@ -26,7 +26,7 @@ std::vector<Node*> nodes_of(Graph& graph) {
     return nodes;
 }
 
-// True if NODE writes the elements of its input INDEX, a list.
+// Returns true if NODE writes the elements of its input INDEX, a list.
 bool writes_elements(const Node& node, size_t index) {
     const c10::FunctionSchema* const schema = node.maybeSchema();
     if (schema == nullptr || index >= schema->arguments().size()) return false;
@@ -152,8 +152,8 @@ void show_in(Function& function, std::set<const Function*>& seen) {
     }
 }
 
-// True if NODE may give its operand, or a view of it, where its schema says that it makes a new
-// tensor. Dropout outside of training does so too; what it gives is no state.
+// Returns true if NODE may give its operand, or a view of it, where its schema says that it makes a
+// new tensor. Dropout outside of training does so too; what it gives is no state.
 bool may_give_operand(const Node& node) {
     return is_one_of(node, {"aten::align_tensors", "aten::atleast_1d", "aten::atleast_2d",
                             "aten::atleast_3d", "aten::block_diag", "aten::broadcast_tensors",

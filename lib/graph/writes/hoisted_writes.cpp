@@ -62,8 +62,8 @@ bool moves_statistics(const Node& node) {
                             "aten::cudnn_batch_norm", "aten::miopen_batch_norm"});
 }
 
-// True if VALUE is an input of the graph or a view of one, with its gradient: PyTorch writes a leaf
-// like that under torch.no_grad() alone.
+// Returns true if VALUE is an input of the graph or a view of one, with its gradient: PyTorch
+// writes a leaf like that under torch.no_grad() alone.
 bool is_bare(const Value* value) {
     for (value = before_writes(value); value->node()->kind() != prim::Param;
          value = before_writes(value->node()->input(0))) {
@@ -112,7 +112,7 @@ Slice slice_of(Graph& whole, const std::vector<size_t>& wanted, TellsDraw tells)
     return slice;
 }
 
-// The part of ALL that makes OUTPUTS, by index.
+// Returns the part of ALL that makes OUTPUTS, by index.
 Slice narrow(const Slice& all, const std::vector<size_t>& outputs) {
     Slice slice{all.tells, all.graph->copy(), {}};
     for (size_t o = slice.graph->outputs().size(); o-- > 0;)
@@ -197,7 +197,7 @@ class Hoister {
         return nullptr;
     }
 
-    // True if forward moves the buffer that is INPUT by what it computes from a batch.
+    // Returns true if forward moves the buffer that is INPUT by what it computes from a batch.
     bool moves_by_batch(size_t input) {
         const auto [found, fresh] = by_batch_.try_emplace(input, false);
         if (!fresh) return found->second;
@@ -237,7 +237,7 @@ class Hoister {
         return groups;
     }
 
-    // The parameter that ROOT, an input of the graph, is; -1: none.
+    // Returns the parameter that ROOT, an input of the graph, is; -1: none.
     [[nodiscard]] int parameter_at(const Value* root) const {
         const size_t first = lowered_.first_parameter();
         return root->offset() < first || root->offset() >= lowered_.first_buffer()

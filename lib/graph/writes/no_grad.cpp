@@ -22,7 +22,7 @@ bool holds_no_tensor(const Value& value) {
            (value.node()->kind() == prim::Constant && !is_tensor(value));
 }
 
-// The object of `with torch.no_grad()` that NODE enters or leaves; null: NODE does neither.
+// Returns the object of `with torch.no_grad()` that NODE enters or leaves; null: NODE does neither.
 const Value* guard_of(const Node& node, Symbol kind) {
     if (node.kind() != kind || node.inputs().empty()) return nullptr;
     const auto type = node.input(0)->type()->cast<c10::ClassType>();
@@ -31,7 +31,7 @@ const Value* guard_of(const Node& node, Symbol kind) {
     return node.input(0);
 }
 
-// True if NODE is torch.set_grad_enabled(VALUE).
+// Returns true if NODE is torch.set_grad_enabled(VALUE).
 bool switches(const Node& node, bool value) {
     return node.kind() == kSetGradEnabled && torch::jit::constant_as<bool>(node.input(0)) == value;
 }

@@ -42,7 +42,7 @@ class Settler {
     }
 
   private:
-    // The inputs and constants that some node writes.
+    // Returns the inputs and constants that some node writes.
     std::set<Value*> written_roots() {
         std::vector<Value*> roots;
         for (Value* input : graph_.inputs())

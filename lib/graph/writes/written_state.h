@@ -45,8 +45,8 @@ using TellsDraw = bool (*)(const Node& node);
 void hoist_writes(const Model& model, LoweredGraph& lowered, const std::vector<int>& parameters,
                   TellsDraw draws);
 
-// True if forward moves one of INPUTS, inputs of LOWERED's graph by index, by what it computes from
-// the batch or by random numbers.
+// Returns true if forward moves one of INPUTS, inputs of LOWERED's graph by index, by what it
+// computes from the batch or by random numbers.
 [[nodiscard]] bool moves_by_batch(const LoweredGraph& lowered, const std::vector<size_t>& inputs,
                                   TellsDraw draws);
 

@@ -71,7 +71,7 @@ void visit_reads(const Node& node, const std::function<void(const Value*)>& use)
     });
 }
 
-// True if NODE makes a list whose elements its readers look at and no more.
+// Returns true if NODE makes a list whose elements its readers look at and no more.
 bool makes_read_list(const Node& node) {
     if (node.kind() != prim::ListConstruct) return false;
     return std::ranges::all_of(node.output()->uses(), [](const Use& use) {

@@ -116,7 +116,7 @@ struct DeviceBackendDeleter {
 };
 using DeviceBackendPtr = std::unique_ptr<DeviceBackend, DeviceBackendDeleter>;
 
-// The plugin of this program's own build, which lies beside it.
+// Returns the plugin of this program's own build, which lies beside it.
 [[nodiscard]] std::string own_device_plugin();
 
 // Opens the plugin at PATH, which stays open until the process ends. Throws Error{kSetup} naming it

@@ -142,7 +142,7 @@ class DeviceCollectives final : public Collectives {
   private:
     static constexpr int64_t kElementBytes = sizeof(float);
 
-    // The elements of RANGES, of those that PLACE owns if it is given.
+    // Returns the elements of RANGES, of those that PLACE owns if it is given.
     static int64_t numel_of(std::span<const NodeRange> ranges, std::optional<int> place = {}) {
         int64_t numel = 0;
         for (const NodeRange& range : ranges)

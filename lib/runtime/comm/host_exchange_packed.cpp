@@ -20,7 +20,7 @@ uint32_t seed_of(uint32_t seed, int from, int to, int64_t chunk) {
     return seed;
 }
 
-// The elements of a chunk of a stream of NUMEL.
+// Returns the elements of a chunk of a stream of NUMEL.
 int64_t chunk_numel(int64_t numel, int64_t chunk) {
     return intersect({0, numel}, chunk_range(chunk)).numel;
 }

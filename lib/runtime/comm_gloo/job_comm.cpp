@@ -98,7 +98,7 @@ std::vector<int> local_ranks_of(const PipelinePlace& place, const Topology& worl
     return local_ranks;
 }
 
-// The hosts of RANKS of the job.
+// Returns the hosts of RANKS of the job.
 std::vector<int> hosts_of(const Topology& world, const std::vector<int>& ranks) {
     std::vector<int> hosts;
     for (const int rank : ranks)

@@ -21,7 +21,7 @@ std::string address_key(int node) {
     return fmt::format("dslaunch/address/{}", node);
 }
 
-// The interface that GLOO_SOCKET_IFNAME names; empty: none.
+// Returns the interface that GLOO_SOCKET_IFNAME names; empty: none.
 std::string named_interface() {
     const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
     return interface == nullptr ? "" : interface;

@@ -17,7 +17,7 @@ struct StreamChoice {
 inline constexpr int kStreamsMax = 16;
 inline constexpr int kConnectionsMax = 512;  // of a host: a process often may have 1,024 files
 inline constexpr double kStreamGain = 1.2;
-// The most streams that a host has to each of OTHER_HOSTS without being told.
+// Returns the most streams that a host has to each of OTHER_HOSTS without being told.
 [[nodiscard]] inline int streams_max(int other_hosts) {
     return std::clamp(kConnectionsMax / other_hosts, 1, kStreamsMax);
 }

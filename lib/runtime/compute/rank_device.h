@@ -23,8 +23,8 @@ struct RankDevice {
     double peak_tflops = 0;    // peak of the products that the rank trains with; 0: not known
 };
 
-// True if dslaunch.device resolves to a GPU. `auto` does if the environment gives this rank a GPU
-// and the machine has GPU_COUNT > 0 of them. Pure.
+// Returns true if dslaunch.device resolves to a GPU. `auto` does if the environment gives this rank
+// a GPU and the machine has GPU_COUNT > 0 of them. Pure.
 [[nodiscard]] bool wants_gpu(config::DeviceChoice choice,
                              const launch::WorkerEnvironment& environment, int64_t gpu_count);
 

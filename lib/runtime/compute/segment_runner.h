@@ -116,7 +116,7 @@ class SegmentRunner {
         return held_[micro_step * parts_.size() + part];
     }
     [[nodiscard]] Held& held(const Place& place) { return held(place.part, place.micro_step); }
-    // The number of segments in a part.
+    // Returns the number of segments in a part.
     [[nodiscard]] size_t count(size_t part) const {
         const plan::SegmentRange& range = parts_[part].segments;
         return static_cast<size_t>(range.end - range.begin);

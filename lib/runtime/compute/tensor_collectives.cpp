@@ -168,12 +168,12 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
     [[nodiscard]] int local_rank() const { return collectives_.topology().local_rank; }
     [[nodiscard]] int local_size() const { return collectives_.topology().local_world_size(); }
     [[nodiscard]] bool on_one_host() const { return hosts() == 1; }
-    // True if every rank is in a column with one rank of each host.
+    // Returns true if every rank is in a column with one rank of each host.
     [[nodiscard]] bool in_columns() const {
         const std::vector<int>& sizes = collectives_.topology().node_sizes;
         return std::ranges::all_of(sizes, [&](int size) { return size == sizes.front(); });
     }
-    // True if a column is all ranks.
+    // Returns true if a column is all ranks.
     [[nodiscard]] bool in_one_column() const { return local_size() == 1 && in_columns(); }
     [[nodiscard]] static Header header_of(const at::Tensor& mine, int64_t site) {
         DSL_CHECK(mine.dim() <= Header::kDimsMax, "a tensor of {} dimensions between ranks",
@@ -186,7 +186,7 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         return header;
     }
 
-    // A tensor that HEADER describes, of the dtype of LIKE.
+    // Returns a tensor that HEADER describes, of the dtype of LIKE.
     [[nodiscard]] static at::Tensor empty_of(const Header& header, const at::Tensor& like) {
         DSL_CHECK(header.dims >= 0 && header.dims <= Header::kDimsMax,
                   "a tensor of {} dimensions between ranks", header.dims);

@@ -80,9 +80,9 @@ struct DataSets {
     [[nodiscard]] bool eval_has_its_own_file() const;
 };
 
-// The names under which the training data offer tensors to forward: the columns of a row file, and
-// the arguments that dslaunch.data.columns names. Empty for tokens and for a file that open_data()
-// would refuse.
+// Returns the names under which the training data offer tensors to forward: the columns of a row
+// file, and the arguments that dslaunch.data.columns names. Empty for tokens and for a file that
+// open_data() would refuse.
 [[nodiscard]] std::vector<std::string> offered_names(const config::DataConfig& data);
 
 // Opens the files that the config names. Throws Error{kInput} naming file, place and key if a file

@@ -85,7 +85,7 @@ class Prefetcher {
         room_.notify_one();
     }
 
-    // True if there is room. After an error nothing further is made until a restart.
+    // Returns true if there is room. After an error nothing further is made until a restart.
     bool may_make() const {
         return static_cast<int64_t>(ready_.size()) < depth_ &&
                (ready_.empty() || !ready_.back().error);

@@ -77,7 +77,7 @@ class Samples {
 [[nodiscard]] std::unique_ptr<Samples> open_row_samples(const std::string& path,
                                                         const DataRequest& request);
 
-// The names of a row file's columns. Throws as open_row_samples() does for the file alone.
+// Returns the names of a row file's columns. Throws as open_row_samples() does for the file alone.
 [[nodiscard]] std::vector<std::string> row_columns(const std::string& path);
 
 // Throws Error{kInput} naming PATH unless every argument is a tensor (or an optional one).

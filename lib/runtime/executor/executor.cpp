@@ -312,8 +312,8 @@ void Executor::fail_step_at(size_t index, std::exception_ptr error) {
     fail_step(index, error);
 }
 
-// The first instruction in the plan's order that was put on a stream and is not done: all later
-// ones may wait for it. REQUIRES: mutex_ is held.
+// Returns the first instruction in the plan's order that was put on a stream and is not done: all
+// later ones may wait for it. REQUIRES: mutex_ is held.
 size_t Executor::device_instruction() const {
     size_t first = plan_->instructions.size() - 1;
     for (size_t lane = 0; lane < lanes_.size(); ++lane)

@@ -39,7 +39,7 @@ class LendingScope {
 // system.
 void keep_large_blocks();
 
-// True if MEMORY was lent and some tensor still lies there. Any thread.
+// Returns true if MEMORY was lent and some tensor still lies there. Any thread.
 [[nodiscard]] bool is_lent(const void* memory);
 
 // Moves the storage of TENSOR, with all that share it, out of lent memory into memory of its own.

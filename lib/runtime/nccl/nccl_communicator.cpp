@@ -124,8 +124,8 @@ void NcclCommunicator::start_group(const char* what, std::span<const NodeRange> 
     });
 }
 
-// True if the ranges are one for each rank, in order and equally long: NCCL has operations for
-// that, which are faster than a group.
+// Returns true if the ranges are one for each rank, in order and equally long: NCCL has operations
+// for that, which are faster than a group.
 bool NcclCommunicator::are_even_parts(std::span<const NodeRange> ranges) const {
     if (std::ssize(ranges) != group_.world_size || ranges.front().range.numel == 0) return false;
     for (int rank = 0; rank < group_.world_size; ++rank)

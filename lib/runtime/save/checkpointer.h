@@ -70,7 +70,7 @@ struct CheckpointerParts {
 
 class Checkpointer {
   public:
-    // The objects that PARTS points to must outlive the checkpointer.
+    // Returns the objects that PARTS points to must outlive the checkpointer.
     explicit Checkpointer(CheckpointerParts parts);
     // Joins the thread. A save under way is left as after a crash.
     ~Checkpointer();
@@ -117,7 +117,7 @@ class Checkpointer {
     void fail_together();
     void run_in_thread(std::function<void()> work);
     void give_up(const std::string& why);
-    // The checkpoint's tensor of a parameter of the model.
+    // Returns the checkpoint's tensor of a parameter of the model.
     [[nodiscard]] storage::CheckpointPiece piece_of(const SavedPiece& piece) const {
         return {tensor_of_[piece.parameter], piece.state, piece.elements};
     }

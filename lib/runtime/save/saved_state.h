@@ -41,13 +41,13 @@ class SavedState {
 
     [[nodiscard]] const storage::TrainingState& training() const { return checkpoint_.training; }
     [[nodiscard]] const storage::Checkpoint& checkpoint() const { return checkpoint_; }
-    // The names of buffers that the checkpoint lacks, of an archive that does not say whether a
-    // state_dict leaves them out. They stay as the archive has them.
+    // Returns the names of buffers that the checkpoint lacks, of an archive that does not say
+    // whether a state_dict leaves them out. They stay as the archive has them.
     [[nodiscard]] const std::vector<std::string>& buffers_of_archive() const {
         return buffers_of_archive_;
     }
 
-    // True if the checkpoint has optimizer states of a parameter of the model.
+    // Returns true if the checkpoint has optimizer states of a parameter of the model.
     [[nodiscard]] bool has_states(int parameter) const;
     // Returns the optimizer updates that the parameter has had.
     [[nodiscard]] int64_t updates(int parameter) const;

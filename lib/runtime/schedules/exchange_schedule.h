@@ -23,7 +23,7 @@ class ExchangeSchedule {
 
     // UPDATE counts from 1. Cheap for updates that follow each other.
     [[nodiscard]] plan::Exchange of(int64_t update);
-    // The first update of 0/1 Adam in which hosts step on their own; -1: there is none.
+    // Returns the first update of 0/1 Adam in which hosts step on their own; -1: there is none.
     [[nodiscard]] static int64_t first_alone(const config::OptimizerConfig& optimizer);
 
     // Returns what plans of such a job hold beside the optimizer's states.

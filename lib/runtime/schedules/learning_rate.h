@@ -41,9 +41,9 @@ namespace dslaunch::runtime {
 [[nodiscard]] std::optional<int64_t> first_moving_update(const config::SchedulerConfig& scheduler,
                                                          double base_lr, const Range& updates);
 
-// The betas of update UPDATE where the scheduler moves them (OneCycle): the first one falls from
-// cycle_max_mom and rises again, and is cycle_min_mom at the very first update, as in DeepSpeed;
-// the second one is 0.99. Nothing: they are the optimizer's.
+// Returns the betas of update UPDATE where the scheduler moves them (OneCycle): the first one falls
+// from cycle_max_mom and rises again, and is cycle_min_mom at the very first update, as in
+// DeepSpeed; the second one is 0.99. Nothing: they are the optimizer's.
 [[nodiscard]] std::optional<config::Betas> scheduled_betas(const config::SchedulerConfig& scheduler,
                                                            int64_t update);
 

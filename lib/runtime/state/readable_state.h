@@ -14,7 +14,7 @@ class ReadableState {
     // the model, given by index, through their tensors until let_go(). One hold at a time.
     virtual void hold(std::span<const int> parameters, bool keep) = 0;
     virtual void let_go() = 0;
-    // True if parameters are whole only while they are held.
+    // Returns true if parameters are whole only while they are held.
     [[nodiscard]] virtual bool is_sharded() const = 0;
 };
 

@@ -45,8 +45,8 @@ class SavableState {
         static_cast<void>(parameter);
         return {};
     }
-    // True if the host reads the values of pieces in place; else copy_values() brings them. Any
-    // thread calls it while the guard keeps the values.
+    // Returns true if the host reads the values of pieces in place; else copy_values() brings them.
+    // Any thread calls it while the guard keeps the values.
     [[nodiscard]] virtual bool values_on_host() const { return true; }
     virtual void copy_values(std::span<std::byte> into, const std::byte* values) {
         std::memcpy(into.data(), values, into.size());

@@ -36,7 +36,7 @@ const graph::SegmentedModel& Evaluator::prepare() {
     return *parts_.segmented;
 }
 
-// True if STAGE has all parameters of SEGMENT, and its buffers, which training may move.
+// Returns true if STAGE has all parameters of SEGMENT, and its buffers, which training may move.
 bool Evaluator::has_all(const graph::Segment& segment, int stage) const {
     const auto all_in = [stage](const std::vector<int>& wanted,
                                 const std::vector<std::vector<int>>& stages_of) {

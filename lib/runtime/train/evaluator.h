@@ -65,7 +65,7 @@ struct EvaluatorParts {
 
 class Evaluator {
   public:
-    // The objects that PARTS points to must outlive this.
+    // Returns the objects that PARTS points to must outlive this.
     Evaluator(EvaluatorParts parts, DataSource held_out)
         : parts_(std::move(parts)), held_out_(std::move(held_out)) {}
 

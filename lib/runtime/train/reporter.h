@@ -35,7 +35,7 @@ class Reporter {
     virtual void health(std::string_view record) = 0;
     // Says why this rank ends. It is the last call.
     virtual void failure(ExitCode code, std::string_view message) = 0;
-    // True if the launcher asked to save and end.
+    // Returns true if the launcher asked to save and end.
     [[nodiscard]] virtual bool asked_to_end() const = 0;
 };
 

@@ -151,7 +151,7 @@ StepLinks Trainer::own_links() {
     return links;
 }
 
-// The number of a lane's messages, the same at both ends.
+// Returns the number of a lane's messages, the same at both ends.
 uint32_t Trainer::message_number(plan::Lane lane) {
     return (static_cast<uint32_t>(lane) - static_cast<uint32_t>(plan::Lane::kSend)) / 2;
 }
@@ -334,7 +334,7 @@ void Trainer::save(int64_t step, const StepFacts& facts) {
     if (facts.end || eval_cut_short_ || !config.save.async) parts_.checkpointer->finish();
 }
 
-// True once a step and a save more would not fit.
+// Returns true once a step and a save more would not fit.
 bool Trainer::time_is_over() const {
     const Duration save = parts_.checkpointer ? parts_.checkpointer->longest() : Duration{0};
     const auto needed = std::chrono::duration_cast<std::chrono::system_clock::duration>(

@@ -112,7 +112,7 @@ struct TrainResult {
 
 class Trainer final : private InstructionRunner {
   public:
-    // The objects that PARTS points to must outlive the trainer.
+    // Returns the objects that PARTS points to must outlive the trainer.
     explicit Trainer(TrainerParts parts);
 
     // Trains config.steps steps. Throws the first error of any lane. After that the process must

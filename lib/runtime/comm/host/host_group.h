@@ -47,7 +47,7 @@ class HostGroup {
     // the time limit. Both errors poison.
     void await(SignalId signal, int local_rank, uint32_t generation);
     void await_all(SignalId signal, uint32_t generation);
-    // True if LOCAL_RANK has posted GENERATION.
+    // Returns true if LOCAL_RANK has posted GENERATION.
     [[nodiscard]] bool is_posted(SignalId signal, int local_rank, uint32_t generation) const;
 
     void barrier();
@@ -69,7 +69,7 @@ class HostGroup {
     [[nodiscard]] std::string poison_text() const;
     // Throws Error{kPeerLost} if the group is poisoned.
     void check_alive() const;
-    // True if the process of a local rank has ended.
+    // Returns true if the process of a local rank has ended.
     [[nodiscard]] bool has_ended(int local_rank) const;
     // Returns rank, host and process, for messages.
     [[nodiscard]] std::string rank_name(int local_rank) const;

@@ -27,8 +27,8 @@ struct NodeRange {
 [[nodiscard]] std::vector<Range> stream_part(std::span<const NodeRange> ranges, int node,
                                              PartOf part);
 
-// The elements of this part that go from NODE to the nodes that own them, those that every node
-// needs left out.
+// Returns the elements of this part that go from NODE to the nodes that own them, those that every
+// node needs left out.
 [[nodiscard]] int64_t sent_numel(std::span<const NodeRange> ranges, int node, PartOf part);
 
 }  // namespace dslaunch::runtime

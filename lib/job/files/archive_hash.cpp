@@ -44,7 +44,7 @@ launch::FileIdentity check_archive_hash(const std::string& path, const std::stri
 // A job's first steps come before the hash: it is only for the log.
 constexpr Duration kHeadStart = std::chrono::milliseconds(1500);
 
-// The archive, or what a folder's model is read from.
+// Returns the archive, or what a folder's model is read from.
 std::vector<std::string> files_of(const std::string& path) {
     return storage::model_folder_of(path) ? storage::open_model_folder(path).files()
                                           : std::vector{path};

@@ -18,8 +18,8 @@ namespace dslaunch::job {
 // them. Throws Error{kInput} as MappedFile does.
 [[nodiscard]] storage::Hash128 file_fingerprint(const std::string& path);
 
-// The mark of the files that DATA names and of the way samples are made of them. It hangs on no
-// path and on no host. Throws Error{kInput} for a file that cannot be read.
+// Returns the mark of the files that DATA names and of the way samples are made of them. It hangs
+// on no path and on no host. Throws Error{kInput} for a file that cannot be read.
 [[nodiscard]] storage::DataMark data_mark(const config::DataConfig& data);
 
 // In words, how a run with the data HERE would see other samples than the one that SAVED tells of;

@@ -29,8 +29,8 @@ std::string agreed(runtime::Collectives& collectives, std::string text) {
     return collectives.all_gather(text).front();
 }
 
-// The complete and finite checkpoints in ROOT, newest first; none if there is no such folder. Warns
-// of each that is newer than the first of them.
+// Returns the complete and finite checkpoints in ROOT, newest first; none if there is no such
+// folder. Warns of each that is newer than the first of them.
 std::vector<std::string> candidates_in(storage::FileTree& tree, const std::string& root) {
     std::vector<std::string> folders;
     for (const storage::StoredCheckpoint& stored : storage::CheckpointStore(tree, root, 0).list()) {
@@ -51,8 +51,8 @@ std::vector<std::string> candidates_of(storage::FileTree& tree, const std::strin
     return candidates_in(tree, place.root);
 }
 
-// The checkpoints beside FOLDER, which the user has named, that are of earlier steps and might
-// serve instead.
+// Returns the checkpoints beside FOLDER, which the user has named, that are of earlier steps and
+// might serve instead.
 std::vector<std::string> earlier_ones(storage::FileTree& tree, const std::string& folder) {
     const std::string root = folder_of(folder);
     std::vector<std::string> folders;

@@ -25,7 +25,7 @@ struct ResumeRequest {
 // them: beside the checkpoints, since the host may see rank 0's disk after all.
 [[nodiscard]] std::string checkpoints_of_host(const std::string& output, int node_rank);
 
-// The folder there for a copy of rank 0's checkpoint.
+// Returns the folder there for a copy of rank 0's checkpoint.
 [[nodiscard]] std::string resume_copy(const std::string& output, int node_rank);
 
 // Called by all ranks. Returns null if training starts over, which rank 0 logs if a checkpoint was

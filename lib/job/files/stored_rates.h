@@ -6,7 +6,7 @@
 
 namespace dslaunch::job {
 
-// The rates of all folders together; 0 if one of them is not here or was not measured.
+// Returns the rates of all folders together; 0 if one of them is not here or was not measured.
 [[nodiscard]] plan::DiskRates stored_rates(const config::OffloadConfig& config);
 
 }  // namespace dslaunch::job

@@ -53,8 +53,8 @@ Bytes unread(const JobSetup& setup) {
                  static_cast<int64_t>(sizeof(float))};
 }
 
-// The job as one rank of each other stage, and of each other share, on PLACE's host sees it. Shares
-// are taken to be as large as SETUP's.
+// Returns the job as one rank of each other stage, and of each other share, on PLACE's host sees
+// it. Shares are taken to be as large as SETUP's.
 std::vector<JobSetup> others_on_host(const JobSetup& setup, const runtime::Topology& place) {
     std::set<std::pair<int, int>> seen = {{setup.place.stage, setup.sharing.place.share()}};
     std::vector<JobSetup> others;
@@ -220,7 +220,7 @@ bool limits_known(const std::vector<plan::TierVerdict>& verdicts) {
                                [](const plan::TierVerdict& one) { return one.limit.has_value(); });
 }
 
-// The buffers of the stage on PLACE's host that needs most.
+// Returns the buffers of the stage on PLACE's host that needs most.
 Bytes saving_memory(const JobSetup& setup, const runtime::Topology& place) {
     Bytes most = saving_memory_of_stage(setup);
     if (!setup.place.is_pipeline()) return most;

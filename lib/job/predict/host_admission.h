@@ -29,8 +29,8 @@ struct HostAdmission {
     std::optional<int64_t> most_rows;
 };
 
-// The need of the plans of all ranks on PLACE's host, whatever their stage, with PROGRAM in each
-// rank.
+// Returns the need of the plans of all ranks on PLACE's host, whatever their stage, with PROGRAM in
+// each rank.
 [[nodiscard]] plan::HostNeed need_of_host(const JobSetup& setup, const runtime::Topology& place,
                                           const ProgramMemory& program);
 
@@ -43,8 +43,8 @@ struct AdmissionOptions {
     std::optional<plan::DeviceRoom> device = {};
 };
 
-// The admission of PLACE's host, and of a rank's GPU if SETUP is for GPUs. Throws Error{kDisk} for
-// a folder of nvme_path that is not there.
+// Returns the admission of PLACE's host, and of a rank's GPU if SETUP is for GPUs. Throws
+// Error{kDisk} for a folder of nvme_path that is not there.
 [[nodiscard]] HostAdmission admit_host(const JobSetup& setup, const runtime::Topology& place,
                                        const AdmissionOptions& options);
 

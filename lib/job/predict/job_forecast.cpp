@@ -223,7 +223,7 @@ Beside measure_both(const JobSetup& setup, int threads) {
     return beside;
 }
 
-// The share of its speed that work keeps beside other work. For times, swap the arguments.
+// Returns the share of its speed that work keeps beside other work. For times, swap the arguments.
 double share_of_speed(double beside, double alone) {
     return alone > 0 ? std::clamp(beside / alone, 0.1, 1.0) : 0.5;
 }
@@ -286,7 +286,7 @@ std::optional<JobRates> rates_on_gpu(const JobSetup& setup, const plan::DeviceRa
 
 namespace {
 
-// The number of processes to start beside this one, which has the model and will hold its
+// Returns the number of processes to start beside this one, which has the model and will hold its
 // gradients.
 int neighbour_count(int ranks) {
     const auto processors = static_cast<int>(std::thread::hardware_concurrency());

@@ -30,10 +30,10 @@ struct JobRatesOptions {
 // OMP_NUM_THREADS says how many.
 void set_rank_threads(int ranks);
 
-// The rates of a rank of SETUP's job: times of segments, of the optimizer's step over the rank's
-// own part, of sums; the disks' as io-bench has stored them. Takes some steps' time; freed memory
-// is kept meanwhile, as in training (job/process/process_resources.h). Ranks of one host that call
-// this together measure how they slow each other. REQUIRES: SETUP is not for a GPU.
+// Returns the rates of a rank of SETUP's job: times of segments, of the optimizer's step over the
+// rank's own part, of sums; the disks' as io-bench has stored them. Takes some steps' time; freed
+// memory is kept meanwhile, as in training (job/process/process_resources.h). Ranks of one host
+// that call this together measure how they slow each other. REQUIRES: SETUP is not for a GPU.
 [[nodiscard]] JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options);
 
 // The rates of a rank of SETUP's job on a GPU of that kind, from its peaks: what a step takes at
@@ -61,8 +61,8 @@ struct HostRates {
 inline constexpr const char* kMeasureBesideOption = "--measure-beside";
 void measure_beside_rank(const JobSetup& setup, int ranks);
 
-// The spans of PLAN's instructions if all stages run at RATES. PLAN is the plan of SETUP's rank,
-// which is at PLACE.
+// Returns the spans of PLAN's instructions if all stages run at RATES. PLAN is the plan of SETUP's
+// rank, which is at PLACE.
 [[nodiscard]] std::vector<plan::InstructionSpan> forecast_step(const plan::StepPlan& plan,
                                                                const JobSetup& setup,
                                                                const runtime::Topology& place,

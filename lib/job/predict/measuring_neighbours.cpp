@@ -29,7 +29,7 @@ std::vector<std::string> own_arguments() {
     return arguments;
 }
 
-// The last order that came, after a wait if WAITS; 0: none, -1: standard input has ended.
+// Returns the last order that came, after a wait if WAITS; 0: none, -1: standard input has ended.
 int next_order(bool waits) {
     int order = 0;
     while (true) {

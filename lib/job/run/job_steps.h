@@ -53,7 +53,7 @@ class JobSteps final : public runtime::BetweenSteps {
     [[nodiscard]] std::string placement_text() const {
         return placement_ ? placement_->summary() : "";
     }
-    // The options of the plan that held most in memory; absent if chunks kept their places.
+    // Returns the options of the plan that held most in memory; absent if chunks kept their places.
     [[nodiscard]] std::optional<plan::StepPlanOptions> largest() const {
         return placement_ ? std::optional(options_with(placement_->kept_most())) : std::nullopt;
     }

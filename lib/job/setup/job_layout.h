@@ -13,7 +13,7 @@ class Collectives;
 
 namespace dslaunch::job {
 
-// The buckets of CONFIG's job at ZeRO STAGE, without what a pipeline adds.
+// Returns the buckets of CONFIG's job at ZeRO STAGE, without what a pipeline adds.
 [[nodiscard]] plan::FlatLayoutOptions layout_options(const config::RunConfig& config,
                                                      int64_t stage);
 
@@ -24,11 +24,11 @@ void lay_out_job(JobSetup& setup, const runtime::Topology& place);
 // SETUP's job as the rank at PLACE has it, with that rank's plan, without model and data.
 [[nodiscard]] JobSetup seen_from(const JobSetup& setup, const runtime::Topology& place);
 
-// The reason why the config allows no plan for the model that SETUP has laid out, as an error's
-// message; empty: none.
+// Returns the reason why the config allows no plan for the model that SETUP has laid out, as an
+// error's message; empty: none.
 [[nodiscard]] std::string why_no_plan(const JobSetup& setup);
 
-// The reason for the choice of shard auto, a line; empty: the config names the shard.
+// Returns the reason for the choice of shard auto, a line; empty: the config names the shard.
 [[nodiscard]] std::string shard_text(const JobSetup& setup);
 
 // Returns the step plan of the rank at PLACE among the ranks of SETUP's stage, of that KIND, and

@@ -53,7 +53,7 @@ struct SharingPlace {
     bool positions = false;  // true: they share the positions of each sample; false: every layer
     runtime::GroupPlace group;
 
-    // The index of the rank's shares of the parameters; 0 if they are whole.
+    // Returns the index of the rank's shares of the parameters; 0 if they are whole.
     [[nodiscard]] int share() const { return positions ? 0 : index; }
 };
 
@@ -73,7 +73,7 @@ struct JobSharing {
     [[nodiscard]] bool is_split(int parameter) const {
         return splits() && plan->parameters[parameter].rule != plan::TensorRule::kReplicated;
     }
-    // The number of ranks that have the same rows, in the world that ZeRO shards over.
+    // Returns the number of ranks that have the same rows, in the world that ZeRO shards over.
     [[nodiscard]] int position_ranks() const { return place.positions ? place.size : 1; }
 };
 

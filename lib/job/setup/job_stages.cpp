@@ -23,7 +23,7 @@ plan::PipelineShape pipeline_shape(const config::RunConfig& config) {
             static_cast<int>(config.batch.accumulation_steps)};
 }
 
-// The ranks of each stage with the same shares as the rank at PLACE.
+// Returns the ranks of each stage with the same shares as the rank at PLACE.
 std::vector<std::vector<int>> ranks_of_stages(const config::RunConfig& config,
                                               const runtime::Topology& place) {
     constexpr auto kTensor = static_cast<size_t>(plan::MeshAxis::kTensor);

@@ -21,7 +21,7 @@ void check_pipeline(const JobSetup& setup);
 // Error{kConfig} if the stages that the config asks for cannot be made.
 void choose_segments(JobSetup& setup);
 
-// The work of SETUP's stage. REQUIRES: a pipeline.
+// Returns the work of SETUP's stage. REQUIRES: a pipeline.
 [[nodiscard]] plan::StageWork work_of_stage(const JobSetup& setup);
 
 // Returns the value of JobSetup::far_ranks. PLACE is SETUP's rank's place in the job.
@@ -31,23 +31,23 @@ void choose_segments(JobSetup& setup);
 // values, their gradients, and gradients of tied parameters.
 void count_sent_by_stage(const JobSetup& setup, plan::StepPlan& plan);
 
-// The largest number of the model's recompute groups, which the config asks for, that a part of
-// SETUP's stage overlaps. REQUIRES: a pipeline.
+// Returns the largest number of the model's recompute groups, which the config asks for, that a
+// part of SETUP's stage overlaps. REQUIRES: a pipeline.
 [[nodiscard]] int64_t recompute_groups_of_stage(const JobSetup& setup);
 
 // Runs BATCH through the model on the CPU if stages share buffers. Throws Error{kConfig} if a stage
 // changes a shared buffer, for the other stages' copies would not change.
 void check_shared_buffers(const JobSetup& setup, const std::vector<c10::IValue>& batch);
-// The stage of each part of the model, by part.
+// Returns the stage of each part of the model, by part.
 [[nodiscard]] std::vector<int> stage_of_parts(const JobSetup& setup);
 
-// The stages that read each of the model's parameters or buffers, by parameter or buffer; stages
-// ascend.
+// Returns the stages that read each of the model's parameters or buffers, by parameter or buffer;
+// stages ascend.
 [[nodiscard]] std::vector<std::vector<int>> stages_of_parameters(const JobSetup& setup);
 [[nodiscard]] std::vector<std::vector<int>> stages_of_buffers(const JobSetup& setup);
 
-// A mark for each buffer: 1 if SETUP's stage is the first that reads it, or stage 0 if none does.
-// Only the first of the ranks that share layers has any 1.
+// Returns a mark for each buffer: 1 if SETUP's stage is the first that reads it, or stage 0 if none
+// does. Only the first of the ranks that share layers has any 1.
 [[nodiscard]] std::vector<char> buffers_first_read(const JobSetup& setup);
 
 // Parameters, trained or not, that a stage before SETUP's reads.
@@ -64,7 +64,7 @@ struct Agreement {
 };
 [[nodiscard]] Agreement agreement(const JobSetup& setup);
 
-// The stages of a pipeline, one line per stage after a title.
+// Returns the stages of a pipeline, one line per stage after a title.
 [[nodiscard]] std::string stages_text(const JobSetup& setup);
 
 }  // namespace dslaunch::job

@@ -25,7 +25,7 @@ struct TensorRequest {
     bool check = true;      // true: compare in fp64, at 32 bytes per parameter
 };
 
-// The request that CONFIG makes; rules.size is 1 if nothing is shared.
+// Returns the request that CONFIG makes; rules.size is 1 if nothing is shared.
 [[nodiscard]] TensorRequest tensor_request(const config::RunConfig& config);
 
 // MODEL's LOWERED graph as REQUEST wants it, by the shapes of one micro batch: FIRST_INPUTS are the
@@ -84,7 +84,7 @@ class WithoutGroup {
 // differently.
 void compare_plans_of_group(runtime::Collectives& group, const JobSetup& setup);
 
-// A description of the shared parts, a few lines; with the check's result if it was made.
+// Returns a description of the shared parts, a few lines; with the check's result if it was made.
 [[nodiscard]] std::string sharing_text(const JobSetup& setup);
 
 }  // namespace dslaunch::job

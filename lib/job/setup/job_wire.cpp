@@ -24,7 +24,7 @@ std::string known_classes(const graph::Model& model) {
     return "; it has " + join(names, ", ");
 }
 
-// True if each host keeps what it gathers. RANKS is zero_hpz_partition_size, 0 for auto.
+// Returns true if each host keeps what it gathers. RANKS is zero_hpz_partition_size, 0 for auto.
 bool keeps_copy(int64_t ranks, const runtime::Topology& place) {
     const auto all_have = [&](int64_t number) {
         return std::ranges::all_of(place.node_sizes, [&](int size) { return size == number; });

@@ -93,7 +93,7 @@ struct WeightTypes {
         }
     }
 
-    // The type of 16 bits that more elements have; fp32: no element has one.
+    // Returns the type of 16 bits that more elements have; fp32: no element has one.
     [[nodiscard]] DType narrow() const {
         if (half + bfloat16 == 0) return DType::kF32;
         return half > bfloat16 ? DType::kF16 : DType::kBF16;

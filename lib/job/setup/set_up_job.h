@@ -7,8 +7,8 @@
 
 namespace dslaunch::job {
 
-// The setup of the rank at PLACE in the job. Throws Error{kConfig} with all problems of the config,
-// Error{kInput} for model and data.
+// Returns the setup of the rank at PLACE in the job. Throws Error{kConfig} with all problems of the
+// config, Error{kInput} for model and data.
 [[nodiscard]] JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& place);
 
 // The config of that job, without its data: epochs have no number of steps. Throws the same.

@@ -14,7 +14,7 @@ class StepKinds {
   public:
     explicit StepKinds(const JobSetup& setup);
 
-    // True if not all updates are of one kind.
+    // Returns true if not all updates are of one kind.
     [[nodiscard]] static bool differ(const config::RunConfig& config);
     // UPDATE counts from 1. Cheap for updates that follow each other.
     [[nodiscard]] plan::StepKind of(int64_t update);

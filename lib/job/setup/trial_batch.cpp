@@ -22,7 +22,7 @@ namespace dslaunch::job {
 
 namespace {
 
-// The number of different tokens that the model takes; 1 if nothing tells.
+// Returns the number of different tokens that the model takes; 1 if nothing tells.
 int64_t vocabulary(const JobSetup& setup) {
     constexpr int64_t kNotKnown = std::numeric_limits<int64_t>::max();
     int64_t rows = setup.info.loss_classes > 0 ? setup.info.loss_classes : kNotKnown;
@@ -32,8 +32,8 @@ int64_t vocabulary(const JobSetup& setup) {
     return rows == kNotKnown ? 1 : rows;
 }
 
-// The first ROWS samples; the first so many after them that have a target, if those have none and
-// it is known of a batch: the mean over no targets is no number to compare.
+// Returns the first ROWS samples; the first so many after them that have a target, if those have
+// none and it is known of a batch: the mean over no targets is no number to compare.
 std::vector<c10::IValue> batch_with_targets(const JobSetup& setup, int64_t rows) {
     constexpr int64_t kTriesMax = 1000;
     const runtime::DataSource& train = setup.data->train;
@@ -55,7 +55,7 @@ std::vector<c10::IValue> batch_with_targets(const JobSetup& setup, int64_t rows)
 // TRL's max_length. The memory of a pass grows with it.
 constexpr int64_t kTokensMax = 1024;
 
-// The length that the program was exported for; 0: it takes any, or is none.
+// Returns the length that the program was exported for; 0: it takes any, or is none.
 int64_t exported_length(const JobSetup& setup) {
     if (setup.segmented->arguments().empty()) return 0;
     const auto& sizes = setup.model->argument_sizes();

@@ -8,10 +8,10 @@
 
 namespace dslaunch::job {
 
-// True if forward writes trained parameters, before a step or in its graph.
+// Returns true if forward writes trained parameters, before a step or in its graph.
 [[nodiscard]] bool writes_parameters(const JobSetup& setup);
 
-// True for the parameters that SETUP's stage trains; empty: all.
+// Returns true for the parameters that SETUP's stage trains; empty: all.
 [[nodiscard]] std::function<bool(int parameter)> written_here(const JobSetup& setup);
 
 // Both throw Error{kInput} naming the parameter, where it is written, why that cannot be what one

@@ -58,7 +58,7 @@ std::vector<float> copy_of(std::span<const float> values) {
     return {values.begin(), values.end()};
 }
 
-// A number that says where a value is and which (the finalizer of splitmix64).
+// Returns a number that says where a value is and which (the finalizer of splitmix64).
 uint64_t mixed(int64_t place, float value) {
     uint64_t bits =
         static_cast<uint64_t>(place) * 0x9E3779B97F4A7C15U + std::bit_cast<uint32_t>(value);
@@ -186,7 +186,7 @@ void JobVerifier::in_whole(const Piece& piece, Use&& use) const {
     });
 }
 
-// The place in this rank's plan of the last Backward that adds to the parameter's gradient.
+// Returns the place in this rank's plan of the last Backward that adds to the parameter's gradient.
 int64_t JobVerifier::backward_of(int parameter) const {
     const JobSetup& setup = *parts_.setup;
     const auto& instructions = setup.plan.instructions;

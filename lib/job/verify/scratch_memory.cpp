@@ -35,7 +35,7 @@ void unmap(void* context) {
          to_text(Bytes{static_cast<int64_t>(bytes)}), errno_text(error_number));
 }
 
-// A file that goes when its last mapping does.
+// Returns a file that goes when its last mapping does.
 UniqueFd nameless_file(const std::string& folder) {
     return UniqueFd(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
 }

@@ -42,7 +42,7 @@ at::Tensor flat_like(const at::Tensor& parameter, const at::Tensor& gradient, at
     return graph::in_memory_order(laid).clone();
 }
 
-// The elements from the first to the last, both included.
+// Returns the elements from the first to the last, both included.
 int64_t reach_of(const at::Tensor& tensor) {
     int64_t last = 0;
     for (int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
@@ -113,9 +113,9 @@ graph::Model WholeReference::load_with_room(const std::string& path) const {
     return load_in_fp32(path);
 }
 
-// The model at PATH with weights in fp32, which training keeps them in; those that the job holds in
-// fewer bits have the values that products see. With adapters it is tied as the job's model is,
-// which has one adapter for all names of a layer.
+// Returns the model at PATH with weights in fp32, which training keeps them in; those that the job
+// holds in fewer bits have the values that products see. With adapters it is tied as the job's
+// model is, which has one adapter for all names of a layer.
 graph::Model WholeReference::load_in_fp32(const std::string& path) const {
     const at::NoGradGuard no_grad;
     std::optional<ScratchMemory::Scope> scope;
@@ -274,8 +274,8 @@ void WholeReference::Sums::scale(double factor) {
         if (gradient.defined()) gradient.mul_(factor);
 }
 
-// The weight of each micro batch's loss in the mean over a rank's; the mean over ranks comes on
-// top.
+// Returns the weight of each micro batch's loss in the mean over a rank's; the mean over ranks
+// comes on top.
 double WholeReference::loss_weight(const std::vector<Batches>& all) {
     const config::RunConfig& config = setup_.config();
     const bool by_token = config.loss.mean == config::LossMean::kToken;

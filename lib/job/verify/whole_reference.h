@@ -81,8 +81,8 @@ class WholeReference {
     // SCRATCH, Error{kInput} if forward writes attributes and several ranks have batches.
     WholeReference(const JobSetup& setup, const std::string& path, const std::string& scratch);
 
-    // The values of the job's parameter or buffer that the next step begins with. Buffers are the
-    // first data rank's; each has its own, unless the config broadcasts or averages them.
+    // Returns the values of the job's parameter or buffer that the next step begins with. Buffers
+    // are the first data rank's; each has its own, unless the config broadcasts or averages them.
     [[nodiscard]] const at::Tensor& parameter(int index) const;
     // Null for a buffer that the reference does not have.
     [[nodiscard]] const at::Tensor* buffer(int index) const;

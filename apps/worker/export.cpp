@@ -72,8 +72,8 @@ std::vector<Wanted> wanted_of(const graph::Model& model) {
     return wanted;
 }
 
-// The index in SOURCE of each wanted tensor, -1: the archive's stays. Throws Error{kInput} with all
-// mismatches; a name of tied memory that SOURCE has as a tensor of its own is one.
+// Returns the index in SOURCE of each wanted tensor, -1: the archive's stays. Throws Error{kInput}
+// with all mismatches; a name of tied memory that SOURCE has as a tensor of its own is one.
 std::vector<int> match(const storage::TensorSource& source, const std::vector<Wanted>& wanted,
                        const std::string& archive) {
     std::map<std::string, int> by_name;

@@ -131,7 +131,7 @@ void HealthRole::open_device() {
     device_name_ = device_->device_name();
 }
 
-// The GPU's facts, as nvidia-smi tells them, which numbers it as CUDA_VISIBLE_DEVICES does.
+// Returns the GPU's facts, as nvidia-smi tells them, which numbers it as CUDA_VISIBLE_DEVICES does.
 std::string HealthRole::device_facts() const {
     if (!uses_gpu_) return "";
     const launch::GpuUse use = launch::look_at_gpus();

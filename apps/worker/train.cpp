@@ -226,14 +226,14 @@ class TrainRole {
         return {processors_allowed(), shares ? ranks : 1, arguments_.threads};
     }
 
-    // True if any rank was asked to end. All ranks call it.
+    // Returns true if any rank was asked to end. All ranks call it.
     [[nodiscard]] bool all_leave() const {
         double asked[1] = {reporter_.asked_to_end() ? 1.0 : 0.0};
         comms_.job().sum_ordered(asked);
         return asked[0] > 0;
     }
 
-    // True if each rank's buffers change on their own while it trains.
+    // Returns true if each rank's buffers change on their own while it trains.
     [[nodiscard]] bool own_buffers(const runtime::ModelBuffers& buffers) const {
         return buffers.drift() && environment_.world_size > 1 &&
                !setup_.config().broadcast_buffers && !setup_.config().average_buffers;
@@ -427,7 +427,7 @@ class TrainRole {
         return parts;
     }
 
-    // True if one micro batch may have fewer targets that count than another.
+    // Returns true if one micro batch may have fewer targets that count than another.
     [[nodiscard]] bool targets_vary() const {
         const graph::TargetCount* const targets = setup_.segmented->lowered().targets.get();
         const DType tokens = setup_.config().data.token_dtype.value_or(DType::kU16);
@@ -436,7 +436,7 @@ class TrainRole {
                targets->varies(setup_.data->train.tokens_per_sample() > 0 && !has_sign);
     }
 
-    // The parts that outlive the training.
+    // Returns the parts that outlive the training.
     [[nodiscard]] runtime::TrainerParts trainer_parts() {
         const plan::StageWork& work = setup_.plan_options.stage_work;
         runtime::TrainerParts parts;

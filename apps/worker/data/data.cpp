@@ -363,7 +363,7 @@ struct ShowRowArguments {
     int64_t row = 0;    // or pair
 };
 
-// The number of tokens at the end of a row that are all the last one and teach nothing.
+// Returns the number of tokens at the end of a row that are all the last one and teach nothing.
 size_t padding_of(const std::vector<int32_t>& tokens, const std::vector<int32_t>& targets) {
     size_t padding = 0;
     while (padding + 1 < tokens.size() && tokens[tokens.size() - 1 - padding] == tokens.back() &&

@@ -24,7 +24,7 @@ constexpr size_t kBlockBytes = size_t{8} << 20;
 constexpr int64_t kLengthMax = 1024;
 constexpr int64_t kLengthStep = 16;
 
-// The positions of the model in FOLDER; 0: not known.
+// Returns the positions of the model in FOLDER; 0: not known.
 int64_t positions_of(const std::string& folder) {
     if (!storage::model_folder_of(folder)) return 0;
     try {

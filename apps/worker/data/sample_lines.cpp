@@ -58,7 +58,7 @@ bool is_table(const std::string& path, const std::string& line) {
     return has_column && cells > 1;
 }
 
-// True for a text, by its name and by LINE, its first, which is no JSON.
+// Returns true for a text, by its name and by LINE, its first, which is no JSON.
 bool is_plain_text(const std::string& path, const std::string& line) {
     const std::string name = lower(path);
     const bool is_named =

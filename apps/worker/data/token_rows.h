@@ -31,8 +31,8 @@ class TokenRows {
     // row has: below 0, or one that comes again after another.
     [[nodiscard]] std::vector<Range> documents(int64_t row) const;
 
-    // The log-probability that the reference gives to the answer of each row, in nats; empty: the
-    // file has none. Throws Error{kInput} naming the pair for one that is not finite.
+    // Returns the log-probability that the reference gives to the answer of each row, in nats;
+    // empty: the file has none. Throws Error{kInput} naming the pair for one that is not finite.
     [[nodiscard]] std::vector<float> reference() const;
     // Returns the warning that the rows are not for the model in FOLDER; empty: none.
     [[nodiscard]] std::string other_vocabulary(const std::string& folder) const;

@@ -355,7 +355,7 @@ Segments segments_of(graph::Model& model) {
     return found;
 }
 
-// The names that read PARAMETER's memory in another shape, or without its gradient.
+// Returns the names that read PARAMETER's memory in another shape, or without its gradient.
 std::vector<std::string> views_of(const graph::Model& model,
                                   const graph::ModelParameter& parameter) {
     std::vector<std::string> names;

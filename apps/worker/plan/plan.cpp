@@ -59,7 +59,7 @@ runtime::Topology place_of(const PlanArguments& arguments, int rank) {
     return runtime::Topology::of_rank(arguments.node_sizes, rank);
 }
 
-// The first rank of the host with most ranks.
+// Returns the first rank of the host with most ranks.
 runtime::Topology fullest_place(const PlanArguments& arguments) {
     runtime::Topology place = place_of(arguments, 0);
     const auto fullest = std::ranges::max_element(place.node_sizes);
@@ -67,8 +67,8 @@ runtime::Topology fullest_place(const PlanArguments& arguments) {
     return place;
 }
 
-// The first rank of each host that differs from all hosts before it in the stages of its ranks.
-// Without a pipeline, only the first rank of the fullest host.
+// Returns the first rank of each host that differs from all hosts before it in the stages of its
+// ranks. Without a pipeline, only the first rank of the fullest host.
 std::vector<runtime::Topology> places_unlike(const job::JobSetup& setup,
                                              const PlanArguments& arguments) {
     if (!setup.place.is_pipeline()) return {fullest_place(arguments)};

@@ -17,7 +17,7 @@
 namespace dslaunch::worker {
 namespace {
 
-// The time of all bytes of a step at the stored rates; nullopt: rates are not known.
+// Returns the time of all bytes of a step at the stored rates; nullopt: rates are not known.
 std::optional<double> disk_ms(const plan::SwapTraffic& traffic, const plan::DiskRates& rates) {
     const std::optional<double> seconds = rates.seconds(traffic.read_bytes, traffic.written_bytes);
     return seconds ? std::optional(1e3 * *seconds) : std::nullopt;

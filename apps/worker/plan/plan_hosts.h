@@ -20,10 +20,10 @@ struct PlanHosts {
                                              // hostfile
 
     [[nodiscard]] bool named() const { return !hosts.empty(); }
-    // The largest number of ranks: the hostfile's slots, or kPlanRanksMax without one.
+    // Returns the largest number of ranks: the hostfile's slots, or kPlanRanksMax without one.
     [[nodiscard]] int ranks_max() const;
-    // The ranks of each host when the hosts are filled with RANKS one after the other. REQUIRES:
-    // 0 < RANKS <= ranks_max().
+    // Returns the ranks of each host when the hosts are filled with RANKS one after the other.
+    // REQUIRES: 0 < RANKS <= ranks_max().
     [[nodiscard]] std::vector<int> node_sizes(int ranks) const;
     // "6 ranks on 2 hosts of hostfile: node1 4, node2 2", without newline. Names at most the first
     // eight hosts. REQUIRES: named().

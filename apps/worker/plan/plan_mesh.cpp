@@ -74,7 +74,7 @@ plan::MeshChoice choice_for(const plan::MeshRequest& request, const MeshArgument
     return choice;
 }
 
-// The ranks of each host; each GPU is a host of one rank.
+// Returns the ranks of each host; each GPU is a host of one rank.
 std::vector<int> node_sizes_of(const job::JobSetup& setup, const MeshArguments& arguments,
                                int ranks) {
     return setup.on_gpu ? std::vector<int>(static_cast<size_t>(ranks), 1)
@@ -91,8 +91,8 @@ std::string config_of(const job::JobSetup& setup, const plan::MeshChoice& choice
                              setup.model_info.segments.size());
 }
 
-// The memory of what the ranks of a mesh share: of a host, or of a GPU, which is a host of one
-// rank.
+// Returns the memory of what the ranks of a mesh share: of a host, or of a GPU, which is a host of
+// one rank.
 Bytes host_memory(const job::JobSetup& setup, const MeshArguments& arguments) {
     if (setup.on_gpu) {
         if (!arguments.device_memory.empty())
@@ -195,10 +195,10 @@ std::string times_text(const job::JobSetup& setup, const MeshArguments& argument
                        at::get_num_threads() == 1 ? "thread" : "threads", link);
 }
 
-// The request for the costs of meshes of SETUP's job on hosts like this machine. Segments and
-// updates are measured here, with the threads of a rank, unless ARGUMENTS give a rank's FLOP/s.
-// The hosts are filled with RANKS. On GPUs each rank is a host of its own, timed by
-// rates_of_gpu(). Throws what rates_of_gpu and find_tensor_plan throw.
+// Returns the request for the costs of meshes of SETUP's job on hosts like this machine. Segments
+// and updates are measured here, with the threads of a rank, unless ARGUMENTS give a rank's FLOP/s.
+// The hosts are filled with RANKS. On GPUs each rank is a host of its own, timed by rates_of_gpu().
+// Throws what rates_of_gpu and find_tensor_plan throw.
 plan::MeshRequest mesh_request(const job::JobSetup& setup, const MeshArguments& arguments,
                                int ranks) {
     plan::MeshRequest request;
@@ -238,7 +238,7 @@ plan::MeshRequest mesh_request(const job::JobSetup& setup, const MeshArguments& 
     return request;
 }
 
-// The mesh that is asked for, with each schedule or the given one, the shortest step first.
+// Returns the mesh that is asked for, with each schedule or the given one, the shortest step first.
 // Throws Error{kConfig} if there is none.
 std::vector<plan::MeshFinding> find_meshes(const plan::MeshRequest& request,
                                            const MeshArguments& arguments) {
@@ -296,7 +296,7 @@ void findings_json(const std::vector<plan::MeshFinding>& found, JsonWriter& json
     json.end_array();
 }
 
-// The costs of segments for one rank of a stage.
+// Returns the costs of segments for one rank of a stage.
 plan::StageRequest costs_of(const plan::MeshRequest& mesh, const MeshArguments& arguments) {
     plan::StageRequest costs = plan::make_stage_request(mesh.model, mesh.options, mesh.times);
     costs.link_bytes_per_s = arguments.link_bytes_per_s;

@@ -41,8 +41,8 @@ struct MeshArguments {
     [[nodiscard]] int copy_ranks() const { return wish.stages * tensor.size * sequence; }
 };
 
-// The rates of a rank of SETUP's job on the GPU that ARGUMENTS name, or by the rates that they
-// give. Throws Error{kUsage} where they do neither. REQUIRES: SETUP is for GPUs.
+// Returns the rates of a rank of SETUP's job on the GPU that ARGUMENTS name, or by the rates that
+// they give. Throws Error{kUsage} where they do neither. REQUIRES: SETUP is for GPUs.
 [[nodiscard]] job::JobRates rates_of_gpu(const job::JobSetup& setup,
                                          const MeshArguments& arguments);
 
@@ -60,13 +60,13 @@ void print_search(const job::JobSetup& setup, const MeshArguments& arguments);
 [[nodiscard]] std::pair<std::string, plan::TensorRule> parse_tensor_rule_option(
     const std::string& text);
 
-// The plan by RULES for the model, from its graph and the shapes of one micro batch; no share is
-// run. Throws what make_tensor_parallel does.
+// Returns the plan by RULES for the model, from its graph and the shapes of one micro batch; no
+// share is run. Throws what make_tensor_parallel does.
 [[nodiscard]] plan::TensorPlan find_tensor_plan(const job::JobSetup& setup,
                                                 const plan::TensorRules& rules);
 
-// The plan and its check as a table or one JSON object. Throws what make_tensor_parallel and
-// check_tensor_model do.
+// Returns the plan and its check as a table or one JSON object. Throws what make_tensor_parallel
+// and check_tensor_model do.
 [[nodiscard]] std::string tensor_report(const job::JobSetup& setup,
                                         const job::TensorRequest& request, bool json);
 
@@ -75,13 +75,13 @@ void print_search(const job::JobSetup& setup, const MeshArguments& arguments);
 // sends for them.
 [[nodiscard]] std::string compare_shards(const job::JobSetup& setup, bool in_json);
 
-// The comparison for the rank of SETUP's plan, as a table or one JSON object. Throws Error{kConfig}
-// if nothing passes through buffers.
+// Returns the comparison for the rank of SETUP's plan, as a table or one JSON object. Throws
+// Error{kConfig} if nothing passes through buffers.
 [[nodiscard]] std::string compare_caches(const job::JobSetup& setup, bool json);
 
-// A curve of all steps, and a table of the first, the highest and the last one. As JSON an object
-// with `steps`, a list of {step, lr}, with `betas` where the scheduler moves them: all steps, or
-// 1000 evenly spaced ones. Throws Error{kUsage} if the run's steps are not known.
+// Returns a curve of all steps, and a table of the first, the highest and the last one. As JSON an
+// object with `steps`, a list of {step, lr}, with `betas` where the scheduler moves them: all
+// steps, or 1000 evenly spaced ones. Throws Error{kUsage} if the run's steps are not known.
 [[nodiscard]] std::string learning_rate_text(const config::RunConfig& config, bool json);
 
 }  // namespace dslaunch::worker

@@ -202,8 +202,8 @@ std::optional<MemoryLimit> DecoderSession::memory_share() const {
     return tightest_share(read_memory_state().limits, process_.environment.local_world_size);
 }
 
-// The pages that the system would give, WANTED at most, less a tenth for what else is computed
-// with. Weights are mapped from their file, or held by now.
+// Returns the pages that the system would give, WANTED at most, less a tenth for what else is
+// computed with. Weights are mapped from their file, or held by now.
 int64_t DecoderSession::pages_that_fit(int64_t wanted, int64_t least, Bytes page) const {
     const std::optional<MemoryLimit> tightest = memory_share();
     if (!tightest) return wanted;

@@ -155,7 +155,7 @@ void split_off_prompt(Question& question) {
         choice.erase(choice.begin(), choice.begin() + std::ssize(prompt));
 }
 
-// True for a question whose answer is a text, as "B".
+// Returns true for a question whose answer is a text, as "B".
 bool has_letter(const nlohmann::json& json) {
     return json.is_object() && json.contains("prompt") && json.contains("choices") &&
            json.contains("answer") && json["answer"].is_string();

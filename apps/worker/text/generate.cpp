@@ -107,7 +107,7 @@ void declare(CommandLine& app, GenerateArguments& arguments) {
         .one_of({"auto", "text", "ids"});
 }
 
-// The GPU, if it is asked for; LibTorch learns of its CUDA library by it.
+// Returns the GPU, if it is asked for; LibTorch learns of its CUDA library by it.
 runtime::DeviceBackendPtr open_device(const std::string& name) {
     if (name == "cpu") return {};
     return runtime::open_device_backend(runtime::own_device_plugin(), 0);

@@ -81,7 +81,7 @@ Prompt chat_prompt(const text::ChatInput& chat, const TextFiles& files) {
             /*answers=*/!chat.continue_final_message};
 }
 
-// The variables of KWARGS, an object that WHERE names. Throws Error of CODE.
+// Returns the variables of KWARGS, an object that WHERE names. Throws Error of CODE.
 TemplateVariables variables_of(const Value& kwargs, ExitCode code, const char* where) {
     TemplateVariables variables;
     if (!kwargs.is(Kind::kDict)) fail(code, "{}: is no JSON object", where);

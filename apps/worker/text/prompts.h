@@ -29,7 +29,7 @@ struct Prompt {
     bool follows_answer = false;  // the chat has its last answer already
 };
 
-// The one prompt of the options; none given: the model's first token, or a newline. Throws
+// Returns the one prompt of the options; none given: the model's first token, or a newline. Throws
 // Error{kUsage} for options that exclude each other, Error{kInput} for text without a tokenizer or
 // a chat without a template.
 [[nodiscard]] Prompt prompt_of(const PromptArguments& arguments, const TextFiles& files);

@@ -390,7 +390,7 @@ server::ChatRenderer renderer_of(const TextFiles& files, const ServeArguments& a
     };
 }
 
-// A part of what the system leaves, for all requests together.
+// Returns a part of what the system leaves, for all requests together.
 int64_t requests_bytes_max(int64_t otherwise) {
     constexpr int64_t kPart = 4, kLeast = int64_t{4} << 20;
     const auto tightest = tightest_share(read_memory_state().limits, 1);

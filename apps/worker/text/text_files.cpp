@@ -72,7 +72,7 @@ void TextFiles::find_ends() {
     if (end_tokens_.empty()) add(end_of_turn(), "which ends a turn in the chat template");
 }
 
-// The special token that the template writes right after an answer.
+// Returns the special token that the template writes right after an answer.
 std::optional<int32_t> TextFiles::end_of_turn() const {
     constexpr std::string_view kAnswer = "qz7answer";
     if (!chat_) return std::nullopt;

@@ -1,6 +1,6 @@
 // A file written in pieces that appears whole or not at all: a temporary beside it
-// (base/new_files.h), fsync, rename, fsync of the folder. Owns the temporary until commit(). What
-// it replaces keeps its mode. Threads: one owner.
+// (base/new_files.h), fsync, rename, fsync of the folder. Owns the temporary until commit(). A
+// replaced file's mode stays. Threads: one owner.
 #pragma once
 
 #include <sys/types.h>
@@ -37,8 +37,8 @@ class AtomicFile {
     // Writes at OFFSET from the start of the file, wherever write() is.
     void write_at(int64_t offset, std::span<const std::byte> bytes);
 
-    // PATH is the new content, durably, when it returns. Throws Error{kDisk}; PATH then holds the
-    // old content (or, if only the folder's fsync failed, the new one). Once, at the end. Blocks.
+    // Makes PATH the new content, durably. Throws Error{kDisk}; PATH then holds the old content (or
+    // the new one, if only the folder's fsync failed). Once, at the end. Blocks.
     void commit();
 
     // Sets the permissions that the file will have.

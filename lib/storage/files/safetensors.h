@@ -47,7 +47,7 @@ class SafetensorsFile {
     [[nodiscard]] const std::map<std::string, std::string>& metadata() const {
         return content_.metadata;
     }
-    // See MappedFile::discard. PART: of an entry's bytes; read again, it comes from the disk.
+    // See MappedFile::discard. PART of an entry's bytes is reread from the disk if it is needed.
     void discard(std::span<const std::byte> part) const { file_.discard(part); }
 
   private:

@@ -29,7 +29,7 @@ class TokenFile {
     // Reads tokens [first, first + into.size()) as int64. REQUIRES: the range lies in the file.
     void read(int64_t first, std::span<int64_t> into) const;
 
-    // The first token that is negative or >= VOCABULARY, or nothing. Reads the whole file once.
+    // Returns the first token that is negative or >= VOCABULARY, or nothing. Reads the whole file.
     [[nodiscard]] std::optional<Place> first_outside(int64_t vocabulary) const;
 
   private:

@@ -1,5 +1,5 @@
-// The check that all files of a DeepSpeed checkpoint are of one save. Nothing in them says which
-// save they are of, so what each records is compared: steps, settings, and the weights themselves.
+// Checks that all files of a DeepSpeed checkpoint are of one save. Nothing in them names the save,
+// so their records are compared: steps, settings, and the weights themselves.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -55,8 +55,8 @@ void DeepSpeedSource::check_optimizers() const {
     }
 }
 
-// Below stage 3 the module holds the weights rounded. At stage 3 it does not, and the count of
-// updates is what is left.
+// Checks the weights. Below stage 3 the module holds them rounded. At stage 3 it does not, and only
+// the count of updates remains.
 void DeepSpeedSource::check_weights() const {
     const TorchFile& file = *models_.front();
     if (stage_ == 3) {

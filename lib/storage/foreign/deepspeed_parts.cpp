@@ -129,7 +129,7 @@ bool same_values(const PickleValue& a, const PickleValue& b) {
 
 namespace {
 
-// FOLDER/zero/NAME/fp32.pt: a folder for each parameter.
+// True if FOLDER/zero/NAME/fp32.pt is there: a folder for each parameter.
 bool holds_parameter_folders(const std::string& folder) {
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(folder + "/zero", error))

@@ -1,4 +1,4 @@
-// The readers of DeepSpeed's files share these parts. Pure but where a file is refused:
+// Parts that the readers of DeepSpeed's files share. Pure, but they refuse files with
 // Error{kInput}.
 #pragma once
 
@@ -21,7 +21,7 @@ namespace dslaunch::storage {
 
 inline constexpr int64_t kMasterBytes = 4;  // bytes of an element of weights and states, fp32
 
-// Neighbours in the order of elements, in the mapped files.
+// Ranges of the mapped files that follow each other in the order of elements.
 using Chunks = std::vector<std::span<const std::byte>>;
 
 template <typename... Args>
@@ -32,30 +32,30 @@ template <typename... Args>
 }
 
 [[nodiscard]] int64_t integer_or(const PickleValue* value, int64_t otherwise);
-// Throws Error{kInput} naming FILE and KEY.
+// Returns KEY's value in DICT. Throws Error{kInput} naming FILE and KEY.
 [[nodiscard]] const PickleValue& need(const TorchFile& file, const PickleValue& dict,
                                       const char* key);
 
-// ELEMENTS of what CHUNKS hold one after the other, 4 bytes each. Fewer where they end before.
+// Returns ELEMENTS of CHUNKS, 4 bytes each and one after the other; fewer if CHUNKS end before.
 [[nodiscard]] Chunks slice(const Chunks& chunks, Range elements);
 [[nodiscard]] int64_t numel_of(const Chunks& chunks);
 
-// Shape of a torch.Size; nothing where it is none or has more elements than can be.
+// Returns the shape of a torch.Size; nothing if it is none or has too many elements.
 [[nodiscard]] std::optional<std::vector<int64_t>> shape_of(const PickleValue& value);
 [[nodiscard]] int64_t numel_of(const std::vector<int64_t>& shape);
 
-// The update count of a state: an integer, or torch's tensor of one fp32; null: 0.
+// Returns the update count of a state: an integer, or torch's tensor of one fp32; null: 0.
 [[nodiscard]] int64_t updates_of(const TorchFile& file, const PickleValue* step);
 
-// True when TENSOR, floating, is what MASTERS (fp32, as many elements) become in its dtype. Some
-// elements of the begin and the end of each chunk are looked at. Two NaN are equal.
+// True if MASTERS (fp32, as many elements) rounded to TENSOR's floating dtype give TENSOR. It
+// compares some elements at both ends of each chunk. Two NaN are equal.
 [[nodiscard]] bool rounds_to(const Chunks& masters, const TorchTensor& tensor);
 
 // Throws Error{kInput} if FOLDER is a universal checkpoint, as DeepSpeed's ds_to_universal.py
-// writes it, or has one and no other: it names the one that it was made from.
+// writes it, or has one and no other. The message names the one from which it was made.
 void refuse_universal(const std::string& folder);
 
-// True when A and B hold the same plain values; tensors are not looked at.
+// True if A and B hold the same plain values; it does not look at tensors.
 [[nodiscard]] bool same_values(const PickleValue& a, const PickleValue& b);
 
 }  // namespace dslaunch::storage

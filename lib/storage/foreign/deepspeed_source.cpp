@@ -190,7 +190,7 @@ void DeepSpeedSource::read_loss_scale(const PickleValue& kept) {
         training.loss_scale =
             scale->kind == Kind::kReal ? scale->real : static_cast<double>(scale->integer);
     training.scale_steps = integer_or(kept.find("cur_iter"), 0);
-    // -1 before the first overflow: DeepSpeed counts clean steps from the one after it.
+    // It is -1 before the first overflow. DeepSpeed counts clean steps from the step after it.
     const int64_t overflow = integer_or(kept.find("last_overflow_iter"), -1);
     training.scale_good_steps = std::max<int64_t>(training.scale_steps - overflow - 1, 0);
     training.scale_hysteresis_left = integer_or(kept.find("cur_hysteresis"), 1);
@@ -232,7 +232,7 @@ DeepSpeedSource::RankGroups DeepSpeedSource::read_rank(const TorchFile& file) co
     return rank;
 }
 
-// Each flat group is one parameter of the inner optimizer, in order.
+// Reads the states. Each flat group is one parameter of the inner optimizer, in order.
 void DeepSpeedSource::read_states(const TorchFile& file, const PickleValue& optimizer,
                                   RankGroups& rank) const {
     if (optimizer.kind == Kind::kList)
@@ -303,7 +303,7 @@ void DeepSpeedSource::place_shared_groups() {
             if (padding != nullptr && i / 2 < padding->items.size())
                 at += std::max<int64_t>(integer_or(padding->items[i / 2], 0), 0);
         }
-        // The elements that are left over are alignment, to twice the ranks at most.
+        // The remaining elements are alignment, at most twice the number of ranks.
         const int64_t left = numel_of(whole[0]) - at;
         if (left < 0 || left >= 2 * about_.world_size)
             refuse(folder_,
@@ -386,7 +386,7 @@ void DeepSpeedSource::add_others() {
     }
 }
 
-// Fragments of the ranks at stage 3, else the parameter itself.
+// Adds a frozen parameter: the ranks' fragments at stage 3, else the parameter itself.
 void DeepSpeedSource::add_frozen(const std::string& name, const PickleValue& value) {
     CheckpointTensor tensor;
     tensor.name = name;

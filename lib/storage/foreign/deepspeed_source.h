@@ -1,5 +1,5 @@
-// A checkpoint of DeepSpeed's as a TensorSource: ZeRO stages 1 to 3, where each parameter is put
-// together out of the ranks' flat groups, and stage 0, where one file has all.
+// A checkpoint of DeepSpeed's as a TensorSource: ZeRO stages 1 to 3, whose parameters are put
+// together from the ranks' flat groups, and stage 0, with everything in one file.
 // docs/guide/checkpoints.md says which are read. Files stay mapped; nothing is executed. Threads:
 // one at a time.
 #pragma once
@@ -20,12 +20,12 @@ namespace dslaunch::storage {
 
 class DeepSpeedSource : public TensorSource {
   public:
-    // PATH: the folder that `latest` lies in, or a tag's folder itself. TAG: empty for what
-    // `latest` names. Throws Error{kInput} naming the file and what is wrong: files of ranks
-    // missing or of different saves, sizes that do not add up, or a kind of checkpoint that is not
-    // read. FROZEN: globs of parameters that are not trained. Only a checkpoint of stage 0 and fp32
-    // may need them: its optimizer does not name what it trains. WEIGHTS_ALONE: that does not
-    // matter, and such a checkpoint has no states and nothing frozen here.
+    // PATH is the folder of `latest`, or a tag's folder itself. TAG is empty for the tag in
+    // `latest`. Throws Error{kInput} naming the file and its fault: files of ranks missing or of
+    // different saves, sizes that do not add up, or a kind of checkpoint that is not read. FROZEN:
+    // globs of parameters that are not trained. Only a checkpoint of stage 0 and fp32 may need
+    // them: its optimizer does not name its parameters. WEIGHTS_ALONE: that does not matter, and
+    // such a checkpoint has no states and nothing frozen here.
     DeepSpeedSource(const std::string& path, const std::string& tag,
                     std::vector<std::string> frozen = {}, bool weights_alone = false);
 
@@ -33,23 +33,23 @@ class DeepSpeedSource : public TensorSource {
     [[nodiscard]] const std::vector<CheckpointTensor>& tensors() const override {
         return about_.tensors;
     }
-    // The checkpoint's list of files is empty, for dslaunch did not write them.
+    // The checkpoint's list of files is empty, since dslaunch did not write them.
     [[nodiscard]] const Checkpoint* checkpoint() const override { return &about_; }
     void for_each(int tensor, int state, const Range& elements, const Use& use) const override;
     [[nodiscard]] std::vector<HashedRange> hashes(int, int) const override { return {}; }
 
-    // "DeepSpeed 0.19.8, ZeRO stage 2, 8 ranks".
+    // Returns "DeepSpeed 0.19.8, ZeRO stage 2, 8 ranks" and the like.
     [[nodiscard]] const std::string& writer() const { return writer_; }
     [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
 
   private:
-    // The flat groups of one rank: masters, exp_avg, exp_avg_sq of each group; at stage 0 each
-    // parameter may be one, and without masters where the module's weights are fp32.
+    // One rank's flat groups: masters, exp_avg, exp_avg_sq of each group. At stage 0 each parameter
+    // may be a group, without masters if the module's weights are fp32.
     struct RankGroups {
         std::vector<std::array<std::span<const std::byte>, 3>> groups;
         std::vector<std::vector<int64_t>> shapes;  // exp_avg's shapes, by group; empty: no states
         std::vector<int64_t> updates;              // one for each group
-        std::vector<int64_t> sizes;  // each group of the optimizer has so many of them
+        std::vector<int64_t> sizes;                // how many of them each optimizer group has
     };
     // A parameter of the module at stage 0.
     struct WholeParameter {
@@ -85,7 +85,7 @@ class DeepSpeedSource : public TensorSource {
                           size_t group);
     void place_each(const std::vector<WholeParameter>& parameters, const RankGroups& rank);
 
-    // The checks that all files are of one save: deepspeed_mix.cpp.
+    // Checks that all files are of one save: deepspeed_mix.cpp.
     void check_one_save() const;
     void check_models() const;
     void check_optimizers() const;
@@ -94,7 +94,7 @@ class DeepSpeedSource : public TensorSource {
     std::string folder_, writer_;
     std::vector<std::string> frozen_;
     bool weights_alone_;
-    // Each rank has one; below stage 3 there is one model, at stage 0 no optimizer.
+    // Each rank has one of each; below stage 3 there is one model, at stage 0 no optimizer.
     std::vector<std::unique_ptr<TorchFile>> models_, optimizers_;
     std::vector<std::pair<std::string, std::string>> aliases_;  // a name, and another of the same
                                                                 // tensor

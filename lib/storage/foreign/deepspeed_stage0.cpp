@@ -1,5 +1,5 @@
 // Stage 0: one file has the module and the optimizer whole. The optimizer numbers its parameters
-// and does not name them, so each is found by where its weights lie, or by shapes and values.
+// and does not name them. Each is found by the place of its weights, or by shapes and values.
 #include <fnmatch.h>
 
 #include <algorithm>
@@ -62,7 +62,7 @@ void DeepSpeedSource::place_weights(const std::vector<WholeParameter>& parameter
     }
 }
 
-// The tensors that are trained or may be, once each however many names they have.
+// Returns the tensors that are or may be trained, once each even with several names.
 std::vector<DeepSpeedSource::WholeParameter> DeepSpeedSource::whole_parameters() {
     const TorchFile& file = *models_.front();
     std::set<std::string> buffers;
@@ -85,8 +85,8 @@ std::vector<DeepSpeedSource::WholeParameter> DeepSpeedSource::whole_parameters()
     return parameters;
 }
 
-// FP16_Optimizer, which bf16 has too: flat groups. FP16_UnfusedOptimizer: a master for each
-// parameter. Neither: the module's own fp32 weights.
+// Reads flat groups from FP16_Optimizer, which bf16 also uses, a master for each parameter from
+// FP16_UnfusedOptimizer, and else the module's own fp32 weights.
 DeepSpeedSource::RankGroups DeepSpeedSource::read_replicated(const TorchFile& file,
                                                              const PickleValue& state) const {
     RankGroups rank;
@@ -121,7 +121,7 @@ DeepSpeedSource::RankGroups DeepSpeedSource::read_replicated(const TorchFile& fi
     return rank;
 }
 
-// The module's weights are views of a flat group each, as long as its masters.
+// Places weights that are views of a flat group each, which is as long as its masters.
 void DeepSpeedSource::place_flat(const std::vector<WholeParameter>& parameters,
                                  const RankGroups& rank) {
     std::set<std::string> placed;

@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The source that is read, whatever its format is.
+// The source that is being read, in any format.
 struct Opened {
     std::unique_ptr<TensorSource> source;
     std::string writer;
@@ -79,7 +79,7 @@ class Import {
         for (const CheckpointTensor& tensor : source.tensors()) add(tensor, names);
     }
 
-    // The committed folder.
+    // Returns the committed folder.
     std::string run() {
         std::vector<ShardPlan> plans = {plan("weights", kWeights, 0)};
         if (!checkpoint_.states.empty())
@@ -116,7 +116,7 @@ class Import {
         checkpoint_.tensors.push_back(std::move(tensor));
     }
 
-    // The plan of all tensors, or of the trained ones' states [FIRST, END).
+    // Returns the plan of all tensors, or of the trained ones' states [FIRST, END).
     ShardPlan plan(const char* name, int first, int64_t end) const {
         ShardPlan plan{fmt::format("{}-00000-of-00001.safetensors", name), {}};
         for (int i = 0; i < std::ssize(checkpoint_.tensors); ++i) {

@@ -1,7 +1,7 @@
-// Makes a checkpoint of ours out of what others wrote: a DeepSpeed checkpoint, or the weights of a
-// .safetensors file or Hugging Face folder. Nothing in the source is executed: pickles are
-// read by restricted_unpickler.h. Sources are mapped and copied in pieces of a few MiB, so memory
-// does not grow with the model. One thread; blocks on the disk.
+// Makes a checkpoint of ours from other programs' files: a DeepSpeed checkpoint, or the weights of
+// a .safetensors file or Hugging Face folder. Nothing in the source is executed:
+// restricted_unpickler.h reads pickles. Sources are mapped and copied in pieces of a few MiB, so
+// memory does not grow with the model. One thread; blocks on the disk.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@ enum class ForeignFormat : uint8_t {
     kDeepSpeed,   // a folder with `latest`, or a tag's (…/global_stepN)
     kSafetensors  // file, folder with model.safetensors or with model.safetensors.index.json
 };
-// "deepspeed", "safetensors".
+// Returns "deepspeed" or "safetensors".
 [[nodiscard]] std::string_view foreign_format_name(ForeignFormat format);
 
-// The format of what lies at PATH. Throws Error{kInput} naming PATH and what was looked for there;
-// for a pickled state_dict (pytorch_model.bin) too, with how to convert it.
+// Returns the format of the files at PATH. Throws Error{kInput} naming PATH and what was looked
+// for; for a pickled state_dict (pytorch_model.bin) it also says how to convert it.
 [[nodiscard]] ForeignFormat detect_foreign_format(const std::string& path);
 
-// The mapping makes names of the source into names of the module that is to train.
+// Changes names of the source into names of the module that will train.
 struct NameMapping {
     std::string strip;  // off the front; every parameter and alias must have it, others are left
     std::string add;    // before what is left
@@ -49,18 +49,18 @@ struct ImportReport {
     bool has_states = false;  // the optimizer's states were there
     bool finite = true;
     Bytes bytes;  // written
-    // The notes tell a reader what the source has and a checkpoint of ours does not keep, and what
-    // had to be derived. One sentence each.
+    // The notes tell a reader what the source has and a checkpoint of ours does not keep, and which
+    // values were derived. One sentence each.
     std::vector<std::string> notes;
 };
 
-// The committed checkpoint has one rank's files. All floating tensors of 16 bits become fp32, which
-// loses nothing; others keep their dtype. Trained ones are kTrained with `updates` from the
-// optimizer's own step; weights alone are kTrained too (integers and bools kBuffer), with no
-// states, step 0. A checkpoint of the same step in ROOT is replaced. Throws Error{kInput} for a
-// source that is damaged, incomplete or of a kind that is refused, naming file and reason;
-// Error{kDisk} when writing fails. Then nothing is committed. TREE: where ROOT lies; the source is
-// read from this machine's file system.
+// Imports a source as a committed checkpoint with one rank's files. All floating tensors of 16 bits
+// become fp32 without loss; others keep their dtype. Trained ones are kTrained with `updates` from
+// the optimizer's own step. Weights alone are kTrained too (integers and bools kBuffer), with no
+// states, step 0. A checkpoint of the same step in ROOT is replaced. Throws Error{kInput} naming
+// file and reason for a source that is damaged, incomplete or refused; Error{kDisk} if writing
+// fails. Then nothing is committed. TREE is where ROOT lies; the source is read from this machine's
+// file system.
 [[nodiscard]] ImportReport import_checkpoint(FileTree& tree, const ImportOptions& options);
 
 }  // namespace dslaunch::storage

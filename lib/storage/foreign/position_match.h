@@ -1,6 +1,6 @@
-// The match says which parameter of a model belongs to which place in an optimizer that numbers its
-// parameters and has no names for them. Its groups keep the model's order, but share the parameters
-// out. Pure.
+// Finds which parameter of a model belongs to which place in an optimizer that numbers its
+// parameters but does not name them. Each group keeps the model's order, and each parameter is in
+// one group. Pure.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,16 @@ enum class PositionFit : uint8_t {
 };
 
 struct PositionMatch {
-    // The parameter of each position, the positions of all groups in a row; -1 for a blank one.
+    // The parameter of each position, with the positions of all groups in a row; -1: a blank one.
     std::vector<int64_t> parameters;
-    // The reason why there is no match; empty: PARAMETERS is the only way.
+    // The reason why there is no match; empty: PARAMETERS is the only one.
     std::string fault;
 };
 
-// GROUP_POSITIONS: positions of each group, whose parameters stand in the model's order.
-// PARAMETERS_COUNT: of the model; those beyond the positions have none. FITS(POSITION, PARAMETER)
-// counts POSITION over all groups. Time grows with positions and parameters; where too many ways
-// would have to be followed, that is the fault.
+// Matches the positions. GROUP_POSITIONS are each group's, whose parameters stand in the model's
+// order. PARAMETERS_COUNT is the model's; parameters beyond the positions have none. FITS(POSITION,
+// PARAMETER) counts POSITION over all groups. Time grows with positions and parameters; too many
+// ways to follow are a fault.
 [[nodiscard]] PositionMatch match_positions(
     const std::vector<int64_t>& group_positions, int64_t parameters_count,
     const std::function<PositionFit(int64_t, int64_t)>& fits);

@@ -61,7 +61,7 @@ Pickle read_pickle(const ZipArchive& archive) {
     return {archive.path(), record(archive, "data.pkl")};
 }
 
-// The numbers of a tuple; nothing when one is negative or no integer.
+// Returns the numbers of a tuple; nothing if one is negative or not an integer.
 std::optional<std::vector<int64_t>> sizes_of(const PickleValue& tuple) {
     std::vector<int64_t> sizes;
     for (const PickleValue* item : tuple.items) {

@@ -27,14 +27,14 @@ struct TorchTensor {
 
 class TorchFile {
   public:
-    // Throws Error{kInput} naming PATH: no zip (for a file of torch.save's old form with how to
-    // convert it), written on a big-endian machine, or a pickle that is refused.
+    // Throws Error{kInput} naming PATH if it is not a zip (and how to convert a file of
+    // torch.save's old form), was written on a big-endian machine, or has a pickle that is refused.
     explicit TorchFile(const std::string& path);
 
     [[nodiscard]] const std::string& path() const { return archive_.path(); }
     [[nodiscard]] const PickleValue& root() const { return pickle_.root(); }
-    // VALUE: of this file's pickle; null is none. Throws Error{kInput} naming WHAT: no tensor, not
-    // contiguous, or beyond its storage or file.
+    // Returns VALUE, of this file's pickle, as a tensor. Throws Error{kInput} naming WHAT if it is
+    // null, not a tensor, not contiguous, or beyond its storage or file.
     [[nodiscard]] TorchTensor tensor(const PickleValue* value, const std::string& what) const;
 
   private:

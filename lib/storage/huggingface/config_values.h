@@ -8,7 +8,7 @@
 
 namespace dslaunch::storage {
 
-// From 1 to MOST.
+// Returns the size at KEY, from 1 to MOST.
 [[nodiscard]] int64_t size_at(const JsonPlace& config, const char* key,
                               int64_t most = int64_t{1} << 29);
 [[nodiscard]] int64_t size_or(const JsonPlace& config, const char* key, int64_t otherwise);

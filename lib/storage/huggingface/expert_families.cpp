@@ -12,7 +12,7 @@ int64_t max_window_layers(const JsonPlace& config) {
     return config.has("max_window_layers") ? config.at("max_window_layers").integer() : 28;
 }
 
-// Layers from max_window_layers on, where the config switches windows on at all.
+// Sets windows for layers from max_window_layers on, if the config switches windows on at all.
 void read_qwen_windows(const JsonPlace& config, TransformerConfig& model) {
     const bool on = flag_or(config, "use_sliding_window", false) && config.has("sliding_window");
     const auto first = static_cast<size_t>(std::max<int64_t>(0, max_window_layers(config)));
@@ -40,7 +40,7 @@ void read_qwen2_moe(const JsonPlace& config, TransformerConfig& model) {
     read_like_llama(config, model, {});
     model.projection_bias = flag_or(config, "qkv_bias", true);
     model.output_bias = model.mlp_bias = false;
-    // Every other layer below max_window_layers, where the config switches windows on at all.
+    // Every other layer below max_window_layers has a window, if the config switches windows on.
     const bool on = flag_or(config, "use_sliding_window", false);
     const int64_t end = max_window_layers(config);
     read_windows(config, model, [&](size_t layer) {

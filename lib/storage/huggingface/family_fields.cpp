@@ -93,7 +93,7 @@ void read_padding(const JsonPlace& config, TransformerConfig& model, int64_t of_
     constexpr const char* kKey = "pad_token_id";
     model.padding = config.mentions(kKey) ? -1 : of_class;
     if (config.has(kKey)) model.padding = config.at(kKey).integer();
-    // A token that the vocabulary lacks is one that no text has.
+    // No text has a token that the vocabulary lacks.
     if (model.padding < 0 || model.padding >= model.vocabulary) model.padding = -1;
 }
 
@@ -119,7 +119,7 @@ void read_sizes(const JsonPlace& config, TransformerConfig& model, const FamilyD
 }
 
 void read_gpt_sizes(const JsonPlace& config, TransformerConfig& model) {
-    // Either name counts, the family's first.
+    // Returns the name that the file has: the family's, or else the common one.
     const auto key = [&](const char* own, const char* common) {
         return !config.has(own) && config.has(common) ? common : own;
     };

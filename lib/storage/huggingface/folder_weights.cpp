@@ -62,7 +62,7 @@ void FolderWeights::add(const std::shared_ptr<const MappedFile>& file, Safetenso
     weights_.emplace(*name, Weight{{file, std::move(entry)}, false});
 }
 
-// Some folders hold the decoder without the model around it.
+// Finds NAME with or without the decoder's prefix: some folders hold only the decoder.
 FolderWeights::Weight* FolderWeights::find(const std::string& name) {
     const std::string outer = folder_.config.names.at("decoder") + ".";
     auto found = weights_.find(name);
@@ -109,7 +109,7 @@ void FolderWeights::require_all_taken() const {
                  weight.found.file->path(), printable(name), folder_.config.architecture);
 }
 
-// Buffers that older releases of transformers saved, and the output layer that is the embedding.
+// True for buffers that older transformers saved, and for an output layer that is the embedding.
 bool FolderWeights::is_known_extra(const std::string& name) const {
     constexpr std::array<std::string_view, 5> kEndings = {"rotary_emb.inv_freq", ".attn.bias",
                                                           ".attn.masked_bias", ".attention.bias",

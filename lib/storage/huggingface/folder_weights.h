@@ -18,7 +18,7 @@
 namespace dslaunch::storage {
 
 struct FolderWeight {
-    std::shared_ptr<const MappedFile> file;  // shared by the weights that lie in it; null: in
+    std::shared_ptr<const MappedFile> file;  // shared by the weights in it; null: in
                                              // `made`
     SafetensorsEntry entry;                  // F32, BF16 or F16; its bytes may lie unaligned
     std::shared_ptr<const std::vector<float>> made = nullptr;  // of numbers that the file has in
@@ -28,15 +28,15 @@ struct FolderWeight {
 class FolderWeights {
   public:
     // FOLDER must outlive this. Throws Error{kInput} naming the file as parse_safetensors() does,
-    // and for a tensor that two files have with other numbers. REQUIRES: FOLDER has weights.
+    // and for a tensor that two files have with different numbers. REQUIRES: FOLDER has weights.
     FolderWeights(const ModelFolder& folder, MapMode mode);
 
-    // The weight NAME, of SIZES. An embedding that is not there is the output layer, where the two
-    // are one. Throws Error{kInput} naming file and weight: it is not there, has another shape, or
+    // Returns the weight NAME, of SIZES. A missing embedding is the output layer if the two are
+    // one. Throws Error{kInput} naming file and weight if it is missing, has another shape, or
     // holds quantized numbers.
     [[nodiscard]] FolderWeight take(const std::string& name, std::span<const int64_t> sizes);
 
-    // Throws for a weight that nobody took and that no release of the families has beside those.
+    // Throws for a weight that nobody took, unless some release of the families has it too.
     void require_all_taken() const;
 
     [[nodiscard]] const std::vector<std::shared_ptr<const MappedFile>>& files() const {
@@ -58,7 +58,7 @@ class FolderWeights {
     std::map<std::string, Weight> weights_;
 };
 
-// "[2, 3]", for messages.
+// Returns "[2, 3]" and the like, for messages.
 [[nodiscard]] std::string shape_text(std::span<const int64_t> sizes);
 
 }  // namespace dslaunch::storage

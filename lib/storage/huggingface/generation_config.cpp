@@ -17,8 +17,8 @@ namespace {
 
 using Json = JsonPlace::Json;
 
-// Keys that change nothing of what is made here: names of others' caches, beams' and assistants'
-// settings without beams and assistants, and forms of what is returned.
+// Keys that change nothing made here: caches' names, settings of beams and assistants without beams
+// and assistants, and forms of the result.
 constexpr std::array<std::string_view, 40> kWithoutEffect = {
     "_from_model_config",
     "transformers_version",
@@ -62,7 +62,7 @@ constexpr std::array<std::string_view, 40> kWithoutEffect = {
     "assistant_ensemble_weight",
 };
 
-// What asks for nothing, of keys that nothing here does.
+// A value that asks for nothing, of a key that nothing here carries out.
 struct Neutral {
     std::string_view key;
     double number;
@@ -108,7 +108,7 @@ class ConfigReader {
         if (has("do_sample")) config.do_sample = place_.at("do_sample").boolean();
         config.temperature = number("temperature", 0, 100);
         config.top_p = number("top_p", 0, 1);
-        // transformers leaves one token at least.
+        // transformers keeps at least one token.
         if (config.top_p == 0) config.top_p = 1e-9;
         config.min_p = number("min_p", 0, 1);
         config.repetition_penalty = number("repetition_penalty", 1e-6, 1e6);
@@ -146,7 +146,7 @@ class ConfigReader {
             std::vector<JsonPlace> both;
             pair.for_elements([&](const JsonPlace& one) { both.push_back(one); });
             if (both.size() != 2) pair.refuse("is no pair of a list of tokens and a number");
-            // Larger ones would make logits infinite, which cannot be drawn from.
+            // Larger ones would make logits infinite; nothing can be drawn from those.
             constexpr double kBiasMax = 1e30;
             if (!(std::abs(both[1].number()) <= kBiasMax))
                 both[1].refuse(fmt::format("must be between -{0} and {0}", kBiasMax));
@@ -183,7 +183,7 @@ class ConfigReader {
         if (tokens.empty()) place.refuse("has no token");
         return tokens;
     }
-    // One token, several, or none.
+    // Reads one token, several, or none.
     [[nodiscard]] std::vector<int32_t> tokens(const char* key) {
         std::vector<int32_t> tokens;
         if (!has(key)) return tokens;
@@ -208,7 +208,7 @@ class ConfigReader {
     std::vector<std::string_view> read_;
 };
 
-// Returns what READ makes of FOLDER's file NAME; an empty config where there is none.
+// Returns READ's result for FOLDER's file NAME, or an empty config if there is no such file.
 template <typename Read>
 GenerationConfig config_in(const std::string& folder, const char* name, const Read& read) {
     const std::string path = fmt::format("{}/{}", folder, name);

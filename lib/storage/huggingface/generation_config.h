@@ -1,6 +1,6 @@
-// What generation_config.json of a Hugging Face folder says of how texts are made, and the tokens
-// that its other files name for their beginnings and ends. Data path: folder -> [here] -> generate,
-// serve, data. Pure but for reading files.
+// The way of making texts that a Hugging Face folder's generation_config.json describes, and the
+// tokens that its other files name for their beginnings and ends. Data path: folder -> [here] ->
+// generate, serve, data. Pure but for reading files.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace dslaunch::storage {
 
-// As transformers' GenerationConfig; what the file leaves out is empty.
+// The fields of transformers' GenerationConfig. A field that the file leaves out is empty.
 struct GenerationConfig {
     std::optional<bool> do_sample;
     std::optional<double> temperature, top_p, min_p, repetition_penalty;
@@ -26,11 +26,11 @@ struct GenerationConfig {
     std::vector<std::string> stop_strings;
     std::vector<std::vector<int32_t>> bad_words;
     std::vector<std::pair<std::vector<int32_t>, double>> sequence_bias;
-    // "num_beams = 4": what it asks for and nothing here does.
+    // "num_beams = 4": settings in the file that nothing here carries out.
     std::vector<std::string> not_done;
 
-    // Returns true if the file says how tokens are drawn: transformers' defaults stand for what it
-    // then leaves out.
+    // Returns true if the file says how tokens are drawn. transformers' defaults then stand for the
+    // fields that it leaves out.
     [[nodiscard]] bool says_sampling() const {
         return do_sample || temperature || top_p || min_p || top_k;
     }
@@ -41,7 +41,7 @@ struct GenerationConfig {
 [[nodiscard]] GenerationConfig parse_generation_config(const std::string& path,
                                                        std::string_view text);
 
-// Returns FOLDER's; an empty one where it has no such file. Throws as above.
+// Returns FOLDER's config, an empty one if there is no such file. Throws as above.
 [[nodiscard]] GenerationConfig read_generation_config(const std::string& folder);
 
 // Returns the tokens that FOLDER's config.json names for the beginning and the ends of a text.

@@ -6,7 +6,7 @@ namespace dslaunch::storage {
 
 namespace {
 
-// GPT-2 and StarCoder 1: learned positions, and one matrix for queries, keys and values.
+// Reads GPT-2 and StarCoder 1: learned positions, one matrix for queries, keys and values.
 void read_gpt_block(const JsonPlace& config, TransformerConfig& model) {
     read_gpt_sizes(config, model);
     rename(model, {{"fused", "c_attn"}, {"output", "c_proj"}, {"up", "c_fc"}, {"down", "c_proj"}});
@@ -30,7 +30,7 @@ void read_gpt2(const JsonPlace& config, TransformerConfig& model) {
     require_off(config, "scale_attn_by_inverse_layer_idx", "attention scaled by the layer's index");
 }
 
-// StarCoder 1: one head of keys and values for all queries.
+// Reads StarCoder 1: one head of keys and values for all queries.
 void read_gpt_bigcode(const JsonPlace& config, TransformerConfig& model) {
     read_gpt_block(config, model);
     if (flag_or(config, "multi_query", true)) {

@@ -7,13 +7,13 @@ namespace dslaunch::storage {
 
 namespace {
 
-// The gate and what it multiplies are one matrix.
+// Makes one matrix of the gate and the projection that it multiplies.
 void fuse_gate(TransformerConfig& model) {
     model.gate_fused = true;
     model.mlp_bias = false;
 }
 
-// An MLP of two matrices.
+// Sets an MLP of two matrices.
 void read_plain_mlp(const JsonPlace& config, TransformerConfig& model, ActivationKind of_class) {
     model.gated = false;
     model.activation = of_class;
@@ -41,7 +41,7 @@ void read_phi3(const JsonPlace& config, TransformerConfig& model) {
     read_window_of_all(config, model);
 }
 
-// Layers that do not turn: those where no_rope_layers has a 0, or else every fourth.
+// Sets the layers that do not turn: the zeros of no_rope_layers, or else every fourth.
 void read_smollm3(const JsonPlace& config, TransformerConfig& model) {
     read_like_llama(config, model, {.theta = 2e6, .padding = 128004, .tied = true});
     const auto interval = static_cast<size_t>(size_or(config, "no_rope_layer_interval", 4));

@@ -29,7 +29,7 @@ constexpr std::string_view kConfig = "config.json";
 constexpr std::string_view kSingle = "model.safetensors";
 constexpr std::string_view kIndex = "model.safetensors.index.json";
 
-// Returns the files that the index at PATH, within FOLDER, names: also in folders below.
+// Returns the files that the index at PATH, within FOLDER, names, also in folders below.
 std::vector<std::string> files_of_index(const std::string& folder, const std::string& path) {
     const fs::path index = path;
     std::ifstream in(index);

@@ -12,37 +12,37 @@
 
 namespace dslaunch::storage {
 
-// The folder of the model at PATH if that is a folder with a config.json, or a file NAME.json,
-// which stands for a folder without weights; nothing: PATH is an archive, or no model.
+// Returns the folder of the model at PATH if that is a folder with a config.json or a file
+// NAME.json, which stands for a folder without weights; nothing: PATH is an archive, or no model.
 [[nodiscard]] std::optional<std::string> model_folder_of(const std::string& path);
 
-// The files of a folder in the way of Hugging Face: model.safetensors, or else what its
+// Returns the files of a Hugging Face folder: model.safetensors, or else the ones that its
 // model.safetensors.index.json names, also in folders below; empty: neither is there. Throws
 // Error{kInput} for an index that cannot be read or that names a file outside of FOLDER.
 [[nodiscard]] std::vector<std::string> safetensors_files_of(const std::string& folder);
 
-// Throws Error{kInput} naming the file if FOLDER, which may be missing, holds what would be read
-// together with a model.safetensors that is written there, or instead of it: the index or a shard
-// of another model, or the config of an adapter.
+// Throws Error{kInput} naming the file if FOLDER, which may be missing, holds a file that would be
+// read together with a new model.safetensors, or instead of it: the index or a shard of another
+// model, or the config of an adapter.
 void require_room_for_model(const std::string& folder);
 
 struct ModelFolder {
     std::string config_path;
-    TransformerConfig config;  // not tied where the weights have an output layer of their own
-    std::string index_path;    // of model.safetensors.index.json; empty: it is not read
+    TransformerConfig config;          // not tied if the weights have an output layer of their own
+    std::string index_path;            // of model.safetensors.index.json; empty: it is not read
     std::vector<std::string> weights;  // paths of the .safetensors files; empty: there are none
 
-    // All that a run reads of it.
+    // Returns all files of it that a run reads.
     [[nodiscard]] std::vector<std::string> files() const;
 };
 
-// PATH: as above. Throws Error{kInput} naming the file as parse_transformer_config(),
+// Opens PATH, as above. Throws Error{kInput} naming the file as parse_transformer_config(),
 // safetensors_files_of() and has_own_head() do.
 [[nodiscard]] ModelFolder open_model_folder(const std::string& path);
 
-// Returns the config.json for weights that a model of the folder at PATH writes: TEXT, its own, or
-// another where the weights belong to its text part, or are not tied as TEXT says. One that is
-// not read here is returned as it is.
+// Returns the config.json for weights that a model of the folder at PATH writes. It is TEXT, its
+// own, or another if the weights belong to its text part or are not tied as TEXT says. A config
+// that is not read here is returned unchanged.
 [[nodiscard]] std::string config_for_weights(const std::string& path, std::string text);
 
 // Returns the architecture for messages, with the model that it is a part of.
@@ -52,11 +52,11 @@ struct ModelFolder {
 // (download_fault_at()), or says which files it needs if it has no weights.
 void require_weights(const ModelFolder& folder);
 
-// The names of the two weights in the modules of a family.
+// Return the names of the two weights in the modules of a family.
 [[nodiscard]] std::string embedding_name(const TransformerConfig& config);
 [[nodiscard]] std::string head_name(const TransformerConfig& config);
 
-// Returns the name in the modules of the weight that a file calls STORED; nothing: it belongs to
+// Returns the name in the modules of the weight that a file calls STORED; nothing if it belongs to
 // the part of a model that sees images.
 [[nodiscard]] std::optional<std::string> name_in_modules(const TransformerConfig& config,
                                                          const std::string& stored);

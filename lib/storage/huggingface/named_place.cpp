@@ -16,7 +16,7 @@ namespace dslaunch::storage {
 namespace {
 
 constexpr const char* kArchiveOfJob = "model.pt";
-// As storage/adapter/adapter_config.h has them, which this folder is below.
+// The names in storage/adapter/adapter_config.h, which is above this folder.
 constexpr const char* kAdapterOfJob = "adapter";
 constexpr const char* kConfigOfAdapter = "adapter_config.json";
 constexpr size_t kConfigBytesMax = size_t{16} << 20;
@@ -41,7 +41,7 @@ bool is_word_of_hub(std::string_view word) {
            word.front() != '-' && std::ranges::all_of(word, fits);
 }
 
-// Returns the sentence that says how PATH, a name of the hub or of a model there, is fetched.
+// Returns how to fetch PATH, a name of the hub or of a model there, in a sentence.
 std::string fetch_text(const std::string& path) {
     const std::string name = std::filesystem::path(path).filename().string();
     return path.find('/') != std::string::npos
@@ -53,7 +53,7 @@ std::string fetch_text(const std::string& path) {
 
 constexpr std::string_view kHub = "https://huggingface.co/";
 
-// Names that end so are files of this machine.
+// True if NAME ends as files of this machine do.
 bool ends_as_file(std::string_view name) {
     constexpr std::string_view kEndings[] = {".pt",          ".pt2",  ".pth", ".py",
                                              ".sh",          ".json", ".txt", ".jsonl",
@@ -61,7 +61,7 @@ bool ends_as_file(std::string_view name) {
     return std::ranges::any_of(kEndings, [&](auto ending) { return name.ends_with(ending); });
 }
 
-// The folder of an adapter in FOLDER: FOLDER itself, or adapter/ in it.
+// Returns the folder of an adapter in FOLDER: FOLDER itself, or adapter/ in it.
 std::optional<std::string> adapter_in(const std::string& folder) {
     for (const std::filesystem::path& place :
          {std::filesystem::path(folder), std::filesystem::path(folder) / kAdapterOfJob})
@@ -69,7 +69,7 @@ std::optional<std::string> adapter_in(const std::string& folder) {
     return std::nullopt;
 }
 
-// The model that the adapter in FOLDER was trained beside, as its config names it.
+// Returns the model beside which the adapter in FOLDER was trained, as its config names it.
 std::string base_of(const std::string& folder) {
     try {
         const auto json = nlohmann::json::parse(
@@ -87,7 +87,7 @@ bool is_hub_name(const std::string& path, const std::string& folder) {
     const size_t slash = path.find('/');
     if (slash == std::string::npos || path.find('/', slash + 1) != std::string::npos) return false;
     const std::string_view text(path);
-    // A folder of the first name means that a file in it is meant.
+    // If the first name is a folder, a file in it is meant.
     const std::filesystem::path base(folder);
     return is_word_of_hub(text.substr(0, slash)) && is_word_of_hub(text.substr(slash + 1)) &&
            !ends_as_file(text) && !is_folder(base / path.substr(0, slash)) &&

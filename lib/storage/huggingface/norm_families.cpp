@@ -1,4 +1,4 @@
-// Families whose norms are of other kinds, or stand in other places, than Llama's.
+// Families whose norms differ from Llama's in kind or place.
 #include <cmath>
 
 #include "storage/huggingface/config_values.h"
@@ -8,7 +8,7 @@ namespace dslaunch::storage {
 
 namespace {
 
-// All Gemmas share this; their positions differ.
+// Reads the fields that all Gemmas share; their positions differ.
 void read_gemma_block(const JsonPlace& config, TransformerConfig& model) {
     read_sizes(config, model, {.head_width = 256, .padding = 0});
     model.mlp_width = size_at(config, "intermediate_size");
@@ -22,13 +22,13 @@ void read_gemma_block(const JsonPlace& config, TransformerConfig& model) {
     model.tied = flag_or(config, "tie_word_embeddings", true);
 }
 
-// A cap of null is none; if it is left out, the family's class says it.
+// Returns the cap at KEY. Null means no cap; if KEY is missing, the family's class decides.
 double cap_of(const JsonPlace& config, const char* key, double of_class) {
     if (!config.mentions(key)) return of_class;
     return config.has(key) ? positive_or(config, key, 0) : 0;
 }
 
-// Gemma 2 and 3: norms after each part, and a scale of its own.
+// Reads Gemma 2 and 3: norms after each part, and a scale of its own.
 void read_later_gemma(const JsonPlace& config, TransformerConfig& model) {
     read_gemma_block(config, model);
     model.norms_behind = true;
@@ -38,7 +38,7 @@ void read_later_gemma(const JsonPlace& config, TransformerConfig& model) {
     model.scale = 1.0 / std::sqrt(positive_or(config, "query_pre_attn_scalar", 256));
 }
 
-// Command-R: one norm without a bias, and one residual stream that both parts read.
+// Reads Command-R: one norm without a bias, and one residual stream that both parts read.
 void read_cohere_block(const JsonPlace& config, TransformerConfig& model,
                        const FamilyDefaults& defaults) {
     read_like_llama(config, model, defaults);
@@ -50,7 +50,7 @@ void read_cohere_block(const JsonPlace& config, TransformerConfig& model,
     model.logit_scale = positive_or(config, "logit_scale", 0.0625);
 }
 
-// Norms after each part and none before it.
+// Sets norms after each part and none before it.
 void read_olmo2_block(const JsonPlace& config, TransformerConfig& model,
                       const FamilyDefaults& defaults) {
     read_like_llama(config, model, defaults);
@@ -88,7 +88,7 @@ void read_gemma3(const JsonPlace& config, TransformerConfig& model) {
                        positive_or(config, "rope_local_base_freq", 1e4));
 }
 
-// Norms without a weight.
+// Reads norms without a weight.
 void read_olmo(const JsonPlace& config, TransformerConfig& model) {
     read_like_llama(config, model, {.padding = 1});
     model.norm = NormKind::kLayer;
@@ -105,7 +105,7 @@ void read_olmo2(const JsonPlace& config, TransformerConfig& model) {
 void read_olmo3(const JsonPlace& config, TransformerConfig& model) {
     read_olmo2_block(config, model, {.norm_epsilon = 1e-5, .padding = 1, .ropes_by_type = true});
     read_windows(config, model, [](size_t layer) { return (layer + 1) % 4 != 0; });
-    // transformers gives a rope_theta outside of rope_parameters to layers without a window alone.
+    // transformers gives a rope_theta outside of rope_parameters only to layers without a window.
     read_ropes_by_type(config, model, positive_or(config, "rope_theta", 5e5), 5e5);
 }
 
@@ -114,7 +114,7 @@ void read_cohere(const JsonPlace& config, TransformerConfig& model) {
     if (flag_or(config, "use_qk_norm", false)) model.head_norm = HeadNormKind::kEach;
 }
 
-// Layers that see all positions do not turn.
+// Reads layers that do not turn if they see all positions.
 void read_cohere2(const JsonPlace& config, TransformerConfig& model) {
     read_cohere_block(config, model, {.padding = 0, .tied = true});
     const auto pattern = static_cast<size_t>(size_or(config, "sliding_window_pattern", 4));

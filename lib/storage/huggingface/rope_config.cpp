@@ -32,7 +32,7 @@ double yarn_magnitude(double factor, double scale) {
     return factor <= 1 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0;
 }
 
-// Sets what ROPE says to the scaling of positions; TYPE is the name of the formula.
+// Reads the scaling of positions from ROPE; TYPE is the name of the formula.
 void read_scaling(const JsonPlace& rope, const std::string& type, const RopeDefaults& defaults,
                   Rope& into) {
     if (type == "default") return;
@@ -97,8 +97,8 @@ void read_scaling(const JsonPlace& rope, const std::string& type, const RopeDefa
     }
 }
 
-// Throws where a member of ROPE is an object of its own: numbers for a kind of layers, which
-// transformers reads in the families alone that have a formula for each kind.
+// Throws if a member of ROPE is an object of its own: numbers for a kind of layers. transformers
+// reads these only in families that have a formula for each kind.
 void require_flat(const JsonPlace& rope) {
     rope.for_members([&](const std::string& name, const JsonPlace& value) {
         if (value.is_object())
@@ -130,7 +130,7 @@ Rope read_rope(const JsonPlace* place, const RopeDefaults& defaults) {
         rope.theta = positive_or(*place, "rope_theta", rope.theta);
         if (place->has("type")) type = place->at("type").text();
         if (place->has("rope_type")) type = place->at("rope_type").text();
-        // Its heads turn whole, some pairs by nothing.
+        // All of its heads turn, some pairs by nothing.
         if (type != "proportional") part = rotary_share(*place, part);
         if (type == "proportional" && part)
             place->refuse("the rope type `proportional` is for families whose heads turn whole");

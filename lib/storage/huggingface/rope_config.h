@@ -1,5 +1,5 @@
-// Rotary positions as a config.json says them. Source of the formulas: modeling_rope_utils.py of
-// transformers 5.23. Data path: config.json -> [here] -> transformer_config.h. Pure.
+// Rotary positions as a config.json describes them. Source of the formulas: modeling_rope_utils.py
+// of transformers 5.23. Data path: config.json -> [here] -> transformer_config.h. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace dslaunch::storage {
 
 enum class RopeKind { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLong, kProportional };
 
-// Rotary positions: how far each pair of a head's elements turns from one position to the next.
+// Rotary positions: how far each pair of a head's elements turns per position.
 struct Rope {
     RopeKind kind = RopeKind::kDefault;
     double theta = 10000;
@@ -32,8 +32,8 @@ struct Rope {
     std::vector<double> short_factors, long_factors;  // kLong, one for each pair
 };
 
-// The angle by which each pair of a head's elements turns from one position to the next, in
-// radians. SHAPE: [width / 2]. Of learned positions all are empty.
+// The angle by which each pair of a head's elements turns per position, in radians. SHAPE: [width /
+// 2]. All are empty for learned positions.
 struct RotaryFrequencies {
     std::vector<double> all;   // of layers that see all positions
     std::vector<double> late;  // the same in sequences beyond the first training's context; empty:
@@ -41,11 +41,11 @@ struct RotaryFrequencies {
     std::vector<double> window;  // of layers with a window; empty: `all` and `late` hold
 };
 
-// Returns how far each pair turns in a sequence of LENGTH positions: its base grows with a length
-// beyond the first training's. REQUIRES: ROPE is of kDynamic.
+// Returns how far each pair turns in a sequence of LENGTH positions: the base grows with a length
+// beyond the first training's. REQUIRES: ROPE is kDynamic.
 [[nodiscard]] std::vector<double> dynamic_frequencies(const Rope& rope, int64_t length);
 
-// What a rope that says nothing of its own takes from the config around it.
+// The values that a rope takes from the config around it if it has none of its own.
 struct RopeDefaults {
     double theta = 10000;
     std::optional<double> part = {};  // the share of a head that turns; nothing: whole heads always
@@ -53,18 +53,18 @@ struct RopeDefaults {
     int64_t head_width = 0;
     int64_t context = 0;
     int64_t original_context = 0;
-    bool original_counts = false;  // true: also where the rope says another one
+    bool original_counts = false;  // true: even if the rope has another one
 };
 
-// The share of a head that turns by PLACE's partial_rotary_factor, or else AROUND, which is nothing
-// for families whose heads turn whole. Throws Error{kInput} naming the field: no share, or another
-// one than 1 of such a family, to which transformers gives no meaning.
+// Returns the share of a head that turns by PLACE's partial_rotary_factor, or else AROUND, which is
+// nothing for families whose heads turn whole. Throws Error{kInput} naming the field if it is not a
+// share, or not 1 for such a family: transformers gives that no meaning.
 [[nodiscard]] std::optional<double> rotary_share(const JsonPlace& place,
                                                  std::optional<double> around);
 
-// PLACE: an object with rope_type and the formula's numbers; null: there is none. Throws
-// Error{kInput} naming the field: a formula that is not known, factors that do not fit, an odd
-// number of elements that turn, numbers for kinds of layers where one formula stands.
+// Reads PLACE, an object with rope_type and the formula's numbers; null: there is none. Throws
+// Error{kInput} naming the field: an unknown formula, factors that do not fit, an odd number of
+// elements that turn, numbers for kinds of layers although one formula is expected.
 [[nodiscard]] Rope read_rope(const JsonPlace* place, const RopeDefaults& defaults);
 
 }  // namespace dslaunch::storage

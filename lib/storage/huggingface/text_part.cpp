@@ -14,7 +14,7 @@ struct Outer {
     const char* architecture;
     const char* model_type;
     const char* text_type;  // of the text model where text_config names none
-    bool tied;              // where config.json is silent
+    bool tied;              // if config.json is silent
     bool text_ties;         // tie_word_embeddings of text_config counts too
 };
 
@@ -35,12 +35,12 @@ constexpr Outer kOuters[] = {
     {"SmolVLMForConditionalGeneration", "smolvlm", "llama", false, false},
 };
 
-// Text models that differ from a family in their positions of images and in their defaults alone.
+// Text models that differ from a family only in their positions of images and their defaults.
 constexpr std::pair<const char*, const char*> kSameFamily[] = {
     {"qwen2_vl_text", "qwen2"}, {"qwen2_5_vl_text", "qwen2"}, {"qwen3_vl_text", "qwen3"}};
 
-// Fields that a config class sets where config.json is silent. transformers leaves out of a
-// text_config what its class has.
+// Returns fields that a config class sets where config.json is silent. transformers leaves the
+// fields of the class out of a text_config.
 const Json& class_fields() {
     static const Json fields = Json::parse(R"({
 "llama": {"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,
@@ -105,7 +105,7 @@ const Outer* outer_of(const Json& config) {
     return nullptr;
 }
 
-// A token of a text has the same position on each axis of an image: the axes make no difference.
+// Leaves one axis. A text's token has the same position on each axis of an image, so all are equal.
 void leave_one_axis(Json& config) {
     for (const char* key : {"rope_scaling", "rope_parameters"}) {
         const auto rope = config.find(key);

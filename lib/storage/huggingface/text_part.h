@@ -1,6 +1,6 @@
-// The text model within a model that sees images too, as Gemma3ForConditionalGeneration: its config
-// as a config.json of its own, and the names that its weights have there. Source: the config
-// classes and conversion_mapping.py of transformers 5.23. Data path: config.json -> [here] ->
+// The text model within a model that also sees images, such as Gemma3ForConditionalGeneration: its
+// config as a config.json of its own, and its weights' names there. Source: the config classes and
+// conversion_mapping.py of transformers 5.23. Data path: config.json -> [here] ->
 // transformer_config.h, folder_weights.h. Pure.
 #pragma once
 
@@ -11,21 +11,21 @@
 
 namespace dslaunch::storage {
 
-// Returns the architecture of CONFIG, the whole of a config.json, if that is a model of texts and
-// images whose text part is read; empty: it is any other.
+// Returns the architecture of CONFIG, a whole config.json, if that is a model of texts and images
+// whose text part can be read; else an empty text.
 [[nodiscard]] std::string outer_architecture(const nlohmann::json& config);
 
-// Returns the config of the text model within CONFIG, of which outer_architecture() knows the name.
-// Its model_type is one of a family's. Nothing of it is checked.
+// Returns the config of the text model within CONFIG, whose name outer_architecture() knows. Its
+// model_type belongs to a family. It is not checked.
 [[nodiscard]] nlohmann::json text_config_of(const nlohmann::json& config);
 
-// Gives CONFIG the fields that it does not mention and that the config class of MODEL_TYPE sets, of
-// WHOLE configs those alone that are not the model's sizes: their files have these. CONFIG and
-// MODEL_TYPE may be any.
+// Gives CONFIG the fields that it lacks and the config class of MODEL_TYPE sets; for WHOLE configs
+// only the ones that are not the model's sizes, which their files have. CONFIG and MODEL_TYPE may
+// be any.
 void add_class_fields(std::string_view model_type, bool whole, nlohmann::json& config);
 
 // Returns the name that tensor NAME of the whole has in the text model whose decoder is called
-// DECODER; nothing: it is of the part that sees images.
+// DECODER; nothing if it belongs to the part that sees images.
 [[nodiscard]] std::optional<std::string> name_in_text_model(std::string_view name,
                                                             const std::string& decoder);
 

@@ -88,8 +88,8 @@ const Family& family_of(const JsonPlace& config) {
         printable(name.empty() ? type : name), join(known_architectures(), ", ")));
 }
 
-// The parameters of all large matrices, in fp64: sizes are up to 2^29 each, and products of three
-// overflow an int64.
+// Returns the parameters of all large matrices, in fp64: sizes are up to 2^29 each, and products of
+// three overflow an int64.
 double parameters_of(const TransformerConfig& model) {
     const auto number = [](int64_t size) { return static_cast<double>(size); };
     const double width = number(model.width), head = number(model.head_width);
@@ -111,7 +111,7 @@ void check_sizes(const JsonPlace& config, const TransformerConfig& model) {
             fmt::format("its sizes make {:.3g} parameters, and {:.3g} are the most that "
                         "this version computes with",
                         all, kParametersMax));
-    // Some tens of times what any model has.
+    // Some tens of times the sizes of any model.
     const std::pair<const char*, std::array<int64_t, 2>> sizes[] = {
         {"tokens of the vocabulary", {model.vocabulary, int64_t{1} << 24}},
         {"numbers of a token's state", {model.width, int64_t{1} << 20}},
@@ -133,7 +133,7 @@ void check_sizes(const JsonPlace& config, const TransformerConfig& model) {
                         model.layers.size(), model.experts, experts, kExpertsOfAllMax));
 }
 
-// bitsandbytes leaves its settings in the config of a model that was merged and saved in 16 bits.
+// Checks quantization. bitsandbytes leaves settings in a config merged and saved in 16 bits.
 void check_not_quantized(const JsonPlace& config) {
     constexpr const char* kKey = "quantization_config";
     if (!config.has(kKey)) return;

@@ -24,7 +24,7 @@ namespace {
 
 constexpr int64_t kBytesOfRead = int64_t{1} << 20;  // of a column at once
 
-// Arrow's own message, whose further lines are about its sources.
+// Refuses PATH with Arrow's own message, without its further lines, which name its sources.
 [[noreturn]] void refuse(const std::string& path, std::string_view why) {
     fail(ExitCode::kInput, "{}: cannot be read as Parquet: {}", printable(path),
          printable(why.substr(0, why.find('\n'))));
@@ -40,9 +40,9 @@ void require(const std::string& path, const arrow::Status& status) {
     if (!status.ok()) refuse(path, status.message());
 }
 
-// Throws where ARRAY or what it consists of names an entry that its dictionary lacks: the reader
-// takes the numbers of a damaged file as they are. ValidateFull() would look at UTF-8 too, which is
-// judged row by row.
+// Throws if ARRAY or a part of it names an entry that its dictionary lacks: the reader takes a
+// damaged file's numbers as they are. ValidateFull() would check UTF-8 too, which is judged row by
+// row.
 void require_entries(const std::string& path, const arrow::Array& array) {
     for (const std::shared_ptr<arrow::ArrayData>& child : array.data()->child_data)
         require_entries(path, *arrow::MakeArray(child));
@@ -68,7 +68,7 @@ void add_leaves(const parquet::arrow::SchemaField& field, std::vector<int>& leav
 std::unique_ptr<parquet::arrow::FileReader> reader_of(const std::string& path) {
     arrow::MemoryPool* const pool = arrow::system_memory_pool();
     parquet::ReaderProperties properties(pool);
-    // Else each column of a row group is read whole before its first row is there.
+    // Otherwise each column of a row group is read whole before its first row is there.
     properties.enable_buffered_stream();
     properties.set_buffer_size(kBytesOfRead);
     parquet::ArrowReaderProperties batches(/*use_threads=*/false);
@@ -121,14 +121,14 @@ class ParquetRows final : public TableRows {
         return leaves;
     }
 
-    // So many that a block's bytes are not exceeded where rows are longest.
+    // Returns so many rows that a block's bytes suffice even if its rows are the longest.
     [[nodiscard]] int64_t rows_of_block(const std::vector<int>& leaves) const {
         const parquet::FileMetaData& facts = *reader_->parquet_reader()->metadata();
         int64_t rows = kTableRowsOfBlock;
         for (int g = 0; g < facts.num_row_groups(); ++g) {
             const auto group = facts.RowGroup(g);
             int64_t bytes = 1;
-            // The file may say anything.
+            // A damaged file may have any number here.
             for (const int leaf : leaves)
                 bytes += std::clamp<int64_t>(group->ColumnChunk(leaf)->total_uncompressed_size(), 0,
                                              kTableBytesOfBlock);
@@ -162,7 +162,7 @@ class ParquetRows final : public TableRows {
     std::unique_ptr<arrow::RecordBatchReader> batches_;
 };
 
-// A reader that meets damage throws exceptions of its own from some of its functions.
+// Turns the exceptions that some of a reader's functions throw at damage into ours.
 class GuardedRows final : public TableRows {
   public:
     GuardedRows(const std::string& path, std::span<const std::string_view> columns) : path_(path) {

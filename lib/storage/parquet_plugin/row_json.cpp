@@ -52,8 +52,8 @@ void append_member(std::string& out, std::string_view name) {
     out += ':';
 }
 
-// A table's rows have all fields of a struct, if only as nulls: these are keys that were not there.
-// A message without a content says so itself.
+// Appends a struct. A table's rows have all of its fields, if only as nulls; a null is a key that
+// was not there. A message without a content says so itself.
 void append_struct(std::string& out, const Array& array, int64_t index) {
     const auto& row = static_cast<const arrow::StructArray&>(array);
     out += '{';
@@ -93,7 +93,7 @@ void append_map(std::string& out, const Array& array, int64_t index) {
     out += '}';
 }
 
-// Times, dates and decimals have no JSON of their own.
+// Appends times, dates and decimals as text: JSON has no form for them.
 void append_named(std::string& out, const Array& array, int64_t index) {
     const Type::type type = array.type_id();
     if (!arrow::is_temporal(type) && !arrow::is_decimal(type))

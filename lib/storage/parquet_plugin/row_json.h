@@ -12,7 +12,7 @@ class Array;
 
 namespace dslaunch::storage {
 
-// Why a value has no JSON.
+// The reason why a value has no JSON.
 class NoJson : public std::runtime_error {
   public:
     explicit NoJson(const std::string& reason) : std::runtime_error(reason) {}

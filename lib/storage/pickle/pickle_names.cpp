@@ -63,8 +63,8 @@ constexpr std::array kCheckpoint = {
     Known{"numpy._core.multiarray scalar", PickleUse::kRecord},
 };
 
-// LibTorch knows more: sparse tensors, whose indices it does not check, tables of tensors beside
-// the pickle and remote references, which no file of a model holds.
+// LibTorch knows more names: sparse tensors, whose indices it does not check, tables of tensors
+// beside the pickle, and remote references, which model files do not hold.
 constexpr std::array kScript = {
     Known{"torch._utils _rebuild_tensor_v2", PickleUse::kTensor},
     Known{"torch._utils _rebuild_qtensor", PickleUse::kQuantized},
@@ -114,7 +114,7 @@ constexpr std::array kStorages = {
     StorageClass{"torch ComplexDoubleStorage", 16},
 };
 
-// LibTorch names classes so: "__torch__.torch.nn.modules.linear Linear", "__torch__ Net".
+// True for classes as LibTorch names them: "__torch__.torch.nn.modules.linear Linear".
 bool is_class_of_archive(std::string_view name) {
     constexpr std::string_view kRoot = "__torch__";
     if (!name.starts_with(kRoot)) return false;

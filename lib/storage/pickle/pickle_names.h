@@ -1,5 +1,5 @@
-// The values of a pickle, the names that it may hold, and the use that is made of each. Data path:
-// pickle -> restricted_unpickler.h -> [here]. Pure.
+// The values of a pickle, the names that it may hold, and the use of each. Data path: pickle ->
+// restricted_unpickler.h -> [here]. Pure.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,8 @@ struct PickleValue {
     std::string text = {};
     std::vector<const PickleValue*> items = {};
 
-    // The value that a dict has under a text key; null: none, or no dict. The last of equal keys
-    // counts, as in Python.
+    // Returns the value of a dict's text key; null: there is none, or this is not a dict. The last
+    // of equal keys counts, as in Python.
     [[nodiscard]] const PickleValue* find(std::string_view key) const;
 };
 
@@ -56,7 +56,7 @@ enum class PickleUse : uint8_t {
     kRecord,     // arguments and state are kept beside the name
     // In pickles of torch.jit.save alone:
     kQuantized,  // (storage, offset, shape, strides, (scheme, …), …)
-    kNothing,    // makes None of anything
+    kNothing,    // makes Python's None of any argument
     kListOf,     // (list), whose items are of one type
     kTypeTag,    // (list or dict, its type in words)
     kComplex,    // (real, imaginary)
@@ -64,10 +64,10 @@ enum class PickleUse : uint8_t {
     kObject      // an object of a class of the archive, or an enumerator
 };
 
-// NAME: module and name with a blank between them, "torch FloatStorage".
+// Returns NAME's use. NAME: module and name with a blank between, "torch FloatStorage".
 [[nodiscard]] PickleUse use_of(std::string_view name, PickleWords words);
 
-// Bytes of an element of a storage of the class NAME, "torch FloatStorage"; nothing: not known.
+// Returns the bytes of an element of storage class NAME, "torch FloatStorage"; nothing: not known.
 [[nodiscard]] std::optional<int64_t> storage_element_bytes(std::string_view name);
 
 }  // namespace dslaunch::storage

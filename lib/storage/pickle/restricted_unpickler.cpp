@@ -92,7 +92,7 @@ class Unpickler {
         at_ += 1;
         return found;
     }
-    // Two's complement of COUNT bytes.
+    // Reads COUNT bytes of two's complement.
     int64_t long_integer(uint64_t count) {
         if (count > 8) bad("an integer of {} bytes", count);
         if (count == 0) return 0;
@@ -341,7 +341,7 @@ class Unpickler {
         push(Kind::kGlobal, std::move(name));
     }
 
-    // LibTorch makes an object of a class when it meets its state, and does nothing before.
+    // Takes an object's class. LibTorch makes the object at its state and does nothing before.
     void make_object() {
         if (words_ == PickleWords::kCheckpoint) return reduce();
         const PickleValue& arguments = *pop();
@@ -356,7 +356,7 @@ class Unpickler {
         build(*both[0], *both[1]);
     }
 
-    // REDUCE and BUILD are one for LibTorch.
+    // Carries out REDUCE and BUILD, which are the same for LibTorch.
     void call() {
         PickleValue* const argument = pop();
         ScriptCall made = script_call(*pop(), *argument);
@@ -384,7 +384,7 @@ class Unpickler {
             return push(Kind::kTensor, std::vector(items.begin(), items.begin() + 4));
         if (use == PickleUse::kParameter && first_is(Kind::kTensor))
             return push(Kind::kTensor, items[0]->items);
-        // build() comes here once: the function that makes the tensor is not in the table.
+        // build() comes here once: the table lacks the function that makes the tensor.
         if (use == PickleUse::kTyped && items.size() == 4 && first_is(Kind::kGlobal) &&
             is_rebuild(items[0]->text))
             return build(*items[0], *items[2]);
@@ -399,14 +399,14 @@ class Unpickler {
         return use == PickleUse::kTensor || use == PickleUse::kParameter;
     }
 
-    // A few bytes of a pickle can ask for a copy of much.
+    // Counts copied items, since a few bytes of a pickle can ask for a large copy.
     const std::vector<const PickleValue*>& copied(const std::vector<const PickleValue*>& items) {
         copied_count_ += std::ssize(items);
         if (copied_count_ > kPickleValuesMax) bad("more than {} values", kPickleValuesMax);
         return items;
     }
 
-    // Attributes: of records they are kept, of dicts (module.state_dict()'s _metadata) dropped.
+    // Keeps attributes of records and drops attributes of dicts (module.state_dict()'s _metadata).
     void take_state() {
         const PickleValue* state = pop();
         PickleValue* to = top();
@@ -427,8 +427,8 @@ class Unpickler {
                    .items = {items[2], items[3], items[4]}}));
     }
 
-    // No cycles, no deeper than the limit, and not more values than the limit where each is counted
-    // as often as it is reached; shared values are walked once.
+    // Refuses cycles, values deeper than the limit, and more values than the limit, each counted as
+    // often as it is reached. Shared values are walked once.
     void check_shape(const PickleValue* root) const {
         struct Open {
             const PickleValue* value;

@@ -1,7 +1,7 @@
-// Pickles as data. What torch.save, torch.jit.save and DeepSpeed write becomes a graph of plain
-// values; nothing is imported or called. A pickle that names anything but the short lists in
-// pickle_names.cpp is refused. No recursion; memory and time grow with the pickle's bytes and end
-// at the limits below. Pure.
+// Pickles as data. Everything that torch.save, torch.jit.save and DeepSpeed write becomes a graph
+// of plain values; nothing is imported or called. A pickle with a name outside of the short lists
+// in pickle_names.cpp is refused. No recursion; memory and time grow with the pickle's bytes and
+// end at the limits below. Pure.
 #pragma once
 
 #include <cstddef>
@@ -24,14 +24,14 @@ inline constexpr int64_t kScriptDepthMax = 512;
 
 class Pickle {
   public:
-    // Throws Error{kInput} naming PATH, the offset in the pickle and what stands there, for what is
-    // cut short, over a limit, cyclic, of protocol 0, 1 or beyond 5, or refused.
+    // Throws Error{kInput} naming PATH, the offset in the pickle and the bytes there if it is cut
+    // short, over a limit, cyclic, of protocol 0, 1 or beyond 5, or refused.
     Pickle(const std::string& path, std::span<const std::byte> bytes,
            PickleWords words = PickleWords::kCheckpoint);
 
-    // Lives as long as the Pickle.
+    // Returns the root, which lives as long as the Pickle.
     [[nodiscard]] const PickleValue& root() const { return *root_; }
-    // All values that the pickle makes, also those that the root does not hold.
+    // Returns all values that the pickle makes, also the ones that the root does not hold.
     [[nodiscard]] const std::deque<PickleValue>& values() const { return values_; }
 
   private:

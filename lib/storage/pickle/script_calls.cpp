@@ -30,7 +30,7 @@ bool is_tensor(const PickleValue& value) {
     return value.kind == Kind::kTensor || value.kind == Kind::kStorage;
 }
 
-// A scheme for the whole tensor, or one for each channel, whose scales lie in tensors.
+// True for one scheme for the whole tensor, or one per channel whose scales lie in tensors.
 bool are_quantizer(const Items& items) {
     if (items.empty() || items[0]->kind != Kind::kGlobal) return false;
     if (items[0]->text == "torch per_tensor_affine")
@@ -40,8 +40,8 @@ bool are_quantizer(const Items& items) {
            items[3]->kind == Kind::kInteger;
 }
 
-// Bits that make LibTorch read other numbers than lie in the record, conjugate or negative, are
-// refused: weights are also read without LibTorch.
+// True for a tensor that LibTorch reads as the record has it: conjugate and negative bits would
+// change its numbers, and weights are also read without LibTorch.
 bool is_tensor_call(const Items& items, PickleUse use) {
     const bool quantized = use == PickleUse::kQuantized;
     if (!has_kinds(items, {Kind::kStorage, Kind::kInteger, Kind::kTuple, Kind::kTuple}) ||
@@ -55,7 +55,7 @@ bool is_tensor_call(const Items& items, PickleUse use) {
     return plain && items[4]->kind == Kind::kBool;
 }
 
-// Items that are put in later are checked by LibTorch itself.
+// True for a list of NAME's items so far. LibTorch itself checks items that are put in later.
 bool is_list_of(std::string_view name, const Items& items) {
     if (items.size() != 1 || items[0]->kind != Kind::kList) return false;
     if (name.ends_with("build_tensorlist"))
@@ -66,7 +66,7 @@ bool is_list_of(std::string_view name, const Items& items) {
                                                                    : Kind::kBool);
 }
 
-// A type in words is parsed by functions that call themselves for each bracket.
+// True for a short type in words: its parsers call themselves for each bracket.
 bool is_type(const PickleValue& value) {
     constexpr size_t kTypeBytesMax = 4096;
     constexpr auto kBracketsMax = 64;

@@ -1,5 +1,5 @@
-// The calls in a pickle of torch.jit.save as LibTorch's unpickler makes them, and no others: what
-// passes here has the arguments that LibTorch takes without looking at them. Used by
+// The calls in a pickle of torch.jit.save that LibTorch's unpickler makes, and no others. A call
+// that passes here has the arguments that LibTorch takes without a check. Used by
 // restricted_unpickler.h. Pure.
 #pragma once
 
@@ -12,10 +12,10 @@ namespace dslaunch::storage {
 struct ScriptCall {
     std::string fault = {};             // not empty: it is refused
     const PickleValue* same = nullptr;  // the argument that the call returns
-    PickleValue value = {};             // if it returns another
+    PickleValue value = {};             // the result, if the call returns no argument
 };
 
-// FUNCTION: a value of the pickle, called with ARGUMENT.
+// Calls FUNCTION, a value of the pickle, with ARGUMENT.
 [[nodiscard]] ScriptCall script_call(const PickleValue& function, const PickleValue& argument);
 
 }  // namespace dslaunch::storage

@@ -15,7 +15,7 @@ namespace dslaunch::storage {
 
 namespace {
 
-// An archive of a few kilobytes may claim gigabytes, which LibTorch allocates.
+// An archive of a few kilobytes may claim gigabytes, which LibTorch would allocate.
 constexpr int64_t kExpandedFactorMax = 4;
 constexpr int64_t kExpandedExtraMax = int64_t{256} << 20;
 

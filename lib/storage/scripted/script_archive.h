@@ -1,7 +1,7 @@
-// A TorchScript archive before LibTorch reads it. LibTorch takes the numbers of an archive as they
-// stand: a tensor may claim memory outside of its record, a pickle may name an entry of its memo
-// that takes gigabytes, code may nest until the stack ends. All of that is looked for here, in the
-// bytes that LibTorch is then given. Data path: zip -> [here] -> graph/archive. Pure, no LibTorch.
+// Checks a TorchScript archive before LibTorch reads it. LibTorch trusts the numbers in an archive:
+// a tensor may claim memory outside of its record, a pickle may name an entry of its memo that
+// takes gigabytes, code may nest until the stack ends. This looks for all of that, in the bytes
+// that LibTorch then gets. Data path: zip -> [here] -> graph/archive. Pure, no LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 
 namespace dslaunch::storage {
 
-// All tensors of an archive, and the storages that its pickles ask for, may have so many bytes.
-// Tensors share elements (a mask that is expanded), so that they may be more than the file.
+// Returns the most bytes that all tensors of an archive, and the storages that its pickles ask for,
+// may have. Tensors share elements (an expanded mask), so they may be more than the file.
 [[nodiscard]] int64_t script_bytes_max(int64_t file_bytes);
 
 class ScriptArchive {
@@ -25,24 +25,24 @@ class ScriptArchive {
     // Gives the content of a record, expanded where it is deflated.
     using Read = std::function<std::string(const ZipRecord&)>;
 
-    // FILE_BYTES: of the whole archive. Throws Error{kInput} that begins with PATH: no pickle of a
-    // module or of its constants, one that restricted_unpickler.h refuses, a tensor outside of its
-    // record or with an impossible shape, tensors that expand to much more than the file, numbers
-    // that are not little-endian, or code that script_code.h refuses.
+    // FILE_BYTES is the whole archive's size. Throws Error{kInput} that begins with PATH: no pickle
+    // of a module or of its constants, one that restricted_unpickler.h refuses, a tensor outside of
+    // its record or with an impossible shape, tensors that expand to much more than the file,
+    // numbers that are not little-endian, or code that script_code.h refuses.
     ScriptArchive(const std::string& path, const ZipDirectory& directory, int64_t file_bytes,
                   const Read& read);
 
-    // data.pkl and constants.pkl, and the bytes that they were read from.
+    // Return the values of data.pkl and constants.pkl, and the bytes from which they were read.
     [[nodiscard]] const Pickle& data() const { return *data_.values; }
     [[nodiscard]] const Pickle& constants() const { return *constants_.values; }
     [[nodiscard]] std::string_view data_bytes() const { return data_.bytes; }
     [[nodiscard]] std::string_view constants_bytes() const { return constants_.bytes; }
-    // Texts of code/….py, by the name of the record.
+    // Returns the texts of code/….py, by the name of the record.
     [[nodiscard]] const std::map<std::string, std::string, std::less<>>& code() const {
         return code_;
     }
 
-    // Parts of code inside each other, which LibTorch's compiler needs stack for.
+    // Returns how deep parts of code nest; LibTorch's compiler needs stack for that.
     [[nodiscard]] int64_t code_depth() const { return code_depth_; }
 
   private:

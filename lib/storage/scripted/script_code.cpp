@@ -20,7 +20,7 @@ bool is_word(char c) {
            ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z');
 }
 
-// "__torch__.models.gpt" of "code/__torch__/models/gpt.py".
+// Returns "__torch__.models.gpt" for "code/__torch__/models/gpt.py".
 std::string qualifier_of(std::string_view record) {
     record.remove_prefix(kFolder.size());
     record.remove_suffix(kEnding.size());
@@ -31,7 +31,7 @@ std::string qualifier_of(std::string_view record) {
 
 }  // namespace
 
-// One record's text, token by token as LibTorch's lexer cuts it.
+// Scans one record's text, token by token as LibTorch's lexer cuts it.
 class CodeScan {
   public:
     CodeScan(ScriptCode& code, std::string_view record, std::string_view text)
@@ -70,7 +70,7 @@ class CodeScan {
         begins_line_ = true;
     }
 
-    // A block is as deep as its indentation has steps.
+    // Begins a line. A block is as deep as its indentation has steps.
     void begin_line() {
         begins_line_ = false;
         const auto indentation = static_cast<int64_t>(at_ - line_begin_);
@@ -81,8 +81,8 @@ class CodeScan {
         define(indentation);
     }
 
-    // A line without indentation begins a class or a function, by its second word; functions in
-    // a class may call each other.
+    // Begins the class or function whose name is the second word of a line without indentation.
+    // Functions in a class may call each other.
     void define(int64_t indentation) {
         const std::string_view line = text_.substr(at_, text_.find('\n', at_) - at_);
         const bool is_function = line.starts_with("def ");
@@ -147,7 +147,7 @@ class CodeScan {
             bad("an expression nests deeper than {} parts", kOpenTokensMax);
     }
 
-    // As LibTorch's lexer finds the end: an escaped character ends nothing.
+    // Skips a text to the end that LibTorch's lexer finds: an escaped character does not end it.
     void string(char quote) {
         const std::string three(3, quote);
         const std::string mark = text_.substr(at_).starts_with(three) ? three : three.substr(0, 1);
@@ -169,7 +169,7 @@ class CodeScan {
                 bad("a comment with quotes or brackets, which LibTorch does not write");
     }
 
-    // Takes names with dots whole: "__torch__.models.gpt.Gpt".
+    // Takes names with dots as one: "__torch__.models.gpt.Gpt".
     void word() {
         const size_t begin = at_;
         int64_t parts_count = 0;
@@ -192,7 +192,7 @@ class CodeScan {
     int64_t line_ = 1, elif_count_ = 0;
     bool begins_line_ = true;
     std::vector<int64_t> blocks_;  // indentations
-    // Tokens since the last comma or bracket: here, outside of each open bracket, and all of them.
+    // Tokens since the last comma or bracket: at this level outside of open brackets, and in all.
     int64_t tokens_ = 0, all_tokens_ = 0;
     std::vector<int64_t> open_;
     int64_t elements_ = 0;                   // of the statement under way
@@ -242,7 +242,7 @@ int64_t ScriptCode::depth() const {
             Open& here = open.back();
             if (here.next != here.definition->needs.end()) {
                 const Definition* const needed = find(*here.next++);
-                // LibTorch itself refuses what needs itself.
+                // LibTorch itself refuses a definition that needs itself.
                 if (const auto known = depths.find(needed); known != depths.end())
                     here.below = std::max(here.below, known->second);
                 else

@@ -1,5 +1,5 @@
-// The code of a TorchScript archive before LibTorch parses it. LibTorch's parser and compiler call
-// themselves for each bracket, block and definition that a definition needs, without a limit: deep
+// Checks the code of a TorchScript archive before LibTorch parses it. LibTorch's parser and
+// compiler call themselves for each bracket, block and needed definition, without a limit: deep
 // code ends the stack. Part of script_archive.h. Pure.
 #pragma once
 
@@ -11,12 +11,12 @@
 
 namespace dslaunch::storage {
 
-// Parts of an expression whose end is still to come, which bounds how deep its tree is.
+// The most parts of an expression that may be open, which bounds how deep its tree is.
 inline constexpr int64_t kOpenTokensMax = 2000;
 inline constexpr int64_t kCodeBlocksMax = 100;  // blocks inside blocks
-// Open parts and blocks of a definition, of one that it needs, of one that this needs, and so on.
+// The most open parts and blocks along a chain of definitions, each of which needs the next.
 inline constexpr int64_t kCodeDepthMax = 40'000;
-// Elements of lists in one statement: LibTorch's time grows with their square.
+// The most elements of lists in one statement: LibTorch's time grows with their square.
 inline constexpr int64_t kCodeElementsMax = 200'000;
 inline constexpr int64_t kCodeBytesMax = int64_t{16} << 20;  // of all records
 
@@ -26,12 +26,12 @@ class ScriptCode {
     explicit ScriptCode(const std::string& path) : path_(path) {}
 
     // Takes the record NAME, "code/__torch__/models/gpt.py". Throws Error{kInput} that names the
-    // record and the line: over a limit above, or written as LibTorch writes no code (comments with
-    // quotes, continued lines, brackets that do not fit), so that its depth cannot be told.
+    // record and the line if it is over a limit above, or in a form that LibTorch does not write
+    // and whose depth is unknown (comments with quotes, continued lines, brackets that do not fit).
     void add(std::string_view name, std::string_view text);
 
-    // How deep the code nests, through all definitions that need others. Throws Error{kInput} where
-    // that is beyond the limit. REQUIRES: all records were added.
+    // Returns how deep the code nests, through all definitions that need others. Throws
+    // Error{kInput} if that is beyond the limit. REQUIRES: all records were added.
     [[nodiscard]] int64_t depth() const;
 
   private:
@@ -40,7 +40,7 @@ class ScriptCode {
         std::set<std::string> needs;  // the full names that its text holds
         int64_t depth = 0;            // its own, with the depth of methods that call each other
     };
-    // The definition that NAME is, or whose method or attribute it is; null: there is none.
+    // Returns the definition of NAME, or of NAME's method or attribute; null: there is none.
     [[nodiscard]] const Definition* find(std::string_view name) const;
 
     const std::string& path_;

@@ -79,7 +79,7 @@ class TensorCheck {
         if (tensor.items[4]->kind == Kind::kTuple) check_channels(storage, tensor, sizes);
     }
 
-    // A quantized tensor has a scale and a zero point for each channel.
+    // Checks a quantized tensor for a scale and a zero point for each channel.
     void check_channels(const PickleValue& storage, const PickleValue& tensor,
                         const std::vector<int64_t>& sizes) const {
         const auto& scheme = tensor.items[4]->items;

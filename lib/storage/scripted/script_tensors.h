@@ -1,4 +1,4 @@
-// The tensors of a pickle of torch.jit.save, and whether each lies in its record. Part of
+// Checks that each tensor of a pickle of torch.jit.save lies in its record. Part of
 // script_archive.h. Pure.
 #pragma once
 
@@ -13,17 +13,17 @@
 
 namespace dslaunch::storage {
 
-// The bytes of the record of a storage, by the storage's key; nothing: there is none.
+// Returns the bytes of a storage's record by the storage's key; nothing: there is none.
 using RecordBytes = std::function<std::optional<int64_t>(std::string_view)>;
 
 // Checks each storage against its record, and each tensor against its storage. Returns the bytes
-// that all of them would take apart from each other. Throws Error{kInput} that begins with WHERE,
-// the archive and the pickle.
+// that they would all take without sharing. Throws Error{kInput} that begins with WHERE, the
+// archive and the pickle.
 [[nodiscard]] int64_t check_script_tensors(const std::string& where, const Pickle& pickle,
                                            const RecordBytes& record_bytes);
 
-// UNITS: elements. The tensor lies in a storage of `reach` elements or more, and has `numel`, which
-// are more than the storage's where they share elements (stride 0).
+// UNITS: elements. The tensor needs a storage of at least `reach` elements. It has `numel`, more
+// than the storage's if they share elements (stride 0).
 struct TensorExtent {
     int64_t reach = 0;
     int64_t numel = 0;
@@ -32,8 +32,8 @@ struct TensorExtent {
 // LibTorch takes no more dimensions in its operators.
 inline constexpr int64_t kTensorDimsMax = 64;
 
-// Nothing where a number is negative or too large to count with, the strides are not as many as the
-// sizes, or the dimensions are more than the limit.
+// Returns nothing if a number is negative or too large to count with, the strides are not as many
+// as the sizes, or there are more dimensions than the limit.
 [[nodiscard]] std::optional<TensorExtent> tensor_extent(int64_t offset,
                                                         std::span<const int64_t> sizes,
                                                         std::span<const int64_t> strides);

@@ -13,7 +13,7 @@
 namespace dslaunch::storage {
 namespace {
 
-// XXH3 of bytes that come one after the other. The device is looked after between pieces.
+// XXH3 of bytes that come one after the other. It lets the device progress between pieces.
 class Checksum {
   public:
     // Time spent hashing is added to SPENT.
@@ -39,7 +39,7 @@ class Checksum {
     XXH3_state_t state_;
 };
 
-// PARTS go together.
+// Returns the memory of PARTS, which go together.
 std::span<std::byte> memory_of(std::span<const ExtentStore::Part> parts) {
     const std::span<std::byte> last = parts.back().memory;
     return {parts.front().memory.data(), last.data() + last.size()};
@@ -125,7 +125,7 @@ ExtentTransfer ExtentStore::write(std::span<const Part> parts, BlockFile* by) {
         extent.writing = true;
         extent.content_bytes = std::ssize(parts[i].memory);
         ++extent.generation;
-        // While the device writes.
+        // Computes the checksum while the device writes.
         Checksum checksum(*by, counters_.write_checksum_time);
         checksum.add(parts[i].memory);
         extent.checksum = checksum.digest();
@@ -147,7 +147,7 @@ void ExtentStore::wait(ExtentTransfer transfer) {
     ++counters_.writes;
 }
 
-// The bytes that have come are hashed while the device brings the rest.
+// Hashes the bytes that have come while the device brings the rest.
 void ExtentStore::finish_read(std::span<Extent> extents, ExtentTransfer& transfer) {
     const IoRequest& request = transfer.request;
     int64_t moved_bytes = 0, begin_bytes = 0;
@@ -169,7 +169,7 @@ void ExtentStore::finish_read(std::span<Extent> extents, ExtentTransfer& transfe
             hashed_bytes = until_bytes;
         }
         if (const uint64_t found = checksum.digest(); found != extent.checksum) {
-            // The caller may give the memory back on the error: nothing may write there any more.
+            // The caller may free the memory after the error, so nothing may still write there.
             if (!result) static_cast<void>(transfer.ticket.wait());
             fail_checksum(extent, found);
         }

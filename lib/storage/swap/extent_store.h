@@ -1,9 +1,9 @@
-// The extent store keeps on disk what is not used for a while: extents, one for each shard of a
-// tensor, whose every read is verified before its bytes are handed on. Data path: plan's Read
-// and Write -> extents -> block file. The checksum of what was last written (XXH3, 64 bits) stays
-// in memory, so that a torn, lost, misdirected or old block differs from it whatever the disk
-// itself says of it. Threads: any, each through a block file of its own; reads by one at a time,
-// writes by one at a time, both at once. Whoever calls orders what concerns one extent.
+// The extent store keeps data on disk that are not used for a while: extents, one for each shard of
+// a tensor. Every read is verified before its bytes are handed on. Data path: plan's Read and Write
+// -> extents -> block file. The checksum of the last write (XXH3, 64 bits) stays in memory, so that
+// a torn, lost, misdirected or old block differs from it whatever the disk itself reports. Threads:
+// any, each through a block file of its own; reads by one at a time, writes by one at a time, both
+// at once. The caller orders the calls for one extent.
 #pragma once
 
 #include <chrono>
@@ -38,7 +38,7 @@ struct ExtentCounters {
     Bytes written;
     int64_t reads = 0;  // requests
     int64_t writes = 0;
-    // Spent hashing, by who reads and by who writes.
+    // The time spent hashing, by the reader and by the writer.
     Duration read_checksum_time{0};
     Duration write_checksum_time{0};
 };
@@ -46,11 +46,11 @@ struct ExtentCounters {
 class ExtentStore {
   public:
     // Extents lie in all of FILE, which must outlive this object and hold nothing else. Transfers
-    // go by it, or by another block file over the same backing files: a thread's own.
+    // use it, or another block file over the same backing files: a thread's own.
     explicit ExtentStore(BlockFile& file) : file_(file) {}
 
-    // A new extent of LENGTH, a multiple of kBlockAlignment, without content. NAME says in messages
-    // what it holds ("layers.3 exp_avg, rank 1"). REQUIRES: room for it.
+    // Adds an extent of LENGTH, a multiple of kBlockAlignment, without content. NAME describes its
+    // content in messages ("layers.3 exp_avg, rank 1"). REQUIRES: room for it.
     [[nodiscard]] ExtentId add(std::string name, Bytes length);
 
     // A part of memory and the extent that it goes to or comes from, of whole blocks and aligned to
@@ -63,20 +63,20 @@ class ExtentStore {
     // Returns how many of the first PARTS one request can move: those whose extents fill their room
     // lie one after the other in the file, and may so in memory. At least 1.
     [[nodiscard]] int32_t parts_together(std::span<const Part> parts) const;
-    // Starts moving PARTS, as many as go together, in one request; both must be waited for.
-    // REQUIRES: nobody writes the extents or, for a write, reads them meanwhile; a read needs a
-    // write before. Throws as BlockFile::submit().
+    // Starts moving PARTS, as many as go together, in one request; it must be waited for. REQUIRES:
+    // nobody writes the extents meanwhile or, for a write, reads them; a read needs a write before.
+    // Throws as BlockFile::submit().
     ExtentTransfer read(std::span<const Part> parts, BlockFile* by = nullptr);
     ExtentTransfer write(std::span<const Part> parts, BlockFile* by = nullptr);
 
-    // Blocks until TRANSFER is done. A read's bytes are then what was last written. Throws
+    // Blocks until TRANSFER is done. A read then has the bytes of the last write. Throws
     // Error{kDisk} with file, extent, offset, and errno or checksums: the bytes must not be used.
     void wait(ExtentTransfer transfer);
 
     [[nodiscard]] const ExtentCounters& counters() const { return counters_; }
-    // The place of the extent, in bytes of the block file.
+    // Returns the place of the extent, in bytes of the block file.
     [[nodiscard]] int64_t offset_bytes(ExtentId extent) const { return at(extent).offset_bytes; }
-    // The bytes that were last written to the extent; 0: nothing yet.
+    // Returns the bytes that were last written to the extent; 0: nothing yet.
     [[nodiscard]] Bytes content_bytes(ExtentId extent) const {
         return Bytes{at(extent).content_bytes};
     }

@@ -1,5 +1,5 @@
 // The best way to read and write each disk of this machine, as `dslaunch io-bench` measured it, in
-// one small file of the user's cache. Several processes may use it at once, the last to store wins.
+// one small file of the user's cache. Several processes may use it at once; the last store wins.
 #pragma once
 
 #include <optional>
@@ -20,15 +20,15 @@ struct IoSettings {
     bool operator==(const IoSettings&) const = default;
 };
 
-// <cache folder>/io-settings; empty without a home.
+// Returns <cache folder>/io-settings; empty without a home.
 [[nodiscard]] std::string io_settings_path();
 
-// The settings stored at PATH for the disk DEVICE_ID (DiskFacts::id); nothing when there are none,
-// or PATH cannot be read.
+// Returns the settings stored at PATH for the disk DEVICE_ID (DiskFacts::id); nothing if there are
+// none or PATH cannot be read.
 [[nodiscard]] std::optional<IoSettings> stored_io_settings(const std::string& path,
                                                            const std::string& device_id);
 
-// Adds to PATH, or replaces there, what DEVICE_ID has. Throws Error{kDisk}.
+// Adds DEVICE_ID's settings to PATH, or replaces them there. Throws Error{kDisk}.
 void store_io_settings(const std::string& path, const std::string& device_id,
                        const IoSettings& settings);
 

@@ -10,8 +10,7 @@
 namespace dslaunch::storage {
 namespace {
 
-// A disk of some GB/s leaves time for this level; the rest that is to gain lies in the order of the
-// bytes.
+// A disk of some GB/s leaves time for this level. Only the order of the bytes could save more.
 constexpr int kLevel = 1;
 
 template <auto Free>

@@ -16,9 +16,9 @@ class LosslessCoder {
     LosslessCoder& operator=(const LosslessCoder&) = delete;
     ~LosslessCoder();
 
-    // The bytes written to INTO; 0: they would not fit there.
+    // Returns the bytes written to INTO; 0: they would not fit there.
     [[nodiscard]] int64_t compress(std::span<const std::byte> from, std::span<std::byte> into);
-    // REQUIRES: FROM is what compress() made of as many bytes as INTO has.
+    // REQUIRES: compress() made FROM of as many bytes as INTO has.
     void expand(std::span<const std::byte> from, std::span<std::byte> into);
 
   private:

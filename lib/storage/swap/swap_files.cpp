@@ -35,8 +35,8 @@ bool still_there(const std::string& path, int fd) {
            named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
 }
 
-// "dslaunch-<job id>-r<rank>-<i>": an empty folder of another name is somebody's who has just made
-// it.
+// True for "dslaunch-<job id>-r<rank>-<i>". An empty folder of another name belongs to somebody who
+// has just made it.
 bool is_swap_folder_name(std::string_view name) {
     if (!name.starts_with(kPrefix)) return false;
     const auto take_number = [&name] {
@@ -49,9 +49,9 @@ bool is_swap_folder_name(std::string_view name) {
     return take_number() && name.ends_with("-r");
 }
 
-// Removes FOLDER if it is empty or its process is gone, and says whether there was a swap file. Of
-// two that try at once the lock lets one through; a folder between mkdir and its file looks empty,
-// so its maker finds it gone and makes it again.
+// Removes FOLDER if it is empty or its process is gone, and returns whether there was a swap file.
+// If two try at once, the lock lets one through. A folder without its file yet looks empty, so its
+// maker finds it gone and makes it again.
 bool remove_if_dead(const std::string& folder) {
     struct stat info {};
     if (::lstat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) ||
@@ -67,9 +67,9 @@ bool remove_if_dead(const std::string& folder) {
     return ::rmdir(folder.c_str()) == 0 && dead;  // a folder with anything else in it stays
 }
 
-// FOLDER to oneself among those that start, for as long as what is returned is open: else many at
-// once take each other's new folders for leftovers, time and again. Who stays in there for longer
-// (it may be stopped) is not waited for: the locks of the files keep apart what matters.
+// Reserves FOLDER among starting jobs while the result is open. Otherwise many at once would take
+// each other's new folders for leftovers, again and again. A holder that stays longer (it may be
+// stopped) is not waited for: the locks of the files protect what matters.
 UniqueFd take_turn(const std::string& folder) {
     UniqueFd turn(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const auto end = std::chrono::steady_clock::now() + kTurnMax;
@@ -79,7 +79,7 @@ UniqueFd take_turn(const std::string& folder) {
     return turn;
 }
 
-// An open and locked new file FOLDER/swap in the new folder FOLDER.
+// Makes an open and locked new file FOLDER/swap in the new folder FOLDER.
 UniqueFd make_locked_file(const std::string& folder) {
     const std::string path = fmt::format("{}/{}", folder, kFileName);
     int error_number = EAGAIN;
@@ -119,10 +119,10 @@ UniqueFd make_locked_file(const std::string& folder) {
          folder, errno_text(error_number));
 }
 
-// -1: not known.
+// Returns the free bytes; -1: not known.
 Bytes free_space(const std::string& folder) {
     struct statvfs info {};
-    // File systems that have no such limit (ramfs, some overlays) speak of no blocks at all.
+    // File systems without such a limit (ramfs, some overlays) report no blocks at all.
     if (::statvfs(folder.c_str(), &info) != 0 || info.f_blocks == 0) return Bytes{-1};
     return Bytes{static_cast<int64_t>(info.f_bavail * info.f_frsize)};
 }
@@ -176,7 +176,7 @@ bool is_plain_word(std::string_view text) {
 
 int remove_dead_swap_folders(const std::string& folder) {
     int removed = 0;
-    std::error_code ignored;  // whoever makes a file there says what is wrong with the folder
+    std::error_code ignored;  // making a file there reports the folder's fault
     for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
         if (!is_swap_folder_name(entry.path().filename().string())) continue;
         if (!remove_if_dead(entry.path().string())) continue;
@@ -222,7 +222,7 @@ SwapFiles::~SwapFiles() {
 void SwapFiles::remove_all() noexcept {
     for (const BackingFile& file : files_.files) {
         const std::string folder = folder_of(file.path);
-        // A job that starts meanwhile may take the empty folder for a leftover.
+        // A job that starts now may take the empty folder for a leftover.
         if (::unlink(file.path.c_str()) != 0 || (::rmdir(folder.c_str()) != 0 && errno != ENOENT)) {
             log_warn("storage", "{} is left: {}; remove it by hand", folder, errno_text(errno));
         }

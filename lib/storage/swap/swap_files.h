@@ -1,7 +1,7 @@
 // The files that a rank keeps on disk while a job runs: preallocated, in private folders named by
-// job and rank, gone at the end. Data path: nvme_path -> swap files -> block file -> extents.
-// A lock on each file, held as long as the process lives, tells a job that runs from the leftovers
-// of one that died, whatever killed it. Threads: one owner.
+// job and rank, gone at the end. Data path: nvme_path -> swap files -> block file -> extents. A
+// lock on each file, held while the process lives, tells a running job from the leftovers of one
+// that died, however it ended. Threads: one owner.
 #pragma once
 
 #include <string>
@@ -21,12 +21,12 @@ struct SwapPlace {
 
 class SwapFiles {
   public:
-    // Removes what dead jobs of this user have left in the folders, then makes FOLDER/dslaunch-<job
-    // id>-r<rank>-<i>/swap (folder 0700, file 0600) with room for CAPACITY in all. Throws
-    // Error{kDisk}: no such folder, too little room (with need and free space), a live process
-    // holds the name; nothing is left then. Blocks on the disk.
+    // Removes the leftovers of this user's dead jobs from the folders, then makes
+    // FOLDER/dslaunch-<job id>-r<rank>-<i>/swap (folder 0700, file 0600) with room for CAPACITY in
+    // all. Throws Error{kDisk} if there is no such folder, too little room (with need and free
+    // space), or a live process with that name; nothing is left then. Blocks on the disk.
     SwapFiles(const SwapPlace& place, Bytes capacity);
-    // Removes files and folders; what cannot be removed is logged.
+    // Removes files and folders, and logs the ones that it cannot remove.
     ~SwapFiles();
     SwapFiles(const SwapFiles&) = delete;
     SwapFiles& operator=(const SwapFiles&) = delete;
@@ -39,9 +39,8 @@ class SwapFiles {
     BackingFiles files_;
 };
 
-// Removes the swap folders in FOLDER that belong to this user and whose process is gone; others,
-// and folders that hold anything but a swap file, are left alone. How many were removed with a file
-// in them.
+// Removes the swap folders in FOLDER that belong to this user and whose process is gone. It keeps
+// others, and folders with anything but a swap file. Returns how many had a file.
 int remove_dead_swap_folders(const std::string& folder);
 
 }  // namespace dslaunch::storage

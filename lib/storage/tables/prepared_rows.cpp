@@ -38,8 +38,8 @@ std::string file_of(const std::string& folder) {
     }
 }
 
-// Returns the hash of the pieces that the model in TEXT has, by their number; empty: it has none.
-// Tokens that were added are left out, whose names differ between a model and its chats.
+// Returns the hash of the pieces of TEXT's model, by their number; empty: it has none. It skips
+// added tokens, whose names differ between a model and its chat variants.
 std::string vocabulary_of(const std::string& text) {
     const Json file = Json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (!file.is_object() || !file.contains("model") || !file["model"].is_object()) return "";

@@ -1,6 +1,6 @@
-// Facts of rows of tokens that `data prepare` writes: the vocabulary that they are of, in the
-// metadata of the file, and the documents that share a row. Data path: tokenizer.json -> [here] ->
-// rows -> [here] -> a warning, ranges of documents. Pure but for reading files.
+// Facts of rows of tokens that `data prepare` writes: their vocabulary, in the metadata of the
+// file, and the documents that share a row. Data path: tokenizer.json -> [here] -> rows -> [here]
+// -> a warning, ranges of documents. Pure but for reading files.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@
 
 namespace dslaunch::storage {
 
-// Returns the metadata of rows whose tokens are of the tokenizer in FOLDER. The same for each copy
-// of that tokenizer. Empty: its tokenizer.json is not there, or holds no vocabulary.
+// Returns the metadata of rows with tokens of the tokenizer in FOLDER, the same for each copy of
+// it. Empty: its tokenizer.json is not there, or holds no vocabulary.
 [[nodiscard]] std::map<std::string, std::string> row_origin(const std::string& folder);
 
-// Returns the warning for rows with METADATA that a model of FOLDER is to read: their tokens mean
-// other texts to it; empty: they mean the same, or nothing tells.
+// Returns the warning for rows with METADATA that a model of FOLDER will read, if their tokens mean
+// other texts to it; empty: they mean the same, or nothing shows it.
 [[nodiscard]] std::string other_vocabulary_text(const std::map<std::string, std::string>& metadata,
                                                 const std::string& folder);
 
@@ -26,8 +26,8 @@ namespace dslaunch::storage {
 // with one number see each other, and positions begin at 0 where the number changes.
 struct RowDocuments {
     std::vector<Range> places;  // of the tokens, in order
-    // The first token whose number no packed row has: below 0, or one that comes again after
-    // another, so that its tokens would see earlier ones at the same positions; -1: none.
+    // The first token whose number cannot be in a packed row: below 0, or repeated after another,
+    // so that its tokens would see earlier ones at the same positions; -1: none.
     int64_t bad = -1;
 };
 

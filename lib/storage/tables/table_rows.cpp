@@ -13,7 +13,7 @@ namespace dslaunch::storage {
 bool is_parquet(const std::string& path) {
     if (path.ends_with(".parquet")) return true;
     std::error_code ignored;
-    // What is read from a pipe is gone from it.
+    // Reading from a pipe would consume its bytes.
     if (!std::filesystem::is_regular_file(path, ignored)) return false;
     std::array<char, 4> begin = {};
     std::ifstream(path, std::ios::binary).read(begin.data(), begin.size());

@@ -1,6 +1,6 @@
-// The rows of a table, each as the line of JSON that says the same. The implementation is a plugin
-// (lib/storage/parquet_plugin, libdsl_parquet.so), opened only if a table is read, since Arrow is
-// not on every machine. No type of Arrow appears here. Data path: .parquet -> [here] -> what reads
+// The rows of a table, each as a line of JSON with the same content. The implementation is a plugin
+// (lib/storage/parquet_plugin, libdsl_parquet.so), opened only if a table is read, since some
+// machines lack Arrow. No type of Arrow appears here. Data path: .parquet -> [here] -> readers of
 // lines of JSON. Blocks on the disk; one thread.
 #pragma once
 
@@ -22,9 +22,9 @@ class TableRows {
   public:
     virtual ~TableRows() = default;
 
-    // Some rows more, in their order; none: that was all. About kTableBytesOfBlock are held at
+    // Returns some more rows in their order; none at the end. Holds about kTableBytesOfBlock at
     // once, however large the file and its row groups are. Throws Error{kInput} that names the file
-    // where it is damaged.
+    // if it is damaged.
     [[nodiscard]] virtual std::vector<TableRow> next() = 0;
 };
 
@@ -35,19 +35,19 @@ constexpr int64_t kTableRowsOfBlock = 512;
 inline constexpr uint32_t kParquetPluginVersion = 1;
 struct ParquetPlugin {
     uint32_t version = 0;
-    // As open_table().
+    // Does what open_table() does.
     std::unique_ptr<TableRows> (*open)(const std::string& path,
                                        std::span<const std::string_view> columns) = nullptr;
 };
 
-// True if PATH is named *.parquet, or is a file that begins as one.
+// True if PATH is named *.parquet, or is a file that begins like one.
 [[nodiscard]] bool is_parquet(const std::string& path);
 
-// Opens the Parquet file PATH and reads of its columns the ones that COLUMNS names. A null is a
-// key that the row does not have; but `content` is null, as a message without one says it. Lists
-// and structs become lists and objects, binary columns texts, times and decimals the text that
-// names them. Throws Error{kInput} for another file, or one without any of COLUMNS; Error{kSetup}
-// if this build does not read Parquet.
+// Opens the Parquet file PATH and reads only the columns that COLUMNS names. A null is a key that
+// the row lacks, except that `content` is null, as in a message without one. Lists and structs
+// become lists and objects, binary columns texts, times and decimals the text that names them.
+// Throws Error{kInput} for another file, or one without any of COLUMNS; Error{kSetup} if this build
+// does not read Parquet.
 [[nodiscard]] std::unique_ptr<TableRows> open_table(const std::string& path,
                                                     std::span<const std::string_view> columns);
 

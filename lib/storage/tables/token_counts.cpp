@@ -11,12 +11,12 @@ namespace dslaunch::storage {
 namespace {
 
 constexpr int64_t kBytes = 256;
-// A smaller vocabulary is used to its end by few texts.
+// Few texts use a smaller vocabulary to its end.
 constexpr int64_t kVocabularyMin = 16 * kBytes;
 // The smallest tokens are single signs, and the first merges of a large vocabulary.
 constexpr int64_t kPart = 100;
 constexpr int64_t kTokensMin = 64;
-// Signs that a text in a language has at least, small letters, capitals and points; sums, games,
+// The fewest signs that a text in a language has (small letters, capitals and points); sums, games,
 // notes and genes have fewer.
 constexpr int64_t kSignsMin = 40;
 
@@ -37,8 +37,8 @@ bool TokenCounts::add(int64_t token) {
     return true;
 }
 
-// As bytes they are a text: letters of ASCII and blanks, or the bytes of longer letters of UTF-8 in
-// their numbers, and little that is no text.
+// Returns true if the tokens look like the bytes of a text: letters of ASCII and blanks, or the
+// bytes of longer letters of UTF-8 in their right numbers, and few other bytes.
 bool TokenCounts::look_like_bytes() const {
     const auto sum = [&](int first, int last) {
         return std::accumulate(counts_.begin() + first, counts_.begin() + last + 1, int64_t{0});

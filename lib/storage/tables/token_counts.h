@@ -1,4 +1,4 @@
-// Whether tokens can be the model's tokenizer's: bytes, or a small vocabulary's, are all among the
+// Whether tokens can be the model's own: bytes, or a small vocabulary's tokens, are all among the
 // smallest numbers of a large one. Data path: token file, rows -> [here] -> a warning. Pure.
 #pragma once
 
@@ -15,13 +15,13 @@ class TokenCounts {
     // VOCABULARY: the model's tokens.
     explicit TokenCounts(int64_t vocabulary);
 
-    // Returns false once nothing can be wrong: a small vocabulary, or TOKEN is not one of the
-    // smallest. Others need not be added then.
+    // Returns false once nothing can be wrong: for a small vocabulary, or if TOKEN is not one of
+    // the smallest. No more tokens need to be added then.
     bool add(int64_t token);
 
-    // Returns the warning for what was added, that another tokenizer has made it; empty: it may be
-    // the model's own. Texts of a few signs alone (sums, moves, bases) have small tokens too, and
-    // are not taken for other tokenizers'.
+    // Returns the warning that another tokenizer made the added tokens; empty: they may be the
+    // model's own. Texts of a few signs alone (sums, moves, bases) have small tokens too, and are
+    // not taken for another tokenizer's.
     [[nodiscard]] std::string foreign_text() const;
 
   private:
@@ -32,7 +32,7 @@ class TokenCounts {
     int64_t added_ = 0;
 };
 
-// Returns the warning for the tokens of FILE; empty: none. Reads the file until a larger token.
+// Returns the warning for the tokens of FILE; empty: none. Reads until the first larger token.
 [[nodiscard]] std::string foreign_text(const TokenFile& file, int64_t vocabulary);
 
 }  // namespace dslaunch::storage

@@ -50,8 +50,8 @@ bool is_same(const jinja::Values& a, const jinja::Values& b, size_t count) {
     return true;
 }
 
-// Returns the length of the shared beginning of two texts, without a blank at its end and with no
-// character cut in two.
+// Returns the length of the shared beginning of two texts, without a blank at its end and without
+// cutting a character in two.
 size_t shared_bytes(const std::string& a, const std::string& b) {
     size_t shared = 0;
     while (shared < std::min(a.size(), b.size()) && a[shared] == b[shared]) ++shared;
@@ -100,7 +100,7 @@ class RowReader {
         const std::string_view conversation = conversation_column();
         const bool is_asked = !columns_.present(kQuestionColumns).empty();
         const bool is_answered = !columns_.present(kAnswerColumns).empty();
-        // The answer that the row has anyhow is the better one.
+        // The answer that the row already has is the better one.
         const bool has_worse = columns_.has_more_than_nothing("rejected_response") &&
                                !columns_.has("chosen_response") && !columns_.has("chosen");
         if (has_worse && !conversation.empty()) return read_worse_than_last(conversation);
@@ -114,7 +114,7 @@ class RowReader {
         refuse_keys();
     }
 
-    // The column that holds a conversation; empty: there is none.
+    // Returns the column that holds a conversation; empty: there is none.
     [[nodiscard]] std::string_view conversation_column() const {
         std::string_view found;
         for (const std::string_view name : columns_.present(kConversationColumns)) {
@@ -187,8 +187,8 @@ class RowReader {
         sample_.messages = messages_of(columns_.read(column), std::string(column));
     }
 
-    // The column of NAMES that is read. Of several, the one whose text holds the others': of
-    // answers a final one may stand beside its reasons.
+    // Returns the column of NAMES that is read. Of several it is the one whose text holds the
+    // others': a final answer may stand beside an answer with its reasons.
     [[nodiscard]] std::string_view one_of(std::span<const std::string_view> names, bool is_answer) {
         std::vector<std::string_view> held(names.begin(), names.end());
         std::erase_if(held, [&](auto name) { return !columns_.has_more_than_nothing(name); });
@@ -213,8 +213,8 @@ class RowReader {
             held[0], held[1], is_answer ? "answer" : "question"));
     }
 
-    // The columns that may hold the question. An instruction has its input beside it, and a prompt
-    // may be all of the row as it was rendered, with ANSWER.
+    // Returns the columns that may hold the question. An instruction has its input beside it, and a
+    // prompt may be all of the row as it was rendered, with ANSWER.
     [[nodiscard]] std::vector<std::string_view> question_columns(const Value* answer) const {
         std::vector<std::string_view> names = columns_.present(kQuestionColumns);
         const bool is_instruction = columns_.has("instruction");
@@ -229,7 +229,7 @@ class RowReader {
         return names;
     }
 
-    // The question of the row with what was said before it: messages without their answer.
+    // Returns the question of the row after earlier turns: messages without their answer.
     [[nodiscard]] jinja::Values question(const Value* answer) {
         const std::string_view name = one_of(question_columns(answer), false);
         jinja::Values messages;
@@ -273,8 +273,8 @@ class RowReader {
                                                 : ChatFormat::kQuery;
         sample_.is_plain = is_asked_by_text_;
         sample_.is_continued = sample_.is_plain && is_continued_;
-        // Answers of earlier turns are learned, as LLaMA-Factory and ms-swift learn those of
-        // `history`; those in a prompt of messages are not.
+        // Answers of earlier turns are learned, as LLaMA-Factory and ms-swift learn `history`;
+        // answers in a prompt of messages are not.
         sample_.prompt_messages =
             columns_.has_more_than_nothing("history") ? 0 : sample_.messages.size();
         const jinja::Values rest = of_role(answer, "assistant", std::string(name));
@@ -335,7 +335,7 @@ class RowReader {
         require_said(prompt);
     }
 
-    // The prompt that a row of preferences has beside its answers; none: it has none.
+    // Returns the prompt that a row of preferences has beside its answers; empty: it has none.
     [[nodiscard]] jinja::Values asked() {
         const std::string_view column = conversation_column();
         if (!column.empty()) {
@@ -396,7 +396,7 @@ class RowReader {
         }
     }
 
-    // The messages at the beginning that both sides have; the last of each side is its answer.
+    // Returns the number of messages at the beginning that both sides have, without the answers.
     [[nodiscard]] size_t shared_messages() const {
         const size_t most = std::min(sample_.messages.size(), sample_.rejected.size()) - 1;
         size_t shared = 0;
@@ -434,7 +434,7 @@ class RowReader {
                 sample_.has_empty_answer = true;
     }
 
-    // An answer of a pair says something, or calls a tool.
+    // Checks that an answer of a pair says something, or calls a tool.
     void require_words(const jinja::Values& messages, const std::string& where) const {
         for (size_t i = sample_.prompt_messages; i < messages.size(); ++i) {
             if (role_of(messages[i]) != "assistant") continue;
@@ -446,7 +446,7 @@ class RowReader {
         throw RowFault(where + ": the answer is empty");
     }
 
-    // A list, or a text that holds one as JSON, as some sets of data have it.
+    // Returns a list, or the list that a text holds as JSON, as some sets of data have it.
     [[nodiscard]] static Value list_of(const Value& value, const std::string& where) {
         Value held = value;
         if (held.is(Kind::kText)) {
@@ -482,7 +482,7 @@ class RowReader {
         }
     }
 
-    // OpenAI's earlier form of tools.
+    // Reads OpenAI's earlier form of tools.
     void read_functions() {
         const Value functions = list_of(columns_.read("functions"), "functions");
         if (functions.is(Kind::kNone)) return;

@@ -20,10 +20,10 @@ using jinja::Kind;
 using jinja::Value;
 
 constexpr size_t kShownWordMax = 40;
-// Who calls a tool, of which `value` holds the calls.
+// The speaker who calls a tool; `value` holds the calls.
 constexpr std::string_view kCaller = "caller";
 
-// The words that rows have for who speaks, and the role that templates know.
+// The word that rows have for a speaker, and the role that templates know.
 struct SpeakerRole {
     std::string_view from, role;
 };
@@ -84,7 +84,7 @@ Value with_entries(std::vector<jinja::Entry> entries, const Value& message,
     return jinja::plain_dict(std::move(entries));
 }
 
-// A call of OpenAI's form: CALL has a name, and arguments or parameters.
+// Returns a call of OpenAI's form: CALL has a name, and arguments or parameters.
 Value tool_call_of(const Value& call, const std::string& where) {
     const char* const due = ": a call of a tool is due, an object with name and arguments";
     if (!call.is(Kind::kDict)) throw RowFault(where + due);
@@ -99,7 +99,7 @@ Value tool_call_of(const Value& call, const std::string& where) {
                               {jinja::plain_text("function"), function}});
 }
 
-// The calls that VALUE names: an object or several, or JSON that says them.
+// Returns the calls that VALUE names: an object or several, or JSON of them.
 Value tool_calls_of(const Value& value, const std::string& where) {
     Value held = value;
     if (held.is(Kind::kText)) {
@@ -144,12 +144,12 @@ Value message_of_speaker(const Value& turn, const std::string& where) {
                         {"from", "value", "role", "content", "tool_calls"});
 }
 
-// MESSAGE in the words of templates: its role, and the call of OpenAI's earlier form.
+// Returns MESSAGE in the words of templates: its role, and the call of OpenAI's earlier form.
 Value message_of_role(const Value& message, const std::string& where) {
     const Value* role = find(message, "role");
     if (role == nullptr || !role->is(Kind::kText)) return message;
     const SpeakerRole* speaker = speaker_of(role->text());
-    // A template may know "observation" and the like as they are.
+    // A template may know "observation" and similar words as they are.
     const bool is_renamed = speaker != nullptr && speaker->role != role->text() &&
                             (speaker->role == "user" || speaker->role == "assistant" ||
                              speaker->role == "system" || speaker->from == "function");
@@ -167,7 +167,7 @@ Value message_of_role(const Value& message, const std::string& where) {
                         {"role", "content", "tool_calls", "function_call"});
 }
 
-// The two messages of TURN; nothing: it is no question with its answer.
+// Returns the two messages of TURN; nothing: it is not a question with its answer.
 jinja::Values messages_of_turn(const Value& turn) {
     for (const TurnKeys& keys : kTurnKeys) {
         const Value* question = find(turn, keys.question);
@@ -199,7 +199,7 @@ void add_messages(jinja::Values& messages, const Value& one, const std::string& 
     }
 }
 
-// 0 and 1, false and true; nothing: MESSAGE does not have KEY.
+// Returns true or false for 0 and 1, false and true; nothing: MESSAGE does not have KEY.
 std::optional<bool> flag_of(const Value& message, std::string_view key) {
     const Value* value = find(message, key);
     if (value == nullptr || !value->is_number()) return std::nullopt;

@@ -1,5 +1,5 @@
-// A sample of training text: what a row says, whichever form it had. Data path: chat_line.h ->
-// [here] -> segments.h. Values only.
+// A sample of training text: the contents of a row, in any form. Data path: chat_line.h -> [here]
+// -> segments.h. Values only.
 #pragma once
 
 #include "text/chat_template/values/value.h"
@@ -31,18 +31,18 @@ struct ChatSample {
     std::string text;  // kText: all of it
 
     // The conversation as a template takes it: objects with role and content, tool_calls and the
-    // like as they were given. kPreference: that with the chosen answer. Empty for kText.
+    // like as they were given. kPreference: with the chosen answer. Empty for kText.
     jinja::Values messages;
     jinja::Values rejected;  // kPreference: the other one
-    // So many messages at the beginning are no answers even where the assistant says them.
+    // The number of first messages that are not answers, even if the assistant says them.
     size_t prompt_messages = 0;
 
     // The row gave texts and no messages: it can be rendered without a template, too.
     bool is_plain = false;
-    // It is text that goes on, as of {"prompt", "completion"} and {"prompt", "chosen", "rejected"}:
-    // a template is for it only if that is asked for.
+    // The text goes on, as in {"prompt", "completion"} and {"prompt", "chosen", "rejected"}: it
+    // gets a template only on request.
     bool is_continued = false;
-    // An answer that is learned has no text and calls no tool: its end alone is learned.
+    // A learned answer has no text and calls no tool: only its end is learned.
     bool has_empty_answer = false;
     std::string instruction, input;  // kInstruction: as given
 

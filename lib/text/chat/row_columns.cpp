@@ -19,7 +19,7 @@ namespace {
 using jinja::Kind;
 using jinja::Value;
 
-// When a column that is not read, and not empty, changes what a row teaches.
+// The cases in which a column that is not read, and not empty, changes what a row teaches.
 enum class Counts {
     kNever,
     kAlways,
@@ -33,7 +33,7 @@ enum class Counts {
     kAsFlag,        // it is false or 0
 };
 
-// Columns that count alike, between blanks, and what they would change with what to do.
+// Columns that count alike, between blanks; what they would change; and what to do.
 struct ColumnGroup {
     Counts counts;
     std::string_view why;
@@ -100,7 +100,7 @@ bool is_nothing(const Value& value) {
     return text.empty() || text == "[]";
 }
 
-// The texts that a row says, in which the texts of its other columns are looked for.
+// The texts of a row, in which the texts of its other columns are looked for.
 class Said {
   public:
     explicit Said(const ChatSample& sample) {
@@ -117,7 +117,7 @@ class Said {
         texts_.insert(texts_.end(), pieces_.begin(), pieces_.end());
     }
 
-    // True if VALUE says nothing that the row does not say.
+    // Returns true if VALUE says nothing that the row does not say.
     [[nodiscard]] bool holds(const Value& value) const {
         if (value.is(Kind::kText)) return holds_text(trim(value.text()));
         if (value.is(Kind::kList))
@@ -141,7 +141,7 @@ class Said {
         if (!trim(text).empty()) texts.emplace_back(trim(text));
     }
 
-    // A text may be a part of what is said, as a final answer is, or all of it, as a rendered chat.
+    // Returns true if the row says TEXT: as a part, a final answer, or as a whole, a rendered chat.
     [[nodiscard]] bool holds_text(std::string_view text) const {
         const auto holds = [&](const std::string& said) {
             return said.find(text) != std::string::npos;
@@ -164,7 +164,7 @@ bool is_label(const Value& value) {
     return value.is_number() && (value.as_double() == 0 || value.as_double() == 1);
 }
 
-// VALUE as a number, which may be written as a text; false is 0. Nothing: it is none.
+// Returns VALUE as a number, which may be written as a text; false is 0. Nothing: it is not one.
 std::optional<double> number_in(const Value& value) {
     if (value.is_number()) return value.as_double();
     if (!value.is(Kind::kText)) return std::nullopt;
@@ -173,7 +173,7 @@ std::optional<double> number_in(const Value& value) {
     return parse_double(word);
 }
 
-// True if COLUMN with VALUE would change what SAMPLE teaches.
+// Returns true if COLUMN with VALUE would change what SAMPLE teaches.
 bool changes(const ColumnGroup& column, const Value& value, const ChatSample& sample,
              const Said& said) {
     const bool is_text = sample.format == ChatFormat::kText;

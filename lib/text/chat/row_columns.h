@@ -23,7 +23,7 @@ inline constexpr std::array<std::string_view, 7> kQuestionColumns = {
 inline constexpr std::array<std::string_view, 6> kAnswerColumns = {
     "output", "response", "completion", "answer", "solution", "targets"};
 
-// All columns that change what a row teaches: those that are read, and those that are refused.
+// Returns all columns that change what a row teaches: those that are read or refused.
 [[nodiscard]] std::span<const std::string_view> row_columns();
 
 class RowColumns {
@@ -31,24 +31,24 @@ class RowColumns {
     // REQUIRES: ROW is a dict, and outlives this.
     explicit RowColumns(const jinja::Value& row) : row_(row) {}
 
-    // The value of column NAME; nullptr for a row without it, or with null. REQUIRES: NAME is one
-    // of row_columns().
+    // Returns the value of column NAME; nullptr for a row without it, or with null. REQUIRES: NAME
+    // is one of row_columns().
     [[nodiscard]] const jinja::Value* find(std::string_view name) const;
     [[nodiscard]] bool has(std::string_view name) const { return find(name) != nullptr; }
-    // False for a text, a list or an object that is empty, too.
+    // Returns false also for a text, a list or an object that is empty.
     [[nodiscard]] bool has_more_than_nothing(std::string_view name) const;
-    // The columns of NAMES that the row has.
+    // Returns the columns of NAMES that the row has.
     [[nodiscard]] std::vector<std::string_view> present(
         std::span<const std::string_view> names) const;
 
-    // The value of column NAME, which counts as read from now on. Throws RowFault for a row without
-    // it; text() for a value of another kind, too.
+    // Returns the value of column NAME, which counts as read from now on. Throws RowFault for a row
+    // without it; text() also for a value of another kind.
     const jinja::Value& read(std::string_view name);
     const std::string& text(std::string_view name);
     void count_as_read(std::string_view name) { read_.emplace(name); }
 
-    // The columns that have not been read and teach nothing else than SAMPLE, the row's. Throws
-    // RowFault naming the first of the others: it would be left out of what is learned.
+    // Returns the unread columns that teach nothing beyond SAMPLE, the row's. Throws RowFault
+    // naming the first of the others: it would be left out of what is learned.
     [[nodiscard]] std::vector<std::string> unread(const ChatSample& sample) const;
 
   private:

@@ -58,8 +58,8 @@ size_t empty_block_bytes(std::string_view before, std::string_view text) {
     return 0;
 }
 
-// Returns how much of OPENING, the prompt for an answer, the text TURN begins with. A tag such as
-// `<think>` is not cut in two where they part.
+// Returns how much of OPENING, the prompt for an answer, begins the text TURN. A tag such as
+// `<think>` is not cut in two.
 size_t shared_beginning(std::string_view opening, std::string_view turn) {
     const auto length =
         static_cast<size_t>(std::ranges::mismatch(opening, turn).in1 - opening.begin());
@@ -153,7 +153,7 @@ class AnswerFinder {
     }
 
   private:
-    // The text of the first COUNT of MESSAGES. Throws Error.
+    // Returns the text of the first COUNT of MESSAGES. Throws Error.
     [[nodiscard]] RenderedChat rendered(const jinja::Values& messages, size_t count,
                                         bool add_generation_prompt, bool may_think = true) const {
         ChatInput input;
@@ -166,7 +166,7 @@ class AnswerFinder {
         if (!may_think) input.more.emplace_back("enable_thinking", Value::boolean(false));
         return chat_.apply(input, rendering_);
     }
-    // The same; nothing where the template refuses a conversation that ends there.
+    // Does the same; nothing where the template refuses a conversation that ends there.
     [[nodiscard]] std::optional<RenderedChat> try_rendered(size_t count, bool add_generation_prompt,
                                                            bool may_think = true) const {
         if (count == 0) return std::nullopt;
@@ -211,15 +211,15 @@ class AnswerFinder {
         return turn;
     }
 
-    // The message in whose turn MARK stands.
+    // Returns the message in whose turn MARK stands.
     [[nodiscard]] std::optional<size_t> owner_of(const TextRange& mark) const {
         for (const MessageRange& one : whole_.by_message)
             if (is_within(mark, one.range)) return one.message;
         return std::nullopt;
     }
 
-    // The marks of answers that are learned. Nothing: of a mark it is not known whether it is one
-    // of them, or it overlaps another.
+    // Returns the marks of answers that are learned. Nothing: a mark overlaps another, or it is not
+    // known whether it is one of them.
     [[nodiscard]] std::optional<Ranges> marked() const {
         const auto is_known_answer = [&](const Value& message) {
             return role_of(message) != "assistant" || is_learned(message);
@@ -244,7 +244,7 @@ class AnswerFinder {
         return ranges;
     }
 
-    // The length of the text of the first COUNT messages when the whole begins with it.
+    // Returns the length of the first COUNT messages' text when the whole begins with it.
     [[nodiscard]] std::optional<size_t> beginning(size_t count, bool add_generation_prompt) const {
         if (count == messages_.size()) return whole_.text.size();
         const auto chat = try_rendered(count, add_generation_prompt);
@@ -252,13 +252,13 @@ class AnswerFinder {
         return chat->text.size();
     }
 
-    // The answers one by one.
+    // Returns the answers one by one.
     [[nodiscard]] std::optional<Ranges> by_message() {
         Ranges ranges;
         size_t last_end = 0;
         for (size_t i = 0; i < messages_.size(); ++i) {
             if (!is_answer(i)) continue;
-            // Before the first message a template may write what no message says.
+            // Before the first message a template may write text that belongs to no message.
             std::optional<TextRange> range = i == 0 ? by_content(i) : std::nullopt;
             if (!range) range = by_turn(i);
             if (!range) range = by_prefix(i);
@@ -278,7 +278,7 @@ class AnswerFinder {
         return ranges;
     }
 
-    // Adds RANGE of message INDEX without what is printed in it for other messages.
+    // Adds RANGE of message INDEX without the text in it for other messages.
     void add_without_others(Ranges& ranges, TextRange range, size_t index) const {
         Ranges others;
         for (const MessageRange& one : whole_.by_message)
@@ -319,13 +319,13 @@ class AnswerFinder {
         return range;
     }
 
-    // Returns how much of TURN, the text of message INDEX, is the prompt for an answer, with which
-    // the text ASKED ends. Nothing: it is not known.
+    // Returns how much of TURN, the text of message INDEX, is the prompt for an answer; the text
+    // ASKED ends with it. Nothing: it is not known.
     [[nodiscard]] std::optional<size_t> header_bytes(size_t index,
                                                      const std::optional<RenderedChat>& asked,
                                                      std::string_view turn) const {
         if (!asked) {
-            // The prompt with which a user's first word would be answered.
+            // The prompt for an answer to a user's first word.
             try {
                 const jinja::Values other = {message_of("user", "a")};
                 const std::string before = rendered(other, 1, false).text;
@@ -346,9 +346,9 @@ class AnswerFinder {
         return shared > 0 ? shared : overlap(text, turn);
     }
 
-    // Returns how much of the answer RANGE of message INDEX is an empty block of reasoning that
-    // the template puts there, or the rest of one whose beginning the model is asked with: what it
-    // is asked with where it is not to think.
+    // Returns how much of the answer RANGE of message INDEX is an empty block of reasoning that the
+    // template puts there, or the rest of one whose beginning is in the prompt: the prompt for an
+    // answer without thinking.
     [[nodiscard]] size_t own_block_bytes(size_t index, TextRange range) const {
         const std::string_view answer = part(range);
         const size_t block = empty_block_bytes(part({0, range.begin_bytes}), answer);
@@ -387,8 +387,8 @@ class AnswerFinder {
         return jinja::strip_blanks(content);
     }
 
-    // The place of the content of message INDEX: where another text appears when the message says
-    // that instead, and nothing else in the whole text changes.
+    // Returns the place of the content of message INDEX: another text appears there when the
+    // message says that instead, and nothing else in the whole text changes.
     [[nodiscard]] std::optional<TextRange> by_content(size_t index) const {
         constexpr std::string_view kOther = "\uE0F1another answer\uE0F2";
         const std::string* content = jinja::text_member(messages_[index], "content");

@@ -32,9 +32,8 @@ std::tm local_now() {
     return now;
 }
 
-// Returns MESSAGE without the keys whose value is none, but for a content beside calls, of which
-// in_form() decides; with its reasoning, which has had several names, under those that templates
-// read.
+// Returns MESSAGE without the keys whose value is none, but in_form() decides of a content beside
+// calls; with its reasoning, which has had several names, under the names that templates read.
 Value prepared_message(const Value& message) {
     std::vector<jinja::Entry> entries = message.dict().entries;
     const Value* calls = jinja::member(message, "tool_calls");
@@ -84,7 +83,7 @@ jinja::Values prepared_messages(const std::string& name, const Value& messages,
     return prepared;
 }
 
-// Returns CONTENT with the tag after its last text, which becomes FINAL. Nothing: it has none.
+// Returns CONTENT with the tag after its last text, which becomes FINAL; nothing without a text.
 std::optional<Value> tagged_content(const Value& content, std::string& final) {
     if (content.is(Kind::kText)) {
         final = content.text();
@@ -179,7 +178,7 @@ void ChatTemplate::find_forms() {
             return std::nullopt;
         }
     };
-    // Every form is taken until then, so that the probes come to the template as they are.
+    // Until then every form is taken, so that the probes come to the template as they are.
     const MessageForms found = find_message_forms(parts_->source, render);
     parts_->forms = found;
 }

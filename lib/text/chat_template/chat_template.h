@@ -26,10 +26,10 @@ struct ChatInput {
     jinja::Value tools = jinja::Value::none();
     jinja::Value documents = jinja::Value::none();
     bool add_generation_prompt = false;
-    // The text ends where the last message's content ends, so that a model goes on with it.
+    // The text ends at the end of the last message's content, so that a model goes on with it.
     bool continue_final_message = false;
     // Arguments of calls that came as JSON texts are objects wherever the template takes objects,
-    // as vLLM has it for what clients send; else only where it takes no texts.
+    // as vLLM does for clients; else only where it takes no texts.
     bool prefers_objects = false;
     TemplateVariables more;  // the template's own, as enable_thinking
 };
@@ -43,7 +43,7 @@ struct TemplateOptions {
 class ChatTemplate {
   public:
     // Parses SOURCE. NAME stands in messages. SPECIAL_TOKENS are variables too, as bos_token.
-    // Throws Error kInput with the line for a mistake, or for what Jinja2 has and this has not.
+    // Throws Error kInput with the line for a mistake, or for parts of Jinja2 that are not here.
     [[nodiscard]] static ChatTemplate parse(std::string_view source, std::string name,
                                             TemplateVariables special_tokens = {});
 
@@ -51,8 +51,8 @@ class ChatTemplate {
     ChatTemplate& operator=(ChatTemplate&&) noexcept;
     ~ChatTemplate();
 
-    // Renders the template with VARIABLES and nothing else. Throws Error kInput with the line: the
-    // template refuses the values, or passes a limit.
+    // Renders the template with VARIABLES and nothing else. Throws Error kInput with the line if
+    // the template refuses the values or passes a limit.
     [[nodiscard]] RenderedChat render(const TemplateVariables& variables,
                                       const TemplateOptions& options = {}) const;
     // REQUIRES: an object.
@@ -61,7 +61,7 @@ class ChatTemplate {
 
     // Does what apply_chat_template() does: with the special tokens, without the keys of messages
     // whose value is none, and with a message's reasoning under each name that templates read.
-    // Messages that have a form which the template does not read get the one that it reads
+    // Messages in a form that the template does not read get the one that it reads
     // (message_forms.h). Throws Error kInput.
     [[nodiscard]] RenderedChat apply(const ChatInput& input,
                                      const TemplateOptions& options = {}) const;
@@ -79,7 +79,7 @@ class ChatTemplate {
     std::unique_ptr<Parts> parts_;
 };
 
-// Returns VALUE as a template's value. Throws Error kInput: text that is no UTF-8, or too deep.
+// Returns VALUE as a template's value. Throws Error kInput if text is not UTF-8, or it is too deep.
 [[nodiscard]] jinja::Value template_value(const nlohmann::ordered_json& value);
 
 }  // namespace dslaunch::text

@@ -41,7 +41,7 @@ Value message_with(std::string_view role, Value content) {
 constexpr std::array<BareContent, 3> kBareContents = {BareContent::kAbsent, BareContent::kNull,
                                                       BareContent::kEmpty};
 
-// Puts CONTENT into ENTRIES, which have none.
+// Puts CONTENT into ENTRIES, which have no content.
 void add_content(std::vector<Entry>& entries, BareContent content) {
     if (content == BareContent::kAbsent) return;
     entries.emplace_back(jinja::plain_text("content"),
@@ -66,8 +66,8 @@ Value tool_result(Value content) {
                               {jinja::plain_text("content"), std::move(content)}});
 }
 
-// A conversation in which ROLE says CONTENT, and the others speak as parts or as texts. A call has
-// arguments of FORMS.
+// Returns a conversation in which ROLE says CONTENT, and the others speak as parts or as texts. A
+// call has arguments of FORMS.
 Value conversation(std::string_view role, const Value& content, BareContent beside_call,
                    bool as_parts, const MessageForms& forms) {
     const auto said = [&](const char* who, const char* text) {
@@ -108,7 +108,7 @@ class Prober {
         const bool shows_text = shows_call(
             jinja::plain_text(json), forms,
             [&](const std::string& text) { return text.find(json) != std::string::npos; });
-        // Python's text of the object is none that a model was trained on.
+        // No model was trained on Python's text of the object.
         const bool shows_object = shows_call(object, forms, [&](const std::string& text) {
             return text.find(kWord) != std::string::npos &&
                    text.find(fmt::format("'{}'", kKey)) == std::string::npos;
@@ -208,7 +208,7 @@ const ContentForms& contents_of(const MessageForms& forms, std::string_view role
     return forms.user;
 }
 
-// The text of a part: of one that a client sent, or of a part of an answer that came back.
+// Returns the text of a part that a client sent, or of a part of an answer that came back.
 const std::string* text_of_part(const Value& part) {
     const std::string* text = jinja::text_member(part, "text");
     return text != nullptr ? text : jinja::text_member(part, "refusal");
@@ -271,8 +271,8 @@ Value calls_in_form(const Value& calls, const MessageForms& forms) {
     return jinja::plain_list(std::move(changed));
 }
 
-// Gives ENTRIES, of a message that calls tools, the content beside which the template writes calls,
-// if they say nothing.
+// Gives ENTRIES, of a message that calls tools and says nothing, a content beside which the
+// template writes calls.
 void settle_bare_content(std::vector<Entry>& entries, const MessageForms& forms) {
     if (!forms.bare_calls) return;
     const auto become = [&](BareContent content) {

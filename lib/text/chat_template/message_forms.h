@@ -44,11 +44,11 @@ using ProbeRendering = std::function<std::optional<std::string>(const jinja::Val
 
 // Returns MESSAGE in a form of FORMS: parts become one text, one after the other, or a text becomes
 // a part; the arguments of calls become objects or JSON texts; a content that says nothing beside
-// calls becomes the one beside which the template writes them; an empty list of calls goes, and an
+// calls becomes one beside which the template writes them; an empty list of calls goes, and an
 // answer without a content has an empty one; the role `developer` becomes `system`. A message that
-// has such a form already does not change. Throws Fault for arguments that are no JSON object where
-// an object is due, and for calls without a content where the template writes no calls and refuses
-// them.
+// has such a form already does not change. Throws Fault for arguments that are not a JSON object
+// where an object is due, and for calls without a content where the template writes no calls and
+// refuses them.
 [[nodiscard]] jinja::Value in_form(const jinja::Value& message, const MessageForms& forms);
 
 }  // namespace dslaunch::text

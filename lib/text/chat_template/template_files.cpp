@@ -58,7 +58,7 @@ void add_special_tokens(TemplateVariables& tokens, const Value& config) {
 
 using NamedSources = std::vector<std::pair<std::string, std::string>>;
 
-// `chat_template` of a JSON file: one text, a list of names and texts, or an object of them.
+// Returns the sources in `chat_template` of JSON: a text, a list of named texts, or an object.
 NamedSources sources_in(const std::string& path, const Value& config) {
     NamedSources sources;
     const Value* held = jinja::member(config, "chat_template");

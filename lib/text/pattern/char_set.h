@@ -23,7 +23,7 @@ struct CharRange {
 class CharSet {
   public:
     void add(char32_t first, char32_t last);
-    // All code points whose flags are WANTED.
+    // Adds all code points whose flags are WANTED.
     void add_classes(const std::function<bool(uint32_t flags)>& wanted);
     void negate();
 
@@ -34,7 +34,7 @@ class CharSet {
     [[nodiscard]] const std::vector<CharRange>& ranges() const { return ranges_; }
     [[nodiscard]] bool has(char32_t point) const;
     bool operator==(const CharSet&) const = default;
-    // True if it is known that no code point is in both.
+    // Returns true if it is known that no code point is in both.
     [[nodiscard]] bool is_disjoint(const CharSet& other) const;
 
   private:
@@ -44,15 +44,15 @@ class CharSet {
     bool ranges_are_in_ = true;
 };
 
-// Whether a code point with given flags has the general category, or group of categories, of NAME
-// ("L", "Lu", "Letter"): nothing if there is none of that name.
+// Returns the test whether flags of a code point have the general category, or group of categories,
+// NAME ("L", "Lu", "Letter"); nothing if NAME is unknown.
 [[nodiscard]] std::optional<std::function<bool(uint32_t)>> category_named(std::string_view name);
 // Returns the code points of the script NAME; empty if it is not known here.
 [[nodiscard]] std::vector<CharRange> script_named(std::string_view name);
-// All code points that WANTED says true of, as ranges. REQUIRES: WANTED tells no two code points of
-// one class from U+2100 on apart.
+// Returns all code points for which WANTED is true, as ranges. REQUIRES: WANTED is the same for all
+// code points of a class from U+2100 on.
 [[nodiscard]] std::vector<CharRange> ranges_of(const std::function<bool(char32_t)>& wanted);
-// \w of Oniguruma, which alone has six numbers of Latin-1 (²) that it has not in a class.
+// Returns Oniguruma's \w; only outside a class it has six numbers of Latin-1 (²).
 [[nodiscard]] bool is_word_point(char32_t point);
 [[nodiscard]] bool is_word_point_in_class(char32_t point);
 

@@ -19,16 +19,16 @@ class Pattern {
   public:
     virtual ~Pattern() = default;
     // Appends the matches in TEXT from left to right, without overlaps; an empty one does not stand
-    // where another ends. REQUIRES: valid UTF-8 of less than 2 GiB. Throws Error{kInput} where
-    // finding them takes too long.
+    // at another's end. REQUIRES: valid UTF-8 of less than 2 GiB. Throws Error{kInput} if finding
+    // them takes too long.
     virtual void find_all(std::string_view text, std::vector<Match>& matches) const = 0;
 };
 
-// Throws Error{kInput} with a message that says what is wrong with EXPRESSION.
+// Compiles EXPRESSION. Throws Error{kInput} that says what is wrong with it.
 [[nodiscard]] std::unique_ptr<const Pattern> compile_pattern(std::string_view expression);
-// The same on the library alone, which tests compare with.
+// Does the same on the library alone, for comparison in tests.
 [[nodiscard]] std::unique_ptr<const Pattern> compile_library_pattern(std::string_view expression);
-// Finds TEXT itself. REQUIRES: not empty.
+// Returns a pattern that finds TEXT itself. REQUIRES: not empty.
 [[nodiscard]] std::unique_ptr<const Pattern> literal_pattern(std::string_view text);
 
 }  // namespace dslaunch::text

@@ -1,5 +1,5 @@
-// Reads an expression into the steps of simple_pattern.h; whatever it does not know it leaves to
-// the library.
+// Reads an expression into the steps of simple_pattern.h; it leaves expressions that it does not
+// know to the library.
 #include <algorithm>
 #include <optional>
 
@@ -198,7 +198,7 @@ class ExpressionParser {
         return set;
     }
 
-    // Adds what the escape stands for to SET; the code point if it stands for one.
+    // Adds the code points of the escape to SET; returns the code point if it is one.
     std::optional<char32_t> add_escape(CharSet& set) {
         need(at_ + 1 < text_.size());
         const char letter = text_[at_ + 1];
@@ -253,7 +253,7 @@ class ExpressionParser {
         for (const CharRange& range : ranges) set.add(range.first, range.last);
     }
 
-    // Returns the number of SET among the sets of the program, equal ones of which are one.
+    // Returns the number of SET among the sets of the program; equal sets have one number.
     uint8_t number_of(CharSet set) {
         const auto known = std::ranges::find(program_.sets, set);
         const auto number = static_cast<uint8_t>(known - program_.sets.begin());
@@ -263,7 +263,7 @@ class ExpressionParser {
         return number;
     }
 
-    // In a sequence whose case is ignored no two letters are what one character folds to.
+    // Checks that, where case is ignored, no two letters are a pair to which one character folds.
     void check_folding(const PatternSequence& sequence) const {
         std::string letters;
         for (const PatternNode& node : sequence) {
@@ -291,7 +291,7 @@ class ExpressionParser {
         });
     }
 
-    // Places the steps of SEQUENCE, after which AFTER follows; where they begin.
+    // Places the steps of SEQUENCE before AFTER; returns where they begin.
     uint16_t place(const PatternSequence& sequence, uint16_t after) {
         uint16_t next = after;
         for (size_t i = sequence.size(); i-- > 0;) {
@@ -305,8 +305,8 @@ class ExpressionParser {
         return next;
     }
 
-    // False where the longest repetition is as good as any: at the end of the pattern, and before
-    // a character that the set has not.
+    // Returns false where the longest repetition is as good as any: at the end of the pattern, and
+    // before a character outside the set.
     [[nodiscard]] bool gives_back(const SimpleStep& step, uint16_t accept) const {
         if (step.is_possessive || step.next == accept) return false;
         const SimpleStep& next = program_.steps[step.next];

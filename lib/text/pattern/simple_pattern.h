@@ -1,6 +1,6 @@
-// The patterns that tokenizers split text with, run without a library: alternatives of sequences of
-// character sets, each repeated, with groups and looks at the next character. Matching means what
-// it means in Oniguruma.
+// The patterns with which tokenizers split text, run without a library: alternatives of sequences
+// of character sets, each repeated, with groups and looks at the next character. Matches are the
+// same as in Oniguruma.
 #pragma once
 
 #include <array>
@@ -35,7 +35,7 @@ struct SimpleProgram {
     std::vector<uint16_t> heads;  // where the alternatives begin
 };
 
-// Null if EXPRESSION is beyond this engine.
+// Returns null if EXPRESSION is beyond this engine.
 [[nodiscard]] std::unique_ptr<const Pattern> compile_simple_pattern(std::string_view expression);
 
 class SimplePattern : public Pattern {
@@ -49,7 +49,7 @@ class SimplePattern : public Pattern {
     [[nodiscard]] size_t end_of(Run& run, uint16_t step, size_t at) const;
     [[nodiscard]] size_t end_of_set(Run& run, const SimpleStep& step, size_t at) const;
     [[nodiscard]] uint32_t alternatives_at(std::string_view text, size_t at) const;
-    // The set of what may come first from STEP on; false if that is anything.
+    // Collects the sets that may come first from STEP on; returns false if anything may.
     bool collect_first(uint16_t step, std::vector<uint8_t>& sets) const;
 
     SimpleProgram program_;

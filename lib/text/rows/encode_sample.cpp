@@ -24,7 +24,7 @@ struct TokenRange {
     size_t begin = 0, end = 0;
 };
 
-// Returns the tokens of RANGE from FROM on; of its last character's tokens the FIRST_OF_LAST alone.
+// Returns the tokens of RANGE from FROM on; FIRST_OF_LAST: only the first of its last character.
 TokenRange tokens_of(const EncodedText& encoded, TextRange range, size_t from, bool first_of_last) {
     const std::vector<TokenSpan>& spans = encoded.spans;
     TokenRange found{from, from};
@@ -48,7 +48,7 @@ bool holds(const std::vector<int32_t>& ids, int32_t id) {
     return std::ranges::find(ids, id) != ids.end();
 }
 
-// Gives MADE the tokens of ENCODED, and sets which of them are learned.
+// Gives MADE the tokens of ENCODED, and sets which ones are learned.
 void mark_answers(EncodedSample& made, const EncodedText& encoded, const SegmentedText& text,
                   const EncodeRules& rules, EncodeOptions options) {
     TokenDocument& document = made.document;
@@ -77,7 +77,7 @@ void mark_answers(EncodedSample& made, const EncodedText& encoded, const Segment
     }
 }
 
-// Returns true if a call of a tool is all that an answer says which is learned.
+// Returns true if a learned answer says nothing but a call of a tool.
 bool has_bare_call(const ChatSample& sample, PreferenceSide side) {
     return std::ranges::any_of(messages_of_side(sample, side), [](const jinja::Value& message) {
         const jinja::Value* calls = jinja::member(message, "tool_calls");

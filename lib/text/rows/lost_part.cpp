@@ -26,7 +26,7 @@ bool has_one(const Value& message, std::span<const std::string_view> keys) {
     return false;
 }
 
-// The name of TOOL, of either of the two forms; "" without one.
+// Returns the name of TOOL, of either of the two forms; "" without one.
 std::string name_of(const Value& tool) {
     const Value* function = jinja::member(tool, "function");
     const bool is_inner = function != nullptr && function->is(Kind::kDict);
@@ -66,7 +66,7 @@ class LossFinder {
     }
 
   private:
-    // True if messages from FIRST on have KEYS, and the text is the same without them.
+    // Returns true if messages from FIRST on have KEYS, and the text is the same without them.
     [[nodiscard]] bool is_lost(size_t first, std::span<const std::string_view> keys) {
         jinja::Values messages = messages_;
         bool has_keys = false;

@@ -7,7 +7,7 @@
 
 namespace dslaunch::text {
 
-// Returns which of the sample's parts CHAT leaves out of the text of SIDE, the first of
+// Returns the part of the sample that CHAT leaves out of the text of SIDE, the first of
 // "tool_calls", "tools", "documents" and "reasoning" (the last answer's); "" if CHAT writes all of
 // them.
 [[nodiscard]] std::string lost_part(const ChatSample& sample, const ChatTemplate& chat,

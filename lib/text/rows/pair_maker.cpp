@@ -41,7 +41,7 @@ void PairMaker::add(const TokenDocument& chosen, const TokenDocument& rejected) 
     }
     const FilledRow better = filled_row(chosen, rules_), worse = filled_row(rejected, rules_);
     if (better.learned == 0 || worse.learned == 0) {
-        // An answer without tokens is likelier than any other one.
+        // An answer without tokens is likelier than any other answer.
         ++counts_.unanswered;
         return;
     }

@@ -54,7 +54,7 @@ void RowPacker::add(const TokenDocument& document) {
     }
 }
 
-// Into the open row that it fills best; a new one if it fits in none.
+// Adds the piece to the fullest open row that has room, or opens a new row.
 void RowPacker::add_piece(const TokenDocument& document, size_t begin, size_t end) {
     const size_t length = end - begin, row = static_cast<size_t>(rules_.length);
     auto best = open_.end();
@@ -81,7 +81,7 @@ void RowPacker::close(std::list<OpenRow>::iterator at) {
     const auto row = static_cast<size_t>(rules_.length);
     const auto counts = [](int32_t target) { return target != kNotLearned; };
     if (std::ranges::none_of(at->row.targets, counts)) {
-        // The mean over no target is no number.
+        // The mean over no target is not a number.
         ++counts_.unlearned_rows;
         counts_.tokens -= std::ssize(at->row.tokens);
         open_.erase(at);

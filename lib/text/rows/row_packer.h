@@ -14,7 +14,7 @@ namespace dslaunch::text {
 // A target that does not count: cross entropy leaves it out.
 inline constexpr int32_t kNotLearned = -100;
 
-// A row of training: the model reads `tokens` and is to say `targets`, of which kNotLearned do not
+// A row of training: the model reads `tokens` and should say `targets`; kNotLearned ones do not
 // count.
 struct TokenRow {
     std::vector<int32_t> tokens;     // [length]
@@ -36,7 +36,7 @@ struct Filling {
     int32_t number = 0;  // of the document that it stands for
 };
 
-// Fills ROW up to LENGTH with what is not learned.
+// Fills ROW up to LENGTH with tokens that are not learned.
 void fill_up(TokenRow& row, size_t length, const Filling& filling);
 
 // The treatment of a document that is longer than a row.
@@ -70,7 +70,7 @@ class RowPacker {
 
     // The same documents in the same order give the same rows. REQUIRES: at least two tokens.
     void add(const TokenDocument& document);
-    // The rows that are still open.
+    // Ends the rows that are still open.
     void finish();
 
     [[nodiscard]] const PackCounts& counts() const { return counts_; }

@@ -221,7 +221,7 @@ class Bpe : public Model {
         return true;
     }
 
-    // Carries MERGE out, unless one of its two symbols has changed since it was offered.
+    // Carries out MERGE, unless one of its two symbols has changed since it was offered.
     void apply(const ModelScratch::Merge& merge, ModelScratch& scratch) const {
         const auto at = static_cast<size_t>(merge.order & UINT32_MAX);
         auto& symbols = scratch.symbols;
@@ -257,7 +257,7 @@ class Bpe : public Model {
     bool may_cut_words_ = false;
 };
 
-// A text with a blank between the two tokens, or a list of them.
+// Reads a text with a blank between the two tokens, or a list of them.
 std::pair<std::string, std::string> read_merge(const JsonPlace& place, bool is_text) {
     if (is_text) {
         const std::string& text = place.text();
@@ -280,14 +280,14 @@ int32_t needed(const JsonPlace& place, const Vocabulary& vocabulary, const std::
     return id;
 }
 
-// True if U+2581 follows another character somewhere in TEXT.
+// Returns true if U+2581 follows another character somewhere in TEXT.
 bool has_inner_meta(std::string_view text) {
     for (size_t at = text.find(kMeta); at != std::string_view::npos; at = text.find(kMeta, at + 1))
         if (at != 0 && !text.substr(0, at).ends_with(kMeta)) return true;
     return false;
 }
 
-// Pieces are bytes, so that what is written around their characters must be too.
+// Returns TEXT as bytes: pieces are bytes, so the marks around their characters must be, too.
 std::string as_bytes(const JsonPlace& place, const std::string& text) {
     const std::optional<std::string> bytes = bytes_of_characters(text);
     if (!bytes)
@@ -307,7 +307,7 @@ BpeSettings read_settings(const JsonPlace& place) {
     const auto text = [&](const char* key) {
         return place.has(key) ? place.at(key).text() : std::string();
     };
-    // They stand around every character.
+    // The marks stand around every character.
     const auto mark = [&](const char* key) {
         constexpr size_t kMarkBytesMax = 64;
         if (text(key).size() > kMarkBytesMax)

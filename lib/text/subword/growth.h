@@ -9,7 +9,7 @@
 
 namespace dslaunch::text {
 
-// The longest text that a step may write for something: finding and writing it take so many steps a
+// The longest text that a step may write for a match: finding and writing it take so many steps a
 // byte at worst.
 inline constexpr size_t kTokenBytesMax = 1024;
 
@@ -19,13 +19,13 @@ inline constexpr size_t kTokenBytesMax = 1024;
 
 [[noreturn]] void refuse_growth(size_t bytes_max);
 
-// Throws Error{kInput} if BYTES are more than BYTES_MAX. Is called for every character.
+// Throws Error{kInput} if BYTES are more than BYTES_MAX. It is called for every character.
 inline void require_room(size_t bytes, size_t bytes_max) {
     if (bytes > bytes_max) [[unlikely]]
         refuse_growth(bytes_max);
 }
 
-// The text at PLACE. Throws Error{kInput} naming it if it is longer than kTokenBytesMax.
+// Returns the text at PLACE. Throws Error{kInput} naming it if longer than kTokenBytesMax.
 [[nodiscard]] const std::string& short_text(const JsonPlace& place);
 
 }  // namespace dslaunch::text

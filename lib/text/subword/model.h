@@ -37,7 +37,7 @@ struct ModelScratch {
     std::vector<Node> nodes;
     std::string text;
 
-    // True if a long text has made it so large that it is not worth keeping.
+    // Returns true if a long text has made it so large that it is not worth keeping.
     [[nodiscard]] bool is_large() const {
         constexpr size_t kKeptBytesMax = size_t{16} << 20;
         return symbols.capacity() * sizeof(Symbol) + heap.capacity() * sizeof(Merge) +
@@ -49,15 +49,15 @@ struct ModelScratch {
 class Model {
   public:
     virtual ~Model() = default;
-    // Appends the tokens of PIECE to OUT, and puts into `ends` of SCRATCH where in it each ends:
-    // one begins where the last one ends. REQUIRES: not empty; the bytes of UTF-8 text where
-    // takes_bytes(), else whole characters. Throws Error{kInput} if the model has no token for a
-    // part of it, not even an unknown one.
+    // Appends the tokens of PIECE to OUT, and puts into `ends` of SCRATCH the place in PIECE where
+    // each ends: one begins where the last one ends. REQUIRES: not empty; the bytes of UTF-8 text
+    // where takes_bytes(), else whole characters. Throws Error{kInput} if the model has no token
+    // for a part of it, not even an unknown one.
     virtual void encode(std::string_view piece, ModelScratch& scratch,
                         std::vector<int32_t>& out) const = 0;
     [[nodiscard]] virtual const Vocabulary& vocabulary() const = 0;
-    // True if a piece has the same tokens as its parts, where a part begins at each U+2581 that
-    // follows another character.
+    // Returns true if a piece has the same tokens as its parts, cut at each U+2581 that follows
+    // another character.
     [[nodiscard]] virtual bool may_cut_words() const { return false; }
 };
 
@@ -66,23 +66,23 @@ struct ModelReading {
     bool takes_bytes = false;
 };
 
-// Throws Error{kInput} that names the place in the document.
+// Reads the model at PLACE. Throws Error{kInput} that names the place in the document.
 [[nodiscard]] std::unique_ptr<const Model> read_model(const JsonPlace& place, ModelReading reading);
 
-// The `type` of the model of PLACE, also of files of the first versions, which do not say it.
+// Returns the `type` of the model of PLACE, also of files of the first versions, which lack it.
 [[nodiscard]] std::string model_type(const JsonPlace& place);
 
-// Each for one `type`.
+// Each reads one `type`.
 [[nodiscard]] std::unique_ptr<const Model> read_bpe(const JsonPlace& place, ModelReading reading);
 [[nodiscard]] std::unique_ptr<const Model> read_unigram(const JsonPlace& place);
 [[nodiscard]] std::unique_ptr<const Model> read_word_piece(const JsonPlace& place);
 [[nodiscard]] std::unique_ptr<const Model> read_word_level(const JsonPlace& place);
 
-// The object `vocab` of PLACE: token -> number.
+// Returns the object `vocab` of PLACE: token -> number.
 [[nodiscard]] Vocabulary read_vocabulary(const JsonPlace& place);
-// True if PLACE is a text, in documents where something else may stand there too.
+// Returns true if PLACE is a text, in documents where something else may stand there too.
 [[nodiscard]] bool is_text_place(const JsonPlace& place);
-// The numbers of "<0x00>" to "<0xFF>"; kNoToken for each that is missing.
+// Returns the numbers of "<0x00>" to "<0xFF>"; kNoToken for each that is missing.
 [[nodiscard]] std::vector<int32_t> byte_tokens(const Vocabulary& vocabulary);
 
 }  // namespace dslaunch::text

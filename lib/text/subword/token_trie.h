@@ -1,5 +1,5 @@
-// The tokens that a text begins with: a trie over bytes, whose nodes keep their children side by
-// side. Built once, then only read.
+// The tokens that begin a text: a trie over bytes, whose nodes keep their children side by side.
+// Built once, then only read.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace dslaunch::text {
 
 class TokenTrie {
   public:
-    // The last one of equal texts counts. Empty ones are left out.
+    // Of equal texts the last one counts. Empty texts are left out.
     explicit TokenTrie(std::vector<std::pair<std::string, int32_t>> tokens);
 
     // Calls VISIT(length, id) for each token that TEXT begins with, the shortest first.
@@ -33,7 +33,7 @@ class TokenTrie {
         size_t length = 0;
         int32_t id = kNoToken;
     };
-    // kNoToken if TEXT begins with none.
+    // Returns kNoToken if no token begins TEXT.
     [[nodiscard]] Found longest(std::string_view text) const {
         Found found;
         for_prefixes(text, [&](size_t length, int32_t id) { found = {length, id}; });
@@ -46,7 +46,7 @@ class TokenTrie {
         uint32_t children_count = 0;
         int32_t id = kNoToken;
     };
-    // 0 if there is none: no child is the root.
+    // Returns 0 if there is no child: the root is nobody's child.
     [[nodiscard]] uint32_t child(uint32_t node, unsigned char byte) const {
         if (node == 0) return root_[byte];
         const Node& parent = nodes_[node];

@@ -29,7 +29,7 @@ bool takes_file_alone(std::string_view model_type) {
     return std::ranges::find(kTypes, model_type) != std::ranges::end(kTypes);
 }
 
-// Classes that set add_prefix_space of their ByteLevel step.
+// Returns true for classes that set add_prefix_space of their ByteLevel step.
 bool sets_byte_level(std::string_view name) {
     constexpr std::string_view kClasses[] = {"CodeGenTokenizer", "CohereTokenizer",
                                              "GPT2Tokenizer",    "GPTNeoXTokenizer",
@@ -59,7 +59,7 @@ void for_byte_levels(Json& step, const Use& use) {
             for (Json& one : step[list]) for_byte_levels(one, use);
 }
 
-// A blank in front of the text alone, and not in front of what follows a special token.
+// Puts a blank in front of the text alone, and not in front of text after a special token.
 void set_like_llama(bool prefix, Json& tokenizer) {
     tokenizer["normalizer"] = nullptr;
     tokenizer["pre_tokenizer"] = {{"type", "Metaspace"},
@@ -74,7 +74,7 @@ void set_like_llama(bool prefix, Json& tokenizer) {
     tokenizer["decoder"] = {{"type", "Sequence"}, {"decoders", decoders}};
 }
 
-// The number of TOKEN in the vocabulary of a tokenizer.json's MODEL; null if it has none.
+// Returns the number of TOKEN in the vocabulary of a tokenizer.json's MODEL; null if it has none.
 Json number_of(const Json& model, const std::string& token) {
     const auto vocab = model.find("vocab");
     if (vocab == model.end()) return nullptr;
@@ -85,8 +85,8 @@ Json number_of(const Json& model, const std::string& token) {
     return nullptr;
 }
 
-// Lets the tokens that CONFIG names, as its eos_token, be found in texts, even if TOKENIZER has
-// them in its vocabulary alone.
+// Lets texts have the tokens that CONFIG names, as its eos_token, even if TOKENIZER has them only
+// in its vocabulary.
 void add_named_tokens(const Json& config, Json& tokenizer) {
     Json& added = tokenizer["added_tokens"];
     if (!config.is_object() || !tokenizer.contains("model") || !tokenizer["model"].is_object())

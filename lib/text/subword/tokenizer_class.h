@@ -1,7 +1,7 @@
-// Changes a tokenizer.json as the class of transformers does that the folder's other files name:
-// some classes have their own say in whether a blank is put in front of a text, and all find the
-// tokens that tokenizer_config.json names. Source:
-// AutoTokenizer of transformers 5.23. Data path: folder -> [here] -> tokenizer.h. Pure.
+// Changes a tokenizer.json as a class of transformers does, which the folder's other files name:
+// some classes decide whether a blank is put in front of a text, and all find the tokens that
+// tokenizer_config.json names. Source: AutoTokenizer of transformers 5.23. Data path: folder ->
+// [here] -> tokenizer.h. Pure.
 #pragma once
 
 #include <nlohmann/json.hpp>

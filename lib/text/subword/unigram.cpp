@@ -29,9 +29,9 @@ double power_of_ten(int exponent) {
     return power;
 }
 
-// Returns the number that Rust's serde_json makes of a text, the shortest one for the double
-// NEAREST. It rounds twice, so that one text in eight gives a neighbour of the nearest double, and
-// two ways through a text of nearly equal scores may change places by that. REQUIRES: finite.
+// Returns the number that Rust's serde_json reads from a text, the shortest one for the double
+// NEAREST. It rounds twice, so one text in eight gives a neighbour of the nearest double, and two
+// ways through a text of nearly equal scores may change places by that. REQUIRES: finite.
 double as_serde_reads(double nearest) {
     std::array<char, 32> buffer;
     const auto written = std::to_chars(buffer.data(), buffer.data() + buffer.size(),
@@ -112,7 +112,7 @@ class Unigram : public Model {
     }
 
   private:
-    // Offers all tokens that begin at PIECE[BEGIN] to the nodes where they end; the next character.
+    // Offers all tokens that begin at PIECE[BEGIN] to their end nodes; returns the next character.
     size_t offer_from(std::string_view piece, size_t begin,
                       std::vector<ModelScratch::Node>& nodes) const {
         const double till_here = nodes[begin].score;
@@ -139,7 +139,7 @@ class Unigram : public Model {
         return next;
     }
 
-    // The tokens of TEXT, which no path but the unknown one covers, last first.
+    // Appends the tokens of TEXT, last first; only the unknown path covers it.
     void append_unknown(std::string_view text, std::vector<int32_t>& out) const {
         const int32_t id = vocabulary_.find(text);
         if (id != kNoToken) return out.push_back(id);

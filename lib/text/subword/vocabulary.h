@@ -12,19 +12,19 @@ namespace dslaunch::text {
 constexpr int32_t kNoToken = -1;
 constexpr int64_t kTokenIdMax = (1 << 22) - 1;  // the largest vocabularies have a tenth of it
 
-// A quick hash of TEXT, equal on every machine of one byte order.
+// Returns a quick hash of TEXT, equal on every machine of one byte order.
 [[nodiscard]] uint64_t hash_of(std::string_view text);
 
 class Vocabulary {
   public:
-    // False if TEXT or ID was added before. REQUIRES: 0 <= ID <= kTokenIdMax.
+    // Returns false if TEXT or ID was added before. REQUIRES: 0 <= ID <= kTokenIdMax.
     [[nodiscard]] bool add(std::string_view text, int32_t id);
-    // The same where a text may come again: the last ID is the one that find() gives.
+    // Does the same where a text may come again: find() gives the last ID.
     void add_again(std::string_view text, int32_t id);
 
-    // kNoToken if there is none.
+    // Returns kNoToken if there is none.
     [[nodiscard]] int32_t find(std::string_view text) const;
-    // Nothing if there is none.
+    // Returns nothing if there is none.
     [[nodiscard]] std::optional<std::string_view> text_of(int32_t id) const;
     // Return the number of texts that were added, and the largest ID + 1.
     [[nodiscard]] int64_t tokens_count() const { return tokens_count_; }

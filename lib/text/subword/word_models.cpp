@@ -1,5 +1,5 @@
 // The models whose pieces are words: WordPiece takes the longest token again and again, WordLevel
-// knows whole words alone.
+// knows only whole words.
 #include "base/error.h"
 #include "base/text.h"
 #include "text/subword/growth.h"
@@ -18,7 +18,7 @@ namespace {
 
 using Tokens = std::vector<std::pair<std::string, int32_t>>;
 
-// The tokens that begin with PREFIX, without it.
+// Returns the tokens that begin with PREFIX, without it.
 Tokens tokens_after(const Vocabulary& vocabulary, std::string_view prefix) {
     Tokens tokens;
     for (int64_t id = 0; id < vocabulary.ids_end(); ++id) {

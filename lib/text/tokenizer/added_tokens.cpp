@@ -25,7 +25,7 @@ bool is_word_after(std::string_view text, size_t at) {
     return at < text.size() && (flags_at(text, at) & kWordFlag) != 0;
 }
 
-// The blanks before AT begin there, or at LEAST.
+// Returns where the blanks before AT begin, or LEAST.
 size_t before_spaces(std::string_view text, size_t at, size_t least) {
     while (at > least) {
         const size_t begin = previous_begin(text, at);
@@ -91,11 +91,11 @@ void TokenFinder::split(std::string_view text, std::vector<TextPart>& parts) con
         at = end;  // the next one is looked for here, whatever else belongs to this one
         if (token.is_single_word && (is_word_before(text, begin) || is_word_after(text, end)))
             continue;
-        // Each blank is looked at once: those that the last token took are not looked at again.
+        // Each blank is looked at once: blanks that the last token took are not looked at again.
         if (token.strips_left) begin = before_spaces(text, std::max(begin, done), done);
         if (token.strips_right) end = after_spaces(text, std::max(end, done));
         if (done < begin) parts.push_back({done, begin, kNoToken});
-        // One that lies in blanks which the last one took is passed over, as the package does.
+        // A token in blanks that the last one took is passed over, as in the package.
         if (begin < end) parts.push_back({begin, end, token.id});
         done = end;
     }

@@ -1,5 +1,5 @@
-// The tokens that are looked for in the text before anything else: the `added_tokens` of a
-// tokenizer.json. Built once, then only read: any threads.
+// The `added_tokens` of a tokenizer.json, which are looked for in the text before anything else.
+// Built once, then only read: any threads.
 #pragma once
 
 #include <array>
@@ -54,13 +54,13 @@ class TokenFinder {
 
 class AddedTokens {
   public:
-    // The list PLACE, each with the number that the Python package would give it. Throws
-    // Error{kInput} that names the place, also where the file says another number.
+    // Reads the list PLACE, each token with the number that the Python package would give it.
+    // Throws Error{kInput} that names the place, also where the file has another number.
     AddedTokens(const JsonPlace& place, const Vocabulary& vocabulary,
                 const std::vector<std::unique_ptr<const Normalizer>>& normalizers);
     AddedTokens() = default;
 
-    // Null if there is none.
+    // Returns null if there is none.
     [[nodiscard]] const AddedToken* find(std::string_view text) const;
     [[nodiscard]] const AddedToken* find(int32_t id) const;
     // Returns true if TEXT is the text of a special token.

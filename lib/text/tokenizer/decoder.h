@@ -1,6 +1,6 @@
 // The `decoder` of a tokenizer.json, which makes text of the texts of tokens: a chain of stages
-// that tokens are pushed through one by one, so that what a stage has decided comes out at once.
-// Built once, then only read; what is on its way is in a DecoderRun of one thread.
+// through which tokens are pushed one by one, so that decided text comes out at once. Built once,
+// then only read; text on its way is in a DecoderRun of one thread.
 #pragma once
 
 #include <memory>
@@ -40,16 +40,16 @@ class DecoderStage {
 
 using DecoderStages = std::vector<std::unique_ptr<const DecoderStage>>;
 
-// Throws Error{kInput} that names the place of what is not known or wrong.
+// Reads the decoder. Throws Error{kInput} that names the place of a wrong or unknown part.
 [[nodiscard]] DecoderStages read_decoder(const JsonPlace& place);
-// That of a file without a decoder: tokens with blanks between them.
+// Returns the decoder of a file without one: tokens with blanks between them.
 [[nodiscard]] DecoderStages blank_decoder();
 
 class DecoderRun {
   public:
     // STAGES must outlive the run.
     explicit DecoderRun(const DecoderStages& stages) : stages_(&stages), states_(stages.size()) {}
-    // Appends to OUT what is decided with one more token. Throws Error{kInput} as require_room
+    // Appends to OUT the text that one more token decides. Throws Error{kInput} as require_room
     // does.
     void push(std::string_view token, std::string& out);
     // Appends the rest, and throws like push(). REQUIRES: once, at the end.

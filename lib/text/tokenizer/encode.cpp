@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::string_view kWordMark = "\u2581";
 
-// Appends the span in the original that the bytes from BEGIN to END stand for, of which FROM says
-// where they come from.
+// Appends the span in the original of the bytes from BEGIN to END; FROM has the places that bytes
+// come from.
 void append_span(EncodeScratch& scratch, std::span<const uint32_t> from, size_t begin, size_t end) {
     if (!scratch.wants_spans) return;
     if (begin == end) return scratch.spans.push_back(scratch.spans.back());  // a byte of the same

@@ -116,8 +116,8 @@ class Replace : public Normalizer {
         };
         for (const Match& match : matches) {
             keep(match.begin);
-            // A text in place of characters stands for the last one of them; a text in place of no
-            // character for the one before.
+            // A text in place of characters stands for the last of them; a text in place of nothing
+            // for the character before.
             const size_t last_byte = match.end > 0 ? match.end - 1 : 0;
             out.append(content_, from.empty() ? 0 : from[last_byte]);
             require_room(out.text.size(), normal.bytes_max);

@@ -23,20 +23,20 @@ struct NormalText : AlignedText {
 class Normalizer {
   public:
     virtual ~Normalizer() = default;
-    // REQUIRES: valid UTF-8, which it stays. Throws Error{kInput} as Pattern::find_all and
-    // require_room do.
+    // Normalizes the text. REQUIRES: valid UTF-8, which it stays. Throws Error{kInput} as
+    // Pattern::find_all and require_room do.
     virtual void apply(NormalText& normal) const = 0;
 };
 
 // Appends the steps of PLACE, a Sequence's one after the other. Throws Error{kInput} that names the
-// place of what is not known or wrong.
+// place of a wrong or unknown part.
 void read_normalizers(const JsonPlace& place,
                       std::vector<std::unique_ptr<const Normalizer>>& steps);
 
-// The character map of sentencepiece, in base64. Throws Error{kInput} that names PLACE.
+// Returns sentencepiece's character map, in base64. Throws Error{kInput} that names PLACE.
 [[nodiscard]] std::unique_ptr<const Normalizer> read_precompiled(const JsonPlace& place);
 
-// TEXT as it is, which begins at BEGIN of the original.
+// Returns TEXT as it is; it begins at BEGIN of the original.
 [[nodiscard]] NormalText normal_text(std::string_view text, uint32_t begin, size_t bytes_max);
 
 }  // namespace dslaunch::text

@@ -1,5 +1,5 @@
-// The tokens of short pieces that came before: words come again and again. A bounded number of
-// entries, of which a new one replaces an old one; there are few until many pieces came, so that
+// The tokens of short pieces that came before: words come again and again. It has a bounded number
+// of entries, and a new one replaces an old one; there are few until many pieces came, so that
 // short texts pay for no large table. One thread.
 #pragma once
 
@@ -55,7 +55,7 @@ class PieceCache {
         return key;
     }
 
-    // Null if it is not there.
+    // Returns null if it is not there.
     [[nodiscard]] const Entry* find(const Key& key) const {
         const Entry* entries = bucket_of(key.hash);
         if (entries[0].key == key.words) return entries;

@@ -18,7 +18,7 @@ int32_t read_id(const JsonPlace& place) {
     return static_cast<int32_t>(id);
 }
 
-// A token and its number: ["[SEP]", 102].
+// Reads a token and its number: ["[SEP]", 102].
 int32_t read_pair(const JsonPlace& place) {
     int at = 0;
     int32_t id = kNoToken;

@@ -15,7 +15,7 @@ struct PostPart {
     std::vector<int32_t> ids;  // these, where special tokens are wanted
 };
 
-// Throws Error{kInput} that names the place of what is not known or wrong.
+// Reads the parts. Throws Error{kInput} that names the place of a wrong or unknown part.
 [[nodiscard]] std::vector<PostPart> read_post_processor(const JsonPlace& place);
 
 }  // namespace dslaunch::text

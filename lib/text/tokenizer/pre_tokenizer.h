@@ -22,8 +22,8 @@ struct PreTokenizerReading {
     bool leaves_bytes = false;
 };
 
-// The steps of PLACE, a Sequence's one after the other. Throws Error{kInput} that names the place
-// of what is not known or wrong.
+// Reads the steps of PLACE, a Sequence's one after the other. Throws Error{kInput} that names the
+// place of a wrong or unknown part.
 [[nodiscard]] PreTokenizers read_pre_tokenizers(const JsonPlace& place,
                                                 PreTokenizerReading reading);
 

@@ -1,5 +1,5 @@
-// The character map that sentencepiece compiles into its models: a trie of what is replaced, as a
-// double array, and the texts that replace it, each ended by a zero byte.
+// The character map that sentencepiece compiles into its models: a trie of replaced texts, as a
+// double array, and the texts that replace them, each ended by a zero byte.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -59,8 +59,8 @@ class Precompiled : public Normalizer {
             i = append_part(normal, i, out);
             require_room(out.text.size(), normal.bytes_max);
         }
-        // The package takes the first character for the first one that was, whatever went before
-        // it.
+        // The package counts the first character as the original first one, whatever was dropped
+        // before it.
         if (!out.text.empty()) {
             size_t first = 0;
             (void)next_point(out.text, first);
@@ -70,11 +70,11 @@ class Precompiled : public Normalizer {
     }
 
   private:
-    // Appends what the cluster at BEGIN becomes; its end.
+    // Appends the replacement of the cluster at BEGIN; returns its end.
     size_t append_part(const NormalText& normal, size_t begin, AlignedText& out) const {
         const std::string_view text = normal.text;
         const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
-        // Two characters of ASCII are a cluster in "\r\n" alone.
+        // In ASCII only "\r\n" is a cluster of two characters.
         if (byte(begin) < 0x80 && !changes_[byte(begin)] &&
             (begin + 1 == text.size() || (byte(begin + 1) < 0x80 && byte(begin + 1) != '\n'))) {
             out.append(text.substr(begin, 1), normal.from[begin]);
@@ -98,7 +98,7 @@ class Precompiled : public Normalizer {
     }
 
     // Appends WRITTEN for the characters of NORMAL from BEGIN to END: each stands for one of them,
-    // and those that are too many for the last.
+    // and surplus ones for the last.
     static void append_aligned(std::string_view written, const NormalText& normal, size_t begin,
                                size_t end, AlignedText& out) {
         size_t at = begin;
@@ -112,7 +112,7 @@ class Precompiled : public Normalizer {
         }
     }
 
-    // Returns the text for the shortest beginning of TEXT that the map has; nothing if it has none.
+    // Returns the text for the shortest beginning of TEXT in the map; nothing if there is none.
     [[nodiscard]] std::optional<std::string_view> replacement(std::string_view text) const {
         size_t at = offset_of(units_[0]);
         for (const char c : text) {

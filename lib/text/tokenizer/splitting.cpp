@@ -16,7 +16,7 @@ struct Span {
     bool is_match;
 };
 
-// Calls USE(begin, end, is_match) for the matches and what lies between them, from left to right.
+// Calls USE(begin, end, is_match) for the matches and the gaps between them, from left to right.
 template <typename Use>
 void for_spans(const std::vector<Match>& matches, uint32_t length, const Use& use) {
     uint32_t last = 0;
@@ -36,7 +36,7 @@ std::vector<Span> spans_of(const std::vector<Match>& matches, uint32_t length, b
     return spans;
 }
 
-// Neighbours that JOINS(last, next) says yes to become one; SPANS in the order of looking.
+// Joins neighbours for which JOINS(last, next) is true; SPANS are in the order of looking.
 template <typename Joins>
 std::vector<Span> joined(const std::vector<Span>& spans, const Joins& joins) {
     std::vector<Span> out;

@@ -12,7 +12,7 @@ namespace dslaunch::text {
 // matches.
 enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-// Throws Error{kInput} that names PLACE.
+// Reads a behavior. Throws Error{kInput} that names PLACE.
 [[nodiscard]] Behavior read_behavior(const JsonPlace& place);
 
 struct Splitting {
@@ -20,10 +20,10 @@ struct Splitting {
     bool inverts = false;  // what lies between the matches counts as match
 };
 
-// The pre-tokenizer that does so.
+// Returns a pre-tokenizer that does so.
 [[nodiscard]] std::unique_ptr<const PreTokenizer> split_by(std::unique_ptr<const Pattern> pattern,
                                                            Splitting splitting);
-// The same as a function on PIECES.
+// Does the same on PIECES.
 void split_pieces(Pieces& pieces, const Pattern& pattern, Splitting splitting);
 
 }  // namespace dslaunch::text

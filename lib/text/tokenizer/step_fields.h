@@ -13,8 +13,8 @@
 
 namespace dslaunch::text {
 
-// Checks that PLACE is an object with fields of KNOWN alone, or with those that transformers leaves
-// on any step it takes for a ByteLevel one, where nothing reads them.
+// Checks that PLACE is an object with only fields of KNOWN, or also fields that transformers leaves
+// unread on any step it takes for a ByteLevel one.
 void expect_step_fields(const JsonPlace& place, std::initializer_list<std::string_view> known);
 
 // Calls USE(step, its type) for PLACE, or for the steps in its list LIST if it is a Sequence, which

@@ -1,6 +1,6 @@
 // Text to the numbers of tokens and back, as a tokenizer.json of Hugging Face says, number for
-// number as the Python package `tokenizers` does it. What the package knows and this version does
-// not is refused when the file is read. Threads: const, any; several share one Tokenizer.
+// number as the Python package `tokenizers` does it. When the file is read, parts that the package
+// knows and this version lacks are refused. Threads: const, any; several share one Tokenizer.
 #pragma once
 
 #include <cstdint>
@@ -31,27 +31,27 @@ class Tokenizer {
     // Throws Error{kInput} with PATH, the place in the document and what to do. The sections
     // `truncation` and `padding` are not looked at: both are ours.
     [[nodiscard]] static Tokenizer load(const std::string& path);
-    // The same of FOLDER's tokenizer.json, with what its tokenizer_config.json and config.json
-    // change (model/tokenizer_class.h).
+    // Does the same for FOLDER's tokenizer.json, with the changes of its tokenizer_config.json and
+    // config.json (model/tokenizer_class.h).
     [[nodiscard]] static Tokenizer of_folder(const std::string& folder);
-    // The same of TEXT; NAME stands for the path in messages.
+    // Does the same for TEXT; NAME stands for the path in messages.
     [[nodiscard]] static Tokenizer parse(std::string_view text, const std::string& name);
 
     Tokenizer(Tokenizer&&) noexcept;
     Tokenizer& operator=(Tokenizer&&) noexcept;
     ~Tokenizer();
 
-    // Returns the tokens of TEXT. Bytes that are no UTF-8 are U+FFFD, as Python's errors="replace".
-    // Throws Error{kInput} on 2 GiB and more, where the model has no token for a part of it, and
-    // where a pattern takes too long.
+    // Returns the tokens of TEXT. Bytes that are not UTF-8 are U+FFFD, as Python's
+    // errors="replace". Throws Error{kInput} on 2 GiB and more, where the model has no token for a
+    // part of it, and where a pattern takes too long.
     [[nodiscard]] std::vector<int32_t> encode(std::string_view text,
                                               EncodeOptions options = {}) const;
-    // The same with the span of each token, whole characters: those that a token has any byte of.
-    // So the tokens of one character have equal spans, a normalizer's mark before a text belongs to
-    // the first character, and what it drops to none. Of what stands around the text the span is
-    // empty. REQUIRES: valid UTF-8.
+    // Does the same with each token's span of whole characters: those of which it has any byte. So
+    // the tokens of one character have equal spans, a normalizer's mark before a text belongs to
+    // the first character, and dropped characters belong to no token. Tokens around the text have
+    // empty spans. REQUIRES: valid UTF-8.
     [[nodiscard]] EncodedText encode_spans(std::string_view text, EncodeOptions options = {}) const;
-    // Appends them to OUT, which saves an allocation for each text.
+    // Appends the tokens to OUT, which saves an allocation for each text.
     void encode_to(std::string_view text, EncodeOptions options, std::vector<int32_t>& out) const;
 
     // Returns the text of IDS, valid UTF-8. Numbers of no token are passed over, as the package

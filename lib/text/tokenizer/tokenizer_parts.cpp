@@ -35,8 +35,8 @@ TokenizerParts::TokenizerParts(const JsonPlace& place) {
     refuse_explosions(place);
 }
 
-// Lets a text of common characters grow: a tokenizer that explodes is better refused whole than by
-// each text that it is given.
+// Encodes a text of common characters: a tokenizer that explodes is better refused whole than at
+// each text.
 void TokenizerParts::refuse_explosions(const JsonPlace& place) const {
     std::string text = "\u00e9\u4e2d";
     for (char c = ' '; c <= '~'; ++c) text += c;

@@ -32,7 +32,7 @@ struct EncodeScratch {
     size_t bytes_left = 0;  // to which the parts of a text may still grow, all of them together
 };
 
-// Scratches that no call uses at the moment: as many as there ever were calls at once.
+// Scratches that no call uses at the moment: at most as many as calls ran at once.
 class ScratchPool {
   public:
     [[nodiscard]] std::unique_ptr<EncodeScratch> take() {
@@ -42,7 +42,7 @@ class ScratchPool {
         free_.pop_back();
         return scratch;
     }
-    // One that a long text made large is not kept.
+    // A scratch that a long text made large is not kept.
     void give_back(std::unique_ptr<EncodeScratch> scratch) {
         if (scratch->ids.capacity() > kKeptTokensMax || scratch->model.is_large()) return;
         const std::lock_guard lock(mutex_);
@@ -59,12 +59,12 @@ class ScratchPool {
 struct TokenizerParts {
     explicit TokenizerParts(const JsonPlace& place);
 
-    // Appends the tokens of TEXT without what stands around it, and their spans if they are wanted.
+    // Appends the tokens of TEXT without the tokens around it, and their spans if they are wanted.
     // REQUIRES: valid UTF-8.
     void encode_text(std::string_view text, EncodeScratch& scratch) const;
-    // The text that the decoder gets for ID; nothing if there is none.
+    // Returns the text that the decoder gets for ID; nothing if there is none.
     [[nodiscard]] std::optional<std::string_view> text_of(int32_t id) const;
-    // Appends to OUT what RUN has decided with the token ID. Throws Error{kInput} below 0.
+    // Appends to OUT the text that RUN decides with the token ID. Throws Error{kInput} below 0.
     void decode(int32_t id, bool skip_special, DecoderRun& run, std::string& out) const;
 
     std::vector<std::unique_ptr<const Normalizer>> normalizers;

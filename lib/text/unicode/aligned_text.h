@@ -1,5 +1,5 @@
-// Text that knows of each of its bytes from where in an original text it comes, through all that
-// rewrites it. One thread's.
+// Text that knows for each byte its place in an original text, through all steps that rewrite it.
+// One thread's.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace dslaunch::text {
 
-// The bytes of a text that a token stands for.
+// The bytes of a text for which a token stands.
 struct TokenSpan {
     uint32_t begin_bytes = 0;
     uint32_t end_bytes = 0;
@@ -19,7 +19,7 @@ struct TokenSpan {
 
 struct AlignedText {
     std::string text;
-    // For each byte, the place in the original where the character begins that it stands for.
+    // For each byte, the beginning in the original of the character for which it stands.
     std::vector<uint32_t> from;
 
     void clear() {
@@ -30,7 +30,7 @@ struct AlignedText {
         text.reserve(bytes);
         from.reserve(bytes);
     }
-    // Lets the bytes that `text` alone has been given stand for the character at PLACE.
+    // Lets the bytes that only `text` has got stand for the character at PLACE.
     void settle(uint32_t place) { from.resize(text.size(), place); }
     void append(std::string_view bytes, uint32_t place) {
         text += bytes;

@@ -128,13 +128,13 @@ class CodePoints {
 
 void append_point(std::string& text, char32_t point);
 [[nodiscard]] bool is_ascii(std::string_view text);
-// The beginning of the first byte that is no UTF-8, or the length.
+// Returns the beginning of the first byte that is not UTF-8, or the length.
 [[nodiscard]] size_t valid_utf8_prefix(std::string_view text);
-// TEXT with U+FFFD for each maximal part that is no UTF-8, as Python's errors="replace".
+// Returns TEXT with U+FFFD for each maximal part that is not UTF-8, as Python's errors="replace".
 [[nodiscard]] std::string replace_invalid_utf8(std::string_view text);
-// The length of TEXT without a last character that is cut off and could still become valid.
+// Returns the length of TEXT without a last, cut-off character that could still become valid.
 [[nodiscard]] size_t whole_characters(std::string_view text);
-// The simple lower case of POINT; U+0130 becomes two code points, which append_lower writes.
+// Returns the simple lower case of POINT; append_lower writes U+0130 as two code points.
 [[nodiscard]] char32_t lower_point(char32_t point);
 void append_lower(std::string& text, char32_t point);
 

@@ -35,7 +35,7 @@ struct Walk {
         last_is_open = next == Cluster::kLVT && (point - kFirstSyllable) % kTailSyllables == 0;
     }
 
-    // False where a cluster ends before NEXT.
+    // Returns false where a cluster ends before NEXT.
     [[nodiscard]] bool goes_on(Cluster next) const {
         using enum Cluster;
         if (last == kCr && next == kLf) return true;

@@ -61,7 +61,7 @@ void reorder(Points& points) {
 constexpr char32_t kSyllables = 0xAC00, kLeads = 0x1100, kVowels = 0x1161, kTails = 0x11A7;
 constexpr char32_t kLeadsCount = 19, kVowelsCount = 21, kTailsCount = 28;
 
-// The one character of FIRST and SECOND; 0 if there is none.
+// Returns the one character of FIRST and SECOND; 0 if there is none.
 char32_t composed(char32_t first, char32_t second) {
     if (first - kLeads < kLeadsCount && second - kVowels < kVowelsCount)
         return kSyllables + ((first - kLeads) * kVowelsCount + second - kVowels) * kTailsCount;

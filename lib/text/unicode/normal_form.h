@@ -11,8 +11,8 @@ namespace dslaunch::text {
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
-// TEXT in FORM. PLACES, unless null, gets of each byte of it where in TEXT the character begins
-// that it stands for: of a composed one the first. REQUIRES: valid UTF-8.
+// Returns TEXT in FORM. PLACES, unless null, gets for each byte the place in TEXT of its character,
+// or of the first of a composed one. REQUIRES: valid UTF-8.
 [[nodiscard]] std::string to_normal_form(std::string_view text, NormalForm form,
                                          std::vector<uint32_t>* places = nullptr);
 

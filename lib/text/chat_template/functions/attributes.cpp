@@ -21,7 +21,7 @@ namespace {
                     : fmt::format("'{}' is undefined, and `{}` is asked of it", whose, name));
 }
 
-// Sets FOUND to the attribute NAME that Python's object has; false when it has none.
+// Sets FOUND to the attribute NAME of Python's object; returns false when it has none.
 bool python_attribute(Runtime& runtime, const Value& of, std::string_view name, Value& found) {
     if (is_hidden_method(of, name)) return found = Value(), true;
     if (is_refused_method(of, name))
@@ -64,7 +64,7 @@ Value range_function(Runtime& runtime, const Value& /*self*/, const Given& given
     return new_sequence(&runtime.meter(), Kind::kRange, std::move(items));
 }
 
-// Returns what Python's dict() makes: of a dict or pairs, and of names.
+// Returns the entries that Python's dict() makes: of a dict or pairs, and of names.
 std::vector<Entry> dict_entries(Runtime& runtime, const Arguments& arguments) {
     if (arguments.positional.size() > 1) throw Fault("dict() takes one value at most");
     Meter& meter = runtime.meter();

@@ -87,7 +87,7 @@ Value safe_filter(Runtime& runtime, const Value& input, const Given& /*given*/) 
     return new_text(&runtime.meter(), str_of(runtime.meter(), input), true);
 }
 
-// transformers' own `tojson`: json.dumps with its arguments.
+// Returns transformers' own `tojson`: json.dumps with its arguments.
 Value to_json_filter(Runtime& runtime, const Value& input, const Given& given) {
     JsonStyle style;
     style.ascii_only = given.is_on(0);
@@ -111,8 +111,7 @@ Value to_json_filter(Runtime& runtime, const Value& input, const Given& given) {
 
 // ---- Numbers
 
-// Returns what the number in TEXT is for Python's int() or float(); nothing for a text that is
-// none.
+// Returns the number in TEXT by Python's int() or float(); nothing for a text that is not a number.
 std::optional<Value> number_in(std::string_view text, bool is_whole) {
     text = strip_blanks(text);
     if (!is_ascii(text) || text.find('_') != std::string_view::npos)
@@ -195,8 +194,8 @@ Values path_of(Runtime& runtime, const Value* attribute) {
     return path;
 }
 
-// Returns what PATH leads to from OF. FALLBACK, when given, stands for what is undefined on the
-// way.
+// Returns the value to which PATH leads from OF. FALLBACK, when given, replaces an undefined value
+// on the way.
 Value follow(Runtime& runtime, Value of, const Values& path, const Value* fallback = nullptr) {
     for (const Value& part : path) {
         of = item_of(runtime, of, part);
@@ -316,7 +315,7 @@ Value reverse_filter(Runtime& runtime, const Value& input, const Given& /*given*
         return slice_of(runtime.meter(), input, Value::none(), Value::none(), Value::integer(-1));
     Values items = all_of(runtime.meter(), input);
     std::ranges::reverse(items);
-    // A list for what Python cannot go over from its end.
+    // A list for values that Python cannot go over from their end.
     return input.is(Kind::kIterator) ? new_list(&runtime.meter(), std::move(items))
                                      : iterator_over(runtime, std::move(items));
 }
@@ -347,7 +346,7 @@ Value unique_filter(Runtime& runtime, const Value& input, const Given& given) {
     return iterator_over(runtime, std::move(kept));
 }
 
-// Returns the elements of INPUT, none for what is false.
+// Returns the elements of INPUT, or no elements if it is false.
 Values elements(Runtime& runtime, const Value& input) {
     return is_true(input) ? all_of(runtime.meter(), input) : Values{};
 }
@@ -376,8 +375,8 @@ Value map_filter(Runtime& runtime, const Value& input, const Given& given) {
     return iterator_over(runtime, std::move(made));
 }
 
-// Keeps the elements whose truth is WANTED. OF_ATTRIBUTE: the first argument names what is tested
-// of each; the next one is the test.
+// Keeps the elements whose truth is WANTED. OF_ATTRIBUTE: the first argument names the attribute
+// that is tested; the next one is the test.
 template <bool kWanted, bool kOfAttribute>
 Value choose_filter(Runtime& runtime, const Value& input, const Given& given) {
     constexpr size_t kNameAt = kOfAttribute ? 1 : 0;

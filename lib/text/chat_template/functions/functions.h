@@ -1,6 +1,6 @@
 // The filters and tests of Jinja2, transformers' `tojson`, the methods and attributes of Python's
-// values and the global functions, as far as chat templates use them. What is known and not
-// supported is refused by name. All throw Fault.
+// values and the global functions, as far as chat templates use them. Known names that are not
+// supported are refused by name. All throw Fault.
 #pragma once
 
 #include <deque>
@@ -48,7 +48,7 @@ void set_field(Namespace& fields, const std::string& name, Value value);
 // The variable `loop` of a `for`.
 class LoopState : public Object {
   public:
-    // NEXT gives the elements one by one; false: there is no more.
+    // NEXT gives the elements one by one; it returns false when there are no more.
     std::function<bool(Value&)> next;
 
     // Goes to the next element. Returns false when there is none.

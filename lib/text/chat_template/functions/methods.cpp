@@ -140,7 +140,7 @@ Value changed_method(Runtime& runtime, const Value& self, const Given& /*given*/
     return new_text(&runtime.meter(), kChange(self.text()), self.text_object().is_safe);
 }
 
-// str.isalpha() and its like, of ASCII: there is a character, and each is of the class.
+// Does str.isalpha() and the like for ASCII: there is a character, and each is of the class.
 template <int (*kIs)(int)>
 Value all_are_method(Runtime& runtime, const Value& self, const Given& given) {
     if (!self.text_object().is_ascii())
@@ -206,7 +206,7 @@ constexpr Native kDictMethods[] = {
     {"keys", view_method<Part::kKeys>},
     {"values", view_method<Part::kValues>},
 };
-// Those of Python that are not here.
+// The methods of Python that are not here.
 constexpr std::string_view kRefusedOfText[] = {
     "casefold", "center",     "encode",       "expandtabs", "format_map", "index",
     "isascii",  "isdecimal",  "isidentifier", "islower",    "isnumeric",  "isprintable",
@@ -214,7 +214,7 @@ constexpr std::string_view kRefusedOfText[] = {
     "rjust",    "rpartition", "swapcase",     "translate",  "zfill"};
 constexpr std::string_view kRefusedOfDict[] = {"copy", "fromkeys"};
 constexpr std::string_view kRefusedOfList[] = {"copy", "count", "index"};
-// Those that the sandbox hides.
+// The methods that the sandbox hides.
 constexpr std::string_view kHiddenOfList[] = {"append", "clear",  "extend",  "insert",
                                               "pop",    "remove", "reverse", "sort"};
 constexpr std::string_view kHiddenOfDict[] = {"clear", "pop", "popitem", "setdefault", "update"};

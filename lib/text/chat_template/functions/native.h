@@ -1,5 +1,5 @@
-// The common form of filters, methods and global functions of templates: how they are called, and
-// what they see of a rendering.
+// The common form of filters, methods and global functions of templates: their calls, and the part
+// of a rendering that they see.
 #pragma once
 
 #include <array>
@@ -78,17 +78,16 @@ class Given {
 struct Native {
     std::string_view name;
     Value (*run)(Runtime& runtime, const Value& self, const Given& given) = nullptr;
-    // The names of its arguments, the first REQUIRED of which must be given. One that begins with
-    // `_` is given by place only. "*" alone: it takes what it likes from Given::all().
+    // The names of its arguments, the first REQUIRED of which must be given. A name that begins
+    // with `_` is given by place only. "*" alone: it takes what it likes from Given::all().
     std::array<std::string_view, 4> names{};
     size_t required = 0;
 };
 
-// Returns what FUNCTION makes of SELF. Throws Fault: the arguments are not those that it takes, or
-// it failed.
+// Returns the result of FUNCTION on SELF. Throws Fault if it does not take the arguments, or fails.
 [[nodiscard]] Value call_native(Runtime& runtime, const Native& function, const Value& self,
                                 const Arguments& arguments);
-// Returns the row of TABLE with NAME, nullptr without one.
+// Returns the row of TABLE with NAME, nullptr if there is none.
 [[nodiscard]] const Native* find_native(std::span<const Native> table, std::string_view name);
 
 // Returns the text of VALUE. Throws Fault naming WHO for other kinds.

@@ -11,7 +11,7 @@ namespace {
 
 using Type = Token::Type;
 
-// The parser of CPython, to which Jinja2 hands its code, takes no more parentheses.
+// The most parentheses: CPython's parser, to which Jinja2 hands its code, takes no more.
 constexpr int kExpressionDepthMax = 200;
 
 constexpr std::pair<std::string_view, Comparison> kComparisons[] = {
@@ -108,7 +108,7 @@ ExpressionPtr ExpressionParser::expression(bool with_choice) {
     return value;
 }
 
-// Reads what stands between `or`, or between `and`.
+// Reads the operands of `or`, or of `and`.
 ExpressionPtr ExpressionParser::logical(Kind kind) {
     const bool is_or = kind == Kind::kOr;
     const auto operand = [&] { return is_or ? logical(Kind::kAnd) : negation(); };
@@ -259,8 +259,7 @@ ExpressionPtr ExpressionParser::display(bool is_dict) {
     return make(is_dict ? Kind::kDict : Kind::kList, line, std::move(parts));
 }
 
-// Reads what follows an operand: parts of it, calls, and WITH_FILTERS after these filters and
-// tests.
+// Reads the rest after an operand: parts of it, calls, and WITH_FILTERS then filters and tests.
 ExpressionPtr ExpressionParser::postfix(ExpressionPtr of, bool with_filters) {
     for (bool in_filters = false;;) {
         if (stream_.is_operator("(")) {

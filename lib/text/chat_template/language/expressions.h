@@ -1,4 +1,4 @@
-// The parser of expressions, and the tokens in its hands.
+// The parser of expressions, and the tokens that it reads.
 #pragma once
 
 #include <initializer_list>
@@ -76,7 +76,7 @@ class ExpressionParser {
     virtual ~ExpressionParser() = default;
 
   protected:
-    // Is told each variable's name that is read.
+    // Gets the name of each variable that is read.
     virtual void see(const std::string& name) = 0;
 
     // Reads with or without the form `a if b else c`.

@@ -15,7 +15,7 @@ namespace dslaunch::text::jinja {
 namespace {
 
 constexpr size_t kNoPlace = std::string_view::npos;
-// The longest first.
+// The operators, the longest first.
 constexpr std::string_view kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/",
                                            "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
                                            ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
@@ -24,7 +24,7 @@ constexpr bool begins_name(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
-// With \n as every line's end, and without one at the text's end.
+// Returns SOURCE with \n as every line's end, and without one at the text's end.
 std::string with_plain_lines(std::string_view source) {
     std::string text;
     text.reserve(source.size());
@@ -40,7 +40,7 @@ std::string with_plain_lines(std::string_view source) {
     return text;
 }
 
-// Reads what the text between two quotes means: Python's escapes, but for octal numbers and names.
+// Reads the meaning of text between quotes: Python's escapes, but for octal numbers and names.
 class LiteralReader {
   public:
     LiteralReader(std::string_view raw, int line) : raw_(raw), line_(line) {}
@@ -137,8 +137,8 @@ class Lexer {
         at_ = to;
     }
 
-    // The end of a tag whose closing is MARK, as "%}", at AT; kNoPlace when it is not there.
-    // LINE_END: a line's end after it belongs to it.
+    // Returns the end of a tag whose closing is MARK, as "%}", at AT; kNoPlace when it is not
+    // there. LINE_END: a line's end after it belongs to it.
     [[nodiscard]] size_t past_closing(size_t at, std::string_view mark, bool line_end,
                                       bool plus = true) const {
         if (has(at, "-") && has(at + 1, mark)) return past_blanks(at + 1 + mark.size());
@@ -148,7 +148,7 @@ class Lexer {
         return line_end && char_at(at) == '\n' ? at + 1 : at;
     }
 
-    // The end of `{% WORD %}` that begins at AT, kNoPlace if another tag begins there.
+    // Returns the end of `{% WORD %}` that begins at AT, kNoPlace if another tag begins there.
     [[nodiscard]] size_t past_word_tag(size_t at, std::string_view word) const {
         at += 2;
         if (is_sign(char_at(at))) ++at;
@@ -159,8 +159,8 @@ class Lexer {
         return past_closing(at, "%}", is_end, is_end);
     }
 
-    // The data from here to TAG, where a tag or comment with SIGN begins, without the blanks that
-    // the tag takes.
+    // Adds the data from here to TAG, where a tag or comment with SIGN begins, without the blanks
+    // that the tag takes.
     void add_data(size_t tag, char sign, bool strips) {
         std::string_view data = text_.substr(at_, tag - at_);
         if (sign == '-') {

@@ -27,7 +27,7 @@ class TemplateParser : public ExpressionParser {
     using Kind = Statement::Kind;
     using Type = Token::Type;
 
-    // Notes what the bodies of macros say of arguments that are no parameters.
+    // Notes the names in the bodies of macros that mean arguments and are not parameters.
     void see(const std::string& name) override {
         if (name != "caller" && name != "varargs" && name != "kwargs") return;
         for (Signature* signature : open_signatures_) {
@@ -41,8 +41,8 @@ class TemplateParser : public ExpressionParser {
         }
     }
 
-    // Reads text, expressions and tags up to one of ENDS, whose name is left in the stream; without
-    // ENDS up to the template's end.
+    // Reads text, expressions and tags up to one of ENDS, whose name it leaves in the stream;
+    // without ENDS up to the template's end.
     Body body(Ends ends) {
         const TokenStream::Level level(stream_);
         Body statements;
@@ -82,7 +82,7 @@ class TemplateParser : public ExpressionParser {
         if (takes_end) stream_.take();
         return statements;
     }
-    // The same where no `break` reaches a loop around.
+    // Does the same where no `break` reaches a loop around.
     Body closed_body(Ends ends) {
         const int loops = std::exchange(loops_, 0);
         Body statements = tag_body(ends);
@@ -292,7 +292,7 @@ class TemplateParser : public ExpressionParser {
         if (loops_ == 0) stream_.stop(fmt::format("`{}` stands outside of a loop", statement.text));
     }
 
-    // Refused only where it is reached, as Jinja2 does without a loader of templates.
+    // Makes a tag that is refused only where it is reached, as in Jinja2 without a loader.
     void other_template_tag(Statement& statement) {
         statement.value = expression();
         while (!stream_.is(Type::kBlockEnd) && !stream_.is(Type::kEnd)) stream_.take();

@@ -144,8 +144,8 @@ struct Tree {
 };
 
 // Parses the template SOURCE with Jinja2's grammar and order of operators, without `**`, recursive
-// loops, and tags for other templates. Throws LineFault for a mistake, and for what Jinja2 has and
-// this has not. REQUIRES: SOURCE is valid UTF-8.
+// loops, and tags for other templates. Throws LineFault for a mistake, and for parts of Jinja2 that
+// are not here. REQUIRES: SOURCE is valid UTF-8.
 [[nodiscard]] Tree parse_template(std::string_view source);
 
 }  // namespace dslaunch::text::jinja

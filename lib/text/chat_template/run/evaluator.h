@@ -18,7 +18,7 @@ struct Scope {
     bool is_kept = false;  // a macro sees it: it lives until the template has run
     std::vector<std::pair<int, Value>> variables;
 
-    // Returns nullptr: neither here nor outside.
+    // Returns nullptr if the name is neither here nor outside.
     [[nodiscard]] const Value* find(int name) const;
     void set(int name, Value value);
     // Keeps this scope and all around it.
@@ -85,7 +85,7 @@ class Evaluator {
     // CALLER: a further argument of that name.
     [[nodiscard]] Value eval_call(const Expression& expression, Scope* scope,
                                   const Value* caller = nullptr);
-    // Returns what FILTERS, which belong to a block, make of TEXT.
+    // Returns the result of FILTERS, which belong to a block, on TEXT.
     [[nodiscard]] Value eval_filters(const Expression& filters, const Value& text, Scope* scope);
 
     [[nodiscard]] int line() const { return line_; }  // of what was last worked on

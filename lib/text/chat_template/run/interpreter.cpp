@@ -40,7 +40,7 @@ class Interpreter : public Evaluator {
                                               &message - given->second.items().data());
                 continue;
             }
-            // Jinja2's object with the blocks of a template, of which there are none here.
+            // Jinja2's object with the blocks of a template; there are no blocks here.
             if (name == "self")
                 scope->set(int(i),
                            new_function(&meter(), name, 0, [](Runtime&, Arguments&) -> Value {
@@ -62,7 +62,7 @@ class Interpreter : public Evaluator {
     }
 
   private:
-    // Collects what is printed while it lives.
+    // Collects the printed text while it lives.
     class Capture {
       public:
         explicit Capture(Interpreter& own) : own_(own), before_(std::exchange(own.out_, &text_)) {}
@@ -192,7 +192,7 @@ class Interpreter : public Evaluator {
         return found == messages_.end() ? std::nullopt : std::optional(found->second);
     }
 
-    // Returns what gives the elements of ITERABLE for which the loop's `if` holds when it is asked.
+    // Returns a function that gives the elements of ITERABLE for which the loop's `if` holds then.
     std::function<bool(Value&)> chosen_elements(const Statement& statement, Scope* scope,
                                                 const Value& iterable) {
         auto cursor = std::make_shared<Cursor>(meter(), iterable);
@@ -293,7 +293,7 @@ class Interpreter : public Evaluator {
                             });
     }
 
-    // Takes the argument NAME out of those with names.
+    // Takes the argument NAME out of the named ones.
     static const Value* take_named(Arguments& arguments, std::vector<bool>& is_used,
                                    std::string_view name) {
         for (size_t i = 0; i < arguments.named.size(); ++i) {

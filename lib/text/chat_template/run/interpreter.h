@@ -1,5 +1,5 @@
-// Runs a template's tree: what it prints. tree and values -> [text]. One thread per interpreter;
-// several may run the same tree.
+// Runs a template's tree and collects its text. tree and values -> [text]. One thread per
+// interpreter; several may run the same tree.
 #pragma once
 
 #include <ctime>
@@ -12,7 +12,7 @@
 
 namespace dslaunch::text::jinja {
 
-// Returns what TREE prints with the variables VALUES. Throws LineFault.
+// Returns the text that TREE prints with the variables VALUES. Throws LineFault.
 [[nodiscard]] RenderedChat run_template(const Tree& tree,
                                         const std::vector<std::pair<std::string, Value>>& values,
                                         const Limits& limits, const std::tm& now);

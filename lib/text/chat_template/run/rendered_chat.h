@@ -1,4 +1,4 @@
-// The text that a chat template printed, and which parts of it belong to which message.
+// The text that a chat template printed, and the parts of it that belong to each message.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +21,9 @@ struct MessageRange {
 
 struct RenderedChat {
     std::string text;
-    // For each element of the variable `messages` that is a dict, the range that loops over them,
-    // or over their numbers, printed where that has a place in the text; inner loops before outer
-    // ones. Empty with continue_final_message.
+    // For each element of the variable `messages` that is a dict: the range that loops over the
+    // messages, or over their numbers, printed, where that has a place in the text; inner loops
+    // before outer ones. Empty with continue_final_message.
     std::vector<MessageRange> by_message;
     // The ranges that the template marks with `{% generation %}` as the assistant's, in order.
     std::vector<TextRange> generated;

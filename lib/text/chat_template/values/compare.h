@@ -21,7 +21,7 @@ namespace dslaunch::text::jinja {
 // Returns the value of KEY in DICT, nullptr without one. Throws Fault for a key that cannot be one.
 [[nodiscard]] const Value* find_key(Meter& meter, const Dict& dict, const Value& key);
 [[nodiscard]] const Value* find_key(const Dict& dict, std::string_view key);
-// Returns true if KEY can be the key of a dict: it is no list or dict and holds none.
+// Returns true if KEY can be the key of a dict: it is not a list or dict and holds none.
 [[nodiscard]] bool can_be_key(const Value& key);
 
 // Puts KEY with VALUE into ENTRIES, in the place of the same key if there is one. Throws Fault for

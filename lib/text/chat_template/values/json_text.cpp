@@ -117,8 +117,8 @@ class PythonJson {
     std::string out_;
 };
 
-// Builds values from the parser's events: a tree of nlohmann's would lose large numbers, and takes
-// a time that is the square of the keys of an object.
+// Builds values from the parser's events: a tree of nlohmann's would lose large numbers, and its
+// time grows with the square of an object's keys.
 class ValueBuilder : public nlohmann::json_sax<nlohmann::json> {
   public:
     Value result;

@@ -18,11 +18,11 @@ struct JsonStyle {
     std::string key_separator = ": ";
 };
 
-// Returns VALUE as JSON. Throws Fault for what JSON cannot say, as an undefined value.
+// Returns VALUE as JSON. Throws Fault for values that JSON lacks, as an undefined value.
 [[nodiscard]] std::string json_of(Meter& meter, const JsonStyle& style, const Value& value);
 
-// Returns the value that TEXT says; the last of equal keys counts, at the place of the first, as in
-// Python. Throws Fault saying what and where (a column in bytes): a mistake, half a pair of
+// Returns the value of TEXT; the last of equal keys counts, at the place of the first, as in
+// Python. Throws Fault with the fault and its place (a column in bytes): a mistake, half a pair of
 // surrogates, or too deep.
 [[nodiscard]] Value value_of_json(std::string_view text);
 

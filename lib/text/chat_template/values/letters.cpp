@@ -105,7 +105,7 @@ std::string with_capitals(std::string_view text, const IsFirst& is_first) {
     return result;
 }
 
-// Returns TEXT without the code points at its sides of which IS_OUT says true.
+// Returns TEXT without the code points at its sides for which IS_OUT is true.
 template <typename IsOut>
 std::string_view stripped(std::string_view text, StripSides sides, const IsOut& is_out) {
     while (sides.left && !text.empty() && is_out(point_at(text, 0)))

@@ -1,5 +1,5 @@
-// Characters as Python's str knows them: blanks, what repr() shows as it is, and cases; as
-// utf8proc has them. Pure functions.
+// Characters as Python's str knows them: blanks, the characters that repr() shows as they are, and
+// cases; as utf8proc has them. Pure functions.
 #pragma once
 
 #include <string>
@@ -17,10 +17,10 @@ namespace dslaunch::text::jinja {
 [[nodiscard]] std::string lower_text(std::string_view text);
 [[nodiscard]] std::string capitalized_text(std::string_view text);
 [[nodiscard]] std::string title_text(std::string_view text);
-// The filter `title`: words begin after blanks, `-` and opening brackets alone.
+// Does the filter `title`: words begin after blanks, `-` and opening brackets alone.
 [[nodiscard]] std::string title_words(std::string_view text);
 
-// Without Python's blanks, or without the code points of CHARS, at the sides asked for.
+// The sides at which Python's blanks, or the code points of CHARS, are taken off.
 struct StripSides {
     bool left = true;
     bool right = true;

@@ -25,11 +25,11 @@ struct Limits {
     size_t output_bytes_max = size_t{128} << 20;
 };
 
-// Expressions and statements inside each other, while a template runs: calls of macros included.
+// The most levels of expressions and statements while a template runs, calls of macros included.
 constexpr int kRunDepthMax = 1500;
-// Lists and dicts inside each other.
+// The most levels of lists and dicts.
 constexpr int kValueDepthMax = 200;
-// Elements of a range, as Jinja2's sandbox has it.
+// The most elements of a range, as in Jinja2's sandbox.
 constexpr int64_t kRangeLengthMax = 100'000;
 
 // Counts steps and bytes. Throws Fault when a limit is passed.

@@ -1,4 +1,4 @@
-// Messages and other values that belong to no rendering: how they are made, and what they hold.
+// Messages and other values that belong to no rendering: their making and their members.
 #pragma once
 
 #include <span>
@@ -21,9 +21,9 @@ namespace dslaunch::text::jinja {
     return new_dict(nullptr, std::move(entries));
 }
 
-// Returns the member KEY of VALUE, nullptr without one; VALUE may be no dict.
+// Returns the member KEY of VALUE, nullptr without one; VALUE need not be a dict.
 [[nodiscard]] const Value* member(const Value& value, std::string_view key);
-// Returns the text of that member, nullptr without one and where it is no text.
+// Returns the text of that member, nullptr without one and where it is not a text.
 [[nodiscard]] const std::string* text_member(const Value& value, std::string_view key);
 // Returns true if the key of ENTRY is the text KEY.
 [[nodiscard]] bool has_name(const Entry& entry, std::string_view key);

@@ -8,12 +8,12 @@
 
 namespace dslaunch::text::jinja {
 
-// Appends what `{{ value }}` prints, str(); nothing for an undefined value. Throws Fault over a
-// limit, and for values whose text Python alone knows.
+// Appends the text that `{{ value }}` prints, str(); nothing for an undefined value. Throws Fault
+// over a limit, and for values whose text only Python knows.
 void append_str(Meter& meter, std::string& out, const Value& value);
 [[nodiscard]] std::string str_of(Meter& meter, const Value& value);
 
-// "1.0", "1e+16", "inf": Python's repr of a float.
+// Returns "1.0", "1e+16", "inf": Python's repr of a float.
 [[nodiscard]] std::string float_repr(double number);
 
 }  // namespace dslaunch::text::jinja

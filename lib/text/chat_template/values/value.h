@@ -1,7 +1,7 @@
-// The values of a template: Python's, as far as templates see them. A value is small and shares
-// what it refers to; lists, dicts and texts never change, as in Jinja2's immutable sandbox. Values
-// made for a rendering belong to its meter and must not outlive it. No threads, but values without
-// a meter may be read by several.
+// The values of a template: Python's, as far as templates see them. A value is small and shares its
+// object; lists, dicts and texts never change, as in Jinja2's immutable sandbox. Values made for a
+// rendering belong to its meter and must not outlive it. No threads, but several may read values
+// without a meter.
 #pragma once
 
 #include <cstdint>
@@ -127,7 +127,7 @@ struct Namespace : Object {
     std::vector<std::pair<std::string, Value>> fields;
 };
 
-// Makes an object of type T whose BYTES (and its own) are held by METER; nullptr: by nobody.
+// Makes an object of type T. METER holds BYTES (and its own); nullptr: nobody does.
 template <typename T>
 [[nodiscard]] std::shared_ptr<T> make_object(Meter* meter, size_t bytes) {
     auto object = std::make_shared<T>();
@@ -157,8 +157,8 @@ template <typename T>
 // Returns Python's name of VALUE's type, as "str", "int" or "list".
 [[nodiscard]] const char* type_name(const Value& value);
 
-// Goes over what VALUE holds: elements, a dict's keys, a text's characters. An undefined value has
-// nothing. Throws Fault when VALUE cannot be gone over.
+// Goes over the parts of VALUE: elements, a dict's keys, a text's characters. An undefined value
+// has no parts. Throws Fault when VALUE has no parts by its kind.
 class Cursor {
   public:
     Cursor() = default;
@@ -171,9 +171,9 @@ class Cursor {
     size_t at_ = 0;
 };
 [[nodiscard]] bool can_iterate(const Value& value);
-// Returns everything that VALUE holds.
+// Returns all parts of VALUE.
 [[nodiscard]] Values all_of(Meter& meter, const Value& value);
-// Returns Python's len(), nothing for what has none.
+// Returns Python's len(), nothing for a value without one.
 [[nodiscard]] std::optional<int64_t> length_of(const Value& value);
 
 }  // namespace dslaunch::text::jinja

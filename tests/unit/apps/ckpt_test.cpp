@@ -194,7 +194,7 @@ TEST_CASE("export and zero_to_fp32 write the weights, under the name of DeepSpee
     const std::string script = std::string(test::binary_dir()) + "/zero_to_fp32.py";
     const std::string fp32 = made.folder.path() + "/fp32";
     JobProcess process(made.folder, {script, made.output, fp32, "-t", "step-3", "--max_shard_size",
-                                     "100", "--exclude_frozen_parameters"});
+                                     "100B", "--exclude_frozen_parameters"});
     CHECK(process.wait() == 0);
     CHECK_THAT(process.err(), Catch::Contains("pytorch_model.bin"));
     std::ifstream in(fp32 + "/model.safetensors.index.json");

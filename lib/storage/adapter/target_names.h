@@ -14,7 +14,7 @@ namespace dslaunch::storage {
 // Numbers by a pattern of names, in the order of the config: the first pattern that fits counts.
 using NamedNumbers = std::vector<std::pair<std::string, double>>;
 
-// Returns PATH's number: that of the first pattern that fits all of it or its end after a dot.
+// Returns PATH's number: the first pattern's that fits all of it or its end after a dot.
 [[nodiscard]] double number_for(const NamedNumbers& numbers, std::string_view path,
                                 double otherwise);
 

@@ -66,7 +66,7 @@ ExportedGraph graph_of(const JsonPlace& place);
 
 using ReadValue = ExportedValue (*)(const JsonPlace&);
 
-// The readers of the kinds of an argument, by the names of the schema's union.
+// Returns the readers of an argument's kinds, by the names of the schema's union.
 const std::map<std::string_view, ReadValue>& kinds() {
     using Place = const JsonPlace&;
     static const std::map<std::string_view, ReadValue> table = {

@@ -40,7 +40,7 @@ class SafetensorsFile {
     // Throws Error{kInput} as MappedFile and parse_safetensors do.
     explicit SafetensorsFile(const std::string& path);
 
-    // The entries come in the order of their bytes in the file.
+    // Returns the entries in the order of their bytes in the file.
     [[nodiscard]] const std::vector<SafetensorsEntry>& entries() const { return content_.entries; }
     // Returns null if no entry has that name.
     [[nodiscard]] const SafetensorsEntry* find(std::string_view name) const;

@@ -67,7 +67,7 @@ class Parser {
         return at + 4 <= bytes_.size() && load(bytes_, at, 4) == mark;
     }
 
-    // The end record is the last one whose comment reaches exactly to the end of the file.
+    // Finds the end record, the last one whose comment reaches exactly to the end of the file.
     size_t find_end() const {
         if (bytes_.size() < kEndBytes) bad("{} bytes are too few for a zip", bytes_.size());
         const size_t last = bytes_.size() - kEndBytes;
@@ -97,7 +97,7 @@ class Parser {
         return found;
     }
 
-    // A field of the old end record that is not full must agree with the zip64 one.
+    // Reads the zip64 record. Fields of the old record that are not full must agree with it.
     Directory find_directory64(uint64_t at, uint64_t locator, const Directory& old) const {
         if (at > locator || locator - at != kEnd64Bytes || !marked(at, kEnd64Mark))
             bad("the zip64 end record is not where its locator says");

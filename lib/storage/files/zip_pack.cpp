@@ -43,7 +43,7 @@ class Writer {
         ++record_count_;
     }
 
-    // The directory, then the end records of zip64 (always, as PyTorch does) and of zip.
+    // Writes the directory, then the end records of zip64 (always, as PyTorch does) and of zip.
     void finish() {
         const uint64_t length = directory_.size();
         const uint64_t end64 = offset_ + length;
@@ -81,8 +81,8 @@ class Writer {
         return static_cast<uint64_t>(record.content_bytes);
     }
 
-    // The fields from "version needed" to the length of the name are the same in both kinds of
-    // header.
+    // Appends the fields from "version needed" to the length of the name, which both kinds of
+    // header share.
     void append_common(std::string& out, const ZipRecord& record, bool zip64) const {
         append<2>(out, zip64 ? kVersion64 : kVersion);
         append<2>(out, record.utf8 ? kUtf8Flag : 0U);
@@ -92,7 +92,7 @@ class Writer {
         append<4>(out, record.crc32);
     }
 
-    // The header is padded so that the content that follows is aligned.
+    // Returns the header, padded so that the content after it is aligned.
     std::string local_header(const ZipRecord& record, const std::string& name) const {
         const bool zip64 = wide(record.stored.size()) || wide(content_bytes(record));
         std::string extra;

@@ -50,18 +50,18 @@ class CompressedExchange {
     [[nodiscard]] std::span<const float> averaged(int bucket);
     void end();
 
-    // The errors become 0. Said at the end of a step by every rank or by none.
+    // Sets the errors to 0. Every rank or none calls it at the end of a step.
     void clear();
 
-    // States of parameters that are saved beside the optimizer's: "server_error", what the averages
-    // have lost, then "worker_error.H" for each host H, what it lost in sending. None while they
-    // are all 0.
+    // Returns the names of the parameters' states that are saved beside the optimizer's:
+    // "server_error", the loss of the averages, then "worker_error.H" for each host H, its loss in
+    // sending. There are none while they are all 0.
     [[nodiscard]] std::vector<std::string> state_names() const;
-    // Adds this rank's pieces of them, the first of which is the parameters' state FIRST. Those of
-    // bucket B are unit UNIT + B.
+    // Adds this rank's pieces of them. The first is the parameters' state FIRST. Pieces of bucket B
+    // are unit UNIT + B.
     void add_pieces(int first, int unit, std::vector<runtime::SavedPiece>& pieces) const;
-    // Takes the errors of SAVED. If it is of another number of hosts, every host takes the mean of
-    // theirs, so that the sum over hosts of what is still to be made good stays what it was.
+    // Takes the errors of SAVED. If it has another number of hosts, every host takes their mean, so
+    // that the sum of the open errors over hosts stays the same.
     void load(runtime::SavedState& saved);
 
     [[nodiscard]] Bytes bytes() const;

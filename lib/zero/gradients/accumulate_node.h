@@ -10,7 +10,7 @@ struct Node;
 
 namespace dslaunch::zero {
 
-// The parameter whose gradient NODE accumulates, or nullptr when NODE is no AccumulateGrad.
+// Returns the parameter whose gradient NODE accumulates; nullptr: NODE is no AccumulateGrad.
 [[nodiscard]] const c10::TensorImpl* leaf_of(const torch::autograd::Node& node);
 
 }  // namespace dslaunch::zero

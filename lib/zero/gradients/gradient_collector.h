@@ -28,30 +28,28 @@ class GradientCollector {
     GradientCollector& operator=(const GradientCollector&) = delete;
     ~GradientCollector();
 
-    // The lender is asked for memory in the backward of each segment (LendingScope), which
+    // Returns the lender, which is asked for memory in the backward of each segment (LendingScope);
     // end_segment must follow. Without it every gradient is copied.
     [[nodiscard]] runtime::MemoryLender& lender() { return lender_; }
 
-    // A backward of MICRO_STEP begins. Gradients of a parameter from several parts of a stage are
+    // Begins a backward of MICRO_STEP. Gradients of a parameter from several parts of a stage are
     // summed beside the slice for each micro step, since backwards of other micro steps come
     // between.
     void begin_backward(int micro_step) { micro_step_ = micro_step; }
-    // A generation of BUCKET begins: the next gradient of each of its slices overwrites instead of
-    // adding.
+    // Begins a generation of BUCKET: the next gradient of each slice overwrites instead of adding.
     void claim(const plan::Bucket& bucket);
-    // The backward of SEGMENT in one micro step is done, and no gradient that it passes on lies in
-    // lent memory. The sum over that micro step for a parameter used in several segments is added
-    // to its slice. (Only the first micro step of a generation sums in the slice itself. In later
-    // ones the order of sums would change.)
+    // Ends the backward of SEGMENT in one micro step; no gradient that it passes on lies in lent
+    // memory. Adds the sum over that micro step, for a parameter used in several segments, to its
+    // slice. (Only the first micro step of a generation sums in the slice itself. In later ones the
+    // order of sums would change.)
     void end_segment(int segment);
-    // The generation of BUCKET is complete: slices that got nothing are zeroed. USED[i] is 1 if
-    // slice first_slice + i got a gradient, else 0. REQUIRES: used.size() == end_slice -
-    // first_slice.
+    // Completes the generation of BUCKET: zeroes slices that got nothing. USED[i] is 1 if slice
+    // first_slice + i got a gradient, else 0. REQUIRES: used.size() == end_slice - first_slice.
     void complete(const plan::Bucket& bucket, std::span<float> used);
     // True if SLICE has got a gradient in this generation.
     [[nodiscard]] bool has_gradient(int slice) const { return !slices_[slice].fresh; }
 
-    // The bytes of all gradients so far: born in their slices, or copied or added.
+    // Returns the bytes of all gradients so far: born in their slices, or copied or added.
     [[nodiscard]] int64_t lent_bytes() const { return lender_.lent_bytes(); }
     [[nodiscard]] int64_t copied_bytes() const { return copied_bytes_; }
 

@@ -19,8 +19,7 @@ constexpr int kHopsMax = 4;
 // The hook's owners of a gradient's storage: autograd's tensor and the one in .grad that we took.
 constexpr size_t kOwnersInHook = 2;
 
-// Returns the leaf that alone receives NODE's result, over views and the like, or nullptr if there
-// is none.
+// Returns the leaf that alone receives NODE's result, over views and the like, or nullptr.
 const c10::TensorImpl* follow(Node* node, int& hops) {
     for (hops = 0; node != nullptr && hops <= kHopsMax; ++hops) {
         if (const c10::TensorImpl* leaf = leaf_of(*node)) return leaf;

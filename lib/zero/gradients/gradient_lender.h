@@ -59,14 +59,14 @@ class GradientLender final : public runtime::MemoryLender {
 
     // GRADIENT is the slice's, as autograd gives it to the hook of the parameter.
     [[nodiscard]] Arrival arrive(size_t slice, const at::Tensor& gradient);
-    // A backward is done. REQUIRES: everything that outlives it was moved to its own memory.
+    // Ends a backward. REQUIRES: everything that outlives it was moved to its own memory.
     void end_backward();
     // True if some tensor lies in the slice.
     [[nodiscard]] bool is_out(size_t slice) const {
         return runtime::is_lent(slices_[slice].memory);
     }
 
-    // The bytes of all gradients so far that were born in their slice.
+    // Returns the bytes of all gradients so far that were born in their slice.
     [[nodiscard]] int64_t lent_bytes() const { return lent_bytes_; }
 
   private:

@@ -112,7 +112,7 @@ std::vector<double> GradientNorm::exchange(int64_t step, std::span<const double>
     return partials;
 }
 
-// The mean is taken by host in one order everywhere.
+// Takes the mean over hosts, in the same order everywhere.
 void GradientNorm::average_over_hosts(std::vector<double>& partials) {
     const runtime::Topology& topology = collectives_.topology();
     const std::string_view mine(reinterpret_cast<const char*>(partials.data()),

@@ -48,7 +48,7 @@ class GradientNorm {
         double squares = 0;
         int bad_parameter = -1;  // the model's first parameter whose gradient is not finite
     };
-    // This rank's blocks, by parameter and by place in it.
+    // Returns this rank's blocks, by parameter and by place in it.
     [[nodiscard]] std::span<const NormBlock> blocks() const { return mine_; }
     // Returns the norm's squares. SQUARES has the sum of squares of each of blocks(). STEP counts
     // from 1. Every rank calls it, in all stages of a pipeline and in the TENSOR group. TENSOR is

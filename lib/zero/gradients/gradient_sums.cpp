@@ -128,7 +128,7 @@ void GradientSums::post(int b) {
     collectives_.post(buckets_[i], generations_[i]);
 }
 
-// All summands of a bucket are summed at once. Ranks without a gradient give zeros.
+// Sums all summands of a bucket at once. Ranks without a gradient give zeros.
 void GradientSums::sum_over_tensor_ranks(int b) const {
     constexpr int64_t kGradientSites = int64_t{1} << 32;  // above the sites of any graph
     std::vector<at::Tensor> mine;
@@ -203,7 +203,7 @@ runtime::ReducedParts GradientSums::await_parts(int b) {
                           : collectives_.await_reduced(buckets_[i], generations_[i]);
 }
 
-// A rank's flags are known once the backward has been given to the device.
+// Returns the sums of all ranks' flags, known once the backward was given to the device.
 std::vector<float> GradientSums::agree_on_usage(int b) {
     Usage& usage = usage_[b];
     if (map_.topology().world_size() == 1) return usage.mine;
@@ -285,7 +285,7 @@ void GradientSums::end_accumulate(int b) {
     sources_[i].clear();
 }
 
-// Each element is one rank's, and the others give -0, so the sum over ranks is that element.
+// Fills a bucket with -0. One rank writes each element, so the sum over ranks is that element.
 std::span<float> GradientSums::begin_collect(int b) {
     begin_generation(b);
     const std::span<float> mine = own(b);

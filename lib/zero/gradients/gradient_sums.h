@@ -73,7 +73,7 @@ class GradientSums {
     void post(int bucket);
     // Carries out a Reduce of STEP, by which rounding between hosts is drawn.
     void reduce(const plan::Instruction& reduce, int64_t step);
-    // The memory of what rounding has left.
+    // Returns the memory of the rounding errors that are kept.
     [[nodiscard]] Bytes error_bytes() const;
     // begin_accumulate() and end_accumulate() bracket the reduced gradients of a micro step of a
     // bucket. In between, accumulate() writes the elements of RANGE, which lies in one of this
@@ -94,8 +94,8 @@ class GradientSums {
 
     // Makes the sums of a bucket readable. It precedes for_each_in and used, once a step.
     void open(int bucket);
-    // One flag for each slice of an open bucket, above 0 if any rank had a gradient in this step.
-    // Every rank calls it.
+    // Returns one flag for each slice of an open bucket, above 0 if any rank had a gradient in this
+    // step. Every rank calls it.
     [[nodiscard]] std::vector<float> used(int bucket);
     // Calls use(range, gradients, scale) for pieces of RANGE, in order. RANGE lies in one of this
     // rank's pieces of an open bucket. The gradients are pointers to that range's elements, to be
@@ -112,8 +112,8 @@ class GradientSums {
     }
 
     // Brings fp32 values of all ranks' pieces together, bucket by bucket. put(bucket, whole) writes
-    // this rank's pieces where they belong in the device's memory, and use(bucket, whole) gets the
-    // whole bucket, in the host's, on every rank. BUCKETS, if given, are those that are brought.
+    // this rank's pieces to their places in the device's memory, and use(bucket, whole) gets the
+    // whole bucket, in the host's, on every rank. If BUCKETS is given, only these are brought.
     // Every rank calls it, outside of a step.
     template <typename Put, typename Use>
     void collect(Put&& put, Use&& use, const std::set<int>* buckets = nullptr);
@@ -121,7 +121,7 @@ class GradientSums {
   private:
     [[nodiscard]] const plan::Bucket& bucket(int b) const { return map_.layout().buckets[b]; }
     [[nodiscard]] device::Queue& queue() const { return device_.device->communication(); }
-    // The factor of a sum over ranks.
+    // Returns the factor of a sum over ranks.
     [[nodiscard]] float mean() const {
         if (options_.adds_ranks) return 1.0F;
         const int parts = scope_.on_host ? map_.topology().node_count() : 1;
@@ -130,7 +130,7 @@ class GradientSums {
     [[nodiscard]] std::vector<at::Tensor> views(const graph::Model& model) const;
     void begin_generation(int bucket);
     void sum_over_tensor_ranks(int bucket) const;
-    // A Reduce at stage 1 on one host leaves each owner's sums where its own gradients were.
+    // True if a Reduce leaves each owner's sums in place of its gradients: at stage 1 on one host.
     [[nodiscard]] bool sums_in_place() const {
         return map_.stage() > 0 && !map_.several_hosts() && !scope_.fused && !scope_.on_host;
     }

@@ -151,7 +151,7 @@ at::Tensor ParameterStore::frozen_values(int slice, const at::Tensor& tensor) co
     return frozen_as_read_[i].defined() ? frozen_as_read_[i] : tensor;
 }
 
-// Local ranks share the copying: even parts of a whole bucket, or each rank its own shards.
+// Fills a bucket. Local ranks share it: even parts of a whole bucket, or each its own shards.
 void ParameterStore::fill(int b, const Values& values) {
     if (!map_.is_gathered(b)) {
         const int64_t numel = map_.layout().buckets[b].numel;

@@ -64,7 +64,7 @@ class ParameterStore {
     ParameterStore& operator=(const ParameterStore&) = delete;
     ~ParameterStore();
 
-    // The memory of an element of a bucket that this host keeps, for its owner to write.
+    // Returns the memory of an element of a bucket that this host keeps, for its owner to write.
     [[nodiscard]] std::byte* kept(int bucket, int64_t element) const;
 
     // Says that this rank has written its part of a bucket in STEP.

@@ -31,7 +31,7 @@ std::vector<int> StateValues::parameters_elsewhere() const {
     return parameters;
 }
 
-// VALUES are a bucket's. They are empty if its parameters have no elements.
+// Gives USE a bucket's VALUES, which are empty if its parameters have no elements.
 void StateValues::hand_over(int b, std::span<const float> values, const UseWeights& use) const {
     const plan::Bucket& bucket = parts_.bucket(b);
     for (int i = bucket.first_slice; use && i < bucket.end_slice; ++i) {

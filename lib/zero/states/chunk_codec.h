@@ -74,7 +74,7 @@ class ChunkCodec {
     PackingAccount account_;
 };
 
-// One clause for each thing that is packed or compressed, for a log.
+// Returns one clause for each thing that is packed or compressed, for a log.
 [[nodiscard]] std::vector<std::string> describe(const PackingAccount& account,
                                                 const plan::ChunkFormat& format);
 

@@ -59,7 +59,7 @@ ShardMap::ShardMap(const plan::FlatLayout& layout, const plan::Partition* partit
     }
 }
 
-// The part of a bucket that this rank writes where every rank keeps all states.
+// Returns the part of a bucket that this rank writes if every rank keeps all states.
 Range ShardMap::written_at_stage_0(int bucket) const {
     const plan::Bucket& of = layout_.buckets[bucket];
     const Range part = part_range(of.numel, {topology_.local_rank, topology_.local_world_size()});

@@ -49,11 +49,11 @@ class ShardMap {
     [[nodiscard]] const runtime::Topology& topology() const { return topology_; }
     [[nodiscard]] int stage() const { return stage_; }
     [[nodiscard]] bool several_hosts() const { return topology_.node_count() > 1; }
-    // The ranks that share one sharded copy: all, or this rank's group of them.
+    // Returns the ranks that share one sharded copy: all, or this rank's group of them.
     [[nodiscard]] const runtime::Topology& owners() const { return owners_; }
-    // The global rank of the first of these.
+    // Returns the global rank of the first of these.
     [[nodiscard]] int first_owner() const { return topology_.rank() - owners_.rank(); }
-    // The number of copies that hosts or groups of ranks hold, and this rank's among them.
+    // Returns the number of copies that hosts or groups of ranks hold; copy() is this rank's.
     [[nodiscard]] int copies() const {
         if (stage_ == 0) return topology_.node_count();
         return topology_.world_size() / owners_.world_size();
@@ -70,25 +70,25 @@ class ShardMap {
         return pieces_[bucket];
     }
     [[nodiscard]] int64_t state_numel() const { return state_numel_; }
-    // The first element of a trained bucket's states among the rank's.
+    // Returns the first element of a trained bucket's states among the rank's.
     [[nodiscard]] int64_t state_begin(int bucket) const { return state_begins_[bucket]; }
 
     [[nodiscard]] bool parameters_offloaded() const { return parameters_offloaded_; }
     // True if a bucket's parameters are whole on a host only while they are gathered.
     [[nodiscard]] bool is_gathered(int bucket) const;
-    // The hosts, of owners(), that keep each range of a bucket's elements. REQUIRES: stage >= 1.
+    // Returns the hosts, of owners(), that keep each range of a bucket. REQUIRES: stage >= 1.
     [[nodiscard]] const std::vector<runtime::NodeRange>& node_ranges(int bucket) const {
         return node_ranges_[bucket];
     }
-    // The hosts that need each range of a bucket's reduced gradients: node_ranges() and the flags
-    // after them, which every host needs. An empty list sends everything to everybody.
+    // Returns the hosts that need each range of a bucket's reduced gradients: node_ranges() and the
+    // flags after them, which every host needs. An empty list sends everything to everybody.
     [[nodiscard]] std::vector<runtime::NodeRange> gradient_destinations(int bucket) const;
 
     // shard_numel() counts the elements of all gathered buckets that this host keeps, and
     // shard_offset() is an element's place among them. REQUIRES: the element is kept here.
     [[nodiscard]] int64_t shard_numel() const { return shard_numel_; }
     [[nodiscard]] int64_t shard_offset(int bucket, int64_t element) const;
-    // Ranges of a gathered bucket that this rank copies into the gathered whole.
+    // Returns ranges of a gathered bucket that this rank copies into the gathered whole.
     [[nodiscard]] std::vector<Range> own_ranges(int bucket) const;
 
   private:

@@ -22,19 +22,19 @@ class ShardOptimizer {
     ShardOptimizer(const config::OptimizerConfig& config, device::Queue& queue)
         : config_(config), queue_(queue) {}
 
-    // The number of fp32 values per parameter that CONFIG needs: Adam and LAMB 2, Adagrad and Lion
-    // 1, SGD with momentum 1, without momentum 0; Muon 2, of which its matrices use the first;
-    // Adafactor with a first moment 1, else 0. What tensors have beside them: tensor_states.h.
+    // Returns the number of fp32 values per parameter that CONFIG needs: Adam and LAMB 2, Adagrad
+    // and Lion 1, SGD with momentum 1, without momentum 0; Muon 2, but its matrices use only the
+    // first; Adafactor with a first moment 1, else 0. tensor_states.h has further ones of tensors.
     [[nodiscard]] static int64_t states_per_parameter(const config::OptimizerConfig& config);
     // Returns "adamw" and the like.
     [[nodiscard]] static std::string name(const config::OptimizerConfig& config);
-    // The names of torch.optim, such as "exp_avg"; of all states without which a run cannot go on.
+    // Returns torch.optim's names, such as "exp_avg", of all states that a run needs to go on.
     [[nodiscard]] static std::vector<std::string> state_names(
         const config::OptimizerConfig& config);
     // True if value K (0, 1) is a mean or a sum of squares, which is never negative and is divided
     // by.
     [[nodiscard]] static bool is_square(const config::OptimizerConfig& config, size_t k);
-    // The value of the first state before the first step. The second starts at 0.
+    // Returns the value of the first state before the first step. The second starts at 0.
     [[nodiscard]] static float initial_state(const config::OptimizerConfig& config);
 
     // Updates RANGE, from 0 on and with its states, with the learning rate LR as the slice's
@@ -45,8 +45,8 @@ class ShardOptimizer {
     void update(kernels::FlatRange range, double lr, int64_t step,
                 const std::optional<config::Betas>& betas = {},
                 plan::Exchange exchange = plan::Exchange::kExact);
-    // The step of Adam or AdamW that update() does, as the last of STEPS whose mean gradient it
-    // takes. REQUIRES: the optimizer is one of both.
+    // Returns the step of Adam or AdamW that update() does, as the last of STEPS whose mean
+    // gradient it takes. REQUIRES: the optimizer is one of both.
     [[nodiscard]] kernels::AdamStep adam(double lr, int64_t step,
                                          const std::optional<config::Betas>& betas,
                                          int64_t steps = 1) const;

@@ -452,7 +452,7 @@ void StateStore::take_bounce_memory() {
     bounce_ = storage::IoArena(Bytes{2 * bytes});
 }
 
-// The parameters of a chunk come into one half of the bounce memory while the previous chunk's are
+// Brings parameters of a chunk into one half of the bounce memory while the previous chunk's are
 // copied from the other. Packed ones come one after the other, since they share an image.
 void StateStore::read_parameters(int bucket, std::byte* base) {
     struct Coming {

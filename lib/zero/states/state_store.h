@@ -55,7 +55,7 @@ class StateStore {
                const ShardMap& map, device::Device& device, OffloadFile* file,
                FillMoments first_moments);
 
-    // The room that the file needs. Kept chunks count too, since they may go there later.
+    // Returns the room that the file needs. Kept chunks count too, since they may go there later.
     [[nodiscard]] static Bytes bytes_on_disk(const plan::StepPlan& plan,
                                              const plan::ChunkFormat& format);
 
@@ -83,7 +83,7 @@ class StateStore {
 
     // Forgets the sums of gradients. MEASURED means that packing errors are measured in this step.
     void begin_step(bool measured);
-    // No chunk changes any more in this step and no sums are used, so they are not worth moving.
+    // Skips this step: its chunks no longer change and its sums are not used, so none is moved.
     void skip_step() { skipping_ = true; }
     // Carry out a Read or Write of a chunk: the chunk, its sums, or both.
     void read(const plan::Instruction& read);

@@ -36,7 +36,7 @@ at::Tensor by_products(at::Tensor x) {
     return x;
 }
 
-// The same with q x in the place of x: q is square, as the Gram matrix is.
+// Computes the same with q x in the place of x: q is square, as the Gram matrix is.
 at::Tensor by_gram(at::Tensor x) {
     at::Tensor gram = at::matmul(x, x.mT());
     const at::Tensor one = at::eye(gram.size(-1), gram.options());
@@ -127,8 +127,8 @@ TensorOptimizer::Ratio TensorOptimizer::decayed(const kernels::FlatRange& range,
     return {std::clamp(weights / update, config.min_coeff, config.max_coeff), true};
 }
 
-// The direction is m / (sqrt(v) + eps) + decay * p. An Adam step of rate -1 from 0 makes its first
-// term while it moves the states.
+// Makes the direction m / (sqrt(v) + eps) + decay * p. An Adam step of rate -1 from 0 makes its
+// first term while it moves the states.
 TensorOptimizer::Ratio TensorOptimizer::mix_for_lamb(const kernels::FlatRange& range,
                                                      const config::OptimizerConfig& config,
                                                      int64_t step) {
@@ -158,7 +158,7 @@ void TensorOptimizer::lamb(const kernels::FlatRange& range, const config::Optimi
     move(range, {.lr = lr * correction * ratio});
 }
 
-// While gradients are exchanged in full this is LAMB, and remembers the mean of its ratios.
+// Updates as LAMB while gradients are exchanged in full, and remembers the mean of its ratios.
 void TensorOptimizer::one_bit_lamb(const kernels::FlatRange& range,
                                    const config::OptimizerConfig& config, const TensorStep& step) {
     DSL_CHECK(queue_.stream() == nullptr, "1-bit LAMB on a device");
@@ -175,7 +175,7 @@ void TensorOptimizer::one_bit_lamb(const kernels::FlatRange& range,
     move(range, {.lr = step.lr * ratio.value});
 }
 
-// Returns the next momentum of a host that hears nothing of others.
+// Returns the next momentum of a host that gets no other host's.
 const float* TensorOptimizer::mixed(const kernels::FlatRange& range, double beta1) {
     float* const into = direction_.floats().data();
     const float* const before = range.first.data();
@@ -186,8 +186,8 @@ const float* TensorOptimizer::mixed(const kernels::FlatRange& range, double beta
     return into;
 }
 
-// The variance of the first phase stays. How the gradients' squares grow and fall since then, a
-// factor for the whole tensor makes good.
+// Updates with the variance of the first phase. A factor for the whole tensor makes up for the
+// growth or fall of the gradients' squares since then.
 void TensorOptimizer::frozen_lamb(const kernels::FlatRange& range,
                                   const config::OptimizerConfig& config, const TensorStep& step) {
     const float* const momentum = step.exchange == plan::Exchange::kNone

@@ -73,9 +73,9 @@ class TensorOptimizer {
     device::Memory direction_;
 };
 
-// The nearest matrix to X whose singular values are about 1 (from 0.7 to 1.2), by five steps of a
-// quintic iteration; of each matrix of X's last two dimensions. Both methods compute the same, up
-// to rounding.
+// Returns the nearest matrix to X whose singular values are about 1 (from 0.7 to 1.2), by five
+// steps of a quintic iteration, for each matrix of X's last two dimensions. Both methods compute
+// the same, up to rounding.
 [[nodiscard]] at::Tensor orthogonal(const at::Tensor& x, config::NewtonSchulz method);
 
 }  // namespace dslaunch::zero

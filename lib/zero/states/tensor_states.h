@@ -22,12 +22,12 @@ namespace dslaunch::zero {
 
 inline constexpr size_t kTensorStatesMax = 3;
 
-// Their names, in the order in which they are saved. Adafactor: "exp_avg_sq_row", "exp_avg_sq_col"
-// of tensors of two and more dimensions, "exp_avg_sq" of others. 1-bit LAMB: storage's
-// kFreshVariance, of the tensor's shape, and kLambCoefficient, [3] (LambNumbers). Others: none.
+// Returns their names in the order of saving. Adafactor: "exp_avg_sq_row", "exp_avg_sq_col" of
+// tensors of two and more dimensions, "exp_avg_sq" of others. 1-bit LAMB: storage's kFreshVariance,
+// of the tensor's shape, and kLambCoefficient, [3] (LambNumbers). Others: none.
 [[nodiscard]] std::vector<std::string> tensor_state_names(const config::OptimizerConfig& config);
 
-// The fp32 values of each of them for a tensor of SHAPE; 0: the tensor has not got it.
+// Returns how many fp32 values of each a tensor of SHAPE has; 0: it does not have that state.
 [[nodiscard]] std::vector<int64_t> tensor_state_numel(const config::OptimizerConfig& config,
                                                       std::span<const int64_t> shape);
 

@@ -24,7 +24,7 @@ void AveragedPath::settle_rates() {
     if (last == Exchange::kMoves) rates_since_ = 0;
 }
 
-// The errors of gradients mean nothing to moves, so they go when hosts first step alone.
+// Begins a step. Errors of gradients do not fit moves, so they go when hosts first step alone.
 void AveragedPath::begin_step(const runtime::StepSettings& next) {
     settle_rates();
     const Exchange exchange = last_exchange_ = parts_.place.plan->exchange;
@@ -36,7 +36,7 @@ void AveragedPath::begin_step(const runtime::StepSettings& next) {
     if (alone && meeting_.empty()) remember_meeting();
 }
 
-// Before hosts step alone for the first time since the state was made, they are together.
+// Remembers where hosts are together: before they first step alone since the state was made.
 void AveragedPath::remember_meeting() {
     const ShardMap& map = *parts_.place.map;
     for (int b = 0; b < parts_.place.layout->trained_buckets; ++b) {

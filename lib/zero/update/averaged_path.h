@@ -20,7 +20,7 @@ class AveragedPath final : public UpdatePath {
     [[nodiscard]] CompressedExchange& averages() { return exchange_; }
 
     void begin_step(const runtime::StepSettings& next) override;
-    // An Exchange of a bucket.
+    // Carries out an Exchange of a bucket.
     void run(const plan::Instruction& instruction) override;
     void update(const plan::Instruction& chunk, const ChunkView& view, bool writes) override;
     void end_bucket() override { exchange_.end(); }

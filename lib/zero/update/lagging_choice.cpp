@@ -16,7 +16,7 @@ constexpr int64_t kSpanNumelMax = int64_t{64} * 1024;
 
 }  // namespace
 
-// Every rank chooses among the units that it updates; no unit has a part elsewhere.
+// Selects units. Every rank chooses among the units that it updates; none has a part elsewhere.
 void LaggingPath::select() {
     const bool added = parts_.place.plan_options->keeps_reduced() && parts_.place.map->stage() > 0;
     if (!parts_.now.overflow) {
@@ -43,7 +43,7 @@ void LaggingPath::add_squares(int b, const Range& range, const float* gradients)
                    });
 }
 
-// At stage 0 a rank's pieces do not come in order, and the order of a sum is the same on all ranks.
+// Adds squares in one order on all ranks: at stage 0 a rank's pieces do not come in order.
 void LaggingPath::add_squares_in_order() {
     struct Part {
         int chunk;

@@ -127,7 +127,7 @@ void LaggingPath::run(const plan::Instruction& instruction) {
     instruction.op == plan::Op::kSelect ? select() : update_rest_late(instruction);
 }
 
-// Late updates of the bucket become its parameters.
+// Makes the late updates of the bucket its parameters.
 void LaggingPath::begin_bucket(int b) {
     land(b);
     // Replicas read what other ranks land.
@@ -200,7 +200,7 @@ void LaggingPath::take_gradients(int c, const Span& span, const ChunkView& view,
     sources_.push_back(gradients);
 }
 
-// Runs beside the step's computation, which reads the parameters: what they become lands later.
+// Runs beside the step's computation, which reads the parameters; their new values land later.
 void LaggingPath::update_rest_late(const plan::Instruction& instruction) {
     if (!due_) return;
     const int b = instruction.bucket;

@@ -27,14 +27,14 @@ class LaggingPath final : public UpdatePath {
     void take_sums(int chunk, const float* sums) override;
     // Counts the gradients that wait.
     void know_norm(bool finite) override;
-    // Select and UpdateRest.
+    // Carries out Select and UpdateRest.
     void run(const plan::Instruction& instruction) override;
     void begin_bucket(int bucket) override;
     void update(const plan::Instruction& chunk, const ChunkView& view, bool writes) override;
     void end_chunk(int chunk, const ChunkView& view) override;
 
-    // The waiting gradients with the number of their steps, -0 where a unit is important; and the
-    // new choice, while these wait under the one before.
+    // Returns the names of the waiting gradients, with the number of their steps and -0 if a unit
+    // is important, and of the new choice while gradients wait under the one before.
     [[nodiscard]] std::vector<std::string> state_names() const override;
     [[nodiscard]] bool saves_chunks() const override { return true; }
     [[nodiscard]] const float* saved_values(int chunk, size_t k) override;
@@ -65,13 +65,13 @@ class LaggingPath final : public UpdatePath {
         bool holds_spans = false;  // true: `held` is empty because they are `spans`
         ZeroedFloats choice;       // the choice in numbers, while it is saved
     };
-    // The units of a slice. Those of other ranks are never looked at.
+    // The units of a slice. Other ranks' units are never looked at.
     struct Units {
         std::vector<char> important;
         std::vector<double> squares;
         bool all = false;  // important, whatever the squares are
     };
-    // The choice of units.
+    // These functions make the choice of units.
     void select();
     void add_squares(int bucket, const Range& range, const float* gradients);
     void add_squares_in_order();
@@ -83,7 +83,7 @@ class LaggingPath final : public UpdatePath {
     void for_each_chunk(Use&& use) const;
     void load(runtime::SavedState& saved);
 
-    // Updates.
+    // These functions make the updates.
     void update_rest_late(const plan::Instruction& instruction);
     void land(int bucket);
     void add_update(int c, const Span& span, const ChunkView& view);

@@ -52,17 +52,17 @@ class UpdatePath {
     // Returns the names of the states that the path keeps beside the moments, for checkpoints.
     [[nodiscard]] virtual std::vector<std::string> state_names() const { return {}; }
     // True if these have a value for each element of a chunk, in its order. saved_values() returns
-    // a chunk's values of the K-th, [numel of the chunk] fp32, valid until forget_saved().
+    // a chunk's values of the K-th one, [numel of the chunk] fp32, valid until forget_saved().
     [[nodiscard]] virtual bool saves_chunks() const { return false; }
     [[nodiscard]] virtual const float* saved_values(int chunk, size_t k) {
         DSL_CHECK(false, "state {} of chunk {}", k, chunk);
     }
     virtual void forget_saved(int /*chunk*/) {}
-    // If they have not, adds this rank's pieces of them. The first is state FIRST. CHUNK is the
+    // Adds this rank's pieces of them if they have not. The first is state FIRST. CHUNK is the
     // first one of its bucket; -1 asks for the pieces of no chunk.
     virtual void add_pieces(int /*chunk*/, int /*first*/,
                             std::vector<runtime::SavedPiece>& /*pieces*/) {}
-    // Adds the bytes of what the path keeps.
+    // Adds the bytes that the path keeps.
     virtual void add_memory(runtime::MemoryAccount& /*account*/) const {}
 
   protected:

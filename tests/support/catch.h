@@ -1,4 +1,4 @@
-// Catch2 v2 (Debian 12) and v3 (Ubuntu 24.04) behind one include. Write Catch::Approx as Approx,
+// Catch2 v2 (Debian 12) and v3 (Ubuntu 24.04) through one include. Write Catch::Approx as Approx,
 // and Catch::Contains; a test name is a sentence.
 #pragma once
 

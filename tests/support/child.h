@@ -20,7 +20,7 @@ struct ChildResult {
     int exit_code = -1;  // 0: WORK returned, -1: a signal ended it
 };
 
-// WORK() returns a std::string; "" usually means that all was well.
+// Runs WORK() in a child. It returns a std::string; "" usually means that all was well.
 template <typename Work>
 ChildResult in_child(const Work& work) {
     const UniqueFd text(::memfd_create("text", MFD_CLOEXEC));

@@ -37,7 +37,7 @@ struct EndlessJob {
         return lines;
     }
     [[nodiscard]] bool has_stepped() const { return metrics().size() >= 3; }
-    // Returns when some steps are done.
+    // Waits until some steps are done.
     void await_steps() const {
         const bool stepped = wait_until([&] { return has_stepped(); });
         INFO(process.err());
@@ -51,8 +51,8 @@ struct EndlessJob {
     }
 };
 
-// The seconds of --timeout with which a job is tried. They also hold while its ranks set up, where
-// beside other work one may come later than another by more than the first of them.
+// The seconds of --timeout that are tried for a job. They also hold while its ranks set up. Beside
+// other work, one rank may then come later than another by more than the first of them.
 inline constexpr int kTimeoutsS[] = {5, 20};
 
 struct TimedJob {
@@ -60,7 +60,7 @@ struct TimedJob {
     std::unique_ptr<EndlessJob> job;
 };
 
-// A job with the smallest --timeout with which some steps were done.
+// Starts a job with the smallest --timeout with which some steps were done.
 inline TimedJob start_with_timeout() {
     for (const int timeout_s : kTimeoutsS) {
         auto job = std::make_unique<EndlessJob>(

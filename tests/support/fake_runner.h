@@ -1,5 +1,5 @@
-// A decoder whose cache holds tokens: a wrong page, a position that was not computed, or one that
-// was computed for a text of another length, as models of long contexts look at it, gives another
+// A decoder whose cache holds tokens. A wrong page, a position that was not computed, or one
+// computed for a text of another length (which models of long contexts look at) gives another
 // successor.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace dslaunch::test {
 
 inline constexpr int32_t kFakeVocabulary = 97;
 
-// The likeliest token after TEXT.
+// Returns the likeliest token after TEXT.
 inline int32_t successor(const std::vector<int32_t>& text) {
     uint64_t hash = 7;
     for (const int32_t token : text)
@@ -23,7 +23,7 @@ inline int32_t successor(const std::vector<int32_t>& text) {
     return static_cast<int32_t>(hash % kFakeVocabulary);
 }
 
-// The cache's entry of TOKEN, asked for when its text had LENGTH tokens.
+// Returns the cache's entry of TOKEN, asked for when its text had LENGTH tokens.
 inline int32_t held_of(int32_t token, int64_t length) {
     constexpr int64_t kLate = 60;
     return length > kLate ? token + kFakeVocabulary : token;

@@ -1,6 +1,6 @@
-// A Transport whose agents are functions of a test: the launcher's bytes arrive as frames, the
-// agents' answers go back in pieces of a chosen size. No process, no descriptor, no waiting but a
-// millisecond when nothing is said.
+// A Transport whose agents are functions of a test: the launcher's bytes arrive as frames, and the
+// agents' answers go back in pieces of a chosen size. No process, no descriptor, and a wait of only
+// a millisecond when nothing is said.
 #pragma once
 
 #include <algorithm>
@@ -60,8 +60,8 @@ class FakeTransport final : public Transport {
     void close_input(size_t) override {}
     void abandon(size_t host) override { abandoned.push_back(host); }
     std::vector<TransportEvent> wait(std::chrono::milliseconds, int) override {
-        // All events that have come are told at once, as by real transports: words said before a
-        // time limit are heard before it.
+        // All events that have come are reported at once, as by real transports: words said before
+        // a time limit are heard before it.
         if (events_.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         return std::exchange(events_, {});
     }

@@ -1,5 +1,5 @@
-// A block file that does wrong what a disk can do wrong, to prove that whoever reads finds out.
-// Wraps any other; everything but the chosen request passes through.
+// A block file that makes the errors a disk can make, to prove that every reader finds them. Wraps
+// any other; everything but the chosen request passes through.
 #pragma once
 
 #include <algorithm>
@@ -22,11 +22,11 @@ using namespace storage;
 enum class FaultKind {
     kNone,
     kIoError,      // EIO, nothing moved
-    kShort,        // half of it moved, and told so
-    kTorn,         // a write: half of it moved, told as whole
+    kShort,        // half of it moved, and reported so
+    kTorn,         // a write: half of it moved, reported as whole
     kBitFlip,      // one bit differs, on the way to or from the disk
-    kMisdirected,  // moved at another offset, told as right
-    kLost,         // a write: nothing moved, told as whole; the next read finds stale bytes
+    kMisdirected,  // moved at another offset, reported as right
+    kLost,         // a write: nothing moved, reported as whole; the next read finds stale bytes
     kNoSpace,      // a write: ENOSPC
     kGone,         // this request and all that follow: ENODEV
     kSlow,         // right, but this request and all that follow come late
@@ -56,7 +56,7 @@ class FaultyBlockFile final : public BlockFile {
     }
     FaultyBlockFile(const FaultyBlockFile&) = delete;
     FaultyBlockFile& operator=(const FaultyBlockFile&) = delete;
-    // Waits for what nobody has waited for.
+    // Waits for requests that nobody has waited for.
     ~FaultyBlockFile() override {
         for (Entry& entry : entries_)
             if (entry.has_inner) static_cast<void>(entry.inner.wait());
@@ -82,7 +82,7 @@ class FaultyBlockFile final : public BlockFile {
         start_faulty(*free);
         return static_cast<uint32_t>(free - entries_.begin());
     }
-    // A fault shows when its request is waited for.
+    // Returns at once for a fault, which shows when its request is waited for.
     [[nodiscard]] int64_t await_front(uint32_t index, int64_t known_bytes) override {
         Entry& entry = entries_[index];
         return entry.fault == FaultKind::kNone ? entry.inner.wait_for_front(known_bytes)
@@ -92,7 +92,7 @@ class FaultyBlockFile final : public BlockFile {
         Entry entry = std::exchange(entries_[index], Entry{});
         return tell(entry, entry.has_inner ? entry.inner.wait() : IoResult{});
     }
-    // The bytes that are written instead must stay until they have been: the destructor waits.
+    // Does nothing: the bytes written instead must stay until they are, so the destructor waits.
     void abandon(uint32_t) noexcept override {}
 
   private:
@@ -136,7 +136,7 @@ class FaultyBlockFile final : public BlockFile {
                 request.memory = request.memory.first(static_cast<size_t>(half));
                 break;
             case FaultKind::kMisdirected:
-                // The neighbour lies behind or, at the end, before.
+                // The neighbour lies after or, at the end, before.
                 request.offset_bytes +=
                     request.offset_bytes + 2 * length <= capacity().value ? length : -length;
                 break;

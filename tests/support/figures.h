@@ -13,7 +13,7 @@ class Figures {
   public:
     void add(double milliseconds) { values_.push_back(milliseconds); }
     [[nodiscard]] size_t numel() const { return values_.size(); }
-    // The value that SHARE of all do not exceed; 0 if there is none.
+    // Returns the value that SHARE of all do not exceed; 0 if there is none.
     [[nodiscard]] double at(double share) const {
         if (values_.empty()) return 0;
         std::vector<double> sorted = values_;

@@ -1,5 +1,5 @@
-// The archives of tests/fixtures with what stock PyTorch computed from them: model, loss, first
-// batch, reference numbers.
+// The archives of tests/fixtures and stock PyTorch's results for them: model, loss, first batch,
+// reference numbers.
 #pragma once
 
 #include <algorithm>
@@ -29,13 +29,13 @@ inline nlohmann::json fixture_facts(const std::string& name) {
     return nlohmann::json::parse(file);
 }
 
-// Its archive: TorchScript, or an exported program.
+// Returns the fixture's archive: TorchScript, or an exported program.
 inline std::string model_path(const std::string& name) {
     const std::string exported = fixture_path("models/" + name + ".pt2");
     return std::filesystem::exists(exported) ? exported : fixture_path("models/" + name + ".pt");
 }
 
-// Every fixture's name, sorted.
+// Returns every fixture's name, sorted.
 inline std::vector<std::string> fixture_names() {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(fixture_path("models")))
@@ -52,7 +52,7 @@ inline LossConfig fixture_loss(const nlohmann::json& facts) {
     return loss;
 }
 
-// All counts of models with few places, Fibonacci numbers and the largest of the others.
+// Returns all counts if there are few PLACES, else Fibonacci numbers and the largest count.
 inline std::vector<int64_t> segment_counts(int64_t places) {
     std::vector<int64_t> counts;
     if (places <= 60) {
@@ -80,8 +80,8 @@ struct Fixture {
         return SegmentedModel::make(model, options, segments);
     }
 
-    // Samples FIRST, FIRST + 1, … of the data file as forward's arguments, and the target where the
-    // fixture names a loss.
+    // Returns samples FIRST, FIRST + 1, … of the data file as forward's arguments, and the target
+    // if the fixture names a loss.
     [[nodiscard]] std::vector<c10::IValue> batch(const SegmentedModel& segmented,
                                                  int64_t first = 0) const {
         DataRequest request;

@@ -1,4 +1,4 @@
-// Signals that end a job, and the check that nothing of it stays.
+// Signals that end a job, and the check that nothing of it remains.
 #pragma once
 
 #include <csignal>
@@ -17,11 +17,11 @@ namespace dslaunch::test {
 using namespace launch;
 
 // The limit for all processes of a job to be gone, on a machine that may be busy: less than
-// kLeaseMax, after which who is cut off from its launcher would end by itself.
+// kLeaseMax, after which processes that lost their launcher would end by themselves.
 inline constexpr int kGoneMaxMs = 50'000;
 static_assert(std::chrono::milliseconds(kGoneMaxMs) < kLeaseMax);
 
-// SET: SigBlk (held back) or ShdPnd (sent to the process and not taken) of /proc/PID/status.
+// True if SET of /proc/PID/status has NUMBER: SigBlk (held back) or ShdPnd (sent, not yet taken).
 inline bool has_signal(pid_t pid, const std::string& set, int number) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/status");
     for (std::string line; std::getline(file, line);)
@@ -31,20 +31,20 @@ inline bool has_signal(pid_t pid, const std::string& set, int number) {
     return false;
 }
 
-// The launcher has come to where it takes the signal itself; before that, it is the system's.
+// True once the launcher takes the signal itself; before that, the system does.
 inline bool holds_signal(pid_t launcher, int number) {
     return has_signal(launcher, "SigBlk", number);
 }
 
-// Ctrl-C twice. Two signals at once would be one, as the kernel does not count them: the second is
-// sent when the launcher has taken the first.
+// Presses Ctrl-C twice. Two signals at once would be one, as the kernel does not count them: the
+// second is sent when the launcher has taken the first.
 inline void press_twice(pid_t launcher) {
     REQUIRE(::kill(launcher, SIGINT) == 0);
     REQUIRE(wait_until([&] { return !has_signal(launcher, "ShdPnd", SIGINT); }));
     ::kill(launcher, SIGINT);
 }
 
-// Everything that the job had is gone; prints how long it took.
+// Checks that all of the job's processes are gone; prints how long it took.
 inline void check_gone(const std::vector<ProcessName>& all, const char* what) {
     const auto began = Steady::now();
     CHECK(wait_until([&] { return all_gone(all) && descendants(::getpid()).empty(); }, kGoneMaxMs));

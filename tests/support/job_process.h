@@ -90,7 +90,7 @@ class JobProcess {
     int code_ = -1;  // of the process that was waited for
 };
 
-// The processes that wrote their ids into PATH/pids, with their start times.
+// Returns the processes that wrote their ids into PATH/pids, with their start times.
 inline std::vector<ProcessName> recorded_processes(const TemporaryFolder& folder) {
     std::vector<ProcessName> found;
     std::ifstream file(folder.path() + "/pids");

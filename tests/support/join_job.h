@@ -1,4 +1,4 @@
-// A job whose agents are started by hand, and which is started once more when one of them is gone.
+// A job whose agents are started by hand, and which is started again when one of them is gone.
 #pragma once
 
 #include <sys/stat.h>
@@ -16,8 +16,8 @@
 
 namespace dslaunch::test {
 
-// A job of one rank that waits for agents, with one restart. The rank of the first attempt leaves
-// its own id or that of a setsid grandchild; that of the second tells which of them still live.
+// A job of one rank that waits for agents, with one restart. The first attempt's rank leaves its
+// own id or a setsid grandchild's. The second attempt's says which of them still live.
 class JoinJob {
   public:
     explicit JoinJob(const std::string& first_attempt) {
@@ -53,7 +53,7 @@ class JoinJob {
     [[nodiscard]] std::string pids() const { return folder_.path() + "/pids"; }
     [[nodiscard]] int port() const { return port_; }
     [[nodiscard]] JobProcess& process() { return *process_; }
-    // The command of an agent that finds the launcher at PORT.
+    // Returns the command of an agent that finds the launcher at PORT.
     [[nodiscard]] std::vector<std::string> agent(int port) const {
         return {dslaunch(), "agent", "--join", address(port), "--token-file", token()};
     }
@@ -62,7 +62,7 @@ class JoinJob {
         REQUIRE(wait_until([&] { return recorded_processes(folder_).size() == 1; }));
         return recorded_processes(folder_).front();
     }
-    // The second attempt has ended, and LEFT was gone before it began.
+    // Checks that the second attempt has ended, and that LEFT was gone before it began.
     void check_end(const JobProcess& next, const ProcessName& left) {
         const int code = process_->wait();
         INFO(process_->err() << process_->out() << next.err());
@@ -87,8 +87,8 @@ class JoinJob {
     std::unique_ptr<JobProcess> process_;
 };
 
-// Kills the agent whose guardian is GUARDIAN, and that, in one moment: neither acts on the end of
-// the other.
+// Kills the agent whose guardian is GUARDIAN, and the guardian, in one moment, so that neither acts
+// on the end of the other.
 inline void kill_with_its_guardian(JobProcess& guardian) {
     std::vector<ProcessName> killed = {name_process(guardian.pid())};
     for (const ProcessName& below : descendants(guardian.pid())) {

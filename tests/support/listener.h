@@ -28,7 +28,7 @@ inline Listener listen_on_loopback() {
     return result;
 }
 
-// A stream socket at 127.0.0.1:PORT; not valid if nobody listens.
+// Returns a stream socket connected to 127.0.0.1:PORT; not valid if nobody listens.
 inline UniqueFd connect_to(int port) {
     UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};

@@ -1,5 +1,5 @@
-// A proxy on loopback between agents that call back and their launcher: it passes bytes on both
-// ways, keeps all of them, and does one thing to one TLS record as asked. A thread of its own.
+// A proxy on loopback between agents that call back and their launcher. It passes bytes on both
+// ways, keeps all of them, and harms one TLS record as asked. A thread of its own.
 #pragma once
 
 #include <poll.h>
@@ -23,16 +23,15 @@ enum class Harm { kNone, kFlip, kPutIn, kDrop, kReplay };
 struct HarmPlan {
     Harm harm = Harm::kNone;
     bool to_agent = true;
-    // The harm is done to the first encrypted record in its direction that comes after SKIPPED
-    // others and has at least BYTES_MIN.
+    // The harm hits the first encrypted record in its direction that comes after SKIPPED others and
+    // has at least BYTES_MIN.
     int skipped = 0;
     size_t bytes_min = 0;
 };
 
 class ManInTheMiddle {
   public:
-    // LAUNCHER_PORT is asked for each connection that comes, and may wait; 0: the connection is
-    // closed.
+    // LAUNCHER_PORT is asked at each new connection, and may wait; 0: the connection is closed.
     explicit ManInTheMiddle(std::function<int()> launcher_port, HarmPlan plan = {})
         : launcher_port_(std::move(launcher_port)), plan_(plan) {
         thread_ = std::thread([this] { serve(); });
@@ -49,7 +48,7 @@ class ManInTheMiddle {
 
     [[nodiscard]] int port() const { return listener_.port; }
     [[nodiscard]] bool harm_done() const { return harm_done_; }
-    // All bytes that agents have sent, and all that the launcher has.
+    // Return all bytes that agents have sent, and all that the launcher has.
     [[nodiscard]] std::string from_agents() const { return kept(0); }
     [[nodiscard]] std::string from_launcher() const { return kept(1); }
 
@@ -108,7 +107,7 @@ class ManInTheMiddle {
         connections_.back().ends[1] = std::move(launcher);
     }
 
-    // False: the connection is over.
+    // Passes bytes on; returns false when the connection is over.
     bool pass(Connection& connection, size_t from) {
         char block[65536];
         const ssize_t n = ::recv(connection.ends[from].get(), block, sizeof block, 0);
@@ -134,7 +133,7 @@ class ManInTheMiddle {
         }
         while (way.opened && way.waiting.size() >= kRecordHeadBytes) {
             const auto byte = [&](size_t i) { return static_cast<unsigned char>(way.waiting[i]); };
-            // Bytes that are no record pass as they are: such a channel encrypts nothing.
+            // Bytes that are not a record pass unchanged: such a channel encrypts nothing.
             if (byte(0) < kRecordTypeMin || byte(0) > kRecordTypeMax)
                 return out + std::exchange(way.waiting, {});
             const size_t length = kRecordHeadBytes + size_t{byte(3)} * 256 + byte(4);

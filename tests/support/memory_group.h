@@ -20,7 +20,7 @@ namespace dslaunch::test {
 
 class MemoryGroup {
   public:
-    // Makes the group if it can; why_not() says whether there is one.
+    // Makes the group if possible; why_not() says whether there is one.
     explicit MemoryGroup(int64_t limit_bytes) {
         for (const Candidate& candidate : candidates()) {
             version_1_ = candidate.version_1;
@@ -66,11 +66,11 @@ class MemoryGroup {
         return words;
     }
 
-    // The most that was charged to the group, page cache included.
+    // Returns the most that was charged to the group, page cache included.
     [[nodiscard]] int64_t peak_bytes() const {
         return number(version_1_ ? "memory.max_usage_in_bytes" : "memory.peak");
     }
-    // The number of the group's processes that were ended because its memory was used up.
+    // Returns the number of the group's processes that ended because its memory was used up.
     [[nodiscard]] int64_t kills() const {
         std::istringstream lines(read(version_1_ ? "memory.oom_control" : "memory.events"));
         for (std::string name, value; lines >> name >> value;)
@@ -85,7 +85,7 @@ class MemoryGroup {
         bool version_1;
     };
 
-    // This process's own group, else the mount point, of each hierarchy with memory in it.
+    // Returns, in each hierarchy with memory in it, this process's own group, else the mount point.
     static std::vector<Candidate> candidates() {
         std::vector<Candidate> found;
         std::ifstream mounts("/proc/self/mounts");
@@ -133,7 +133,7 @@ class MemoryGroup {
 
     void remove() {
         if (folder_.empty()) return;
-        // The last processes may still be on their way out.
+        // The last processes may still be ending.
         for (int turn = 0; turn < 200 && ::rmdir(folder_.c_str()) != 0; ++turn)
             std::this_thread::sleep_for(std::chrono::milliseconds(10));
         folder_.clear();

@@ -17,7 +17,7 @@ namespace dslaunch::testing {
 
 using namespace runtime;
 
-// Magnitudes from 2^-12 to 2^12 and both signs, so that another order of sums gives other bits.
+// Returns a number from 2^-12 to 2^12 of either sign: another order of sums gives other bits.
 inline float gradient(int rank, int64_t i, uint32_t generation) {
     uint64_t x = static_cast<uint64_t>(rank) * 1'000'003 + static_cast<uint64_t>(i) * 7919 +
                  uint64_t{generation} * 104'729 + 1;
@@ -34,8 +34,8 @@ inline void fill(std::span<float> bucket, int rank, uint32_t generation) {
         bucket[i] = gradient(rank, static_cast<int64_t>(i), generation);
 }
 
-// Rule 14 written out for one element: local ranks of a host in order, then hosts by node rank,
-// scaled once.
+// Sums one element by rule 14, written out: local ranks of a host in order, then hosts by node
+// rank, scaled once.
 inline float expected(const std::vector<int>& node_sizes, int64_t i, uint32_t generation,
                       float scale) {
     float sum = 0;
@@ -76,9 +76,8 @@ struct RankParts {
     const Arena& arena;
 };
 
-// Reduces BUCKET to OWNERS, spoils on each host the elements that it does not own, gathers it
-// again. Returns the number of elements with other bits than expected, in the sums or after the
-// gather.
+// Reduces BUCKET to OWNERS, spoils on each host the elements that it does not own, and gathers it
+// again. Returns the number of elements with unexpected bits, in the sums or after the gather.
 inline int64_t wrong_in_sharded_round(const RankParts& self, BucketId bucket, Generation generation,
                                       const std::vector<NodeRange>& owners) {
     constexpr float kScale = 1.0F / 3.0F;

@@ -1,4 +1,4 @@
-// stdout or stderr as a pipe of a test: one that nobody reads any more, or one that stands full.
+// stdout or stderr as a pipe of a test: one without a reader, or one that is full.
 #pragma once
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 
 namespace dslaunch::test {
 
-// A pipe that FD (1 or 2) leads into while this object lives; SIGPIPE is ignored from then on.
+// A pipe that replaces FD (1 or 2) while this object lives; SIGPIPE is ignored from then on.
 class PipedStream {
   public:
     explicit PipedStream(int fd) : fd_(fd), saved_(::dup(fd)), pipe_(make_pipe()) {
@@ -28,7 +28,7 @@ class PipedStream {
     }
     // Closes the reader's end.
     void close_reader() { pipe_.read_end.reset(); }
-    // Fills the pipe until nothing more fits.
+    // Fills the pipe until it is full.
     void fill() const {
         const std::string block(4096, 'x');
         const int end = pipe_.write_end.get();

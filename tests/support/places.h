@@ -1,5 +1,5 @@
-// Where the sources and the built programs of this clone lie, without a slash at the end. The
-// variables DSL_SOURCE_DIR and DSL_BIN say it for programs that were built elsewhere.
+// The places of this clone's sources and built programs, without a slash at the end. The variables
+// DSL_SOURCE_DIR and DSL_BIN name them for programs that were built elsewhere.
 #pragma once
 
 #include <string>

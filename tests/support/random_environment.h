@@ -1,4 +1,4 @@
-// Variables with values of any bytes but NUL, and those that a rank says it got.
+// Variables with values of any bytes but NUL, and the variables that a rank reports.
 #pragma once
 
 #include <cstdio>
@@ -12,7 +12,7 @@ namespace dslaunch::test {
 
 using Variables = std::map<std::string, std::string>;
 
-// COUNT variables V0000, V0001, …: empty ones, hard ones, random bytes of up to 96.
+// Returns COUNT variables V0000, V0001, …: empty, hard, or random bytes of up to 96.
 inline Variables random_variables(int count, std::mt19937& engine) {
     const std::string hard[] = {"",         " ",        "\n",       "a\nb\n", "'",   "\"",
                                 "$(id)",    "`id`",     "$HOME",    "\\",     "\\n", "a=b=c",
@@ -50,7 +50,7 @@ class EnvironmentScope {
     Variables variables_;
 };
 
-// Reads NAME=VALUE entries with a NUL behind each, which `stub_rank environment` writes.
+// Reads NAME=VALUE entries with a NUL after each, which `stub_rank environment` writes.
 inline Variables read_variables(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     Variables found;
@@ -61,7 +61,7 @@ inline Variables read_variables(const std::string& path) {
     return found;
 }
 
-// The number of WANTED that are missing in GOT or have another value there.
+// Returns how many of WANTED are missing in GOT or have another value there.
 inline int mismatches(const Variables& wanted, const Variables& got) {
     int count = 0;
     for (const auto& [name, value] : wanted) {

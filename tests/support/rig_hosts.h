@@ -1,5 +1,5 @@
-// Hosts n1, n2, … made of network namespaces with an sshd each (tests/cluster/rig.sh), n0 where
-// the launcher runs. They go with the object.
+// Hosts n1, n2, … made of network namespaces with an sshd each (tests/cluster/rig.sh), and n0,
+// where the launcher runs. They end with the object.
 #pragma once
 
 #include <unistd.h>
@@ -17,7 +17,7 @@ namespace dslaunch::test {
 
 struct RigOptions {
     int count = 2;
-    std::string what = {};  // goes unproved if the rig cannot stand
+    std::string what = {};  // the claim that has no proof if the rig fails
     std::string max_startups = "200:30:400";
     std::string private_folder = {};  // each host but n0 has an empty one of its own
     std::string passwords = {};       // a shadow file that the hosts take passwords of
@@ -48,17 +48,17 @@ class RigHosts {
     RigHosts& operator=(const RigHosts&) = delete;
     ~RigHosts() { run(command("down", {})); }
 
-    // False: the rig cannot stand here, and the skip was said.
+    // Returns false if the rig cannot stand here; the skip was reported.
     [[nodiscard]] bool usable() const { return usable_; }
     [[nodiscard]] const std::string& folder() const { return folder_; }
     [[nodiscard]] std::string config(const std::string& name) const { return folder_ + "/" + name; }
-    // The network namespace that host n<NUMBER> is.
+    // Returns the network namespace of host n<NUMBER>.
     [[nodiscard]] std::string name(int number) const { return prefix_ + std::to_string(number); }
-    // What host n<NUMBER> has in its private folder, seen from outside.
+    // Returns host n<NUMBER>'s private folder, seen from outside.
     [[nodiscard]] std::string inside(int number) const {
         return folder_ + "/private/" + name(number);
     }
-    // The command of the script with VERB, this rig's folder and names, and WORDS.
+    // Returns the script's command with VERB, this rig's folder and names, and WORDS.
     [[nodiscard]] std::vector<std::string> command(const std::string& verb,
                                                    const std::vector<std::string>& words) const {
         std::vector<std::string> all = {script_, verb, folder_, prefix_};
@@ -70,7 +70,7 @@ class RigHosts {
         command.insert(command.begin(), {"ip", "netns", "exec", name(number)});
         return command;
     }
-    // Two ranks of SCRIPT on each of HOSTS, started by PROGRAM on the launcher's host.
+    // Returns a command that PROGRAM, on the launcher's host, runs as two ranks of SCRIPT a host.
     [[nodiscard]] std::vector<std::string> probe(const std::string& transport,
                                                  const std::string& config_name,
                                                  const std::string& hosts,
@@ -94,7 +94,7 @@ class RigHosts {
             "' | grep -q . && exit 0; sleep 0.02; done; exit 1";
         REQUIRE(run(number, {"sh", "-c", listens}) == 0);
     }
-    // Cuts host n<NUMBER> off as if its cable was pulled: nobody is told.
+    // Cuts host n<NUMBER> off as if its cable was pulled: nobody gets a notice.
     void cut(int number) const {
         REQUIRE(run({"ip", "link", "set", name(number) + "v", "nomaster"}) == 0);
     }
@@ -103,7 +103,7 @@ class RigHosts {
     }
 
   private:
-    // Six letters that no other rig has: the kernel may still be taking the last one's links away.
+    // Returns six letters of this rig alone: the kernel may still be removing the last one's links.
     static std::string own_name() {
         static int64_t rigs = 0;
         std::string name = "d";

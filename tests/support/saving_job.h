@@ -52,7 +52,7 @@ struct SavingJob {
         options.insert(options.end(), more.begin(), more.end());
         return training_command(folder, options, archive_of(model), config, place);
     }
-    // The loss of each step, by the last whole line of it.
+    // Returns the loss of each step, by its last whole line.
     [[nodiscard]] std::map<int64_t, double> losses() const {
         std::map<int64_t, double> losses;
         std::ifstream metrics(output() + "/metrics.jsonl");
@@ -91,7 +91,7 @@ inline std::vector<ProcessName> workers_of(const JobProcess& process) {
     return workers;
 }
 
-// The launcher (0) or one of its dsworkers.
+// Kills the launcher (0) or one of its dsworkers.
 inline void kill_one(const JobProcess& process, size_t which) {
     const std::vector<ProcessName> workers = workers_of(process);
     if (which == 0 || workers.empty()) return process.signal(SIGKILL);

@@ -1,4 +1,4 @@
-// Names that the text of a scripted module may use beside those of TorchScript itself.
+// Names that a scripted module's text may use beside TorchScript's own.
 #pragma once
 
 #include <torch/csrc/jit/frontend/resolver.h>

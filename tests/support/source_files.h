@@ -54,7 +54,7 @@ inline bool is_source(const std::string& path) {
     return ends_with(path, ".cpp") || ends_with(path, ".cu");
 }
 
-// Every C++ file under FOLDERS, sorted.
+// Returns every C++ file under FOLDERS, sorted.
 inline std::vector<File> files_under(const std::vector<std::string>& folders) {
     std::vector<File> files;
     for (const std::string& folder : folders) {
@@ -81,7 +81,7 @@ inline std::string at_line(const File& file, size_t index) {
     return file.path + ":" + std::to_string(index + 1);
 }
 
-// Columns as an editor counts them: UTF-8 continuation bytes take none.
+// Counts columns as an editor does: UTF-8 continuation bytes take none.
 inline size_t columns(const std::string& line) {
     return static_cast<size_t>(
         std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));
@@ -93,8 +93,8 @@ struct Function {
     size_t lines_count = 0;
 };
 
-// The text with comments, strings and preprocessor lines blanked, so that braces can be counted;
-// lines keep their numbers.
+// Returns the text with comments, strings and preprocessor lines blanked, so that braces can be
+// counted; lines keep their numbers.
 inline std::string blanked(const File& file) {
     std::string text;
     for (const std::string& line : file.lines)
@@ -128,8 +128,8 @@ inline std::string blanked(const File& file) {
     return text;
 }
 
-// Functions with a body, wherever they stand. A brace opens one when it is in a namespace or class
-// and the statement before it has parentheses and is not an initializer.
+// Returns the functions with a body, wherever they stand. A brace opens one if it is in a namespace
+// or class and the statement before it has parentheses and is not an initializer.
 inline std::vector<Function> functions_of(const File& file) {
     static const std::regex scope(R"((^|\s)(namespace|class|struct|union|enum|extern)\b)");
     static const std::regex initializer(R"((^|[^=!<>])=\s*$|\]\s*=)");
@@ -170,8 +170,8 @@ inline std::vector<Function> functions_of(const File& file) {
     return found;
 }
 
-// The types that FILE defines in named namespaces, by qualified name: "dslaunch::plan::Bucket".
-// A type in an unnamed namespace, in a class or in a function is its own file's business.
+// Returns the types that FILE defines in named namespaces, by qualified name:
+// "dslaunch::plan::Bucket". Types in an unnamed namespace, a class or a function are left out.
 inline std::vector<std::pair<size_t, std::string>> types_of(const File& file) {
     static const std::regex space(R"(^(?:inline\s+)?namespace\s+([A-Za-z_][\w:]*)\s*$)");
     static const std::regex type(
@@ -214,7 +214,7 @@ inline std::vector<std::pair<size_t, std::string>> types_of(const File& file) {
     return found;
 }
 
-// "FOLDER/..." in #include "...", for files of lib/ and apps/.
+// Returns "FOLDER/..." of #include "...", for files of lib/ and apps/.
 inline std::vector<std::pair<size_t, std::string>> project_includes(const File& file) {
     static const std::regex include(R"re(^#include "([^"]+)")re");
     std::vector<std::pair<size_t, std::string>> found;

@@ -18,8 +18,8 @@
 
 namespace dslaunch::test {
 
-// A file system that answers the greeting of the kernel and nothing else. A process that asks it
-// for a file cannot be killed until it is gone.
+// A file system that only answers the greeting of the kernel. A process that asks it for a file
+// cannot be killed until it is gone.
 class StalledFileSystem {
   public:
     explicit StalledFileSystem(std::string folder) : folder_(std::move(folder)) {
@@ -38,7 +38,7 @@ class StalledFileSystem {
     [[nodiscard]] bool stands() const { return stands_; }
     // True once a process waits for an answer.
     [[nodiscard]] bool is_asked() const { return asked_; }
-    // Ends it: processes that wait get an error, and can die.
+    // Ends it: waiting processes get an error, and can die.
     void give_way() {
         if (!stands_) return;
         stands_ = false;

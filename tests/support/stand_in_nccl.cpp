@@ -47,7 +47,7 @@ size_t bytes_of(const Work& work) {
     return work.count * element;
 }
 
-// The shape of a collective, which all ranks must have in common.
+// Returns the shape of a collective, which all ranks must have in common.
 std::tuple<Kind, size_t, ncclDataType_t, ncclRedOp_t, int> shape_of(const Work& work) {
     return {work.kind, work.count, work.type, work.operation, work.peer};
 }
@@ -124,7 +124,7 @@ thread_local int t_group_depth = 0;
 thread_local std::vector<std::pair<ncclComm_t, Work>> t_group;
 thread_local std::set<ncclComm_t> t_streams;  // communicators on which this thread has put work
 
-// Nothing frees a communicator: its address tells a call that comes after its end.
+// Makes a communicator that nothing frees: its address tells a call after its end.
 ncclComm_t kept_communicator() {
     static std::mutex mutex;
     static auto* const all = new std::vector<std::unique_ptr<ncclComm>>;
@@ -171,7 +171,7 @@ void fail_with(ncclComm_t comm, ncclResult_t error) {
     comm->changed.notify_all();
 }
 
-// Waits in WORLD for CONDITION; false: COMM was aborted before.
+// Waits in WORLD for CONDITION; returns false if COMM was aborted before.
 bool wait_in(ncclComm_t comm, std::unique_lock<std::mutex>& lock,
              const std::function<bool()>& condition) {
     for (;;) {
@@ -194,11 +194,11 @@ float reduced(const World::Meeting& meeting, size_t i, ncclRedOp_t operation, in
     return operation == ncclAvg ? sum / static_cast<float>(size) : sum;
 }
 
-// The result for RANK, where all have brought what they have.
+// Takes the result for RANK after all have brought their values.
 void take_result(const World::Meeting& meeting, int rank, int size, const Work& work) {
     auto* const out = static_cast<float*>(work.receive);
     switch (work.kind) {
-        case Kind::kReduce:  // what the others hold then is not defined
+        case Kind::kReduce:  // the others' values are then not defined
             for (size_t i = 0; i < work.count; ++i)
                 out[i] = rank == work.peer ? reduced(meeting, i, work.operation, size)
                                            : std::numeric_limits<float>::quiet_NaN();

@@ -1,9 +1,9 @@
 // A stand-in for libnccl with its ABI, over host memory, for programs that are linked with it in
-// libnccl's place. The ranks are threads of one process. Calls may answer ncclInProgress for
-// seeded random times, as those of a communicator that does not block do; collectives are done by
-// a thread of each communicator, in order. What NCCL forbids is noted: two threads in one
-// communicator, calls while another is in progress, after an end, or in a group that nobody closes,
-// collectives that do not match.
+// libnccl's place. The ranks are threads of one process. Calls may answer ncclInProgress for seeded
+// random times, as a communicator that does not block does. A thread of each communicator does its
+// collectives, in order. It notes everything that NCCL forbids: two threads in one communicator,
+// calls while another is in progress, after an end, or in a group that nobody closes, collectives
+// that do not match.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,9 @@ struct StandInNcclRules {
     bool loses_group_end = false;     // the first ncclGroupEnd does nothing
 };
 
-// Begins anew: no communicator is left, nothing is noted.
+// Starts over: no communicator is left, and nothing is noted.
 void begin_stand_in_nccl(const StandInNcclRules& rules);
-// Returns what was done against NCCL's rules since then, a sentence each.
+// Returns the breaches of NCCL's rules since then, a sentence each.
 [[nodiscard]] std::vector<std::string> stand_in_nccl_faults();
 // Returns the number of communicators that nobody has ended.
 [[nodiscard]] int live_nccl_communicators();

@@ -15,7 +15,7 @@ namespace dslaunch::test {
 
 using namespace storage;
 
-// A value that differs in each tensor, state and element, and is a float.
+// Returns a float that differs in each tensor, state and element.
 inline float stored_value(int tensor, int state, int64_t element) {
     return static_cast<float>(tensor * 7 + state * 3 + 1) / 8.0F +
            static_cast<float>(element % 1024) / 1024.0F;
@@ -36,7 +36,7 @@ struct StoredModel {
         return made;
     }
 
-    // A model with a tied tensor, one in another order of memory, a frozen one, a buffer of
+    // Returns a model with a tied tensor, one in another order of memory, a frozen one, a buffer of
     // integers, an odd number of elements, a scalar and an empty one.
     static StoredModel small(int64_t step = 3) {
         StoredModel model;
@@ -64,7 +64,7 @@ struct StoredModel {
         return model;
     }
 
-    // The bytes of a piece as they lie in memory.
+    // Returns the bytes of a piece as they lie in memory.
     [[nodiscard]] std::vector<std::byte> bytes_of(const CheckpointPiece& piece) const {
         const CheckpointTensor& tensor = checkpoint.tensors[piece.tensor];
         const bool integers = piece.state == kWeights && tensor.dtype == DType::kI64;

@@ -1,4 +1,4 @@
-// Small tools that many tests share: words in texts, whole files, and what a refused call says.
+// Small tools that many tests share: words in texts, whole files, and errors of refused calls.
 #pragma once
 
 #include <sys/prctl.h>
@@ -19,26 +19,26 @@ inline bool mentions(std::string_view text, std::string_view word) {
     return text.find(word) != std::string_view::npos;
 }
 
-// How often WORD stands in TEXT.
+// Returns how often WORD stands in TEXT.
 inline int64_t count_of(std::string_view text, std::string_view word) {
     int64_t count = 0;
     for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) ++count;
     return count;
 }
 
-// The bytes of the file at PATH; empty if there is none.
+// Returns the bytes of the file at PATH; empty if there is none.
 inline std::string content_of(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// PATH holds CONTENT and no more; its folders are made.
+// Writes a file at PATH with only CONTENT, and makes its folders.
 inline void write_file(const std::filesystem::path& path, std::string_view content) {
     std::filesystem::create_directories(path.parent_path());
     std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
 }
 
-// What the Error that CALL throws says; it has CODE. "accepted": CALL returns.
+// Returns the text of CALL's Error, which must have CODE, or "accepted" if CALL returns.
 template <typename Call>
 std::string error_of(ExitCode code, Call&& call) {
     try {
@@ -54,8 +54,8 @@ inline bool has_program(const std::string& name) {
     return std::system(("command -v " + name + " >/dev/null").c_str()) == 0;
 }
 
-// Makes this process the parent of all that a killed parent leaves from here on, so that it is
-// seen.
+// Makes this process the parent of every process that a killed parent leaves from here on, so that
+// it is seen.
 inline void adopt_orphans() {
     REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
 }

@@ -30,7 +30,7 @@ inline std::string archive_of(const std::string& name) {
     return std::filesystem::exists(exported) ? exported : fixture_file("models/" + name + ".pt");
 }
 
-// The config of the fixture's reference run: AdamW of `training`, data in order.
+// Returns the config of the fixture's reference run: AdamW of `training`, data in order.
 inline Json fixture_config(const Json& facts, int64_t accumulation, int64_t steps) {
     Json config;
     config["train_micro_batch_size_per_gpu"] = facts.at("batch");
@@ -64,8 +64,8 @@ struct TrainResult {
     }
 };
 
-// The command of dslaunch with OPTIONS (--num_gpus N, or a hostfile, …) that trains MODEL on CPUs
-// with CONFIG, which is written into FOLDER; --output is PLACE there.
+// Returns dslaunch's command with OPTIONS (--num_gpus N, or a hostfile, …) that trains MODEL on
+// CPUs with CONFIG, which is written into FOLDER; --output is PLACE there.
 inline std::vector<std::string> training_command(const TemporaryFolder& folder,
                                                  const std::vector<std::string>& options,
                                                  const std::string& model, const Json& config,

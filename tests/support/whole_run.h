@@ -119,7 +119,7 @@ inline at::Tensor named_loss(LossKind kind, const at::Tensor& output, const at::
     return output;
 }
 
-// The module's own forward, as LibTorch runs it, under autocast if SEGMENTED computes in half
+// Runs the module's own forward, as LibTorch does, under autocast if SEGMENTED computes in half
 // precision. SEGMENTED names the results to collect. ARGUMENTS come with the target, if any.
 inline RunResult run_module(const SegmentedModel& segmented, std::vector<c10::IValue> arguments,
                             const LossConfig& loss, bool training = true) {

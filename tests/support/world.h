@@ -31,7 +31,7 @@ namespace dslaunch::testing {
 using namespace runtime;
 
 // A hub brings sends and their receives together. Nothing is buffered, as in Gloo: an order of
-// calls that would hang there hangs here.
+// calls that would hang there also hangs here.
 class InProcessHub {
   public:
     explicit InProcessHub(Duration time_limit) : time_limit_(time_limit) {}

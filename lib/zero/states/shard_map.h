@@ -65,7 +65,7 @@ class ShardMap {
     // True if every host has all of it: at stage 0, or if each host holds a copy.
     [[nodiscard]] bool copies_on_hosts() const { return stage_ == 0 || !shards_over_hosts(); }
 
-    // This rank's pieces of a trained bucket. At stage 0 those that other ranks write come first.
+    // Returns this rank's pieces of a trained bucket; at stage 0, other ranks' writes come first.
     [[nodiscard]] const std::vector<OwnedPiece>& pieces(int bucket) const {
         return pieces_[bucket];
     }

@@ -1,7 +1,7 @@
-// The place where ranks of TestBackend meet that are processes of one machine: by files in a folder
-// that the group's unique id names. What a rank brings comes by an atomic rename, so that it is
-// there whole or not at all; the others look for it again and again. A process that is gone never
-// brings its own, and nobody is told.
+// The meeting place of TestBackend's ranks that are processes of one machine: files in a folder
+// that the group's unique id names. A rank brings its bytes by an atomic rename, so that they are
+// there whole or not at all; the others look for them again and again. A process that is gone never
+// brings its own, and nobody hears of it.
 #pragma once
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ class FileMeeting final : public TestMeeting {
   public:
     struct Options {
         std::string folder;          // of the groups; the same on all ranks, and there
-        bool abort_is_lost = false;  // abort() does nothing, so that what waits here is stuck
+        bool abort_is_lost = false;  // abort() does nothing, so that waiting ranks are stuck
     };
     explicit FileMeeting(Options options) : options_(std::move(options)) {}
 
@@ -38,7 +38,7 @@ class FileMeeting final : public TestMeeting {
     }
     bool enter(const std::string& id, int ranks) override {
         if (!id.starts_with(options_.folder) || !std::filesystem::exists(id)) return false;
-        // The first one says how many they are. A link is made with its text at once.
+        // The first one says how many ranks there are. A link is made with its text at once.
         static_cast<void>(::symlink(std::to_string(ranks).c_str(), size_file(id).c_str()));
         return size_of(id) == ranks;
     }
@@ -83,7 +83,7 @@ class FileMeeting final : public TestMeeting {
                       "collective {}: rank {} brings {} bytes, rank {} {}", place.number, other,
                       all.back().size(), rank, mine.size());
         }
-        // All have come here, so that nobody still reads what was brought to the one before.
+        // All have come here, so nobody still reads the bytes of the collective before.
         if (place.number > 0) ::unlink(file_of({place.id, place.number - 1}, rank).c_str());
         return all;
     }

@@ -1,7 +1,7 @@
 // A DeviceBackend for tests without a GPU: memory that the host cannot touch, queues that are
 // threads, and collectives between ranks that meet in one process or by files. The sums have the
-// order of the ranks, as those of hosts with one rank each. What NCCL leaves undefined is not a
-// number. The order of all collectives is recorded.
+// order of the ranks, as between hosts with one rank each. Values that NCCL leaves undefined are
+// not numbers here. The order of all collectives is recorded.
 #pragma once
 
 #include <algorithm>
@@ -81,7 +81,7 @@ class TestBackend : public runtime::DeviceBackend {
         if (aborts) world_.abort();
     }
 
-    // The names of the calls of all lanes, in order.
+    // Returns the names of the calls of all lanes, in order.
     [[nodiscard]] std::vector<std::string> calls() {
         const std::lock_guard lock(mutex_);
         return calls_;
@@ -94,13 +94,13 @@ class TestBackend : public runtime::DeviceBackend {
     // Forgets the wait with that number, from 0, of the communication stream.
     void forget_wait(int number) { communication_stream_.leave_out = number; }
 
-    // What the device lends at most, 1 GiB at first.
+    // Sets the most memory that the device lends, 1 GiB at first.
     void set_memory(Bytes memory) {
         memory_ = memory;
         DeviceMemory::instance().set_limit(index_, memory);
     }
     [[nodiscard]] int index() const { return index_; }
-    // The stream of the communication queue, or of the compute queue.
+    // Returns the stream of the communication queue, or of the compute queue.
     [[nodiscard]] ThreadStream& stream_of(bool communicates) {
         return communicates ? communication_stream_ : stream_of_compute();
     }
@@ -110,7 +110,7 @@ class TestBackend : public runtime::DeviceBackend {
     std::function<void()> on_abort = [] {};  // at the first abort()
 
     // The first reduction does not end, as if a peer was lost. check() throws this once the host
-    // reads a value of the compute stream which waits behind that.
+    // reads a value of the compute stream that waits for that reduction.
     std::optional<Error> check_error;
 
   private:
@@ -270,7 +270,7 @@ class TestBackend : public runtime::DeviceBackend {
     std::vector<std::string> calls_;
     std::atomic<bool> is_lost_ = false;  // the communication stream is in that reduction
     std::atomic<bool> is_told_ = false;
-    // The streams end before all that their work uses.
+    // The streams end before everything that their work uses.
     ThreadStream own_compute_;
     ThreadStream communication_stream_;
     ThreadStream copies_stream_;

@@ -1,5 +1,5 @@
-// The place where ranks of TestBackend meet that are threads of one process, each with a backend of
-// its own.
+// The meeting place of TestBackend's ranks that are threads of one process, each with its own
+// backend.
 #pragma once
 
 #include <algorithm>

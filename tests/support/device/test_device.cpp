@@ -122,14 +122,14 @@ void grow(const c10::Storage& storage, size_t bytes) {
     storage.unsafeGetStorageImpl()->set_nbytes(bytes);
 }
 
-// A tensor that was made from a number of the program promotes dtypes otherwise.
+// Keeps the mark of a tensor made from a number of the program: it promotes dtypes otherwise.
 void keep_number(const at::Tensor& from, at::Tensor& to) {
     if (from.unsafeGetTensorImpl()->is_wrapped_number())
         to.unsafeGetTensorImpl()->set_wrapped_number(true);
 }
 
-// TENSOR as a kernel sees it: a tensor of the CPU over the device's bytes, without a hold on its
-// memory, as on a GPU.
+// Returns TENSOR as a kernel sees it: a tensor of the CPU over the device's bytes, without a hold
+// on its memory, as on a GPU.
 at::Tensor kernel_view(const at::Tensor& tensor) {
     if (!tensor.defined()) return tensor;
     const c10::InferenceMode normal(false);  // the stream's thread writes to it
@@ -228,7 +228,7 @@ class Call {
         return kFills.count(op_.operator_name().name) > 0 && !arguments_.at(1).isTensor();
     }
 
-    // The numbers are drawn in the order of the program, without waiting for the stream.
+    // Draws the numbers in the order of the program, without waiting for the stream.
     Stack fill_with_random_numbers() {
         const at::Tensor& into = arguments_.front().toTensor();
         Stack stack = arguments_;
@@ -242,8 +242,8 @@ class Call {
         return {into};
     }
 
-    // Random numbers must be drawn in the order of the program; other results than tensors are for
-    // the host.
+    // True unless it draws random numbers, which must come in the order of the program, or returns
+    // something other than tensors, which is for the host.
     [[nodiscard]] bool can_run_later() const {
         static const std::set<std::string> kRandom = {"aten::native_dropout",
                                                       "aten::rrelu_with_noise"};
@@ -255,7 +255,7 @@ class Call {
         });
     }
 
-    // For each result the argument that it is, or -1.
+    // Returns, for each result, the argument that it is, or -1.
     [[nodiscard]] std::vector<int> aliases() const {
         std::vector<int> found;
         for (const c10::Argument& result : schema().returns()) {
@@ -276,7 +276,7 @@ class Call {
         return found;
     }
 
-    // Returns what runs the operator on the CPU, over the bytes of the device.
+    // Returns a function that runs the operator on the CPU, over the bytes of the device.
     [[nodiscard]] std::function<Stack()> kernel() const {
         Stack views;
         for (const IValue& argument : arguments_)
@@ -297,7 +297,7 @@ class Call {
         };
     }
 
-    // Returns the results on the meta device, or nothing where it has no such operator.
+    // Returns the results on the meta device, or nothing if that has no such operator.
     [[nodiscard]] std::optional<Stack> infer() const {
         static std::mutex mutex;
         static std::set<std::string> unknown;
@@ -345,7 +345,7 @@ class Call {
         return results;
     }
 
-    // Runs the operator on this thread when the stream has done all before.
+    // Runs the operator on this thread after the stream has done everything before.
     Stack run_at_once() {
         ++g_at_once;
         stream_of(device_).drain();
@@ -391,7 +391,7 @@ void run_operator(const c10::OperatorHandle& op, Stack* stack) {
     for (IValue& result : results) stack->push_back(std::move(result));
 }
 
-// LibTorch asks a backend that it does not know for convolutions of its own.
+// Runs the convolution that LibTorch asks for from a backend that it does not know.
 void run_convolution(const c10::OperatorHandle& /*op*/, Stack* stack) {
     static const c10::OperatorHandle convolution =
         c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution", "");
@@ -401,7 +401,7 @@ void run_convolution(const c10::OperatorHandle& /*op*/, Stack* stack) {
 void run_convolution_backward(const c10::OperatorHandle& /*op*/, Stack* stack) {
     static const c10::OperatorHandle backward =
         c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution_backward", "");
-    constexpr ptrdiff_t kArguments = 10;  // those of convolution_backward but the bias's sizes
+    constexpr ptrdiff_t kArguments = 10;  // convolution_backward's, without the bias's sizes
     const auto first = stack->end() - kArguments;
     const at::Tensor& weight = (first + 2)->toTensor();
     const bool has_bias = (first + kArguments - 1)->toBoolList().get(2);
@@ -470,7 +470,7 @@ void call_in_fp32(const c10::OperatorHandle& op, Stack* stack) {
     call_in(at::kFloat, op, stack);
 }
 
-// Random numbers are the CPU's.
+// Random numbers come from the CPU.
 class HPUHooks final : public at::HPUHooksInterface {
   public:
     explicit HPUHooks(at::HPUHooksArgs /*arguments*/) {}

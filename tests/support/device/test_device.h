@@ -34,7 +34,7 @@ class TestDevice {
     ~TestDevice();
 
     [[nodiscard]] c10::Device device() const { return {c10::kHPU, index_}; }
-    // The stream of LibTorch's operators.
+    // Returns the stream of LibTorch's operators.
     [[nodiscard]] ThreadStream& compute() { return *compute_; }
 
   private:
@@ -46,8 +46,8 @@ class TestDevice {
 // them.
 [[nodiscard]] void* kernel_address(void* data);
 
-// The number of operators that were run at once, since the shapes of their results depend on values
-// or nothing tells them. All others ran later.
+// Returns the number of operators that ran at once because the shapes of their results depend on
+// values or are unknown. All others ran later.
 [[nodiscard]] int64_t operators_at_once();
 
 }  // namespace dslaunch::test

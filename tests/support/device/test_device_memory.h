@@ -19,7 +19,7 @@
 
 namespace dslaunch::test {
 
-// Addresses that nobody may touch, and beside them those of the bytes.
+// Addresses that nobody may touch, and the addresses of their bytes.
 class DeviceMemory {
   public:
     static DeviceMemory& instance() {
@@ -27,7 +27,7 @@ class DeviceMemory {
         return pool;
     }
 
-    // Returns null where the device has not so much, or was told to fail.
+    // Returns null if the device has too little memory, or was told to fail.
     std::byte* allocate(size_t bytes, c10::DeviceIndex device) {
         const size_t size = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
         const std::lock_guard lock(mutex_);
@@ -49,8 +49,8 @@ class DeviceMemory {
         use.peak = std::max(use.peak, use.now);
         return data;
     }
-    // The memory is lent again at once, as a GPU's allocator does: work on the same stream comes
-    // later. What other streams still do with it goes wrong.
+    // Frees memory, which is lent again at once, as a GPU's allocator does: work on the same stream
+    // comes later. Other streams that still use it go wrong.
     void free(std::byte* data) {
         const std::lock_guard lock(mutex_);
         const auto found = lent_.find(data);
@@ -74,18 +74,18 @@ class DeviceMemory {
         return real_ + (fake - fake_);
     }
 
-    // DEVICE lends at most LIMIT at once.
+    // Sets the most bytes that DEVICE lends at once.
     void set_limit(c10::DeviceIndex device, Bytes limit) {
         const std::lock_guard lock(mutex_);
         use_[device].limit = limit;
     }
-    // The allocation of DEVICE after COUNT others fails; -1: none does.
+    // Lets the allocation of DEVICE after COUNT others fail; -1: no allocation fails.
     void fail_allocation(c10::DeviceIndex device, int64_t count) {
         const std::lock_guard lock(mutex_);
         use_[device].fails_after = count;
     }
 
-    // The most bytes that a device had lent at once since restart_peak().
+    // Returns the most bytes that a device had lent at once since restart_peak().
     [[nodiscard]] Bytes peak(c10::DeviceIndex device) {
         const std::lock_guard lock(mutex_);
         return Bytes{use_[device].peak};
@@ -94,7 +94,7 @@ class DeviceMemory {
         const std::lock_guard lock(mutex_);
         use_[device].peak = use_[device].now;
     }
-    // The same for a pointer of any type. Null stays null.
+    // Does the same for a pointer of any type. Null stays null.
     template <typename Value>
     [[nodiscard]] Value* kernel_of(Value* data) const {
         if (data == nullptr) return nullptr;

@@ -18,8 +18,8 @@ namespace dslaunch::test {
 
 class TestGpus {
   public:
-    // WHAT goes unproved where no such machine can be made: usable() is false then, and the skip
-    // was said.
+    // WHAT is the claim without proof if no such machine can be made: usable() is false then, and
+    // the skip was reported.
     TestGpus(int gpus_count, const std::string& what) : gpus_count_(gpus_count) {
         for (const char* name : {"dev", "bin", "bin/meetings"})
             std::filesystem::create_directory(folder_.path() + "/" + name);
@@ -67,7 +67,7 @@ class TestGpus {
         std::filesystem::create_hard_link(from, program(name), error);
         if (error) std::filesystem::copy_file(from, program(name));
     }
-    // The number of the last collective of two ranks to which RANK has brought its part, -1: none.
+    // Returns the number of the last collective of two ranks that RANK brought its part to, or -1.
     [[nodiscard]] int64_t newest(int rank) const {
         int64_t number = -1;
         const std::string end = "." + std::to_string(rank);

@@ -26,14 +26,14 @@ class TestMeeting {
         uint64_t number = 0;
         auto operator<=>(const Place&) const = default;
     };
-    // Every rank's bytes, by rank of the group, once all have brought theirs to collective PLACE.
-    // They are empty after abort(). A rank that is gone is waited for without an end, as by NCCL.
+    // Returns every rank's bytes, by rank of the group, once all have brought theirs to collective
+    // PLACE; empty after abort(). A rank that is gone is waited for without an end, as by NCCL.
     using All = std::vector<std::vector<std::byte>>;
     virtual All exchange(const Place& place, int rank, std::vector<std::byte> mine) = 0;
-    // The same of two ranks, RANKS' first one being this: the lower rank's bytes come first.
+    // Does the same for two ranks, this one first in RANKS: the lower rank's bytes come first.
     virtual All exchange_pair(const Place& place, std::pair<int, int> ranks,
                               std::vector<std::byte> mine) = 0;
-    // Ends what waits here, and all that comes.
+    // Ends every wait here, and all later ones.
     virtual void abort() = 0;
     virtual void await_abort() = 0;
 };

@@ -33,7 +33,7 @@ std::string setting(const char* variable) {
     return value == nullptr ? "" : value;
 }
 
-// The bytes of the device's memory, in MiB.
+// Returns the device's memory, which TEST_DEVICE_MEMORY gives in MiB.
 Bytes memory_setting() {
     const std::string text = setting("TEST_DEVICE_MEMORY");
     const auto number = parse_int(text);
@@ -42,7 +42,7 @@ Bytes memory_setting() {
     return mib(*number);
 }
 
-// The parts that a backend is made of, which outlive it.
+// The parts of a backend, which outlive it.
 struct Parts {
     explicit Parts(uint64_t seed)
         : meeting({folder_of_meetings(), !setting("TEST_DEVICE_ABORT_IS_LOST").empty()}),

@@ -1,7 +1,7 @@
-// A stream of a device that is a thread: what is put on it is done in order and later, after a
-// random time. It tells a missing wait of a stream from a kept one. After an error nothing more is
-// done, and later events throw it. Abort ends it as NCCL's abort does: work under way is told, what
-// is left is not done, and events are reached.
+// A stream of a device that is a thread: its work is done in order and later, after a random time.
+// It tells a missing wait of a stream from a kept one. After an error nothing more is done, and
+// later events throw it. Abort ends it as NCCL's abort does: running work hears of it, the rest is
+// not done, and events are reached.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@
 
 namespace dslaunch::test {
 
-// An event may be destroyed while streams still record it or wait for it, as CUDA's may: they share
+// An event may be destroyed while streams still record it or wait for it, as in CUDA: they share
 // its state.
 class ThreadEvent final : public device::Event {
   public:
@@ -35,7 +35,7 @@ class ThreadEvent final : public device::Event {
             const std::lock_guard lock(mutex_);
             return recorded_;
         }
-        // FAULT: the error of earlier work, which who looks gets; null: none.
+        // Reaches RECORD. FAULT is the error of earlier work, which waiters get; null: no error.
         void reach(uint64_t record, const std::exception_ptr& fault = nullptr) {
             const std::lock_guard lock(mutex_);
             fault_ = fault;
@@ -87,12 +87,12 @@ class ThreadEvent final : public device::Event {
 
 class ThreadStream final : public device::Stream {
   public:
-    // Each piece of work comes after up to LONGEST_DELAY.
+    // Delays each piece of work by up to LONGEST_DELAY.
     explicit ThreadStream(uint64_t seed, Duration longest_delay = std::chrono::microseconds(200))
         : random_(seed), longest_delay_(longest_delay), thread_([this] { main(); }) {}
     ThreadStream(const ThreadStream&) = delete;
     ThreadStream& operator=(const ThreadStream&) = delete;
-    // REQUIRES: what blocks in work has been freed.
+    // REQUIRES: every block in its work has been freed.
     ~ThreadStream() override {
         {
             const std::lock_guard lock(mutex_);
@@ -103,7 +103,7 @@ class ThreadStream final : public device::Stream {
     }
 
     void put(std::function<void()> work) { put({std::move(work), /*is_event=*/false}); }
-    // The same, without a time before it and also after an abort.
+    // Does the same, without a delay and also after an abort.
     void put_now(std::function<void()> work) { put({std::move(work), /*is_event=*/true}); }
 
     [[nodiscard]] std::unique_ptr<device::Event> make_event() override {
@@ -149,23 +149,23 @@ class ThreadStream final : public device::Stream {
     void finish() {
         try {
             drain();
-        } catch (...) {  // those of an operator have been told to who waited for it
+        } catch (...) {  // whoever waited for an operator has got its error
         }
     }
-    // Work that is left is not done. Any thread.
+    // Leaves the rest of the work undone. Any thread.
     void abort() {
         const std::lock_guard lock(mutex_);
         aborted_ = true;
     }
 
-    // The piece of work after COUNT others fails, whatever it is. Any thread.
+    // Lets the piece of work after COUNT others fail, whatever it is. Any thread.
     void fail_work(int64_t count) { fails_after_ = count; }
 
     int waits = 0;       // calls of wait()
     int leave_out = -1;  // the number of the wait that is forgotten, from 0
 
   private:
-    // What a stream waits for.
+    // The record that a stream waits for.
     struct Awaited {
         std::shared_ptr<ThreadEvent::State> state;
         uint64_t record = 0;

@@ -93,9 +93,9 @@ std::optional<MeantSubcommand> meant_subcommand(const std::string& word,
                            edit_distance(word, *near)};
 }
 
-// Refuses a program whose name is nearly that of a subcommand, unless `run` was written: `dslaunch
-// top` is no wish for /usr/bin/top on every host. One that does not exist may be farther from that
-// name, as in `dslaunch gnrtae m.pt`.
+// Refuses a program whose name resembles a subcommand's, unless `run` was written: `dslaunch top`
+// does not mean /usr/bin/top on every host. A name that does not exist may be farther off, as in
+// `dslaunch gnrtae m.pt`.
 void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& options,
                                 bool run_is_named, std::span<const std::string> subcommands) {
     const std::string& target = spec.target;
@@ -145,7 +145,7 @@ void require_script(const RunOptions& options, const launch::JobSpec& spec) {
              printable(path));
 }
 
-// Refuses a folder as TARGET that is none of Hugging Face.
+// Refuses a folder as TARGET that is not in Hugging Face's form.
 void refuse_folder(const launch::JobSpec& spec) {
     const bool is_named = spec.target.find('/') != std::string::npos || !is_in_path(spec.target);
     std::error_code unreadable;

@@ -15,13 +15,13 @@
 namespace dslaunch::launcher {
 namespace {
 
-// Runs COMMAND with the words behind its name.
+// Runs COMMAND with the words after its name.
 template <int (*Command)(CommandWords)>
 int own(CommandWords words) {
     return Command(words.subspan(1));
 }
 
-// The name is that of a role of dsworker, which reads models.
+// Becomes dsworker in the role with this name, which reads models.
 int worker_role(CommandWords words) {
     become_worker(words);
 }

@@ -12,21 +12,21 @@ namespace dslaunch::launcher {
 
 struct Subcommand {
     const char* name;
-    const char* help;  // what it does, in `dslaunch --help`; empty: not listed
-    // Runs the subcommand. WORDS begin with its name. The result is the exit code. Throws Error.
+    const char* help;  // its text in `dslaunch --help`; empty: not listed
+    // Runs the subcommand. WORDS begin with its name. Returns the exit code. Throws Error.
     int (*run)(CommandWords words);
     bool drops_token = false;  // true: neither ssh nor a command on a host inherits the token
                                // variable
     bool is_offered = true;    // true: it is suggested for a mistyped word
 };
 
-// All rows, in the order of the help.
+// Returns all rows, in the order of the help.
 [[nodiscard]] std::span<const Subcommand> subcommands();
 
-// The row of NAME; null if there is none.
+// Returns the row of NAME; null if there is none.
 [[nodiscard]] const Subcommand* find_subcommand(std::string_view name);
 
-// The output of `dslaunch --help`.
+// Returns the output of `dslaunch --help`.
 [[nodiscard]] std::string subcommands_help();
 
 }  // namespace dslaunch::launcher

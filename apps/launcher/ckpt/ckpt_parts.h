@@ -17,8 +17,7 @@ namespace dslaunch::launcher {
 // Parses the command line once all options are declared; false: the help was printed instead.
 using Parse = std::function<bool()>;
 
-// Each function declares its options at COMMAND, parses, and does its work. The result is the exit
-// code.
+// Each function declares its options at COMMAND, parses, and does its work. Returns the exit code.
 [[nodiscard]] int ckpt_ls(CommandLine& command, const Parse& parse);
 [[nodiscard]] int ckpt_verify(CommandLine& command, const Parse& parse);
 [[nodiscard]] int ckpt_inspect(CommandLine& command, const Parse& parse);
@@ -26,14 +25,14 @@ using Parse = std::function<bool()>;
 [[nodiscard]] int ckpt_export(CommandLine& command, const Parse& parse);
 [[nodiscard]] int ckpt_import(CommandLine& command, const Parse& parse);
 
-// The checkpoints that PATH names, newest first: one, whatever its folder is called, or all below a
-// folder. Empty if there are none. Throws Error{kCheckpoint} when PATH is no folder.
+// Returns the checkpoints at PATH, newest first: one, whatever its folder is called, or all below a
+// folder. Empty if there are none. Throws Error{kCheckpoint} when PATH is not a folder.
 [[nodiscard]] std::vector<storage::StoredCheckpoint> checkpoints_at(storage::FileTree& tree,
                                                                     const std::string& path);
 
-// The name of KIND: "trained", "frozen", …
+// Returns the name of KIND: "trained", "frozen", …
 [[nodiscard]] std::string_view kind_name(storage::TensorKind kind);
-// "[768, 3072]".
+// Returns "[768, 3072]".
 [[nodiscard]] std::string shape_text(const std::vector<int64_t>& shape);
 [[nodiscard]] bool matches_glob(const std::string& glob, const storage::CheckpointTensor& tensor);
 // Prints on stderr one line that names the weights written and their place.

@@ -27,8 +27,8 @@ struct BundleEntry {
 void check_bundle_name(const std::string& name, const std::string& path);
 
 [[nodiscard]] std::string bundle_manifest_text(const std::vector<BundleEntry>& entries);
-// Returns the entries by their names. Throws Error{kInput} that begins with PATH for what is no
-// manifest, a name that check_bundle_name() refuses, and one that stands there twice.
+// Returns the entries by their names. Throws Error{kInput} that begins with PATH for text that is
+// not a manifest, a name that check_bundle_name() refuses, and a name that stands there twice.
 [[nodiscard]] std::map<std::string, BundleEntry> parse_bundle_manifest(const std::string& text,
                                                                        const std::string& path);
 
@@ -38,10 +38,10 @@ struct BundleFile {
 };
 
 // Writes PATH whole or not at all and returns its size in bytes. Throws Error{kInput}: a file
-// cannot be read, changes meanwhile, or its name is too long or none of a bundle's; kDisk.
+// cannot be read, changes meanwhile, or has a name that is too long or not a bundle's; kDisk.
 int64_t write_bundle(const std::string& path, std::vector<BundleFile> files);
 
-// Unpacks PATH into FOLDER, which must be empty and used by nobody else, and returns the entries.
+// Unpacks PATH into FOLDER, which must be empty and not used by others, and returns the entries.
 // Throws Error{kInput} unless PATH is a bundle whose files match its manifest: for damage, a
 // cut-off end, links, files that the manifest does not name, and, before anything is unpacked, for
 // names that check_bundle_name() refuses; kDisk.

@@ -1,5 +1,5 @@
-// The command lines of commands on hosts (exec, health, hosts, push): options of `run`, from the
-// same table, and the command's own options. And a host's GPUs as JSON.
+// Parses the command lines of commands on hosts (exec, health, hosts, push): options of `run`, from
+// the same table, and the command's own options. Also writes a host's GPUs as JSON.
 #pragma once
 
 #include <functional>
@@ -26,7 +26,7 @@ enum class RunRows {
 
 struct HostCommand {
     HelpPage help;                // with its usage, without options
-    std::vector<Option> options;  // preferred to those of `run` that have the same name
+    std::vector<Option> options;  // preferred to options of `run` with the same name
     RunRows run_rows = RunRows::kHosts;
 };
 
@@ -36,7 +36,7 @@ struct ParsedCommand {
     bool help = false;  // true: the help was printed on stdout
 };
 
-// ARGUMENTS without the command's name. Throws Error{kUsage} as parse_options().
+// Parses ARGUMENTS (without the command's name). Throws Error{kUsage} as parse_options().
 [[nodiscard]] ParsedCommand parse_host_command(std::span<const std::string> arguments,
                                                const HostCommand& command);
 
@@ -45,7 +45,7 @@ struct HostTargets {
     std::vector<launch::HostAddress> hosts;
 };
 
-// The hosts that OPTIONS name; without a hostfile this machine. Notes go to stderr. Throws
+// Returns the hosts that OPTIONS name; without a hostfile this machine. Notes go to stderr. Throws
 // Error{kUsage} as build_job().
 [[nodiscard]] HostTargets find_hosts(const RunOptions& options);
 

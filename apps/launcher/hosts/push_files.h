@@ -1,4 +1,4 @@
-// The files of a push or a bundle: those that the user named, or the installation of dslaunch.
+// The files of a push or a bundle: the user's files, or the installation of dslaunch.
 #pragma once
 
 #include <string>
@@ -13,17 +13,17 @@ struct NamedFile {
     std::string below;       // name below the target folder: NAME, or FOLDER/…/NAME
 };
 
-// FILE, or if it is a folder every file below it, sorted. Throws Error{kInput} if FILE is missing,
-// or something in it is no plain file.
+// Returns FILE, or if it is a folder every file below it, sorted. Throws Error{kInput} if FILE is
+// missing, or something in it is not a plain file.
 [[nodiscard]] std::vector<NamedFile> list_files(const std::string& file);
 
-// The absolute form of PATH without `.`, `..` and a slash at the end.
+// Returns the absolute form of PATH without `.`, `..` and a slash at the end.
 [[nodiscard]] std::string absolute_path(const std::string& path);
 
-// The result of installation_files(); files that it leaves out are named on stderr.
+// Returns installation_files(); names on stderr the files that it leaves out.
 [[nodiscard]] std::vector<launch::PushFile> list_installation();
 
-// A new folder of this process's own below $TMPDIR, removed with everything in it at the end.
+// A new folder of this process below $TMPDIR, removed with its content at the end.
 class ScratchFolder {
   public:
     ScratchFolder();

@@ -31,20 +31,19 @@ struct IoFigure {
     double cpu_s_per_gb = 0;  // user and system time of the moving process, per 10^9 bytes
 };
 
-// Bytes of memory for a measurement of CELL: whole requests, enough of them to keep the depth in
-// use.
+// Returns the bytes of memory for a measurement of CELL: whole requests, enough for its depth.
 [[nodiscard]] Bytes io_measure_bytes(const IoCell& cell);
 
-// Moves FILES from begin to end, again and again, until DURATION is over; MEMORY is at least
-// io_measure_bytes(), aligned to kBlockAlignment. CHECK is called every few ms and may throw to end
+// Moves FILES from begin to end, again and again, until DURATION is over. MEMORY is at least
+// io_measure_bytes(), aligned to kBlockAlignment. Calls CHECK every few ms, which may throw to end
 // the run. Throws Error{kDisk}: a request failed; {kSetup}: the engine is not available.
 [[nodiscard]] IoFigure measure_io(const storage::BackingFiles& files, const IoCell& cell,
                                   std::span<std::byte> memory, Duration duration,
                                   const std::function<void()>& check);
 
-// Reads the first half of FILES and writes the second at once, as offload does, each by a thread
+// Reads the first half of FILES and writes the second at once, as offload does, each on a thread
 // with the engine, block and depth of CELL. The rate is the bytes of both over the time of both.
-// MEMORY is at least twice io_measure_bytes(). CHECK is called by the caller's thread alone.
+// MEMORY is at least twice io_measure_bytes(). Only the caller's thread calls CHECK.
 [[nodiscard]] IoFigure measure_io_both(const storage::BackingFiles& files, const IoCell& cell,
                                        std::span<std::byte> memory, Duration duration,
                                        const std::function<void()>& check);
@@ -59,7 +58,7 @@ struct FioRequest {
     Duration duration{};
 };
 
-// The path of fio by the variable PATH; nullopt if fio is not installed.
+// Returns the path of fio by the variable PATH; nullopt if fio is not installed.
 [[nodiscard]] std::optional<std::string> find_fio();
 
 // Runs fio and waits for it; with io_uring its files and memory are registered and in huge pages,
@@ -67,8 +66,8 @@ struct FioRequest {
 // fio's output if fio fails.
 [[nodiscard]] IoFigure run_fio(const FioRequest& request, const std::function<void()>& check);
 
-// The figure in fio's JSON for its only job or group of jobs, in DIRECTIONS together. Throws
-// Error{kSetup}.
+// Returns the figure in fio's JSON for its only job or group of jobs, in DIRECTIONS together.
+// Throws Error{kSetup}.
 [[nodiscard]] IoFigure parse_fio(const std::string& json,
                                  std::initializer_list<storage::IoDirection> directions);
 
@@ -79,7 +78,7 @@ struct IoBenchOptions {
                                               storage::IoEngine::kThreads};
     std::vector<Bytes> blocks = {kib(128), kib(512), mib(1), mib(4)};
     std::vector<int> depths = {1, 4, 16, 32};
-    int turns = 3;  // each figure is the median of this many runs, which alternate with those of
+    int turns = 3;  // each figure is the median of this many runs, which alternate with runs of
                     // other settings
     Duration cell_time = std::chrono::milliseconds(200);
     Duration fio_time = std::chrono::seconds(1);  // time of each run beside fio
@@ -114,14 +113,14 @@ struct IoBenchReport {
 
 // Fills the file, measures all settings, then runs the best one both ways at once, and beside fio.
 // SAY gets a line at each stage. CHECK is called every few ms and may throw to end the run. The
-// file is removed in either case. Throws Error{kDisk}, {kSetup}.
+// file is always removed. Throws Error{kDisk}, {kSetup}.
 [[nodiscard]] IoBenchReport run_io_bench(const IoBenchOptions& options,
                                          const std::function<void()>& check,
                                          const std::function<void(const std::string&)>& say);
 
-// The index of the row to use: of those whose rate is within 3 % of the best, the one that takes
-// the least processor time. Offload reads as much as it writes, so a row's rate is the harmonic
-// mean of both. REQUIRES: ROWS is not empty.
+// Returns the index of the row to use: the least processor time among rows whose rate is within 3 %
+// of the best. Offload reads as much as it writes, so a row's rate is the harmonic mean of both.
+// REQUIRES: ROWS is not empty.
 [[nodiscard]] size_t best_io_row(const std::vector<IoRow>& rows);
 
 [[nodiscard]] storage::IoSettings io_settings_of(const IoRow& row);

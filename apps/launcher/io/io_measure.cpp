@@ -1,5 +1,5 @@
-// One figure of a disk: the rate at which a block file moves bytes with one setting, and the
-// processor time for them. Threads: the caller's, and those of the engine.
+// Measures one figure of a disk: the rate at which a block file moves bytes with one setting, and
+// their processor time. Threads: the caller's and the engine's.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/resource.h>

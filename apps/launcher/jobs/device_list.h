@@ -1,5 +1,5 @@
-// The processes that hold GPUs of hosts, in the words of `ps --devices` and `stop --pid`. Data
-// path: agents' device reports -> here -> screen. Pure, but for the records of jobs.
+// Shows the processes that hold GPUs of hosts, for `ps --devices` and `stop --pid`. Data path:
+// agents' device reports -> here -> screen. Pure, but for the records of jobs.
 #pragma once
 
 #include <span>
@@ -18,7 +18,7 @@ struct HostDevices {
     launch::DeviceUseReport report;
 };
 
-// Throws Error{kInternal} on malformed payloads.
+// Decodes ANSWERS. Throws Error{kInternal} on malformed payloads.
 [[nodiscard]] std::vector<HostDevices> decode_devices(
     const std::vector<launch::HostAnswer>& answers);
 
@@ -26,12 +26,12 @@ struct HostDevices {
 // this user's processes.
 [[nodiscard]] std::string device_table(const std::vector<HostDevices>& hosts,
                                        const std::vector<KnownJob>& jobs);
-// One line: {"hosts": [{"host", "error" and what device_report_fields() writes}]}.
+// Returns one line: {"hosts": [{"host", "error" and the fields of device_report_fields()}]}.
 [[nodiscard]] std::string devices_json(const std::vector<HostDevices>& hosts,
                                        const std::vector<KnownJob>& jobs);
 
-// "process 12 (python3) of alice, 3 h 2 min old, holds GPU 0 (12.0 GiB) and GPU 1, rank 3 of job
-// x".
+// Returns "process 12 (python3) of alice, 3 h 2 min old, holds GPU 0 (12.0 GiB) and GPU 1, rank 3
+// of job x".
 [[nodiscard]] std::string describe(const launch::DeviceProcess& process,
                                    const std::vector<KnownJob>& jobs);
 

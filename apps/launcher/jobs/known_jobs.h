@@ -1,5 +1,5 @@
-// The records of jobs in a user's state folder (launch/jobs/job_record.h), read back for `ps`,
-// `logs`, `stop` and `report`. Damaged or half removed records are passed over. No threads.
+// Reads the records of jobs in a user's state folder (launch/jobs/job_record.h) for `ps`, `logs`,
+// `stop` and `report`. Skips damaged or half removed records. No threads.
 #pragma once
 
 #include <chrono>
@@ -41,15 +41,15 @@ struct KnownJob {
 
 inline constexpr size_t kKeptJobs = 100;
 
-// The state folder of the user who runs this process. Throws Error{kSetup} if there is none.
+// Returns the state folder of the user who runs this process. Throws Error{kSetup} without one.
 [[nodiscard]] std::string own_state_directory();
 
-// All jobs with a record, the newest start first.
+// Returns all jobs with a record, the newest start first.
 [[nodiscard]] std::vector<KnownJob> read_jobs(const std::string& state_directory);
 
-// The job whose id is TEXT, the newest one whose --output is the folder TEXT or the folder of the
-// file TEXT, or the only one whose id begins with TEXT. Throws Error{kUsage}: no job or several
-// jobs match.
+// Returns the job whose id is TEXT, the newest one whose --output is the folder TEXT or the folder
+// of the file TEXT, or the only one whose id begins with TEXT. Throws Error{kUsage}: no job or
+// several jobs match.
 [[nodiscard]] KnownJob find_job(const std::string& state_directory, const std::string& text);
 
 // Removes the records of ended jobs, except the newest kKeptJobs. Never throws.
@@ -60,10 +60,10 @@ void remove_old_jobs(const std::string& state_directory);
 [[nodiscard]] const KnownJob* job_of_output(const std::vector<KnownJob>& jobs,
                                             const std::string& path);
 
-// The state in words: "running", "ok", "interrupted", "failed (66 input)", "lost".
+// Returns the state: "running", "ok", "interrupted", "failed (66 input)", "lost".
 [[nodiscard]] std::string state_text(const KnownJob& job);
 
-// A duration as text: "3 s", "12 min", "5 h 2 min", "3 d 4 h".
+// Returns a duration as text: "3 s", "12 min", "5 h 2 min", "3 d 4 h".
 [[nodiscard]] std::string age_text(int64_t seconds);
 
 }  // namespace dslaunch::launcher

@@ -1,6 +1,6 @@
-// The commands that people want when a training job has ended: to go on with it, or to use what it
-// made. Data path: command line, RunOptions, JobSpec -> [here] -> a line for people. Looks at the
-// files of the model and of the job. One thread.
+// Finds the commands that people want when a training job has ended: to go on with it, or to use
+// its result. Data path: command line, RunOptions, JobSpec -> [here] -> a line for people. Looks at
+// the files of the model and of the job. One thread.
 #pragma once
 
 #include <span>
@@ -16,8 +16,8 @@ namespace dslaunch::launcher {
 [[nodiscard]] std::string resume_command(std::span<const std::string> words,
                                          const RunOptions& options, bool is_own);
 
-// Returns the command that lets the model write which the job of SPEC and OPTIONS has trained.
-// Empty: the weights are not on this machine, or the model writes no text.
+// Returns the command that makes the trained model of SPEC and OPTIONS write text. Empty: the
+// weights are not on this machine, or the model writes no text.
 [[nodiscard]] std::string use_command(const launch::JobSpec& spec, const RunOptions& options);
 
 }  // namespace dslaunch::launcher

@@ -20,8 +20,8 @@ struct ReportSection {
 // Replaces names by others that stay the same throughout a report.
 class NameMask {
   public:
-    // Replaces NAME by WORD1, WORD2, … where it is a whole word. An empty, numeric or known name
-    // and `localhost` are left alone.
+    // Replaces NAME by WORD1, WORD2, … if it is a whole word. Ignores an empty, numeric or known
+    // name and `localhost`.
     void add(const std::string& name, const std::string& word);
     [[nodiscard]] std::string apply(std::string_view text) const;
 
@@ -37,19 +37,19 @@ class NameMask {
 [[nodiscard]] std::string report_json(const std::vector<ReportSection>& sections,
                                       const NameMask& mask);
 
-// The report of JOB from its record; names of hosts and users go to MASK.
+// Returns the report of JOB from its record; adds names of hosts and users to MASK.
 [[nodiscard]] std::vector<ReportSection> job_report(const KnownJob& job, NameMask& mask);
 
-// The report of an --output folder, whose job need not be recorded here. Throws Error{kInput} when
-// FOLDER has no run.json.
+// Returns the report of an --output folder. Its job need not be recorded here. Throws Error{kInput}
+// when FOLDER has no run.json.
 [[nodiscard]] std::vector<ReportSection> folder_report(const std::string& folder, NameMask& mask);
 
 // Reads /proc and /sys and runs a few programs, such as `ssh -V`, `nvidia-smi`, `ldd` of dsworker,
 // each for 5 s at most. Missing parts are reported as missing.
 [[nodiscard]] std::vector<ReportSection> machine_report();
 
-// Number of hosts and slots, and the fields that the hostfile's lines use; no names. Throws as
-// read_hostfile.
+// Returns the number of hosts and slots, and the fields of the hostfile's lines; no names. Throws
+// as read_hostfile.
 [[nodiscard]] ReportSection hostfile_report(const std::string& path, NameMask& mask);
 
 }  // namespace dslaunch::launcher

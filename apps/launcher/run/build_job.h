@@ -1,5 +1,5 @@
-// Data path: RunOptions, this machine -> [here] -> JobSpec. Reads the hostfile and environment
-// files; contacts no host.
+// Builds a job. Data path: RunOptions, this machine -> [here] -> JobSpec. Reads the hostfile and
+// environment files; contacts no host.
 #pragma once
 
 #include <string>
@@ -17,11 +17,11 @@ struct BuiltJob {
                                      // each
 };
 
-// REQUIRES: OPTIONS have a target. Throws Error{kUsage, kSetup} (docs/help/exit-codes.md): a bad
-// hostfile or filter, an --env that is unset, more GPUs than the machine has.
+// Builds the job. Throws Error{kUsage, kSetup} (docs/help/exit-codes.md): a bad hostfile or filter,
+// an unset --env, more GPUs than the machine has. REQUIRES: OPTIONS have a target.
 [[nodiscard]] BuiltJob build_job(const RunOptions& options, const Machine& machine);
 
-// Prints the notes on stderr; none with --quiet.
+// Prints the notes on stderr, unless --quiet.
 void print_notes(const BuiltJob& job, const RunOptions& options);
 
 }  // namespace dslaunch::launcher

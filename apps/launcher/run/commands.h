@@ -34,10 +34,10 @@ using CommandWords = std::span<const std::string>;
 [[nodiscard]] int stop_command(CommandWords arguments);
 [[nodiscard]] int report_command(CommandWords arguments);
 
-// The page that `hosts trust --help` prints, without the options.
+// Returns the page that `hosts trust --help` prints, without the options.
 [[nodiscard]] HelpPage trust_page();
 
-// Prints the script of a shell, which offers SUBCOMMANDS first.
+// Prints the completion script of a shell, which offers SUBCOMMANDS first.
 [[nodiscard]] int completion_command(CommandWords arguments, CommandWords subcommands);
 
 enum class RunAs {
@@ -46,7 +46,7 @@ enum class RunAs {
     kVerify,   // dslaunch verify MODEL: a few steps, each beside one rank that computes all alone
 };
 
-// Runs a job and returns its exit code. SUBCOMMANDS are the names to compare a mistyped one with.
+// Runs a job and returns its exit code. SUBCOMMANDS: the names to compare a mistyped one with.
 [[nodiscard]] int run_command(CommandWords arguments, RunAs as, CommandWords subcommands);
 
 // Runs a role of dsworker that needs no training (`generate`) on the ranks of a job. WORDS: see

@@ -29,13 +29,13 @@ struct Machine {
     std::string default_hostfile;  // deepspeed's /job/hostfile; empty: there is none
     launch::EnvironmentList environment;
     JoiningHosts joining;  // hosts under mpirun
-    // True: HOST is a name or address of this machine. May ask DNS.
+    // Returns true if HOST is a name or address of this machine. May ask DNS.
     std::function<bool(const std::string& host)> has_address = launch::is_own_address;
 
     [[nodiscard]] static Machine this_one();
     [[nodiscard]] std::optional<std::string> variable(std::string_view name) const;
-    // The path of the Python that this shell means: of VIRTUAL_ENV, of CONDA_PREFIX, the first
-    // python3 in PATH. "python3" when there is none here.
+    // Returns the path of this shell's Python: of VIRTUAL_ENV, of CONDA_PREFIX, the first python3
+    // in PATH; "python3" when there is none here.
     [[nodiscard]] std::string python() const;
 };
 

@@ -1,6 +1,6 @@
-// `mpirun -np 8 dslaunch TARGET`: mpirun starts copies of dslaunch. Copy 0 launches the job, the
-// first copy on each other host becomes its agent, the rest wait. The copies exchange their hosts
-// through PMIx, so that no hostfile is needed.
+// The copies of dslaunch that mpirun starts: `mpirun -np 8 dslaunch TARGET`. Copy 0 launches the
+// job, the first copy on each other host becomes its agent, the rest wait. The copies exchange
+// their hosts through PMIx, so that no hostfile is needed.
 #pragma once
 
 #include <optional>
@@ -17,8 +17,8 @@ namespace dslaunch::launcher {
 
 class MpiCopies {
   public:
-    // True if Open MPI's mpirun has started this process as one of several, and no option names a
-    // source of hosts.
+    // Returns true if Open MPI's mpirun has started this process as one of several, and no option
+    // names a source of hosts.
     [[nodiscard]] static bool is_one(const RunOptions& options, const Machine& machine);
 
     // Throws Error{kUsage} for options that such copies cannot have. REQUIRES: is_one().
@@ -28,14 +28,14 @@ class MpiCopies {
     // there is no PMIx.
     explicit MpiCopies(const Machine& machine);
 
-    // One entry per host, in the order of their first copies, with as many slots as copies.
+    // Returns one entry per host, in the order of their first copies, with as many slots as copies.
     // REQUIRES: launches().
     [[nodiscard]] const JoiningHosts& joining() const { return joining_; }
     [[nodiscard]] const std::string& token() const { return token_; }
     [[nodiscard]] bool launches() const { return session_.rank() == 0; }
-    // The work of a copy that does not launch, until the job has ended. Returns the exit code.
+    // Does the work of a copy that does not launch, until the job's end. Returns the exit code.
     [[nodiscard]] int serve();
-    // REQUIRES: launches(), and the job has ended.
+    // Ends the exchange. REQUIRES: launches(), and the job has ended.
     void finish();
 
   private:

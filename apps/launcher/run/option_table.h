@@ -16,7 +16,7 @@ namespace dslaunch::launcher {
 // The sections of the help, in their order.
 enum class Group { kTraining, kReport, kHosts, kTarget, kEnvironment, kTorchrun, kRefused };
 
-// The fields are those of Option; APPLY gets the RunOptions that it writes to, and is null if the
+// A row with Option's fields; APPLY gets the RunOptions that it writes to, and is null if the
 // option is refused.
 struct OptionRow {
     std::string_view names;
@@ -32,7 +32,7 @@ struct OptionRow {
 
 [[nodiscard]] std::string_view group_title(Group group);
 
-// The options of the rows that IS_TAKEN chooses. They write to INTO, which must outlive them.
+// Returns options for the rows that IS_TAKEN chooses. They write to INTO, which outlives them.
 [[nodiscard]] std::vector<Option> run_rows(RunOptions& into,
                                            const std::function<bool(const OptionRow&)>& is_taken);
 

@@ -1,5 +1,5 @@
-// The options of commands, written as those of deepspeed and torchrun: `-` and `_` are alike in a
-// name, a value follows as the next word or after `=`, and the first word that is no option may end
+// The options of commands, written as deepspeed's and torchrun's: `-` and `_` are alike in a name,
+// a value follows as the next word or after `=`, and the first word that is not an option may end
 // them (a program and its own arguments). A command declares rows; parser and help read the same
 // rows. Commands with another grammar use base/text/command_line.h instead (docs/decisions/012).
 // Pure.
@@ -27,16 +27,16 @@ struct Option {
     std::string_view group = "options";  // its title in the help
 };
 
-// A long name may be cut short where only one option begins so. Applies the options among ARGUMENTS
-// in their order. A word that is no option, or that stands after `--`, goes to ON_WORD; when that
-// returns true, parsing ends there. Returns the words after that one. Of two rows with one name the
-// first counts. Throws Error{kUsage}: an unknown option (with the nearest name), an option given
-// twice, a missing or bad value, a refused option.
+// Applies the options among ARGUMENTS in their order. A long name may be cut short if only one
+// option begins so. A word that is not an option, or that stands after `--`, goes to ON_WORD; when
+// that returns true, parsing ends there. Returns the words after that one. Of two rows with one
+// name the first counts. Throws Error{kUsage}: an unknown option (with the nearest name), an option
+// given twice, a missing or bad value, a refused option.
 [[nodiscard]] std::span<const std::string> parse_options(
     std::span<const Option> options, std::span<const std::string> arguments,
     const std::function<bool(const std::string& word)>& on_word);
 
-// The help of OPTIONS by their groups, in the order of the first of each.
+// Returns the help of OPTIONS by their groups, in the order of the first of each.
 [[nodiscard]] std::vector<HelpGroup> option_groups(std::span<const Option> options);
 
 }  // namespace dslaunch::launcher

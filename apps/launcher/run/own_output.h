@@ -1,7 +1,7 @@
-// The folder that a training job without --output keeps its results in: runs/NAME-DATE below the
-// folder that dslaunch was started in. The one launcher of a job chooses it, before there is a
-// plan, so that hosts, restarts and records know it as any --output. Data path: RunOptions ->
-// [here] -> build_job(). One thread.
+// The folder for the results of a training job without --output: runs/NAME-DATE below the folder
+// that dslaunch was started in. The job's only launcher chooses it before the plan, so that hosts,
+// restarts and records know it as any --output. Data path: RunOptions -> [here] -> build_job(). One
+// thread.
 #pragma once
 
 #include <ctime>
@@ -12,7 +12,7 @@
 
 namespace dslaunch::launcher {
 
-// Returns true if OPTIONS are of a training job that names no folder, and not --no-output.
+// Returns true if OPTIONS are of a training job that names no folder, without --no-output.
 [[nodiscard]] bool needs_own_output(const RunOptions& options);
 
 // Returns NAME-DATE for a model named TARGET, a path below DIRECTORY, and a start at SECONDS of
@@ -30,13 +30,13 @@ class OwnOutput {
     OwnOutput(RunOptions& options, const std::string& directory);
     OwnOutput(const OwnOutput&) = delete;
     OwnOutput& operator=(const OwnOutput&) = delete;
-    // Removes what the job left if it trained no step: its message told why. What a rank that
-    // crashed or hung has logged stays.
+    // Removes the job's files if it trained no step: its message told why. Logs of a rank that
+    // crashed or hung stay.
     ~OwnOutput();
 
     // Returns true if this job has a folder that it named itself.
     [[nodiscard]] bool is_made() const { return !folder_.empty(); }
-    // The job ended with CODE.
+    // Records that the job ended with CODE.
     void end(int code) { code_ = code; }
 
   private:

@@ -346,7 +346,7 @@ RunOptions parse_role_options(std::span<const std::string> words) {
     options.role = role;
     options.device = launch::DeviceRequest::kCpu;
     options.device_given = true;
-    // A role that writes text has nothing to save; a server is told too how long it may take.
+    // A role that writes text has nothing to save; a server also gets the time that it may take.
     options.grace_s = role == kServeRole ? grace_of(own, options.grace_s) + kServerEndS : 0;
     options.arguments = std::move(own);
     return options;

@@ -10,28 +10,28 @@
 
 namespace dslaunch::launcher {
 
-// ARGUMENTS without the program's name and without `run` or `verify`. Throws Error{kUsage} as
+// Parses ARGUMENTS (without the program's name and `run` or `verify`). Throws Error{kUsage} as
 // parse_options() and settle_run_options(). With --help or --version the target may be missing.
 [[nodiscard]] RunOptions parse_run_options(std::span<const std::string> arguments,
                                            bool verify = false);
 
-// Returns true if one of WORDS, those of a role of dsworker, is an option that chooses hosts or
-// ranks: the role is then a job.
+// Returns true if one of WORDS, of a role of dsworker, is an option that chooses hosts or ranks:
+// the role is then a job.
 [[nodiscard]] bool chooses_ranks(std::span<const std::string> words);
-// WORDS: the role, the model, then options of hosts and ranks among the role's own words, which
-// become RunOptions::arguments. Throws Error{kUsage} as parse_options(), and if no model comes
-// first.
+// Parses WORDS: the role, the model, then options of hosts and ranks among the role's own words,
+// which become RunOptions::arguments. Throws Error{kUsage} as parse_options(), and if no model
+// comes first.
 [[nodiscard]] RunOptions parse_role_options(std::span<const std::string> words);
 
 // Checks options against each other and decides the device. Throws Error{kUsage}: no target, a
-// training option for a target that is no model, two options that exclude each other.
+// training option for a target that is not a model, two options that exclude each other.
 void settle_run_options(RunOptions& options);
 
-// The commands that the help of dslaunch and of `dslaunch run` shows.
+// Returns the commands that the help of dslaunch and of `dslaunch run` shows.
 [[nodiscard]] std::vector<std::string> run_examples();
 
-// The options of `dslaunch run`, which `dslaunch verify` takes too, grouped. ALL: also the flags of
-// other launchers, which are accepted or refused. Ends with a newline.
+// Returns the help of the options of `dslaunch run` and `dslaunch verify`, grouped. ALL: also the
+// flags of other launchers, which are accepted or refused. Ends with a newline.
 [[nodiscard]] std::string run_options_help(bool verify, bool all);
 
 }  // namespace dslaunch::launcher

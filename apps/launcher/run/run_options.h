@@ -22,7 +22,7 @@ struct RunOptions {
     std::optional<int> elastic_nodes_max;
     std::optional<int> max_restarts;
     std::string host_list;      // h1,te[01-16]: these hosts, or these of the hostfile; empty: all
-    std::string left_out_list;  // the same for those that are left out
+    std::string left_out_list;  // the same for hosts that are left out
     std::string launcher;       // ssh, openssh, pdsh, openmpi, slurm, join, local; empty: not given
     std::vector<std::string> launcher_args;
     bool no_ssh = false;  // true: every node runs this command line, node 0 launches
@@ -60,18 +60,18 @@ struct RunOptions {
     bool verify = false;
     // Training, for a model only
     std::string config;
-    bool deepspeed = false;        // --deepspeed: a word behind it may be the config
+    bool deepspeed = false;        // --deepspeed: the next word may be the config
     std::vector<std::string> set;  // a.b=c; shorthands too: --steps 5 is dslaunch.steps=5
-    std::vector<std::string> set_by_options;  // those of `set` that shorthands have added
+    std::vector<std::string> set_by_options;  // the part of `set` that shorthands added
     std::vector<std::string> op_libraries;    // --op-library; `set` has them too
     bool trust_model = false;                 // --trust-model
     std::string scratch;                      // --scratch, for `dslaunch verify`
     bool verifies = false;                    // `dslaunch verify`
     std::string role;                   // of dsworker, `generate`; empty: train. `arguments` are
-                                        // then the role's, behind the model
+                                        // then the role's, after the model
     std::optional<double> timeout_s;    // limit of a rank's wait for another; nullopt: dsworker's
                                         // default
-    std::string resume;                 // "auto", or a folder of checkpoints; empty: start anew
+    std::string resume;                 // "auto", or a folder of checkpoints; empty: from step 0
     bool new_data = false;              // --new-data, with `resume`
     std::string expect_sha256;          // lower case
     std::string first_training_option;  // "--steps"; empty: none was given
@@ -89,7 +89,7 @@ struct RunOptions {
 // The role of dsworker that serves until it is asked to end.
 inline constexpr std::string_view kServeRole = "serve";
 
-// .pt, .pt2, a folder with a config.json -> kModel, .py or --module -> kPython, else kProgram.
+// Returns kModel: .pt, .pt2, a folder with config.json; kPython: .py, --module; else kProgram.
 [[nodiscard]] launch::TargetKind target_kind_of(const RunOptions& options);
 
 }  // namespace dslaunch::launcher

@@ -227,8 +227,8 @@ std::vector<std::string> begun_of(const RunOptions& options, const std::string& 
 
 namespace {
 
-// Warns where the run that is resumed began with a model of another name: the checkpoint's weights
-// go on, and those of the model that is named now are not used.
+// Warns if the resumed run began with a model of another name: the checkpoint's weights go on, and
+// the weights of the newly named model are not used.
 void warn_of_other_model(const RunOptions& options, const launch::JobSpec& spec) {
     const std::string path = spec.output_directory + "/run.json";
     if (options.resume != "auto" || spec.output_directory.empty() || !exists(path)) return;

@@ -13,8 +13,7 @@
 namespace dslaunch::launcher {
 
 struct TrainingFacts {
-    // The step at which the run that would be resumed has ended, weights and all; 0: there is
-    // something to do.
+    // The step at which the run to resume has ended, weights and all; 0: there is work left.
     int64_t finished_step = 0;
 };
 
@@ -26,13 +25,13 @@ struct TrainingFacts {
 // nothing.
 TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec& spec);
 
-// Returns what the run that OPTIONS resume began with, as config::begun_values() has it; OUTPUT is
+// Returns the beginning of the run that OPTIONS resume, as config::begun_values() has it; OUTPUT is
 // the folder of --output. Empty: nothing is resumed, or this machine does not see the run.
 [[nodiscard]] std::vector<std::string> begun_of(const RunOptions& options,
                                                 const std::string& output);
 
-// The same of a job that trains nothing (RunOptions::role): the files of its model, with the
-// tokenizer's, become those that every host needs. Throws Error{kInput} for what is no model.
+// Does the same for a job that trains nothing (RunOptions::role): adds the files of its model and
+// tokenizer to the files that every host needs. Throws Error{kInput} if it is not a model.
 void require_role_files(const RunOptions& options, launch::JobSpec& spec);
 
 }  // namespace dslaunch::launcher

@@ -1,7 +1,7 @@
 // The agent: one per job and node, started by a transport as `dslaunch agent --stdio`. It starts
-// the node's workers, forwards what they say, and ends all of them when it is told to or when its
-// input closes: a launcher that is gone, for whatever reason, takes its job along. One thread; it
-// forks only from there.
+// the node's workers, forwards what they say, and ends all of them on request or when its input
+// closes: a launcher that is gone, for whatever reason, takes its job along. One thread; it forks
+// only from there.
 #pragma once
 
 #include <chrono>
@@ -20,35 +20,34 @@
 namespace dslaunch::launch {
 
 struct AgentSettings {
-    // The address at which the launcher reached this machine, when the way here does not say;
+    // The address at which the launcher reached this machine, for a way that does not say it;
     // empty: sshd's word counts.
     std::string arrival_address;
-    // A signal from outside (a scheduler that ends the job, a pod that is removed) is passed to the
-    // launcher, which lets the ranks save; only a second one ends the workers here.
+    // True: passes a signal from outside (a scheduler that ends the job, a pod that is removed) to
+    // the launcher, which lets the ranks save; only a second signal ends the workers here.
     bool asks_before_ending = false;
     // CUDA_VISIBLE_DEVICES as a scheduler set it: the job's device numbers are places in this list.
     std::optional<std::string> visible_devices;
-    // An eventfd, readable once the launcher has said that it wants this agent for another attempt;
-    // -1: nobody asks.
+    // An eventfd, readable once the launcher wants this agent for another attempt; -1: nobody asks.
     int come_again_fd = -1;
-    // Rank 0 reads it, if this agent starts rank 0. Stays the caller's.
+    // Rank 0's stdin, if this agent starts rank 0. It stays the caller's.
     WorkerStdin worker_stdin;
     LauncherLease lease = LauncherLease::same_machine();
 };
 
 // Serves one launcher over the two descriptors, whose bytes pass CHANNEL, and returns the exit code
-// of the process. A guardian process stays above the agent and ends what is left should the agent
+// of the process. A guardian process stays above the agent and ends the rest should the agent
 // itself be killed. REQUIRES: called before any thread starts.
 [[nodiscard]] int run_agent(int in_fd, int out_fd, JoinChannel channel,
                             const AgentSettings& settings = {});
 
-// Returns the answer to FRAME, or nullopt if it asks no such thing. WHILE_WAITING is called every
-// few milliseconds by what takes seconds. Throws Error{kInternal} on malformed payloads.
+// Returns the answer to FRAME; nullopt: FRAME is not such a question. Work that takes seconds calls
+// WHILE_WAITING every few milliseconds. Throws Error{kInternal} on malformed payloads.
 [[nodiscard]] std::optional<Frame> answer_command(const Frame& frame,
                                                   const std::function<void()>& while_waiting);
 
-// ALIVE is called every few megabytes while files are read. A file that cannot be read is told in
-// FetchReply::error.
+// Answers REQUEST; calls ALIVE every few megabytes while it reads files. FetchReply::error says why
+// a file cannot be read.
 [[nodiscard]] FetchReply answer_fetch(const FetchRequest& request,
                                       const std::function<void()>& alive);
 
@@ -61,14 +60,14 @@ struct AgentArguments {
     JoinRequest join;        // without stdio; the token is not yet in it
 };
 
-// ARGUMENTS without `agent`. VARIABLE gives the environment: --node-from and --node-name-from name
-// what a scheduler sets on each node (OMPI_COMM_WORLD_RANK, SLURMD_NODENAME). Throws Error{kUsage}.
+// Parses ARGUMENTS (no `agent`) with the environment VARIABLE: --node-from and --node-name-from
+// name what a scheduler sets on each node (OMPI_COMM_WORLD_RANK, …). Throws Error{kUsage}.
 [[nodiscard]] AgentArguments parse_agent_arguments(
     std::span<const std::string> arguments,
     const std::function<std::optional<std::string>(const std::string&)>& variable);
 
-// Serves one launcher until its job is over. The result is the exit code of the process. REQUIRES:
-// no other thread yet.
+// Serves one launcher until its job is over. Returns the exit code of the process. REQUIRES: no
+// other thread yet.
 [[nodiscard]] int run_agent_command(std::span<const std::string> arguments);
 
 // Joins as REQUEST says and serves that launcher, again for each further attempt of its job.

@@ -35,7 +35,7 @@ EnvironmentList worker_environment(const StartRequest& request, const StartReque
             }
         }
     }
-    // A shell there would do the same: values set before in this list, else those of the host.
+    // A shell there would do the same: values set before in this list win over the host's own.
     const auto value_of = [&](const std::string& name) {
         const std::string* const set = find_variable(environment, name);
         return set != nullptr ? set : find_variable(own, name);
@@ -193,7 +193,7 @@ WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Work
     } else if (request.binding.mode == BindMode::kNone) {
         set_variable(spawn_request.environment, kBindingVariable, "none");
     } else {
-        // The variable here is that of a job which this one is part of.
+        // The variable here belongs to an outer job.
         std::erase_if(spawn_request.environment,
                       [](const auto& variable) { return variable.first == kBindingVariable; });
     }

@@ -26,11 +26,11 @@ struct AgentWorker {
     ControlDecoder control_frames;
 };
 
-// Reads what STREAM has now, in whole lines, but for a progress bar or a question; TO_THE_END: all
-// that is in the pipe, with a last line that has no end.
+// Reads what STREAM has now, in whole lines, except for a progress bar or a question. TO_THE_END:
+// reads everything in the pipe, with a last line that has no end.
 [[nodiscard]] std::string read_lines(AgentWorker& worker, OutputStream stream, bool to_the_end);
-// Hands over the frames that the worker has sent, as many as a socket holds at most: one that
-// speaks without end holds up nobody. True: none is left. What is no frame closes the socket.
+// Hands over the worker's frames, at most as many as a socket holds, so that an endless speaker
+// holds up nobody. True: no frame is left. Bytes that are not a frame close the socket.
 [[nodiscard]] bool read_control_frames(AgentWorker& worker,
                                        const std::function<void(const WorkerControl&)>& take);
 
@@ -56,9 +56,9 @@ struct WorkerLaunch {
     int exit_code = 127;  // code of the rank if it could not start
 };
 
-// The processors on which each worker runs, by its place in the request; empty: nobody is bound. It
-// reads the topology of this machine when it must, and says on stderr when memory cannot be bound.
-// Throws Error{kUsage} as place_ranks() does.
+// Returns the processors of each worker, by its place in the request; empty: nobody is bound. Reads
+// the topology of this machine when it must, and says on stderr when memory cannot be bound. Throws
+// Error{kUsage} as place_ranks() does.
 [[nodiscard]] std::vector<RankPlace> place_workers(const StartRequest& request);
 
 // Starts one worker in a process group of its own.

@@ -1,5 +1,5 @@
-// The processes that hold GPUs of a host, and the end of one of them; and what a launch left on
-// this machine. Data path: `dslaunch ps --devices`, `dslaunch stop` -> agent -> here. One thread.
+// Reports and ends processes that hold a host's GPUs or that a launch left on this machine. Data
+// path: `dslaunch ps --devices`, `dslaunch stop` -> agent -> here. One thread.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ namespace dslaunch::launch {
 struct DeviceProcess {
     ProcessName name;       // start_time 0: no such process here, as of another container
     std::string user;       // its name or number; empty: not known
-    bool is_own = false;    // true: of the user that asks
+    bool is_own = false;    // true: the asking user's
     std::string command;    // the name of its program; its arguments may hold secrets
     int64_t age_s = -1;     // -1: not known
-    std::string launch_id;  // of own processes that dslaunch started; else empty
+    std::string launch_id;  // only of own processes that dslaunch started
     int64_t rank = -1;      // of such a process; -1: none
     std::vector<GpuHold> holds;
 };
 
-// Payload of FrameKind::kDevices. PID: this process besides, whatever it holds; 0: none.
+// Payload of FrameKind::kDevices. PID: reports this process too, whatever it holds; 0: none.
 struct DeviceUseRequest {
     static constexpr const char* kWhat = "a question about devices";
     int64_t pid = 0;
@@ -52,12 +52,12 @@ struct EndProcessReply {
     std::string error;        // the reason why nothing was done, or why it does not die
 };
 
-// Blocks as look_at_gpus().
+// Returns the GPUs and the processes that hold them. Blocks as look_at_gpus().
 [[nodiscard]] DeviceUseReport report_devices(const DeviceUseRequest& request);
 
-// Ends a process of this user: TERM, KILL after the grace time. Another user's, another one with
-// that id, this one and those above it are refused. Blocks for the grace time and 2 s at most, and
-// calls WHILE_WAITING every few milliseconds.
+// Ends a process of this user: TERM, then KILL after the grace time. Refuses another user's
+// process, another process with that id, this process and those above it. Blocks for the grace time
+// and 2 s at most, and calls WHILE_WAITING every few milliseconds.
 [[nodiscard]] EndProcessReply end_process(const EndProcessRequest& request,
                                           const std::function<void()>& while_waiting);
 
@@ -69,7 +69,7 @@ struct LeftProcess {
     bool ended = false;
 };
 
-// Those without a number too.
+// All attempts, also those without a number.
 inline constexpr int64_t kAllAttempts = std::numeric_limits<int64_t>::max();
 
 // Payload of FrameKind::kStopJob.
@@ -85,13 +85,13 @@ struct StopJobReply {
     std::vector<LeftProcess> processes;
 };
 
-// The living processes of this user that REQUEST names, by their environment at their start or by
-// the control group that they are in. This process and those above it are never among them.
+// Returns the living processes of this user that REQUEST names, by their environment at their start
+// or by their control group. This process and those above it are never among them.
 [[nodiscard]] std::vector<LeftProcess> find_leftovers(const StopJobRequest& request);
 
-// Sends TERM to all of them, KILL after 0.25 s, again to what they started meanwhile. Blocks until
-// they are gone, kLeftoversMax at most, and calls WHILE_WAITING every few milliseconds. The result
-// is what was found, and which of it is gone.
+// Sends TERM to all of them and KILL after 0.25 s, and repeats it for processes that they started
+// meanwhile. Blocks until they are gone, kLeftoversMax at most, and calls WHILE_WAITING every few
+// milliseconds. Returns the found processes and which of them are gone.
 [[nodiscard]] std::vector<LeftProcess> end_leftovers(const StopJobRequest& request,
                                                      const std::function<void()>& while_waiting);
 

@@ -33,7 +33,7 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::nanoseconds;
 
-// The first processor's lines; the kernel needs a millisecond for those of a large machine.
+// The first processor's lines; the kernel needs a millisecond for all lines of a large machine.
 constexpr size_t kCpuInfoBytes = 8192;
 
 std::string beginning_of(const std::string& path) {

@@ -1,4 +1,4 @@
-// The facts that a host's agent tells of its machine. On the way: hello -> machine facts ->
+// The facts that a host's agent tells about its machine. Data path: hello -> machine facts ->
 // check_machines, which finds the differences between hosts that break a job -> start; and `hosts
 // check` -> the state of a host, measured when asked. No threads.
 #pragma once
@@ -14,14 +14,14 @@
 namespace dslaunch::launch {
 
 // The level of x86-64: 1 (any), 2 (SSE4.2), 3 (AVX2, FMA), 4 (AVX-512); 0: another architecture,
-// where nothing is compared.
+// which is not compared.
 using IsaLevel = int;
 
 struct MachineFacts {
     static constexpr const char* kWhat = "the facts about a machine";
     std::string machine_id;  // boot id and network namespace: equal for two names of one machine
-    // Its agents see and end only processes in the same one: two pods on their host's network are
-    // one machine by its addresses, and not by its processes.
+    // Agents see and end only processes in their own namespace: two pods on their host's network
+    // are one machine by its addresses, but not by its processes.
     std::string process_namespace;
     std::string cpu_model;
     IsaLevel isa_level = 0;
@@ -38,11 +38,11 @@ struct MachineFacts {
     bool operator==(const MachineFacts&) const = default;
 };
 
-// ROOT: "" for this machine; a test gives the folder that holds its own proc/. What cannot be read
-// stays empty. Takes under a millisecond.
+// Returns this machine's facts; what cannot be read stays empty. Takes under a millisecond. ROOT:
+// "" for this machine; a test gives a folder with its own proc/.
 [[nodiscard]] MachineFacts look_at_machine(const std::string& root);
 
-// One JSON object with every member, for run.json and --json.
+// Returns one JSON object with every member, for run.json and --json.
 [[nodiscard]] std::string machine_json(const MachineFacts& facts);
 
 // The needs of dsworker that a machine may not meet.
@@ -51,13 +51,13 @@ struct WorkerNeeds {
     std::string glibc;  // the newest version that it asks for; empty: not known
     bool cuda = false;  // ranks run on GPUs
 };
-// WORKER: path of dsworker, which is built with the same flags as this program. Throws
-// Error{kSetup} when it is no program for this machine.
+// Returns the needs of WORKER, the path of dsworker, which is built with the same flags as this
+// program. Throws Error{kSetup} when it is not a program for this machine.
 [[nodiscard]] WorkerNeeds needs_of_worker(const std::string& worker, bool cuda);
 
-// The result is by host, in words; empty where nothing breaks the job. A fact that only makes hosts
-// unlike, as another kernel or CPU, is no problem. A driver counts as wrong on the hosts where it
-// is not what most have (what the first of them has, when there are as many).
+// Returns the problem of each host in words; empty where nothing breaks the job. A mere difference,
+// as another kernel or CPU, is not a problem. A driver is wrong on hosts where it differs from the
+// most common one (from the first host's, in a tie).
 [[nodiscard]] std::vector<std::string> check_machines(const std::vector<MachineFacts>& machines,
                                                       const WorkerNeeds& needs);
 
@@ -86,23 +86,23 @@ struct NodeReport {
 
 [[nodiscard]] NodeReport report_node(const ReportRequest& request);
 
-// The distance of another machine's clock from ours, as one question and its answer tell it: the
-// true difference lies within BOUND of OFFSET.
+// The distance of another machine's clock from ours, from one question and its answer: the true
+// difference lies within BOUND of OFFSET.
 struct ClockOffset {
     std::chrono::nanoseconds offset{0};  // the host's clock minus this one
     std::chrono::nanoseconds bound{0};
 };
 
-// Clocks further apart than this, by more than the bound, are a fault: TLS, logs and file times
-// stop making sense.
+// The largest difference of clocks that is not a fault, beyond the bound: above it TLS, logs and
+// file times stop making sense.
 inline constexpr std::chrono::seconds kClockOffsetMax{2};
 
-// The offset by one question sent at ASKED and its answer that came at ANSWERED, both by our clock.
+// Returns the offset. ASKED and ANSWERED: when question and answer passed here, by our clock.
 [[nodiscard]] ClockOffset clock_offset(std::chrono::nanoseconds asked,
                                        std::chrono::nanoseconds answered,
                                        std::chrono::nanoseconds theirs);
 
-// The fault of that clock, in words; empty when it may be right within kClockOffsetMax.
+// Returns the fault of that clock, in words; empty when it may be right within kClockOffsetMax.
 [[nodiscard]] std::string describe_clock(const ClockOffset& clock);
 
 }  // namespace dslaunch::launch

@@ -1,6 +1,6 @@
-// The host's half of a push: takes one file at a time, chunk by chunk, beside its place under a
-// temporary name, and renames it when all of it is there. What is cut off is kept and used by the
-// next push. One thread: the agent's; blocks while it reads, writes and syncs.
+// The host's half of a push: takes one file at a time, chunk by chunk, under a temporary name
+// beside its place, and renames it when all of it is there. The next push uses what an interrupted
+// one left. One thread: the agent's; blocks while it reads, writes and syncs.
 #pragma once
 
 #include <functional>
@@ -20,8 +20,8 @@ class PushReceiver {
     PushReceiver(std::function<void(const PushAnswer&)> answer, std::function<void()> alive)
         : answer_(std::move(answer)), alive_(std::move(alive)) {}
 
-    // A file that cannot be taken (no permission, a full disk, a link or a folder in its place) is
-    // answered with kFailed. Throw Error{kInternal} when the launcher breaks the order of messages.
+    // They answer kFailed for a file that cannot be taken (no permission, a full disk, a link or a
+    // folder in its place). Throw Error{kInternal} when the launcher breaks the order of messages.
     void offer(const PushOffer& offer);
     void take_chunks(const PushChunks& chunks);
     void take_piece(const PushPiece& piece);

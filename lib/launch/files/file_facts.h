@@ -1,4 +1,4 @@
-// The facts that two hosts compare to know that they hold the same file, and hashes that are kept.
+// The facts by which two hosts know that they hold the same file, and a cache of hashes.
 #pragma once
 
 #include <openssl/evp.h>
@@ -21,8 +21,7 @@ namespace dslaunch::launch {
 
 inline constexpr int64_t kNanosecondsPerSecond = 1'000'000'000;
 
-// A file as the system tells it from others and from itself at another time: different once its
-// bytes or its name have changed.
+// The identity of a file: it differs from other files', and changes with the file's bytes or name.
 struct FileIdentity {
     uint64_t device = 0;
     uint64_t inode = 0;
@@ -44,24 +43,24 @@ struct FileIdentity {
 }
 
 // Hashes of files that were read before, so that a second start of a job does not read them again.
-// One small text file per user. One thread; several processes may use it at once, the last to save
-// wins.
+// One small text file per user. One thread; several processes may use it at once, and the last to
+// save wins.
 class HashCache {
   public:
     // PATH is read at the first find(). Empty: nothing is remembered.
     explicit HashCache(std::string path) : path_(std::move(path)) {}
 
-    // $XDG_CACHE_HOME/dslaunch/hashes, else ~/.cache/dslaunch/hashes, empty without a home.
+    // Returns $XDG_CACHE_HOME/dslaunch/hashes, else ~/.cache/dslaunch/hashes; empty: no home.
     [[nodiscard]] static std::string default_path();
 
-    // The hash that add() was given for a file with this device, inode, size and times; empty when
-    // there is none.
+    // Returns the hash that add() got for a file with this device, inode, size and times; empty
+    // when there is no such file.
     [[nodiscard]] std::string find(const struct stat& status, bool sampled);
-    // STATUS is from before the file was read. A file that changed within the last two seconds is
-    // not remembered: a later change may leave equal times.
+    // Adds the hash of a file, with its STATUS from before it was read. A file that changed within
+    // the last two seconds is not remembered: a later change may leave equal times.
     void add(const struct stat& status, bool sampled, std::string_view hash);
-    // Writes what add() brought, mode 0600, at most kEntriesMax entries, the oldest go first. A
-    // cache that cannot be written is not a failure of the job: it is logged at level debug.
+    // Writes the added hashes, mode 0600, at most kEntriesMax entries without the oldest. A cache
+    // that cannot be written is not a failure of the job: it is logged at level debug.
     void save();
 
     static constexpr size_t kEntriesMax = 1024;
@@ -84,29 +83,29 @@ class Sha256 {
     Sha256();
     void add(const void* data, size_t length);
     void add(std::string_view bytes) { add(bytes.data(), bytes.size()); }
-    // The hash of what was added, 32 bytes; begins anew.
+    // Returns the hash of all added bytes, 32 bytes, and starts over.
     [[nodiscard]] std::string raw();
-    // The hash as 64 hexadecimal digits.
+    // Returns the hash as 64 hexadecimal digits.
     [[nodiscard]] std::string hex();
 
   private:
     std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
 };
 
-// Size and SHA-256 of PATH; over 1 GiB, unless ALL_BYTES, of 64 evenly spread blocks of 1 MiB.
-// ALIVE is called every few megabytes. Blocks while it reads; a failure is told in
-// FileFacts::error. With a CACHE (not owned, may be null) a file that it knows is not read, unless
-// ALL_BYTES, and what was read is added.
+// Returns size and SHA-256 of PATH; over 1 GiB, unless ALL_BYTES, the hash of 64 evenly spread
+// blocks of 1 MiB. Calls ALIVE every few megabytes. Blocks while it reads; FileFacts::error says
+// why a file cannot be read. A file that CACHE (not owned, may be null) knows is not read, unless
+// ALL_BYTES; a file that was read is added to it.
 [[nodiscard]] FileFacts look_at_file(const std::string& path, bool all_bytes,
                                      const std::function<void()>& alive,
                                      HashCache* cache = nullptr);
 
-// SHA-256 in hex of all bytes of PATH, from CACHE when it knows the file as it is now; empty when
-// it cannot be read. ALIVE as above.
+// Returns the SHA-256 in hex of all bytes of PATH, from CACHE when it knows the file as it is now;
+// empty when it cannot be read. ALIVE as above.
 [[nodiscard]] std::string hash_whole_file(const std::string& path, HashCache& cache,
                                           const std::function<void()>& alive);
 
-// SHA-256 in hex of this process's executable. Throws Error{kSetup} when it cannot be read.
+// Returns the SHA-256 in hex of this process's executable. Throws Error{kSetup} if unreadable.
 [[nodiscard]] std::string own_binary_hash();
 
 }  // namespace dslaunch::launch

@@ -1,7 +1,7 @@
-// Writing to files on a thread of its own: a disk that stands still, or a FIFO that nobody reads,
-// holds up that thread and not the one that pings the hosts. What waits is bounded: beyond
-// kKeptBytesMax new work is dropped, counted and told; nobody ever waits for room. Data path: words
-// of the ranks -> queue -> files. One thread uses an object; the work runs on another.
+// Writes to files on its own thread: a disk that stands still, or a FIFO that nobody reads, holds
+// up that thread and not the one that pings the hosts. The waiting work is bounded: beyond
+// kKeptBytesMax new work is dropped, counted and reported; nobody ever waits for room. Data path:
+// words of the ranks -> queue -> files. One thread uses an object; the work runs on another.
 #pragma once
 
 #include <chrono>
@@ -14,37 +14,37 @@ namespace dslaunch::launch {
 
 class FileWriter {
   public:
-    // Returns 0 or a negative errno. Owns all that it touches, since it may still run, held by the
-    // disk, when this object is gone.
+    // A work returns 0 or a negative errno. It owns everything that it touches, since it may still
+    // run, held by the disk, when this object is gone.
     using Work = std::function<int()>;
 
     static constexpr size_t kKeptBytesMax = 64U << 20;
-    // Each work that waits costs about so much of kKeptBytesMax itself: its closure, a small text's
+    // The part of kKeptBytesMax that each waiting work costs itself: its closure, a small text's
     // block, its place in the queue.
     static constexpr size_t kWorkBytes = 256;
     static constexpr std::chrono::milliseconds kStandsStill{5'000};
 
-    // PLACE, a folder, is named in what is told. The thread starts with the first work, with all
-    // signals blocked. Throws Error{kSetup} then, if no thread can be had.
+    // PLACE: the folder that messages name. The first post() starts the thread, with all signals
+    // blocked, and throws Error{kSetup} if no thread is left.
     explicit FileWriter(std::string place);
     FileWriter(const FileWriter&) = delete;
     FileWriter& operator=(const FileWriter&) = delete;
     // Drops queued work; call wait() before.
     ~FileWriter();
 
-    // Queues WORK, which holds BYTES; never waits. Work is done in the order of the calls. False:
-    // the queue is full and WORK is dropped. Work that holds no bytes is never dropped: whoever
-    // posts it bounds it.
+    // Queues WORK, which holds BYTES; never waits. Work is done in the order of the calls. Returns
+    // false if the queue is full and WORK is dropped. Work that holds no bytes is never dropped:
+    // whoever posts it bounds it.
     bool post(Work work, size_t bytes);
-    // Returns the errno of the first work that failed, once; 0: none, or told before.
+    // Returns the errno of the first failed work, once; 0: no failure, or returned before.
     [[nodiscard]] int take_failure();
     // Returns one line about a disk that stands still, or that lost work because it stood still,
-    // each once; empty: there is nothing to tell.
+    // each once; empty: there is no news.
     [[nodiscard]] std::string take_news();
-    // Waits until all is written (true), until nothing has been for STANDSTILL_MAX, or until
-    // WAKE_FD is readable. A WAKE_FD of -1 is never.
+    // Waits until all is written (returns true), until nothing was written for STANDSTILL_MAX, or
+    // until WAKE_FD is readable. A WAKE_FD of -1 never is.
     [[nodiscard]] bool wait(std::chrono::milliseconds standstill_max, int wake_fd = -1);
-    // Returns the bytes that queued works hold still.
+    // Returns the bytes that queued works still hold.
     [[nodiscard]] size_t kept_bytes() const;
 
   private:

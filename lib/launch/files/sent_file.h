@@ -1,6 +1,5 @@
-// A file that goes to another machine: its facts, the hashes by which the other end knows which
-// chunks it lacks, its bytes, and the pieces in which chunks travel. One thread; blocks while it
-// reads.
+// A file that goes to another machine: its facts, the hashes that show the other end which chunks
+// it lacks, its bytes, and the pieces in which chunks travel. One thread; blocks while it reads.
 #pragma once
 
 #include <cstddef>
@@ -19,18 +18,18 @@ namespace dslaunch::launch {
 
 class SentFile {
   public:
-    // Throws Error{kInput} naming PATH: it cannot be read, is no plain file, or is larger than
-    // kPushFileBytesMax.
+    // Throws Error{kInput} that names PATH if it cannot be read, is not a plain file, or is larger
+    // than kPushFileBytesMax.
     explicit SentFile(std::string path);
 
-    // Size, mode and time; id, path and hash are left to the caller.
+    // Returns size, mode and time; the caller sets id, path and hash.
     [[nodiscard]] const PushOffer& facts() const { return facts_; }
-    // SHA-256 of all bytes, hex; from CACHE when it knows the file. ALIVE is called every few
-    // megabytes. Throws Error{kInput} when it cannot be read.
+    // Returns the SHA-256 of all bytes, hex; from CACHE when it knows the file. Calls ALIVE every
+    // few megabytes. Throws Error{kInput} when the file cannot be read.
     [[nodiscard]] std::string hash(HashCache& cache, const std::function<void()>& alive) const;
-    // SHA-256 of each chunk, as PushChunks has them.
+    // Returns the SHA-256 of each chunk, as PushChunks has them.
     [[nodiscard]] std::string chunk_hashes(const std::function<void()>& alive) const;
-    // LENGTH bytes at OFFSET. Throws Error{kInput} when the file has become shorter.
+    // Returns LENGTH bytes at OFFSET. Throws Error{kInput} when the file has become shorter.
     [[nodiscard]] std::string read(int64_t offset, int64_t length) const;
 
   private:
@@ -39,8 +38,8 @@ class SentFile {
     PushOffer facts_;
 };
 
-// The pieces in which the chunks that a host lacks of a file travel, in order. Data path: the
-// receiver's answer -> [here] -> frames of a push, requests for weights. Pure.
+// The pieces in which a file's chunks that a host lacks travel, in order. Data path: the receiver's
+// answer -> [here] -> frames of a push, requests for weights. Pure.
 class FilePieces {
   public:
     struct Piece {
@@ -53,9 +52,9 @@ class FilePieces {
     FilePieces(std::vector<uint32_t> missing, int64_t file_bytes)
         : missing_(std::move(missing)), file_bytes_(file_bytes) {}
 
-    // True if a file of FILE_BYTES has all CHUNKS.
+    // Returns true if a file of FILE_BYTES has all CHUNKS.
     [[nodiscard]] static bool has_all(const std::vector<uint32_t>& chunks, int64_t file_bytes);
-    // Returns the next piece and steps behind it; nullopt: there is none any more.
+    // Returns the next piece and steps past it; nullopt: there is none any more.
     [[nodiscard]] std::optional<Piece> next();
 
   private:

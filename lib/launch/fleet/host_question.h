@@ -1,6 +1,5 @@
-// Questions to the agents of several hosts and their answers, and one program that runs on all of
-// them. Data path: `stop`, `ps --devices`, `hosts check`, `exec` -> here -> fleet. One thread: the
-// caller's.
+// Asks the agents of several hosts questions, and runs one program on all of them. Data path:
+// `stop`, `ps --devices`, `hosts check`, `exec` -> here -> fleet. One thread: the caller's.
 #pragma once
 
 #include <chrono>
@@ -31,8 +30,8 @@ struct HostAnswer {
 };
 
 // Starts agents on HOSTS over TRANSPORT, asks each as soon as it has said hello, and ends them. A
-// host that fails does not keep the others. SIGNAL_FD as Fleet's: after a wish to end, hosts that
-// have not answered have an error.
+// host that fails does not hold up the others. SIGNAL_FD as Fleet's: after a wish to end, hosts
+// that have not answered have an error.
 [[nodiscard]] std::vector<HostAnswer> ask_hosts(const std::vector<HostAddress>& hosts,
                                                 Transport& transport, int signal_fd,
                                                 const HostQuestion& question);
@@ -52,9 +51,9 @@ struct HostQuestions {
     std::string own_hash;              // SHA-256 of this program; empty: not compared
 };
 
-// Asks every host that serves, all at once and three times each; the fastest answer tells the
-// clock. Then asks for GPUs, which a driver may take seconds to tell. REQUIRES: fleet.connect()
-// with want_binary_hash unless own_hash is empty.
+// Asks every host that serves, all at once and three times each; the fastest answer gives the
+// clock. Then asks for GPUs, which may take a driver seconds. REQUIRES: fleet.connect() with
+// want_binary_hash unless own_hash is empty.
 [[nodiscard]] std::vector<HostState> check_hosts(Fleet& fleet, const HostQuestions& questions);
 
 struct ExecRequest {
@@ -62,7 +61,7 @@ struct ExecRequest {
     EnvironmentRules environment;
     std::string working_directory;                      // empty: where the agent starts
     std::optional<std::chrono::milliseconds> time_max;  // for the program; nothing: no limit
-    // Lines as they come, each with its newline; not given: they are kept in ExecResult::output.
+    // Gets lines as they come, each with its newline; not given: ExecResult::output keeps them.
     std::function<void(size_t host, OutputStream stream, std::string_view lines)> on_lines;
     // Does what FleetListener::pause() says; not given: nothing is done before each wait.
     std::function<std::optional<std::chrono::milliseconds>(std::chrono::milliseconds left)> pause;
@@ -82,9 +81,9 @@ struct ExecResult {
     [[nodiscard]] int code() const;
 };
 
-// Runs the program on every host that serves and waits for all of them; a host that does not, or is
-// lost, has an error with code 67, one out of time 69, one that Ctrl-C ended 76. What the programs
-// leave behind ends with fleet.stop().
+// Runs the program on every host that serves and waits for all of them. The error of a host that
+// does not serve, or is lost, has code 67; of one out of time, 69; of one that Ctrl-C ended, 76.
+// fleet.stop() ends what the programs leave running.
 [[nodiscard]] std::vector<ExecResult> exec_on(Fleet& fleet, const ExecRequest& request);
 
 }  // namespace dslaunch::launch

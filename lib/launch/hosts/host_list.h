@@ -1,5 +1,5 @@
-// Host names that count up, written together: te[1-4], te[01-16]. What the hostfile, Slurm's node
-// list and the messages to people have in common. Pure; no threads.
+// Host names that count up, written together: te[1-4], te[01-16]. The hostfile, Slurm's node list
+// and messages share this form. Pure; no threads.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct NumberRange {
     size_t digits = 1;
 
     [[nodiscard]] std::string write(int64_t number) const;
-    // PREFIX, a number, SUFFIX for each number.
+    // Returns PREFIX, number, SUFFIX for each number.
     [[nodiscard]] std::vector<std::string> names(std::string_view prefix,
                                                  std::string_view suffix) const;
 };
@@ -40,8 +40,8 @@ struct ReadRange {
 // Reads FIRST-LAST, or one number, at AT of TEXT.
 [[nodiscard]] ReadRange read_range(std::string_view text, size_t at);
 
-// "te[1-3],gw": neighbours in NAMES that count up with equal prefix and suffix share a bracket; the
-// order of NAMES is kept.
+// Returns "te[1-3],gw": neighbours in NAMES that count up with equal prefix and suffix share a
+// bracket; the order of NAMES is kept.
 [[nodiscard]] std::string fold_names(const std::vector<std::string>& names);
 
 }  // namespace dslaunch::launch

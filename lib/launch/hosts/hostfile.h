@@ -31,19 +31,19 @@ struct Host {
     int line = 0;           // from 1
 };
 
-// Hosts in the order of the file. Throws Error{kUsage} with every problem at once, each as
-// FILE_NAME:line:column: …
+// Returns the hosts in the order of the file. Throws Error{kUsage} with every problem at once, each
+// as FILE_NAME:line:column: …
 [[nodiscard]] std::vector<Host> parse_hostfile(std::string_view text, const std::string& file_name);
 
-// parse_hostfile of a file. Throws Error{kUsage} when it is missing, unreadable or over
+// Parses the hostfile at PATH. Throws also Error{kUsage} when it is missing, unreadable or over
 // kHostfileBytesMax.
 [[nodiscard]] std::vector<Host> read_hostfile(const std::string& path);
 
-// [A-Za-z0-9]([A-Za-z0-9._-]*) or a bracketed IPv6 address, at most 253 characters: nothing that a
-// shell, ssh or a terminal could read as anything but a name.
+// Returns true for [A-Za-z0-9]([A-Za-z0-9._-]*) or a bracketed IPv6 address, at most 253
+// characters: no shell, ssh or terminal can read it as anything but a name.
 [[nodiscard]] bool is_host_name(std::string_view text);
 
-// localhost, 127.*, [::1], or MACHINE_NAME (with or without its domain).
+// Returns true for localhost, 127.*, [::1], or MACHINE_NAME (with or without its domain).
 [[nodiscard]] bool is_this_machine(std::string_view host, std::string_view machine_name);
 
 struct HostFilter {
@@ -55,20 +55,20 @@ struct HostFilter {
 
 struct HostSlots {
     Host host;
-    // Slot numbers in ascending order, never empty. Of a host with gpus= a slot's number is the
-    // GPU's number as written (node2 gpus=2,3 has the slots 2 and 3), else 0..slots-1.
+    // Slot numbers in ascending order, never empty. With gpus= a slot's number is the GPU's number
+    // as written (node2 gpus=2,3 has the slots 2 and 3), else 0..slots-1.
     std::vector<int> slots;
 };
 
-// The chosen hosts in the order of HOSTS. Throws Error{kUsage}: options that exclude each other, an
-// unknown host (with the nearest name) or slot, one named twice, more than there is, or nothing
-// left.
+// Returns the chosen hosts in the order of HOSTS. Throws Error{kUsage}: options that exclude each
+// other, an unknown host (with the nearest name) or slot, one named twice, more than there is, or
+// nothing left.
 [[nodiscard]] std::vector<HostSlots> apply_filter(const std::vector<Host>& hosts,
                                                   const HostFilter& filter);
 
-// The slots that HOST has if INCLUDE (an --include) names one of its own: from 0 to the last one
-// named. 0: it names none. So many has a host whose slots are nothing but numbers: one without GPUs
-// of which nobody said how many workers it is to have. Throws as apply_filter on malformed text.
+// Returns the number of HOST's slots if INCLUDE (an --include) names one of them: from 0 to the
+// last one named. 0: it names no slot. It is for a host whose slots are plain numbers: one without
+// GPUs and without a given number of workers. Throws as apply_filter on malformed text.
 [[nodiscard]] int named_slots(const std::string& include, const std::string& host);
 
 }  // namespace dslaunch::launch

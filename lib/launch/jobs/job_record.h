@@ -1,10 +1,9 @@
-// The record of a job in its user's state folder, by which `dslaunch ps`, `logs`, `stop` and
-// `report` find it: STATE/jobs/ID/ (0700) with job.json, progress.json (the newest line of metrics)
-// and job.log. No environment values and no arguments of the target stand there. A record that
-// cannot be written costs one warning, never the job. Files are replaced by rename, so that a
-// reader sees a whole one. A thread of its own writes (files/file_writer.h): a home that stands
-// still holds up a change of the job's state for kBrief, and nothing else. One thread uses an
-// object.
+// The record of a job in its user's state folder, where `dslaunch ps`, `logs`, `stop` and `report`
+// find it: STATE/jobs/ID/ (0700) with job.json, progress.json (the newest line of metrics) and
+// job.log. It holds no environment values and no arguments of the target. A record that cannot be
+// written costs one warning, never the job. Files are replaced by rename, so that a reader sees a
+// whole file. Its own thread writes (files/file_writer.h): a home that stands still holds up a
+// change of the job's state for kBrief, and nothing else. One thread uses an object.
 #pragma once
 
 #include <chrono>
@@ -20,44 +19,44 @@
 
 namespace dslaunch::launch {
 
-// job.log is renamed to job.log.1 when it has grown to this: the newest 8 to 16 MiB are kept.
+// The size at which job.log is renamed to job.log.1: the newest 8 to 16 MiB are kept.
 inline constexpr int64_t kJobLogBytesMax = int64_t{8} << 20;
 
-// ${XDG_STATE_HOME:-HOME/.local/state}/dslaunch; empty when neither variable is an absolute path.
+// Returns ${XDG_STATE_HOME:-HOME/.local/state}/dslaunch; empty if neither is an absolute path.
 [[nodiscard]] std::string state_directory(const EnvironmentList& environment);
 
-// True: TEXT may be a job's id, which is also the name of its folder: letters, digits, `.`, `_`,
-// `-`, at most 128, the first no dot.
+// Returns true if TEXT may be a job's id, which is also the name of its folder: letters, digits,
+// `.`, `_`, `-`, at most 128, the first not a dot.
 [[nodiscard]] bool is_job_id(std::string_view text);
 
-// This machine's name as records hold it; empty when it has none.
+// Returns this machine's name for records; empty when it has no name.
 [[nodiscard]] std::string recorded_machine();
 
-// /proc/sys/kernel/random/boot_id: process ids and start times are only compared within one boot.
+// Reads /proc/sys/kernel/random/boot_id: ids and start times compare only within one boot.
 [[nodiscard]] std::string boot_id();
 
 class JobRecord {
   public:
-    // SPEC.state_directory empty: nothing is kept, which is a warning. WARN prints one line.
+    // SPEC.state_directory empty: keeps nothing and warns of that. WARN prints one line.
     JobRecord(const JobSpec& spec, std::function<void(std::string_view)> warn);
     JobRecord(const JobRecord&) = delete;
     JobRecord& operator=(const JobRecord&) = delete;
     // Waits as settle() does.
     ~JobRecord();
 
-    // An attempt with these nodes and ranks begins.
+    // Begins an attempt with these nodes and ranks.
     void begin_attempt(const JobSpec& spec, int restarts);
     void wait_for_restart(int restarts);
     void end(int exit_code);
-    // A line of metrics.jsonl; written at most once a second, and the last one by end().
+    // Takes a line of metrics.jsonl; writes at most one a second, and the last one in end().
     void metrics(std::string_view line);
-    // LINES: whole lines of RANK. Kept here unless the job has an output folder for them.
+    // Keeps LINES, whole lines of RANK, here unless the job has an output folder for them.
     void lines(int rank, std::string_view host, std::string_view lines);
-    // LINE is what the launcher itself says, without newline at the end.
+    // Keeps TEXT, which the launcher itself says, without newline at the end.
     void note(std::string_view text);
-    // Warns of what could not be written since the last call.
+    // Warns of writes that failed since the last call.
     void tell_news();
-    // Waits until all is written, or nothing has been for kBrief.
+    // Waits until all is written, or nothing was written for kBrief.
     void settle();
 
     static constexpr std::chrono::milliseconds kBrief{2'000};
@@ -72,7 +71,7 @@ class JobRecord {
     void open_folder();
     void write_job();
     void write_progress();
-    // Replaces FILE of the folder. Not forced to the disk: what a power cut loses is a record.
+    // Replaces FILE of the folder. Does not force it to the disk: a power cut loses only a record.
     void replace(const std::string& file, std::string content);
     void append(std::string text);
 

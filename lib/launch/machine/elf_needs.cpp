@@ -45,7 +45,7 @@ class ElfFile {
         std::memcpy(sections_.data(), bytes.data(), bytes.size());
     }
 
-    // The bytes of the first section of TYPE and those of the strings that it refers to.
+    // The bytes of the first section of TYPE, and of the strings that it refers to.
     struct Table {
         std::string bytes;
         std::string strings;

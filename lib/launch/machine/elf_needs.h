@@ -1,5 +1,5 @@
-// The needs of a program or shared library at its start, read from its ELF headers, and the
-// libraries that its dynamic loader finds here (what ldd shows): nothing is loaded. No threads.
+// Finds what a program or shared library needs at its start, from its ELF headers, and the
+// libraries that its dynamic loader finds here (what ldd shows). Loads nothing. No threads.
 #pragma once
 
 #include <string>
@@ -14,12 +14,12 @@ struct ElfNeeds {
     std::string glibc;                   // the newest version asked for, "2.34"; empty: none
 };
 
-// Throws Error{kSetup} naming the path when it cannot be read or is no 64-bit little-endian ELF
+// Throws Error{kSetup} that names PATH when it cannot be read or is not a 64-bit little-endian ELF
 // file.
 [[nodiscard]] ElfNeeds read_elf_needs(const std::string& path);
 
-// The libraries that PATH, and they in turn, find in folders of their own instead of the system's:
-// LibTorch and what came with it. Absolute paths, sorted, each once; PATH itself is not among them.
+// Returns the libraries that PATH, and they in turn, find in folders of their own instead of the
+// system's: LibTorch and what came with it. Absolute paths, sorted, each once, without PATH itself.
 // Throws as read_elf_needs().
 [[nodiscard]] std::vector<std::string> own_libraries(const std::string& path);
 
@@ -28,12 +28,12 @@ struct SharedLibrary {
     std::string path;  // path that the loader finds; empty: none
 };
 
-// The libraries of FILE, a program or a library, and theirs, without the C library's own, which
-// belong to each host's kernel and loader, and without the GPU driver's (libcuda, libnvidia-*).
+// Returns the libraries of FILE, a program or a library, and theirs. Leaves out the C library's
+// own, which belong to each host's kernel and loader, and the GPU driver's (libcuda, libnvidia-*).
 // Throws Error{kSetup} when the loader cannot be asked.
 [[nodiscard]] std::vector<SharedLibrary> list_libraries(const std::string& file);
 
-// TEXT is what the loader prints.
+// Parses TEXT, which the loader prints.
 [[nodiscard]] std::vector<SharedLibrary> parse_library_list(const std::string& text);
 
 }  // namespace dslaunch::launch

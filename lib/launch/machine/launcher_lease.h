@@ -1,9 +1,9 @@
-// An agent or a relay believes in a launcher that says nothing for kLeaseMax, so that one that was
-// stopped (Ctrl-Z, SIGSTOP, a debugger) keeps its job; on the launcher's own machine without end.
-// Only kSilenceMax when the launcher's machine or the network to it is gone: then the kernel knows
-// of bytes that nobody has acknowledged. It tells of our own socket by TCP_INFO, and of sshd's by
-// sock_diag(7), which shows it to everybody; after a jump host that is the jump host's word. A
-// launcher that has ended closes its connection, which is no matter of this file. One thread.
+// An agent or a relay believes in a silent launcher for kLeaseMax, so that a stopped one (Ctrl-Z,
+// SIGSTOP, a debugger) keeps its job; on the launcher's own machine for ever. It waits only
+// kSilenceMax when the launcher's machine or the network to it is gone: then the kernel knows of
+// bytes that nobody has acknowledged. TCP_INFO tells this of our own socket. sock_diag(7) tells it
+// of sshd's socket to everybody; after a jump host it speaks of the jump host. A launcher that has
+// ended closes its connection, which this file does not handle. One thread.
 #pragma once
 
 #include <linux/inet_diag.h>
@@ -19,7 +19,7 @@
 
 namespace dslaunch::launch {
 
-// The kernel has seen this of the other machine of a TCP connection.
+// The kernel's view of the other machine of a TCP connection.
 struct ConnectionSigns {
     std::chrono::milliseconds since_acknowledgement{};
     uint32_t unacknowledged = 0;  // segments sent without an answer so far
@@ -31,10 +31,10 @@ struct ConnectionSigns {
     }
 };
 
-// Nothing: FD is no TCP socket.
+// Returns the signs of FD; nothing if it is not a TCP socket.
 [[nodiscard]] std::optional<ConnectionSigns> signs_of_socket(int fd);
-// SSH_CONNECTION: "client-address client-port server-address server-port", as sshd sets it.
-// Nothing: it is not written so, or the kernel shows no such connection.
+// Returns the signs of SSH_CONNECTION: "client-address client-port server-address server-port", as
+// sshd sets it. Nothing if it has another form, or the kernel shows no such connection.
 [[nodiscard]] std::optional<ConnectionSigns> signs_of_ssh(std::string_view ssh_connection);
 
 // The two halves of signs_of_ssh() beside the kernel.
@@ -43,7 +43,7 @@ struct DiagRequest {
     inet_diag_req_v2 body;
 };
 [[nodiscard]] std::optional<DiagRequest> diag_request(std::string_view ssh_connection);
-// HEADER has BYTES bytes behind it, its own included. Nothing: they are no answer about a socket.
+// Reads HEADER of a message of BYTES bytes, its own included. Nothing: no answer about a socket.
 [[nodiscard]] std::optional<ConnectionSigns> signs_in_answer(const nlmsghdr* header, size_t bytes);
 
 class LauncherLease {
@@ -55,11 +55,11 @@ class LauncherLease {
     // sshd has started this process.
     [[nodiscard]] static LauncherLease over_ssh(std::string ssh_connection);
 
-    // The launcher is at the other end of stdin: on this machine, or behind sshd.
+    // The launcher is at the other end of stdin: on this machine, or beyond sshd.
     [[nodiscard]] static LauncherLease over_stdio(bool same_machine);
 
-    // SILENCE: the time without a byte from the launcher, during which this side has spoken every
-    // few seconds. Returns why it is to be believed gone; empty: it is not.
+    // Returns why the launcher must be taken for gone; empty: it is not gone. SILENCE: the time
+    // without a byte from it. This side has spoken every few seconds meanwhile.
     [[nodiscard]] std::string over(std::chrono::milliseconds silence) const;
 
   private:

@@ -1,7 +1,5 @@
-// The processors of this machine and how they hang together, as the kernel tells in /sys and /proc,
-// and what its control groups grant.
-// Data path: node facts -> topology -> placement. No threads. Reading costs about 20 us for
-// each processor; nothing is read unless ranks are to be bound.
+// The processors of this machine and their topology, from /sys and /proc, and the limits of its
+// control groups.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +10,15 @@
 
 namespace dslaunch::launch {
 
-// The processors' worth of time that the group or one above it grants, rounded up; 0: no limit.
-// ROOT: "" for this machine, else the folder of a test that holds proc/ and sys/.
+// Returns the number of processors whose time the group or one above it grants, rounded up; 0: no
+// limit. ROOT: "" for this machine, else the folder of a test that holds proc/ and sys/.
 [[nodiscard]] int processors_granted(const std::string& root);
 
-// The number of processes of the group that were ended because its memory was used up; -1 where it
-// does not say.
+// Returns the number of processes of the group that were ended because its memory was used up; -1
+// if it does not say.
 [[nodiscard]] int64_t group_oom_kills(const std::string& root);
 
-// The number behind NAME in a file of "name number" lines; -1 when there is none.
+// Returns the number after NAME in a file of "name number" lines; -1 when there is none.
 [[nodiscard]] int64_t read_counter(const std::string& path, const std::string& name);
 
 // The number of processes that the kernel's out-of-memory killer has ended, on this machine and in
@@ -29,9 +27,9 @@ struct OomCount {
     int64_t machine = -1;
     int64_t group = -1;
 };
-// ROOT: "" for this machine, else the folder of a test that holds proc/ and sys/.
+// ROOT: "" for this machine, else a test's folder that holds proc/ and sys/.
 [[nodiscard]] OomCount count_oom_kills(const std::string& root = "");
-// The kills that were added between the two, in words; empty when there is none.
+// Returns the kills between the two counts, in words; empty when there was no kill.
 [[nodiscard]] std::string describe_oom(const OomCount& before, const OomCount& now);
 
 // One logical processor.
@@ -52,18 +50,18 @@ struct MachineTopology {
     int cores_max = 0;           // limit of the control group; 0: none
 };
 
-// ROOT: "" for this machine; a test gives the folder that holds its own sys/, proc/ and dev/. What
-// the kernel does not tell counts as one core a processor and one of everything else.
+// Reads the topology; it counts unknown facts as one core a processor and one of everything else.
+// ROOT: "" for this machine; a test gives a folder with its own sys/, proc/ and dev/.
 [[nodiscard]] MachineTopology read_machine_topology(const std::string& root,
                                                     const std::vector<int>& allowed);
 
-// The processors that this process may run on, by number.
+// Returns the processors that this process may run on, by number.
 [[nodiscard]] std::vector<int> allowed_processors();
 
-// "0-3,8" -> 0 1 2 3 8, sorted, each once. Nothing when it is not written so, is empty, or holds a
-// number over 65,535.
+// Returns 0 1 2 3 8 for "0-3,8", sorted, each once. Nothing when TEXT has another form, is empty,
+// or holds a number over 65,535.
 [[nodiscard]] std::optional<std::vector<int>> parse_processor_list(std::string_view text);
-// The text of such a list: 0 1 2 3 8 -> "0-3,8".
+// Returns the text of such a list: 0 1 2 3 8 -> "0-3,8".
 [[nodiscard]] std::string processor_list_text(const std::vector<int>& sorted_numbers);
 
 }  // namespace dslaunch::launch

@@ -1,6 +1,6 @@
-// The process that holds a TCP port of this machine, for the message when the ranks cannot meet
-// there, and a look at who listens on MASTER_PORT once the ranks of a script run. Reads /proc; one
-// thread.
+// Finds the process that holds a TCP port of this machine, for the message when the ranks cannot
+// meet there, and watches who listens on MASTER_PORT once the ranks of a script run. Reads /proc;
+// one thread.
 #pragma once
 
 #include <chrono>
@@ -10,12 +10,12 @@
 
 namespace dslaunch::launch {
 
-// "process 4711 (python3 -m http.server 29500)" for a process that listens on PORT in this network
-// namespace; "a process of user alice" when it is another user's, whose number only root sees;
-// empty when there is none. Safe to print.
+// Returns "process 4711 (python3 -m http.server 29500)" for a process that listens on PORT in this
+// network namespace; "a process of user alice" for another user's, whose number only root sees;
+// empty when nobody listens. Safe to print.
 [[nodiscard]] std::string describe_port_owner(int port);
 
-// The numbers of the users who listen on PORT in this network namespace. One read of /proc/net.
+// Returns the ids of users who listen on PORT in this network namespace: one /proc/net read.
 [[nodiscard]] std::set<int64_t> port_users(int port);
 
 // Rank 0 of a script binds MASTER_PORT itself, a moment after the agent has let go of it: another
@@ -27,7 +27,7 @@ class PortWatch {
 
     // Looks at PORT from NOW on until somebody listens there, at most for a minute.
     void begin(int port, Time now);
-    // The time of the next look; never, if there is none.
+    // Returns the time of the next look, or never.
     [[nodiscard]] Time next_look() const { return next_look_; }
     // Looks if it is time. Returns the reason why the port is not the rank's, else empty.
     [[nodiscard]] std::string look(Time now);

@@ -25,7 +25,7 @@ void forget(int fd) {
     ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
-// As many of the 256 bits may arrive changed. Two answers are 128 apart, give or take 8.
+// The most of the 256 bits that may arrive changed. Two answers are 128 apart, give or take 8.
 constexpr int kChangedBitsMax = 64;
 
 }  // namespace

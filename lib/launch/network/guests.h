@@ -1,8 +1,7 @@
-// Connections at a port that anybody can reach, until each has shown a key: a host shows it with
-// its first packet, so strangers, who say nothing, cost their own connection only. A host whose key
-// was changed on the way is told so, in words that only one with the key can tell from others: a
-// network that changes bytes is not taken for a stranger. Owned and polled by one thread; no call
-// blocks.
+// Connections at a port that anybody can reach, until each has shown a key. A host shows it with
+// its first packet, so silent strangers cost only their own connection. A host whose key was
+// changed on the way learns so, in words that only the key's holders recognize: a network that
+// changes bytes is not taken for a stranger. Owned and polled by one thread; no call blocks.
 #pragma once
 
 #include <chrono>
@@ -17,18 +16,18 @@
 
 namespace dslaunch::launch {
 
-// When so many are here the one who came first goes.
+// The most guests at once; with so many the oldest one goes.
 inline constexpr size_t kGuestsMax = 256;
 // The time that a guest has to show the key.
 inline constexpr std::chrono::milliseconds kGuestMax{5'000};
 inline constexpr size_t kGuestKeyBytesMax = 64;
 inline constexpr size_t kGuestAnswerBytes = 32;
-// A host whose key was changed on the way comes so often.
+// The most openings of a host whose key was changed on the way.
 inline constexpr int kGuestOpeningsMax = 5;
 
-// The answer that means MEANING to one who knows KEY; it tells nobody else anything.
+// Returns the answer that means MEANING to a holder of KEY; it tells nobody else anything.
 [[nodiscard]] std::string guest_answer(std::string_view key, std::string_view meaning);
-// What a guest hears whose key was another one.
+// Returns the answer to a guest with a changed key.
 [[nodiscard]] std::string changed_key_answer(std::string_view key);
 
 enum class Arrival { kWhole, kChanged, kOther };
@@ -39,20 +38,20 @@ enum class Arrival { kWhole, kChanged, kOther };
 class Guests {
   public:
     using Time = std::chrono::steady_clock::time_point;
-    // Takes the connection, which does not block, of a guest that has shown the key.
+    // Takes the connection (non-blocking) of a guest that has shown the key.
     using Proven = std::function<void(UniqueFd)>;
 
     explicit Guests(Proven proven) : proven_(std::move(proven)) {}
 
     // KEY is all that a guest says before it is answered. REQUIRES: 1 to kGuestKeyBytesMax bytes.
     void set_key(std::string key);
-    // Takes some of those who wait at LISTENER, which does not block.
+    // Takes some of the connections that wait at LISTENER, which does not block.
     void accept_from(int listener, Time now);
-    // Returns false if FD is no guest's. REQUIRES: FD, of descriptors(), is readable.
+    // Returns false if FD is not a guest's. REQUIRES: FD, of descriptors(), is readable.
     [[nodiscard]] bool hear(int fd);
-    // Sends those away whose time is over.
+    // Sends away guests whose time is over.
     void drop_late(Time now);
-    // The time at which drop_late() has something to do.
+    // Returns the time at which drop_late() has work.
     [[nodiscard]] std::optional<Time> next_late() const;
     [[nodiscard]] std::vector<int> descriptors() const;
     [[nodiscard]] bool empty() const { return guests_.empty(); }

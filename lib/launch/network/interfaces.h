@@ -1,5 +1,5 @@
-// The network interfaces of this machine and their addresses; names looked up, and sockets that
-// listen. No threads.
+// The network interfaces of this machine and their addresses, look-ups of names, and listening
+// sockets. No threads.
 #pragma once
 
 #include <netdb.h>
@@ -13,36 +13,35 @@
 
 namespace dslaunch::launch {
 
-// Every IPv4 and IPv6 address, in the kernel's order; empty when it tells none.
+// Returns every IPv4 and IPv6 address in the kernel's order; empty if it tells no address.
 [[nodiscard]] std::vector<InterfaceAddress> list_interfaces();
 
-// The interface among ADDRESSES that has ADDRESS (digits); empty: none.
+// Returns the interface among ADDRESSES that has ADDRESS (digits); empty: no interface.
 [[nodiscard]] std::string interface_of(const std::vector<InterfaceAddress>& addresses,
                                        const std::string& address);
 
-// True: an interface of this name is one that Docker, Kubernetes or a virtual machine brings.
+// Returns true if Docker, Kubernetes or a virtual machine brings an interface of this name.
 [[nodiscard]] bool is_for_guests(const std::string& interface);
 
-// True: an address that HOST resolves to belongs to an interface of this machine. Blocks as DNS
-// does.
+// Returns true if HOST resolves to an address of an interface of this machine. Blocks as DNS does.
 [[nodiscard]] bool is_own_address(const std::string& host);
 
-// The socket addresses of HOST, a name or an address, for streams; null, with the reason in ERROR,
-// when there are none. FLAGS: of getaddrinfo(). Blocks as DNS does, unless they ask for digits
-// alone. ERROR may be null.
+// Returns the socket addresses of HOST, a name or an address, for streams; null, with the reason in
+// ERROR (may be null), when there are none. FLAGS: of getaddrinfo(). Blocks as DNS does, unless
+// they ask for digits alone.
 [[nodiscard]] std::shared_ptr<addrinfo> look_up(const std::string& host, int64_t port,
                                                 int flags = 0, std::string* error = nullptr,
                                                 int family = AF_UNSPEC);
 
-// A socket that listens at PLACE, close-on-exec. Not valid: ERROR says why, and by whom PORT is
-// taken where that can be seen.
+// Opens a close-on-exec socket that listens at PLACE. Not valid: ERROR says why, and who has taken
+// PORT if that can be seen.
 [[nodiscard]] UniqueFd listen_at(const addrinfo& place, int64_t port, std::string& error);
 
-// An address of the internet families in digits, without scope, an IPv4 address within IPv6 as
-// itself; empty: it is none. PORT may be null.
+// Returns an internet address in digits, without scope, and an IPv4 address within IPv6 as itself;
+// empty: another family. PORT may be null.
 [[nodiscard]] std::string address_text(const sockaddr& address, int64_t* port = nullptr);
 
-// The local address of a socket, as address_text(); empty also when every address is meant.
+// Returns a socket's local address as address_text(); empty also for any address.
 [[nodiscard]] std::string local_address(int socket, int64_t* port = nullptr);
 
 }  // namespace dslaunch::launch

@@ -1,7 +1,6 @@
-// The network on which the ranks of a job meet is chosen here: what the hosts tell of their
-// interfaces -> what to try -> what was reached -> one address of node 0 and one interface of every
-// host. Pure; no threads. The agents' half, which listens and connects, is
-// launch/network/network_probe.h.
+// Chooses the network on which the ranks of a job meet: the hosts' interfaces -> what to try ->
+// what was reached -> one address of node 0 and one interface of every host. Pure; no threads. The
+// agents' half, which listens and connects, is launch/network/network_probe.h.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +27,7 @@ struct InterfaceAddress {
     bool operator==(const InterfaceAddress&) const = default;
 };
 
-// Frame kListen: to wait for the other hosts at these addresses.
+// Frame kListen: asks an agent to wait for the other hosts at these addresses.
 struct ListenRequest {
     static constexpr const char* kWhat = "a request to listen";
     std::vector<std::string> addresses;  // or one name, which the host looks up
@@ -50,10 +49,10 @@ struct ListenReply {
     int64_t clock_ns = 0;  // clock of this host, since 1970
 };
 
-// An agent has descriptors for as many at once, whatever its limit.
+// The most targets at once: an agent has descriptors for so many, whatever its limit.
 inline constexpr size_t kProbeTargetsMax = 512;
 
-// Frame kProbe: to connect to these places of other hosts, at most kProbeTargetsMax.
+// Frame kProbe: asks an agent to connect to these places of other hosts, at most kProbeTargetsMax.
 struct ProbeRequest {
     static constexpr const char* kWhat = "a request to probe";
     struct Target {
@@ -78,15 +77,15 @@ struct ProbeReply {
     std::vector<Result> results;  // in the order of the targets
 };
 
-// Frame kChooseNetwork: the socket at ADDRESS (as in ListenRequest) is the rendezvous, every other
-// one is closed. Empty: all are.
+// Frame kChooseNetwork: the socket at ADDRESS (as in ListenRequest) is the rendezvous, and the
+// others are closed. Empty: all are closed.
 struct ChooseRequest {
     static constexpr const char* kWhat = "the choice of a network";
     std::string address;
 };
 
-// Up to this many hosts every host must reach every other; beyond, each must reach node 0 and the
-// next host in the ring, and be reached by node 0 and the one before.
+// The most hosts that must all reach each other. Of more hosts, each must reach node 0 and the next
+// host in the ring, and be reached by node 0 and the one before.
 inline constexpr size_t kAllPairsHostsMax = 16;
 
 struct NetworkHost {
@@ -102,9 +101,9 @@ struct NetworkCandidate {
     std::string reason;  // why it stands where it stands, in words
 };
 
-// The addresses of each host that others may reach, the best first: the one where ssh arrived,
-// those that are not for guests, IPv4, the fastest link, by name. Left out: what is down, loopback
-// and link-local, and an address that two machines have, as docker0's: it leads to oneself.
+// Returns each host's addresses that others may reach, the best first: the one where ssh arrived,
+// those not for guests, IPv4, the fastest link, by name. Leaves out addresses that are down,
+// loopback or link-local, and one that two machines have, as docker0's: it leads to oneself.
 [[nodiscard]] std::vector<std::vector<NetworkCandidate>> plan_candidates(
     const std::vector<NetworkHost>& hosts);
 
@@ -132,14 +131,14 @@ struct NetworkChoice {
     bool found = false;
     NetworkCandidate meeting;             // address of node 0
     std::vector<std::string> interfaces;  // by host, its interface on that network
-    // When nothing was found: a line for each way that failed, the same causes joined, at most
+    // When nothing was found: a line for each way that failed, equal causes joined, at most
     // kFailureLinesMax.
     std::vector<std::string> failures;
 };
 inline constexpr size_t kFailureLinesMax = 24;
 
-// The first candidate of node 0 that every host reaches, from addresses that are reached by all
-// that must. What was not tried counts as not reached.
+// Returns node 0's first candidate that every host reaches, from addresses that all the required
+// hosts reach. An untried address counts as not reached.
 [[nodiscard]] NetworkChoice choose_network(
     const std::vector<NetworkHost>& hosts,
     const std::vector<std::vector<NetworkCandidate>>& candidates,

@@ -1,7 +1,7 @@
 // The agent's half of finding the network: sockets that listen for the other hosts, connections to
-// theirs, and who reached whom. Who connects shows the job's key and is told which host answered,
-// so that an address which two hosts have is found out. Owned and polled by the agent's one thread;
-// no call blocks, but for the look-up of a name in listen().
+// theirs, and who reached whom. A connecting host shows the job's key and learns which host
+// answered, which reveals an address that two hosts have. Owned and polled by the agent's one
+// thread; no call blocks, but for the look-up of a name in listen().
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@
 
 namespace dslaunch::launch {
 
-// Version, host name, cores, GPUs, kernel, the address at which sshd was reached. No hash.
+// Returns this node's facts: version, host name, cores, GPUs, kernel, sshd's address. No hash.
 [[nodiscard]] AgentHello look_at_node();
 
 struct Rendezvous {
@@ -26,7 +26,7 @@ struct Rendezvous {
     PrepareReply where;
 };
 
-// Binds and listens. Throws Error{kSetup} naming address and port when that does not work.
+// Binds and listens. Throws Error{kSetup} that names address and port when that fails.
 [[nodiscard]] Rendezvous open_rendezvous(const PrepareRequest& request,
                                          const std::string& arrival_address);
 
@@ -38,16 +38,16 @@ class NetworkProbe {
     NetworkProbe(const NetworkProbe&) = delete;
     NetworkProbe& operator=(const NetworkProbe&) = delete;
 
-    // Opens a socket for each address, which answers from now on. Throws Error{kSetup} when PORT is
-    // given and one cannot be bound, as open_rendezvous(); what else goes wrong is in the reply.
+    // Opens a socket for each address, which answers from now on. Throws Error{kSetup} as
+    // open_rendezvous() when PORT is given and one cannot be bound; the reply has the other errors.
     [[nodiscard]] ListenReply listen(const ListenRequest& request);
     // Begins to connect.
     void begin(const ProbeRequest& request, Time now);
-    // Once, when every connection has succeeded or failed, or the time is over.
+    // Returns the reply once, when every connection has succeeded or failed, or the time is over.
     [[nodiscard]] std::optional<ProbeReply> take_reply(Time now);
-    // The time at which take_reply() has to be asked at the latest.
+    // Returns the latest time for the next take_reply().
     [[nodiscard]] std::optional<Time> deadline() const;
-    // The socket at ADDRESS, with nothing of ours in its queue, blocking; all else is closed.
+    // Returns the socket at ADDRESS, blocking, its queue free of our connections; closes the rest.
     [[nodiscard]] Rendezvous keep(const std::string& address);
 
     struct Watch {
@@ -55,7 +55,7 @@ class NetworkProbe {
         short events;
     };
     [[nodiscard]] std::vector<Watch> watch() const;
-    // FD of watch() is ready.
+    // Handles FD of watch(), which is ready.
     void ready(int fd);
 
   private:

@@ -139,8 +139,8 @@ class ValueReader {
     Template value_;
 };
 
-// What a template of ValueReader stands for; reads from AT to its end, or to the brace that closes
-// an outer one.
+// Expands a template of ValueReader; reads from AT to its end, or to the brace that closes an outer
+// one.
 std::string expanded(std::string_view text, size_t& at, const ValueOf& value_of, size_t depth) {
     std::string result;
     while (at < text.size() && !(text[at] == '}' && depth > 0)) {

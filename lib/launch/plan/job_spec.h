@@ -18,7 +18,7 @@ enum class BindMode : uint8_t {
                    // all processors of the host
     kNone,         // nobody is bound
     kCore,         // each rank has its own share of the cores, in order
-    kNuma,         // all processors of a NUMA node: that of the rank's GPU, else ranks are spread
+    kNuma,         // all processors of a NUMA node: the node of the rank's GPU, else spread
     kSocket,       // all processors of a package, chosen like kNuma's node
     kExclusive,    // each rank has its own share of the cores of its NUMA node
     kCoreComplex,  // each rank has one group of cores with a last-level cache of their own, in its
@@ -36,7 +36,7 @@ struct BindingRequest {
     bool operator==(const BindingRequest&) const = default;
 };
 
-// "core", "core-complex", …: as --bind and messages write it.
+// Returns "core", "core-complex", …: as --bind and messages write it.
 [[nodiscard]] const char* bind_mode_name(BindMode mode);
 
 enum class TransportKind {
@@ -50,7 +50,7 @@ enum class TransportKind {
     kOpenMpi,  // by one mpirun of Open MPI
 };
 
-// Above so many hosts over ssh, agents are reached through a tree unless --fanout says otherwise. A
+// The most hosts over ssh that are reached without a tree, unless --fanout says otherwise. A
 // session costs the launcher 1.5 ms of its processor, a level of a tree 0.2 s or more; and three
 // pipes to each of so many ssh programs still fit below the usual limit of 1,024 descriptors.
 inline constexpr size_t kDefaultFanout = 256;
@@ -64,9 +64,9 @@ inline bool is_known(TargetKind kind) {
     return kind <= TargetKind::kProgram;
 }
 
-// The device that the ranks use. kAuto stays only in a job over ssh, where the agents report their
-// GPUs: cuda when every node has the devices that its workers name, cpu when no node has any GPU
-// (WorkerEnvironment::devices is then emptied and one line says so), an error when mixed.
+// The device that the ranks use. kAuto stays only in a job over ssh, whose agents report their
+// GPUs: it becomes cuda when every node has the devices that its workers name, cpu when no node has
+// any GPU (WorkerEnvironment::devices is then emptied and one line says so), an error when mixed.
 enum class DeviceRequest { kAuto, kCpu, kCuda };
 
 struct PlannedWorker {
@@ -85,12 +85,12 @@ struct PlannedNode {
 
 struct EnvironmentRules {
     // On this machine workers start from all of the launcher's environment, remote ones from the
-    // agent's PATH, HOME, USER, LOGNAME, SHELL, LANG, TMPDIR; then `set` in order, then
+    // agent's PATH, HOME, USER, LOGNAME, SHELL, LANG, TMPDIR. Then come `set` in order, then
     // WorkerEnvironment::variables(). A later value wins.
     bool inherit_all = true;
     EnvironmentList set;
-    // Places in `set` whose values name other variables (environment_file.h): the agent puts in the
-    // values that these have on its host, after what stands before in `set`.
+    // Places in `set` whose values name other variables (environment_file.h): the agent puts in
+    // their values on its host, after earlier entries of `set`.
     std::vector<int64_t> expanded;
 };
 
@@ -121,11 +121,11 @@ struct ElasticRules {
 
 inline constexpr int64_t kBringBytesMax = int64_t{2} << 30;
 
-// What the ranks of a kModel job are for.
+// The purpose of a kModel job's ranks.
 enum class ModelDuty {
     kTrain,  // asked to end, they save
     kWrite,  // rank 0's stdout is the result
-    kServe,  // asked to end, they end what is under way, and that is no interruption
+    kServe,  // asked to end, they end the work under way; that is not an interruption
 };
 
 struct JobSpec {
@@ -139,26 +139,26 @@ struct JobSpec {
     EnvironmentRules environment;
     std::string job_id;  // printable, no spaces, unique per start
     // 128 random bits in hex, new with each start of the launcher and equal in all its attempts:
-    // the name by which its processes are told from those of another job of the same job_id.
+    // the name that distinguishes its processes from another job's with the same job_id.
     std::string launch_id;
     std::string working_directory;  // absolute; workers start here, on every node
     std::string output_directory;   // absolute; empty: none. Launcher's side
-    // The command that goes on with this training, for people; empty: none does.
+    // The command that continues this training, for people; empty: there is no such command.
     std::string resume_command;
-    // The trained weights come from rank 0's host to the launcher's output_directory, if it has not
-    // got them and they have no more bytes than this; 0: never.
+    // The trained weights come from rank 0's host to the launcher's output_directory, if they are
+    // not there and have at most this many bytes; 0: never.
     int64_t bring_bytes_max = kBringBytesMax;
     // The names of those files below output_directory.
     std::vector<std::string> weight_files = {"model.safetensors", "model.pt"};
     std::string state_directory;             // folder of this user's job records; empty: none
     std::string ssh_config_path;             // empty: the user's and the system's
     std::vector<std::string> launcher_args;  // for srun, pdsh, mpirun or ssh, as the user gave them
-    // kJoin: where to wait for agents, HOST:PORT, and the token by which they are known. The token
-    // is never printed, logged or given to a worker.
+    // kJoin: HOST:PORT where the launcher waits for agents, and the token that they must show. The
+    // token is never printed, logged or given to a worker.
     std::string listen;
     std::string token;
-    // kSlurm, kLocal: copies of this program that srun started besides wait until neither the
-    // launcher nor, on other hosts, an agent holds this name; empty: there are none.
+    // kSlurm, kLocal: the name held by the launcher and, on other hosts, by an agent. Other copies
+    // of this program that srun started wait until nobody holds it; empty: no copies.
     std::string held_name;
     bool serves_node_0 = false;  // kJoin: this machine is node 0, its agent a child of the launcher
     size_t fanout = 0;           // hosts that one launcher or relay connects to, at least 2; with
@@ -181,7 +181,7 @@ struct JobSpec {
     BindingRequest binding;
     LogSettings log;
 
-    // What the ranks print is what the job is for.
+    // Returns true if the job's purpose is what its ranks print.
     [[nodiscard]] bool prints_results() const {
         return target_kind != TargetKind::kModel || duty == ModelDuty::kWrite;
     }

@@ -128,7 +128,7 @@ class Placer {
     std::vector<RankPlace> places_;
 };
 
-// A rank's node is that of its GPU; ranks without one are spread over the nodes in order.
+// Returns the node of the rank's GPU; ranks without one are spread over the nodes in order.
 int Placer::node_of(size_t rank) const {
     const int gpu = gpus_[rank];
     if (gpu >= 0 && static_cast<size_t>(gpu) < topology_.gpu_nodes.size()) {

@@ -27,15 +27,15 @@ struct PlacementRequest {
     std::vector<int> gpus;
 };
 
-// The GPUs of RANKS workers that all see DEVICES (CUDA_VISIBLE_DEVICES), each taking the one at its
-// local rank; -1 where it has none, or one that is not written as a number.
+// Returns the GPUs of RANKS workers that all see DEVICES (CUDA_VISIBLE_DEVICES), each with the one
+// at its local rank; -1 for a missing GPU, or one that is not written as a number.
 [[nodiscard]] std::vector<int> rank_gpus(const std::string& devices, size_t ranks);
 
-// The result is by local rank; empty for kAuto and kNone. Cores are given whole, with all their
-// processors that may be used; where there are more ranks than cores, processors are given, and
-// where there are more ranks than processors, several ranks share one. Throws Error{kUsage} when
-// the core list names a processor that may not be used here. REQUIRES: topology.processors not
-// empty, a core list that parse_processor_list() reads.
+// Returns the places by local rank; empty for kAuto and kNone. Gives whole cores, with all their
+// usable processors; with more ranks than cores it gives processors, and with more ranks than
+// processors several ranks share one. Throws Error{kUsage} when the core list names a processor
+// that may not be used here. REQUIRES: topology.processors not empty, a core list that
+// parse_processor_list() reads.
 [[nodiscard]] std::vector<RankPlace> place_ranks(const MachineTopology& topology,
                                                  const PlacementRequest& request);
 
@@ -51,30 +51,30 @@ struct PlanRequest {
     std::string job_id, launch_id;  // see JobSpec
     int max_restarts = 0;
     bool local = false;  // every node is this machine
-    // Local runs: CUDA_VISIBLE_DEVICES of the launcher, and the GPUs of this machine when it is
-    // unset. A slot is then an index into the visible devices; a gpus= entry must be one of them.
+    // Local runs: the launcher's CUDA_VISIBLE_DEVICES; if unset, this machine's GPUs. A slot is
+    // then an index into the visible devices; a gpus= entry must be one of them.
     std::optional<std::string> visible_devices;
     int gpu_count = 0;
 };
 
-// Node rank = place among HOSTS, local rank = 0,1,… on its host, rank = node by node: exact for
-// uneven slots. Every worker of a node sees all its node's devices and picks the one at LOCAL_RANK,
-// as deepspeed and torchrun scripts expect; with the device kCpu none, except that gpus= of the
-// hostfile is kept on a machine without GPUs. Throws Error{kSetup} when a local run on kCuda asks
-// for devices that this machine or CUDA_VISIBLE_DEVICES lacks.
+// Makes the plan. Node rank = place among HOSTS, local rank = 0,1,… on its host, rank = node by
+// node: exact for uneven slots. Every worker of a node sees all its node's devices and picks the
+// one at LOCAL_RANK, as deepspeed and torchrun scripts expect. With kCpu it sees no device, except
+// that gpus= of the hostfile is kept on a machine without GPUs. Throws Error{kSetup} when a local
+// run on kCuda asks for devices that this machine or CUDA_VISIBLE_DEVICES lacks.
 [[nodiscard]] std::vector<PlannedNode> make_launch_plan(const PlanRequest& request);
 
-// The meaning of `auto` on this machine: kCuda when it has a GPU that CUDA_VISIBLE_DEVICES shows,
-// else kCpu.
+// Returns the meaning of `auto` on this machine: kCuda when it has a GPU that CUDA_VISIBLE_DEVICES
+// shows, else kCpu.
 [[nodiscard]] DeviceRequest resolve_local_device(DeviceRequest asked, int gpu_count,
                                                  const std::optional<std::string>& visible_devices);
 
-// Entries of CUDA_VISIBLE_DEVICES, or 0..GPU_COUNT-1 without it. Blank entries are dropped.
+// Returns the entries of CUDA_VISIBLE_DEVICES, or 0..GPU_COUNT-1 without it. Drops blank entries.
 [[nodiscard]] std::vector<std::string> visible_device_list(
     const std::optional<std::string>& visible_devices, int gpu_count);
 
-// DEVICES ("0,2", places among what an agent sees) by the names in VISIBLE, the agent's own list: a
-// scheduler gave it some of the machine's GPUs. What is no place there is kept.
+// Returns DEVICES ("0,2", places among visible devices) by the names in VISIBLE, the agent's list:
+// a scheduler gave it some of the machine's GPUs. Keeps entries that are not a place.
 [[nodiscard]] std::string devices_seen_through(const std::string& devices,
                                                const std::vector<std::string>& visible);
 

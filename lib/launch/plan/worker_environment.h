@@ -1,6 +1,6 @@
-// The environment of one rank: the only place where its variable names are written and parsed. The
-// launch plan fills it, the agent adds the descriptors and makes it text as it starts the worker,
-// dsworker reads it back.
+// The environment of one rank: its variable names are written and parsed only here. The launch plan
+// fills it, the agent adds the descriptors and makes it text as it starts the worker, dsworker
+// reads it back.
 #pragma once
 
 #include <cstdint>
@@ -23,23 +23,23 @@ inline constexpr const char* kLaunchIdVariable = "DSL_LAUNCH_ID";
 // The name of the rank's host, in jobs whose hosts are not pretended on the launcher's machine.
 inline constexpr const char* kHostVariable = "DSL_HOST";
 // The number of starts of ranks in the same launch before this one: restarts, and the start on
-// another MASTER_PORT. By it later agents tell what earlier attempts left.
+// another MASTER_PORT. Later agents recognize earlier attempts' processes by it.
 inline constexpr const char* kAttemptVariable = "DSL_ATTEMPT";
 // OpenMP's own: the threads of an operator, and whether those that wait spin or sleep.
 inline constexpr const char* kThreadsVariable = "OMP_NUM_THREADS";
 inline constexpr const char* kWaitVariable = "OMP_WAIT_POLICY";
 // libgomp's: the looks that a waiting thread takes before it sleeps.
 inline constexpr const char* kSpinVariable = "GOMP_SPINCOUNT";
-// Returns the looks of about as long as the system takes to wake a thread, 75 us, measured on this
-// processor in less than a millisecond. Threads that wait so take little from a neighbour and lose
-// little without one (docs/scale/threads.md).
+// Returns the number of looks that take about as long as the system takes to wake a thread, 75 us.
+// It is measured on this processor in less than a millisecond. Threads that wait so take little
+// from a neighbour and lose little without one (docs/scale/threads.md).
 [[nodiscard]] int64_t spin_count();
-// The threads that VALUE of OMP_NUM_THREADS, "4" or "4,2" by level, gives an operator; 1 where it
-// is no number.
+// Returns the threads that VALUE of OMP_NUM_THREADS, "4" or "4,2" by level, gives an operator; 1 if
+// it is not a number.
 [[nodiscard]] int64_t first_threads(std::string_view value);
 
 struct WorkerEnvironment {
-    // The members that an agent is told (base/text/message.h).
+    // The members that travel to an agent (base/text/message.h).
     static auto wire_members(auto& m) {
         return std::tie(m.rank, m.world_size, m.local_rank, m.local_world_size, m.node_rank,
                         m.node_sizes, m.master_address, m.master_port, m.devices, m.job_id,
@@ -67,11 +67,11 @@ struct WorkerEnvironment {
     int control_fd = -1;     // DSL_CONTROL_FD: frames to and from the agent
                              // (launch/protocol/control.h)
 
-    // Every variable that a worker reads, in a fixed order, without the descriptors that are -1.
+    // Returns every variable of a worker, in a fixed order, without descriptors that are -1.
     [[nodiscard]] EnvironmentList variables() const;
 
     // Reads this process's environment; without RANK it is a world of one. Throws Error{kSetup}
-    // naming the variable that is missing, malformed or contradicts another.
+    // that names the variable that is missing, malformed or contradicts another.
     [[nodiscard]] static WorkerEnvironment from_process();
 };
 

@@ -1,6 +1,6 @@
-// Cuts the bytes that a worker writes into lines, and puts the lines of a program together again
-// that come in pieces. A line is never longer than kLineBytesMax: a longer one is cut there and
-// goes on as the next. Pure.
+// Cuts a worker's bytes into lines, and puts a program's lines together again that come in pieces.
+// A line is never longer than kLineBytesMax: a longer one is cut there and goes on as the next.
+// Pure.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace dslaunch::launch {
 
 inline constexpr size_t kLineBytesMax = 64U << 10;
 
-// When the beginning of a line is given out before its end has come.
+// Whether the beginning of a line is given out before its end has come.
 enum class OpenLines {
     kWait,         // never
     kAfterReturn,  // once it holds a carriage return: a progress bar, which is to be seen moving
@@ -22,10 +22,10 @@ enum class OpenLines {
 class LineSplitter {
   public:
     explicit LineSplitter(OpenLines open_lines = OpenLines::kWait) : open_lines_(open_lines) {}
-    // The whole lines that BYTES completes, each with its newline; the rest waits, or is given out
-    // as it is by the rule.
+    // Returns the whole lines that BYTES completes, each with its newline. The rest waits, or is
+    // given out unchanged as OpenLines says.
     [[nodiscard]] std::string add(std::string_view bytes);
-    // The rest that waits, with a newline added, which also ends a line that was given out in part;
+    // Returns the waiting rest with a newline, which also ends a line that was given out in part;
     // empty when there is neither: a worker may end within a line.
     [[nodiscard]] std::string finish();
 
@@ -35,7 +35,7 @@ class LineSplitter {
     bool is_open_ = false;  // the beginning of the line was given out
 };
 
-// A carriage return ends a piece of a line, which the next piece replaces, as on a terminal.
+// Pieces of a line, each ended by a carriage return. The next piece replaces it on a terminal.
 class LinePieces {
   public:
     using Take = std::function<void(std::string_view text)>;

@@ -30,7 +30,7 @@ struct Stat {
     pid_t parent = 0;
 };
 
-// Fields behind the last ')': the command's name may hold spaces and brackets.
+// Reads the fields after the last ')': the command's name may hold spaces and brackets.
 std::optional<Stat> read_stat(pid_t pid) {
     const std::string text = process_file(pid, "stat");  // empty: the process ended meanwhile
     const size_t end = text.rfind(')');
@@ -43,8 +43,8 @@ std::optional<Stat> read_stat(pid_t pid) {
     return Stat{{pid, static_cast<uint64_t>(*start)}, static_cast<pid_t>(*parent)};
 }
 
-// A process without children has no descendants: those of a child that ended go to whoever adopts
-// them, which is the caller if it is a subreaper, and then they are its children.
+// Returns true if this process has children. Without children it has no descendants: an ended
+// child's children go to their adopter, which is the caller if it is a subreaper.
 bool has_children() {
     siginfo_t info{};
     return ::waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WCONTINUED | WNOHANG | WNOWAIT) == 0 ||

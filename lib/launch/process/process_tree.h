@@ -1,7 +1,6 @@
-// Processes of this machine, as /proc tells of them: who they are, and everything that descends
-// from one. A process is named by id and start time, so that an id that was given to somebody else
-// is never signalled. Facts are empty where a process has ended meanwhile or may not be looked
-// into. No state.
+// Processes of this machine, from /proc: their facts and their descendants. A process is named by
+// id and start time, so that a reused id is never signalled. Facts are empty if a process has ended
+// meanwhile or may not be examined. No state.
 #pragma once
 
 #include <sys/types.h>
@@ -17,10 +16,10 @@
 
 namespace dslaunch::launch {
 
-// The whole file at PATH, of /proc or /sys; empty when it cannot be read or has more than
+// Returns the whole file at PATH, of /proc or /sys; empty when it cannot be read or has more than
 // BYTES_MAX.
 [[nodiscard]] std::string text_or_empty(const std::string& path, size_t bytes_max = 4U << 20);
-// The value of the first line "NAME : value" of TEXT; empty when there is none.
+// Returns the value of the first line "NAME : value" of TEXT; empty when there is none.
 [[nodiscard]] std::string value_in(std::string_view text, std::string_view name);
 
 struct ProcessName {
@@ -30,18 +29,18 @@ struct ProcessName {
     bool operator==(const ProcessName&) const = default;
 };
 
-// The living (not zombie) descendants of ROOT, ROOT not included. Empty where /proc cannot be read.
+// Returns the living (not zombie) descendants of ROOT, without ROOT. Empty if /proc is unreadable.
 [[nodiscard]] std::vector<ProcessName> descendants(pid_t root);
 
-// Returns this process and all above it, but for process 1.
+// Returns this process and its ancestors except process 1.
 [[nodiscard]] std::set<pid_t> own_line();
-// The name of a living process; start_time 0 when there is none or it is a zombie.
+// Returns the name of a living process; start_time 0 when it does not exist or is a zombie.
 [[nodiscard]] ProcessName name_process(pid_t pid);
 
 // Sends SIGNAL_NUMBER through a pidfd if the process is still the same one; false when it is gone.
 bool signal_process(const ProcessName& process, int signal_number);
 
-// "PID (NAME, state D in WCHAN)": what it does, or why it does not die.
+// Returns "PID (NAME, state D in WCHAN)": what a process does, or why it does not die.
 [[nodiscard]] std::string describe_process(pid_t pid);
 
 // Returns the ids of all processes, zombies included; empty where /proc cannot be read.

@@ -119,8 +119,8 @@ void bind_to(const Prepared& prepared, int report_fd) {
     }
     const auto& nodes = prepared.node_mask;
     if (nodes.empty()) return;
-    // The kernel reads one bit less than it is told. A refusal costs speed and nothing else; who
-    // calls us asks beforehand whether there will be one.
+    // The kernel reads one bit less than its argument says. A refusal only costs speed; callers ask
+    // beforehand whether it will refuse.
     static_cast<void>(::syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes.data(),
                                 nodes.size() * kBitsPerWord + 1));
 }

@@ -1,5 +1,5 @@
-// Starting a program with nothing inherited but what is named, its descriptors and its end. Fork
-// and exec happen in the calling thread.
+// Starts a program that inherits only what is named, with its descriptors, and waits for its end.
+// Fork and exec happen in the calling thread.
 #pragma once
 
 #include <fcntl.h>
@@ -49,47 +49,47 @@ struct SpawnResult {
 // until the exec has worked or failed. REQUIRES: command not empty.
 [[nodiscard]] SpawnResult spawn(const SpawnRequest& request);
 
-// NAME as the environment's PATH finds it from WORKING_DIRECTORY; NAME itself when it holds a
-// slash; empty: not found.
+// Returns the path of NAME in the environment's PATH, from WORKING_DIRECTORY; NAME itself when it
+// holds a slash; empty: not found.
 [[nodiscard]] std::string find_program(const std::string& name, const EnvironmentList& environment,
                                        const std::string& working_directory);
 
 // Sets NAME, replacing an earlier value in place.
 void set_variable(EnvironmentList& environment, const std::string& name, const std::string& value);
 
-// The value of NAME or nothing.
+// Returns the value of NAME, or null.
 [[nodiscard]] const std::string* find_variable(const EnvironmentList& environment,
                                                const std::string& name);
 
-// The exit code that a shell shows for STATUS of waitpid(): 128+n for a signal.
+// Returns the exit code that a shell shows for STATUS of waitpid(): 128+n for a signal.
 [[nodiscard]] int exit_code_of(int status);
 
 // Waits until PID, a child, has ended, and returns its exit code. After LIMIT it kills the child,
-// or with IS_GROUP its process group, and returns nothing.
+// or its process group if IS_GROUP, and returns nothing.
 std::optional<int> wait_or_kill(pid_t pid, std::chrono::milliseconds limit, bool is_group = false);
 
-// What became of bytes that a descriptor was to take.
+// The result of sending bytes to a descriptor.
 enum class Sending { kDone, kLater, kGone };
-// Writes to FD, a pipe or a socket that does not block, what it takes now of OUTBOX, and removes
-// that. kLater: there is more; kGone: nobody reads any more. REQUIRES: SIGPIPE is ignored, or FD is
-// a socket.
+// Writes as much of OUTBOX as FD takes now, and removes it. FD: a pipe or a socket that does not
+// block. kLater: there is more; kGone: nobody reads any more. REQUIRES: SIGPIPE is ignored, or FD
+// is a socket.
 [[nodiscard]] Sending send_now(int fd, std::string& outbox);
 
-// "SIGSEGV (segmentation fault)".
+// Returns "SIGSEGV (segmentation fault)".
 [[nodiscard]] std::string signal_text(int signal_number);
 
-// Returns what COMMAND writes on both streams, at most 1 MiB of it; empty if it cannot be run or
-// does not end within LIMIT. COMMAND is found by this process's PATH and killed at the limit; one
+// Returns COMMAND's output on both streams, at most 1 MiB of it; empty if it cannot be run or does
+// not end within LIMIT. COMMAND is found by this process's PATH and killed at the limit. A command
 // that does not die (a hanging driver) is not waited for.
 [[nodiscard]] std::string program_output(const std::vector<std::string>& command,
                                          std::chrono::milliseconds limit);
 
-// RESOURCE: RLIMIT_MEMLOCK, RLIMIT_NOFILE, … The soft limit; -1: none, or not known.
+// Returns the soft limit of RESOURCE (RLIMIT_MEMLOCK, RLIMIT_NOFILE, …); -1: none, or not known.
 [[nodiscard]] int64_t soft_limit(decltype(RLIMIT_NOFILE) resource);
 
-// Raises the soft limit of open descriptors to the hard one when it is below WANTED, which programs
-// that this one starts inherit, and logs it. One connection to a host takes one to four. Returns
-// the limit that holds now.
+// Raises the soft limit of open descriptors to the hard one when it is below WANTED, and logs it.
+// Programs that this one starts inherit it. One connection to a host takes one to four. Returns the
+// limit that holds now.
 [[nodiscard]] size_t raise_descriptor_limit(size_t wanted);
 
 inline void set_blocking(int fd, bool blocking) {

@@ -38,7 +38,7 @@ bool are_one(int a, int b) {
            first.st_ino == second.st_ino;
 }
 
-// What is typed while another program is in front is that one's; nobody tells when this changes.
+// Another program in front gets what is typed; no signal tells when this changes.
 constexpr int kLookAgainMilliseconds = 200;
 
 bool is_in_front() {
@@ -129,8 +129,8 @@ void StandardStreams::write_piece(int fd, int owner, std::string_view text) {
     piece_ = text;
 }
 
-// Makes room for text that OWNER writes on FD. On a terminal it takes the place of the piece;
-// elsewhere OWNER's own stands behind the return, and another's on a line of its own.
+// Makes room for text that OWNER writes on FD. On a terminal the text replaces the piece. Elsewhere
+// OWNER's own text follows the return, and another's begins a line.
 void StandardStreams::end_piece(int fd, int owner) {
     const size_t place = place_[static_cast<size_t>(fd)];
     const int before = std::exchange(piece_owner_[place], kNobody);

@@ -39,24 +39,24 @@ using ControlDecoder = BasicFrameDecoder<ControlKind>;
     return kRules;
 }
 
-// The time that a lane of a rank has worked since its start, waits for other ranks not counted.
+// The time that a lane of a rank has worked since its start, without waits for other ranks.
 struct LaneTime {
     std::string lane;
     std::chrono::nanoseconds busy{0};
 };
 
-// The point to which a rank has come.
+// The progress of a rank.
 struct Heartbeat {
     static constexpr const char* kWhat = "a heartbeat";
     uint64_t instructions_done = 0;  // since its start, over all lanes
     uint64_t instructions_per_step = 1;
     std::string where;              // step and instruction of each lane, in words
     std::vector<LaneTime> lanes{};  // empty: not measured
-    // How far the job is, for the terminal: fields that two blanks part, the last ones left out
-    // first. Rank 0's; empty: nothing is to be told.
+    // The job's progress, for the terminal, from rank 0: fields that two blanks part. The last
+    // fields are left out first. Empty: nothing to show.
     std::string progress{};
 
-    // Comparable between ranks whose plans differ in length.
+    // Returns the steps done, comparable between ranks whose plans differ in length.
     [[nodiscard]] double steps_done() const {
         return static_cast<double>(instructions_done) / static_cast<double>(instructions_per_step);
     }

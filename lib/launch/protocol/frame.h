@@ -1,7 +1,7 @@
-// Frames: length u32, kind u16, payload, little-endian. Frames of this form pass between dslaunch
-// and its agents over the agent's stdin and stdout, and with kinds of their own between a worker
-// and its agent (control.h) and above a relay (transport/tree/relay_messages.h). The messages in
-// the payloads are in messages.h, the page about them is docs/dev/agent-protocol.md.
+// Frames: length u32, kind u16, payload, little-endian. They pass between dslaunch and its agents
+// over the agent's stdin and stdout, and with kinds of their own between a worker and its agent
+// (control.h) and above a relay (transport/tree/relay_messages.h). messages.h has the messages in
+// the payloads; their page is docs/dev/agent-protocol.md.
 #pragma once
 
 #include <cstdint>
@@ -72,11 +72,11 @@ enum class FrameKind : uint16_t {
 // (kControlPayloadBytesMax) fits with its header.
 inline constexpr uint32_t kFramePayloadBytesMax = (16U << 20) + 4096;
 
-// An agent writes this before its first frame. What a login script printed before it is skipped.
+// An agent writes this before its first frame. Earlier output, as from a login script, is skipped.
 inline constexpr std::string_view kAgentGreeting{"\0dslaunch-agent\n", 16};
 inline constexpr size_t kGreetingNoiseBytesMax = 64U << 10;
 
-// The rules of the frames with one enum of kinds; frame_rules(Kind()) returns those of Kind.
+// The rules of the frames with one enum of kinds; frame_rules(Kind()) returns Kind's.
 struct FrameRules {
     const char* name;  // name of such a frame in messages, as "a frame"
     uint32_t payload_bytes_max;
@@ -107,7 +107,7 @@ class FrameStream {
   public:
     // Throws Error{kInternal} on more noise than allowed before the greeting.
     void append(std::string_view bytes);
-    // Returns the bytes before the greeting, or all that has come as long as it has not.
+    // Returns the bytes before the greeting, or all bytes so far if it has not come.
     [[nodiscard]] const std::string& noise() const { return greeted_ ? noise_ : buffer_; }
     [[nodiscard]] bool greeted() const { return greeted_; }
 

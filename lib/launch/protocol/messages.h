@@ -14,8 +14,8 @@ namespace dslaunch::launch {
 using dslaunch::decode;
 using dslaunch::encode;
 
-// Both sides must agree. A hello begins with it, so that a side can name any other version, whose
-// hello may have more members.
+// Both sides must have the same version. A hello begins with it, so that a side can name any other
+// version, even if that version's hello has more members.
 inline constexpr uint32_t kAgentProtocolVersion = 1;
 
 struct Hello {
@@ -94,8 +94,8 @@ struct StartRequest {
     std::vector<Worker> workers;
     EnvironmentList defaults;  // for a worker that has these variables from nowhere else
     BindingRequest binding;
-    int64_t machine_ranks = 1;  // that share this machine's processors, those of other hosts of the
-                                // job that are this machine too among them
+    int64_t machine_ranks = 1;  // ranks on this machine's processors, also of the job's
+                                // other hosts that are this machine
 };
 
 struct SignalRequest {
@@ -138,7 +138,7 @@ struct WorkerExited {
     bool dumped_core = false;
     std::string start_error;   // not empty: it never ran, in words
     std::string oom_evidence;  // the kernel's counts, in words
-    bool told_to_end = false;  // true: its agent had sent it what it ended by
+    bool told_to_end = false;  // true: it ended as its agent had asked
 };
 
 struct WorkerControl {

@@ -1,7 +1,6 @@
 // The messages between launcher and agent while a file is pushed. For each file: PushOffer ->
-// kEqual, or kWantsChunks; PushChunks -> kWantsPieces with the chunks that are not there; their
-// bytes as PushPiece, each answered by kTook; at the end kDone, or kFailed at any point. One file
-// at a time.
+// kEqual, or kWantsChunks; PushChunks -> kWantsPieces with the missing chunks; their bytes as
+// PushPiece, each answered by kTook; at the end kDone, or kFailed at any point. One file at a time.
 //
 // A file travels the other way, from a host to the launcher, as the launcher asks for it: each
 // FetchRequest gets one FetchReply, with the message that the sender of a push would send.

@@ -1,7 +1,7 @@
-// The launcher's half of a push, and the parts of dslaunch on a host: the programs, at the paths
-// that they have here, and the libraries that they need, in ../lib/dslaunch beside the programs'
-// folder, where they look first. At most kPushWindowBytes are on their way to one host, and
-// kPushHostsAtOnce hosts are served at a time; the rest wait. One thread: the caller's.
+// The launcher's half of a push, and the parts of dslaunch on a host: the programs, at the same
+// paths as here, and their libraries in ../lib/dslaunch beside the programs' folder, where they
+// look first. At most kPushWindowBytes are on their way to one host, and kPushHostsAtOnce hosts are
+// served at a time; the rest wait. One thread: the caller's.
 #pragma once
 
 #include <deque>
@@ -33,23 +33,23 @@ struct InstallationPaths {
 };
 [[nodiscard]] InstallationPaths installation_paths();
 
-// dslaunch itself and its libraries: what an agent needs. Throws Error{kSetup}: a library is
-// missing here.
+// Returns dslaunch itself and its libraries, which an agent needs. Throws Error{kSetup}: a library
+// is missing here.
 [[nodiscard]] std::vector<PushFile> agent_files();
-// The agent's files and dsworker, its plugin for GPUs, and their libraries, as far as they are
-// built. The plugin is for hosts with GPUs. If this machine lacks libraries of the plugin, it is
-// left out, and NOTE tells that.
+// Returns the agent's files and dsworker, its plugin for GPUs, and their libraries, as far as they
+// are built. The plugin is for hosts with GPUs. If this machine lacks libraries of the plugin, it
+// is left out, and NOTE says so.
 [[nodiscard]] std::vector<PushFile> installation_files(std::string& note);
 
-// The command that the hosts' shells are given; ID (hexadecimal digits) makes its temporary folder
-// its own. Throws Error{kUsage} as launcher_path().
+// Returns the command for the hosts' shells; ID (hexadecimal digits) makes its temporary folder its
+// own. Throws Error{kUsage} as launcher_path().
 [[nodiscard]] std::string bootstrap_command(const InstallationPaths& paths, const std::string& id);
 
-// The archive of FILES, all of which lie below the prefix. Throws Error{kInput}.
+// Returns the archive of FILES, which must lie below the prefix. Throws Error{kInput}.
 [[nodiscard]] std::string bootstrap_archive(const InstallationPaths& paths,
                                             const std::vector<PushFile>& files);
 
-// Sends FILES to HOSTS, eight at a time. One entry a host: why it failed, empty when it did not.
+// Sends FILES to HOSTS, eight at a time. Returns each host's reason for a failure, or empty.
 // SIGNAL_FD as in Fleet: Error{kInterrupted} after a signal. MAKE_TRANSPORT: a new one each time.
 [[nodiscard]] std::vector<std::string> bootstrap_hosts(
     const std::vector<HostAddress>& hosts, const std::vector<PushFile>& files,
@@ -70,10 +70,10 @@ class PushSender final : private FleetListener {
   public:
     // FLEET, connected, and FILES must outlive this object.
     PushSender(Fleet& fleet, const std::vector<PushFile>& files);
-    // Sends all files to all hosts that serve; one result a host. A host that fails at a file goes
-    // on with the next. Throws Error{kInput} when a file cannot be read here, kInterrupted.
+    // Sends all files to all hosts that serve; returns one result a host. A host that fails at a
+    // file goes on. Throws Error{kInput} when a file cannot be read here, kInterrupted.
     [[nodiscard]] std::vector<PushResult> run();
-    // TELL is told again and again how many bytes of how many are there, over all hosts.
+    // Tells TELL again and again how many bytes of how many are there, over all hosts.
     void tell_progress_to(std::function<void(int64_t done, int64_t total)> tell) {
         tell_ = std::move(tell);
     }
@@ -132,8 +132,8 @@ struct PushedHost {
     PushResult result;
 };
 
-// One entry a host. Throws Error{kInterrupted} after a signal; kInput, kSetup for what is wrong
-// here.
+// Pushes; returns one entry a host. Throws Error{kInterrupted} after a signal; kInput, kSetup for
+// errors here.
 [[nodiscard]] std::vector<PushedHost> run_push(const PushJob& job);
 
 }  // namespace dslaunch::launch

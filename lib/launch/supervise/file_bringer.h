@@ -1,7 +1,7 @@
-// The launcher's half of bringing files from a host to this machine, to the paths that they have
-// there: a push the other way round (launch/protocol/push_messages.h). The files are written by a
-// thread of its own, as a disk may stand still. Data path: frames of the host -> here ->
-// PushReceiver -> disk. One thread: the caller's.
+// The launcher's half of bringing files from a host to this machine, to the same paths: a push the
+// other way round (launch/protocol/push_messages.h). Its own thread writes the files, as a disk may
+// stand still. Data path: frames of the host -> here -> PushReceiver -> disk. One thread: the
+// caller's.
 #pragma once
 
 #include <chrono>
@@ -23,13 +23,13 @@ namespace dslaunch::launch {
 
 struct BringRules {
     std::vector<std::string> paths;  // absolute; equal there and here
-    int64_t bytes_max = 0;           // of all together; when there are more, none is brought
+    int64_t bytes_max = 0;           // of all together; with more, no file is brought
     std::chrono::milliseconds standstill_max{60'000};  // while no byte moves
 };
 
 struct Brought {
     enum class State {
-        kNothing,   // the host has none of them
+        kNothing,   // the host has no such file
         kHere,      // the same files, or equal ones, are here: the folder may be shared
         kBrought,   // they are here now
         kTooLarge,  // over bytes_max
@@ -47,7 +47,7 @@ class FileBringer {
     FileBringer(Fleet& fleet, size_t host, BringRules rules);
 
     // Brings all files. At most 4 MiB are under way or waiting for the disk. A wish to end gives
-    // up. What came of a file stays beside its place for another try, as PushReceiver leaves it.
+    // up. A part of a file stays beside its place for another try, as PushReceiver leaves it.
     [[nodiscard]] Brought run();
     // Takes an answer of HOST, a frame of kind kFetched. Throws Error{kInternal} for nonsense.
     void take(size_t host, const Frame& frame);

@@ -95,7 +95,7 @@ struct JobFiles::Files {
     // Appends LINE. The first step of a job whose folder has an earlier run's metrics begins a file
     // of its own, and the other becomes metrics-N.jsonl.
     int write_metrics(const std::string& line) {
-        // The held-out loss before the first step is told as that of step 0.
+        // The held-out loss before the first step has step 0.
         const bool begins = !has_metrics && (line.starts_with("{\"step\": 1,") ||
                                              line.starts_with("{\"step\": 0,"));
         has_metrics = true;

@@ -1,6 +1,6 @@
-// The attempts at a job, one after another: which hosts each uses, what happens after a failure,
-// and what the user reads in between. One attempt is launch/supervise/supervisor.h; the rules stand
-// there, too. One thread: the caller's.
+// Makes the attempts at a job, one after another: chooses each one's hosts, acts after a failure,
+// and tells the user in between. One attempt, and the rules, are in launch/supervise/supervisor.h.
+// One thread: the caller's.
 #pragma once
 
 #include <chrono>
@@ -30,7 +30,7 @@ struct RestartTimes {
     std::function<std::chrono::milliseconds(int failures_in_a_row)> delay = restart_delay;
 };
 
-// The places to which the words of a job go; all outlive its attempts.
+// The places for the words of a job; all outlive its attempts.
 struct JobSinks {
     JobRecord& record;
     StandardStreams& streams;
@@ -39,18 +39,18 @@ struct JobSinks {
 
 class JobLoop {
   public:
-    // One attempt with the spec, the output, its number and the hosts that were cut off in the
-    // attempts before. Throws Error when the job cannot go on at all.
+    // Makes one attempt with the spec, the output, its number and the hosts that were cut off in
+    // earlier attempts. Throws Error when the job cannot go on at all.
     using Attempt =
         std::function<AttemptOutcome(const JobSpec&, JobOutput&, const AttemptNumber& number,
                                      const std::vector<CutOffHost>& cut_off)>;
 
-    // A signal at SIGNAL_FD between two attempts ends the job. All references must outlive this.
+    // A signal at SIGNAL_FD between two attempts ends the job. All references must outlive it.
     JobLoop(const JobSpec& spec, JobSinks sinks, Attempt attempt, int signal_fd,
             RestartTimes times = {});
 
-    // The exit code of the job. Throws Error{kHosts} when too few hosts answer, and what an attempt
-    // throws.
+    // Returns the exit code of the job. Throws Error{kHosts} when too few hosts answer, and what an
+    // attempt throws.
     [[nodiscard]] int run();
 
   private:
@@ -61,7 +61,7 @@ class JobLoop {
     [[nodiscard]] bool leave_out_bad_hosts(const AttemptOutcome& outcome, JobOutput& output);
     [[nodiscard]] bool begin_restart(const AttemptResult& result, JobOutput& output);
     [[nodiscard]] std::string describe_restart() const;
-    // True when a signal came before MILLISECONDS were over.
+    // Returns true when a signal came before TIME was over.
     [[nodiscard]] bool interrupted_within(std::chrono::milliseconds time) const;
     [[nodiscard]] int end(int exit_code, JobOutput& output);
     [[nodiscard]] int end_interrupted(JobOutput& output);

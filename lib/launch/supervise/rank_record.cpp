@@ -24,7 +24,7 @@ constexpr size_t kSingleRanksMax = 16;
 constexpr size_t kOtherMessagesMax = 4;
 constexpr std::string_view kSettingUp = "setting up";  // a heartbeat before the first step
 
-// LINE is one of MESSAGE's, perhaps behind the prefix of a log line.
+// Returns true if LINE is a line of MESSAGE, perhaps after the prefix of a log line.
 bool repeats(std::string_view line, std::string_view message) {
     const std::vector<std::string> told = split(message, '\n');
     return std::any_of(told.begin(), told.end(), [&](const std::string& one) {
@@ -207,7 +207,7 @@ std::optional<std::string> StragglerWatch::look(const std::vector<RankRecord>& r
         return rank.heartbeat && !rank.heartbeat->lanes.empty();
     });
     if (interval_steps_ <= 0 || ranks.size() < 2 || !measured) return std::nullopt;
-    // A rank that begins anew counts its steps anew.
+    // A rank that starts again counts its steps from 0.
     for (size_t i = 0; i < marks_.size(); ++i) {
         if (ranks[i].heartbeat->steps_done() < marks_[i].steps) marks_.clear();
     }

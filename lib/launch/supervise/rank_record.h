@@ -1,5 +1,5 @@
-// The launcher's knowledge of each rank, what it concludes from all of them, and what the user
-// reads of that. Pure; one thread.
+// The launcher's knowledge of each rank, its conclusions from all of them, and their text for the
+// user. Pure; one thread.
 #pragma once
 
 #include <chrono>
@@ -33,27 +33,27 @@ struct RankRecord {
     [[nodiscard]] bool failed() const {
         return ended && (exited.signal_number != 0 || exited.exit_status != 0);
     }
-    // True if the rank's report or its exit code means that another rank went away.
+    // Returns true if the rank's report or its exit code means that another rank went away.
     [[nodiscard]] bool only_lost_a_peer() const;
 };
 
-// The index of the rank to blame, or nothing when none failed. Ranks that only lost a peer or ended
-// because we asked come after all others; among equals the first that ended. Where the ranks of a
-// training job only lost a peer, it is the one that ended with 0 by itself before they were done.
+// Returns the index of the rank to blame; nothing: no rank failed. Ranks that only lost a peer or
+// ended on request come after all others; among equals the first that ended. If a training job's
+// ranks only lost a peer, it is the one that ended with 0 by itself before they were done.
 [[nodiscard]] std::optional<size_t> find_culprit(TargetKind kind,
                                                  const std::vector<RankRecord>& ranks);
 
 // The rank for which the others wait, by their heartbeats: one that has been silent for some
-// intervals, or since its start, while others spoke, else the one that has done least. Nothing when
+// intervals, or since its start, while others spoke; else the one that has done least. Nothing when
 // no rank stands out.
 struct BehindRank {
     size_t index = 0;
-    // Between its newest heartbeat and that of any rank; the largest number: it never had one.
+    // Time from its newest heartbeat to any rank's newest; the largest number: it never had one.
     std::chrono::duration<double> silence{};
 };
 [[nodiscard]] std::optional<BehindRank> find_behind(const std::vector<RankRecord>& ranks);
 
-// The exit code of a job that was not interrupted, by the table of docs/help/exit-codes.md.
+// Returns the exit code of an uninterrupted job, by the table of docs/help/exit-codes.md.
 [[nodiscard]] int job_exit_code(TargetKind kind, const std::vector<RankRecord>& ranks);
 
 // Finds the rank for which the others wait, by the heartbeats: every so many steps the time that
@@ -68,9 +68,9 @@ class StragglerWatch {
     // INTERVAL_STEPS 0: says nothing.
     explicit StragglerWatch(int64_t interval_steps) : interval_steps_(interval_steps) {}
 
-    // Is called after each heartbeat. The result is a line when every rank has done INTERVAL_STEPS
-    // more steps since the last look and one of them stands out; nothing otherwise. Of two ranks
-    // the faster one is the median.
+    // Call it after each heartbeat. Returns a line when every rank has done INTERVAL_STEPS more
+    // steps since the last look and one of them stands out; else nothing. Of two ranks the faster
+    // one is the median.
     [[nodiscard]] std::optional<std::string> look(const std::vector<RankRecord>& ranks);
 
   private:
@@ -86,25 +86,25 @@ class StragglerWatch {
     std::vector<Mark> marks_;  // by rank; empty: not all ranks have spoken yet
 };
 
-// A mistake that the culprit's own message tells whole (a wrong option, config or input, or what a
-// machine, disk or checkpoint lacks before the first step): "dslaunch: error: MESSAGE". Otherwise
-// the culprit with host, pid, end and its own message, after a hang the rank for which all wait,
-// the culprit's last lines, what other ranks say that did not only lose a peer, its LOG file
-// (empty: none), then the table of all ranks. Ends with a newline.
+// Returns "dslaunch: error: MESSAGE" for a mistake that the culprit's own message tells whole (a
+// wrong option, config or input, or a lack of a machine, disk or checkpoint before the first step).
+// Otherwise describes the culprit with host, pid, end and its own message, after a hang the rank
+// for which all wait, the culprit's last lines, the messages of other ranks that did not only lose
+// a peer, its LOG file (empty: none), then the table of all ranks. Ends with a newline.
 [[nodiscard]] std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culprit,
                                            const std::deque<std::string>& last_lines,
                                            const std::string& log = {});
 
-// Returns true if the message of RECORD says all, as of a mistake that the same command would meet
+// Returns true if the message of RECORD says all: the same command would meet the same mistake
 // again.
 [[nodiscard]] bool is_told_whole(const RankRecord& record);
 
-// "exit code 3", "killed by SIGSEGV (Segmentation fault), core dumped", "could not start: …",
-// "running".
+// Returns "exit code 3", "killed by SIGSEGV (Segmentation fault), core dumped", "could not start:
+// …", "running".
 [[nodiscard]] std::string describe_end(const RankRecord& record);
 
-// One line per rank: rank, host, pid, how it ended; many ranks of one host that ended alike share a
-// line.
+// Returns one line per rank: rank, host, pid, how it ended. Ranks of one host that ended alike may
+// share a line.
 [[nodiscard]] std::string describe_ranks(const std::vector<RankRecord>& ranks);
 
 }  // namespace dslaunch::launch

@@ -161,7 +161,7 @@ void RankWatch::warn_of_crowd() const {
     if (!text.empty()) log_warn("launch", "{}", text);
 }
 
-// The number of threads is told when it is our choice, or when it is too large.
+// Reports the number of threads when it is our choice, or when it is too large.
 void RankWatch::tell_threads(const WorkerStarted& started) const {
     const std::string* threads = find_variable(started.environment, kThreadsVariable);
     if (threads == nullptr) return;

@@ -1,5 +1,5 @@
-// The ranks of one attempt, from their start to their end: what each of them tells, what ends the
-// attempt, and what is concluded from it all. One thread: the caller's.
+// Watches the ranks of one attempt from start to end: their messages, the cause of the attempt's
+// end, and the conclusions. One thread: the caller's.
 #pragma once
 
 #include <chrono>
@@ -25,8 +25,8 @@ struct CutOffHost {
 struct AttemptResult {
     int exit_code = 0;
     bool may_restart = false;  // a rank failed or a host was lost, and nobody asked for the end
-    // Rank 0, which is no dsworker, says soon after the start that an address is in use, and the
-    // port was our choice.
+    // Rank 0 (not a dsworker) says soon after the start that an address is in use, and the port was
+    // our choice.
     bool port_was_taken = false;
     bool left_processes = false;  // some could not be ended; the report names them
     std::string report;           // report of the failure for stderr; empty: none
@@ -34,7 +34,7 @@ struct AttemptResult {
     std::vector<CutOffHost> cut_off;
 };
 
-// Returns the warning of RANKS on PROCESSORS of HOST; empty: there are as many processors.
+// Returns a warning about RANKS on PROCESSORS of HOST; empty: there are enough processors.
 [[nodiscard]] std::string crowd_text(int64_t ranks, int64_t processors, const std::string& host);
 
 class RankWatch {
@@ -45,27 +45,26 @@ class RankWatch {
     // Sends each host its request and waits until every rank has started or has ended, one failed,
     // or for spec.connect_max.
     void start(const std::vector<StartRequest>& requests);
-    // Workers may exist.
+    // Returns true if workers may exist.
     [[nodiscard]] bool begun() const { return started_at_.has_value(); }
-    // Waits for the end of all ranks, or for what ends them: a failure, a lost host, a second wish,
-    // a first one whose grace is over, output that nobody reads.
+    // Waits for the end of all ranks, or for what ends them: a failure, a lost host, a second wish
+    // to end, a first wish whose grace is over, output that nobody reads.
     void watch();
-    // The result follows from Fleet::interrupted(), the ends of the ranks and the lost hosts so
-    // far.
+    // Returns the result by Fleet::interrupted(), the ends of the ranks and the lost hosts so far.
     [[nodiscard]] AttemptResult conclude() const;
 
-    // Takes a frame of HOST about a rank; false: it is none. Throws Error{kInternal} for nonsense,
-    // as a word about a rank of another host.
+    // Takes a frame of HOST about a rank; false: it is not about one. Throws Error{kInternal} for
+    // nonsense, as a message about another host's rank.
     [[nodiscard]] bool take(size_t host, const Frame& frame);
-    // HOST will be or is lost, for the reason CAUSE: it is to blame, not its ranks.
-    // All are ended after TIME at the latest.
+    // Ends all ranks after TIME at the latest.
     void stop_within(std::chrono::milliseconds time);
     void hear_of_peers();
+    // HOST will be or is lost for the reason CAUSE: it is to blame, not its ranks.
     void blame_host(size_t host, const std::string& cause);
     // The agent of HOST is gone, as FleetListener::host_ended says.
     void end_host(size_t host, bool lost);
     // Does as FleetListener::end_wished says, once begun: the first wish gives the ranks time to
-    // save and end, another one none.
+    // save and end, another one gives no time.
     [[nodiscard]] bool end_wished(const std::string& cause);
 
   private:
@@ -104,8 +103,8 @@ class RankWatch {
     std::optional<Time> save_deadline_;  // set: the ranks were asked to end by themselves
     bool end_now_ = false;
     bool output_lost_ = false;  // nobody reads what the ranks write
-    // A rank was killed and may be but the first process of its whole Slurm step: its agent would
-    // be gone until then.
+    // Set: a rank was killed, perhaps as the first process of its whole Slurm step. Then its agent
+    // is gone by this time.
     std::optional<Time> agents_end_by_;
     std::string lost_host_;  // the first host that went away, with its cause
 };

@@ -1,6 +1,6 @@
 // One attempt at a job: agents on all nodes and their checks, the ranks to their end
-// (rank_watch.h), and the end of everything; and the rules for what follows an attempt that failed.
-// One thread: the caller's.
+// (rank_watch.h), and the end of everything. Also the rules after a failed attempt. One thread: the
+// caller's.
 #pragma once
 
 #include <chrono>
@@ -20,8 +20,8 @@
 
 namespace dslaunch::launch {
 
-// Finds the place where the ranks of a job meet, and the network by which each host takes part:
-// node 0 binds addresses, and the other hosts tell at which they reach it. The rules are in
+// Finds the place where the ranks of a job meet, and each host's network to it: node 0 binds
+// addresses, and the other hosts report which of them they reach. The rules are in
 // launch/network/network.h. Messages go over a connected Fleet, before any rank is started.
 class MeetingPlace {
   public:
@@ -31,9 +31,9 @@ class MeetingPlace {
 
     // Takes what an agent answers. Throws Error{kInternal} for a frame that is no answer.
     void take(size_t host, const Frame& frame);
-    // Looks for the place: one that the hosts reach by the addresses in FACTS, where all tell them,
-    // else one that node 0 chooses. Throws Error{kHosts, kSetup} naming the hosts for which there
-    // is none; Fleet::nodes() has their errors. Returns early when the end is asked for.
+    // Looks for the place: one that the hosts reach by the addresses in FACTS if all report them,
+    // else one that node 0 chooses. Throws Error{kHosts, kSetup} that names the hosts without a
+    // place; Fleet::nodes() has their errors. Returns early when the end is asked for.
     void find(const std::vector<std::optional<MachineFacts>>& facts);
 
     // REQUIRES: find() has found it.
@@ -75,7 +75,7 @@ class MeetingPlace {
     PrepareReply where_;
 };
 
-// Which attempt of a job it is.
+// The number of an attempt at a job.
 struct AttemptNumber {
     int restarts = 0;  // made before it (TORCHELASTIC_RESTART_COUNT)
     int starts = 0;    // of ranks before it: restarts, and that on another MASTER_PORT
@@ -83,7 +83,7 @@ struct AttemptNumber {
 
 // The part of an attempt before its ranks start: agents on all hosts, which must be this very
 // dslaunch with the same files and devices, and a place where the ranks meet. Every bad host is
-// named, and none starts a rank then.
+// named, and then no rank starts.
 class Preparation {
   public:
     // All references must outlive this object.
@@ -95,15 +95,15 @@ class Preparation {
           nodes_(spec.nodes.size()) {}
 
     // Does all of it, or returns early when the end is asked for. Throws Error when the job cannot
-    // begin; the hosts that are why have an error in the fleet.
+    // begin; the hosts at fault have an error in the fleet.
     void run();
     // Takes what an agent answers. Throws Error{kInternal} for a frame that is no answer.
     void take(size_t host, const Frame& frame);
-    // The request that starts the ranks of a host. REQUIRES: run() has come to its end.
+    // Returns the request that starts the ranks of a host. REQUIRES: run() has finished.
     [[nodiscard]] StartRequest start_request(size_t host, const AttemptNumber& number) const;
 
-    // Returns what tells the processes of a host from those of all others: boot, network and
-    // namespace of processes of its machine, else its name.
+    // Returns a name for the machine of a host's processes: its boot, network and namespace of
+    // processes, else its name.
     [[nodiscard]] std::string machine_of(size_t host) const;
 
   private:
@@ -129,18 +129,18 @@ class Preparation {
     bool drop_devices_ = false;  // no host has a GPU, and none was asked for
 };
 
-// What follows a failed attempt at a job: another one or none, after which wait, and on which
+// The rules after a failed attempt at a job: whether to restart, after which wait, and on which
 // hosts. Pure functions; job_loop.cpp acts on them.
 
-// An attempt that lived this long is no failure "in a row": the next one begins at once.
+// An attempt that lived this long is not a failure "in a row": the next one begins at once.
 inline constexpr std::chrono::seconds kSteadyAttempt{60};
 // A host that has not answered an elastic restart by then is left out until the next one.
 inline constexpr std::chrono::seconds kAnswerMax{15};
-// Too few hosts answer after a failure: they are tried again and again this long.
+// The time for which hosts are tried again and again when too few answer after a failure.
 inline constexpr std::chrono::seconds kGatherMax{60};
 
-// The wait before a restart: nothing after a steady attempt, else 1 s, doubled with each quick
-// failure in a row up to 30 s. FAILURES_IN_A_ROW: quick ones, from 1; 0: the attempt was steady.
+// Returns the wait before a restart: nothing after a steady attempt, else 1 s, doubled with each
+// quick failure in a row up to 30 s. FAILURES_IN_A_ROW: quick ones, from 1; 0: a steady attempt.
 [[nodiscard]] std::chrono::milliseconds restart_delay(int failures_in_a_row);
 
 // An attempt that has ended, or is about to.
@@ -160,8 +160,8 @@ enum class RestartVerdict {
 };
 [[nodiscard]] RestartVerdict decide_restart(const EndedAttempt& attempt);
 
-// The hosts of an attempt, by place in the hostfile: the first MAX that are not bad, or nothing
-// when fewer than MIN are left. REQUIRES: 1 <= nodes_min <= nodes_max.
+// Returns the hosts of an attempt, by place in the hostfile: the first range.max that are not bad,
+// or nothing when fewer than range.min are left. REQUIRES: 1 <= range.min <= range.max.
 [[nodiscard]] std::optional<std::vector<size_t>> choose_hosts(const std::vector<bool>& is_bad,
                                                               const NodeRange& range);
 
@@ -171,14 +171,14 @@ class Supervisor final : private FleetListener {
     // object.
     Supervisor(const JobSpec& spec, Transport& transport, JobOutput& output, int signal_fd);
 
-    // Starts no rank before the leases of CUT_OFF, hosts of earlier attempts, are over, unless an
-    // agent has come from the same machine, nor before every agent has ended what earlier attempts
-    // left on its host. Throws Error when the job cannot begin: no rank of this attempt runs then.
+    // Runs one attempt. No rank starts before every agent has ended what earlier attempts left, and
+    // the leases of CUT_OFF, their lost hosts, are over or an agent has come from the same machine.
+    // Throws Error when the job cannot begin: no rank of this attempt runs then.
     [[nodiscard]] AttemptResult run(const AttemptNumber& number,
                                     const std::vector<CutOffHost>& cut_off = {});
-    // Somebody has asked for the end.
+    // Returns true if somebody has asked for the end.
     [[nodiscard]] bool interrupted() const { return fleet_.interrupted(); }
-    // After run() has thrown: the hosts for which it did, by name; empty: for another reason.
+    // Returns, after run() has thrown, the names of the hosts at fault; empty: another reason.
     [[nodiscard]] const std::vector<std::string>& bad_hosts() const { return bad_hosts_; }
 
   private:
@@ -210,7 +210,7 @@ class Supervisor final : private FleetListener {
     Preparation preparation_;
     RankWatch ranks_;
     std::optional<FileBringer> bringer_;  // once files are brought
-    // What each host has answered about earlier attempts; empty: nobody was asked.
+    // Each host's answer about earlier attempts; empty: nobody was asked.
     std::vector<std::optional<StopJobReply>> left_before_;
     std::string leftovers_;  // processes that could not be ended, one line a node
     std::vector<std::string> bad_hosts_;

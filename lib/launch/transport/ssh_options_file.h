@@ -1,6 +1,6 @@
-// Files of the ssh configuration, which name programs that are started here (ProxyCommand): one
-// that others may write is not obeyed, whoever reads it, the built-in ssh or the ssh program. And
-// the configuration for programs that run the ssh program themselves. No threads.
+// Files of the ssh configuration, which name programs that are started here (ProxyCommand). Neither
+// the built-in ssh nor the ssh program gets a file that others may write. Also the configuration
+// for programs that run the ssh program themselves. No threads.
 #pragma once
 
 #include <string>
@@ -18,18 +18,18 @@ enum class SshConfigOrigin {
 };
 
 // Opens PATH for reading; invalid: it was not given and cannot be read. Throws Error{kUsage} with
-// the reason: a given file that cannot be read, one that is no plain file, one that others may
-// write. What is judged is the opened file, whatever PATH names later.
+// the reason: a given file that cannot be read, one that is not a plain file, one that others may
+// write. It judges the opened file, whatever PATH names later.
 [[nodiscard]] UniqueFd open_ssh_config(const std::string& path, SshConfigOrigin origin);
 
-// Called with what --ssh-config names before a program gets it, which takes it from anybody. The
-// user's and the system's files (PATH is empty) and none at all ("none") are the program's matter.
+// Checks the file of --ssh-config before a program gets it, which takes it from anybody. The
+// program handles the user's and the system's files (PATH is empty) and no file ("none") itself.
 // Throws as open_ssh_config().
 void require_own_ssh_config(const std::string& path);
 
-// What the hostfile says of each host, what keeps ssh from asking anything, then the user's own
-// configuration. It lives in memory and is named by a path below /proc: nothing is left of it when
-// the launcher is gone, however that ended.
+// A configuration: the hostfile's facts about each host, settings that keep ssh from asking
+// anything, then the user's own configuration. It lives in memory and has a path below /proc:
+// nothing is left of it when the launcher is gone, however that ended.
 class SshOptionsFile {
   public:
     // A Unix socket on each host that leads to one here; empty: none.
@@ -41,14 +41,14 @@ class SshOptionsFile {
     SshOptionsFile(const std::vector<HostAddress>& hosts, const std::string& ssh_config_path,
                    const Forward& forward);
 
-    // A path for ssh's -F; good while this object lives.
+    // Returns a path for ssh's -F; good while this object lives.
     [[nodiscard]] std::string path() const;
 
   private:
     UniqueFd file_;
 };
 
-// The text of such a file.
+// Returns the text of such a file.
 [[nodiscard]] std::string ssh_options_text(const std::vector<HostAddress>& hosts,
                                            const std::string& ssh_config_path,
                                            const SshOptionsFile::Forward& forward);

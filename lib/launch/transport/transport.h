@@ -1,5 +1,5 @@
-// The way in which an agent is started on a host and spoken to: the seam between the supervisor and
-// ssh. One thread owns a transport; only wait() blocks, and never longer than told.
+// Starts an agent on a host and carries bytes to and from it: the seam between the supervisor and
+// ssh. One thread owns a transport; only wait() blocks, at most as long as its TIMEOUT.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ enum class RemoteProgram {
 };
 
 struct HostAddress {
-    // The members that a relay is told (base/text/message.h).
+    // The members that travel to a relay (base/text/message.h).
     static auto wire_members(auto& m) { return std::tie(m.name, m.user, m.port, m.address); }
 
     std::string name;     // for messages
@@ -30,12 +30,12 @@ struct HostAddress {
     int port = 0;         // 0: as the ssh configuration says
     std::string address;  // empty: `name`
     RemoteProgram program = RemoteProgram::kAgent;
-    // Not empty: what the host's shell is given instead of the agent's command. REQUIRES: it holds
+    // Not empty: the host's shell gets this instead of the agent's command. REQUIRES: it holds
     // nothing that varies but what launcher_path() allows.
     std::string command = {};
 };
 
-// One for each of NODES, in their order.
+// Returns one address for each of NODES, in their order.
 [[nodiscard]] std::vector<HostAddress> addresses_of(const std::vector<PlannedNode>& nodes);
 
 struct TransportEvent {
@@ -60,38 +60,37 @@ class Transport {
     virtual void send(size_t host, std::string_view bytes) = 0;
     // Closes the agent's stdin after what is queued.
     virtual void close_input(size_t host) = 0;
-    // Ends the connection at once, whatever state it is in; no further event of this host.
+    // Ends the connection at once, whatever its state; no further event of this host.
     virtual void abandon(size_t host) = 0;
-    // Begins to start one more host, after start(); its index is the number of hosts before. A
+    // Begins to start one more host, after start(); its index is the number of hosts before. Only a
     // transport that can carry a tree (launch/transport/tree/tree_transport.h) has this and hold().
     [[nodiscard]] virtual size_t add(const HostAddress& host);
-    // While held, nothing more of this host's stdout is read: what it writes waits there.
+    // While held, nothing more of this host's stdout is read: its output waits there.
     virtual void hold(size_t host, bool held);
-    // The result is whatever happened, in order, per host; waits for it at most TIMEOUT, and only
-    // until WAKE_FD is readable (-1: none).
+    // Returns the events so far, in order, per host; waits for them at most TIMEOUT, and only until
+    // WAKE_FD is readable (-1: none).
     [[nodiscard]] virtual std::vector<TransportEvent> wait(std::chrono::milliseconds timeout,
                                                            int wake_fd) = 0;
 };
 
-// This program's path as it is sent to other hosts. Throws Error{kUsage} when it holds a character
-// that a shell could take for its own.
+// Returns this program's path as it is sent to other hosts. Throws Error{kUsage} when it holds a
+// character that a shell could take for its own.
 [[nodiscard]] std::string launcher_path();
-// The command that HOST's shell is told to run: nothing in it varies but launcher_path(), which is
-// PATH.
+// Returns the command for HOST's shell: only PATH in it varies, which is launcher_path().
 [[nodiscard]] std::string remote_command(const std::string& path, const HostAddress& host);
 
-// Agents as children of this process, any number of hosts pretended. HANDS_STDIN: the first one
-// gets this process's stdin for rank 0.
+// Runs agents as children of this process, for any number of pretended hosts. HANDS_STDIN: the
+// first one gets this process's stdin for rank 0.
 [[nodiscard]] std::unique_ptr<Transport> make_local_transport(bool hands_stdin = false);
-// The ssh program, one per host. SSH_CONFIG_PATH empty: the user's and the system's configuration.
-// ARGUMENTS: further `-o NAME=VALUE` for it.
+// Runs the ssh program, one per host. SSH_CONFIG_PATH empty: the user's and the system's
+// configuration. ARGUMENTS: further `-o NAME=VALUE` for it.
 [[nodiscard]] std::unique_ptr<Transport> make_openssh_transport(
     const std::string& ssh_config_path, const std::vector<std::string>& arguments = {});
-// libssh, all sessions in one loop.
+// Uses libssh, with all sessions in one loop.
 [[nodiscard]] std::unique_ptr<Transport> make_ssh_transport(const std::string& ssh_config_path);
 
-// Agents that come by themselves, or with SPEC.serves_node_0 all but this machine's, to
-// SPEC.listen.
+// Waits at SPEC.listen for agents that come by themselves; with SPEC.serves_node_0 this machine's
+// agent is started here.
 [[nodiscard]] std::unique_ptr<Transport> make_joining_transport(const JobSpec& spec);
 // One srun inside a Slurm allocation starts all agents, which call back.
 [[nodiscard]] std::unique_ptr<Transport> make_slurm_transport(const JobSpec& spec);
@@ -102,12 +101,12 @@ class Transport {
 
 [[nodiscard]] std::unique_ptr<Transport> make_transport(const JobSpec& spec);
 
-// An sshd with MaxStartups 10:30:100 drops a third of ten connections that come at once and two
-// thirds of sixty. The pauses are 9 s together at most.
+// The most attempts: an sshd with MaxStartups 10:30:100 drops a third of ten connections that come
+// at once and two thirds of sixty. The pauses are 9 s together at most.
 inline constexpr int kConnectAttempts = 10;
 
-// The wait after the ATTEMPT-th attempt (from 1): 50 ms doubled each time up to 2 s, each time
-// between half of it and all.
+// Returns the wait after the ATTEMPT-th attempt (from 1): 50 ms doubled each time up to 2 s, each
+// time between half of it and all.
 [[nodiscard]] inline std::chrono::milliseconds backoff_delay(int attempt) {
     static thread_local std::minstd_rand random{std::random_device{}()};
     const int64_t full = std::min<int64_t>(2000, int64_t{50} << std::clamp(attempt - 1, 0, 10));

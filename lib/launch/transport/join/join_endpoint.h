@@ -21,25 +21,25 @@ struct JoinEndpoint {
     [[nodiscard]] bool is_unix() const { return !unix_path.empty(); }
 };
 
-// Throws Error{kUsage} saying what TEXT should look like. A port of 0 is refused.
+// Parses TEXT. Throws Error{kUsage} that says what it should look like. Refuses port 0.
 [[nodiscard]] JoinEndpoint parse_join_endpoint(std::string_view text);
 
-// A listening socket and what is to be removed with it. Close-on-exec, does not block.
+// A listening socket, and what must be removed with it. Close-on-exec, does not block.
 class JoinListener {
   public:
-    // Throws Error{kSetup}: the address is not this machine's, or the port is taken (by whom is
-    // said where it can be seen). Name look-ups may block.
+    // Throws Error{kSetup}: the address is not this machine's, or the port is taken (it says by
+    // whom if that can be seen). Name look-ups may block.
     explicit JoinListener(const JoinEndpoint& endpoint);
-    // A Unix socket in a fresh folder of mode 0700 below $XDG_RUNTIME_DIR or /tmp.
+    // Opens a Unix socket in a fresh folder of mode 0700 below $XDG_RUNTIME_DIR or /tmp.
     [[nodiscard]] static JoinListener in_private_folder();
     JoinListener(JoinListener&&) = default;
     JoinListener& operator=(JoinListener&&) = delete;
     ~JoinListener();
 
     [[nodiscard]] int fd() const { return socket_.get(); }
-    // The endpoint as it was bound, with the port that was chosen.
+    // Returns the endpoint as it was bound, with the chosen port.
     [[nodiscard]] const JoinEndpoint& endpoint() const { return endpoint_; }
-    // Nobody can connect any more.
+    // Closes the socket: nobody can connect any more.
     void close();
 
   private:
@@ -52,14 +52,14 @@ class JoinListener {
     std::string folder_;  // removed with the socket; empty: none
 };
 
-// The address of this machine that faces HOSTS: the local end of a route to the first of them that
-// is not this machine, without sending anything. Falls back to this machine's first address, and to
-// loopback when it has none. Name look-ups may block.
+// Returns the address of this machine that faces HOSTS: the local end of a route to the first of
+// them that is not this machine, without sending anything. Falls back to this machine's first
+// address, and to loopback when it has no address. Name look-ups may block.
 [[nodiscard]] std::string address_facing(const std::vector<HostAddress>& hosts);
 
-// The other end of a connected socket: "10.0.0.2:41712", or "uid 1000, pid 4711" of a Unix socket.
+// Returns a socket's peer: "10.0.0.2:41712", or "uid 1000, pid 4711" of a Unix socket.
 [[nodiscard]] std::string peer_text(int fd);
-// True: the other end of a Unix socket is a process of this user, or root.
+// Returns true if the other end of a Unix socket is a process of this user, or root.
 [[nodiscard]] bool is_own_peer(int fd);
 
 }  // namespace dslaunch::launch

@@ -51,15 +51,15 @@ struct JoinIdentity {
 // The part that both sides of a connection share.
 class JoinHandshake {
   public:
-    // Bytes to send; each is returned once.
+    // Returns the bytes to send, each once.
     [[nodiscard]] std::string take_output() {
         output_ += std::exchange(channel_.to_connection(), {});
         return std::exchange(output_, {});
     }
-    // The reason why it was refused or the peer is none, in words for a log.
+    // Returns the reason of a refusal, or why the peer is not one, in words for a log.
     [[nodiscard]] const std::string& reason() const { return reason_; }
-    // The channel, for the agent protocol, once joined. It may hold bytes for the connection and
-    // bytes that the other side has said since. Called once.
+    // Returns the channel, for the agent protocol, once joined. It may hold bytes for the
+    // connection and later bytes of the other side. Called once.
     [[nodiscard]] JoinChannel take_channel() { return std::move(channel_); }
 
   protected:
@@ -89,7 +89,7 @@ class LauncherHandshake : public JoinHandshake {
     State feed(std::string_view bytes);
     [[nodiscard]] const JoinIdentity& identity() const { return identity_; }
     [[nodiscard]] State state() const { return state_; }
-    // The last word to an agent in state kProven.
+    // Say the last word to an agent in state kProven.
     void accept();
     void refuse(const std::string& reason);
 
@@ -129,9 +129,9 @@ struct JoinRequest {
     JoinEndpoint endpoint;
     std::string token;  // empty only over a Unix socket
     JoinIdentity identity;
-    bool removes_socket = false;  // a Unix socket that nobody else is to use: gone when joined
-    // A launcher that does not listen yet, or something else in its place, is tried again, 50 ms to
-    // 2 s apart, for so long.
+    bool removes_socket = false;  // removes the Unix socket, which nobody else uses, when joined
+    // The time for which it tries again, 50 ms to 2 s apart, when no launcher listens yet or
+    // something else is in its place.
     std::chrono::milliseconds connect_max{300'000};
 };
 
@@ -141,9 +141,9 @@ struct JoinedLauncher {
     std::string arrival_address;  // address of this end; empty over a Unix socket
 };
 
-// Throws Error{kHosts}: within the time nobody listens who holds the token, or the launcher that
-// does refuses (its reason); Error{kUsage}: a Unix socket that belongs to somebody else or that
-// others may use.
+// Joins as REQUEST says. Throws Error{kHosts}: nobody with the token listens within the time, or
+// the launcher refuses (its reason); Error{kUsage}: a Unix socket that belongs to somebody else or
+// that others may use.
 [[nodiscard]] JoinedLauncher join_launcher(const JoinRequest& request);
 
 }  // namespace dslaunch::launch

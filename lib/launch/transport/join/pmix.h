@@ -1,5 +1,5 @@
-// The way by which processes that one mpirun or srun started speak to each other before they know
-// any address: the PMIx library of the machine, opened when it is needed and never linked. One
+// Lets processes that one mpirun or srun started speak to each other before they know any address,
+// through the PMIx library of the machine. It is opened when it is needed and never linked. One
 // thread; the library runs one of its own.
 #pragma once
 
@@ -14,7 +14,7 @@ class PmixSession {
     // Throws Error{kSetup}: there is no library, or nobody serves it here.
     PmixSession();
     PmixSession(PmixSession&& other) noexcept;
-    // Without finish() whoever started the processes takes this one for crashed.
+    // Without finish() the starter of the processes takes this one for crashed.
     ~PmixSession();
 
     [[nodiscard]] uint32_t rank() const;
@@ -22,7 +22,7 @@ class PmixSession {
     void put(const std::string& key, const std::string& value);
     // Waits until all processes have come here.
     void meet();
-    // The value that process RANK said before the last meet(). Throws Error{kSetup}: it said none.
+    // Returns what process RANK put before the last meet(). Throws Error{kSetup}: it put none.
     [[nodiscard]] std::string get(uint32_t rank, const std::string& key);
     void finish();
 

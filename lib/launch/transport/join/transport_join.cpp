@@ -46,7 +46,7 @@ struct Member {
     HostAddress host;
     UniqueFd socket;                        // invalid before it joined and after it ended
     std::optional<JoinChannel> channel;     // absent before it joined
-    std::string waiting;                    // what it is told when it has joined
+    std::string waiting;                    // bytes to send when it has joined
     std::string came_from;                  // "10.0.0.2:41712 (pod-a)"; empty: not yet
     std::deque<std::string> starter_lines;  // the last about this host
     bool close_when_sent = false;

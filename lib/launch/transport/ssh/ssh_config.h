@@ -1,6 +1,6 @@
-// The user's ssh configuration as ssh itself reads it, for one host: which directives apply, with
-// the file and line of each. Reads files and runs `Match exec` commands; contacts no host. libssh's
-// own reader is not used: it skips what it does not know.
+// Reads the user's ssh configuration as ssh does, for one host: the directives that apply, with
+// file and line. Reads files and runs `Match exec` commands; contacts no host. It does not use
+// libssh's own reader, which skips what it does not know.
 #pragma once
 
 #include <map>
@@ -15,8 +15,8 @@ struct SshConfigRequest {
     std::string config_path;  // empty: ~/.ssh/config, then the system's
     std::string home;
     std::string local_user;
-    // Directives that stand before those of any file, as ssh's options on the command line:
-    // keyword in lower case, value.
+    // Directives that come before any file's, as ssh's options on the command line: keyword in
+    // lower case, value.
     std::vector<std::pair<std::string, std::string>> given;
 };
 
@@ -28,19 +28,19 @@ struct SshDirective {
     [[nodiscard]] std::string where() const;  // "FILE:LINE"
 };
 
-// Keyword in lower case -> what applies: one directive, of IdentityFile and CertificateFile all.
+// Keyword in lower case -> the directive that applies; all for IdentityFile, CertificateFile.
 using SshDirectives = std::map<std::string, std::vector<SshDirective>>;
 
-// Throws Error{kUsage} naming file, line and directive: an unknown keyword, a `Match` condition
-// that only the ssh program knows, a named file that cannot be read, a command of `Match exec` that
-// does not end within 10 s.
+// Reads the configuration. Throws Error{kUsage} that names file, line and directive: an unknown
+// keyword, a `Match` condition that only the ssh program knows, a named file that cannot be read, a
+// command of `Match exec` that does not end within 10 s.
 [[nodiscard]] SshDirectives read_ssh_config(const SshConfigRequest& request);
 
-// The first words of KEYWORD's directive; null: it is not set.
+// Returns the first directive of KEYWORD; null: it is not set.
 [[nodiscard]] const SshDirective* find_directive(const SshDirectives& directives,
                                                  const std::string& keyword);
 
-// Shell-like pattern with `*` and `?`.
+// Returns true if TEXT fits PATTERN, which is shell-like with `*` and `?`.
 [[nodiscard]] bool matches_pattern(std::string_view text, std::string_view pattern);
 
 enum class SshKeyword {
@@ -55,10 +55,10 @@ enum class SshKeyword {
     kRefused,
 };
 
-// KEYWORD in lower case.
+// Classifies KEYWORD, in lower case.
 [[nodiscard]] SshKeyword classify_ssh_keyword(std::string_view keyword);
 
-// True: VALUE of a refused KEYWORD asks for nothing: "no", "none", or ssh's default.
+// Returns true if VALUE of a refused KEYWORD asks for nothing: "no", "none", or ssh's default.
 [[nodiscard]] bool asks_for_nothing(std::string_view keyword, std::string_view value);
 
 }  // namespace dslaunch::launch

@@ -1,6 +1,6 @@
-// Who is at the two ends of an ssh connection: what the known_hosts files say of a host's key, and
-// the proof of who we are with keys, certificates and the ssh-agent. Asks the user nothing and
-// writes no file (libssh's own way writes missing .pub files).
+// Checks who is at the two ends of an ssh connection: judges a host's key by the known_hosts files,
+// and proves who we are with keys, certificates and the ssh-agent. Asks the user nothing and writes
+// no file (libssh's own way writes missing .pub files).
 #pragma once
 
 #include <libssh/libssh.h>
@@ -13,27 +13,27 @@
 
 namespace dslaunch::launch {
 
-// A copy of TEXT, which libssh has made and which is freed here; null is empty.
+// Returns a copy of TEXT, which libssh made, and frees TEXT; null is empty.
 [[nodiscard]] std::string take_string(char* text);
-// The SHA-256 of KEY as ssh writes it; "unknown": libssh has none.
+// Returns the SHA-256 of KEY as ssh writes it; "unknown": libssh has none.
 [[nodiscard]] std::string fingerprint_of(ssh_key key);
 
-// The keys that one host may show, those it must not, and what stands in the way.
+// The keys that one host may show, the keys that it must not, and reasons against it.
 class KnownHosts {
   public:
-    // Lines of FILES (missing ones are passed over) that speak of NAME, `host` or `[host]:port`;
-    // hashed names are understood. A line that cannot be parsed is passed over as ssh does.
+    // Reads the lines of FILES (skips missing ones) about NAME, `host` or `[host]:port`;
+    // understands hashed names. Skips a line that cannot be parsed, as ssh does.
     KnownHosts(const std::vector<std::string>& files, const std::string& name);
 
     enum class Verdict { kKnown, kUnknown, kChanged, kRevoked };
     [[nodiscard]] Verdict judge(ssh_key key) const;
-    // The place of the line that decided kRevoked, or of the first one that speaks of the host.
+    // Returns the place of the line that decided kRevoked, or of the first one about the host.
     [[nodiscard]] const std::string& where() const { return where_; }
-    // The first line that names a certificate authority for a host without any key of its own;
-    // empty: there is none. libssh does not look at host certificates.
+    // Returns the first line that names a certificate authority for a host without any key of its
+    // own; empty: there is none. libssh does not look at host certificates.
     [[nodiscard]] std::string only_authority() const { return keys_.empty() ? authority_ : ""; }
-    // Signature algorithms of the keys it may show, as libssh's list of host key algorithms has
-    // them: a server shows a key that is asked for.
+    // Returns the signature algorithms of the keys it may show, in libssh's form of a list of host
+    // key algorithms: a server shows a key that is asked for.
     [[nodiscard]] std::vector<std::string> algorithms() const;
 
   private:
@@ -55,10 +55,10 @@ class SshAuthentication {
     SshAuthentication(ssh_session session, const SshTarget& target);
 
     enum class Result { kAgain, kAccepted, kRefused };
-    // Goes on as far as the server has answered. The ssh-agent is spoken to without waiting for
-    // the server, but with waiting for the agent.
+    // Goes on as far as the server has answered. It never waits for the server, but it waits for
+    // the ssh-agent.
     [[nodiscard]] Result step();
-    // After kRefused: what the server takes, what stands in the way of our keys, what to do.
+    // Returns, after kRefused: what the server takes, why our keys cannot be used, what to do.
     [[nodiscard]] std::string cause() const;
 
   private:

@@ -29,15 +29,15 @@ struct Resolved {
     std::string error;                    // not empty: in words
 };
 
-// Host names looked up in threads of their own, so that a slow name server holds no session.
-// Lookups cannot be cancelled: the threads are left to end by themselves and own what they touch.
+// Looks up host names in its own threads, so that a slow name server holds no session. A lookup
+// cannot be cancelled: its thread ends by itself and owns what it touches.
 class SshResolver {
   public:
     SshResolver();
     // Asks for NAME; the answer carries HOST. FAMILY: AF_UNSPEC, AF_INET or AF_INET6. At most 32
     // lookups run at a time, the others wait.
     void ask(size_t host, const std::string& name, int port, int family);
-    // Readable when answers wait.
+    // Returns a descriptor that is readable when answers wait.
     [[nodiscard]] int fd() const;
     [[nodiscard]] std::vector<Resolved> take();
 
@@ -54,7 +54,7 @@ class SshSession;
 class SshWay {
   public:
     [[nodiscard]] static bool is_needed(const SshTarget& target);
-    // TARGET must outlive this object. DEPTH: how many ways already lead here.
+    // TARGET must outlive this object. DEPTH: the number of ways that already lead here.
     SshWay(size_t index, const SshTarget& target, const std::string& config_path, int depth);
     SshWay(const SshWay&) = delete;
     SshWay& operator=(const SshWay&) = delete;
@@ -63,13 +63,13 @@ class SshWay {
     void begin(SshResolver& resolver);  // begins, or tries again what waits for another attempt
     void take_addresses(const Resolved& resolved);
     void advance();
-    // A socket that leads to the host, once; invalid while the way is not open.
+    // Returns a socket that leads to the host, once; invalid while the way is not open.
     [[nodiscard]] UniqueFd take_connection();
-    // The reason why there is no way, or no more; empty: none is known.
+    // Returns the reason why there is no way, or no more; empty: not known.
     [[nodiscard]] std::string failure();
-    // The reason after the connection has ended: a command that closes it ends a moment later.
+    // Returns the reason after the connection's end: a command that closes it ends a bit later.
     [[nodiscard]] std::string failure_after_end();
-    // True after a failure that may only mean that the host closed the connection.
+    // Returns true after a failure that may only mean that the host closed the connection.
     [[nodiscard]] bool may_retry() const { return may_retry_; }
 
     [[nodiscard]] bool waits_for_retry() const;
@@ -115,14 +115,14 @@ class SshSession {
     SshSession& operator=(const SshSession&) = delete;
     ~SshSession();  // closes the socket without a farewell; does not block
 
-    // Begins, or begins again whatever waits for another attempt; may ask the resolver.
+    // Begins, or begins again if it waits for another attempt; may ask the resolver.
     void begin(SshResolver& resolver);
     void take_addresses(const Resolved& resolved);
     // Goes as far as is possible now and adds what happened.
     void advance(std::vector<TransportEvent>& events);
     void send(std::string_view bytes) { outbox_.append(bytes); }
     void close_input() { close_when_sent_ = true; }
-    // While held, what the other side writes stays with libssh, which then lets it wait.
+    // While held, the other side's output stays with libssh, which then makes it wait.
     void hold(bool held) { held_ = held; }
     void flush();  // sends what can be sent now
     [[nodiscard]] size_t unsent_bytes() const { return outbox_.size(); }
@@ -131,9 +131,9 @@ class SshSession {
 
     [[nodiscard]] bool ended() const { return state_ == State::kEnded; }
     [[nodiscard]] bool waits_for_retry() const;
-    // The descriptors to be polled now; any number of entries.
+    // Adds the descriptors to poll now; any number of entries.
     void add_polls(std::vector<pollfd>& entries) const;
-    // The time at which advance() is to be called even if nothing arrived.
+    // Returns the time at which advance() must be called even if nothing arrived.
     [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> deadline() const;
 
   private:
@@ -167,9 +167,9 @@ class SshSession {
     // Takes no more than some blocks.
     void read_stream(bool is_stderr, std::vector<TransportEvent>& events);
     void read_all(std::vector<TransportEvent>& events);
-    // True: libssh holds what no poll() will tell of.
+    // Returns true if libssh holds bytes that no poll() will report.
     [[nodiscard]] bool has_unread() const { return unread_[1] || (unread_[0] && !held_); }
-    // A callback of libssh: data of either stream came in with whatever it read from the socket.
+    // A callback of libssh: data of either stream came in when it read from the socket.
     static int note_data(ssh_session session, ssh_channel channel, void* data, uint32_t length,
                          int is_stderr, void* self);
     void write_outbox();

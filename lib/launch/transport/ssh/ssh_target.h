@@ -1,6 +1,6 @@
-// The way in which the built-in ssh connects to one host: the user's ssh configuration with every
-// token expanded and every default filled in, or a refusal that names host, file, line and
-// directive. Contacts nobody.
+// Resolves how the built-in ssh connects to one host: the user's ssh configuration with every token
+// expanded and every default filled in, or a refusal that names host, file, line and directive.
+// Contacts nobody.
 #pragma once
 
 #include <chrono>
@@ -43,11 +43,11 @@ struct SshTarget {
     std::string unused_credentials;      // other credentials in the configuration, "X (FILE:LINE)"
 };
 
-// Throws Error{kUsage}: the configuration cannot be read, or asks for what libssh cannot do.
+// Resolves HOST. Throws Error{kUsage}: libssh cannot do it, or the configuration is unreadable.
 [[nodiscard]] SshTarget resolve_ssh_target(const HostAddress& host, const std::string& config_path);
 
-// "[user@]host[:port]" or "ssh://...", separated by commas, as ProxyJump has them.
-// Throws Error{kUsage} naming WHERE.
+// Parses "[user@]host[:port]" or "ssh://...", separated by commas, as ProxyJump has them. Throws
+// Error{kUsage} that names WHERE.
 [[nodiscard]] std::vector<HostAddress> parse_proxy_jump(const std::string& text,
                                                         const std::string& where);
 

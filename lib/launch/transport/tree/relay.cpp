@@ -1,6 +1,6 @@
-// The relay's process: `dslaunch relay --stdio` on a host with many others behind it. It starts the
-// agent of its own host and those of the hosts that it is told, and carries bytes between them and
-// whoever started it (launch/transport/tree/relay_messages.h), which it does not read.
+// The relay's process: `dslaunch relay --stdio` on a host with many others beyond it. It starts the
+// agents of its own host and of its subtree's hosts, and carries bytes unread between them and its
+// starter (launch/transport/tree/relay_messages.h).
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -48,7 +48,7 @@ class ChildStream {
     explicit ChildStream(const std::vector<std::string>& command);
     ChildStream(const ChildStream&) = delete;
     ChildStream& operator=(const ChildStream&) = delete;
-    // Closes its stdin and stdout, which is how an agent is told to end; does not wait for it.
+    // Closes its stdin and stdout, which makes an agent end; does not wait for it.
     ~ChildStream() = default;
 
     [[nodiscard]] int fd() const { return socket_.get(); }  // -1: it has ended

@@ -43,12 +43,12 @@ inline constexpr int64_t kRelayWindowBytes = 256 << 10;
 // The most bytes of one agent in a frame: others' frames go in between.
 inline constexpr size_t kRelayBytesMax = 64U << 10;
 
-// A relay may use the kinds up to this one.
+// Returns true for the kinds that a relay may use.
 inline bool is_known(TransportKind kind) {
     return kind <= TransportKind::kOpenSsh;
 }
 
-// One of another version may have more members.
+// A hello of another version may have more members.
 struct RelayHello {
     static constexpr const char* kWhat = "a relay's hello";
     static constexpr uint32_t kVersion = kRelayProtocolVersion;

@@ -78,8 +78,8 @@ class TreeTransport final : public Transport {
         std::string last_line;  // on its stderr: often why it ended
         bool serves = false;
         bool ended = false;
-        // The launcher finds out whether it reaches what a relay does not: hosts that ended
-        // meanwhile wait for the verdict, which is added to the error of every host behind it.
+        // The launcher finds out whether it reaches what a relay does not. Hosts that ended
+        // meanwhile wait for the verdict, which is added to the error of every host of the relay.
         enum class Trying { kNotYet, kNow, kDone } trying = Trying::kNotYet;
         std::vector<TransportEvent> undecided;
         std::string verdict;

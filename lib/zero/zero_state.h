@@ -34,8 +34,8 @@ class ZeroState final : public StateValues {
               OffloadFile* offload = nullptr);
 
     void begin_step(const runtime::StepSettings& settings) override;
-    // Throws what Collectives throws, and Error{kDiverged} naming the first parameter whose
-    // gradient is not finite.
+    // Throws as Collectives do, and Error{kDiverged} naming the first parameter whose gradient is
+    // not finite.
     void run(const plan::Instruction& instruction) override;
     [[nodiscard]] runtime::MemoryLender* gradient_memory() override {
         return parts_.gradients.memory();

@@ -60,7 +60,7 @@ class ManInTheMiddle {
     static constexpr char kEncrypted = 0x17;
 
     struct Way {
-        std::string waiting;  // what has come and is not yet a whole record
+        std::string waiting;  // bytes that are not yet a whole record
         bool opened = false;
         int encrypted = 0;
     };

@@ -58,7 +58,7 @@ struct World {
     std::mutex mutex;
     std::condition_variable changed;
     int joined = 0;
-    // A meeting holds what each rank has brought, and how many have taken the result.
+    // A meeting holds each rank's bytes, and how many ranks have taken the result.
     struct Meeting {
         std::map<int, Work> brought;
         std::map<int, std::vector<char>> values;  // bytes

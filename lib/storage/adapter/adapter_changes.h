@@ -63,9 +63,9 @@ class AdapterChanges {
   public:
     // Reads both files of FOLDER, an adapter of MODEL (null: a model that is no Hugging Face
     // folder). Throws Error{kInput} naming the file and the tensor: one that belongs to no adapter,
-    // or is no floating-point one; half of a pair; what lies beside a pair, without one; a pair of
-    // another rank than the config's; a layer that the config leaves out; and a file without what
-    // modules_to_save names.
+    // or is not floating-point; half of a pair; a tensor that needs a pair and has none; a pair of
+    // another rank than the config's; a layer that the config leaves out; and a file without the
+    // tensors that modules_to_save names.
     AdapterChanges(const std::string& folder, const TransformerConfig* model);
 
     [[nodiscard]] const std::string& folder() const { return folder_; }

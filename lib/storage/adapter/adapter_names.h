@@ -31,8 +31,8 @@ struct AdapterName {
     int wraps = 0;     // how many other adapters of parameters of the layer lie around it
 };
 
-// Reads NAME. It may have PEFT's prefix or not, the name of the adapter ("default"), and the
-// names of what wraps a module (compiled, sharded).
+// Reads NAME. It may have PEFT's prefix or not, the name of the adapter ("default"), and the names
+// of wrappers of a module (compiled, sharded).
 [[nodiscard]] AdapterName read_adapter_name(std::string_view name);
 
 // Returns the name that the parameter NAME has in an adapter's file.

@@ -183,8 +183,8 @@ struct Checkpoint {
 
 // Returns manifest.json. Its last member is the XXH3-128 of everything before it.
 [[nodiscard]] std::string manifest_text(const Checkpoint& checkpoint);
-// Throws Error{kCheckpoint} naming PATH and what is wrong: damaged, a newer format, or pieces that
-// do not tile every tensor and state exactly.
+// Throws Error{kCheckpoint} naming PATH and the fault: damage, a newer format, or pieces that do
+// not tile every tensor and state exactly.
 [[nodiscard]] Checkpoint parse_manifest(const std::string& path, std::string_view text);
 
 // Throws Error{kCheckpoint} naming the first tensor or file that is wrong.

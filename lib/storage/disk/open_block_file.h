@@ -1,4 +1,4 @@
-// Chooses the engine of a block file by what the machine allows.
+// Chooses the engine of a block file, among those that the machine allows.
 #pragma once
 
 #include <memory>

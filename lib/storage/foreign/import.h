@@ -49,8 +49,8 @@ struct ImportReport {
     bool has_states = false;  // the optimizer's states were there
     bool finite = true;
     Bytes bytes;  // written
-    // The notes tell a reader what the source has and a checkpoint of ours does not keep, and which
-    // values were derived. One sentence each.
+    // The notes tell a reader which data of the source a checkpoint of ours does not keep, and
+    // which values were derived. One sentence each.
     std::vector<std::string> notes;
 };
 

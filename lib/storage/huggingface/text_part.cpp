@@ -13,7 +13,7 @@ using Json = nlohmann::json;
 struct Outer {
     const char* architecture;
     const char* model_type;
-    const char* text_type;  // of the text model where text_config names none
+    const char* text_type;  // of the text model if text_config names none
     bool tied;              // if config.json is silent
     bool text_ties;         // tie_word_embeddings of text_config counts too
 };

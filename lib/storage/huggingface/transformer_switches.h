@@ -39,7 +39,7 @@ enum class ProjectionKind {
 };
 
 struct TransformerLayer {
-    bool window = false;   // sees the last `window` positions alone
+    bool window = false;   // sees only the last `window` positions
     bool experts = false;  // has a router and experts in the place of one MLP
     bool turns = true;     // queries and keys turn with their position
 };
@@ -81,7 +81,7 @@ struct TransformerConfig {
     double logit_cap = 0;
     double logit_scale = 1;  // before they are capped
     double embedding_scale = 1;
-    double residual_scale = 1;  // of what a layer adds to the residual stream
+    double residual_scale = 1;  // of a layer's addition to the residual stream
     int64_t padding = -1;       // the token whose row of the embedding gets no gradient; -1: none
     bool learned_positions = false;  // then no layer turns
     Rope rope;                       // of layers that see all positions

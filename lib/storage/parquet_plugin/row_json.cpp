@@ -152,7 +152,7 @@ bool is_null_at(const Array& array, int64_t index) {
 
 void append_quoted(std::string& out, std::string_view text) {
     out += '"';
-    size_t plain = 0;  // where what was not written yet begins
+    size_t plain = 0;  // the begin of the text that is not yet written
     for (size_t i = 0; i < text.size(); ++i) {
         const char c = text[i];
         if (static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\') continue;

@@ -21,10 +21,10 @@ class NoJson : public std::runtime_error {
 // True if ARRAY has nothing at INDEX.
 [[nodiscard]] bool is_null_at(const arrow::Array& array, int64_t index);
 
-// Appends TEXT in double quotes. Bytes that are no UTF-8 stay, for the reader of the JSON to see.
+// Appends TEXT in double quotes. Bytes that are not UTF-8 stay for the JSON's reader to see.
 void append_quoted(std::string& out, std::string_view text);
 
-// Appends what ARRAY has at INDEX. Throws NoJson.
+// Appends ARRAY's value at INDEX. Throws NoJson.
 void append_json(std::string& out, const arrow::Array& array, int64_t index);
 
 }  // namespace dslaunch::storage

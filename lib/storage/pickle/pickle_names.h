@@ -52,11 +52,11 @@ enum class PickleUse : uint8_t {
     kSize,       // a tuple
     kTensor,     // (storage, offset, shape, strides, …)
     kParameter,  // (tensor, …)
-    kTyped,      // (what makes the tensor, class, its arguments, attributes)
+    kTyped,      // (the tensor's maker, class, its arguments, attributes)
     kRecord,     // arguments and state are kept beside the name
-    // In pickles of torch.jit.save alone:
+    // Only in pickles of torch.jit.save:
     kQuantized,  // (storage, offset, shape, strides, (scheme, …), …)
-    kNothing,    // makes Python's None of any argument
+    kNothing,    // makes None, whatever its argument is
     kListOf,     // (list), whose items are of one type
     kTypeTag,    // (list or dict, its type in words)
     kComplex,    // (real, imaginary)

@@ -53,15 +53,15 @@ class ExtentStore {
     // content in messages ("layers.3 exp_avg, rank 1"). REQUIRES: room for it.
     [[nodiscard]] ExtentId add(std::string name, Bytes length);
 
-    // A part of memory and the extent that it goes to or comes from, of whole blocks and aligned to
-    // kBlockAlignment: for a write at most as long as the extent, for a read as long as what was
-    // last written (content_bytes()).
+    // A part of memory and the extent that it goes to or comes from, in whole blocks and aligned to
+    // kBlockAlignment. A write is at most as long as the extent; a read is as long as the last
+    // write (content_bytes()).
     struct Part {
         ExtentId extent;
         std::span<std::byte> memory;
     };
-    // Returns how many of the first PARTS one request can move: those whose extents fill their room
-    // lie one after the other in the file, and may so in memory. At least 1.
+    // Returns how many of the first PARTS one request can move: parts whose extents fill their room
+    // and lie one after the other in the file, and may so in memory. At least 1.
     [[nodiscard]] int32_t parts_together(std::span<const Part> parts) const;
     // Starts moving PARTS, as many as go together, in one request; it must be waited for. REQUIRES:
     // nobody writes the extents meanwhile or, for a write, reads them; a read needs a write before.

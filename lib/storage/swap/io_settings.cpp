@@ -81,7 +81,7 @@ void store_io_settings(const std::string& path, const std::string& device_id,
     text += fmt::format("{} {} {} {} {:.0f} {:.0f}\n", device_id, io_engine_name(settings.engine),
                         settings.block.value, settings.depth, settings.read_bytes_per_s,
                         settings.write_bytes_per_s);
-    static_cast<void>(make_folders(folder_of(path)));  // writing the file tells what is wrong
+    static_cast<void>(make_folders(folder_of(path)));  // writing the file reports the fault
     write_file_atomically(path, text);
 }
 

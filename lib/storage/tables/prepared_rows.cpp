@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 
 constexpr const char* kFile = "tokenizer.json";
 constexpr const char* kFileKey = "tokenizer";         // of the file's bytes
-constexpr const char* kVocabularyKey = "vocabulary";  // of what each token stands for
+constexpr const char* kVocabularyKey = "vocabulary";  // of each token's meaning
 constexpr size_t kBytesMax = size_t{1} << 30;
 
 std::string hash_text(std::string_view text) {

@@ -1,8 +1,8 @@
 // The average of a bucket's values over hosts in 1 bit an element, with error feedback on both
-// ways. The ranks of a host write the values into memory that they share; the bridges compress
-// them block by block, send every host its run, average what comes, compress the averages and send
-// them back (plan/exchange/sign_runs.h). All hosts then hold the same bits. Data path: ZeRO state
-// -> [here] -> Collectives. Source: Tang et al. 2021 (1-bit Adam), section 4. Threads: the
+// ways. The ranks of a host write the values into memory that they share. The bridges compress them
+// block by block, send every host its run, average the runs they get, compress the averages and
+// send them back (plan/exchange/sign_runs.h). All hosts then hold the same bits. Data path: ZeRO
+// state -> [here] -> Collectives. Source: Tang et al. 2021 (1-bit Adam), section 4. Threads: the
 // communication lane; between steps any one thread.
 #pragma once
 
@@ -40,11 +40,11 @@ class CompressedExchange {
                        const runtime::Arena& arena, runtime::HostGroup& group,
                        runtime::Collectives& collectives);
 
-    // The life of a bucket's exchange, in this order on every rank and by the same buckets on all.
-    // begin() waits until nobody of this host reads the values of the exchange before, and returns
-    // the memory of this one's, [numel]: each element is written by one rank. average() says that
-    // this rank has written its own, and as a bridge exchanges its part. averaged() waits for all
-    // bridges and returns the averages, which are valid until end().
+    // The calls of a bucket's exchange, in this order on every rank and by the same buckets on all.
+    // begin() waits until nobody of this host reads the values of the last exchange, and returns
+    // the memory of the next, [numel]; one rank writes each element. average() says that this rank
+    // has written its own, and as a bridge exchanges its part. averaged() waits for all bridges and
+    // returns the averages, which are valid until end().
     [[nodiscard]] std::span<float> begin(int bucket);
     void average(int bucket);
     [[nodiscard]] std::span<const float> averaged(int bucket);

@@ -14,12 +14,12 @@ namespace dslaunch::zero {
 
 class ChunkNorm {
   public:
-    // BLOCKS is GradientNorm::blocks(). QUEUE sums what is in the memory of its device, which
-    // stays there until take(). Both must outlive this.
+    // BLOCKS is GradientNorm::blocks(). QUEUE sums values in the memory of its device, which stay
+    // there until take(). Both must outlive this.
     ChunkNorm(std::span<const NormBlock> blocks, const StateStore& states,
               const plan::FlatLayout& layout, device::Queue& queue);
 
-    // SUMS are chunk C's, complete, from its first element on. REQUIRES: the chunks of a bucket
+    // Adds SUMS, chunk C's, complete, from its first element on. REQUIRES: the chunks of a bucket
     // come in order, one bucket after the other.
     void add(int c, const float* sums);
     // Returns the sum of squares of each block once all chunks were added. The next step begins.

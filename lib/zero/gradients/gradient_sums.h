@@ -33,7 +33,7 @@ struct GradientOptions {
     // The tensor group. Gradients that are summands in it are summed over it when they are posted.
     // Null means that there is no group.
     const graph::TensorRank* tensor = nullptr;
-    // The packing of gradients between hosts, and whether this rank keeps what rounding leaves.
+    // The packing of gradients between hosts, and whether this rank keeps rounding errors.
     WirePacking packing = WirePacking::kNone;
     bool keeps_errors = false;
     double predivide = 1;  // HostWire::predivide
@@ -43,11 +43,11 @@ struct GradientOptions {
 
 // The sums of a step.
 struct SumScope {
-    // True if there is no Reduce: what takes the sums makes them, of the gradients of the host's
+    // True if there is no Reduce: the user of the sums makes them, from the gradients of the host's
     // ranks.
     bool fused = false;
-    // True if sums are over the ranks of this host alone, times the number of hosts, so that the
-    // mean over hosts is the mean over all ranks. The flags of usage are not summed then.
+    // True if sums are over only this host's ranks, times the number of hosts, so that the mean
+    // over hosts is the mean over all ranks. The flags of usage are not summed then.
     bool on_host = false;
 };
 

@@ -76,7 +76,7 @@ class ParameterStore {
     void gather_in_place(int bucket, int64_t step);
     // gather() brings a bucket into a buffer as STEP left it, and release() gives the buffer back.
     // If parameters are offloaded, bring() comes first and reads this rank's part from its disk.
-    // PACKING is how the bucket travels between hosts. What is packed is rounded in the buffer, on
+    // PACKING is how the bucket travels between hosts. A packed bucket is rounded in the buffer, on
     // the owner's host too, so that all ranks read the same bits; the kept parameters are not.
     void bring(int bucket, int buffer);
     void gather(int bucket, int buffer, int64_t step, WirePacking packing = WirePacking::kNone);

@@ -400,7 +400,7 @@ ChunkView StateStore::view_in(int c, std::byte* memory) const {
 
 ChunkView StateStore::view(const plan::Instruction& update) {
     const int c = update.chunk;
-    // An update without a buffer leaves on disk what passes, and another lane has the buffer.
+    // An update without a buffer leaves passing parts on disk, and another lane has the buffer.
     const bool in_buffer = chunk(c).turn >= 0 && update.buffer >= 0;
     const Place place = in_buffer || chunk(c).kept() ? place_of(c) : Place{};
     DSL_CHECK(place.kind != Place::Kind::kDisk, "chunk {} is not in its swap buffer", c);

@@ -129,10 +129,10 @@ class StateStore {
     void add_memory(runtime::MemoryAccount& account, bool sums) const;
 
   private:
-    // All that the store knows of a chunk. The plan's chunk of the same index says which place it
-    // has in a step.
+    // Everything that the store knows of a chunk. The plan's chunk of the same index has its place
+    // in a step.
     struct Chunk {
-        plan::ChunkLayout layout;  // layout of what passes, in a swap buffer or in OWN
+        plan::ChunkLayout layout;  // layout of its passing parts, in a swap buffer or OWN
         std::vector<ChunkPart> parts;
         StoredPart parameters;
         StoredPart states;
@@ -165,7 +165,7 @@ class StateStore {
         device::Memory sums;
         storage::IoArena parameters;
     };
-    // The place of what may pass of a chunk; the rest of it is resident.
+    // The place of a chunk's parts that may pass; the rest of it is resident.
     struct Place {
         enum class Kind {
             kResident,  // nothing passes under any plan

@@ -26,20 +26,19 @@ struct TensorStep {
     double lr = 0;
     int64_t step = 1;
     std::optional<config::Betas> betas = {};  // in the place of the config's
-    // 1-bit LAMB: what hosts have told each other. Unless it is kExact the variance stays, and with
-    // kMomentum the gradients are the next momentum.
+    // 1-bit LAMB: the step's exchange between hosts. Unless it is kExact the variance stays, and
+    // with kMomentum the gradients are the next momentum.
     plan::Exchange exchange = plan::Exchange::kExact;
     TensorStates::Values states = {};  // beside the moments
 };
 
 class TensorOptimizer {
   public:
-    // NUMEL_MAX: elements of the largest tensor; 0: none comes. Both must outlive this. REQUIRES,
-    // but for LAMB: the device is the host.
+    // NUMEL_MAX: elements of the largest tensor; 0: there is none. DEVICE and QUEUE must outlive
+    // this. REQUIRES, but for LAMB: the device is the host.
     TensorOptimizer(device::Device& device, device::Queue& queue, int64_t numel_max);
 
-    // Returns memory in which the caller may sum a tensor's gradients before update(), which spoils
-    // them.
+    // Returns memory for the sum of a tensor's gradients before update(), which spoils them.
     [[nodiscard]] float* gradients() { return gradients_.floats().data(); }
 
     // Updates all of a tensor, RANGE, which has one array of gradients. LIKE has the tensor's sizes

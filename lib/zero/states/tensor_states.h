@@ -1,7 +1,7 @@
-// The states of whole tensors that are no moments: the row and column factors that Adafactor has in
-// the place of a second moment, and what 1-bit LAMB keeps beside LAMB's states. They stay in the
-// host's memory with whoever updates the tensor. Data path: ZeRO state -> [here] -> tensor
-// optimizer, checkpoints. One thread at a time.
+// The states of whole tensors that are not moments: the row and column factors that Adafactor has
+// instead of a second moment, and the values that 1-bit LAMB keeps beside LAMB's states. They stay
+// in the host's memory with the rank that updates the tensor. Data path: ZeRO state -> [here] ->
+// tensor optimizer, checkpoints. One thread at a time.
 #pragma once
 
 #include <array>
@@ -37,7 +37,7 @@ enum LambNumbers : uint8_t { kRatioSum, kRatioWeights, kLastFactor, kLambNumbers
 
 class TensorStates {
   public:
-    // The states of a tensor, as tensor_state_names() has them; those that it has not got are
+    // The states of a tensor, in the order of tensor_state_names(); the ones that it lacks are
     // empty.
     using Values = std::array<std::span<float>, kTensorStatesMax>;
 
@@ -48,10 +48,9 @@ class TensorStates {
 
     // REQUIRES: this rank keeps states of the trained slice SLICE.
     [[nodiscard]] Values of(int slice);
-    // Takes SAVED's values, where it has them.
+    // Takes SAVED's values, if it has them.
     void load(runtime::SavedState& saved);
-    // Adds this rank's pieces of a bucket, which are UNIT's. FIRST is the state that the first of
-    // the names is.
+    // Adds this rank's pieces of a bucket, which are UNIT's. FIRST is the state of the first name.
     void add_pieces(int bucket, int first, int unit, std::vector<runtime::SavedPiece>& pieces);
 
     [[nodiscard]] Bytes bytes() const { return Bytes{std::ssize(values_.values()) * 4}; }

@@ -78,7 +78,7 @@ void AveragedPath::run(const plan::Instruction& instruction) {
                            std::span<float> values) { fill_values(b, part, range, view, values); });
 }
 
-// Calls fill(part, range, view, values) for what this rank gives to the exchange, and does it.
+// Calls fill(part, range, view, values) for this rank's contribution to the exchange, and does it.
 // Parameters that have never had a gradient give 0.
 template <typename Fill>
 void AveragedPath::exchange_bucket(int b, Fill&& fill) {

@@ -1,6 +1,6 @@
-// 1-bit Adam and 0/1 Adam: what hosts tell each other instead of gradients, and how the averages
-// become an update. 1-bit LAMB exchanges here too; its tensors take the averages themselves.
-// Sources: Tang et al. 2021, Lu et al. 2022; decisions:
+// 1-bit Adam and 0/1 Adam: the values that hosts exchange instead of gradients, and how the
+// averages become an update. 1-bit LAMB exchanges here too; its tensors take the averages
+// themselves. Sources: Tang et al. 2021, Lu et al. 2022; decisions:
 // docs/decisions/016-hosts-are-the-workers.md.
 #pragma once
 

@@ -97,7 +97,7 @@ std::vector<LaggingPath::Span> LaggingPath::make_spans(int c) const {
     const int64_t unit_numel = parts_.place.plan_options->lag.unit_numel;
     StateStore& states = parts_.states;
     std::vector<Span> spans;
-    // A chunk that no plan keeps in memory has only what passes.
+    // A chunk that no plan keeps in memory has only passing parts.
     int64_t kept_at = states.view_at_rest(c).has_value() ? -1 : 0;
     const std::vector<ChunkPart>& parts = states.parts(c);
     for (int p = 0; p < static_cast<int>(parts.size()); ++p) {

@@ -130,7 +130,7 @@ void LaggingPath::run(const plan::Instruction& instruction) {
 // Makes the late updates of the bucket its parameters.
 void LaggingPath::begin_bucket(int b) {
     land(b);
-    // Replicas read what other ranks land.
+    // Replicas read the parameters that other ranks land.
     if (parts_.reads_replicas()) parts_.meet(b, 2 * parts_.now.number);
     if (parts_.now.overflow) return;
     parts_.runs = parts_.find_runs(b);

@@ -1,9 +1,9 @@
 // Updates that lag: important units are updated in every step, the rest later by the mean of the
 // gradients that wait. The path keeps the choice of units, the waiting gradients, the states of
-// important units whose chunks are on disk, and what late updates make of parameters until it
-// lands. Threads: the lane of late updates between a step's begin and its norm, then the
-// communication lane; between steps any one thread. Source: Lan et al. 2025 (ZenFlow),
-// arXiv:2505.12242; decisions: docs/decisions/018-updates-that-lag.md.
+// important units whose chunks are on disk, and the parameters of late updates until they land.
+// Threads: the lane of late updates between a step's begin and its norm, then the communication
+// lane; between steps any one thread. Source: Lan et al. 2025 (ZenFlow), arXiv:2505.12242;
+// decisions: docs/decisions/018-updates-that-lag.md.
 #pragma once
 
 #include <array>

@@ -90,7 +90,7 @@ void RankParts::settle() {
         if (!place.map->is_gathered(b)) parameters.await_whole(b, now.number);
 }
 
-// Plans of a job differ in what is summed, and by whom.
+// Follows PLAN. Plans of a job differ in the sums that are made, and in who makes them.
 void RankParts::follow(const plan::StepPlan& plan) {
     place.plan = &plan;
     SumScope scope;

@@ -1,5 +1,5 @@
-// The parts of one rank's state and the step at hand: what the ways to update, the norm and saving
-// share. Data path: ZeRO state -> [here] -> update paths, state values. Threads: the lanes of the
+// The parts of one rank's state and the step at hand, shared by the ways to update, the norm and
+// saving. Data path: ZeRO state -> [here] -> update paths, state values. Threads: the lanes of the
 // ZeRO state.
 #pragma once
 

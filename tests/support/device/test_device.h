@@ -1,10 +1,10 @@
-// Devices for tests without a GPU: a backend of LibTorch's, made of threads. Memory of a
-// device cannot be touched by the host: its addresses are reserved and not mapped, and what works
-// for the device finds the bytes elsewhere. Operators are the CPU's, so that their bits are; they
-// run later, on the thread of the device's compute stream, after random times. Freed memory is
-// overwritten. So a host that reads device memory ends by SIGSEGV, a stream that does not wait
-// reads old values, and an operator that mixes devices throws. Faults on demand: an allocation that
-// fails (DeviceMemory), a kernel that fails (ThreadStream).
+// Devices for tests without a GPU: a backend of LibTorch's, made of threads. The host cannot touch
+// a device's memory: its addresses are reserved and not mapped, and work for the device finds the
+// bytes elsewhere. Operators are the CPU's, so their bits are too; they run later, on the thread of
+// the device's compute stream, after random times. Freed memory is overwritten. So a host that
+// reads device memory ends by SIGSEGV, a stream that does not wait reads old values, and an
+// operator that mixes devices throws. Faults on demand: an allocation that fails (DeviceMemory), a
+// kernel that fails (ThreadStream).
 #pragma once
 
 #include <c10/core/Device.h>

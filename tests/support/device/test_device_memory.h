@@ -61,7 +61,7 @@ class DeviceMemory {
     }
     struct Loan {
         size_t bytes = 0;
-        size_t asked = 0;  // bytes, less what is only there for alignment
+        size_t asked = 0;  // bytes, without the ones for alignment
         c10::DeviceIndex device = 0;
     };
     [[nodiscard]] Loan loan(std::byte* data) {

@@ -132,12 +132,12 @@ class PeftForm {
             for (std::string& name : *names) name = renamed(name);
     }
 
-    // PEFT brings pairs to the new names, and whole parameters not.
+    // Renames whole parameters: PEFT brings only pairs to the new names.
     void rename_whole(const std::string& from, const std::string& to) {
         if (adapter_.tensors.contains(from + ".weight")) rename_module(from, to);
     }
 
-    // The experts of a layer that trained as they are, all of them, become two parameters.
+    // Joins the experts of a layer, if all trained as they are, to two parameters.
     void join_whole_experts(const std::string& from, const std::string& to) {
         std::map<std::string, std::vector<at::Tensor>> all;
         std::vector<std::string> modules;

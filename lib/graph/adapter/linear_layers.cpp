@@ -18,7 +18,7 @@ struct FoundUse {
     size_t input = 0;  // of the graph's parameters
 };
 
-// The layer of the weight NAME: its module, or NAME itself where a module has several weights.
+// Returns the layer of the weight NAME: its module, or NAME if a module has several weights.
 std::string layer_of(const std::string& name) {
     constexpr std::string_view kWeight = ".weight";
     return name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : name;
@@ -83,7 +83,7 @@ class Finder {
         return plain_sum ? with_weight({&node, 1, 2, true}) : std::nullopt;
     }
 
-    // The parameter is read as it is, or transposed or cast on its way.
+    // Finds the parameter that USE reads as it is, or transposed or cast on its way.
     [[nodiscard]] std::optional<FoundUse> with_weight(LinearUse use) const {
         const Value* value = use.node->input(use.weight);
         for (;;) {

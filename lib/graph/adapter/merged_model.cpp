@@ -62,7 +62,7 @@ class Changer {
     Changer(const AdapterChanges& adapter, const WeightChange& change, bool transposed)
         : adapter_(adapter), change_(change), transposed_(transposed) {}
 
-    // BASE: the model's weight, or none if the adapter has it whole, then of DTYPE.
+    // Returns the changed weight. BASE: the model's, or none if the adapter has it whole, of DTYPE.
     [[nodiscard]] at::Tensor applied(const at::Tensor& base, at::ScalarType dtype,
                                      at::IntArrayRef sizes) const {
         at::Tensor weight = base;

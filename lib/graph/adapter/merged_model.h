@@ -26,7 +26,7 @@ struct MergedModel {
 // would change with it.
 [[nodiscard]] MergedModel load_merged(const std::string& path, const std::string& adapter,
                                       Trust trust);
-// The same of a MODEL in memory. Returns the number of layers.
+// Merges ADAPTER into a MODEL in memory. Returns the number of layers.
 int merge_adapter(Model& model, storage::AdapterChanges& adapter);
 
 // A change that training with an adapter made to the base before its first step.

@@ -30,9 +30,9 @@ namespace {
 
 const char* const kPackedLinear = "dslaunch::packed_linear";
 
-// The weight that PACKED holds, until this thread's next one. Small ones share memory: between
-// activations that are kept, their holes would be filled in part and never fit again. Large ones
-// are lent whole and counted (runtime/memory). A GPU's allocator keeps small blocks apart itself.
+// Returns the weight that PACKED holds, until this thread's next one. Small ones share memory,
+// since holes between kept activations would never fit again. Large ones are lent whole and counted
+// (runtime/memory). A GPU's allocator keeps small blocks apart itself.
 at::Tensor unpacked(const at::Tensor& packed, const kernels::MatrixShape& shape) {
     constexpr auto kSmall = static_cast<size_t>(plan::kLargeBlock.value);
     thread_local std::vector<std::byte> shared;

@@ -75,8 +75,8 @@ class ProgramImporter {
     }
 
   private:
-    // A buffer's record says it, and the signature. Names that the graph does not take have
-    // records.
+    // Returns the unsaved buffers, by the signature and the records. Names that the graph does not
+    // take have records.
     std::set<std::string> unsaved_buffers(const ExportedProgram& program) const {
         std::set<std::string> names;
         for (const ExportedInput& input : program.inputs)
@@ -86,7 +86,7 @@ class ProgramImporter {
         return names;
     }
 
-    // "model" of models/model.json, which torch.export.save writes; else the only one.
+    // Returns "model" of models/model.json, which torch.export.save writes; else the only one.
     std::string model_name() const {
         if (records_.find("serialized_exported_program.json") != nullptr)
             fail(ExitCode::kInput,
@@ -174,8 +174,8 @@ class ProgramImporter {
         return copied_data(record.stored);
     }
 
-    // An archive has constants and weights in folders of their own: a constant or an unsaved buffer
-    // over a weight's memory becomes a copy as it is written, for PyTorch too. Equal bits tell.
+    // Warns of a lost tie: constants and weights have folders of their own, so a constant or an
+    // unsaved buffer over a weight's memory becomes a copy, for PyTorch too. Equal bits tell.
     void warn_of_lost_tie(const std::string& name) const {
         constexpr int64_t kChance = 4;  // so few elements may well be equal by chance
         const at::Tensor constant = tensor(name);
@@ -221,8 +221,8 @@ class ProgramImporter {
         return module;
     }
 
-    // One module for each part of a name, as in the module that was exported. The graph takes a
-    // tied parameter by one of its names; the table of weights has the others.
+    // Makes one module for each part of a name, as in the exported module. The graph takes a tied
+    // parameter by one of its names; the table of weights has the others.
     void build_modules(const ExportedProgram& program, const Module& root) {
         std::set<std::string> done;
         for (const ExportedInput& input : program.inputs) {

@@ -486,7 +486,7 @@ class ForwardBuilder {
         return *flag;
     }
 
-    // Without gradients the same operators run on detached inputs.
+    // Emits a block without gradients: the same operators run on detached inputs.
     void emit_grad_mode(const ExportedNode& node) {
         const ExportedGraph& body = graph_in(node, 1);
         const bool enabled = flag_at(node, 0);
@@ -534,7 +534,7 @@ class ForwardBuilder {
 
     // ---- outputs ----
 
-    // A program without in-place operators gives the new values of its buffers.
+    // Writes a buffer's new value, which a program without in-place operators gives.
     void write_buffer(const std::string& buffer, const std::string& value) {
         const auto held = std::find_if(held_.begin(), held_.end(),
                                        [&](const auto& item) { return item.second == buffer; });

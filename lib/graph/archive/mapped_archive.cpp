@@ -120,7 +120,7 @@ class OriginTable final : public torch::jit::SourceRangeUnpickler {
         }
     }
 
-    // Many lines name one source: it is made once.
+    // Makes a source once, though many lines name it.
     std::shared_ptr<Source> source(const PickleValue& value) {
         std::shared_ptr<Source>& made = sources_[&value];
         if (made != nullptr) return made;
@@ -185,7 +185,7 @@ class Importer {
               unit_, &constants_, [this](const std::string& name) { return source(name); },
               reader_.version()) {}
 
-    // Nothing when only torch::jit::load can read the archive; reason() says why.
+    // Returns nothing if only torch::jit::load can read the archive; reason() says why.
     std::optional<Module> load() {
         std::optional<Module> module;
         with_stack([&] {
@@ -336,7 +336,7 @@ class Importer {
     std::string reason_;
 };
 
-// A record may say that it expands to gigabytes, which LibTorch allocates.
+// Refuses a record that says it expands to gigabytes, which LibTorch would allocate.
 void check_expansion(const storage::MappedFile& file) {
     const Bytes bytes{std::ssize(file.bytes())};
     const Bytes limit{storage::script_bytes_max(bytes.value)};

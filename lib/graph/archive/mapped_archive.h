@@ -71,10 +71,10 @@ struct LoadedArchive {
 // has another shape, or belongs to no module.
 [[nodiscard]] LoadedArchive load_huggingface(const std::string& path, bool shapes_do);
 
-// WEIGHT as a tensor of SIZES that lies in the mapping of its file.
+// Returns WEIGHT as a tensor of SIZES that lies in the mapping of its file.
 [[nodiscard]] at::Tensor tensor_in(const storage::FolderWeight& weight, at::IntArrayRef sizes);
 
-// Memory of its own with the content of BYTES.
+// Returns memory of its own with the content of BYTES.
 [[nodiscard]] at::DataPtr copied_data(std::span<const std::byte> bytes);
 
 // The records of an archive as storages of tensors.
@@ -83,11 +83,11 @@ class MappedRecords {
     // Throws Error{kInput} as parse_zip() does. FILE is mapped copy-on-write.
     explicit MappedRecords(std::shared_ptr<const storage::MappedFile> file);
 
-    // Null: no record has this name.
+    // Returns null if no record has this name.
     [[nodiscard]] const storage::ZipRecord* find(std::string_view name) const;
     [[nodiscard]] const storage::ZipDirectory& directory() const { return directory_; }
 
-    // Returns the record as a storage's memory. Nothing where it must be copied (logged at level
+    // Returns the record as a storage's memory. Nothing if it must be copied (logged at level
     // debug): it is compressed, not aligned to 64 bytes, or lent already.
     [[nodiscard]] std::optional<at::DataPtr> lend(const storage::ZipRecord& record);
 

@@ -96,7 +96,7 @@ std::vector<SharingTensor> module_tensors(const Module& root) {
     return tensors;
 }
 
-// True if an element of TENSOR is repeated as expand() does, so that nothing can be copied to it.
+// Returns true if TENSOR repeats elements as expand() does, so that nothing can be copied to it.
 bool repeats_elements(const at::Tensor& tensor) {
     for (int64_t d = 0; d < tensor.dim(); ++d)
         if (tensor.stride(d) == 0 && tensor.size(d) > 1) return true;
@@ -115,7 +115,7 @@ void take_own_storage(at::Tensor tensor) {
     tensor.unsafeGetTensorImpl()->set_storage_offset(0);
 }
 
-// The operator that TEXT, an error of TorchScript's reader, says it does not know; or empty.
+// Returns the operator that TorchScript's reader does not know, by TEXT, its error; or empty.
 std::string unknown_operator(std::string_view text) {
     constexpr std::string_view kSays = "Unknown builtin op: ";
     const size_t begin = text.find(kSays);

@@ -84,9 +84,9 @@ class Model {
     // Takes a module that is already in memory (tests, models made here).
     [[nodiscard]] static Model adopt(Module module);
 
-    // The same with each tensor by itself, under one name: what shares memory goes on to share it,
-    // and is not tied. Attributes that are neither parameters nor buffers, and lists, are listed as
-    // well, without names. For a reference that must not agree by way of what adopt() does.
+    // Adopts MODULE with each tensor by itself, under one name. Tensors that share memory still
+    // share it, and are not tied. Finds lists and other attributes that are neither parameters nor
+    // buffers too, without names. For a reference that must not agree by way of what adopt() does.
     [[nodiscard]] static Model adopt_untied(Module module);
 
     [[nodiscard]] Module& module() { return *module_; }
@@ -153,7 +153,7 @@ class Model {
     // too, the tensors themselves.
     void hold_like(const Model& other, bool with_constants);
 
-    // Index of the parameter (buffer) that is the same object as TENSOR; -1: none.
+    // Returns the index of the parameter (buffer) that is the same object as TENSOR; -1: none.
     [[nodiscard]] int parameter_index(const at::Tensor& tensor) const;
     [[nodiscard]] int buffer_index(const at::Tensor& tensor) const;
 

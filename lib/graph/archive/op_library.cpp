@@ -25,8 +25,8 @@ std::string refusal(const std::string& reason) {
                        printable(loading()), printable(reason));
 }
 
-// An exception that a library throws as it registers operators passes dlopen on some systems. On
-// others the process ends, with the reason.
+// Ends the process with the reason. On some systems an exception that a library throws as it
+// registers operators passes dlopen; on others the process ends here.
 [[noreturn]] void end_loading() {
     std::string reason = "it failed";
     try {

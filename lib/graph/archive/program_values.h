@@ -19,16 +19,16 @@
 
 namespace dslaunch::graph {
 
-// PyTorch's scalar type of the schema's CODE. Throws Error{kInput} if it is not known.
+// Returns PyTorch's scalar type for the schema's CODE. Throws Error{kInput} if it is not known.
 [[nodiscard]] at::ScalarType scalar_type_of_code(int64_t code);
 
-// Nothing where VALUE is made by the graph. Throws Error{kInput} for a code that is not known.
+// Returns nothing if the graph makes VALUE. Throws Error{kInput} for a code that is not known.
 [[nodiscard]] std::optional<IValue> constant_of(const storage::ExportedValue& value);
 
-// A constant, in the kind that PARAMETER has: 1 is 1.0 for a float, and [1, 1] for an `int[2]`.
+// Returns VALUE in the kind that PARAMETER has: 1 is 1.0 for a float, and [1, 1] for an `int[2]`.
 [[nodiscard]] IValue constant_as(const IValue& value, const c10::Argument& parameter);
 
-// TYPE is of KIND, or optional and of KIND.
+// Returns true if TYPE is of KIND, or optional and of KIND.
 [[nodiscard]] bool wants(const c10::TypePtr& type, c10::TypeKind kind);
 // Returns the element type of a list type, or of an optional list type; null: neither.
 [[nodiscard]] c10::TypePtr element_of(const c10::TypePtr& type);
@@ -41,10 +41,10 @@ struct Operation {
     const c10::FunctionSchema* schema = nullptr;
 };
 
-// LibTorch's operator of the name "aten.add.Tensor"; nothing: it has none.
+// Returns LibTorch's operator of the name "aten.add.Tensor"; nothing if it has no such operator.
 [[nodiscard]] std::optional<Operation> torch_operation(std::string_view name);
 
-// Why VALUES are no arguments of OPERATION, for messages.
+// Says why VALUES are not arguments of OPERATION, for messages.
 [[nodiscard]] std::string why_no_match(const Operation& operation,
                                        const std::vector<Value*>& values);
 

@@ -67,7 +67,7 @@ void in_blocks(int64_t size, int64_t width, const F& block) {
     for (int64_t begin = 0; begin < size; begin += step) block(begin, std::min(step, size - begin));
 }
 
-// [m, k] x [k, n]; the largest of the three is cut.
+// Computes [m, k] x [k, n]; cuts the largest of the three.
 at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b,
                         const std::optional<Addend>& addend) {
     const int64_t m = a.size(0), k = a.size(1), n = b.size(1);
@@ -97,7 +97,7 @@ at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b,
     return result;
 }
 
-// [batches, m, k] x [batches, k, n].
+// Computes [batches, m, k] x [batches, k, n].
 at::Tensor wide_products(const at::Tensor& a, const at::Tensor& b,
                          const std::optional<Addend>& addend) {
     at::Tensor result = at::empty({a.size(0), a.size(1), b.size(2)}, a.options());
@@ -197,8 +197,8 @@ at::Tensor baddbmm(const at::Tensor&, const at::Tensor& a, const at::Tensor& b, 
     return shapes::bmm(a, b);
 }
 
-// [.., T, d] x [.., S, d] x [.., S, v] -> [.., T, v], laid out as LibTorch's kernel does: heads lie
-// beside each other.
+// Computes [.., T, d] x [.., S, d] x [.., S, v] -> [.., T, v], laid out as by LibTorch's kernel:
+// heads lie beside each other.
 std::tuple<at::Tensor, at::Tensor> attention(const at::Tensor& query, const at::Tensor&,
                                              const at::Tensor& value, double, bool,
                                              const std::optional<at::Tensor>&,

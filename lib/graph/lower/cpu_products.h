@@ -7,11 +7,11 @@
 
 namespace dslaunch::graph {
 
-// From the first call on, mm, addmm, bmm, baddbmm and attention's fused kernel of 16-bit tensors on
-// the CPU are computed in fp32 wherever this processor has no 16-bit products; other types, and
-// every other processor, are LibTorch's as before. LibTorch multiplies there element by element, in
-// 20 to 100 times the time of fp32; widened to fp32 a block at a time, summed in fp32 and rounded
-// once, products take 1.2 to 2 times.
+// From the first call on, computes mm, addmm, bmm, baddbmm and attention's fused kernel of 16-bit
+// tensors on the CPU in fp32 if this processor has no 16-bit products. LibTorch computes other
+// types, and all on other processors, as before. It multiplies 16-bit tensors element by element,
+// in 20 to 100 times the time of fp32; widened to fp32 a block at a time, summed in fp32 and
+// rounded once, products take 1.2 to 2 times.
 void use_wide_products();
 
 class CpuKernels;

@@ -15,13 +15,13 @@ namespace dslaunch::graph {
 
 struct LoweredGraph;
 
-// Device constants in BLOCK become DEVICE, tensors in its constants are copied there (numbers of
-// one element too, as torch.jit.load's map_location does). Throws c10::Error when the device has no
+// Makes device constants in BLOCK DEVICE, and copies tensors in its constants there (numbers of one
+// element too, as torch.jit.load's map_location does). Throws c10::Error when the device has no
 // memory left.
 void rewrite_devices(Block& block, c10::Device device);
 
-// The same for all methods of MODULE and of the modules in it, which nothing has run yet: for a
-// module that is called as it is, without being lowered.
+// Does the same for all methods of MODULE and of the modules in it, before any of them has run: for
+// a module that is called as it is, without being lowered.
 void rewrite_methods(const Module& module, c10::Device device);
 
 // Moves parameters, buffers and tensors in other attributes. Each stays the same tensor object, so
@@ -29,12 +29,12 @@ void rewrite_methods(const Module& module, c10::Device device);
 // rewritten when they are lowered. Does nothing if all is on DEVICE already.
 void move_to_device(Model& model, c10::Device device);
 
-// The same for all but the parameters, which are brought when they are needed: by ParametersAs
+// Does the same without the parameters, which are brought when they are needed: by ParametersAs
 // (precision.h) to be measured, by ZeRO to be trained.
 void move_state_to_device(Model& model, c10::Device device);
 
-// VALUES with every tensor on DEVICE: for a GPU from pinned memory on the current stream, so that
-// the caller does not wait. Tensors that are on DEVICE already are passed on as they are.
+// Returns VALUES with every tensor on DEVICE: for a GPU from pinned memory on the current stream,
+// so that the caller does not wait. Passes on tensors that are already there as they are.
 [[nodiscard]] std::vector<IValue> on_device(std::vector<IValue> values, c10::Device device);
 
 // Returns true if a branch, a loop or a call of the module may compute something in one step that

@@ -56,7 +56,7 @@ void register_operators() {
     });
 }
 
-// splitmix64's finalizer (Steele, Lea & Flood 2014): every input bit moves every output bit.
+// Applies splitmix64's finalizer (Steele, Lea & Flood 2014): each input bit moves each output bit.
 uint64_t mix(uint64_t value) {
     value += 0x9E3779B97F4A7C15ULL;
     value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ULL;

@@ -37,7 +37,7 @@ void set_item(Items& items, Item item) {
     }
 }
 
-// The values that the dict of NODE has when it is made; nothing: it makes none, or of other names.
+// Returns the values that NODE's dict begins with; nothing if NODE makes no dict, or other keys.
 std::optional<Items> items_made_by(const Node& node) {
     if (node.outputs().size() != 1 || node.output()->type()->kind() != c10::TypeKind::DictType)
         return std::nullopt;

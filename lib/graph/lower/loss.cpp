@@ -52,7 +52,7 @@ Value* loss_value(Graph& graph, const config::LossConfig& loss, Value* output, V
     return nullptr;
 }
 
-// -log sigmoid(FACTOR * MARGIN - AHEAD)
+// Computes -log sigmoid(FACTOR * MARGIN - AHEAD).
 Value* lost_bet(Graph& graph, Value* margin, double factor, double ahead = 0.0) {
     Value* odds = graph.insert(aten::mul, {margin, factor});
     if (ahead != 0.0) odds = graph.insert(aten::sub, {odds, ahead});
@@ -85,7 +85,7 @@ Value* log_odds(Graph& graph, Value* answers) {
     return graph.insert(aten::sub, {logs, of_others});
 }
 
-// [pairs, 2] of the chosen answers; 1: of the rejected ones.
+// Returns the chosen answers' part, [pairs]; INDEX 1: the rejected ones'.
 Value* side(Graph& graph, Value* answers, int64_t index = 0) {
     return graph.insert(aten::select, {answers, 1, index});
 }
@@ -95,8 +95,8 @@ struct PreferenceOutputs {
     Value* rewards;  // [pairs, 2]
 };
 
-// OUTPUT: [pairs * 2, length, classes]. TARGET: [pairs, 2, length]. REFERENCE: [pairs, 2], null if
-// the loss has none. As cross entropy, it makes no second tensor of tokens by classes.
+// Adds a loss of pairs. OUTPUT: [pairs * 2, length, classes]. TARGET: [pairs, 2, length].
+// REFERENCE: [pairs, 2] or null. As cross entropy, makes no second tensor of tokens by classes.
 PreferenceOutputs preference_loss(Graph& graph, const config::LossConfig& loss, Value* output,
                                   Value* target, Value* reference) {
     Value* rows = graph.insert(aten::flatten, {output, 0, -2});

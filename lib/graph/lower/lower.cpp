@@ -42,8 +42,7 @@ int64_t count_calls(const Block& block) {
     return calls;
 }
 
-// Inline expands one level at a time when the optimiser is off, so it is repeated until nothing
-// changes.
+// Inlines until nothing changes: Inline expands one level at a time when the optimiser is off.
 void inline_to_fixpoint(Graph& graph) {
     constexpr int kDepthMax = 1000;  // TorchScript has no recursion; a deeper nest is a bug
     int64_t before = -1;

@@ -38,8 +38,8 @@ Rule mutual(const std::vector<std::string_view>& arguments) {
     return {Cast::kWiden, arguments, arguments};
 }
 
-// The table was found by running each operator on every mix of 16-bit and fp32 inputs under
-// autocast on the CPU. tests/unit/graph/precision_test.cpp runs each operator in it.
+// Returns the rules, found by running each operator on every mix of 16-bit and fp32 inputs under
+// autocast on the CPU. tests/unit/graph/precision_test.cpp runs each operator in them.
 const std::map<std::string_view, Rule>& rules() {
     static const std::map<std::string_view, Rule> table{
         // Kernels take 16-bit inputs with fp32 weights, but not fp32 inputs with 16-bit weights.
@@ -97,7 +97,7 @@ const std::map<std::string_view, Rule>& rules() {
     return table;
 }
 
-// dslaunch::match_dtype(value, like, follow): see Cast::kWiden and Cast::kFollow.
+// Runs dslaunch::match_dtype(value, like, follow): see Cast::kWiden and Cast::kFollow.
 void match_dtype(Stack& stack) {
     const bool follow = torch::jit::pop(stack).toBool();
     const IValue like = torch::jit::pop(stack);
@@ -111,8 +111,8 @@ void match_dtype(Stack& stack) {
     stack.back() = value.to(target);
 }
 
-// TorchScript finds operators in a registry of its own; match_dtype is added when the first graph
-// needs it.
+// Adds match_dtype to the registry in which TorchScript finds operators, when the first graph needs
+// it.
 void register_operator() {
     static const torch::jit::RegisterOperators operators({torch::jit::Operator(
         "dslaunch::match_dtype(Tensor(a)? value, Tensor? like, bool follow) -> Tensor(a)?",

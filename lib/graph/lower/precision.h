@@ -41,7 +41,7 @@ class ParametersAs {
 // are not searched. DTYPE is kBFloat16 or kHalf.
 void insert_precision_casts(Graph& graph, at::ScalarType dtype);
 
-// VALUE in fp32, by a node at the graph's insert point; a value that is not 16-bit passes
+// Returns VALUE in fp32, by a node at the graph's insert point; a value that is not 16-bit passes
 // unchanged.
 [[nodiscard]] Value* in_full_precision(Value* value);
 

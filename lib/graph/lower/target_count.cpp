@@ -281,7 +281,7 @@ Value* unbounded(Value* value) {
     }
 }
 
-// The loss is 0 where DIVISION divides by 0, and what it was elsewhere.
+// Makes the loss 0 where DIVISION divides by 0, and leaves it elsewhere.
 void divide_safely(Node* division) {
     Value* const divisor = division->input(1);
     if (!is_tensor(*divisor)) return;

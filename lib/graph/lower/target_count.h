@@ -28,8 +28,8 @@ class TargetCount {
     // Throws Error{kInput} if a loss that was summed up has no such count.
     [[nodiscard]] double of(const std::vector<IValue>& batch) const;
 
-    // False: the count follows from the sizes of the batch. TOKENS: arguments hold no negative
-    // numbers, as in a token file whose type has no sign.
+    // Returns false if the count follows from the sizes of the batch. TOKENS: arguments hold no
+    // negative numbers, as in a token file whose type has no sign.
     [[nodiscard]] bool varies(bool tokens) const;
 
   private:

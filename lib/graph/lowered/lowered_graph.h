@@ -80,9 +80,9 @@ struct LoweredGraph {
     [[nodiscard]] size_t first_buffer() const { return first_parameter() + parameters.size(); }
 };
 
-// "blocks.3.attn (model.py:41)": the module path and source line a node comes from, for messages.
+// Returns "blocks.3.attn (model.py:41)": a node's module path and source line, for messages.
 [[nodiscard]] std::string describe_node(const Node& node);
-// "blocks.3.attn": the module path alone; empty at the top.
+// Returns "blocks.3.attn": the module path alone; empty at the top.
 [[nodiscard]] std::string module_path(const Node& node);
 
 struct ArgumentLimit {

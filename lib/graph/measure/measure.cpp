@@ -26,8 +26,8 @@ namespace dslaunch::graph {
 
 namespace {
 
-// The interpreter shows an operator with its whole stack, values that wait for later operators
-// included. The call's own inputs are at the top, as many as its schema has.
+// Returns the call's own inputs: the top of the stack, as many as its schema has. Below them lie
+// values that wait for later operators.
 c10::ArrayRef<const IValue> own_inputs(const at::RecordFunction& call) {
     const c10::ArrayRef<const IValue> shown = call.inputs();
     return shown.slice(shown.size() - std::min(shown.size(), call.num_inputs()));
@@ -144,7 +144,7 @@ class OperatorTrace {
         return 2 * inputs[a].toTensor().numel() * inputs[b].toTensor().size(-1);
     }
 
-    // [.., T, d] x [.., S, d] and [.., T, S] x [.., S, d].
+    // Counts [.., T, d] x [.., S, d] and [.., T, S] x [.., S, d].
     static int64_t attention_flops(c10::ArrayRef<const IValue> inputs) {
         if (inputs.size() < 3 || !inputs[0].isTensor() || !inputs[2].isTensor()) return 0;
         const at::Tensor& query = inputs[0].toTensor();
@@ -159,7 +159,7 @@ class OperatorTrace {
         return rows.dim() > 1 ? rows.size(1) : rows.numel();
     }
 
-    // FLOPs of one output element: 2 for each weight that it uses.
+    // Returns the FLOPs of one output element: 2 for each weight that it uses.
     static int64_t kernel_flops(c10::ArrayRef<const IValue> inputs) {
         if (inputs.size() < 2 || !inputs[1].isTensor()) return 0;
         const at::Tensor& weight = inputs[1].toTensor();
@@ -441,7 +441,7 @@ std::vector<at::Tensor> copies_of(const Model& model) {
     return copies;
 }
 
-// A NaN is equal to itself.
+// Returns true if A and B are equal. A NaN is equal to itself.
 bool is_equal(const at::Tensor& a, const at::Tensor& b) {
     return at::logical_or(a == b, at::logical_and(a.isnan(), b.isnan())).all().item<bool>();
 }

@@ -9,11 +9,11 @@
 
 namespace dslaunch::graph {
 
-// [numel], a view if TENSOR has no gaps, else a copy of its rows.
+// Returns [numel], a view if TENSOR has no gaps, else a copy of its rows.
 [[nodiscard]] at::Tensor in_memory_order(const at::Tensor& tensor);
 // Strides that put the elements back in their places; empty: row-major.
 [[nodiscard]] std::vector<int64_t> strides_in_memory(const at::Tensor& tensor);
-// A tensor without memory (on the meta device) whose elements lie as in_memory_order() has them.
+// Returns a tensor without memory (on the meta device) with elements as in in_memory_order().
 [[nodiscard]] at::Tensor like_in_memory(const at::Tensor& tensor);
 
 }  // namespace dslaunch::graph

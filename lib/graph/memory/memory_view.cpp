@@ -50,7 +50,7 @@ std::vector<int64_t> inverse(const std::vector<int64_t>& order) {
     return places;
 }
 
-// From the first element to the last, both included.
+// Returns the number of elements from the first to the last, both included.
 int64_t reach(std::vector<Dimension>::const_iterator begin,
               std::vector<Dimension>::const_iterator end) {
     int64_t last = 0;
@@ -58,7 +58,7 @@ int64_t reach(std::vector<Dimension>::const_iterator begin,
     return last + 1;
 }
 
-// TENSOR with one element where expand() repeats it.
+// Returns TENSOR with one element where expand() repeats it.
 at::Tensor not_expanded(const at::Tensor& tensor) {
     at::Tensor narrow = tensor.detach();
     for (int64_t d = 0; d < narrow.dim(); ++d)

@@ -25,8 +25,8 @@ struct GptOptions {
     uint64_t seed = 1234;
 };
 
-// "tiny" (0.9 M parameters), "small" (29 M) or "medium" (185 M). Throws Error{kUsage} naming the
-// three otherwise.
+// Returns the options of "tiny" (0.9 M parameters), "small" (29 M) or "medium" (185 M). Throws
+// Error{kUsage} naming the three otherwise.
 [[nodiscard]] GptOptions gpt_options(std::string_view size);
 
 // forward(tokens, targets) -> mean cross entropy; logits(tokens) -> [B, T, vocab].
@@ -48,7 +48,7 @@ struct MlpOptions {
 // or one below 1.
 [[nodiscard]] Module make_mlp(const MlpOptions& options);
 
-// Number of elements over all parameters, a shared one counted once.
+// Returns the number of elements over all parameters, a shared one counted once.
 [[nodiscard]] int64_t parameters_numel(const Module& module);
 
 }  // namespace dslaunch::graph

@@ -25,7 +25,7 @@ struct Loop {
     std::vector<std::string> body;  // moved left by one level
 };
 
-// "    for block in self.blocks:" -> {block, self.blocks}; false when the line is anything else.
+// Reads "    for block in self.blocks:" as {block, self.blocks}; false for any other line.
 bool parse_loop(std::string_view line, Loop& loop) {
     constexpr std::string_view kEnumerate = "enumerate(";
     std::string_view text = trim(line);
@@ -97,7 +97,7 @@ std::string type_word(const std::string& class_name, const ModuleParts& parts) {
     return word;
 }
 
-// BODY with every `self.NAME` as the literal: method text cannot read the constants of its class.
+// Returns BODY with CONSTANT for every `self.NAME`: methods cannot read constants of their class.
 std::string with_literal(const std::string& body, const std::string& name, const IValue& constant) {
     const std::string reference = std::string(kSelf) + name, text = literal(constant);
     std::string out;

@@ -30,13 +30,13 @@ struct ModuleParts {
     std::vector<std::pair<std::string, IValue>> constants = {};
 };
 
-// SOURCE cut at its `class NAME:` lines, each body moved left by one level. `$NAME` is replaced by
-// the name in NAMES; comments and lone `pass` go.
+// Returns SOURCE cut at its `class NAME:` lines, each body moved left by one level. Replaces
+// `$NAME` by the name in NAMES; drops comments and lone `pass`.
 [[nodiscard]] std::map<std::string, std::string> class_bodies(
     std::string_view source, const std::map<std::string, std::string>& names);
 
-// BODY with `for x in self.LIST:` and `for i, x in enumerate(self.LIST):` and their indented lines
-// written out once for each child of LIST, which are named "0", "1", …. CHILDREN_TOTAL: by LIST.
+// Returns BODY with `for x in self.LIST:` and `for i, x in enumerate(self.LIST):` written out for
+// each child of LIST ("0", "1", …) with their indented lines. CHILDREN_TOTAL: by LIST.
 [[nodiscard]] std::string with_loops_written_out(
     const std::string& body, const std::map<std::string, int64_t>& children_total);
 

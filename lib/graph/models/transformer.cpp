@@ -140,7 +140,7 @@ class TransformerMaker {
         parts.constants.emplace_back("dropout", probability);
     }
 
-    // The fused kernel draws dropout's numbers inside and knows no cap.
+    // Returns true if the fused kernel will not do: it draws dropout inside and knows no cap.
     bool writes_out_scores() const {
         return config_.score_cap > 0 || config_.attention_dropout > 0;
     }

@@ -84,12 +84,12 @@ inline bool is_tensor(const Value& value) {
     return value.type()->isSubtypeOf(*c10::TensorType::get());
 }
 
-// False: values of TYPE are numbers, texts and devices, or lists, tuples and dicts of these.
+// Returns false if values of TYPE are numbers, texts and devices, or lists, tuples, dicts of these.
 [[nodiscard]] bool may_hold_tensors(const c10::Type& type);
 
 // Returns the inputs that NODE itself writes in place, by index; lists of tensors too.
 [[nodiscard]] std::vector<size_t> written_inputs(const Node& node);
-// The input that NODE writes and gives back as its output OUTPUT; null: that output is another.
+// Returns the input that NODE writes and returns as output OUTPUT; null: OUTPUT is another value.
 [[nodiscard]] Value* overwritten_as(const Node& node, size_t output);
 // Returns the value whose tensor VALUE is after nodes have written it in place; VALUE: none has.
 [[nodiscard]] const Value* before_writes(const Value* value);

@@ -12,7 +12,7 @@ namespace dslaunch::graph {
 // Calls USE with every defined tensor in VALUE, as often as it is there. Objects are not looked
 // into.
 void for_each_tensor(const IValue& value, const std::function<void(const at::Tensor&)>& use);
-// The same of a module and of the objects in it, each once.
+// Does the same for a module and the objects in it, each once.
 void for_each_tensor_of_object(const IValue& object,
                                const std::function<void(const at::Tensor&)>& use);
 

@@ -32,7 +32,7 @@ int64_t panel_count(const kernels::MatrixShape& shape) {
     return (shape.out + kernels::kPanelOutputs - 1) / kernels::kPanelOutputs;
 }
 
-// Every panel takes as much, for the last one is filled up.
+// Returns the bytes of any panel: the last one is filled up.
 int64_t bytes_of_panel(const kernels::MatrixShape& shape) {
     return kernels::matrix_bytes({shape.form, kernels::kPanelOutputs, shape.in, shape.group});
 }
@@ -112,7 +112,7 @@ at::Tensor PackedWeight::rounded() const {
 
 namespace {
 
-// dslaunch::unpack on the host. FORM is a kernels::MatrixForm.
+// Runs dslaunch::unpack on the host. FORM is a kernels::MatrixForm.
 void unpack_on_host(const at::Tensor& packed, int64_t form, int64_t out, int64_t in,
                     const at::Tensor& dense) {
     const kernels::MatrixShape shape =

@@ -25,12 +25,12 @@ class PackedWeight {
     PackedWeight(at::Tensor weight, bool transposed, kernels::MatrixForm form,
                  at::ScalarType element);
 
-    // Returns the matrix, [out, in].
+    // Returns the shape of the matrix, [out, in].
     [[nodiscard]] const kernels::MatrixShape& shape() const { return shape_; }
     // Returns true if the weight that it was made of is [in, out].
     [[nodiscard]] bool is_transposed() const { return transposed_; }
     [[nodiscard]] const at::Tensor& source() const { return source_; }
-    // Returns the elements that hold it.
+    // Returns the number of elements that hold it.
     [[nodiscard]] int64_t numel() const;
     // Zeros in the place of the elements, [numel]: memory that must not be written, and that is
     // taken up by nobody.

@@ -100,8 +100,8 @@ class CutFinder {
         forbid_inside_guards();
     }
 
-    // A script leaves a `with` in the segment in which it entered it, and computes gradients again
-    // in the segment in which it ceased to.
+    // Forbids cuts inside a `with` and while gradients are off: a script ends both in the segment
+    // in which it began them.
     void forbid_inside_guards() {
         static const auto set_grad_enabled = Symbol::fromQualString("aten::set_grad_enabled");
         int64_t depth = 0;
@@ -152,7 +152,7 @@ class CutFinder {
         }
     }
 
-    // The number of elements, by node, of the parameters that the node is the first to read.
+    // Returns by node the number of elements of the parameters that no earlier node reads.
     [[nodiscard]] std::vector<int64_t> first_read_numel() const {
         std::vector<int64_t> numel(map_.nodes.size(), 0);
         for (size_t i = 0; i < lowered_.parameters.size(); ++i) {

@@ -30,7 +30,7 @@ at::Tensor in_fp32(const at::Tensor& tensor) {
     return at::isReducedFloatingType(type) ? tensor.detach().to(at::kFloat) : tensor.detach();
 }
 
-// TENSOR times FACTOR and a little beside it, so that no value stays by luck where it is.
+// Returns TENSOR times FACTOR and a little more, so that no value stays by luck where it is.
 at::Tensor moved(const at::Tensor& tensor, double factor) {
     if (!tensor.is_floating_point()) return tensor;
     const at::Tensor ripple = at::arange(tensor.numel(), tensor.options()).sin_().mul_(factor);
@@ -74,7 +74,7 @@ bool names_types(const Graph& graph) {
            }) != nullptr;
 }
 
-// True if writing twice gives what writing once does, computed in TYPE. Throws what a node throws.
+// Returns true if writing twice, in TYPE, gives what writing once does. Throws what a node throws.
 bool repeats(const Model& model, const ParameterWrites& writes, at::ScalarType type) {
     std::vector<at::Tensor> buffers;
     for (const int buffer : writes.buffers)

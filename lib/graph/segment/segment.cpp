@@ -22,7 +22,7 @@ namespace dslaunch::graph {
 
 namespace {
 
-// LISTED, then the rest of 0 to COUNT - 1 in ascending order.
+// Returns LISTED, then the rest of 0 to COUNT - 1 in ascending order.
 std::vector<int> with_others(std::vector<int> listed, size_t count) {
     std::vector<char> is_listed(count, 0);
     for (const int index : listed) is_listed[index] = 1;
@@ -123,7 +123,7 @@ void SegmentedModel::store_states(const Boundary& last) const {
 
 namespace {
 
-// "Float [2, 3], Long [2]": the first tensors among INPUTS.
+// Returns "Float [2, 3], Long [2]": the first tensors among INPUTS.
 std::string shapes_text(const std::vector<IValue>& inputs) {
     constexpr size_t kShownMax = 4;
     std::vector<std::string> shown;

@@ -35,11 +35,11 @@ class SegmentedModel {
     [[nodiscard]] const LoweredGraph& lowered() const { return lowered_; }
     [[nodiscard]] Model& model() const { return *model_; }
     [[nodiscard]] int64_t cut_places() const { return cut_places_; }
-    // Model parameters and buffers that SEGMENT may read, each once: the inputs of its graph, then,
-    // where it takes the module itself, all others.
+    // Returns the model parameters and buffers that SEGMENT may read, each once: its graph's
+    // inputs, then, if it takes the module itself, all others.
     [[nodiscard]] std::vector<int> parameters_of(const Segment& segment) const;
     [[nodiscard]] std::vector<int> buffers_of(const Segment& segment) const;
-    // Model parameters that no segment reads.
+    // Returns the model parameters that no segment reads.
     [[nodiscard]] std::vector<int> unused_parameters() const;
 
     // Inputs of segment 0: the arguments in order, then the states' present values.
@@ -52,12 +52,12 @@ class SegmentedModel {
     [[nodiscard]] Boundary forward(size_t index, const std::vector<IValue>& inputs,
                                    const DrawKey& key, c10::Device device = c10::kCPU) const;
 
-    // One micro step's backward of a segment: BOUNDARY's producers get the gradients of its leaves.
-    // Gradients are added to the segment's inputs and parameters. The autograd graph is freed.
+    // Runs one micro step's backward of a segment: gives BOUNDARY's producers its leaves' gradients
+    // and adds gradients to the segment's inputs and parameters. Frees the autograd graph.
     static void backward(Boundary& boundary);
-    // Backward of the last segment, from the loss with root gradient SCALE.
+    // Runs the backward of the last segment, from the loss with root gradient SCALE.
     static void backward_loss(Boundary& boundary, double scale);
-    // Returns the first halves of backward and backward_loss. LEAVES are the segment's inputs that
+    // Runs the first halves of backward and backward_loss. LEAVES are the segment's inputs that
     // need gradients.
     [[nodiscard]] static WeightHalf backward_inputs(Boundary& boundary,
                                                     const std::vector<at::Tensor>& leaves);
@@ -79,7 +79,7 @@ class SegmentedModel {
 [[nodiscard]] const at::Tensor& loss_tensor(const Boundary& last);
 // Returns the loss as a number; waits for its device.
 [[nodiscard]] double loss_of(const Boundary& last);
-// The rewards of pairs in the last boundary, [pairs, 2] fp32. REQUIRES: lowered().has_rewards.
+// Returns the rewards in the last boundary, [pairs, 2] fp32. REQUIRES: lowered().has_rewards.
 [[nodiscard]] const at::Tensor& rewards_tensor(const Boundary& last);
 
 }  // namespace dslaunch::graph

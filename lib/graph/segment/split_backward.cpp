@@ -56,7 +56,7 @@ class Ways {
         for (const Edge& input : inputs) leads_[input.function.get()] = true;
     }
 
-    // Depth first without recursion: a graph may be deep.
+    // Visits depth first without recursion: a graph may be deep.
     void visit(const std::shared_ptr<AutogradNode>& root) {
         std::vector<std::pair<AutogradNode*, size_t>> path;  // nodes, each with its next edge
         const auto enter = [&](const std::shared_ptr<AutogradNode>& node) {

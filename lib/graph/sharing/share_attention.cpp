@@ -27,7 +27,7 @@ namespace dslaunch::graph {
 
 namespace {
 
-// Dense sizes and strides in the order of X's strides, as at::empty_like gives them.
+// Makes dense sizes and strides in the order of X's strides, as at::empty_like does.
 at::Tensor empty_whole(const at::Tensor& x, const std::vector<int64_t>& sizes) {
     std::vector<int64_t> order(sizes.size());
     std::iota(order.begin(), order.end(), int64_t{0});
@@ -52,12 +52,12 @@ double scale_of(const AttentionOptions& options, const at::Tensor& query) {
     return options.scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
 }
 
-// X with its heads repeated to HEADS.
+// Returns X with its heads repeated to HEADS.
 at::Tensor repeated(const at::Tensor& x, int64_t heads) {
     return x.size(-3) == heads ? x : x.repeat_interleave(heads / x.size(-3), -3);
 }
 
-// A query sees the keys up to its own place.
+// Makes the mask by which a query sees the keys up to its own place.
 at::Tensor causal_mask(const AttentionOperands& operands, const AttentionOptions& options,
                        PartOf part) {
     const at::Tensor& query = operands.query;
@@ -68,7 +68,7 @@ at::Tensor causal_mask(const AttentionOperands& operands, const AttentionOptions
     return by_positions ? share_of(mask, {0, {rows}}, part) : mask;
 }
 
-// The formula by which LibTorch computes attention with dropout on processors.
+// Computes attention with dropout by the formula that LibTorch uses on processors.
 at::Tensor dropped(AttentionOperands operands, const AttentionOptions& options, PartOf part) {
     const at::Tensor& query = operands.query;
     if (options.repeats_heads) {
@@ -139,7 +139,7 @@ struct Ring {
     [[nodiscard]] int source(int step) const {
         return (group->rank() - step + group->size()) % group->size();
     }
-    // A causal query sees its own block up to its own place, and nothing of later blocks.
+    // Returns false if a causal query sees nothing of the block, which is after its own.
     [[nodiscard]] bool sees(int source) const { return !causal || source <= group->rank(); }
     [[nodiscard]] bool up_to_itself(int source) const { return causal && source == group->rank(); }
     [[nodiscard]] at::Tensor shift(const at::Tensor& mine) const {
@@ -151,7 +151,7 @@ at::ScalarType wide(const at::Tensor& x) {
     return at::isReducedFloatingType(x.scalar_type()) ? at::kFloat : x.scalar_type();
 }
 
-// LibTorch's own kernel, which never holds the scores, takes keys as wide as values.
+// Returns true if LibTorch's own kernel, which never holds the scores, takes these.
 bool has_kernel(const at::Tensor& query, const at::Tensor& value) {
     return query.device().is_cpu() && query.size(-1) == value.size(-1);
 }

@@ -30,10 +30,10 @@ class TensorGroup {
     // on every rank. MINE is not changed.
     [[nodiscard]] virtual at::Tensor sum(const at::Tensor& mine, int64_t site) = 0;
     [[nodiscard]] virtual at::Tensor max(const at::Tensor& mine, int64_t site) = 0;
-    // Every rank's tensor, by rank, this rank's own perhaps MINE itself: none may be written.
-    // Shapes may differ.
+    // Returns every rank's tensor, by rank. This rank's own may be MINE itself: do not write to
+    // any. Shapes may differ.
     [[nodiscard]] virtual Tensors gather(const at::Tensor& mine, int64_t site) = 0;
-    // PARTS[r] goes to rank r; returns what each rank gave to this one, by rank. REQUIRES: all
+    // Sends PARTS[r] to rank r; returns what each rank gave to this one, by rank. REQUIRES: all
     // parts of all ranks have one shape.
     [[nodiscard]] virtual Tensors exchange(const Tensors& parts, int64_t site) = 0;
     // Returns the tensor that the rank before this one gave, at rank 0 the last one. REQUIRES:

@@ -95,7 +95,7 @@ at::Tensor share_of_sum(const at::Tensor& whole, const How& how) {
     return narrow ? total.to(whole.scalar_type()) : total;
 }
 
-// X, split along FROM before, along TO afterwards.
+// Returns X, split along TO instead of FROM.
 at::Tensor exchange(const at::Tensor& x, int64_t from, int64_t to, const How& how) {
     const int64_t size = how.group->size();
     if (x.size(to) % size != 0)
@@ -251,7 +251,7 @@ void row_loss_operator(Stack& stack) {
     push(stack, loss);
 }
 
-// The rows of embeddings, by plain operators that autograd knows.
+// Looks up rows of embeddings, by plain operators that autograd knows.
 void embedding_operator(Stack& stack) {
     const int64_t rows = pop(stack).toInt();
     int64_t padding = pop(stack).toInt();

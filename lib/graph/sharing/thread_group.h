@@ -34,7 +34,7 @@ class TensorMeeting {
     void exchange(const TensorPlace& place, const Tensors& mine, const Use& use);
     // Tells that RANK will not come again: all others throw with TEXT.
     void leave(int rank, const std::string& text);
-    // The first rank that left after a failure; -1: none. REQUIRES: no rank is in exchange().
+    // Returns the first rank that left after a failure, or -1. REQUIRES: no rank is in exchange().
     [[nodiscard]] int first_failed() const { return first_failed_; }
 
   private:

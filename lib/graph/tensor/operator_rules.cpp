@@ -14,7 +14,7 @@ namespace {
 
 using EditKind = TensorEdit::Kind;
 
-// A table that is whole: each rank looks up its positions if the indices are forward's tokens.
+// Places a whole table: each rank looks up its positions if the indices are forward's tokens.
 bool whole_table(PlacementFlow& flow, Node& node) {
     const bool everywhere = flow.position_split() == PositionSplit::kEverywhere;
     if (!everywhere || !PlacementFlow::is_argument(node.input(1))) {
@@ -46,7 +46,7 @@ bool embedding_rule(PlacementFlow& flow, Node& node) {
     return flow.sum_output({EditKind::kEmbedding, &node, 0, weight.shard, 0}, {});
 }
 
-// Each rank adds up the losses of its rows.
+// Places a loss of rows: each rank adds up the losses of its rows.
 bool row_loss_rule(PlacementFlow& flow, Node& node) {
     const Placement logits = flow.input(node, 0);
     const auto refuse = [&](const char* why) {
@@ -119,7 +119,7 @@ bool softmax_rule(PlacementFlow& flow, Node& node) {
 
 bool elementwise_rule(PlacementFlow& flow, Node& node);
 
-// A sum, or a mean of equal shares, over what is split: ranks add up. True if it was placed so.
+// Places a sum, or a mean of equal shares, over split elements: ranks add up. Returns true if done.
 bool sums_over_shares(PlacementFlow& flow, Node& node, const std::vector<int64_t>& dims) {
     const Placement x = flow.input(node, 0);
     if (!x.is_shard() || x.is_positions()) return false;
@@ -133,7 +133,7 @@ bool sums_over_shares(PlacementFlow& flow, Node& node, const std::vector<int64_t
     return true;
 }
 
-// mean, sum, amax, …, with a list of dimensions, or one, or none for all.
+// Places mean, sum, amax, …, with a list of dimensions, or one, or none for all.
 bool reduction_rule(PlacementFlow& flow, Node& node) {
     std::vector<int64_t> dims;
     if (argument_at(node, "other")) return elementwise_rule(flow, node);  // max(a, b)
@@ -167,7 +167,7 @@ bool norm_rule(PlacementFlow& flow, Node& node) {
     return along_rule(flow, node, dims, true);
 }
 
-// topk, sort and others along one dimension, which they keep.
+// Places topk, sort and others along one dimension, which they keep.
 bool along_one_rule(PlacementFlow& flow, Node& node) {
     const auto index = argument_at(node, "dim");
     const auto dim = index ? flow.integer(node.input(*index)) : std::nullopt;
@@ -230,7 +230,7 @@ bool elementwise_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-// The output lies as the first tensor; the other tensors only give their dtype.
+// Places the output as the first tensor lies; the other tensors only give their dtype.
 bool cast_rule(PlacementFlow& flow, Node& node) {
     flow.place(node.output(), flow.input(node, 0));
     return true;

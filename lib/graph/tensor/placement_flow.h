@@ -175,8 +175,8 @@ class PlacementFlow {
     }
     // Gathers input INDEX, whose positions are split, for the current NODE.
     void gather_positions(Node& node, size_t index);
-    // The node's output is a summand, and SUM makes the sum: all of it, or this rank's share of
-    // the positions if those are split. BIAS is an input that is added to the sum.
+    // Lets SUM make the sum of the node's output, a summand: all of it, or this rank's share of the
+    // positions if those are split. BIAS is an input that is added to the sum.
     bool sum_output(TensorEdit sum, std::optional<size_t> bias);
     // Sizes of a tensor, or of ELEMENT of a list of tensors.
     [[nodiscard]] const std::vector<int64_t>& sizes(const Value* value, size_t element = 0) const;
@@ -196,16 +196,16 @@ class PlacementFlow {
     void place_list(const Value* value, std::vector<Placement> placements);
     [[nodiscard]] std::vector<Placement> list_of(const Value* value) const;
     void edit(TensorEdit edit) { edits_.push_back(std::move(edit)); }
-    // The node reads input INDEX for its own share only, so the gradient of a whole input is
+    // Lets the node read input INDEX for its own share only, so the gradient of a whole input is
     // summed.
     void read_for_share(Node& node, size_t index);
-    // True if VALUE needs a gradient and is made of parameters and numbers alone, by no layer.
+    // Returns true if VALUE needs a gradient and no layer makes it, only parameters and numbers do.
     [[nodiscard]] bool made_of_parameters(const Value* value) const;
-    // Returns the rank's share of a whole or copied input INDEX.
+    // Takes the rank's share of a whole or copied input INDEX.
     [[nodiscard]] bool share_input(Node& node, size_t index, const Placement& like);
     bool obstruct(Node& node, int parameter, std::string reason);
     bool obstruct_indivisible(Node& node, int parameter, std::string reason);
-    // The demand that was just made comes from a number that does not divide.
+    // Marks that the demand that was just made comes from a number that does not divide.
     void mark_indivisible() { obstacle_->indivisible = true; }
     // Asks for other splits; REASON is reported if they do not help.
     bool demand(Node& node, std::vector<std::pair<int, Placement>> demands, std::string reason);
@@ -270,7 +270,7 @@ class PlacementRules {
     void add(std::initializer_list<const char*> names, PlacementRule rule) {
         for (const char* name : names) rules_[Symbol::fromQualString(name)] = rule;
     }
-    // Null: there is no rule.
+    // Returns null if there is no rule.
     [[nodiscard]] PlacementRule find(Symbol kind) const {
         const auto found = rules_.find(kind);
         return found == rules_.end() ? nullptr : found->second;

@@ -64,8 +64,8 @@ bool PlacementFlow::step(Node& node) {
     return (!rest || apply_rule(node)) && keeps_writes(edits_before);
 }
 
-// False, with an obstacle, if an edit since the first EDITS_BEFORE puts a copy in the place of a
-// value whose alias a later node writes: the write would not reach the value.
+// Returns false, with an obstacle, if an edit since the first EDITS_BEFORE replaces a value by a
+// copy while a later node writes its alias: the write would not reach the value.
 bool PlacementFlow::keeps_writes(size_t edits_before) {
     using Kind = TensorEdit::Kind;
     static const std::set<Kind> copying{Kind::kCopy,      Kind::kShare,   Kind::kRepeat,
@@ -126,7 +126,7 @@ bool PlacementFlow::gather_list(Node& node, size_t index) {
     return true;
 }
 
-// Every rank computes NODE on its copies; gradients of its whole inputs are summed.
+// Lets every rank compute NODE on its copies, and sums gradients of its whole inputs.
 void PlacementFlow::place_copied(Node& node) {
     for (size_t i = 0; i < node.inputs().size(); ++i) read_for_share(node, i);
     for (const Value* output : node.outputs()) {

@@ -14,7 +14,7 @@ namespace {
 
 using EditKind = TensorEdit::Kind;
 
-// A layer whose inputs are split: each rank has a summand of its result.
+// Places a layer whose inputs are split: each rank has a summand of its result.
 bool row_product(PlacementFlow& flow, Node& node, const LinearForm& form) {
     const Placement x = flow.input(node, form.input);
     const Placement weight = flow.input(node, form.weight);
@@ -36,7 +36,7 @@ bool row_product(PlacementFlow& flow, Node& node, const LinearForm& form) {
     return flow.sum_output({EditKind::kSum, &node, 0, {}, 0}, form.bias);
 }
 
-// A layer whose outputs are split: each rank computes some features of the whole input.
+// Places a layer whose outputs are split: each rank computes some features of the whole input.
 bool column_product(PlacementFlow& flow, Node& node, const LinearForm& form) {
     const Placement weight = flow.input(node, form.weight);
     if (form.bias) {
@@ -79,8 +79,8 @@ bool linear_rule(PlacementFlow& flow, Node& node, const LinearForm& form) {
     return true;
 }
 
-// Attention that is written as products, in a graph whose positions are split everywhere: a rank
-// has its own queries, and gathers keys and values.
+// Gathers keys and values of attention that is written as products, in a graph whose positions are
+// split everywhere: a rank has its own queries.
 void gather_keys(PlacementFlow& flow, Node& node) {
     const Placement right = flow.input(node, 1);
     if (flow.position_split() != PositionSplit::kEverywhere || !right.is_positions()) return;
@@ -89,8 +89,8 @@ void gather_keys(PlacementFlow& flow, Node& node) {
     flow.read_for_share(node, 1);
 }
 
-// [.., m, k] x [.., k, n] of activations: the split dimension must be one that both have in common,
-// or m or n.
+// Places [.., m, k] x [.., k, n] of activations: the split dimension must be one that both have in
+// common, or m or n.
 bool product_rule(PlacementFlow& flow, Node& node) {
     // An expert's rows are known only among all rows.
     if (flow.is_grouped_product(node) &&
@@ -134,7 +134,7 @@ bool product_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-// A mask [.., heads or 1, tokens, tokens] of attention whose heads are split.
+// Places a mask [.., heads or 1, tokens, tokens] of attention whose heads are split.
 bool attention_mask(PlacementFlow& flow, Node& node, int64_t query_heads) {
     const Value* mask = node.input(3);
     if (!flow.has_sizes(mask)) return true;
@@ -149,7 +149,7 @@ bool attention_mask(PlacementFlow& flow, Node& node, int64_t query_heads) {
     return true;
 }
 
-// The rows of a mask [.., queries or 1, keys] of attention whose queries are split as QUERY.
+// Takes the rows of a mask [.., queries or 1, keys] of attention with queries split as QUERY.
 bool mask_of_queries(PlacementFlow& flow, Node& node, const Placement& query) {
     if (!flow.has_sizes(node.input(3))) return true;
     const int64_t rows = dims_of(flow, node.input(3)) - 2;
@@ -241,7 +241,7 @@ bool exchange_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-// Query, key, value [.., heads, tokens, width]: each rank computes some heads.
+// Places query, key, value [.., heads, tokens, width]: each rank computes some heads.
 bool attention_rule(PlacementFlow& flow, Node& node) {
     if (flow.position_split() == PositionSplit::kEverywhere) return exchange_rule(flow, node);
     std::optional<Placement> heads;
@@ -286,7 +286,7 @@ bool attention_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-// Convolution of each channel for itself, [batch, channels, ..]: the channels may be split.
+// Places convolution of each channel for itself, [batch, channels, ..]: channels may be split.
 bool convolution_rule(PlacementFlow& flow, Node& node) {
     const Placement x = flow.input(node, 0);
     const auto groups_at = argument_at(node, "groups");
@@ -322,8 +322,8 @@ struct Subscript {
     Placement split;
 };
 
-// einsum("bhqd,bhkd->bhqk", [q, k]): one subscript may be split, in every operand that has it.
-// Ranks add up if the result does not have it.
+// Places einsum("bhqd,bhkd->bhqk", [q, k]): one subscript may be split, in every operand that has
+// it. Ranks add up if the result does not have it.
 bool einsum_rule(PlacementFlow& flow, Node& node) {
     const auto text = torch::jit::toIValue(node.input(0));
     Node* const list = node.input(1)->node();

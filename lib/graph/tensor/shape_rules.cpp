@@ -154,7 +154,7 @@ bool flatten_rule(PlacementFlow& flow, Node& node) {
     return view_to(flow, node, std::nullopt, 0);
 }
 
-// view_as, reshape_as: a tensor that is split alike gives the sizes of a share.
+// Places view_as, reshape_as: a tensor that is split alike gives the sizes of a share.
 bool view_as_rule(PlacementFlow& flow, Node& node) {
     const Placement x = flow.input(node, 0), like = flow.input(node, 1);
     if (!x.is_shard() && !like.is_shard()) return pass_copied(flow, node);
@@ -233,7 +233,7 @@ bool complex_rule(PlacementFlow& flow, Node& node) {
     return reorder(flow, node, from);
 }
 
-// A tensor several times over: the split dimension once, or its blocks several times.
+// Places a tensor several times over: the split dimension once, or its blocks several times.
 bool repeat_rule(PlacementFlow& flow, Node& node) {
     const Placement x = flow.input(node, 0);
     if (!x.is_shard()) return pass_copied(flow, node);
@@ -248,7 +248,7 @@ bool repeat_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-// Padding of dimensions that are not split.
+// Places padding of dimensions that are not split.
 bool pad_rule(PlacementFlow& flow, Node& node) {
     const Placement x = flow.input(node, 0);
     if (!x.is_shard()) return pass_copied(flow, node);
@@ -381,7 +381,7 @@ bool select_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-// split, split_with_sizes, chunk, unbind: a list of tensors.
+// Places split, split_with_sizes, chunk, unbind: a list of tensors.
 bool split_rule(PlacementFlow& flow, Node& node) {
     const Placement x = flow.input(node, 0);
     const bool unbinds = node.kind() == aten::unbind;

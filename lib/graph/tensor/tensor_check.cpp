@@ -132,7 +132,7 @@ double difference(const at::Tensor& whole, at::Tensor mine, const Placement& pla
     return largest(expected.to(at::kDouble) - mine.to(at::kDouble));
 }
 
-// The first node whose value differs from the original's, else the last one whose gradient differs.
+// Names the first node whose value differs from the original's, else the last whose gradient does.
 std::string first_difference(const TensorCheckParts& parts, TensorGroup& group, double scale) {
     const WholeGraph::Values originals = WholeGraph::values_of(parts.lowered);
     WholeGraph::Values twins;

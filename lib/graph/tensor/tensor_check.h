@@ -11,10 +11,10 @@
 
 namespace dslaunch::graph {
 
-// LOWERED (for fp32) with fp64 in place of fp32 in the dtypes that it names.
+// Returns LOWERED (for fp32) with fp64 in place of fp32 in the dtypes that it names.
 [[nodiscard]] LoweredGraph in_double(const LoweredGraph& lowered);
-// MODEL's tensors in fp64, as leaves of autograd, and ARGUMENTS. A parameter whose elements are all
-// equal (a bias of zeros) gets other values: otherwise a bias added once too often would not show.
+// Returns MODEL's tensors in fp64, as leaves of autograd, and ARGUMENTS. A parameter of equal
+// elements (a bias of zeros) gets other values: else a bias added once too often would not show.
 [[nodiscard]] GraphInputs inputs_in_double(const Model& model,
                                            const std::vector<IValue>& arguments);
 

@@ -22,11 +22,11 @@ struct TensorRank {
     [[nodiscard]] PartOf part() const { return {group->rank(), group->size()}; }
 };
 
-// MODEL's split parameters become the shares of rank PART.index: rows that lie together as views of
-// the archive, others copied; pages of the archive that were read for this are given back. After
-// that only a graph that was rewritten by PLAN computes with MODEL. That graph must be cut before:
-// cuts must be equal on all ranks, and shares may differ in size. REQUIRES: PLAN was made for
-// MODEL, which is whole.
+// Narrows MODEL's split parameters to the shares of rank PART.index: rows that lie together become
+// views of the archive, others copies. Gives back the archive's pages that this read. After that
+// only a graph that was rewritten by PLAN computes with MODEL. That graph must be cut before: cuts
+// must be equal on all ranks, and shares may differ in size. REQUIRES: PLAN was made for MODEL,
+// which is whole.
 void narrow_to_shares(Model& model, const plan::TensorPlan& plan, PartOf part);
 
 // A rank without the others, for measuring its graph before they connect: shapes are as in a run,

@@ -55,7 +55,7 @@ class Rewriter {
   private:
     [[nodiscard]] Graph& graph() { return *made_.lowered.graph; }
 
-    // A rank's part may lie in memory as the whole does not: a view of it may need a copy.
+    // Lets views copy: a rank's part may not lie in memory as the whole does.
     void loosen_views() {
         for (const auto& [original, node] : made_.twins.nodes) {
             if (original->kind() != aten::view) continue;
@@ -119,8 +119,8 @@ class Rewriter {
                 {edit.shard.dim, edit.shard.blocks, site});
     }
 
-    // For attention: splits dimension `count` instead of the shard's dimension, which becomes
-    // whole.
+    // Splits dimension `count` instead of the shard's dimension, which becomes whole, for
+    // attention.
     void exchange_input(const TensorEdit& edit) {
         const Value* original = edit.node->input(edit.input);
         const Bytes forward{flow_.bytes(original)};
@@ -212,14 +212,14 @@ class Rewriter {
         DSL_CHECK(false, "no such edit");
     }
 
-    // Input INDEX of NODE goes through KIND.
+    // Passes input INDEX of NODE through KIND.
     void replace(Node* node, size_t index, Symbol kind, const std::vector<NamedValue>& arguments) {
         std::vector<NamedValue> all = {node->input(index)};
         all.insert(all.end(), arguments.begin(), arguments.end());
         node->replaceInput(index, insert_like(*node, kind, all));
     }
 
-    // VALUE replaces the output of EDIT's node.
+    // Replaces the output of EDIT's node by VALUE.
     void stand_in(const TensorEdit& edit, Value* value) {
         Value*& twin = made_.twins.values.at(edit.node->output());
         value->setType(twin->type());
@@ -242,7 +242,7 @@ class Rewriter {
                     {static_cast<int64_t>(entry), std::vector<int64_t>{size}});
     }
 
-    // The sum of all ranks' products, then a bias, which is added once.
+    // Sums all ranks' products, then adds a bias once.
     void sum_output(const TensorEdit& edit, Node* node) {
         Value* bias = nullptr;
         Value* product = node->output();

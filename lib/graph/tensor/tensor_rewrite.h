@@ -37,7 +37,7 @@ struct TensorModel {
 [[nodiscard]] TensorModel make_sequence_parallel(const Model& model, const LoweredGraph& lowered,
                                                  const GraphInputs& inputs, int size);
 
-// PARAMETERS as tensor rank PART.index of PART.parts holds them; shares are copies.
+// Returns PARAMETERS as tensor rank PART.index of PART.parts holds them; shares are copies.
 [[nodiscard]] std::vector<at::Tensor> tensor_shares(const std::vector<at::Tensor>& parameters,
                                                     const plan::TensorPlan& plan, PartOf part);
 
@@ -51,11 +51,11 @@ struct TensorFindings {
     std::set<int> unproven;                 // layers that stay whole for an obstacle
 };
 
-// GIVEN are rules by model parameter. A layer that meets an operator without a rule, or whose heads
-// or width do not divide, stays whole. Throws Error{kInput} or Error{kConfig} with parameter,
-// shape, node, module path and source line for a given rule that is not possible, and for a model
-// in which neither attention nor an MLP can be split; STRICT: for layers of attention and widths
-// that do not divide, too.
+// Finds the rules that FLOW allows. GIVEN are rules by model parameter. A layer stays whole if it
+// meets an operator without a rule, or its heads or width do not divide. Throws Error{kInput} or
+// Error{kConfig} with parameter, shape, node, module path and source line for a given rule that is
+// not possible, and for a model in which neither attention nor an MLP can be split; STRICT: for
+// layers of attention and widths that do not divide, too.
 [[nodiscard]] TensorFindings find_tensor_rules(
     PlacementFlow& flow, const Model& model,
     const std::vector<std::optional<plan::TensorRule>>& given, bool strict);

@@ -10,19 +10,19 @@
 
 namespace dslaunch::graph {
 
-// Why an operator with SCHEMA is not let in, "it takes a text `filename`"; empty: it is. The rule
-// goes by the namespace and by the types of arguments and results; a list names what it would let
-// in wrongly. Operators of namespaces that LibTorch has not come from a library that the user
-// named, and only the types count.
+// Says why an operator with SCHEMA is refused, "it takes a text `filename`"; empty: it is allowed.
+// The rule goes by the namespace and by the types of arguments and results; a list names what it
+// would wrongly allow. An operator in a namespace that LibTorch lacks comes from a library that the
+// user named, and only its types count.
 [[nodiscard]] std::string why_refused(const c10::FunctionSchema& schema);
 
-// The same of a node of TorchScript's own, "prim::If".
+// Says the same of a node of TorchScript's own, "prim::If".
 [[nodiscard]] std::string why_node_refused(std::string_view kind);
 
-// The same of a class in C++, "__torch__.torch.classes.quantized.LinearPackedParamsBase".
+// Says the same of a class in C++, "__torch__.torch.classes.quantized.LinearPackedParamsBase".
 [[nodiscard]] std::string why_class_refused(std::string_view name);
 
-// True: NAME is a class in C++.
+// Returns true if NAME is a class in C++.
 [[nodiscard]] bool is_class_in_cpp(std::string_view name);
 
 }  // namespace dslaunch::graph

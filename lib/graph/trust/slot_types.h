@@ -12,7 +12,7 @@ namespace dslaunch::graph {
 // another type than its class says. The slots of objects in it were checked when they were made.
 void check_slots(const c10::ivalue::Object& object);
 
-// True: TYPE is an enumeration, and VALUE the value of one of its enumerators.
+// Returns true if TYPE is an enumeration and VALUE is the value of one of its enumerators.
 [[nodiscard]] bool has_enumerator(const c10::Type& type, const storage::PickleValue& value);
 
 }  // namespace dslaunch::graph

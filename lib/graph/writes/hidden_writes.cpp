@@ -19,7 +19,7 @@ namespace dslaunch::graph {
 
 namespace {
 
-// All nodes, those in blocks too: callers add and remove some.
+// Returns all nodes, also in blocks, as a list: callers add and remove some.
 std::vector<Node*> nodes_of(Graph& graph) {
     std::vector<Node*> nodes;
     for_each_node(*graph.block(), [&](Node& node) { nodes.push_back(&node); });
@@ -110,7 +110,7 @@ void restore_max_norm(Graph& graph) {
     }
 }
 
-// True if NODE is a dropout of nothing whose result is written in place: it gives its operand.
+// Returns true if NODE, a dropout of nothing, returns its operand and is written in place.
 bool is_written_dropout(const Node& node) {
     if (!is_one_of(node, {"aten::dropout", "aten::alpha_dropout", "aten::feature_dropout",
                           "aten::feature_alpha_dropout"}))
@@ -123,8 +123,8 @@ bool is_written_dropout(const Node& node) {
     });
 }
 
-// aten::type_as gives its operand where that has the type already, and its schema says that it
-// makes a new tensor. aten::to is the same and says so.
+// Replaces aten::type_as, which may return its operand though its schema says that it makes a new
+// tensor, by aten::to, which does the same and says so.
 void show_operands(Graph& graph) {
     for (Node* node : nodes_of(graph)) {
         if (is_written_dropout(*node)) node->output()->replaceAllUsesWith(node->input(0));

@@ -216,7 +216,7 @@ class Hoister {
         return by_batch_[input] = moves;
     }
 
-    // PARAMETERS, those together that one node writes.
+    // Groups PARAMETERS that one node writes together.
     [[nodiscard]] std::vector<std::vector<int>> groups_of(
         const std::vector<int>& parameters) const {
         std::vector<std::vector<int>> groups;
@@ -356,8 +356,8 @@ class Hoister {
         lowered_.writes.push_back(std::move(writes));
     }
 
-    // A trace does not show torch.no_grad(). A parameter that follows another one may be read with
-    // a gradient or without.
+    // Refuses unclear reads: a trace does not show torch.no_grad(), so a parameter that follows
+    // another one may be read with a gradient or without.
     void refuse_unclear(const Slice& slice, const std::vector<int>& written) const {
         for (const int parameter : written) {
             if (bare_.count(parameter) == 0) continue;
@@ -381,7 +381,7 @@ class Hoister {
         return !find_writes(whole, {whole.inputs()[input]}).empty();
     }
 
-    // The graph goes on writing the parameters of KEPT, as it does under `torch.no_grad()`.
+    // Lets the graph write the parameters of KEPT itself, as under `torch.no_grad()`.
     void write_in_place(const std::map<int, std::string>& kept) {
         if (kept.empty()) return;
         std::vector<Value*> roots;

@@ -49,7 +49,7 @@ class Region {
         }
     }
 
-    // False: it stays as it is.
+    // Returns false if it stays as it is.
     bool detach() {
         if (!collect()) return false;
         for (auto& [outer, inner] : twins_) {
@@ -95,7 +95,7 @@ class Region {
                inside_.count(maker->owningBlock()->owningNode()) > 0;
     }
 
-    // A tensor that is written in place stays the tensor that it was, with its gradient.
+    // Keeps a tensor that is written in place the tensor that it was, with its gradient.
     void give_back() {
         std::map<const Value*, Value*> outer_of;
         for (const auto& [outer, inner] : twins_) outer_of[inner] = outer;

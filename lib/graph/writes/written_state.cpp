@@ -117,8 +117,8 @@ class Settler {
         }
     }
 
-    // A parameter that is not trained and that forward writes is state like a buffer: each rank
-    // moves its own, as under DDP.
+    // Holds as buffers the untrained parameters that forward writes: each rank moves its own, as
+    // under DDP.
     void hold_frozen(const std::set<Value*>& written) {
         for (size_t i = lowered_.parameters.size(); i-- > 0;) {
             Value* const input = graph_.inputs()[lowered_.first_parameter() + i];

@@ -32,8 +32,8 @@ void refuse_unseen_writes(const Graph& graph);
 // graph may be cut inside it. A block that takes containers of tensors stays as it is.
 void detach_without_gradients(Graph& graph);
 
-// VALUE without its gradient, by nodes in front of BEFORE: a tensor, or a list that a node has made
-// of tensors. Null: VALUE is something else.
+// Returns VALUE without its gradient, by nodes in front of BEFORE: a tensor, or a list that a node
+// has made of tensors. Null: VALUE is something else.
 [[nodiscard]] Value* detached(Value* value, Node* before);
 
 // Fills in LoweredGraph::writes and in_place for PARAMETERS, the trained ones that the graph

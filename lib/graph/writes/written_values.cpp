@@ -144,7 +144,7 @@ std::set<const Value*> find_inputs_written_and_read(const Graph& graph) {
 
 namespace {
 
-// True if NODE, which writes its inputs WRITTEN, takes constants besides and lies in no branch.
+// Returns true if NODE, which writes inputs WRITTEN, takes other constants and is in no branch.
 bool takes_constants(const Node& node, const std::vector<size_t>& written) {
     if (node.owningBlock() != node.owningGraph()->block()) return false;
     for (size_t i = 0; i < node.inputs().size(); ++i)

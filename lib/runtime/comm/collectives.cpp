@@ -293,7 +293,7 @@ class HierarchicalCollectives final : public Collectives {
         exchange_->reduce_packed(streams, scale, of_bridge);
     }
 
-    // Every host gets all sums.
+    // Gives every host all sums.
     void reduce_for_all(BucketId bucket, float scale, const ReduceCoding& coding) {
         const NodeRange whole{{0, info(bucket).numel}, kEveryNode};
         const auto bridge_pieces = [&](std::span<const NodeRange> ranges) {
@@ -326,7 +326,7 @@ class HierarchicalCollectives final : public Collectives {
         kernels::ordered_sum(sources, scale, out, mine.numel);
     }
 
-    // Each local rank has summed a part of the bucket in its own slice.
+    // Returns the parts of the bucket: each local rank has summed one in its own slice.
     [[nodiscard]] ReducedParts parts_of(BucketId bucket) const {
         ReducedParts result{.numel = info(bucket).numel, .parts = {}};
         for (int part = 0; part < topology_.local_world_size(); ++part) {
@@ -367,8 +367,8 @@ class HierarchicalCollectives final : public Collectives {
         }
     }
 
-    // A wait for another host does not see this host's poison, so a thread cuts the link when
-    // poison comes.
+    // Cuts the link when poison comes. A wait for another host does not see this host's poison, so
+    // this is a thread of its own.
     void watch(const std::stop_token& stop) {
         // The slice bounds the delay of a stop that came just before the sleep.
         constexpr auto kSlice = std::chrono::milliseconds(50);

@@ -99,8 +99,8 @@ class Collectives {
     [[nodiscard]] virtual ReducedParts await_reduced(BucketId bucket, Generation generation) = 0;
     // REQUIRES: this rank has come out of await_reduced or await_sources, read or not.
     virtual void release(BucketId bucket, Generation generation) = 0;
-    // Reduce and await_reduced for sums over the ranks of a host alone, which are all that its
-    // ranks read.
+    // Does what reduce and await_reduced do, for sums over the ranks of one host, if its ranks read
+    // no others.
     virtual void reduce_on_host(BucketId bucket, Generation generation, float scale) = 0;
     [[nodiscard]] virtual ReducedParts await_reduced_on_host(BucketId bucket,
                                                              Generation generation) = 0;

@@ -142,7 +142,7 @@ class DeviceCollectives final : public Collectives {
   private:
     static constexpr int64_t kElementBytes = sizeof(float);
 
-    // Returns the elements of RANGES, of those that PLACE owns if it is given.
+    // Returns the number of elements of RANGES, of the ones that PLACE owns if it is given.
     static int64_t numel_of(std::span<const NodeRange> ranges, std::optional<int> place = {}) {
         int64_t numel = 0;
         for (const NodeRange& range : ranges)
@@ -152,7 +152,7 @@ class DeviceCollectives final : public Collectives {
     void count(int64_t sent, int64_t received) {
         meter_.add(kOtherDevices, {Bytes{sent}, Bytes{received}});
     }
-    // Each rank sums one part of BYTES, and sends that to the others.
+    // Counts an all-reduce: each rank sums one part of BYTES, and sends that to the others.
     void count_all_reduce(int64_t bytes, int ranks) {
         const int64_t moved = bytes / ranks * 2 * (ranks - 1);
         count(moved, moved);

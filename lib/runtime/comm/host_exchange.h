@@ -102,7 +102,7 @@ class HostExchange {
     // SCALE. Each other stream is sent to its host. REQUIRES: streams overlap only in a common
     // beginning.
     void reduce_to_owners(const std::vector<Pieces>& streams, float scale);
-    // The same where STREAMS[q].packed travels as CODING says. This host's own term is added as it
+    // Does the same if STREAMS[q].packed travels as CODING says. Adds this host's own term as it
     // is. CODING.errors follow the packed elements of the streams of the other hosts, in order.
     void reduce_packed(const std::vector<OwnerStream>& streams, float scale,
                        const ReduceCoding& coding);
@@ -110,11 +110,11 @@ class HostExchange {
     // the same on all hosts. This host's own term is added as it is. REQUIRES: CODING.packing is of
     // 16 bits, without errors.
     void reduce_packed_for_all(const Pieces& pieces, float scale, const ReduceCoding& coding);
-    // PIECES[q] are host q's, and the others get them in place. REQUIRES: the same number of pieces
-    // of equal lengths above 0 on all hosts.
+    // Gives host q's PIECES[q] to the others, in place. REQUIRES: the same number of pieces of
+    // equal lengths above 0 on all hosts.
     void gather(const std::vector<PiecesOf<std::byte>>& pieces);
-    // The same for elements of CODING.dtype, packed. The pieces of all hosts, this one included,
-    // become what was packed. Pieces need not be equal ones: the streams are equally long.
+    // Does the same for elements of CODING.dtype, packed. The pieces of all hosts, this one
+    // included, become what was packed. Pieces may differ: the streams are equally long.
     void gather_packed(const std::vector<PiecesOf<std::byte>>& pieces, const GatherCoding& coding);
     // Sends SENDS[q] to host q, and gets RECEIVES[q] from it. This host's own are left alone, as
     // are empty ones. REQUIRES: equal lengths at both ends.
@@ -151,7 +151,7 @@ class HostExchange {
     void add_terms(const Pieces& own, const Terms& incoming, float scale) const;
     void pack_terms(const Pieces& theirs, std::vector<std::byte>& out, const ReduceCoding& coding);
     void unpack_terms(Turn& turn, int64_t exact_numel, int64_t packed_numel, WirePacking packing);
-    // The messages carry tag_ and the tags after it, TAGS_USED of them, equally many on all hosts.
+    // Transfers messages with tag_ and the tags after it, TAGS_USED in all, the same on all hosts.
     void transfer(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives,
                   uint32_t tags_used = 1);
 

@@ -13,14 +13,14 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// Another seed for each chunk that a host sends to another.
+// Returns another seed for each chunk that a host sends to another.
 uint32_t seed_of(uint32_t seed, int from, int to, int64_t chunk) {
     for (const int64_t part : {int64_t{from}, int64_t{to}, chunk})
         seed = (seed ^ static_cast<uint32_t>(part)) * 0x9E3779B1U + 0x7F4A7C15U;
     return seed;
 }
 
-// Returns the elements of a chunk of a stream of NUMEL.
+// Returns the number of elements of a chunk of a stream of NUMEL.
 int64_t chunk_numel(int64_t numel, int64_t chunk) {
     return intersect({0, numel}, chunk_range(chunk)).numel;
 }

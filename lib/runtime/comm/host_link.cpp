@@ -18,8 +18,8 @@ constexpr int kLinkSpins = 200;
 // The time between looks at poison and at whether the other ranks live.
 constexpr auto kLinkSleepMax = std::chrono::milliseconds(10);
 
-// A message that waits for its receiver must not keep others from theirs. So there is a ring for
-// one message of every node, and for one of each lane by which a neighbour sends
+// Returns the number of rings. A message that waits for its receiver must not keep others from
+// theirs. So each node has a ring for one message, and so has each lane by which a neighbour sends
 // (plan/step/step_plan.h): values and gradients, in a V both ways.
 int ring_count(int nodes) {
     return nodes + 4;
@@ -39,7 +39,7 @@ void for_parts(uint64_t at, uint64_t bytes, Copy&& copy) {
 // takes a ring that is open for it. A message holds the ring until its sender sees that all is out.
 struct Ring {
     enum State : uint64_t { kFree, kTaken, kOpen, kReading };
-    // A message's key is one word, so that finding it means this message and no later one.
+    // Returns a message's key: one word, so that finding it means this message and no later one.
     [[nodiscard]] static uint64_t key(State state, int from, uint32_t tag) {
         return state << 56U | static_cast<uint64_t>(from) << 32U | tag;
     }

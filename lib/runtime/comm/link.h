@@ -45,9 +45,9 @@ class Link {
     }
     // Ends the transfers under way, and all later ones, with TEXT. Does not block.
     virtual void abort(std::string_view text) = 0;
-    // The traffic counts payload only, by the kind of the scope of the thread that transfers.
+    // Returns the traffic, payload only, by the kind of the scope of the thread that transfers.
     [[nodiscard]] TrafficTable traffic() const { return meter_.table(); }
-    // TrafficMeter::set_hosts.
+    // Calls TrafficMeter::set_hosts.
     void set_hosts(std::vector<int> hosts) { meter_.set_hosts(std::move(hosts)); }
 
   protected:

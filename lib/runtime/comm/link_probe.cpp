@@ -140,7 +140,7 @@ void answer_at_once(int fd) {
     (void)::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-// The other half of a burst: receives it and counts the wrong words.
+// Receives the other half of a burst and counts the wrong words.
 Outcome take_burst(int fd, const Message& request, uint64_t& wrong, TimePoint deadline) {
     std::vector<uint64_t> chunk(kChunkWords);
     for (uint64_t done = 0; done < request.value;) {
@@ -344,8 +344,8 @@ class Prober {
         return true;
     }
 
-    // A segment that came at once but that the peer got twice was resent in vain. One that was sent
-    // once and came twice was doubled on the way.
+    // Counts packets. A segment that came at once but that the peer got twice was resent in vain;
+    // one that was sent once and came twice was doubled on the way.
     void count_packets() {
         sample_.exchanges = static_cast<int64_t>(times_.size());
         const Counters now = counters_of(fd_.get());
@@ -433,7 +433,7 @@ class Prober {
         sample_.free_bytes_per_second = std::max(sample_.free_bytes_per_second, per_second(free));
     }
 
-    // The link is slow or stuck. The bytes that the peer's system has acknowledged tell which.
+    // Judges a link as slow or stuck by the bytes that the peer's system has acknowledged.
     void judge_unfinished(int64_t words, Duration took) {
         const int64_t bytes =
             counters_of(fd_.get()).acknowledged_bytes - before_.acknowledged_bytes;

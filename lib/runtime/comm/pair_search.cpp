@@ -105,7 +105,7 @@ class Search {
             meet(seams_.board, {name, leaders_, options_.topology.rank(), round_limit_});
         if (!missing.empty()) blame(missing.front(), name);
     }
-    // Every host tells where it listens. Node 0 also tells the token that the servers ask for.
+    // Tells all hosts where each listens. Node 0 also tells the token that the servers ask for.
     void introduce() {
         seams_.enter("the beginning of the search", round_limit_ + 2 * kSlack);
         if (node() == 0) {

@@ -45,7 +45,7 @@ class TrafficScope {
     TrafficScope& operator=(const TrafficScope&) = delete;
     ~TrafficScope();
 
-    // kControl outside of all scopes.
+    // Returns kControl outside of all scopes.
     [[nodiscard]] static TrafficKind current();
 
   private:

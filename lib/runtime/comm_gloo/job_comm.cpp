@@ -36,8 +36,8 @@ struct SharedFile {
     int fd = -1;
 };
 
-// The file is also gone if its owner has left because another rank failed. That rank's failure is
-// then the error that is thrown.
+// Opens FILE. It is also gone if its owner has left because another rank failed; then throws that
+// rank's failure.
 UniqueFd open_shared(const SharedFile& file, const HostGroup& host) {
     const std::string path = fmt::format("/proc/{}/fd/{}", file.process, file.fd);
     UniqueFd own(::open(path.c_str(), O_RDWR | O_CLOEXEC));

@@ -113,8 +113,8 @@ std::unique_ptr<Link> Rendezvous::open_link() {
                    address);
 }
 
-// Node 0's first bridge says whether the first bridges measure, and tells all other ranks the
-// number: hosts may be told other numbers, or see other devices.
+// Lets node 0's first bridge decide if the first bridges measure, and tell all other ranks the
+// number: hosts may be given other numbers, or see other devices.
 void Rendezvous::agree_on_streams(const std::string& address) {
     if (topology_.node_rank == 0) {
         const bool loopback = is_loopback(address) || named_interface() == "lo";

@@ -20,7 +20,7 @@ class ModelBuffers {
     void broadcast();
     // Gives every floating-point buffer the mean over the ranks, added up in rank order in fp64.
     void average();
-    // True if any buffer is floating-point, since training may move it differently on each rank.
+    // Returns true if any buffer is floating-point: training may move it differently on each rank.
     [[nodiscard]] bool drift() const;
 
     // Copies a buffer that only some stages read to the ranks of the others, from the first rank of

@@ -9,8 +9,8 @@
 
 namespace dslaunch::runtime {
 
-// IS_HERE says which parameters this rank's stage trains; empty: all. Every rank whose parameters
-// are the same calls it, between steps. Blocks if anything is written.
+// Writes the parameters for which IS_HERE is true: this rank's stage trains them; empty: all. Every
+// rank of the same parameters calls it, between steps. Blocks if anything is written.
 void write_parameters(const graph::SegmentedModel& model, WritableState& state,
                       const std::function<bool(int parameter)>& is_here = {});
 

@@ -156,7 +156,7 @@ graph::DrawKey SegmentRunner::draw_key(int64_t micro_step) const {
             micro_step * options_.data_parallel_size + options_.data_parallel_rank};
 }
 
-// SEGMENT is an index into the plan, as in the groups.
+// Returns SEGMENT's group. It is an index into the plan, as in the groups.
 const plan::RecomputeGroup* SegmentRunner::group_of(size_t segment) const {
     for (const plan::RecomputeGroup& group : groups_)
         if (segment >= static_cast<size_t>(group.begin) && segment < static_cast<size_t>(group.end))

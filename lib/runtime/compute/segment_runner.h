@@ -53,7 +53,7 @@ class SegmentRunner {
     // Takes all micro batches of STEP at once, for callers that look into them before the step
     // begins. Load then uses them.
     [[nodiscard]] const std::vector<std::vector<c10::IValue>>& look_ahead(int64_t step);
-    // Null: which targets of a batch count is not known.
+    // Returns null if it is not known which targets of a batch count.
     [[nodiscard]] const graph::TargetCount* targets() const {
         return model_.lowered().targets.get();
     }

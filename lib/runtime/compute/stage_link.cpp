@@ -107,7 +107,7 @@ class Encoder {
         }
     }
 
-    // A tensor that appears twice is sent once.
+    // Adds a tensor; one that appears twice is sent once.
     void add_tensor(const at::Tensor& tensor) {
         if (!tensor.defined()) return kind(Kind::kNoTensor);
         kind(Kind::kTensor);

@@ -219,7 +219,7 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         };
         pass_ring(own, room(), fill, use);
     }
-    // The same for OWN.bytes of each rank, CAPACITY of them at a time.
+    // Does the same for OWN.bytes of each rank, CAPACITY of them at a time.
     void pass_ring(const Header& own, int64_t capacity, const Fill& fill, const Use& use) {
         struct Written {
             BucketId bucket;
@@ -284,7 +284,7 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         return all;
     }
 
-    // A place has a piece of the part for each rank.
+    // Exchanges parts; a place has a piece of the part for each rank.
     [[nodiscard]] std::vector<at::Tensor> exchange_on_host(const std::vector<at::Tensor>& parts,
                                                            int64_t site) {
         const auto me = static_cast<size_t>(local_rank());
@@ -318,7 +318,7 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         return all;
     }
 
-    // The headers of this column's ranks, by host.
+    // Returns the headers of this column's ranks, by host.
     [[nodiscard]] std::vector<Header> meet_column(const Header& own) {
         std::vector<Header> headers(static_cast<size_t>(hosts()), own);
         std::vector<std::span<const std::byte>> sends(headers.size(),
@@ -331,8 +331,8 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         return headers;
     }
 
-    // SENDS[q] goes to the column's rank on host q, RECEIVES[q] comes from there; undefined ones
-    // are left out, as are this host's.
+    // Sends SENDS[q] to the column's rank on host q, and gets RECEIVES[q] from there. Leaves out
+    // undefined ones and this host's.
     void swap_in_column(const std::vector<at::Tensor>& sends, std::vector<at::Tensor>& receives) {
         std::vector<std::span<const std::byte>> out(sends.size());
         std::vector<std::span<std::byte>> in(receives.size());
@@ -385,7 +385,7 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         return all;
     }
 
-    // Every rank's tensor, as gather() has them.
+    // Returns every rank's tensor, as gather() has them.
     [[nodiscard]] std::vector<at::Tensor> all_of(const at::Tensor& mine, int64_t site) {
         if (on_one_host()) return gather_on_host(mine, site);
         return in_columns() ? gather_in_columns(mine, site) : gather_by_messages(mine, site);
@@ -441,7 +441,7 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         return result.to(mine.device());
     }
 
-    // INTO [numel of chunk] gets the ranks' elements of CHUNK in order, combined in DTYPE.
+    // Fills INTO [numel of chunk] with the ranks' elements of CHUNK in order, combined in DTYPE.
     static void combine_chunk(const std::vector<const std::byte*>& bytes, at::ScalarType dtype,
                               const Combine& add, at::Tensor& into) {
         const int64_t numel = into.numel();
@@ -464,7 +464,7 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         into.copy_(total);
     }
 
-    // Each rank combines its part of the elements and sends it to the others.
+    // Combines each rank's part of the elements on that rank, and sends it to the others.
     void combine_shards(const at::Tensor& own, int64_t site, at::ScalarType dtype,
                         const Combine& add, at::Tensor& result) {
         for (const Header& header : meet_column(header_of(own, site)))

@@ -28,7 +28,7 @@ void CudaQueue::copy(void* into, const void* from, int64_t bytes) {
                                 cuda_stream()));
 }
 
-// CUDA has read memory that is not pinned when the call returns.
+// Copies in; CUDA has read memory that is not pinned when the call returns.
 void CudaQueue::copy_in(void* into, const void* from, int64_t bytes) {
     const c10::cuda::CUDAGuard guard(stream_.stream().device_index());
     expect_work(cudaMemcpyAsync(into, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice,

@@ -20,7 +20,7 @@ class CudaQueue final : public device::Queue {
     CudaQueue(c10::cuda::CUDAStream stream, std::function<void()> check);
 
     [[nodiscard]] device::Stream* stream() override { return &stream_; }
-    // The host waits as long as CHECK lets it: a peer that is lost is a matter of the communicator.
+    // Waits on the host as long as CHECK allows: a peer that is lost is the communicator's matter.
     void finish() override;
     void copy(void* into, const void* from, int64_t bytes) override;
     void copy_in(void* into, const void* from, int64_t bytes) override;

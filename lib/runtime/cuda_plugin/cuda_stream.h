@@ -13,7 +13,7 @@ namespace dslaunch::runtime {
 
 // Throws Error{kSetup} naming WHAT.
 void expect(cudaError_t result, const char* what);
-// The same for a call that may report errors of earlier work: these are Error{kRankFailed}.
+// Does the same for a call that may report errors of earlier work, as Error{kRankFailed}.
 void expect_work(cudaError_t result);
 
 class CudaStream final : public device::Stream {

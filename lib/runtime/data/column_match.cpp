@@ -104,7 +104,7 @@ std::string naming_options(const ColumnMatch& match,
          naming_options(match, column_of));
 }
 
-// The one of the columns LEFT that can be the loss's target, whose name the config does not say.
+// Returns the column of LEFT that can be the loss's target if the config does not name it.
 size_t target_column(const ColumnMatch& match, const std::vector<size_t>& left) {
     std::vector<size_t> fitting;
     std::copy_if(left.begin(), left.end(), std::back_inserter(fitting),

@@ -26,7 +26,7 @@ std::string shape_text(const DataInput& input) {
     return fmt::format("{} [{}]", c10::toString(input.dtype), fmt::join(input.sample_shape, ", "));
 }
 
-// Both sets go through one plan, so a sample must look the same in both.
+// Checks that a sample looks the same in both sets: both go through one plan.
 void check_same_inputs(const Samples& train, const Samples& eval) {
     for (size_t i = 0; i < train.inputs().size(); ++i) {
         const DataInput& expected = train.inputs()[i];

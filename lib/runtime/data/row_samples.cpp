@@ -301,7 +301,7 @@ class RowSamples final : public Samples {
              match.path, printable(name), match.path);
     }
 
-    // Each sample is two rows; the reference is a number for each.
+    // Checks pairs: each sample is two rows; the reference is a number for each.
     void check_pairs(const DataRequest& request, std::span<const size_t> column_of) const {
         for (size_t i = 0; i < inputs_.size(); ++i) {
             const std::vector<int64_t>& shape = inputs_[i].sample_shape;

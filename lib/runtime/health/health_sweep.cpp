@@ -20,7 +20,7 @@ bool is_sum(health::HealthOp op) {
     return op == health::HealthOp::kAllReduce || op == health::HealthOp::kReduceScatter;
 }
 
-// Every integer below 2^24 is exact in fp32, and so is each sum here up to 5,000 ranks.
+// Returns RANK's factor. Integers below 2^24, and sums here up to 5,000 ranks, are exact in fp32.
 int64_t coefficient(int rank) {
     return rank % kCoefficients + 1;
 }

@@ -35,8 +35,8 @@ struct SweepSeams {
     std::function<void(const std::string& where, Duration limit)> enter;
 };
 
-// Rank 0 puts PROPOSAL on the board under KEY and all ranks get it, so that all do the same. Throws
-// Error{kHang} if rank 0 does not come to WHAT within the limit of an operation.
+// Puts rank 0's PROPOSAL on the board under KEY and returns it on all ranks, so that all do the
+// same. Throws Error{kHang} if rank 0 does not come to WHAT within the limit of an operation.
 [[nodiscard]] int64_t agree_with_first(const SweepOptions& options, Board& board,
                                        const std::string& key, const char* what, int64_t proposal);
 

@@ -20,7 +20,7 @@ class HealthWatch {
     HealthWatch(const HealthWatch&) = delete;
     HealthWatch& operator=(const HealthWatch&) = delete;
 
-    // A step begins, and the previous one is over.
+    // Begins a step and ends the previous one.
     void enter(const std::string& where, Duration limit);
     [[nodiscard]] std::string where() const;
     [[nodiscard]] uint64_t steps_done() const;

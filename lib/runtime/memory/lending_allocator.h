@@ -18,7 +18,7 @@ class MemoryLender {
     // memory is aligned to 64 bytes, is not lent already (is_lent), and is read and written by
     // nobody else until the tensors made of it are gone.
     [[nodiscard]] virtual void* lend(size_t bytes) = 0;
-    // The allocation that lend() has just left to ordinary memory lies at MEMORY.
+    // Notes that the allocation which lend() has just left to ordinary memory lies at MEMORY.
     virtual void note(const void* memory) = 0;
 };
 

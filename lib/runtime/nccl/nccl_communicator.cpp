@@ -17,7 +17,7 @@ ncclDataType_t nccl_type(DType dtype) {
     return dtype == DType::kF32 ? ncclFloat32 : ncclUint8;
 }
 
-// A communicator that does not block may answer any call with ncclInProgress.
+// Returns true also for ncclInProgress, which a communicator that does not block may answer.
 bool has_started(ncclResult_t result) {
     return result == ncclSuccess || result == ncclInProgress;
 }

@@ -19,8 +19,7 @@ namespace dslaunch::runtime {
 
 class NcclCommunicator final : public DeviceCommunicator {
   public:
-    // Returns the collectives are put on STREAM. REQUIRES: its device is the only one that the
-    // process sees.
+    // Puts the collectives on STREAM. REQUIRES: its device is the only one that the process sees.
     explicit NcclCommunicator(cudaStream_t stream) : stream_(stream) {}
     NcclCommunicator(const NcclCommunicator&) = delete;
     NcclCommunicator& operator=(const NcclCommunicator&) = delete;

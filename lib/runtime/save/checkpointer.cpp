@@ -131,7 +131,7 @@ void Checkpointer::add_tensors(storage::Checkpoint& checkpoint) const {
     checkpoint.format = checkpoint.least_format();
 }
 
-// Other ranks' values are found by the first name, whose aliases and views serve all.
+// Adds a buffer. Other ranks find values by the first name; its aliases and views serve all.
 void Checkpointer::add_buffer(storage::Checkpoint& checkpoint, int index, int replica) const {
     const graph::ModelBuffer& buffer = parts_.model->buffers()[index];
     storage::CheckpointTensor tensor;
@@ -175,7 +175,7 @@ void Checkpointer::require_savable() const {
     }
 }
 
-// The first rank saves all buffers of the first replica.
+// Returns true if this rank saves BUFFER: the first rank saves all of the first replica's.
 bool Checkpointer::saves_buffer(size_t buffer, int replica) const {
     if (replica == 0) return first();
     return replica == parts_.replica &&
@@ -255,7 +255,7 @@ std::unique_ptr<Checkpointer::Save> Checkpointer::plan_save(
     return save;
 }
 
-// All ranks call it. Returns false if the save has failed, for a reason that all have been told.
+// Returns false if the save has failed, for a reason that all have been told. All ranks call it.
 bool Checkpointer::open_folder(Save& save) {
     int64_t own = 0;
     for (const storage::ShardPlan* plan : {&save.weights, &save.states})
@@ -284,7 +284,7 @@ bool Checkpointer::open_folder(Save& save) {
     return !parts_.via_first || open_own_folder(save, Bytes{own});
 }
 
-// If hosts share no file system, each has a folder of its own until rank 0 has the files.
+// Opens each host's own folder if hosts share no file system, until rank 0 has the files.
 bool Checkpointer::open_own_folder(Save& save, Bytes own) {
     const Topology& topology = parts_.collectives->topology();
     std::string failure;

@@ -70,7 +70,7 @@ struct CheckpointerParts {
 
 class Checkpointer {
   public:
-    // Returns the objects that PARTS points to must outlive the checkpointer.
+    // The objects that PARTS points to must outlive the checkpointer.
     explicit Checkpointer(CheckpointerParts parts);
     // Joins the thread. A save under way is left as after a crash.
     ~Checkpointer();

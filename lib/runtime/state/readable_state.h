@@ -10,8 +10,8 @@ class ReadableState {
   public:
     virtual ~ReadableState() = default;
 
-    // Every rank calls it, outside of a step. A rank that passes KEEP may read these parameters of
-    // the model, given by index, through their tensors until let_go(). One hold at a time.
+    // Lets a rank that passes KEEP read these parameters of the model, given by index, through
+    // their tensors until let_go(). Every rank calls it, outside of a step. One hold at a time.
     virtual void hold(std::span<const int> parameters, bool keep) = 0;
     virtual void let_go() = 0;
     // Returns true if parameters are whole only while they are held.

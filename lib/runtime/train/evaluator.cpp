@@ -50,7 +50,7 @@ bool Evaluator::has_all(const graph::Segment& segment, int stage) const {
            all_in(segmented.buffers_of(segment), parts_.stages.stages_of_buffer);
 }
 
-// A segment runs in the first part whose stage has everything that it reads.
+// Lets a segment run in the first part whose stage has everything that it reads.
 void Evaluator::deal_to_stages() {
     stretches_.clear();
     size_t part = 0;
@@ -85,7 +85,7 @@ std::vector<c10::IValue> Evaluator::arguments_of(const EvalBatch& batch) const {
     return held_out_.batch(samples);
 }
 
-// A rank without a batch only takes part in bringing the parameters together.
+// Runs a stretch. A rank without a batch only helps bring the parameters together.
 graph::Boundary Evaluator::run_stretch(const Stretch& stretch, const EvalBatch& batch,
                                        std::vector<c10::IValue> values) const {
     const bool takes_part = batch.rows > 0;
@@ -102,7 +102,7 @@ graph::Boundary Evaluator::run_stretch(const Stretch& stretch, const EvalBatch& 
     return boundary;
 }
 
-// All stages come to their stretches in the model's order, so that no two wait for each other.
+// Runs the stretches in the model's order on all stages, so that no two wait for each other.
 graph::Boundary Evaluator::forward(const EvalBatch& batch,
                                    const std::vector<c10::IValue>& arguments) const {
     constexpr uint32_t kNumber = 0;  // number of the one message between two stages

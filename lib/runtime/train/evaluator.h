@@ -65,7 +65,7 @@ struct EvaluatorParts {
 
 class Evaluator {
   public:
-    // Returns the objects that PARTS points to must outlive this.
+    // The objects that PARTS points to must outlive this.
     Evaluator(EvaluatorParts parts, DataSource held_out)
         : parts_(std::move(parts)), held_out_(std::move(held_out)) {}
 

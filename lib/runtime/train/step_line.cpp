@@ -27,8 +27,8 @@ void StepLine::begin_step(int64_t step) {
     other_.clear();
 }
 
-// The first step takes longer than others, and counts as long as there is no other. Of the next
-// ones it is the mean, until newer steps weigh more.
+// Updates the mean. The first step takes longer than others and counts only until the next one.
+// Later ones count equally, until newer steps weigh more.
 void StepLine::end_step(const DoneStep& done) {
     const std::lock_guard lock(mutex_);
     const auto others = static_cast<double>(steps_done_++);

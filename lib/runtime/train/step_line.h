@@ -31,13 +31,13 @@ class StepLine {
 
     void begin_step(int64_t step);
     void end_step(const DoneStep& done);
-    // Something else is done now, as "evaluating"; empty: steps again.
+    // Shows other work from now on, as "evaluating"; empty: steps again.
     void begin_other(std::string_view what);
-    // SHARE of that is done.
+    // Notes that SHARE of that is done.
     void do_other(double share);
 
-    // "step 41/60  loss 2.8540  left 0:00:07  lr 0.001  346 ms/step  185 tok/s  668.0 MiB". SHARE
-    // of the present step is done. A step that takes long says how long it has taken.
+    // Returns "step 41/60  loss 2.8540  left 0:00:07  lr 0.001  346 ms/step  185 tok/s  668.0 MiB".
+    // SHARE of the present step is done. A step that takes long says how long it has taken.
     [[nodiscard]] std::string text(double share) const;
 
   private:
@@ -61,9 +61,9 @@ class Activity {
   public:
     explicit Activity(const Clock& clock) : clock_(clock), began_(clock.now()) {}
 
-    // WHAT, in words, begins; empty: nothing that takes long.
+    // Notes that WHAT, in words, begins; empty: nothing that takes long.
     void begin(std::string_view what);
-    // "WHAT  14 s", the time since WHAT began; empty in the first second of all.
+    // Returns "WHAT  14 s", the time since WHAT began; empty in the first second of all.
     [[nodiscard]] std::string text() const;
 
   private:

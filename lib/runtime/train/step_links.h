@@ -27,8 +27,8 @@ struct StepLinks {
 // {"by_kind": {"reduce": {"sent", "received", "planned"}}, "by_host": {"1": {"sent", "received"}}},
 // without kinds and hosts that had none.
 void links_json(const StepLinks& links, JsonWriter& json);
-// "reduce 1.2 MiB (by the plan 1.2 MiB), control 3.1 KiB; to host 1 …" for STEPS steps; empty if
-// nothing was sent.
+// Returns "reduce 1.2 MiB (by the plan 1.2 MiB), control 3.1 KiB; to host 1 …" for STEPS steps;
+// empty if nothing was sent.
 [[nodiscard]] std::string links_text(const StepLinks& links, int64_t steps);
 
 }  // namespace dslaunch::runtime

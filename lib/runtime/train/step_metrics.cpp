@@ -16,7 +16,7 @@ void add_number(JsonWriter& json, const char* key, std::optional<double> value) 
     }
 }
 
-// The keys are the plan's words. The state gives its own figures, the rest are as planned.
+// Adds memory under the plan's words: the state's own figures, the rest as planned.
 void add_memory(JsonWriter& json, const StepMetrics& metrics) {
     const MemoryAccount& account = metrics.memory;
     const auto planned = [&](plan::BufferKind kind) {

@@ -50,7 +50,7 @@ struct StepMetrics {
 // "rewards/rejected", "rewards/margins" and "rewards/accuracies".
 void add_rewards(JsonWriter& json, const std::string& prefix, const graph::RewardMeans& rewards);
 
-// "1234 tokens/s", "0.031 samples/s". NOUN's plural has an s more.
+// Returns "1234 tokens/s", "0.031 samples/s". NOUN's plural has an s more.
 [[nodiscard]] std::string rate_text(double per_second, std::string_view noun);
 
 }  // namespace dslaunch::runtime

@@ -28,9 +28,9 @@ StepTargets TargetWeights::of(int64_t step) {
     return counted;
 }
 
-// Every rank of the first stage adds its targets, and its micro batches that have some. Ranks that
-// share a micro batch add the same, so all sums are multiples of their number. In a pipeline the
-// last stage, which has the losses, learns here which micro batches are empty.
+// Adds the targets of every rank of the first stage, and its micro batches that have some. Ranks
+// that share a micro batch add the same, so all sums are multiples of their number. In a pipeline
+// the last stage, which has the losses, learns here which micro batches are empty.
 StepTargets TargetWeights::count(int64_t step) const {
     const SegmentRunnerOptions& rows = segments_.options();
     const auto micro_steps = static_cast<size_t>(rows.accumulation_steps);

@@ -46,7 +46,7 @@ LaneStreams lane_streams(const TrainerParts& parts) {
     return streams;
 }
 
-// "0:07", with hours from the first on.
+// Returns "0:07", with hours from the first on.
 std::string time_left_text(double seconds) {
     constexpr double kHour = 3600;
     if (seconds >= kHour) return clock_text(seconds);
@@ -287,7 +287,7 @@ void Trainer::adapt_plan(const StepRun& run) {
     if (plan != nullptr) change_plan(*plan, run.step);
 }
 
-// STEPS are done.
+// Changes to PLAN after STEPS.
 void Trainer::change_plan(const plan::StepPlan& plan, int64_t steps) {
     parts_.state->change_plan(plan);
     tier_peaks_ = plan::peak_by_tier(plan);
@@ -375,7 +375,7 @@ StepFacts Trainer::run_step(int64_t step) {
     return facts;
 }
 
-// Every rank comes to the same scale, since the state's verdict is one of all ranks.
+// Settles the scale, the same on every rank, since the state's verdict is one of all ranks.
 void Trainer::settle_loss_scale(int64_t step, StepFacts& facts) {
     const std::optional<Overflow> overflow = parts_.state->overflow();
     facts.skipped = overflow.has_value();

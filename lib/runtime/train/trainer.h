@@ -104,7 +104,7 @@ struct TrainResult {
     bool asked_to_end = false;
 };
 
-// Returns the time when the last save of a job must be done that has LIMIT_S seconds from START on.
+// Returns the time when a job's last save must be done if the job has LIMIT_S seconds from START.
 // With 0 the job's end is the time at which Slurm ends it, if SLURM_JOB_END_TIME says so, else
 // there is no limit.
 [[nodiscard]] std::optional<std::chrono::system_clock::time_point> last_save_time(
@@ -112,7 +112,7 @@ struct TrainResult {
 
 class Trainer final : private InstructionRunner {
   public:
-    // Returns the objects that PARTS points to must outlive the trainer.
+    // The objects that PARTS points to must outlive the trainer.
     explicit Trainer(TrainerParts parts);
 
     // Trains config.steps steps. Throws the first error of any lane. After that the process must

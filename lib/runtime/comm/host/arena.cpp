@@ -54,7 +54,7 @@ std::byte* map_shared(Bytes bytes, int fd) {
     return static_cast<std::byte*>(base);
 }
 
-// A job's descriptor comes by DSL_ARENA_FD, a stage's from its first rank.
+// Describes DESCRIPTOR. A job's comes by DSL_ARENA_FD, a stage's from its first rank.
 std::string text_of(const Arena::Descriptor& descriptor) {
     return fmt::format("the memory that ranks of this host share (file descriptor {})",
                        descriptor.fd);

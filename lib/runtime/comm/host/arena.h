@@ -77,7 +77,7 @@ class ArenaLayout {
     [[nodiscard]] Bytes shared_bytes() const;
     [[nodiscard]] Bytes part_bytes() const;  // one local rank's part
     [[nodiscard]] Bytes total_bytes() const;
-    // The hash covers names, sizes and places, so equal layouts have equal hashes.
+    // Returns a hash of names, sizes and places, so equal layouts have equal hashes.
     [[nodiscard]] uint64_t hash() const;
 
   private:

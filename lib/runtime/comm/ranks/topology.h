@@ -31,9 +31,9 @@ struct Topology {
     [[nodiscard]] int first_rank(int node) const;
     // Returns the global ranks of this host, by local rank.
     [[nodiscard]] std::vector<int> local_ranks() const;
-    // The number of bridges is the smallest host's size, or 0 on one host, where nobody opens a
-    // link. Bridges are the local ranks 0..bridge_count()-1 of each host: bridge k talks to bridge
-    // k of the other hosts.
+    // Returns the smallest host's number of ranks, or 0 on one host, where nobody opens a link.
+    // Bridges are the local ranks 0..bridge_count()-1 of each host: bridge k talks to bridge k of
+    // the other hosts.
     [[nodiscard]] int bridge_count() const;
     [[nodiscard]] bool is_bridge() const { return local_rank < bridge_count(); }
 };

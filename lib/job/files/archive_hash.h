@@ -17,7 +17,7 @@ struct IdentifiedArchive {
                        // to stop
 };
 
-// An archive is a program: one that the user did not expect must not run at all. Throws
+// Identifies an archive. It is a program: an unexpected one must not run at all. Throws
 // Error{kInput} when PATH cannot be read or is not the file with hash EXPECTED (64 hex digits);
 // blocks while it reads the whole file. If EXPECTED is empty, the FIRST rank gets a thread.
 [[nodiscard]] IdentifiedArchive identify_archive(const std::string& path,

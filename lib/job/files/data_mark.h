@@ -11,19 +11,19 @@
 
 namespace dslaunch::job {
 
-// A mark of a file's contents that is cheap for large files: two files with one mark hold the same
-// bytes, as far as looking at a few of them can tell. Neither names nor times count, so a copy on
-// another host has the same mark. Returns the hash of the size and the bytes of PATH; of a file
-// over 64 MiB, of 256 blocks of 64 KiB that are evenly spread over it, the first and the last among
-// them. Throws Error{kInput} as MappedFile does.
+// Returns a mark of a file's contents that is cheap for large files: the hash of the size and the
+// bytes of PATH; of a file over 64 MiB, of 256 blocks of 64 KiB, evenly spread from the first to
+// the last. Two files with one mark hold the same bytes, as far as looking at a few of them can
+// tell. Neither names nor times count, so a copy on another host has the same mark. Throws
+// Error{kInput} as MappedFile does.
 [[nodiscard]] storage::Hash128 file_fingerprint(const std::string& path);
 
 // Returns the mark of the files that DATA names and of the way samples are made of them. It hangs
 // on no path and on no host. Throws Error{kInput} for a file that cannot be read.
 [[nodiscard]] storage::DataMark data_mark(const config::DataConfig& data);
 
-// In words, how a run with the data HERE would see other samples than the one that SAVED tells of;
-// empty: it would not, or SAVED is of a checkpoint that tells nothing.
+// Says how a run with the data HERE would see other samples than the one of SAVED; empty: it would
+// not, or SAVED is of a checkpoint that tells nothing.
 [[nodiscard]] std::string data_difference(const storage::DataMark& saved,
                                           const storage::DataMark& here);
 

@@ -23,7 +23,7 @@ constexpr std::string_view kAuto = "auto";
 // Folders of network file systems may show a new file late.
 constexpr std::chrono::seconds kSharedFolderWait{10};
 
-// Rank 0's TEXT, on all ranks.
+// Returns rank 0's TEXT on all ranks.
 std::string agreed(runtime::Collectives& collectives, std::string text) {
     if (collectives.topology().rank() != 0) text.clear();
     return collectives.all_gather(text).front();
@@ -44,7 +44,7 @@ std::vector<std::string> candidates_in(storage::FileTree& tree, const std::strin
     return folders;
 }
 
-// The checkpoints in PATH, a folder that the user has named, which may also be a checkpoint itself.
+// Returns the checkpoints in PATH, a folder that the user named, or PATH if it is a checkpoint.
 std::vector<std::string> candidates_of(storage::FileTree& tree, const std::string& path) {
     const storage::CheckpointPlace place = storage::find_checkpoints(tree, path);
     if (!place.step_folder.empty()) return {place.step_folder};
@@ -64,7 +64,7 @@ std::vector<std::string> earlier_ones(storage::FileTree& tree, const std::string
     return folders;
 }
 
-// True if a run has done steps that OUTPUT tells of. The launcher makes the file before the first.
+// Returns true if OUTPUT shows that a run did steps. The launcher makes the file before the first.
 bool has_metrics(storage::FileTree& tree, const std::string& output) {
     for (const storage::FolderEntry& entry :
          tree.list(output).value_or(std::vector<storage::FolderEntry>{}))
@@ -77,7 +77,7 @@ struct Opened {
     std::string fault;  // first fault that any rank found, the same on all ranks; empty: none
 };
 
-// READERS: ranks that see the folder.
+// Opens and verifies the checkpoint. READERS: ranks that see the folder.
 Opened open_and_verify(storage::FileTree& tree, runtime::Collectives& collectives,
                        const std::string& folder, int readers) {
     Opened opened;

@@ -119,7 +119,7 @@ config::RunConfig with_choice(config::RunConfig config, const plan::MemoryChoice
     return config;
 }
 
-// PLACE among HOSTS, or more than it has: as many ranks on each as on those, in turns.
+// Returns PLACE among HOSTS, or more than it has: as many ranks on each as on those, in turns.
 runtime::Topology among_hosts(runtime::Topology place, int64_t hosts) {
     const auto given = static_cast<int64_t>(place.node_count());
     for (int64_t node = given; node < hosts; ++node)
@@ -138,7 +138,7 @@ Bytes largest_gradient(const plan::ModelInfo& info, const plan::SegmentInfo& seg
     return largest;
 }
 
-// INFO with NUMERATOR / DENOMINATOR of its rows: each row is taken to need the same.
+// Returns INFO with NUMERATOR / DENOMINATOR of its rows, as if each row needed the same.
 plan::ModelInfo with_rows(plan::ModelInfo info, int64_t numerator, int64_t denominator) {
     const auto scale = [&](Bytes& bytes) { bytes.value = bytes.value * numerator / denominator; };
     // Gradients of parameters do not shrink with the rows.
@@ -186,7 +186,7 @@ std::optional<plan::HostNeed> need_with(const JobSetup& setup, const runtime::To
     return need_of_host(other, ranks, program);
 }
 
-// The buffers of a rank's two files of a checkpoint, its part of the weights and of the states.
+// Returns the buffers of a rank's two checkpoint files: its part of the weights and the states.
 Bytes saving_memory_of_stage(const JobSetup& setup) {
     int64_t numel = 0;
     for (int p = 0; p < std::ssize(setup.info.parameters); ++p) {

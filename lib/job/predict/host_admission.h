@@ -57,10 +57,10 @@ class JobRoom {
     // DEVICE is null on the CPU.
     void check_host(const JobSetup& setup, const runtime::Topology& place, bool saves,
                     runtime::DeviceBackend* device);
-    // "202.2 MiB of 22.34 GiB (MemAvailable of /proc/meminfo) for the 2 ranks of a host", and so
-    // for each other limit. Empty where none was looked at. Called by the first rank of a host.
+    // Returns "202.2 MiB of 22.34 GiB (MemAvailable of /proc/meminfo) for the 2 ranks of a host",
+    // and so for each other limit. Empty if none was looked at. Called by a host's first rank.
     [[nodiscard]] std::string text() const;
-    // "202.2 MiB of 22.34 GiB": the first of these limits; empty as text() is.
+    // Returns "202.2 MiB of 22.34 GiB": the first of these limits; empty as text() is.
     [[nodiscard]] std::string brief() const;
     // Called by all ranks of the JOB, for hosts may have other stages of a pipeline: from then on
     // the estimate is the largest of all.

@@ -50,7 +50,7 @@ double shortest_s(Action&& action) {
     return shortest;
 }
 
-// The number of elements whose states the rank keeps, within the limits of what is measured.
+// Returns the number of elements whose states the rank keeps, within the limits of measurement.
 int64_t update_numel(const JobSetup& setup) {
     int64_t numel = 0;
     for (const plan::StateChunk& chunk : setup.plan.chunks.all) numel += chunk.range.numel;

@@ -26,8 +26,8 @@ struct JobRatesOptions {
     std::function<void(MeasuredWork)> before = {};
 };
 
-// LibTorch's threads for trial passes, as RANKS of a host divide this machine's processors, unless
-// OMP_NUM_THREADS says how many.
+// Sets LibTorch's threads for trial passes, as RANKS of a host divide this machine's processors,
+// unless OMP_NUM_THREADS says how many.
 void set_rank_threads(int ranks);
 
 // Returns the rates of a rank of SETUP's job: times of segments, of the optimizer's step over the

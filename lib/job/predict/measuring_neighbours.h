@@ -25,7 +25,7 @@ class MeasuringNeighbours {
     // Kills the neighbours.
     ~MeasuringNeighbours();
 
-    // The neighbours do WORK again and again until the next call. Returns when all have begun.
+    // Lets the neighbours repeat WORK until the next call. Returns when all have begun.
     void begin(MeasuredWork work) const;
 
   private:

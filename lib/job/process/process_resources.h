@@ -13,7 +13,7 @@ namespace dslaunch::job {
 // run beside, the system decides. Returns what was done, in words.
 std::string pin_to_processors(const launch::WorkerEnvironment& environment, int threads);
 
-// Memory that loading takes goes back to the system when it is freed: large blocks stay mappings of
+// Returns memory that loading takes to the system when it is freed: large blocks stay mappings of
 // their own.
 void return_freed_memory();
 

@@ -24,7 +24,7 @@ JobSaving::JobSaving(JobSetup& setup, RankComms& comms, SavingOptions options)
       options_(std::move(options)),
       files_(storage::make_disk_tree()) {}
 
-// False with one host, which has nothing to bring.
+// Returns false with one host, which has nothing to bring.
 bool JobSaving::via_first() const {
     return saves() && setup_.config().save.via_rank0 && place().node_count() > 1;
 }
@@ -35,7 +35,7 @@ std::string JobSaving::own_root() const {
                   : options_.output + "/checkpoints";
 }
 
-// The last save of the run before is read only when nobody saves there any more.
+// Claims the folder, so that the last save there is read only when nobody saves there any more.
 void JobSaving::claim() {
     if (!saves() || place().rank() != 0) return;
     storage::CheckpointClaim claim;
@@ -105,7 +105,7 @@ void JobSaving::require_same_numbers() const {
          reader_->folder(), join(began, " "));
 }
 
-// Rank 0 compares, and all ranks hear of it.
+// Lets rank 0 compare the data, and all ranks hear of it.
 void JobSaving::require_same_data() {
     std::string difference;
     const storage::DataMark& saved = reader_->checkpoint().data;
@@ -136,8 +136,8 @@ storage::TrainingState JobSaving::training() const {
     return training;
 }
 
-// Important units are chosen by the last update that takes everything: one that is still to come,
-// if the checkpoint has no choice.
+// Refuses a checkpoint without a choice of important units, unless the update that takes everything
+// and chooses them is still to come.
 void JobSaving::require_choice() const {
     const config::LaggingConfig& lagging = setup_.config().lagging;
     const int64_t updates = saved_->training().updates;

@@ -48,7 +48,7 @@ class JobSaving {
     // Frees the saved state, which STATE has taken, and lets STATE be saved from now on.
     // OWN_BUFFERS: each rank's buffers differ. STATE and BUFFERS must outlive the training.
     void begin(runtime::SavableState& state, runtime::ModelBuffers& buffers, bool own_buffers);
-    // Null: nothing is saved.
+    // Returns null if nothing is saved.
     [[nodiscard]] runtime::Checkpointer* checkpointer() {
         return checkpointer_ ? &*checkpointer_ : nullptr;
     }

@@ -47,7 +47,7 @@ void JobState::add_slices(runtime::ArenaLayout& arena) {
             zero::ZeroState::add_slices(zero_place(), setup_.config().precision.weights(), arena);
 }
 
-// The rank's own memory, which no other rank can read, and collectives between GPUs.
+// Opens the rank's own memory, which no other rank can read, and collectives between GPUs.
 void JobState::open_gpu_comm(runtime::Collectives& control) {
     runtime::ArenaLayout layout(1);
     slices_ =

@@ -34,7 +34,7 @@ class JobState {
     [[nodiscard]] std::unique_ptr<runtime::ParameterState> make(RankComms& comms,
                                                                 runtime::SavedState* saved,
                                                                 int threads);
-    // Null if ranks are on CPUs. REQUIRES: made.
+    // Returns null if ranks are on CPUs. REQUIRES: made.
     [[nodiscard]] runtime::Collectives* collectives_of_gpus() const {
         return gpu_comm_.collectives.get();
     }

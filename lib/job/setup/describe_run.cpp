@@ -37,7 +37,7 @@ std::string model_text(const JobSetup& setup, const std::string& path) {
                        counted(std::ssize(setup.plan.instructions), "instruction"));
 }
 
-// "134.5 M", "37888".
+// Returns "134.5 M", "37888".
 std::string numel_text(int64_t numel) {
     constexpr double kMillion = 1e6;
     const auto value = static_cast<double>(numel);
@@ -101,7 +101,7 @@ std::string method_text(const JobSetup& setup) {
                        "1.0 then)");
 }
 
-// "; LoRA r=16, alpha=32, targets=*.q_proj; base weights nf4"; empty: no adapters.
+// Returns "; LoRA r=16, alpha=32, targets=*.q_proj; base weights nf4"; empty: no adapters.
 std::string adapters_text(const config::LoraConfig& lora) {
     if (!lora.on()) return "";
     const char* const base = lora.base == config::LoraBase::kInt8   ? "int8"

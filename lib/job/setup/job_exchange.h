@@ -19,11 +19,11 @@ struct StepPhase {
     plan::StepPlan plan;  // of this rank
 };
 
-// In the order in which they are first made; one alone where all updates are of one kind.
+// Returns the phases in the order in which they first come; one if all updates are of one kind.
 // Without the config's steps the first 10,000 updates are counted.
 [[nodiscard]] std::vector<StepPhase> step_phases(const JobSetup& setup);
 
-// "hosts exchange …" or "a step updates …".
+// Returns "hosts exchange …" or "a step updates …".
 [[nodiscard]] std::string phase_title(const StepPhase& phase);
 
 // Returns a table of the bytes that those phases send; empty: there is one alone. And a line of the
@@ -31,10 +31,10 @@ struct StepPhase {
 [[nodiscard]] std::string exchange_table(const JobSetup& setup,
                                          const std::vector<StepPhase>& phases);
 [[nodiscard]] std::string exchange_line(const JobSetup& setup);
-// The same of what steps update and what they read and write on disk.
+// Returns such a table of what steps update and what they read and write on disk.
 [[nodiscard]] std::string lag_table(const JobSetup& setup, const std::vector<StepPhase>& phases);
 [[nodiscard]] std::string lag_line(const JobSetup& setup);
-// The phases as an array.
+// Writes the phases as an array.
 void phases_json(const std::vector<StepPhase>& phases, JsonWriter& json);
 
 }  // namespace dslaunch::job

@@ -24,7 +24,7 @@ namespace dslaunch::job {
 
 namespace {
 
-// The ranks share the memory of a host, not of GPUs.
+// Sets the place of RANKS. They share the memory of a host, not of GPUs.
 void set_place(plan::StepPlanOptions& options, const runtime::Topology& ranks, bool on_gpu) {
     const runtime::Topology place = on_gpu ? ranks.each_alone() : ranks;
     options.rank = place.rank();
@@ -62,7 +62,7 @@ plan::OffloadPlan offload_plan(const config::RunConfig& run) {
     return offload;
 }
 
-// StepPlanOptions::shard_group. On CPUs the ranks of a group read each other's memory; GPUs send.
+// Returns StepPlanOptions::shard_group. CPUs' ranks read each other's memory in a group; GPUs send.
 int shard_group(const config::RunConfig& config, const runtime::Topology& place, bool on_gpu) {
     // Hosts exchange the states of whole copies.
     const bool by_hosts =
@@ -93,8 +93,8 @@ int shard_group(const config::RunConfig& config, const runtime::Topology& place,
     return static_cast<int>(ranks);
 }
 
-// Summing while updating reads every rank's gradients once; with more ranks a reduction by parts
-// reads less.
+// Returns true if summing while updating reads less. It reads every rank's gradients once; with
+// more ranks a reduction by parts reads less.
 bool fuses(const plan::StepPlanOptions& options) {
     constexpr int kFusedRanksMax = 2;
     const bool accumulates = options.reduce_each_micro_step && options.accumulation_steps > 1;
@@ -102,7 +102,7 @@ bool fuses(const plan::StepPlanOptions& options) {
            options.sums_on_host() && options.local_world_size <= kFusedRanksMax;
 }
 
-// StepPlanOptions::tensor_states.
+// Returns StepPlanOptions::tensor_states.
 std::vector<int64_t> tensor_states(const config::OptimizerConfig& optimizer,
                                    const plan::ModelInfo& model) {
     std::vector<int64_t> states;

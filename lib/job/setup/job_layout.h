@@ -21,7 +21,7 @@ namespace dslaunch::job {
 // Throws Error{kConfig} if the stages that the config asks for cannot be made.
 void lay_out_job(JobSetup& setup, const runtime::Topology& place);
 
-// SETUP's job as the rank at PLACE has it, with that rank's plan, without model and data.
+// Returns SETUP's job as the rank at PLACE has it, with that rank's plan, without model and data.
 [[nodiscard]] JobSetup seen_from(const JobSetup& setup, const runtime::Topology& place);
 
 // Returns the reason why the config allows no plan for the model that SETUP has laid out, as an

@@ -108,7 +108,7 @@ struct JobSetup {
     plan::StepPlan plan;
 
     [[nodiscard]] const config::RunConfig& config() const { return resolved.config; }
-    // Whole parameters by name, as checkpoints and final weights have them.
+    // Returns whole parameters by name, as checkpoints and final weights have them.
     [[nodiscard]] graph::Model& whole_model() const {
         return sharing.whole ? *sharing.whole : *model;
     }

@@ -9,7 +9,7 @@
 
 namespace dslaunch::job {
 
-// The stage of the rank at PLACE, and its place there; without a pipeline there is one stage.
+// Returns the stage of the rank at PLACE, and its place there; no pipeline has one stage.
 [[nodiscard]] runtime::PipelinePlace place_in_stages(const config::RunConfig& config,
                                                      const runtime::Topology& place);
 

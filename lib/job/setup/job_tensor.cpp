@@ -163,7 +163,7 @@ void check_sharing(const JobSetup& setup) {
 
 namespace {
 
-// Training and evaluation read the same shares.
+// Checks that training and evaluation read the same shares.
 void require_same_shares(const plan::TensorPlan& train, const plan::TensorPlan& held_out) {
     for (size_t p = 0; p < train.parameters.size(); ++p) {
         const plan::TensorParameter& a = train.parameters[p];
@@ -176,7 +176,7 @@ void require_same_shares(const plan::TensorPlan& train, const plan::TensorPlan& 
     }
 }
 
-// The check holds weights, gradients, and both of all shares, in fp64: an error before they are
+// Checks the room for weights, gradients, and both of all shares, in fp64: an error before they are
 // made is better than a host without memory.
 void check_room_for_check(const JobSetup& setup, const TensorRequest& request) {
     constexpr int64_t kBytesOfParameter = 32;
@@ -280,7 +280,7 @@ void narrow(JobSetup& setup, const std::vector<c10::IValue>& batch) {
     graph::narrow_to_shares(*setup.model, plan, {place.index, place.size});
 }
 
-// New values of trained parameters follow from whole parameters.
+// Keeps written parameters whole: their new values follow from whole parameters.
 void hold_written_whole(const JobSetup& setup, TensorRequest& request) {
     for (const graph::ParameterWrites& writes : setup.segmented->lowered().writes)
         for (const std::vector<int>* const list : {&writes.written, &writes.parameters})

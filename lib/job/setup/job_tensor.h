@@ -41,12 +41,12 @@ struct TensorRequest {
                                                     const std::vector<c10::IValue>& first_inputs,
                                                     const TensorRequest& request);
 
-// All ranks of the job as CONFIG lays them out.
+// Returns all ranks of the job as CONFIG lays them out.
 [[nodiscard]] plan::Mesh mesh_of_job(const config::RunConfig& config,
                                      const runtime::Topology& place);
 
-// The place in its group of the rank at PLACE of a job. STAGE is its place among the ranks that
-// train the same parameters. Throws Error{kConfig} if groups cannot be laid over the hosts' slots.
+// Returns the group place of the rank at PLACE in a job. STAGE: its place in the ranks that train
+// the same parameters. Throws Error{kConfig} if groups cannot be laid over the hosts' slots.
 [[nodiscard]] SharingPlace place_in_group(const config::RunConfig& config,
                                           const runtime::Topology& place,
                                           const runtime::PipelinePlace& stage);

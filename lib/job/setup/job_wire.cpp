@@ -14,7 +14,7 @@ namespace dslaunch::job {
 
 namespace {
 
-// "; it has A, B": the classes of modules with parameters.
+// Returns "; it has A, B": the classes of modules with parameters.
 std::string known_classes(const graph::Model& model) {
     std::set<std::string> classes;
     for (const graph::ModelParameter& parameter : model.parameters())

@@ -11,11 +11,10 @@
 
 namespace dslaunch::job {
 
-// Muon updates parameters of two and more dimensions whose names have neither "embed" nor "lm_head"
-// in them, as DeepSpeed chooses them, and no module "wte", "wpe" or "head", unless their group says
-// otherwise; AdamW updates the rest.
-// Throws Error{kConfig} for a pattern that fits no trained parameter, and for a group that gives
-// Muon a vector.
+// Returns the update rules. Muon updates parameters of two and more dimensions without "embed" and
+// "lm_head" in their names, as DeepSpeed chooses them, and not in modules "wte", "wpe" or "head",
+// unless their group says otherwise; AdamW updates the rest. Throws Error{kConfig} for a pattern
+// that fits no trained parameter, and for a group that gives Muon a vector.
 [[nodiscard]] zero::UpdateRules parameter_rules(const config::RunConfig& config,
                                                 const graph::Model& model);
 

@@ -65,8 +65,8 @@ FoundConfig find_config(const JobArguments& arguments) {
     return {config::empty_config(), "defaults", "."};
 }
 
-// A relative path of a config starts at the config's folder (the archive's for a packed one); a
-// file that is not there but in the working directory is taken from there, as for a flag.
+// Places a relative path of a config in the config's folder (the archive's for a packed one), or in
+// the working directory if the file is only there, as for a flag.
 void place_path(std::string& path, const std::string& folder) {
     if (path.empty() || path.front() == '/') return;
     const std::string beside = folder + "/" + path;
@@ -98,7 +98,7 @@ struct WeightTypes {
         if (half + bfloat16 == 0) return DType::kF32;
         return half > bfloat16 ? DType::kF16 : DType::kBF16;
     }
-    // The same where at least half of all elements are of 16 bits.
+    // Returns narrow() if at least half of all elements are of 16 bits, else fp32.
     [[nodiscard]] DType main() const { return half + bfloat16 >= wide ? narrow() : DType::kF32; }
 
     int64_t half = 0, bfloat16 = 0, wide = 0;
@@ -150,8 +150,8 @@ std::string weights_type_text(const JobSetup& setup) {
         half ? "float16" : "bfloat16", half ? "fp16" : "bf16", half ? "--fp16" : "--bf16");
 }
 
-// A config that serves token files too may name a context: rows have a length of their own. What
-// the command line says of it is refused where the rows are opened.
+// Drops the context of a config that also serves token files: rows have a length of their own. If
+// the command line gives one, it is refused where the rows are opened.
 void leave_context_to_rows(config::Resolved& resolved) {
     config::DataConfig& data = resolved.config.data;
     if (data.context == 0 || !storage::is_row_file(data.train_path)) return;
@@ -190,7 +190,7 @@ void resolve_config(JobSetup& setup, const FoundConfig& found, const JobArgument
     for (std::string& folder : placed.offload.nvme_paths) place_path(folder, found.folder);
 }
 
-// OF_FOLDER: the model is a folder of Hugging Face, whose `tokens` are a tokenizer's.
+// Checks the data's indices. OF_FOLDER: a Hugging Face folder, whose `tokens` are a tokenizer's.
 void check_indices(const JobSetup& setup, bool of_folder) {
     for (const graph::ArgumentLimit& limit :
          graph::argument_limits(setup.segmented->lowered(), *setup.model)) {
@@ -268,8 +268,8 @@ void check_labels(const JobSetup& setup, int64_t classes) {
     if (classes > 0) setup.data->check_labels(data_request(setup), classes);
 }
 
-// A loss refuses labels out of range in words of its own. With class 0 everywhere the model runs on
-// any labels and shows how many classes there are, so that the check can name the bad one.
+// Names bad labels, which a loss refuses in its own words. With class 0 everywhere the model runs
+// on any labels and shows how many classes there are, so that the check can name the bad one.
 void blame_labels(const JobSetup& setup, std::vector<c10::IValue> batch) {
     batch.back() = at::zeros_like(batch.back().toTensor());
     int64_t classes = 0;
@@ -348,7 +348,7 @@ void check_whole(const JobSetup& setup, const std::vector<c10::IValue>& batch,
     if (has_labels && place.local_rank == 0) static_cast<void>(measure_batch(setup, batch, place));
 }
 
-// The loss must be one number, and the parameters' work.
+// Checks that the loss is one number that the parameters make.
 void require_loss(const graph::LossFacts& loss) {
     if (loss.numel != 1)
         fail(ExitCode::kInput,
@@ -361,7 +361,7 @@ void require_loss(const graph::LossFacts& loss) {
              "has no gradient between parameters and loss, as detach(), argmax() or a comparison");
 }
 
-// A run whose every step leaves the model as it is would pass for training.
+// Refuses a run whose steps all leave the model as it is: it would pass for training.
 void require_trainable(const JobSetup& setup, const graph::LossFacts& loss) {
     const plan::ModelInfo& info = setup.model_info;
     if (info.parameters.empty())

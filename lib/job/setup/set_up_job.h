@@ -11,7 +11,7 @@ namespace dslaunch::job {
 // config, Error{kInput} for model and data.
 [[nodiscard]] JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& place);
 
-// The config of that job, without its data: epochs have no number of steps. Throws the same.
+// Returns that job's config, without its data: epochs have no number of steps. Throws the same.
 [[nodiscard]] config::RunConfig config_of_job(const JobArguments& arguments,
                                               const runtime::Topology& place);
 

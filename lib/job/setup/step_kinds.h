@@ -28,7 +28,7 @@ class StepKinds {
     return {plan.exchange, plan.lag};
 }
 
-// All kinds of steps that the job may have, each once.
+// Returns all kinds of steps that the job may have, each once.
 [[nodiscard]] std::vector<plan::StepKind> all_step_kinds(const JobSetup& setup);
 
 }  // namespace dslaunch::job

@@ -15,9 +15,9 @@ enum class TrialTokens {
     kSpread,  // far apart in the vocabulary
 };
 
-// A batch of as many rows as a micro batch in training: the first rows of the data in which a
-// target counts, again from the start if there are fewer. Without data, each argument has TOKENS of
-// the context's length. REQUIRES: SETUP has its segments, and data unless the config has a context.
+// Returns a batch as large as training's micro batch: the first rows of the data in which a target
+// counts, again from the start if there are fewer. Without data, each argument has TOKENS of the
+// context's length. REQUIRES: SETUP has its segments, and data unless the config has a context.
 [[nodiscard]] std::vector<c10::IValue> trial_batch(const JobSetup& setup,
                                                    TrialTokens tokens = TrialTokens::kZero);
 

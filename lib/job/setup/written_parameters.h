@@ -14,12 +14,12 @@ namespace dslaunch::job {
 // Returns true for the parameters that SETUP's stage trains; empty: all.
 [[nodiscard]] std::function<bool(int parameter)> written_here(const JobSetup& setup);
 
-// Both throw Error{kInput} naming the parameter, where it is written, why that cannot be what one
-// process computes, and what to do: the first for what the graph itself writes, the second for the
-// rest. REQUIRES of the second: the job is laid out.
+// Throw Error{kInput} naming the parameter, where it is written, why one process cannot compute the
+// same, and what to do. The first checks writes by the graph itself, the second the rest. REQUIRES
+// of the second: the job is laid out.
 void check_writes_in_place(const JobSetup& setup);
 void check_writes(const JobSetup& setup);
-// The same for HELD_OUT, the graph in eval mode.
+// Checks the same for HELD_OUT, the graph in eval mode.
 void check_held_out_writes(const JobSetup& setup, const graph::LoweredGraph& held_out);
 
 }  // namespace dslaunch::job

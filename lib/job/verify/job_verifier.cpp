@@ -325,8 +325,8 @@ void JobVerifier::check_update(const Piece& piece, Finding& finding) const {
             zero::ShardOptimizer::name(parts_.setup->config().optimizer), makers_of(piece)));
 }
 
-// Rank 0 takes the parameter's new values from all ranks. Finds elements that nobody updated, and
-// replicas that differ.
+// Takes the parameter's new values from all ranks on rank 0. Finds elements that nobody updated,
+// and replicas that differ.
 void JobVerifier::take_over(int parameter, bool has_gradient, Finding& finding) {
     std::string mine;
     for (const Piece& piece : pieces_) {
@@ -414,7 +414,7 @@ void JobVerifier::check_states(int parameter, Finding& finding) {
                              whole().parameters()[p].name, piece->update, makers_of(*piece)));
 }
 
-// The buffers that this rank's segments read, where it has the first data rank's batches.
+// Checks the buffers that this rank's segments read, if it has the first data rank's batches.
 void JobVerifier::check_buffers(Finding& finding) const {
     const JobSetup& setup = *parts_.setup;
     std::vector<char> read(setup.model->buffers().size(), 0);

@@ -37,7 +37,7 @@ TensorError larger(const TensorError& a, const TensorError& b) {
     return b.error > a.error ? b : a;
 }
 
-// The error of FOUND, a state that keeps KEEP of OLD and takes the rest of ADDED, within UNITS.
+// Returns the error of FOUND, a state of KEEP parts OLD and the rest ADDED, within UNITS.
 TensorError state_error(const at::Tensor& found, const at::Tensor& old, const at::Tensor& added,
                         double keep, double units = 16) {
     return worst_of(found, keep * old + (1 - keep) * added,
@@ -120,7 +120,7 @@ TensorError adafactor_error(const config::OptimizerConfig& config, const at::Ten
                                    kRoundingUnit * (8 * p.abs() + 64 * way.abs())));
 }
 
-// Jordan's iteration as it is published.
+// Computes Jordan's iteration as it is published.
 at::Tensor newton_schulz(at::Tensor x) {
     const bool tall = x.size(-2) > x.size(-1);
     if (tall) x = x.mT();

@@ -27,7 +27,7 @@ double error(double found, const Sum& expected, double more = 0) {
     return std::isfinite(found) ? std::abs(found - expected.value) / allowed : INFINITY;
 }
 
-// PARAMETER after a step of DELTA, whose own rounding is 16 units and MORE.
+// Returns the error of PARAMETER after a step of DELTA; its own rounding is 16 units and MORE.
 double moved(double found, double parameter, double delta, double more = 0) {
     return error(found, {parameter, -delta}, 16 * kUnit * std::abs(delta) + more);
 }

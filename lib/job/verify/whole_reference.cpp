@@ -33,7 +33,7 @@ namespace dslaunch::job {
 
 namespace {
 
-// GRADIENT's elements in the order of PARAMETER's memory.
+// Returns GRADIENT's elements in the order of PARAMETER's memory.
 at::Tensor flat_like(const at::Tensor& parameter, const at::Tensor& gradient, at::ScalarType type) {
     const at::NoGradGuard no_grad;
     const at::Tensor laid =
@@ -42,7 +42,7 @@ at::Tensor flat_like(const at::Tensor& parameter, const at::Tensor& gradient, at
     return graph::in_memory_order(laid).clone();
 }
 
-// Returns the elements from the first to the last, both included.
+// Returns the number of elements from the first to the last, both included.
 int64_t reach_of(const at::Tensor& tensor) {
     int64_t last = 0;
     for (int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
@@ -301,7 +301,7 @@ void WholeReference::put_buffers(const std::vector<at::Tensor>& values) {
     for (size_t b = 0; b < values.size(); ++b) moving_[b].copy_(values[b]);
 }
 
-// The mean over no targets is no number.
+// Returns false without targets that count: a mean over none is no number.
 bool WholeReference::counts(const Batch& batch) const {
     return !whole_.lowered().targets || whole_.lowered().targets->of(batch) != 0;
 }

@@ -84,12 +84,12 @@ class WholeReference {
     // Returns the values of the job's parameter or buffer that the next step begins with. Buffers
     // are the first data rank's; each has its own, unless the config broadcasts or averages them.
     [[nodiscard]] const at::Tensor& parameter(int index) const;
-    // Null for a buffer that the reference does not have.
+    // Returns null for a buffer that the reference does not have.
     [[nodiscard]] const at::Tensor* buffer(int index) const;
     // Computes step STEP (from 1) and moves the buffers. Step 1 compares the graph with the model's
     // own forward first, as LibTorch runs it on one batch.
     [[nodiscard]] ReferenceStep run(int64_t step, double loss_scale);
-    // Why it did not; empty: it did.
+    // Says why forward did not run; empty: it did.
     [[nodiscard]] const std::string& forward_not_run() const { return forward_not_run_; }
 
   private:

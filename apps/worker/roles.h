@@ -14,8 +14,8 @@ inline constexpr const char* kOpLibraryHelp =
 inline constexpr const char* kTrustModelHelp =
     "let the model's code use operators that reach files, memory or processes";
 
-// Each function is a role, whose arguments start with its own name. It returns the exit code, and
-// throws Error for problems that the user or the world causes. stdout is for results only.
+// Each function runs a role. Its arguments start with the role's name. It returns the exit code,
+// and throws Error for problems of the user or the world. stdout is for results only.
 int data_main(int argc, char** argv);
 int eval_main(int argc, char** argv);
 int export_main(int argc, char** argv);

@@ -163,7 +163,7 @@ class TrainRole {
   private:
     [[nodiscard]] bool first() const { return environment_.rank == 0; }
 
-    // WHAT is done from now on, before the first step.
+    // Notes that WHAT begins, before the first step.
     void begin(std::string_view what) { activity_.begin(fmt::format("setting up: {}", what)); }
 
     void set_up() {
@@ -199,7 +199,7 @@ class TrainRole {
     [[nodiscard]] std::chrono::milliseconds time_limit() const {
         return std::chrono::milliseconds(static_cast<int64_t>(arguments_.timeout_s * 1e3));
     }
-    // The other ranks wait meanwhile: shorter than what they take for a hang.
+    // Returns the longest wait: the other ranks wait meanwhile, and must not take it for a hang.
     [[nodiscard]] std::chrono::milliseconds claim_wait_max() const {
         return std::min(kClaimWaitMax, std::chrono::milliseconds(
                                            static_cast<int64_t>(arguments_.timeout_s * 800)));
@@ -472,7 +472,7 @@ class TrainRole {
         if (!result.comms.empty()) log_info("comms", "operations of rank 0\n{}", result.comms);
     }
 
-    // A run that changed nothing is no success; one that was asked to end may be resumed. The
+    // Refuses a run that changed nothing, unless it was asked to end and may be resumed. The
     // checkpoint of the last step, with the loss scale so far, is there.
     void require_updates(const runtime::TrainResult& result) const {
         const bool none_ever = result.steps > 0 && result.updates == 0;
@@ -527,7 +527,7 @@ class TrainRole {
         std::fflush(stdout);
     }
 
-    // PATH with the host that it is on, where the job has hosts.
+    // Returns PATH with the name of its host, if the job has hosts.
     [[nodiscard]] static std::string on_host(const std::string& path) {
         const char* const host = std::getenv(launch::kHostVariable);
         return host == nullptr ? path : fmt::format("{}:{}", printable(host), path);

@@ -113,7 +113,7 @@ class Preparation {
         int64_t lines = 0;
     };
 
-    // 0: not known.
+    // Returns 0 if the size is not known.
     static int64_t megabytes_of(const std::vector<std::string>& files) {
         int64_t bytes = 0;
         for (const std::string& file : files) {
@@ -125,7 +125,7 @@ class Preparation {
         return bytes / kMegabyte;
     }
 
-    // The tokens that end a text: the tokenizer's own first, as TRL takes it, then the model's.
+    // Returns the tokens that end a text: the tokenizer's first, as in TRL, then the model's.
     static std::vector<int32_t> end_tokens(const std::string& model,
                                            const text::Tokenizer& tokenizer) {
         std::vector<int32_t> ends;
@@ -171,7 +171,7 @@ class Preparation {
         return made;
     }
 
-    // All lines are of the kind of the first good one.
+    // Returns true for pairs. All lines are of the kind of the first good one.
     [[nodiscard]] bool holds_pairs() const { return of_pairs_.value_or(false); }
 
     void take(const SampleLine& line, const Encoded& encoded) {
@@ -373,7 +373,7 @@ size_t padding_of(const std::vector<int32_t>& tokens, const std::vector<int32_t>
     return padding;
 }
 
-// The text of a row, with what is learned in [[double brackets]]. Without a tokenizer, numbers.
+// Returns the text of a row, with its targets in [[double brackets]]; numbers without a tokenizer.
 std::string text_of(const TokenRows& rows, int64_t row, const text::Tokenizer* tokenizer) {
     const std::vector<int32_t> tokens = rows.tokens(row);
     const std::vector<int32_t> targets = rows.targets(row);

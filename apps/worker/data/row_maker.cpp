@@ -44,7 +44,7 @@ DocumentSpool::DocumentSpool(const std::string& beside) : path_(beside) {
     ::unlink(path.c_str());
 }
 
-// A document is its length, its tokens, and a byte for each that says whether it is learned.
+// Writes a document: its length, its tokens, and a byte for each that says whether it is learned.
 void DocumentSpool::add(const text::TokenDocument& document) {
     const auto length = std::ssize(document.tokens);
     buffer_.append(reinterpret_cast<const char*>(&length), sizeof length);
@@ -128,7 +128,7 @@ void RowMaker::add_pair(const text::TokenDocument& chosen, const text::TokenDocu
     documents_.add(rejected);
 }
 
-// The length of rows that hold a document of so many TOKENS, as far as the model has positions.
+// Returns the length of rows that hold TOKENS in one document, up to the model's positions.
 int64_t RowMaker::holding(int64_t tokens) const {
     const int64_t length = (tokens + kLengthStep - 1) / kLengthStep * kLengthStep;
     return positions_ > 0 ? std::min(length, std::max<int64_t>(positions_, 2)) : length;

@@ -40,7 +40,7 @@ constexpr std::array<Packing, 5> kPackings = {{{"\x1f\x8b", "gzip", "gunzip -c"}
                                                {"BZh", "bzip2", "bzip2 -dc"},
                                                {"PK\x03\x04", "zip", "unzip -p"}}};
 
-// True for a file of CSV or the like, by its name or by the names of columns in LINE, its first.
+// Returns true for a file of CSV or the like, by its name or by column names in its first LINE.
 bool is_table(const std::string& path, const std::string& line) {
     const std::string name = lower(path);
     if (name.ends_with(".csv") || name.ends_with(".tsv")) return true;

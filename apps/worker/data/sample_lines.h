@@ -21,7 +21,7 @@ namespace dslaunch::worker {
 // for their brackets and does not check what is inside.
 class JsonObjects {
   public:
-    // True if LINE, the first of a file, begins a list, or an object that goes on in other lines.
+    // Returns true if LINE, a file's first, begins a list, or an object of several lines.
     [[nodiscard]] static bool are_begun_by(std::string_view line);
 
     // BEGIN is the line of the file that has been read from IN, which must outlive this.
@@ -55,8 +55,8 @@ class SampleLines {
     // FILES must outlive the reader; "-" is stdin.
     explicit SampleLines(const std::vector<std::string>& files) : files_(files) {}
 
-    // Some lines more; none: that was all. Throws Error{kInput} that names a file that cannot be
-    // read, is no JSON (CSV, UTF-16, compressed), or ends within its list; and what
+    // Returns some more lines; empty at the end. Throws Error{kInput} that names a file that cannot
+    // be read, is not JSON (CSV, UTF-16, compressed), or ends within its list; and what
     // storage::open_table() throws.
     [[nodiscard]] std::vector<SampleLine> next();
     // Returns the bytes of the lines so far.

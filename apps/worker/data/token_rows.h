@@ -36,7 +36,7 @@ class TokenRows {
     [[nodiscard]] std::vector<float> reference() const;
     // Returns the warning that the rows are not for the model in FOLDER; empty: none.
     [[nodiscard]] std::string other_vocabulary(const std::string& folder) const;
-    // In words, the model that it is of; empty: none is named.
+    // Names in words the model that the reference is; empty: no model is named.
     [[nodiscard]] std::string reference_model() const;
     // Writes the file again, with VALUES of MODEL as its reference. Throws Error{kDisk}. REQUIRES:
     // has_pairs(), a value for each row.

@@ -23,7 +23,7 @@ std::optional<double> disk_ms(const plan::SwapTraffic& traffic, const plan::Disk
     return seconds ? std::optional(1e3 * *seconds) : std::nullopt;
 }
 
-// The numbers of buffers to compare: 2, the config's, powers of two from 4 on, and all chunks.
+// Returns the numbers of buffers to compare: 2, the config's, powers of two from 4, and all chunks.
 std::set<int64_t> buffer_numbers(int64_t chunks, int64_t configured) {
     std::set<int64_t> numbers{std::min<int64_t>(2, chunks), configured, chunks};
     for (int64_t buffers = 4; buffers < chunks; buffers *= 2) numbers.insert(buffers);

@@ -25,8 +25,8 @@ struct PlanHosts {
     // Returns the ranks of each host when the hosts are filled with RANKS one after the other.
     // REQUIRES: 0 < RANKS <= ranks_max().
     [[nodiscard]] std::vector<int> node_sizes(int ranks) const;
-    // "6 ranks on 2 hosts of hostfile: node1 4, node2 2", without newline. Names at most the first
-    // eight hosts. REQUIRES: named().
+    // Returns "6 ranks on 2 hosts of hostfile: node1 4, node2 2", without newline. Names at most
+    // the first eight hosts. REQUIRES: named().
     [[nodiscard]] std::string text() const;
 };
 

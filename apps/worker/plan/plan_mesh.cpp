@@ -43,7 +43,7 @@ plan::TensorCosts tensor_costs(const plan::TensorPlan& plan) {
     return costs;
 }
 
-// The tensor sizes that the model allows and that fit on a host. Fills in REQUEST's costs of them.
+// Returns the tensor sizes that the model allows and a host can hold. Fills in REQUEST's costs.
 std::vector<int> tensor_sizes(const job::JobSetup& setup, const MeshArguments& arguments,
                               plan::MeshRequest& request) {
     if (arguments.tensor_given) return {arguments.tensor.size};
@@ -260,7 +260,7 @@ std::vector<plan::MeshFinding> find_meshes(const plan::MeshRequest& request,
     return found;
 }
 
-// FOUND as text: the costs of each mesh, the details of the first, its table for up to 64
+// Returns FOUND as text: the costs of each mesh, the details of the first, its table for up to 64
 // ranks.
 std::string meshes_text(const plan::MeshRequest& request,
                         const std::vector<plan::MeshFinding>& found) {

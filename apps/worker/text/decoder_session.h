@@ -56,7 +56,7 @@ class DecoderSession {
     DecoderSession(DecoderArguments arguments, RankProcess& process);
 
     [[nodiscard]] const storage::ModelFolder& folder() const { return folder_; }
-    // The folder with the files that make and read tokens: the adapter's, if it brought tokens.
+    // Returns the folder with the tokenizer's files: the adapter's, if it brought tokens.
     [[nodiscard]] const std::string& text_folder() const {
         const bool is_same = folder_.config.vocabulary == stored_folder_.config.vocabulary;
         return is_same ? arguments_.model : arguments_.adapter;
@@ -77,7 +77,7 @@ class DecoderSession {
     // Tells the other ranks, while there is nothing to compute, that rank 0 is alive: they believe
     // it lost otherwise. REQUIRES: rank 0.
     void keep_waiting();
-    // On rank 0 it tells the others that the work is done; they compute until then.
+    // Ends the work. Rank 0 tells the others that it is done; they compute until then.
     void finish();
 
   private:

@@ -95,9 +95,9 @@ class HeldOut {
         }
         if (arguments.samples_max > 0) samples_ = std::min(samples_, arguments.samples_max);
     }
-    // Those that are looked at: pairs, if it holds some.
+    // Returns the number of samples to look at; a sample is a pair if there are pairs.
     [[nodiscard]] int64_t samples() const { return samples_; }
-    // Null: it holds no pairs.
+    // Returns null if there are no pairs.
     [[nodiscard]] const TokenRows* pairs() const {
         return rows_ && rows_->has_pairs() ? &*rows_ : nullptr;
     }
@@ -220,7 +220,7 @@ struct PairScores {
     std::vector<int64_t> tokens;
 };
 
-// Nothing after the last target changes it.
+// Returns the text of ROW up to its last target; nothing after that changes it.
 Text answer_of(const TokenRows& rows, int64_t row) {
     Text answer{rows.tokens(row), rows.targets(row)};
     while (answer.tokens.size() > 1 && answer.targets.back() == decoder::kNoTarget) {
@@ -230,7 +230,7 @@ Text answer_of(const TokenRows& rows, int64_t row) {
     return answer;
 }
 
-// So many tokens at the beginning are the same in both and have no target in the second.
+// Counts the first tokens that are the same in both and have no target in the second.
 int64_t shared_prompt(const Text& first, const Text& second) {
     int64_t shared = 0;
     const int64_t most = std::min(std::ssize(first.tokens), std::ssize(second.tokens) - 1);
@@ -341,7 +341,7 @@ class Evaluation {
             100 * static_cast<double>(sum.likeliest) / targets_total);
     }
 
-    // By the likelihood of the choices, and by that for each byte of them.
+    // Answers by the likelihood of the choices, and by their likelihood for each byte.
     void choices(const std::vector<Question>& questions) {
         Progress progress("eval", "answering", std::ssize(questions), "questions");
         int64_t answered = 0, right = 0, right_by_byte = 0;

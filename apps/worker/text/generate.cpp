@@ -333,7 +333,7 @@ void write(decoder::StepRunner& runner, const GenerateArguments& arguments, Writ
     }
 }
 
-// A Hugging Face folder: a decoder with a cache of keys and values.
+// Generates with a Hugging Face folder: a decoder with a cache of keys and values.
 void generate_with_decoder(const GenerateArguments& arguments, RankProcess& process) {
     if (!arguments.op_libraries.empty())
         fail(ExitCode::kUsage,
@@ -399,7 +399,7 @@ std::span<float> ModuleRunner::run(const decoder::Batch& batch) {
     return logits_;
 }
 
-// Any other model: the whole text is computed again for each token.
+// Generates with any other model: computes the whole text again for each token.
 void generate_with_module(const GenerateArguments& arguments) {
     const DecoderArguments defaults;
     const DecoderArguments& given = arguments.decoder;

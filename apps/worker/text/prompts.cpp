@@ -160,7 +160,7 @@ class LineReader {
     [[nodiscard]] bool has(std::string_view key) const {
         return text::jinja::find_key(line_.dict(), key) != nullptr;
     }
-    // None where it is absent.
+    // Returns None if KEY is absent.
     [[nodiscard]] Value get(std::string_view key) const {
         const Value* value = text::jinja::find_key(line_.dict(), key);
         return value == nullptr ? Value::none() : *value;

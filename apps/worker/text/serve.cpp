@@ -296,7 +296,7 @@ void open_session(DecoderSession& session, const ServeArguments& arguments) {
                  decoder::pages_for(std::min(context, kPositionsLeast)));
 }
 
-// Other ranks believe this one lost after TIMEOUT seconds.
+// Returns an interval within which other ranks, which wait TIMEOUT seconds, do not give up.
 Duration idle_interval(double timeout_s) {
     return std::chrono::milliseconds(static_cast<int64_t>(std::min(5.0, timeout_s / 3) * 1e3));
 }

@@ -23,12 +23,12 @@ inline constexpr std::string_view kTokenizerWanted =
 
 class TextFiles {
   public:
-    // FOLDER: of a Hugging Face model, or empty for a model without one. VOCABULARY: tokens that
-    // the model knows. MODEL names it in messages, where FOLDER is empty. Throws Error{kInput}
-    // naming the file that cannot be read.
+    // Reads the files in FOLDER, of a Hugging Face model, or nothing if it is empty. VOCABULARY:
+    // tokens that the model knows. MODEL names it in messages if FOLDER is empty. Throws
+    // Error{kInput} naming the file that cannot be read.
     TextFiles(const std::string& folder, int64_t vocabulary, const std::string& model = {});
 
-    // Null: the model's tokens have no text here.
+    // Returns null if the model's tokens have no text here.
     [[nodiscard]] const decoder::TextCodec* codec() const { return codec_.get(); }
     // Throws Error{kInput} where there is no codec: says what is missing, and ADVICE, or else how
     // ids are given to `generate`.
@@ -48,7 +48,7 @@ class TextFiles {
     [[nodiscard]] const std::string& end_source() const { return end_source_; }
     // Returns the token that a text without a prompt begins with.
     [[nodiscard]] std::optional<int32_t> first_token() const { return first_token_; }
-    // generation_config.json; empty without such a file.
+    // Returns generation_config.json; empty without such a file.
     [[nodiscard]] const storage::GenerationConfig& generation() const { return generation_; }
 
   private:

@@ -139,7 +139,7 @@ constexpr std::array<RefusedField, 9> kRefused = {
       "with PEFT (merge_and_unload)"},
      {"enable_lora", "adapts parts of a fused layer (of PEFT 0.2): merge it with that release"}}};
 
-// Fields that change nothing that a trained adapter computes, and all that are read below.
+// Fields that do not change a trained adapter's results, and all fields that are read below.
 constexpr std::array<const char*, 37> kKnown = {"peft_type",
                                                 "task_type",
                                                 "base_model_name_or_path",

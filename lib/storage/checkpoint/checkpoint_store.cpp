@@ -221,8 +221,8 @@ void CheckpointStore::put_in_place(const std::string& from, const std::string& t
     remove_or_warn(tree_, {"", true, {}}, old);
 }
 
-// Moves later steps to another place, so that none is lost. They belong to a run that this one does
-// not continue, and would pass for the newest.
+// Moves later steps aside, so that nothing is lost. They belong to a run that this one does not
+// continue, and would pass for the newest.
 void CheckpointStore::set_aside_later(int64_t step, const std::string& id) {
     bool moved = false;
     for (const FolderEntry& entry : tree_.list(root_).value_or(std::vector<FolderEntry>{})) {
@@ -317,7 +317,7 @@ bool has_own_record(const FileTree& tree, const std::string& output) {
     return text.empty() || text.starts_with("{\"dslaunch\"");
 }
 
-// Refuses an OUTPUT that is inside a run, or, where it RESUMES, one that only holds runs.
+// Refuses an OUTPUT inside a run, and, if it RESUMES, one that only holds runs.
 void require_run_folder(const FileTree& tree, const std::string& output, bool resumes) {
     namespace fs = std::filesystem;
     const auto refuse = [&](const char* what, const fs::path& run) {

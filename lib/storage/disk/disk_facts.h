@@ -14,7 +14,7 @@ struct DiskFacts {
     // without a disk (tmpfs, network). It has the host because homes are shared and some serial
     // numbers belong to several disks.
     std::string id;
-    std::string device;  // "nvme0n1"; empty where there is no disk
+    std::string device;  // "nvme0n1"; empty: there is no disk
     Bytes capacity;      // the whole disk's bytes; 0: not known
 };
 

@@ -1,4 +1,4 @@
-// Chooses the engine of a block file, among those that the machine allows.
+// Chooses the engine of a block file among the engines of the machine.
 #pragma once
 
 #include <memory>

@@ -8,8 +8,8 @@ namespace dslaunch::storage {
 // The help of --force for a command that writes one file or folder.
 inline constexpr const char* kForceHelp = "replace what is there already";
 
-// Throws Error{kInput} that names PATH if FORCE is false and a regular file or a folder that is not
-// empty is there; in any case for a device or a pipe, which a new file would replace.
+// Throws Error{kInput} naming PATH for a device or a pipe, which a new file would replace, and, if
+// FORCE is false, for a regular file or a folder that is not empty.
 void require_unused(const std::string& path, bool force);
 
 // Does the same for a command that writes the file PATH. Throws Error{kUsage} if PATH names a

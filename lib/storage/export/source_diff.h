@@ -1,6 +1,5 @@
 // The differences of two stored models, tensor by tensor, for any files, world sizes and stages. It
-// streams, except for tensors that lie in memory in different orders: those take three times their
-// size. One thread.
+// streams, but tensors in different orders of memory take three times their size. One thread.
 #pragma once
 
 #include <cstdint>

@@ -139,7 +139,7 @@ class Selection {
     std::set<std::string> names_;
 };
 
-// Splits the tensors into the shards that huggingface_hub makes, since its users know those.
+// Splits the tensors into shards as huggingface_hub does: its users know these shards.
 std::vector<std::vector<Leaving>> split_up(std::vector<Leaving> all, const TensorSource& source,
                                            std::optional<Bytes> shard_max) {
     if (!shard_max) return {std::move(all)};

@@ -48,9 +48,9 @@ ExportReport export_weights(const TensorSource& source, const ExportOptions& opt
 
 // Throws Error{kInput} unless FROM is a folder with a config.json.
 void check_model_config(const std::string& from);
-// Throws Error{kInput} naming the file if TO, which may be missing, holds a file that belongs to a
-// Hugging Face model beside its weights and that FROM lacks: a file of another model would stay
-// there.
+// Throws Error{kInput} naming the file if TO, which may be missing, has a file that belongs to a
+// Hugging Face model beside its weights and FROM has no such file: it would stay there, of another
+// model.
 void require_room_for_config(const std::string& from, const std::string& to);
 // Throws Error{kInput} naming the file if copy_model_config() would replace one, and not FORCE.
 void require_new_config(const std::string& from, const std::string& to, bool force);

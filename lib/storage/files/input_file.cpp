@@ -28,8 +28,8 @@ bool is_there(const std::filesystem::path& path) {
     return std::filesystem::exists(path, unreadable);
 }
 
-// Returns the sentence that names the model to which the weights at PATH belong, from the files
-// next to them; else the one that makes a model in Python.
+// Returns a sentence that names the model of the weights at PATH, by the files next to them; else
+// the sentence that makes a model in Python.
 std::string model_of_weights(const std::string& path) {
     const std::filesystem::path file(path);
     const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";

@@ -35,7 +35,7 @@ struct ImportOptions {
     std::string source;  // see ForeignFormat
     std::string tag;     // DeepSpeed: the folder of the step; empty: the one that `latest` names
     NameMapping names;
-    std::string root;  // the folder of step folders, as CheckpointStore's; made where it is not
+    std::string root;  // the folder of step folders, as CheckpointStore's; made if it is missing
     std::vector<std::string> frozen = {};  // DeepSpeedSource's
 };
 

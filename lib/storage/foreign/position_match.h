@@ -1,6 +1,5 @@
-// Finds which parameter of a model belongs to which place in an optimizer that numbers its
-// parameters but does not name them. Each group keeps the model's order, and each parameter is in
-// one group. Pure.
+// Matches a model's parameters with places in an optimizer that numbers its parameters but does not
+// name them. Each group keeps the model's order, and each parameter is in one group. Pure.
 #pragma once
 
 #include <cstdint>

@@ -58,8 +58,8 @@ void read_rope_of_all(const JsonPlace& config, TransformerConfig& model, double 
 void read_ropes_by_type(const JsonPlace& config, TransformerConfig& model, double theta,
                         double window_theta);
 
-// Sets the layers that see a window: the ones that config.json lists, or else the ones for which
-// BY_DEFAULT is true. If no layer is listed, MODEL has no window.
+// Sets the layers that see a window: config.json's list, or else the layers for which BY_DEFAULT is
+// true. If no layer is listed, MODEL has no window.
 void read_windows(const JsonPlace& config, TransformerConfig& model,
                   const std::function<bool(size_t)>& by_default);
 // Gives all layers a window if config.json has a sliding_window.

@@ -146,7 +146,7 @@ class ConfigReader {
             std::vector<JsonPlace> both;
             pair.for_elements([&](const JsonPlace& one) { both.push_back(one); });
             if (both.size() != 2) pair.refuse("is no pair of a list of tokens and a number");
-            // Larger ones would make logits infinite; nothing can be drawn from those.
+            // Larger ones would make logits infinite, and nothing can be drawn from infinite ones.
             constexpr double kBiasMax = 1e30;
             if (!(std::abs(both[1].number()) <= kBiasMax))
                 both[1].refuse(fmt::format("must be between -{0} and {0}", kBiasMax));

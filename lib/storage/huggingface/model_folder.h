@@ -48,8 +48,8 @@ struct ModelFolder {
 // Returns the architecture for messages, with the model that it is a part of.
 [[nodiscard]] std::string architecture_text(const TransformerConfig& config);
 
-// Throws Error{kInput} that names a file of FOLDER's folder which was not fetched or copied whole
-// (download_fault_at()), or says which files it needs if it has no weights.
+// Throws Error{kInput} that names a file in FOLDER's folder that was not fetched or copied whole
+// (download_fault_at()), or, if it has no weights, the files that it needs.
 void require_weights(const ModelFolder& folder);
 
 // Return the names of the two weights in the modules of a family.

@@ -22,13 +22,13 @@ namespace dslaunch::storage {
 
 class ScriptArchive {
   public:
-    // Gives the content of a record, expanded where it is deflated.
+    // Gives the content of a record, expanded if it is deflated.
     using Read = std::function<std::string(const ZipRecord&)>;
 
     // FILE_BYTES is the whole archive's size. Throws Error{kInput} that begins with PATH: no pickle
-    // of a module or of its constants, one that restricted_unpickler.h refuses, a tensor outside of
-    // its record or with an impossible shape, tensors that expand to much more than the file,
-    // numbers that are not little-endian, or code that script_code.h refuses.
+    // of a module or of its constants, a pickle that restricted_unpickler.h refuses, a tensor
+    // outside of its record or of an impossible shape, tensors that expand to much more than the
+    // file, numbers that are not little-endian, or code that script_code.h refuses.
     ScriptArchive(const std::string& path, const ZipDirectory& directory, int64_t file_bytes,
                   const Read& read);
 

@@ -26,8 +26,8 @@ class ScriptCode {
     explicit ScriptCode(const std::string& path) : path_(path) {}
 
     // Takes the record NAME, "code/__torch__/models/gpt.py". Throws Error{kInput} that names the
-    // record and the line if it is over a limit above, or in a form that LibTorch does not write
-    // and whose depth is unknown (comments with quotes, continued lines, brackets that do not fit).
+    // record and the line over a limit above, and for forms that LibTorch does not write (comments
+    // with quotes, continued lines, brackets that do not fit), as their depth cannot be told.
     void add(std::string_view name, std::string_view text);
 
     // Returns how deep the code nests, through all definitions that need others. Throws

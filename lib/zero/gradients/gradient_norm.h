@@ -1,6 +1,6 @@
-// The global norm of the gradients: which rank sums which block's squares, and the order in which
-// they are added, which is the same at every ZeRO stage. Data path: shard map -> gradient norm ->
-// ZeRO state. Thread: the communication lane.
+// The global norm of the gradients: the rank that sums each block's squares, and the order in which
+// they are added: the same at every ZeRO stage. Data path: shard map -> gradient norm -> ZeRO
+// state. Thread: the communication lane.
 #pragma once
 
 #include <span>

@@ -151,7 +151,7 @@ void GradientSums::sum_over_tensor_ranks(int b) const {
 
 namespace {
 
-// It does not depend on where a run began, so that a resumed run has the same bits.
+// Returns a seed that does not depend on a run's begin, so that a resumed run has the same bits.
 uint32_t rounding_seed(const plan::Instruction& reduce, int64_t step) {
     uint32_t seed = static_cast<uint32_t>(step) * 0x9E3779B1U;
     seed ^= static_cast<uint32_t>(reduce.micro_step) * 0x85EBCA77U;

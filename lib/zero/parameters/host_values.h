@@ -1,6 +1,6 @@
-// The host writes to a device's memory and reads it: in place where the device is the host, else by
-// way of memory of the host. Data path: archives, checkpoints, files <-> [here] <-> ZeRO
-// state. Outside of a step, by one thread.
+// The host writes to a device's memory and reads it: in place if the device is the host, else
+// through memory of the host. Data path: archives, checkpoints, files <-> [here] <-> ZeRO state.
+// Outside of a step, by one thread.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,8 @@ void write_from_host(device::Device& device, void* into, int64_t bytes, const Wr
     device.compute().finish();  // staging ends here
 }
 
-// The host's view of VALUES, which lie in DEVICE's memory, as they are now. REQUIRES: nothing works
-// on them.
+// The host's view of VALUES, which lie in DEVICE's memory, as they are now. REQUIRES: no work uses
+// them.
 class HostValues {
   public:
     HostValues(device::Device& device, std::span<const float> values) : values_(values) {

@@ -105,7 +105,7 @@ void ParameterStore::adopt(graph::Model& model, runtime::SavedState* saved) {
     }
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
         fill(b, values);
-        // Master copies hold the archive's values, not those that the 16-bit copy keeps.
+        // Master copies hold the archive's values, not the 16-bit copy's.
         for (const int c : states_.chunks_of(b))
             states_.put(c, dtype_, [&](const Range& range, std::byte* into, DType dtype) {
                 copy_range(b, range, values, into, dtype);

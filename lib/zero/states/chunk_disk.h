@@ -35,13 +35,13 @@ class ChunkDisk {
     // comes before the first transfer.
     void take_room(std::span<std::byte> memory, const plan::PackingRoom& room);
 
-    // A part and where it lies in memory.
+    // A part and its place in memory.
     struct Transfer {
         StoredPart* part = nullptr;
         std::span<std::byte> memory;
     };
-    // AS_IT_IS is transferred too and never packed. Both functions block and throw as OffloadFile
-    // does.
+    // Transfer parts; AS_IT_IS is transferred too and never packed. Both block and throw as
+    // OffloadFile does.
     void load(std::span<const Transfer> transfers,
               std::span<const OffloadFile::Part> as_it_is = {});
     void save(std::span<const Transfer> transfers,

@@ -12,7 +12,7 @@ namespace dslaunch::zero {
 
 namespace {
 
-// The engine and limits of transfers: the user's, else those that io-bench stored for the first
+// The engine and limits of transfers: the user's, else the ones that io-bench stored for the first
 // folder's disk, else the engine's default.
 struct Transfers {
     storage::IoEngine engine = storage::IoEngine::kAuto;

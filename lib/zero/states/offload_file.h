@@ -30,8 +30,8 @@ class OffloadFile {
     // false. It is called once, before the first transfer. MEMORY must outlive the file.
     void register_memory(std::span<std::byte> memory);
 
-    // read() and write() move several parts at once, those that lie together in one request, and
-    // block until all are done. Memory is aligned as ExtentStore requires. They throw
+    // read() and write() move several parts at once, with one request for parts that lie together,
+    // and block until all are done. Memory is aligned as ExtentStore requires. They throw
     // Error{kDisk}, and memory that was being read into must not be used then.
     using Part = storage::ExtentStore::Part;
     void read(std::span<const Part> parts);

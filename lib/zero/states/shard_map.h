@@ -1,5 +1,5 @@
 // The map of one rank's part of a job: the pieces of each bucket whose optimizer states it owns,
-// its host's part of the parameters, and which host needs which gradients. Data path: flat layout,
+// its host's part of the parameters, and the hosts that need each gradient. Data path: flat layout,
 // partition, topology -> shard map -> parameter store, gradient sums, ZeRO state. Pure; const after
 // construction.
 #pragma once

@@ -213,7 +213,7 @@ class StateStore {
     std::vector<SwapBuffer> buffers_;  // as many as a plan that keeps no chunk uses
     std::vector<SumBuffer> sum_buffers_;
     storage::IoArena swap_memory_;  // both kinds of buffers, and packing's memory
-    // The parameters of two chunks on their way to where they are gathered.
+    // The parameters of two chunks on their way to the place where they are gathered.
     storage::IoArena bounce_;
     std::atomic<bool> skipping_{false};
 };

@@ -22,7 +22,7 @@ class StepNorm {
     // Traces an overflow to its rank while a loss scale is searched for, in a bucket that this rank
     // has completed: later sums no longer show the rank.
     void look_for_overflow(int bucket);
-    // Takes a chunk's reduced gradients of the step, where the plan keeps them.
+    // Takes a chunk's reduced gradients of the step, if the plan keeps them.
     void take_sums(int chunk, const float* sums);
     // Computes the norm and the factor of clipping. Every rank calls it. Returns whether the
     // gradients are finite; if not, the step's overflow says whose. Throws Error{kDiverged} where

@@ -27,7 +27,7 @@ class UpdatePath {
 
     // Begins the step NEXT, before the parts know it: their step is still the last one.
     virtual void begin_step(const runtime::StepSettings& /*next*/) {}
-    // Takes a chunk's SUMS, the reduced gradients of the step, where the plan keeps them.
+    // Takes a chunk's SUMS, the reduced gradients of the step, if the plan keeps them.
     virtual void take_sums(int /*chunk*/, const float* /*sums*/) {}
     // Says whether the step's gradients are FINITE, if the plan computes their norm.
     virtual void know_norm(bool /*finite*/) {}

@@ -40,8 +40,8 @@ namespace {
 using c10::IValue;
 using torch::jit::Stack;
 
-// LibTorch's slot for Habana's processors, in which its builds have no operators: PrivateUse1
-// cannot take over the tensors of a module (set_data), which models of TorchScript are moved by.
+// LibTorch's slot for Habana's processors, for which its builds have no operators. PrivateUse1
+// cannot take over a module's tensors (set_data), as moving TorchScript models needs.
 constexpr c10::DeviceType kType = c10::kHPU;
 constexpr c10::DispatchKey kKey = c10::DispatchKey::HPU;
 

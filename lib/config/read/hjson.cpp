@@ -103,8 +103,8 @@ class HjsonReader {
         }
     }
 
-    // Reads one value that is no object and ends the text, as `3` or `"abc"`. False: nothing is
-    // read.
+    // Reads one value that is not an object and ends the text, as `3` or `"abc"`. Returns false if
+    // nothing is read.
     bool lone_value() {
         const size_t begin = at_;
         const bool quoted = next() == '"';
@@ -124,7 +124,7 @@ class HjsonReader {
         return false;
     }
 
-    // OPENER: where the `{` stands; nowhere: an object without braces, to the end of the text.
+    // OPENER: the place of the `{`; nowhere: an object without braces, to the end of the text.
     void members(size_t opener) {
         for (;;) {
             skip();
@@ -182,8 +182,8 @@ class HjsonReader {
         ++at_;
     }
 
-    // An opener whose closing bracket stands further left than its line is the likelier one: the
-    // bracket was meant for another.
+    // Reports an opener. If its closing bracket stands further left than its line, it is the
+    // likelier one: the bracket was meant for another.
     [[noreturn]] void never_closed(size_t opener) {
         if (left_.first == kNowhere)
             stop(opener, fmt::format("the `{}` is never closed", text_[opener]));

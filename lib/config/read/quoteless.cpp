@@ -22,7 +22,7 @@ bool is_json_number(std::string_view text) {
     return begins && is_digit(text.back()) && nlohmann::json::accept(text);
 }
 
-// Python's and JavaScript's words for what JSON has a word for.
+// Finds words of Python and JavaScript for which JSON has a word.
 std::optional<Mistake> foreign_word(std::string_view text) {
     static constexpr std::pair<std::string_view, std::string_view> kWords[] = {
         {"None", "null"}, {"Null", "null"}, {"NULL", "null"},   {"undefined", "null"},
@@ -37,7 +37,7 @@ std::optional<Mistake> foreign_word(std::string_view text) {
     return {};
 }
 
-// Word processors' quotes, and blanks that look like one and are none.
+// Finds word processors' quotes, and characters that look like a blank.
 std::optional<Mistake> foreign_sign(std::string_view text) {
     static constexpr std::string_view kQuotes[] = {"\u201c", "\u201d", "\u201e", "\u00ab",
                                                    "\u00bb", "\u2018", "\u2019", "\u201a"};

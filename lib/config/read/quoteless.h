@@ -1,7 +1,6 @@
-// Values without quotes: in JSON null, true, false and numbers, and in HJSON also text, which
-// reaches to the end of its line. So HJSON takes as text what in JSON is a mistake, as a quote or a
-// comma that is missing. The functions here find text that
-// nobody means. No threads.
+// Values without quotes: in JSON null, true, false and numbers, and in HJSON also text, which goes
+// to the end of its line. So HJSON takes some mistakes of JSON as text, as a missing quote or
+// comma. The functions here find text that nobody means. No threads.
 #pragma once
 
 #include "config/read/value.h"
@@ -12,11 +11,11 @@
 
 namespace dslaunch::config {
 
-// Returns null, a bool or a number that TEXT writes as JSON does; nothing: it writes no such value.
+// Returns the null, bool or number that TEXT is in JSON; nothing: TEXT is no such value.
 [[nodiscard]] std::optional<Value> json_literal(std::string_view text);
 
-// Why TEXT, written as a number, is none that this machine has: 1e400. Nothing: it is one, or no
-// number at all.
+// Returns why TEXT, written as a number, is not a number of this machine: 1e400. Nothing: it is
+// one, or it is not written as a number.
 [[nodiscard]] std::optional<std::string> number_mistake(std::string_view text);
 
 struct Mistake {
@@ -24,16 +23,16 @@ struct Mistake {
     std::string message;
 };
 
-// Why TEXT is no value that somebody meant. ON_NEXT_LINE: it stands below its key.
+// Returns why nobody means TEXT as a value. ON_NEXT_LINE: it stands below its key.
 [[nodiscard]] std::optional<Mistake> quoteless_mistake(std::string_view text, bool on_next_line);
 
-// Why KEY is no name that somebody meant.
+// Returns why nobody means KEY as a name.
 [[nodiscard]] std::optional<Mistake> key_mistake(std::string_view key);
 
-// TEXT in backticks, a long one cut.
+// Returns TEXT in backticks, a long one cut.
 [[nodiscard]] std::string shown(std::string_view text);
 
-// VALUE in a message about a string that is expected: a string as above, else as describe().
+// Returns VALUE for messages that expect a string: a string as above, else as describe().
 [[nodiscard]] std::string shown(const Value& value);
 
 }  // namespace dslaunch::config

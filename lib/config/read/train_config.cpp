@@ -29,7 +29,7 @@ bool digits_only(std::string_view text) {
            std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// Decimal number by JSON and YAML 1.2: sign, digits, point, exponent; no hex, no "1_000", no "inf".
+// Reads a decimal number of JSON and YAML 1.2: sign, digits, point, exponent; no hex, 1_000, inf.
 std::optional<double> plain_number(std::string_view text) {
     std::string_view body = text;
     if (!body.empty() && (body[0] == '-' || body[0] == '+')) body.remove_prefix(1);
@@ -109,8 +109,8 @@ class YamlEvents : public YAML::EventHandler {
     TreeBuilder& tree_;
 };
 
-// JSON writes characters beyond U+FFFF as two \u escapes, which YAML refuses: rewritten as YAML's
-// one \U escape.
+// Rewrites characters beyond U+FFFF, which JSON writes as two \u escapes and YAML refuses, as
+// YAML's one \U escape.
 std::string join_surrogates(std::string_view text) {
     std::string result;
     result.reserve(text.size());
@@ -141,7 +141,7 @@ class BracketCheck {
   public:
     explicit BracketCheck(std::string_view text) : text_(text) {}
 
-    // The first thing wrong; `origin` holds "line:column".
+    // Returns the first fault; `origin` holds "line:column".
     std::optional<Problem> run() {
         for (; at_ < text_.size(); advance()) {
             char c = text_[at_];
@@ -207,7 +207,7 @@ bool is_flow(std::string_view text) {
     return !body.empty() && (body[0] == '{' || body[0] == '[');
 }
 
-// The one document in TEXT, or nothing with a problem added.
+// Returns the one document in TEXT, or nothing with a problem added.
 std::optional<Value> read_yaml(TrainConfig& config, std::string_view text,
                                const Origin& fixed_origin) {
     if (auto problem = is_flow(text) ? BracketCheck(text).run() : std::nullopt) {
@@ -243,7 +243,7 @@ std::optional<Value> read_yaml(TrainConfig& config, std::string_view text,
     return {};
 }
 
-// The value of TEXT, or nothing: with a problem added, or TEXT has comments alone.
+// Returns the value of TEXT; nothing: a problem is added, or TEXT has only comments.
 std::optional<Value> read_json(TrainConfig& config, std::string_view text) {
     TreeBuilder tree(config.problems, config.name, "");
     try {

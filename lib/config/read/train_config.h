@@ -1,6 +1,6 @@
-// The train config holds what the user said: the text of ds_config.json (or the same keys as YAML),
-// each value with its place. hostfile -> … -> [train config] -> run config. No threads: a value
-// type.
+// The train config holds the user's settings: the text of ds_config.json (or the same keys as
+// YAML), each value with its place. hostfile -> … -> [train config] -> run config. No threads: a
+// value type.
 #pragma once
 
 #include "config/read/value.h"
@@ -20,7 +20,7 @@ struct TrainConfig {
     std::vector<Problem> problems;  // found while reading: syntax, duplicate keys
 };
 
-// No config at all: every value is its default.
+// Returns a config without settings: every value is its default.
 [[nodiscard]] TrainConfig empty_config();
 
 // Reads JSON or YAML. Never throws on bad text: `problems` says what is wrong, with
@@ -30,13 +30,13 @@ struct TrainConfig {
 // Reads the file. Throws Error{kConfig}: missing, not a file, not readable, too large.
 [[nodiscard]] TrainConfig load_config(const std::string& path);
 
-// "a.b=c": the value is read as a YAML scalar or flow ([1, 2], {"x": 1}); ORIGIN is what is printed
+// Sets a value by "a.b=c": c is read as a YAML scalar or flow ([1, 2], {"x": 1}); ORIGIN is printed
 // for it. A shorthand flag is such an override: apply_override(config, "dslaunch.steps=10",
 // "--steps"). Throws Error{kUsage}: no '=', an empty part of the path, a value that does not parse.
 void apply_override(TrainConfig& config, std::string_view assignment,
                     const Origin& origin = "--set");
 
-// The same with the text taken as a string, whatever it looks like (paths, names).
+// Does the same with TEXT taken as a string, whatever it looks like (paths, names).
 void apply_text(TrainConfig& config, std::string_view path, std::string text, const Origin& origin);
 
 }  // namespace dslaunch::config

@@ -1,6 +1,6 @@
-// The building of a config's tree from what a reader of JSON or YAML finds in the text, one thing
-// after the other: places, duplicate keys and limits are the same for both. And the reader of JSON.
-// No threads.
+// Builds a config's tree from the parts that a reader of JSON or YAML finds in the text, one after
+// the other: places, duplicate keys and limits are the same for both. And the reader of JSON. No
+// threads.
 #pragma once
 
 #include "config/read/value.h"
@@ -14,11 +14,11 @@
 
 namespace dslaunch::config {
 
-// Limits on what is read: beyond them the text is refused, not truncated.
+// Limits of a text: beyond them it is refused, not truncated.
 constexpr int kConfigDepthMax = 32;
 constexpr size_t kConfigSectionKeysMax = 1024;
 
-// From 1; the column in bytes.
+// Counted from 1; the column in bytes.
 struct Place {
     int64_t line = 1;
     int64_t column = 1;
@@ -32,25 +32,25 @@ struct StopReading {
 class TreeBuilder {
   public:
     // Problems that do not end the reading, as duplicate keys, go into PROBLEMS, which must outlive
-    // the builder. NAME: of the text. FIXED_ORIGIN: what is said of every value; empty: its place
-    // in the text.
+    // the builder. NAME: the text's. FIXED_ORIGIN: the origin of every value; empty: its place in
+    // the text.
     TreeBuilder(std::vector<Problem>& problems, std::string name, Origin fixed_origin)
         : problems_(problems), name_(std::move(name)), fixed_origin_(std::move(fixed_origin)) {}
 
-    // An object or a list begins; what comes until its close() is in it. All three throw
-    // StopReading: a limit, or no plain name where a key must be.
+    // Begins an object or a list; everything until its close() is in it. All three throw
+    // StopReading for a limit, or if a key is due and there is no plain name.
     void open(Value::Kind kind, Place place);
     void add(Value value, Place place);
     void take_key(const std::string& key, Place place);
     // REQUIRES: something is open.
     void close();
 
-    // A key comes next, no value.
+    // Returns true if a key comes next, not a value.
     [[nodiscard]] bool awaits_key() const;
     // Throws StopReading that names the key whose value was awaited.
     [[noreturn]] void stop(Place place, std::string message) const;
     [[nodiscard]] Origin origin(Place place) const;
-    // The whole tree; nothing: there was no value.
+    // Returns the whole tree; nothing: there was no value.
     [[nodiscard]] const std::optional<Value>& root() const { return root_; }
 
   private:
@@ -74,11 +74,11 @@ class TreeBuilder {
 // hjson.cpp: JSON as DeepSpeed's reader, Python's `hjson`, takes it: comments (`#`, `//`, `/* */`),
 // no comma at a line's end or one too many, keys and text without quotes, '…', '''…''' over
 // several lines, no braces around all.
-// Gives TREE what TEXT holds; nothing when TEXT is comments alone. Throws StopReading with the
+// Gives TREE the contents of TEXT; nothing when TEXT has only comments. Throws StopReading with the
 // place: a mistake, also one that HJSON takes as text (quoteless.h), or a limit.
 void read_hjson(std::string_view text, TreeBuilder& tree);
 
-// The number that four hexadecimal digits of TEXT at AT write.
+// Returns the number of the four hexadecimal digits of TEXT at AT.
 [[nodiscard]] std::optional<uint32_t> hex4(std::string_view text, size_t at);
 
 }  // namespace dslaunch::config

@@ -1,5 +1,5 @@
-// The tree that a config's text is read into: every value with the place it came from. The step
-// before the schema. No threads: value types.
+// The tree of a config's text: every value with the place it came from. The step before the schema.
+// No threads: value types.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ struct Value {
     Origin origin = {};
 
     [[nodiscard]] bool is(Kind other) const { return kind == other; }
-    // REQUIRES: an object. nullptr: no such key.
+    // Returns the value of KEY; nullptr: no such key. REQUIRES: an object.
     [[nodiscard]] const Value* find(std::string_view key) const;
-    // kInt or kFloat as a double.
+    // Returns kInt or kFloat as a double.
     [[nodiscard]] double as_double() const { return is(Kind::kInt) ? double(integer) : number; }
 };
 
@@ -36,23 +36,23 @@ struct Problem {
     std::string message;  // without path and place
     Origin origin;        // empty: no place, a relation between values
 
-    // "ds_config.json:3:5: zero_optimization.stage: MESSAGE"
+    // Returns "ds_config.json:3:5: zero_optimization.stage: MESSAGE".
     [[nodiscard]] std::string text() const;
 };
 
-// True when A and B mean the same: 1 equals 1.0, order of keys and origins do not count.
+// Returns true if A and B mean the same: 1 equals 1.0, order of keys and origins do not count.
 [[nodiscard]] bool same_value(const Value& a, const Value& b);
 
-// The value at "a.b.c", nullptr when a part of the way is missing or not an object.
+// Returns the value at "a.b.c", nullptr when a part of the path is missing or not an object.
 [[nodiscard]] const Value* find_path(const Value& root, std::string_view path);
 
-// Puts VALUE at "a.b.c", making objects on the way. False: a part of the way is not an object.
+// Puts VALUE at "a.b.c", making objects on the way. Returns false if a part is not an object.
 [[nodiscard]] bool set_path(Value& root, std::string_view path, Value value);
 
-// JSON text of VALUE; INDENT < 0: on one line. NaN and infinities become null.
+// Returns VALUE as JSON; INDENT < 0: on one line. NaN and infinities become null.
 [[nodiscard]] std::string to_json(const Value& value, int indent = -1);
 
-// "a bool", "an integer 3", "a string \"3\"": for messages.
+// Returns "a bool", "an integer 3", "a string \"3\"": for messages.
 [[nodiscard]] std::string describe(const Value& value);
 
 [[nodiscard]] Value make_value(bool flag);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kUsual = "derived: usual";
 
-// Keys of which one that is named leaves the others to themselves.
+// Keys that go together: if one is named, the others are left alone.
 struct Together {
     std::vector<const char*> keys;
     bool of_pretrained = false;
@@ -43,7 +43,7 @@ bool is_number(const Value& value) {
     return value.is(Value::Kind::kInt) || value.is(Value::Kind::kFloat);
 }
 
-// The values of a resolved config by key; empty for any other text.
+// Returns the values of a resolved config by key; empty for any other text.
 std::map<std::string, Begun> all_values_of(std::string_view json) {
     const TrainConfig read = parse_config(json, "run.json");
     const Value* values = find_path(read.root, "run.config.values");
@@ -67,7 +67,7 @@ std::map<std::string, Begun> values_of(std::string_view json) {
     return found;
 }
 
-// The settings of LORA that make the adapters' tensors and their effect, as `--lora` takes them.
+// Returns LORA's settings that make the adapters' tensors and their effect, as `--lora` takes them.
 std::string lora_text(const LoraConfig& lora) {
     if (!lora.on()) return "";
     std::string text = fmt::format("r={},alpha={}", lora.r, lora.alpha);
@@ -98,7 +98,7 @@ LoraConfig lora_of(std::string_view json) {
     return lora;
 }
 
-// The keys of a batch that say it for another number of ranks too.
+// Returns the keys of a batch that hold for another number of ranks too.
 std::vector<std::string> batch_keys(const std::map<std::string, Begun>& values) {
     std::vector<std::string> said;
     for (const char* key : groups()[2].keys) {

@@ -21,8 +21,8 @@ constexpr std::array<std::string_view, 12> kSpelledSections{
     "zero_optimization", "fp16",  "bf16",        "bfloat16", "tensor_parallel", "compile",
     "tensorboard",       "wandb", "csv_monitor", "comet",    "comms_logger",    "hybrid_engine"};
 
-// VALUE in the type of a key where it spells a value of that type, else as it is: "true", "yes" and
-// 1 are true, "2" is 2, "1e-3" is 0.001.
+// Returns VALUE in the type of a key where it spells a value of that type, else as it is: "true",
+// "yes" and 1 are true, "2" is 2, "1e-3" is 0.001.
 Value in_type(KeyType type, const Value& value) {
     constexpr std::array<std::string_view, 6> kTrue{"true", "t", "yes", "y", "on", "1"};
     constexpr std::array<std::string_view, 6> kFalse{"false", "f", "no", "n", "off", "0"};
@@ -86,7 +86,7 @@ constexpr std::array<std::string_view, 6> kAnyCaseKeys{
     "gradient_allreduce_op",   "checkpoint.tag_validation",
     "checkpoint.writer.type",  "checkpoint.writer.data_parallel"};
 
-// Writes the word that stands at PATH as OURS makes it, where the key does not have it.
+// Writes the word at PATH in OURS's form, where the key does not have it.
 template <typename Ours>
 void rewrite_word(Value& root, std::string_view path, Ours ours) {
     const Value* const given = find_path(root, path);
@@ -110,8 +110,8 @@ Value in_known_words(Value root) {
     return root;
 }
 
-// `zero_optimization: true` is DeepSpeed's first form of stage 1, and `datastates_ckpt: false` its
-// way to say that there is none.
+// Rewrites `zero_optimization: true`, DeepSpeed's first form of stage 1, and `datastates_ckpt:
+// false`, its way to switch that off.
 Value in_new_form(Value root) {
     const Value* datastates = root.find("datastates_ckpt");
     if (datastates != nullptr && datastates->is(Kind::kBool) && !datastates->boolean)

@@ -158,8 +158,8 @@ void KeyReader::note_auto(const std::string& path, const Value& value) {
     autos_.push_back(fmt::format("{} {}", path, to_json(value)));
 }
 
-// Configs made for Hugging Face's Trainer leave to its command line what decides how well a model
-// learns: nothing of that is chosen in silence.
+// Notes the autos: configs made for Hugging Face's Trainer leave to its command line what decides
+// how well a model learns, so none of it is chosen in silence.
 void KeyReader::note_autos() {
     if (autos_.empty()) return;
     result_.notes.push_back(
@@ -202,7 +202,7 @@ void KeyReader::unread(const std::string& path, const std::string& reason) {
     note(path, fmt::format("has no effect: {}", reason));
 }
 
-// A section without effect is one line, if it asks for something.
+// Notes a section without effect in one line, if it asks for something.
 void KeyReader::note_section(const KeySpec& key, const std::string& path, const Value& value) {
     const Value* enabled = value.find("enabled");
     const bool has_switch = find_key(path + ".enabled") != nullptr;
@@ -213,8 +213,8 @@ void KeyReader::note_section(const KeySpec& key, const std::string& path, const 
         printable(fmt::format("{}: {} has no effect: {}", value.origin, path, key.note)));
 }
 
-// A name that speaks of the training is a warning of its own, and part of what is to be mended
-// where there are other problems. All other names share one note.
+// Notes a name without effect. A name about the training is a warning of its own, and a part of the
+// repair where there are other problems. All other names share one note.
 void KeyReader::note_ignored(const std::string& path, const std::string& name, const Value& value) {
     const std::string whole = path.empty() ? name : fmt::format("{}.{}", path, name);
     const auto meant = meant_key(path, name, value);
@@ -244,7 +244,7 @@ void KeyReader::note_unknown() {
                                                unknown_names_.size() == 1 ? "is" : "are")));
 }
 
-// A key that was said, asks for something and has no effect here is one printed line, never
+// Notes each key that was given, asks for something and has no effect here: one printed line, never
 // silence.
 void KeyReader::collect_notes(const std::string& path, const Value& value) {
     for (size_t i = 0; i < value.keys.size(); ++i) {
@@ -273,7 +273,7 @@ void KeyReader::collect_notes(const std::string& path, const Value& value) {
 }
 
 Resolved KeyReader::finish(RunConfig run) {
-    // Both names may still be given for what was not read.
+    // Both names may still be given for a value that was not read.
     for (const KeySpec& name : schema())
         if (!name.same_as.empty()) static_cast<void>(written(name.same_as));
     note_begun();

@@ -14,73 +14,72 @@
 
 namespace dslaunch::config {
 
-// The texts of VALUE, one string or a list of strings.
+// Returns the texts of VALUE, one string or a list of strings.
 [[nodiscard]] std::vector<std::string> texts_of(const Value& value);
 // REQUIRES: a number.
 [[nodiscard]] int64_t as_integer(const Value& value);
 
-// Everything names a key by its own name; problems and notes say it as it was written.
+// Every function takes a key's own name; problems and notes name it as it was written.
 class KeyReader {
   public:
     // REQUIRES: CONFIG outlives the reader.
     KeyReader(const TrainConfig& config, const ResolveOptions& options);
 
-    // The config, old forms of sections in their new ones.
+    // Returns the config, with old forms of sections in their new ones.
     [[nodiscard]] const Value& root() const { return root_; }
     [[nodiscard]] const ResolveOptions& options() const { return options_; }
 
     void problem(const std::string& path, std::string message);
     void record(const std::string& path, Value value, Origin origin, bool unsaid = false);
-    // Records that PATH holds VALUE because of FORMULA, not because of what was said of it.
+    // Records that PATH holds VALUE because of FORMULA, not because the user gave it.
     void derive(const std::string& path, Value value, const std::string& formula,
                 bool unsaid = false);
 
-    // The value that the user gave, nullptr for nothing, null and auto. A value of the wrong type
-    // has been reported.
+    // Returns the value that the user gave, nullptr for nothing, null and auto. A value of the
+    // wrong type has been reported.
     [[nodiscard]] const Value* given(const std::string& path);
     [[nodiscard]] bool has(const std::string& path) { return given(path) != nullptr; }
     [[nodiscard]] bool is_auto(const std::string& path);
     [[nodiscard]] bool has_or_auto(const std::string& path) { return has(path) || is_auto(path); }
     [[nodiscard]] bool is_true(const std::string& path);
-    // The name of the optimizer, as it was given. REQUIRES: one was.
+    // Returns the name of the optimizer, as it was given. REQUIRES: one was.
     [[nodiscard]] const std::string& optimizer_name() const;
-    // The value that Hugging Face's Trainer has in the place of `auto` at PATH, added to the note
-    // on autos; nothing where the Trainer leaves PATH alone.
+    // Returns the value that Hugging Face's Trainer has in the place of `auto` at PATH, and adds it
+    // to the note on autos; nothing where the Trainer leaves PATH alone.
     std::optional<Value> trainer_value(const std::string& path);
 
-    // The value that holds, recorded: given, else the schema's default.
+    // Returns the value that holds, and records it: given, else the schema's default.
     Value take(const std::string& path);
     int64_t take_integer(const std::string& path) { return as_integer(take(path)); }
     double take_number(const std::string& path) { return take(path).as_double(); }
     bool take_bool(const std::string& path) { return take(path).boolean; }
     std::string take_text(const std::string& path) { return take(path).text; }
     std::vector<std::string> take_texts(const std::string& path) { return texts_of(take(path)); }
-    // The number given at PATH, else VALUE, the default of WHOSE optimizer or schedule where the
-    // schema has another.
+    // Returns the number given at PATH, else VALUE, the default of WHOSE optimizer or schedule
+    // where the schema has another.
     double number_or(const std::string& path, double value, const std::string& whose);
     int64_t integer_or(const std::string& path, int64_t value, const std::string& whose);
 
-    // Adds a printed line: TEXT is said of what was given at PATH.
+    // Adds a printed line: TEXT about the value given at PATH.
     void note(const std::string& path, const std::string& text);
-    // The same as a warning: it is likely to be a mistake.
+    // Adds the same as a warning: it is likely to be a mistake.
     void warn(const std::string& path, const std::string& text);
-    // Adds a note where something was said of PATH: it has no effect in this run, because of
-    // REASON.
+    // Adds a note if PATH was given: it has no effect in this run, because of REASON.
     void unread(const std::string& path, const std::string& reason);
-    // Adds a line that is about no key.
+    // Adds a line that belongs to no key.
     void add_note(std::string text) { result_.notes.push_back(std::move(text)); }
     void add_warning(std::string text) { result_.warnings.push_back(std::move(text)); }
     // Adds to the line about `auto`: PATH is VALUE.
     void note_auto(const std::string& path, const Value& value);
-    // Adds to the line about what was chosen because nothing names it.
+    // Adds to the line about choices for which nothing names a value.
     void choose(const std::string& text) { chosen_.push_back(text); }
 
-    // Adds the notes on what was said and not read, and gives everything found with RUN. REQUIRES:
+    // Adds the notes on values given and not read, and returns everything found with RUN. REQUIRES:
     // called once.
     [[nodiscard]] Resolved finish(RunConfig run);
 
   private:
-    // The name that PATH was given under: its own, or another one that the schema has for it. A
+    // Returns the name under which PATH was given: its own, or another one of the schema. Adds a
     // problem, once, when both were.
     std::string written(const std::string& path);
     Value take_auto(const std::string& path);

@@ -25,7 +25,7 @@ std::string list_text(const std::vector<std::string>& values) {
     return json.text();
 }
 
-// Returns the key that PEFT and its users write as KEY.
+// Returns our key for KEY as PEFT and its users write it.
 std::string own_key(const std::string& key) {
     constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kOthers = {
         {{"rank", "r"},

@@ -14,7 +14,7 @@ namespace dslaunch::config {
 
 namespace {
 
-// Origins that have less room than this after key and value stand on lines of their own.
+// The least room for origins after key and value; with less they stand on lines of their own.
 constexpr size_t kOriginColumns = 24;
 constexpr size_t kIndent = 4;
 

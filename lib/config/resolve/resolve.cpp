@@ -24,13 +24,13 @@ constexpr const char* kSchedule = "dslaunch.pipeline.schedule";
 constexpr const char* kChunks = "dslaunch.pipeline.chunks";
 constexpr const char* kFirstSegments = "dslaunch.pipeline.first_segments";
 
-// A model has no more segments than that.
+// The most segments of a model.
 constexpr int64_t kMostChunks = 1 << 16;
-// Three axes of so many ranks each have a product that an int64_t holds.
+// The most ranks of an axis: an int64_t holds the product of three axes.
 constexpr int64_t kMostRanks = 1 << 20;
 
-// The ranks are clamped to 1 .. kMostRanks, whatever was said: the checks that follow divide by
-// them.
+// Returns the ranks at PATH, clamped to 1 .. kMostRanks whatever was given: the checks that follow
+// divide by them.
 int64_t take_ranks(KeyReader& keys, const std::string& path) {
     const int64_t ranks = keys.take_integer(path);
     if (ranks > kMostRanks)
@@ -108,7 +108,7 @@ void check_micro_steps(KeyReader& keys, RunConfig& run) {
                              micro_steps, kMicroStepsMax));
 }
 
-// Only what was said can be shown without a world size.
+// Records only the given values: without a world size no others are known.
 void batch_unsolved(KeyReader& keys, RunConfig& run, int64_t ranks) {
     BatchConfig& batch = run.batch;
     const Value *total = keys.given(kTotal), *micro = keys.given(kMicro),
@@ -208,7 +208,7 @@ void save_via(KeyReader& keys, RunConfig& run) {
     }
 }
 
-// DeepSpeed has two names for it, one of them among the optimizer's parameters.
+// Reads the clipping, for which DeepSpeed has two names, one among the optimizer's parameters.
 void clipping(KeyReader& keys, RunConfig& run) {
     double& norm = run.gradient_clipping;
     const std::string path = "gradient_clipping", other = "optimizer.params.max_grad_norm";
@@ -299,8 +299,8 @@ void resolve_tensor(KeyReader& keys, RunConfig& run) {
                         sequence.size));
 }
 
-// The relation: train_batch_size = micro batch x accumulation steps x copies of the model that
-// have rows of their own. Two of the three give the third.
+// Solves train_batch_size = micro batch x accumulation steps x copies of the model that have rows
+// of their own. Two of the three give the third.
 void resolve_batch(KeyReader& keys, RunConfig& run) {
     for (const char* path : {kTotal, kMicro, kMicroSteps}) {
         const Value* value = keys.given(path);

@@ -18,7 +18,7 @@ std::string key(const char* name) {
     return fmt::format("{}.{}", kSection, name);
 }
 
-// The number given at NAME, else DERIVED.
+// Returns the number given at NAME, else DERIVED.
 int64_t lag_number(KeyReader& keys, const std::string& name, int64_t derived,
                    const std::string& formula) {
     const std::string path = key(name.c_str());
@@ -45,7 +45,7 @@ void lag_intervals(KeyReader& keys, RunConfig& run) {
     if (strategy == "epoch" && steps == 0)
         keys.problem(key("select_strategy"),
                      "epoch counts in steps_per_epoch, which is not given: give it, or take step");
-    // Whole intervals, so that no gradient waits when what is important changes.
+    // Whole intervals, so that no gradient waits when the important units change.
     const int64_t of_epoch = (std::max<int64_t>(1, steps) + interval - 1) / interval * interval;
     lagging.select_interval =
         lag_number(keys, "select_interval", by_epoch ? of_epoch : kIntervalsOfChoice * interval,

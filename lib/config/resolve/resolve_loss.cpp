@@ -1,4 +1,4 @@
-// The part of resolve() that is dslaunch.loss.
+// The part of resolve() for dslaunch.loss.
 #include <utility>
 #include <vector>
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kFolderTarget = "targets";  // forward's argument in a folder's model
 
-// A loss that NAME does not stand for has no use for a key that only others read.
+// Reads a key that only some losses use; the other losses have no use for it.
 double loss_number(KeyReader& keys, const std::string& path, bool is_read,
                    const std::string& readers) {
     if (is_read) return keys.take_number(path);
@@ -20,7 +20,7 @@ double loss_number(KeyReader& keys, const std::string& path, bool is_read,
     return default_value(*find_key(path)).as_double();
 }
 
-// The cross entropy that the config names is the one that the folder's model computes.
+// Lets the folder's model compute the cross entropy that the config names.
 void loss_of_folder(RunConfig& run) {
     LossConfig& loss = run.loss;
     loss.kind = LossKind::kModel;

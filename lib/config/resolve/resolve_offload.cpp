@@ -1,4 +1,4 @@
-// The run config's offload: which states leave memory, where to, and in what portions.
+// The run config's offload: the states that leave memory, their places, and their portions.
 #include "base/text.h"
 #include "config/resolve/resolve_parts.h"
 
@@ -68,7 +68,7 @@ constexpr std::array<AioNumber, 3> kAioNumbers{{
     {"aio.intra_op_parallelism", &AioConfig::threads, 1024},
 }};
 
-// Says what is wrong with the folders in VALUE; empty: nothing.
+// Returns what is wrong with the folders in VALUE; empty: nothing.
 std::string wrong_folders(const Value& value) {
     if (value.is(Kind::kString) && value.text.find(',') != std::string::npos)
         return "holds a comma: several disks are given as a list of folders";
@@ -113,7 +113,7 @@ OffloadDevice offload_device(KeyReader& keys, RunConfig& run, const OffloadSecti
     return OffloadDevice::kCpu;
 }
 
-// The disks are one tier with one set of folders, whoever lies there.
+// Reads the folders: the disks are one tier with one set of folders, for all states on them.
 void offload_folders(KeyReader& keys, RunConfig& run) {
     OffloadConfig& offload = run.offload;
     std::string first;
@@ -220,7 +220,7 @@ void cache(KeyReader& keys, RunConfig& run) {
                         kOptimizer.key("buffer_count")));
 }
 
-// The transfers to and from the disks share their buffers, so that one answer holds for all.
+// Reads pin_memory once: the transfers to and from the disks share their buffers.
 void pin_memory(KeyReader& keys, RunConfig& run) {
     OffloadConfig& offload = run.offload;
     std::vector<std::string> read, said;

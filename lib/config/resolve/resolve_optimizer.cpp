@@ -88,7 +88,7 @@ void ratio_bounds(KeyReader& keys, const std::string& what, double& least, doubl
                                  path("max").substr(path("max").rfind('.') + 1), largest));
 }
 
-// The published rule, as DeepSpeed's FusedLamb has it.
+// Reads the published rule, as in DeepSpeed's FusedLamb.
 void lamb(KeyReader& keys, RunConfig& run) {
     OptimizerConfig& optimizer = run.optimizer;
     const std::string params = "optimizer.params.";
@@ -126,7 +126,7 @@ void relative_step(KeyReader& keys, RunConfig& run) {
     keys.derive(params + "lr", make_value(1.0), "relative_step makes the rate from the step");
 }
 
-// transformers' Adafactor, whose rates are its own unless relative_step is false.
+// Reads transformers' Adafactor, whose rates are its own unless relative_step is false.
 void adafactor(KeyReader& keys, RunConfig& run) {
     OptimizerConfig& optimizer = run.optimizer;
     AdafactorConfig& own = optimizer.adafactor;
@@ -157,7 +157,7 @@ void adafactor(KeyReader& keys, RunConfig& run) {
     relative_step(keys, run);
 }
 
-// Muon for hidden matrices and AdamW for the rest, with the defaults of DeepSpeed's
+// Reads Muon for hidden matrices and AdamW for the rest, with the defaults of DeepSpeed's
 // MuonWithAuxAdam.
 void muon(KeyReader& keys, RunConfig& run) {
     OptimizerConfig& optimizer = run.optimizer;

@@ -1,5 +1,5 @@
-// The parts of the run config, each made from its keys. They are called in this order, by which a
-// part may read those before it. Internal to lib/config.
+// The parts of the run config, each made from its keys. They are called in this order, so that a
+// part may read earlier parts. Internal to lib/config.
 #pragma once
 
 #include "config/resolve/key_reader.h"
@@ -23,7 +23,7 @@ void resolve_precision(KeyReader& keys, RunConfig& run);
 void resolve_zero(KeyReader& keys, RunConfig& run);
 void resolve_offload(KeyReader& keys, RunConfig& run);
 void resolve_wire(KeyReader& keys, RunConfig& run);
-// Refuses what does not go with an optimizer that compresses.
+// Refuses settings that do not go with an optimizer that compresses.
 void check_compression(KeyReader& keys, RunConfig& run);
 void resolve_lagging(KeyReader& keys, RunConfig& run);
 void resolve_data(KeyReader& keys, RunConfig& run);
@@ -31,7 +31,7 @@ void resolve_loss(KeyReader& keys, RunConfig& run);
 void resolve_comms_logger(KeyReader& keys, RunConfig& run);
 void resolve_training(KeyReader& keys, RunConfig& run);
 
-// resolve_usual.cpp: the numbers that are usual where a pretrained model is tuned.
+// resolve_usual.cpp: the usual numbers for tuning a pretrained model.
 [[nodiscard]] bool takes_usual_batch(KeyReader& keys);
 void usual_batch(KeyReader& keys, RunConfig& run, int64_t ranks);
 double take_rate(KeyReader& keys, RunConfig& run);

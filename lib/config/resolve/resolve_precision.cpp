@@ -10,15 +10,15 @@ namespace dslaunch::config {
 
 namespace {
 
-// The loss and its scale are fp32 numbers: two to this power is the largest power of two there.
+// The largest exponent of a power of two in fp32, the type of the loss and its scale.
 constexpr int64_t kScalePowerMax = 127;
 
 const char* config_word(DType compute) {
     return compute == DType::kF16 ? "fp16" : compute == DType::kBF16 ? "bf16" : "fp32";
 }
 
-// The defaults of torch.amp.GradScaler, but for the minimum: that scaler has none, and goes on
-// halving. Below this one, the smallest fp16 number, no gradient above it would be seen.
+// The defaults of torch.amp.GradScaler, except for its minimum: it has none, and goes on halving.
+// Below this minimum, the smallest fp16 number, no gradient above it would be seen.
 constexpr LossScaleConfig kGradScaler{.dynamic = true,
                                       .initial = 65536,
                                       .minimum = 1.0 / (1 << 24),
@@ -58,8 +58,8 @@ void without_masters(KeyReader& keys, RunConfig& run) {
                      "or a weight_decay of 0");
 }
 
-// True if nothing names a type and the model's weights are bf16: they are trained as they are. fp16
-// takes a loss scale, which skips steps: it is to be asked for.
+// Returns true if nothing names a type and the model's weights are bf16: they are trained as they
+// are. fp16 takes a loss scale, which skips steps, so users must ask for it.
 bool takes_weights_type(KeyReader& keys) {
     const std::string path = "bf16.enabled";
     const bool named = keys.has_or_auto(path) || keys.is_auto("fp16.enabled") ||
@@ -79,8 +79,7 @@ bool takes_weights_type(KeyReader& keys) {
     return true;
 }
 
-// Returns the switch at PATH; `auto` is on where the model's weights have DTYPE and OTHER is not
-// on.
+// Returns the switch at PATH; `auto` is on if the model's weights have DTYPE and OTHER is not on.
 bool take_half(KeyReader& keys, const std::string& path, DType dtype, const std::string& other) {
     if (!keys.is_auto(path)) return keys.take_bool(path);
     const Value* const other_given = keys.given(other);

@@ -1,5 +1,5 @@
-// The numbers that are usual where a pretrained model is tuned and nothing names them
-// (docs/guide/models.md says whose they are), and the line about all that was chosen.
+// The usual numbers where a pretrained model is tuned and nothing names them (docs/guide/models.md
+// lists their sources), and the line about all choices.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,15 +14,15 @@ namespace {
 
 constexpr const char* kRate = "optimizer.params.lr";
 
-// TRL's scripts for SFT and its DPOConfig; adapters take ten times the rate of all weights.
+// The rates of TRL's scripts for SFT and its DPOConfig; adapters take ten times the rate.
 constexpr double kFullRate = 2e-5, kAdapterRate = 2e-4;
 constexpr double kFullRateOfPairs = 1e-6, kAdapterRateOfPairs = 1e-5;
-// A rate above so many times the usual one is likely to be a mistake.
+// The factor above the usual rate from which a rate is likely to be a mistake.
 constexpr double kFarAbove = 10;
-// Those of transformers' TrainingArguments on one device.
+// The numbers of transformers' TrainingArguments on one device.
 constexpr double kClippingNorm = 1;
 constexpr int64_t kRows = 8;
-// A micro batch of so many tokens keeps a processor busy; more take memory for activations.
+// The tokens of a micro batch that keep a processor busy; more take memory for activations.
 constexpr int64_t kMicroTokens = 1024;
 constexpr int64_t kMicroStepsOfStage = 4;
 
@@ -64,7 +64,7 @@ HighestRate highest_rate(const RunConfig& config) {
     return rate;
 }
 
-// Returns the loss of pairs of answers that ROOT names; empty: none.
+// Returns the loss of pairs of answers that ROOT names; empty: it names none.
 std::string pairs_loss(const Value& root) {
     const Value* const loss = find_path(root, "dslaunch.loss.name");
     if (loss == nullptr) return "";
@@ -79,7 +79,7 @@ double usual_rate(KeyReader& keys, RunConfig& run) {
     return adapters ? kAdapterRateOfPairs : kFullRateOfPairs;
 }
 
-// Says what the usual rate is usual for.
+// Returns the uses for which the usual rate is usual.
 std::string usual_text(KeyReader& keys, RunConfig& run) {
     const std::string loss = pairs_loss(keys.root());
     return fmt::format("for {} of a pretrained model{}", run.lora.on() ? "adapters" : "all weights",
@@ -94,8 +94,8 @@ bool takes_usual_batch(KeyReader& keys) {
                                 [&](const char* path) { return keys.has_or_auto(path); });
 }
 
-// The rows of a step hardly depend on the number of ranks, so that a run may go on with another.
-// The micro batch depends on the length of the samples alone, never on the machine.
+// Chooses the rows of a step, which hardly depend on the number of ranks, so that a run may go on
+// with another, and the micro batch by the length of the samples alone, never by the machine.
 void usual_batch(KeyReader& keys, RunConfig& run, int64_t ranks) {
     const int64_t wanted = std::clamp<int64_t>(keys.options().samples.value_or(kRows), 1, kRows);
     const int64_t of_rank = (wanted + ranks - 1) / ranks;
@@ -104,7 +104,7 @@ void usual_batch(KeyReader& keys, RunConfig& run, int64_t ranks) {
                            : context != nullptr         ? as_integer(*context)
                                                         : keys.options().context;
     int64_t micro = 1;
-    // The stages of a pipeline work at the same time on micro batches alone.
+    // Stages of a pipeline work at the same time only on micro batches.
     const int64_t stages = run.pipeline.stages;
     const int64_t rows_max = stages == 1 ? of_rank : of_rank / stages / kMicroStepsOfStage;
     for (int64_t rows = 2; tokens > 0 && rows <= rows_max; ++rows)

@@ -91,7 +91,7 @@ void before_rounding(KeyReader& keys, RunConfig& run) {
     }
 }
 
-// The type that gradients are rounded to on their way between hosts.
+// Reads the type to which gradients are rounded on their way between hosts.
 void gradient_type(KeyReader& keys, RunConfig& run) {
     WireConfig& wire = run.zero.wire;
     const bool shares_positions = run.sequence.size > 1;
@@ -129,7 +129,7 @@ void gradient_type(KeyReader& keys, RunConfig& run) {
     before_rounding(keys, run);
 }
 
-// FIRST_STAGE is the lowest at which there is something to pack.
+// FIRST_STAGE is the lowest with something to pack.
 WireChoice take_packing(KeyReader& keys, RunConfig& run, const std::string& path,
                         int64_t first_stage) {
     const ZeroConfig& zero = run.zero;
@@ -211,7 +211,7 @@ void error_feedback(KeyReader& keys, RunConfig& run) {
                      "fp16.loss_scale 0 changes: use bf16, or a fixed loss scale");
 }
 
-// DeepSpeed logs what a script calls by this name. A word near to one of ours is a mistake.
+// Reports a name that only DeepSpeed logs. A word near to one of ours is a mistake.
 void unknown_operation(KeyReader& keys, const std::string& path, const std::string& name) {
     std::vector<std::string> known = {"barrier", "monitored_barrier"};
     for (int kind = 0; kind < kTrafficKinds; ++kind)

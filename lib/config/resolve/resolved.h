@@ -16,8 +16,8 @@ struct ResolveOptions {
     // The ranks of the run. Unset: the batch relation is checked only when the config gives all
     // three values, and data_parallel_size is 1 where it does not follow from them.
     std::optional<int64_t> world_size = {};
-    // The type of the model's weights, which `auto` of fp16 and bf16 takes, and bf16 too where
-    // nothing names a type. Unset: not known, fp32.
+    // The type of the model's weights, which `auto` of fp16 and bf16 takes; bf16 also where nothing
+    // names a type. Unset: not known, fp32.
     std::optional<DType> model_dtype = {};
     // The model is a folder of Hugging Face: its forward computes a cross entropy, whose mean is
     // over the targets of the global batch, as transformers has it.
@@ -25,7 +25,7 @@ struct ResolveOptions {
     // The folder has weights: rate, clipping and batch are the usual ones of tuning where nothing
     // names them.
     bool is_pretrained = false;
-    // Training samples, which epochs are passes over. Unset: not known yet, steps stay 0.
+    // Training samples; an epoch is one pass over them. Unset: not known yet, steps stay 0.
     std::optional<int64_t> samples = {};
     // Tokens of a sample, which bound the usual micro batch. Unset: not known yet, it is one row.
     std::optional<int64_t> sample_tokens = {};
@@ -52,8 +52,8 @@ struct Resolved {
     std::vector<ResolvedValue> values;  // every supported key that holds, in the schema's order
     std::vector<std::string> notes;  // one line for each key that was said and has no effect here
     std::vector<std::string> warnings;  // values that hold and are likely to be mistakes
-    // What was chosen because nothing names it, and the option that changes each, a line; empty:
-    // nothing was.
+    // The choices for which nothing names a value, and the option that changes each, a line; empty:
+    // no choice.
     std::string chosen;
 };
 

@@ -1,4 +1,4 @@
-// gpu_faults() lists what a rank on a GPU cannot do yet, for `config check`, `plan` and a run
+// The parts of a config that a rank on a GPU cannot do yet, for `config check`, `plan` and a run
 // alike. Pure.
 #pragma once
 
@@ -14,7 +14,7 @@ struct GpuFault {
     std::string message;
 };
 
-// Empty: a GPU can run CONFIG.
+// Returns the faults of CONFIG on a GPU; empty: it can run.
 [[nodiscard]] std::vector<GpuFault> gpu_faults(const RunConfig& config);
 
 }  // namespace dslaunch::config

@@ -1,6 +1,6 @@
-// The offload config says where a rank's optimizer states and parameters are kept while they are
-// not used: zero_optimization.offload_optimizer, offload_param, aio and dslaunch.offload come to
-// it. Part of the run config. No threads: a value type.
+// The places of a rank's optimizer states and parameters while they are not used:
+// zero_optimization.offload_optimizer, offload_param, aio and dslaunch.offload. Part of the run
+// config. No threads: a value type.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ enum class OffloadDevice { kNone, kCpu, kNvme };
 enum class OffloadEngine { kAuto, kIoUring, kThreads };
 enum class MomentFormat { kFp32, kBf16, kInt8 };
 
-// The disk tier asks for its bytes in this form. A 0 stands for what `dslaunch io-bench` stored for
-// the disk, else for the engine's own default.
+// The form of the disk tier's requests. A 0 stands for the number that `dslaunch io-bench` stored
+// for the disk, else for the engine's own default.
 struct AioConfig {
     int64_t block_bytes = 0;  // one request's bytes, a multiple of 4 KiB
     int64_t queue_depth = 0;  // requests in flight
@@ -36,10 +36,10 @@ struct OffloadConfig {
     int64_t optimizer_buffer_count = 4;  // chunks in memory at once while they pass, at least 2
     EvictionRule eviction = EvictionRule::kFifo;  // of those buffers
     double optimizer_ratio = 1.0;  // part of the optimizer states on disk; the rest stays in memory
-    // A rank keeps at most so many elements of its offloaded parameters in memory all the same.
+    // The most elements of its offloaded parameters that a rank keeps in memory all the same.
     int64_t parameters_in_memory_numel = 0;
-    // The number of chunks in memory is chosen between steps, by what was measured; at the start it
-    // is what optimizer_ratio leaves.
+    // The number of chunks in memory is chosen between steps, by measurements; at the start
+    // optimizer_ratio leaves it.
     bool adaptive = false;
     bool pin_memory = true;  // buffers of the disk tier are registered with the kernel
     AioConfig aio;

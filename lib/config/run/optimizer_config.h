@@ -1,6 +1,5 @@
-// The optimizer config is what a run needs to know about its optimizer: a part of the run config
-// (config/run/run_config.h), made by resolve() from `optimizer` and `dslaunch.optimizer`. No
-// threads: value types.
+// The settings of a run's optimizer: a part of the run config (config/run/run_config.h), made by
+// resolve() from `optimizer` and `dslaunch.optimizer`. No threads: value types.
 #pragma once
 
 #include <cstdint>
@@ -84,18 +83,18 @@ struct OptimizerConfig {
     OneBitConfig one_bit;  // OneBitAdam, ZeroOneAdam, OneBitLamb
     AdafactorConfig adafactor;
 
-    // True if hosts tell each other less than gradients in full.
+    // Returns true if hosts tell each other less than gradients in full.
     [[nodiscard]] bool compresses() const {
         return kind == OptimizerKind::kOneBitAdam || kind == OptimizerKind::kZeroOneAdam ||
                kind == OptimizerKind::kOneBitLamb;
     }
-    // True when weight decay is added to the gradient and so passes through the states; the other
-    // optimizers decay the parameters themselves.
+    // Returns true if weight decay is added to the gradient and so passes through the states; the
+    // other optimizers decay the parameters themselves.
     [[nodiscard]] bool decays_gradient() const {
         return weight_decay != 0 && (kind == OptimizerKind::kAdam || kind == OptimizerKind::kSgd ||
                                      kind == OptimizerKind::kAdagrad);
     }
-    // True when the update of an element depends on all others of its tensor.
+    // Returns true if the update of an element depends on all others of its tensor.
     [[nodiscard]] bool needs_whole_tensors() const {
         return kind == OptimizerKind::kLamb || kind == OptimizerKind::kMuon ||
                kind == OptimizerKind::kAdafactor || kind == OptimizerKind::kOneBitLamb;
@@ -104,8 +103,8 @@ struct OptimizerConfig {
     bool operator==(const OptimizerConfig&) const = default;
 };
 
-// dslaunch.optimizer.groups: parameters whose numbers are not the optimizer's own. What is unset is
-// the optimizer's.
+// dslaunch.optimizer.groups: parameters with numbers of their own. Unset numbers are the
+// optimizer's.
 struct ParameterGroup {
     std::vector<std::string> match;  // names of parameters, `*` for any characters
     std::optional<double> lr;        // schedules multiply it as they do the optimizer's

@@ -1,7 +1,6 @@
-// The precision config is what a run needs to know about half precision: a part of the run config
-// (config/run/run_config.h), made by resolve() from `fp16`, `bf16`, `torch_autocast`, `data_types`.
-// Master weights, gradient sums and optimizer state are fp32 whatever stands here. No threads:
-// value types.
+// The settings of a run's half precision: a part of the run config (config/run/run_config.h), made
+// by resolve() from `fp16`, `bf16`, `torch_autocast`, `data_types`. Master weights, gradient sums
+// and optimizer state are fp32 with any setting. No threads: value types.
 #pragma once
 
 #include "base/kinds/dtype.h"
@@ -39,7 +38,7 @@ struct PrecisionConfig {
     bool master_copies = true;
     LossScaleConfig loss_scale;
 
-    // The type of the weights that forward and backward read.
+    // Returns the type of the weights that forward and backward read.
     [[nodiscard]] DType weights() const { return fp32_weights ? DType::kF32 : compute; }
     [[nodiscard]] bool has_masters() const { return weights() != DType::kF32 && master_copies; }
     bool operator==(const PrecisionConfig&) const = default;

@@ -1,7 +1,6 @@
-// The run config is what a run needs to know, resolved: every `auto` is a number, every derived
-// value is computed, every relation is checked. Made by resolve() (config/resolve/resolve.h) from
-// what the user said; the worker reads this and nothing else. No threads: a value type, const after
-// resolve().
+// The settings of a run, resolved: every `auto` is a number, every derived value is computed, every
+// relation is checked. resolve() (config/resolve/resolve.h) makes it from the user's settings; the
+// worker reads this and nothing else. No threads: a value type, const after resolve().
 #pragma once
 
 #include "base/kinds/dtype.h"
@@ -49,23 +48,23 @@ struct WireConfig {
     WireChoice frozen = WireChoice::kOff;      // zero_quantized_nontrainable_weights, stage 3
     WireChoice gradients = WireChoice::kOff;   // zero_quantized_gradients, stages 1 to 3
     bool error_feedback = false;               // dslaunch.communication.error_feedback
-    // The type that gradients are rounded to: kF32, kBF16 or kF16. communication_data_type, or the
+    // The type to which gradients are rounded: kF32, kBF16 or kF16. communication_data_type, or the
     // type of torch_autocast.
     DType gradient_dtype = DType::kF32;
     // The classes of modules whose gradients are rounded so; not set: all.
     std::optional<std::vector<std::string>> gradient_modules;
     bool modules_given = false;  // by the config, and not as the default has them
-    // Rounded gradients are divided by it before they travel and multiplied after; 0: by the number
-    // of ranks.
+    // The divisor of rounded gradients before they travel, and their factor after; 0: the number of
+    // ranks.
     double predivide_factor = 1.0;
-    // zero_hpz_partition_size, stage 3: a host's ranks, which keep a copy of what they gather; 1:
-    // they do not; 0: they do if there are several hosts.
+    // zero_hpz_partition_size, stage 3: a host's ranks, which keep a copy of gathered parameters;
+    // 1: they keep none; 0: they keep one if there are several hosts.
     int64_t host_copy_ranks = 1;
 
     bool operator==(const WireConfig&) const = default;
 };
 
-// Sizes are in elements, as DeepSpeed's are. What a stage does not read keeps its default.
+// Sizes are in elements, as DeepSpeed's are. Values that a stage does not read keep their defaults.
 struct ZeroConfig {
     int64_t stage = 0;
     int64_t reduce_bucket_numel = 500'000'000;  // reduce_bucket_size: gradient in one reduction
@@ -104,7 +103,7 @@ struct LossConfig {
     [[nodiscard]] bool needs_reference() const {
         return kind == LossKind::kDpo || kind == LossKind::kIpo;
     }
-    // The target holds class numbers.
+    // Returns true if the target holds class numbers.
     [[nodiscard]] bool takes_classes() const {
         return kind == LossKind::kCrossEntropy || is_preference();
     }
@@ -165,7 +164,7 @@ struct SequenceConfig {
     bool operator==(const SequenceConfig&) const = default;
 };
 
-// comms_logger: operations between ranks, timed by when the plan's instructions ran.
+// comms_logger: operations between ranks, timed by the runs of the plan's instructions.
 struct CommsLoggerConfig {
     bool enabled = false;
     bool verbose = false;            // a line for each operation
@@ -213,8 +212,7 @@ struct RunConfig {
     bool wall_clock_breakdown = false;  // with each progress line, where the time went
     int64_t trace_step = 0;             // step of which rank 0 writes a trace, 0: none
 
-    // The ranks that have one copy of the model between them, and its rows; the others have other
-    // rows.
+    // Returns the ranks that share one copy of the model, and its rows; the others have other rows.
     [[nodiscard]] int64_t ranks_of_copy() const {
         return pipeline.stages * tensor.size * sequence.size;
     }

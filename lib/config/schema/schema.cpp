@@ -13,7 +13,7 @@
 
 namespace dslaunch::config {
 
-// The text of keys.tsv, which the build makes a source of.
+// The text of keys.tsv, from which the build makes a source.
 extern const std::string_view kKeysTable;
 
 namespace {
@@ -31,7 +31,7 @@ std::string_view name_of(KeyStatus status) {
     return kStatusNames[static_cast<size_t>(status)];
 }
 
-// Returns the enumerator that NAMES has WORD for.
+// Returns the enumerator for which NAMES has WORD.
 template <typename Enum, size_t N>
 Enum named(const std::array<std::string_view, N>& names, std::string_view word) {
     const auto found = std::ranges::find(names, word);
@@ -92,8 +92,8 @@ std::vector<KeySpec> read_table() {
     return keys;
 }
 
-// True when the schema's PATTERN ("a.*.b") covers the concrete PATH. Exact names win over "*" in
-// find_key.
+// Returns true if the schema's PATTERN ("a.*.b") covers the concrete PATH. Exact names win over "*"
+// in find_key.
 bool covers(const std::vector<std::string>& pattern, const std::vector<std::string>& path) {
     return std::ranges::equal(pattern, path, [](const std::string& part, const std::string& name) {
         return part == "*" || part == name;

@@ -1,4 +1,4 @@
-// check_against_schema(): the walk over what the user wrote, beside the table.
+// check_against_schema(): the walk over the user's config, beside the table.
 #include "base/text.h"
 #include "base/text/foreign_names.h"
 #include "config/read/quoteless.h"
@@ -24,7 +24,7 @@ constexpr std::array kPresenceAsks = {"sparse_attention", "datastates_ckpt",
                                       "zero_optimization.zeropp_loco_param"};
 
 constexpr size_t kSuggestedNameMax = 100;
-// A section with more keys is named by docs/config-keys.md.
+// The most keys of a section in a message; docs/config-keys.md names those of larger sections.
 constexpr size_t kSiblingsShownMax = 16;
 
 std::string child_path(const std::string& path, const std::string& name) {
@@ -39,7 +39,7 @@ bool is_auto(const Value& value) {
     return value.is(Kind::kString) && value.text == "auto";
 }
 
-// By KeyType.
+// The wanted values by KeyType.
 constexpr std::array kWanted = {"true or false",   "an integer",
                                 "a finite number", "a finite number, or a list of two",
                                 "a string",        "a string or a list of strings",
@@ -78,14 +78,14 @@ std::string range_text(const KeySpec& key) {
     return "must be one of " + join(choices, ", ");
 }
 
-// DeepSpeed warns of a shape of the warm-up that it does not know and takes its default, log. A
-// word near to one that it knows is a mistake.
+// Returns true for a shape of the warm-up of which DeepSpeed warns and takes its default, log. A
+// word near to a known one is a mistake.
 bool falls_back(const KeySpec& key, const Value& value) {
     return key.path == "scheduler.params.warmup_type" &&
            !nearest(value.text, split(key.allowed, '|'));
 }
 
-// The whole path of a key of this very name elsewhere: it stands in the wrong section.
+// Returns the path of a key with this name elsewhere: it stands in the wrong section.
 std::optional<std::string> other_home(const std::string& name) {
     const std::string home = home_of(name);
     return home.empty() ? std::nullopt : std::optional(home + "." + name);
@@ -140,7 +140,7 @@ class Checker {
         problems_.push_back({path, std::move(message), value.origin});
     }
 
-    // QUIET: an outer section has been refused, or asks for nothing: no key in it is refused again.
+    // QUIET: an outer section is refused, or asks for nothing: no key in it is refused again.
     void section(const std::string& path, const Value& value, bool quiet) {
         for (size_t i = 0; i < value.keys.size(); ++i) {
             std::string inner = child_path(path, value.keys[i]);
@@ -161,7 +161,7 @@ class Checker {
         if (name.find('.') != std::string::npos) {
             message += ": names hold no dots, write nested objects";
         } else if (name.size() > kSuggestedNameMax) {
-            // No key is that long: nothing to suggest, and the distance would cost time.
+            // No key is this long: there is nothing to suggest, and the distance would cost time.
         } else if (const ForeignName* foreign = find_foreign(name);
                    foreign != nullptr && path.empty()) {
             message += ", did you mean " + place_text(*foreign) + "?";
@@ -221,7 +221,7 @@ class Checker {
         section(path, value, quiet || switched_off(key, path, value) || owner_not_yet(path));
     }
 
-    // A section that is there and has a switch asks for nothing while the switch is not on.
+    // Returns true for a section with a switch that is not on: it asks for nothing.
     static bool switched_off(const KeySpec& key, const std::string& path, const Value& value) {
         if (key.status != KeyStatus::kSupported) return false;
         if (find_key(path + ".enabled") != nullptr) {
@@ -235,7 +235,7 @@ class Checker {
                is_auto(*device);
     }
 
-    // True when the section has a switch: then it alone decides, and is reported here if it is on.
+    // Returns true if the section has a switch: it alone decides, and is reported here if it is on.
     bool gate(const KeySpec& key, const std::string& path, const Value& value) {
         for (const char* name : kGates) {
             const KeySpec* gate_key = find_key(path + "." + name);
@@ -253,8 +253,8 @@ class Checker {
         return type != nullptr && type->is(Kind::kString) ? lower(type->text) : "";
     }
 
-    // Parameters of an optimizer or scheduler that is refused by its type are not refused one by
-    // one.
+    // Returns true for parameters of an optimizer or scheduler whose type is refused: they are not
+    // refused one by one.
     [[nodiscard]] bool owner_not_yet(const std::string& path) const {
         if (path != "optimizer.params" && path != "scheduler.params") return false;
         const auto& types = available_types(split(path, '.').front());

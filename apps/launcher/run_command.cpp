@@ -50,7 +50,7 @@ bool is_in_path(const std::string& program) {
     return false;
 }
 
-// Short words are near to many: `sh` is none that is mistyped.
+// Returns the most mistyped letters. Short words resemble many: `sh` is not a mistyped one.
 size_t mistyped_letters_max(std::string_view word) {
     return word.size() < 5 ? 1 : 2;
 }
@@ -60,7 +60,7 @@ struct MeantSubcommand {
     size_t distance = 0;  // letters between what was written and the name, or a word for it
 };
 
-// The subcommand whose name, or a word that people use for it, is near to WORD; nullopt: none.
+// Returns the subcommand whose name, or a word that people use for it, resembles WORD; or nullopt.
 std::optional<MeantSubcommand> meant_subcommand(const std::string& word,
                                                 std::span<const std::string> subcommands) {
     static const std::map<std::string, std::string> kOtherWords = {{"checkpoint", "ckpt"},
@@ -133,7 +133,7 @@ std::string path_of_target(const launch::JobSpec& spec) {
         .string();
 }
 
-// Python would say so from each rank.
+// Refuses a missing script, which Python would report from each rank.
 void require_script(const RunOptions& options, const launch::JobSpec& spec) {
     if (spec.target_kind != launch::TargetKind::kPython || options.module ||
         spec.transport != launch::TransportKind::kLocal) {

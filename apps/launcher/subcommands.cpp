@@ -26,7 +26,7 @@ int worker_role(CommandWords words) {
     become_worker(words);
 }
 
-// The same, and it may be shared by the ranks of a job.
+// Does the same, or runs the role as a job if WORDS choose ranks.
 int shared_role(CommandWords words) {
     if (chooses_ranks(words)) return run_role(words);
     become_worker(words);

@@ -25,7 +25,7 @@ Output& output() {
     return one;
 }
 
-// A reader that is gone must not end a job; there is nowhere left to say so.
+// Writes LINE. A lost reader must not end a job, and there is nowhere left to say so.
 void write_line(std::string_view line) {
     {
         const std::lock_guard lock(output().mutex);
@@ -81,7 +81,7 @@ bool& are_messages() {
     return chosen;
 }
 
-// The word before the component, or before a message of the launcher's.
+// Returns the word before the component, or before a message of the launcher's.
 std::string_view level_word(LogLevel level) {
     switch (level) {
         case LogLevel::kError:

@@ -132,8 +132,8 @@ size_t utf8_length(std::string_view text, size_t i) {
 
 namespace {
 
-// Two bytes of C1 controls, which a terminal obeys as ESC sequences; marks that turn the direction
-// of what follows, or end a line, where none is seen.
+// Returns true for two bytes of C1 controls, which a terminal obeys as ESC sequences, and for
+// invisible marks that turn the direction of later text, or end a line.
 bool misleads(std::string_view letter) {
     if (letter.size() == 2)
         return letter[0] == '\xC2' && static_cast<unsigned char>(letter[1]) < 0xA0;

@@ -8,8 +8,8 @@
 namespace dslaunch::health {
 namespace {
 
-// The largest figure that is believed, be it a count, a rate in bytes a second or a time in
-// nanoseconds: three days, 280 TB/s. Whoever adds figures up stays far below the end of an int64_t.
+// The largest credible figure, be it a count, a rate in bytes a second or a time in nanoseconds:
+// three days, 280 TB/s. Sums of figures stay far below the end of an int64_t.
 constexpr int64_t kFigureMax = int64_t{1} << 48;
 
 void require_figure(int64_t figure) {
@@ -20,7 +20,7 @@ void require_figure(int64_t figure) {
 template <typename Other>
 void require_figure(const Other&) {}
 
-// A record is the number of its kind, from 1 in the order of HealthRecord, then its members.
+// Writes a record: the number of its kind, from 1 in the order of HealthRecord, then its members.
 void write_record(WireWriter& writer, const HealthRecord& record) {
     writer.u8(static_cast<uint8_t>(record.index() + 1));
     std::visit([&](const auto& one) { fields::write(writer, one); }, record);

@@ -27,8 +27,8 @@ void require_pass(int64_t pass) {
         fail(ExitCode::kInternal, "a health record of pass {} of {}", pass, kHealthPasses);
 }
 
-// The newest sample of each way, by rate, the slowest first. A sample that only counts changed
-// answers stands beside the way's own.
+// Returns the newest sample of each way, by rate, the slowest first. A sample that only counts
+// changed answers stands beside the way's own.
 std::vector<LinkSample> newest(const std::vector<LinkSample>& samples) {
     std::map<NodeLink, LinkSample> by_link;
     for (const LinkSample& sample : samples) {
@@ -123,7 +123,7 @@ std::vector<HealthRow> HealthReport::rows() const {
     return rows;
 }
 
-// Small messages are all latency: the best size of each operation counts.
+// Checks the best size of each operation: small messages are all latency.
 void HealthReport::check_bandwidth() {
     if (options_.min_bus_bandwidth <= 0) return;
     const std::vector<HealthRow> all = rows();
@@ -143,7 +143,7 @@ void HealthReport::check_bandwidth() {
 
 int HealthReport::exit_code() const {
     DSL_CHECK(concluded_, "a report before its end");
-    // A network that changes or drops what ranks say makes them hang, too: the cause counts.
+    // A network that changes or drops the ranks' messages makes them hang, too: the cause counts.
     const bool explains_hang = std::ranges::any_of(findings_, [](const HealthFinding& finding) {
         return finding.subject != HealthFinding::Subject::kRank &&
                finding.subject != HealthFinding::Subject::kEverything;

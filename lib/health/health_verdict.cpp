@@ -65,7 +65,7 @@ enum class Symptom { kBroken, kWrong, kLoss, kDuplicates, kRate, kDelay, kTail, 
 using Symptoms = std::set<Symptom>;
 using Flags = std::map<NodeLink, Symptoms>;
 
-// A round trip does not tell which way is late.
+// Returns false for a round trip, which does not tell which way is late.
 bool has_direction(Symptom symptom) {
     return symptom != Symptom::kDelay && symptom != Symptom::kTail;
 }
@@ -74,8 +74,8 @@ NodeLink link_of(const LinkSample& sample) {
     return {static_cast<int>(sample.from), static_cast<int>(sample.to)};
 }
 
-// UPPER chooses between the two in the middle of an even number: between three hosts a bad one is
-// in two of three pairs, so that half of what is elsewhere is bad too.
+// Returns the median. UPPER chooses between the two in the middle of an even number: between three
+// hosts a bad one is in two of three pairs, so that half of the other values are bad too.
 double median(std::vector<double> values, bool upper = true) {
     DSL_CHECK(!values.empty(), "the median of nothing");
     std::sort(values.begin(), values.end());
@@ -169,7 +169,7 @@ Symptoms symptoms_of(const LinkSample& sample, const std::vector<LinkSample>& pa
     return found;
 }
 
-// Host samples look like links from a host to itself.
+// Returns the flags of a pass. Host samples look like links from a host to itself.
 Flags flags_of_pass(const HealthSamples& samples, int pass) {
     Flags flags;
     std::vector<LinkSample> links;
@@ -274,8 +274,8 @@ Judge::Coverage Judge::coverage(int node, bool only_directed) const {
     return found;
 }
 
-// True when COUNT is all ways of a host, or three quarters where there are more than three: chance
-// may spare one.
+// Returns true when COUNT is all ways of a host, or three quarters where there are more than three:
+// chance may spare one.
 bool Judge::covers(int count) const {
     const int ways = node_count_ - 1;
     return count >= (ways <= 3 ? ways : (3 * ways + 3) / 4);
@@ -298,7 +298,7 @@ void Judge::add(HealthFinding::Subject subject, std::vector<int64_t> nodes, cons
     for (const NodeLink& link : links) flags_.erase(link);
 }
 
-// The host that most flags have in common, when it has enough of them.
+// Takes the host that most flags have in common, when it has enough of them.
 bool Judge::take_host() {
     if (node_count_ < 3) return false;
     int worst = -1;
@@ -324,7 +324,7 @@ bool Judge::take_host() {
     return true;
 }
 
-// Hosts whose own loopback or processor is slow, though not all their links are.
+// Takes hosts whose own loopback or processor is slow, though not all their links are.
 void Judge::take_itself() {
     for (int node = 0; node < node_count_; ++node)
         if (flags_.count({node, node}) != 0)
@@ -412,7 +412,7 @@ std::vector<HealthFinding> Judge::run() {
     return std::move(findings_);
 }
 
-// A link that failed twice is not waited for a third time.
+// Returns true if no third pass is needed: a link that failed twice is not waited for again.
 bool is_settled(const HealthSamples& samples, const NodeLink& link) {
     return std::count_if(samples.links.begin(), samples.links.end(), [&](const LinkSample& s) {
                return link_of(s) == link && !s.error.empty();
@@ -463,7 +463,7 @@ std::string LinkFigures::wrong() const {
         sum(samples_, &LinkSample::wrong));
 }
 
-// Figures are the best that the link reached: what it cannot do, not what went badly once.
+// Returns figures that are the link's best: what it cannot do, not what went badly once.
 std::string LinkFigures::rate(const LinkFigures& good) const {
     const double best = rates_.empty() ? 0 : *std::max_element(rates_.begin(), rates_.end());
     return fmt::format("slow, {} at best{}", rate_text(best),

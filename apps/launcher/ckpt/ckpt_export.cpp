@@ -91,7 +91,7 @@ void require_whole_model(const storage::TensorSource& source, const ExportArgume
          printable(source.path()), printable(arguments.path), printable(arguments.options.out));
 }
 
-// True if the run with the checkpoint at PATH wrote an archive and no folder of Hugging Face.
+// Returns true if the run with the checkpoint at PATH wrote an archive, not a Hugging Face folder.
 bool trained_archive(const std::string& path) {
     std::filesystem::path place = std::filesystem::absolute(path).lexically_normal();
     for (int above = 0; above < 3; ++above, place = place.parent_path())

@@ -43,7 +43,7 @@ LsRow row_of(const storage::FileTree& tree, const storage::StoredCheckpoint& sto
     return row;
 }
 
-// The folders of saves that are running or were not finished.
+// Returns the folders of saves that are running or were not finished.
 std::vector<LsRow> saves_under_way(const storage::FileTree& tree, const std::string& root) {
     std::vector<LsRow> rows;
     const auto entries = tree.list(root);

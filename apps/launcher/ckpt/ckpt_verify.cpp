@@ -100,7 +100,7 @@ void print_text(const std::vector<Verdict>& verdicts) {
     }
 }
 
-// The folder of the newest whole and finite checkpoint that is older than STEP.
+// Returns the folder of the newest whole and finite checkpoint that is older than STEP.
 std::string whole_one_before(storage::FileTree& tree, const std::string& damaged, int64_t step,
                              const VerifyArguments& arguments) {
     const std::string root = folder_of(damaged);

@@ -67,7 +67,7 @@ class Decompressor {
           context_(ZSTD_createDCtx(), ZSTD_freeDCtx) {
         if (!fd_.valid()) fail(ExitCode::kInput, "{}: {}", path, errno_text(errno));
     }
-    // The next LENGTH bytes, or fewer at the end.
+    // Returns the next LENGTH bytes, or fewer at the end.
     [[nodiscard]] std::string read(size_t length) {
         std::string bytes(length, '\0');
         ZSTD_outBuffer out{bytes.data(), bytes.size(), 0};

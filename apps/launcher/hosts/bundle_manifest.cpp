@@ -35,7 +35,7 @@ bool is_user_path(std::string_view path) {
     return true;
 }
 
-// A number of JSON that is converted is checked before: 1e300 fits no int64_t.
+// Returns a JSON number as an integer, after a check: 1e300 fits no int64_t.
 int64_t whole_number(const nlohmann::json& value) {
     return value.is_number_integer() ? value.get<int64_t>() : -1;
 }

@@ -35,7 +35,7 @@ HelpPage check_page() {
         .usage = {"dslaunch hosts check [options]"}};
 }
 
-// Text for BYTES; -1: the host does not tell.
+// Returns the text for BYTES; -1: the host does not tell.
 std::string bytes_text(int64_t bytes) {
     return bytes < 0 ? "?" : to_text(Bytes{bytes});
 }
@@ -93,7 +93,7 @@ std::string holders_text(const launch::DeviceUseReport& devices, int64_t gpu) {
     return holders.empty() ? "-" : join(holders, ", ");
 }
 
-// One row a GPU; empty where no host has one.
+// Returns one row a GPU; empty if no host has a GPU.
 std::string gpu_table(const launch::Fleet& fleet, const std::vector<launch::HostState>& states) {
     std::vector<std::vector<std::string>> rows = {
         {"host", "GPU", "name", "memory", "in use", "driver", "ECC errors", "link", "held by"}};

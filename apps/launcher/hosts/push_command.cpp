@@ -95,7 +95,7 @@ std::string describe(const launch::PushedHost& host) {
     return text;
 }
 
-// "te[1-3] (3 hosts): TEXT", equal texts together, for the hosts where a push worked or failed.
+// Returns "te[1-3] (3 hosts): TEXT", equal texts together, where a push worked or failed.
 std::string summary(const launch::PushJob& job, const std::vector<launch::PushedHost>& hosts,
                     bool of_failures) {
     std::vector<std::string> texts;
@@ -131,7 +131,7 @@ std::string as_json(const launch::PushJob& job, const std::vector<launch::Pushed
     return json.text() + "\n";
 }
 
-// All nodes of an elastic job, any of which some attempt may use.
+// Returns all nodes of an elastic job: some attempt may use any of them.
 std::vector<launch::PlannedNode> every_node(const launch::ElasticRules& elastic) {
     std::vector<size_t> all(elastic.hosts.size());
     std::iota(all.begin(), all.end(), size_t{0});

@@ -150,7 +150,7 @@ class TrustCommand {
         }
     }
 
-    // "HOST SHA256:…" in lines.
+    // Reads lines of "HOST SHA256:…".
     [[nodiscard]] std::map<std::string, std::string> read_fingerprints() const {
         std::map<std::string, std::string> expected;
         int number = 0;

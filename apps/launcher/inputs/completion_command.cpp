@@ -11,8 +11,8 @@
 namespace dslaunch::launcher {
 namespace {
 
-// The options and subcommands of a command are those that its own --help lists, so the script
-// knows each of them without a list of its own.
+// A command's options and subcommands are the ones that its own --help lists, so the script knows
+// each of them without a list of its own.
 constexpr const char* kOfferedWords = R"sh(_dslaunch_words() {
     local command=""
     local word

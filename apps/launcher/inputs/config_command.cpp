@@ -46,7 +46,7 @@ void print_config(config::Resolved resolved, const CheckArguments& arguments) {
         left_out == 0 ? "" : fmt::format("; {} other keys at their default (--all)", left_out));
 }
 
-// The lines of TABLE that are of the key NAME alone.
+// Returns the lines of TABLE that are about the key NAME alone.
 std::string lines_of_key(const std::string& table, const std::string& name) {
     std::string found;
     for (const std::string& line : split(table, '\n')) {

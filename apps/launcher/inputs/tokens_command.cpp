@@ -63,7 +63,7 @@ int64_t convert_file(const TokensArguments& arguments) {
     return tokens;
 }
 
-// `tokens kjv.txt` and `tokens bpe kjv.txt` are what people write first.
+// Refuses `tokens kjv.txt` and `tokens bpe kjv.txt`, which people write first.
 void refuse_other_form(std::span<const std::string> words) {
     if (words.empty() || words.front() == "bytes" || words.front().starts_with("-")) return;
     const bool is_file = access(words.front().c_str(), F_OK) == 0;

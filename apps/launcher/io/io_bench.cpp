@@ -61,7 +61,7 @@ std::vector<IoRow> rows_of(const IoBenchOptions& options, bool has_uring) {
     return rows;
 }
 
-// The reason why io_uring is not available; empty: it is.
+// Returns why io_uring is not available; empty: it is.
 std::string uring_missing(const storage::BackingFiles& files) {
     try {
         static_cast<void>(storage::open_block_file(files, storage::IoEngine::kUring, {}));

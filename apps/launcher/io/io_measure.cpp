@@ -171,7 +171,7 @@ class Child {
         ::kill(-pid_, SIGKILL);  // the child leads a group of its own
         ::waitpid(pid_, nullptr, 0);
     }
-    // The child's exit status; it has closed its output, so it ends soon.
+    // Returns the child's exit status; it has closed its output, so it ends soon.
     int wait() {
         int status = 0;
         while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
@@ -184,7 +184,7 @@ class Child {
     pid_t pid_;
 };
 
-// All output of the child, until it closes its end.
+// Returns all output of the child, until it closes its end.
 std::string read_output(int fd, const std::function<void()>& check) {
     std::string output;
     char block[65536];

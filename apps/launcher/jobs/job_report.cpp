@@ -31,7 +31,7 @@ std::string last_lines(const std::string& text, size_t count) {
     return join(lines, "\n");
 }
 
-// The launcher's own lines in a job's log.
+// Returns the launcher's own lines in a job's log.
 std::string launcher_lines(const std::string& folder) {
     std::string text;
     for (const char* file : {"/job.log.1", "/job.log"}) {
@@ -46,7 +46,7 @@ std::string launcher_lines(const std::string& folder) {
     return last_lines(text, kLaunchLines);
 }
 
-// The last bytes of the file at PATH, which may be large.
+// Returns the last bytes of the file at PATH, which may be large.
 std::string tail_of(const std::string& path) {
     constexpr uintmax_t kTailBytes = 64U << 10;
     std::error_code error;
@@ -71,7 +71,7 @@ std::string text_of(const Json& json) {
     return json.is_string() ? json.get<std::string>() : json.dump();
 }
 
-// The texts KEYS of NODE that are not empty; a hash is cut to its beginning.
+// Returns the texts KEYS of NODE that are not empty; cuts a hash to its beginning.
 std::vector<std::string> words_of(const Json& node, std::initializer_list<const char*> keys) {
     std::vector<std::string> words;
     for (const char* key : keys) {
@@ -81,7 +81,7 @@ std::vector<std::string> words_of(const Json& node, std::initializer_list<const 
     return words;
 }
 
-// The values of a resolved config that somebody has said or that were derived.
+// Returns the values of a resolved config that somebody gave or that were derived.
 std::string config_text(const Json& config) {
     std::vector<std::vector<std::string>> rows = {{"key", "value", "origin"}};
     for (const Json& value : config.value("values", Json::array())) {
@@ -116,7 +116,7 @@ ReportSection run_section(const Json& run, NameMask& mask) {
     return section;
 }
 
-// The run.json of FOLDER; nullopt if it cannot be read.
+// Returns the run.json of FOLDER; nullopt if it cannot be read.
 std::optional<Json> read_run(const std::string& folder) {
     try {
         return Json::parse(read_file(folder + "/run.json", kFileBytesMax));

@@ -45,7 +45,7 @@ class GrowingFile {
   public:
     explicit GrowingFile(std::string path) : path_(std::move(path)) {}
 
-    // Whole lines added since the last call; at the END also a last line without newline.
+    // Returns whole lines added since the last call; at the END also a last line without newline.
     std::string read_new(bool end) {
         std::string lines;
         for (;;) {

@@ -39,7 +39,7 @@ std::string first_line(const std::string& text, const std::string& otherwise = "
     return otherwise;
 }
 
-// The value of the first line of TEXT that begins with KEY and SEPARATOR.
+// Returns the value of the first line of TEXT that begins with KEY and SEPARATOR.
 std::string field(const std::string& text, const std::string& key, char separator) {
     for (const std::string& line : split(text, '\n')) {
         const size_t at = line.find(separator);

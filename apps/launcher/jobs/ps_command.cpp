@@ -52,7 +52,7 @@ void print_json(const std::vector<KnownJob>& jobs) {
     fmt::print("{}\n", json.text());
 }
 
-// The local time of the start, without the year.
+// Returns the local time of the start, without the year.
 std::string start_text(const KnownJob& job) {
     const std::time_t seconds = job.started_at_s;
     std::tm local{};
@@ -62,7 +62,7 @@ std::string start_text(const KnownJob& job) {
     return text;
 }
 
-// PATH as it is written in this folder.
+// Returns PATH as seen from this folder.
 std::string place_text(const std::string& path) {
     return path.empty() ? "-" : printable(path_from_here(path));
 }

@@ -43,7 +43,7 @@ struct ReportArguments {
     bool json = false;
 };
 
-// The report of a job, of an --output folder, or of the folder of a file in it.
+// Returns the report of a job, of an --output folder, or of the folder of a file in it.
 std::vector<ReportSection> report_of(const std::string& subject, NameMask& mask) {
     std::error_code unreadable;
     const bool is_folder = std::filesystem::is_directory(subject, unreadable);

@@ -314,7 +314,7 @@ void Builder::write_training_options(launch::PlanRequest& request) const {
     if (options_.timeout_s) add("timeout", fmt::format("{}", *options_.timeout_s));
 }
 
-// The --resume argument of dsworker, with a folder as an absolute path.
+// Returns the --resume argument of dsworker, with a folder as an absolute path.
 std::string Builder::resume_argument() const {
     if (options_.resume.empty()) return "";
     if (options_.resume != "auto") return absolute(options_.resume, machine_.directory);
@@ -325,8 +325,8 @@ std::string Builder::resume_argument() const {
     return options_.resume;
 }
 
-// A script that differs on a host, or is missing there, is found before the start. The hosts may
-// have one that this machine lacks.
+// Requires the script if this machine has it: a host's different or missing one is found before the
+// start. The hosts may have one that this machine lacks.
 void Builder::require_script() {
     if (options_.module) return;
     const std::string path = absolute(options_.target, job_.spec.working_directory);
@@ -439,7 +439,7 @@ void Builder::check_threads() const {
     }
 }
 
-// The least and the largest number of the chosen hosts in an attempt; nullopt: all of them.
+// Returns the least and the largest number of hosts in an attempt; nullopt: all of them.
 std::optional<launch::NodeRange> Builder::elastic_range() const {
     const bool deepspeed = options_.elastic_training;
     const auto hosts = static_cast<int>(hosts_.size());

@@ -21,7 +21,7 @@ const char* name_of(launch::TransportKind kind) {
     return kNames[static_cast<size_t>(kind)];
 }
 
-// The variables that dslaunch gives the worker; later values replace earlier ones in place.
+// Returns the variables that dslaunch gives the worker; later values replace earlier ones in place.
 launch::EnvironmentList environment_of(const launch::JobSpec& spec,
                                        const launch::PlannedWorker& worker) {
     launch::EnvironmentList list;

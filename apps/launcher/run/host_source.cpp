@@ -21,7 +21,7 @@ bool has_allocation(const Machine& machine) {
     return machine.variable("SLURM_JOB_ID") && machine.variable("SLURM_JOB_NODELIST");
 }
 
-// The endpoint of a --no_ssh job, at which node 0 waits and which the others join.
+// Returns the endpoint of a --no_ssh job, where node 0 waits and the others join.
 launch::JoinEndpoint meeting_place(const RunOptions& options) {
     if (options.master_address.empty()) {
         fail(ExitCode::kUsage,

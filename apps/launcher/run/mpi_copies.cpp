@@ -35,7 +35,7 @@ std::string host_name() {
     return launch::is_host_name(name) ? name : "host";
 }
 
-// The addresses of interfaces that are up, without loopback and link-local ones.
+// Returns the addresses of interfaces that are up, without loopback and link-local ones.
 std::vector<std::string> own_addresses() {
     std::vector<std::string> found;
     for (const launch::InterfaceAddress& entry : launch::list_interfaces()) {
@@ -45,7 +45,7 @@ std::vector<std::string> own_addresses() {
     return found;
 }
 
-// A free port of ADDRESS, kept from others while SOCKET lives: bound, but not listening.
+// Returns a free port of ADDRESS, kept from others while SOCKET lives: bound, but not listening.
 int hold_port(const std::string& address, UniqueFd& socket) {
     const auto list = launch::look_up(address, 0, AI_NUMERICHOST);
     if (!list) fail(ExitCode::kSetup, "`{}` is no address to listen on", printable(address));

@@ -29,7 +29,7 @@ std::string foreign_number_advice(const std::string& value) {
     return "";
 }
 
-// "; write 10": VALUE is a whole number from LEAST to MOST in another spelling, as 1e1 or 10.0.
+// Returns "; write 10" if VALUE is a whole number from LEAST to MOST in another spelling, as 1e1.
 std::string plain_advice(const std::string& value, int64_t least, int64_t most) {
     constexpr double kExactMax = 9e15;
     const auto other = parse_double(value);
@@ -48,8 +48,8 @@ int64_t number(const std::string& value, int64_t least, int64_t most) {
     return *parsed;
 }
 
-// "; it is a number of seconds: 600" for a time with a unit, as 10m or 1h30m, or as 00:10:00; empty
-// for any other text.
+// Returns "; it is a number of seconds: 600" for a time with a unit, as 10m or 1h30m, or as
+// 00:10:00; empty for any other text.
 std::string seconds_advice(const std::string& value) {
     double seconds = 0;
     const std::vector<std::string> parts = split(value, ':');
@@ -119,7 +119,7 @@ void set_number(RunOptions& o, const char* key, const std::string& value, int64_
         fmt::format("{}={}", key, number(value, least, std::numeric_limits<int64_t>::max())));
 }
 
-// 0 asks for what the key means when it is not given.
+// Sets KEY to a number, or to null for 0, as if it were not given.
 void set_number_or_none(RunOptions& o, const char* key, const std::string& value) {
     const int64_t chosen = number(value, 0, std::numeric_limits<int64_t>::max());
     o.set.push_back(fmt::format("{}={}", key, chosen == 0 ? "null" : std::to_string(chosen)));

@@ -32,8 +32,8 @@ void refuse_tilde(const Option& option, const std::string& typed, const std::str
          typed, printable(value.substr(1)));
 }
 
-// The letters after the dash of a typesetter (U+2010 to U+2015, U+2212) that WORD begins with, or
-// nothing: editors, chats and web pages put them in the place of `-` and `--`.
+// Returns the letters after a typesetter's dash (U+2010 to U+2015, U+2212) at the beginning of
+// WORD, or nothing: editors, chats and web pages put such dashes in place of `-` and `--`.
 std::optional<std::string> after_other_dash(std::string_view word) {
     const auto is_dash = [](std::string_view text) {
         return (text.starts_with("\xe2\x80") && text.size() > 2 && text[2] >= '\x90' &&
@@ -114,7 +114,7 @@ const Option& OptionParser::find(const std::string& typed) const {
          guess ? fmt::format(", did you mean `--{}`?", *guess) : "; --help lists all");
 }
 
-// The option with a name that begins with KEY, as argparse lets names be cut short; nullptr: none.
+// Returns the option whose name begins with KEY, as argparse lets names be cut short; or null.
 const Option* OptionParser::find_beginning(const std::string& key, const std::string& typed) const {
     std::set<const Option*> options;
     std::vector<std::string> names;

@@ -79,12 +79,12 @@ void refuse_switch_value(std::span<const std::string> arguments, size_t index) {
                                    : fmt::format("both it and `{}`", word));
 }
 
-// A guess at what a word that no option takes is meant for; begins with "; ", or is empty.
+// Guesses the meaning of a word that no option takes; begins with "; ", or is empty.
 std::string resume_advice(const RunOptions& o) {
     return o.resume == "auto" ? "; a folder to resume from is written --resume=DIR" : "";
 }
 
-// The same for the word INDEX of ARGUMENTS, by the option in front of its neighbours.
+// Does the same for the word INDEX of ARGUMENTS, by the option in front of its neighbours.
 std::string word_advice(const RunOptions& o, std::span<const std::string> arguments, size_t index) {
     size_t option = index;
     while (option > 0 && !arguments[option].starts_with('-')) --option;
@@ -277,7 +277,7 @@ namespace {
 // The ranks of a server end by themselves in the grace time; the launcher gives them a little more.
 constexpr double kServerEndS = 5;
 
-// The seconds of --grace among WORDS, or OTHERWISE; the role refuses what is no number.
+// Returns the seconds of --grace among WORDS, or OTHERWISE; the role refuses a bad number.
 double grace_of(std::span<const std::string> words, double otherwise) {
     for (size_t i = 0; i < words.size(); ++i) {
         const size_t equals = words[i].find('=');
@@ -290,7 +290,7 @@ double grace_of(std::span<const std::string> words, double otherwise) {
     return otherwise;
 }
 
-// The value of --device if it stands at WORDS[I], which becomes its last word.
+// Returns the value of --device if it stands at WORDS[I], which becomes its last word.
 std::optional<std::string> device_at(std::span<const std::string> words, size_t& i) {
     constexpr std::string_view kName = "--device";
     const std::string& word = words[i];

@@ -188,8 +188,8 @@ void require_role_files(const RunOptions& options, launch::JobSpec& spec) {
 
 namespace {
 
-// The text of a run's config: that of the newest whole checkpoint at PATH, which is one, a folder
-// of such or the output of a run, else run.json. Empty: none can be read here.
+// Returns a run's config from the newest whole checkpoint at PATH (a checkpoint, a folder of them,
+// or the output of a run), else from run.json. Empty: no config can be read here.
 std::string config_of_run(const std::string& path) {
     const auto tree = storage::make_disk_tree();
     std::vector<std::string> manifests = {path + "/manifest.json"};
@@ -244,8 +244,8 @@ void warn_of_other_model(const RunOptions& options, const launch::JobSpec& spec)
                  printable(spec.output_directory), printable(before), printable(spec.target));
 }
 
-// The step of the newest checkpoint below the output of SPEC where a run of STEPS that is resumed
-// there has nothing left to do: its weights are written too. Else 0.
+// Returns the step of the newest checkpoint below SPEC's output if a resumed run of STEPS has
+// nothing left to do: its weights are written too. Else 0.
 int64_t finished_step(const RunOptions& options, const launch::JobSpec& spec, int64_t steps) {
     if (options.resume != "auto" || steps <= 0 || spec.output_directory.empty()) return 0;
     const std::string& output = spec.output_directory;

@@ -20,12 +20,12 @@ namespace dslaunch {
 namespace {
 
 constexpr std::chrono::seconds kWindow{5};
-// Less is the system's own work, and not worth a line.
+// The least use that is worth a line; less is the system's own work.
 constexpr double kLeastProcessors = 0.25;
 // The share of a window that threads waited in all. Threads that find a processor free wait for
 // microseconds.
 constexpr double kLeastDelay = 0.1;
-// Other ranks of the host are taken to use as much as this one, give or take this share.
+// The share by which other ranks' use may differ from this one's.
 constexpr double kUnlikeProcesses = 0.1;
 
 bool is_allowed(std::string_view name, const cpu_set_t& allowed) {

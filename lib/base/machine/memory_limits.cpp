@@ -16,7 +16,7 @@ namespace dslaunch {
 
 namespace {
 
-// A limit from here on is none: version 1 writes the largest multiple of a page.
+// The least value that means no limit: version 1 writes the largest multiple of a page.
 constexpr int64_t kNoLimit = int64_t{1} << 60;
 
 std::string text_of(const std::string& path) {
@@ -26,7 +26,7 @@ std::string text_of(const std::string& path) {
     return std::move(text).str();
 }
 
-// The number in a file of its own; nothing when it is not there or is "max".
+// Returns the number in a file of its own; nothing when it is not there or is "max".
 std::optional<int64_t> number_in(const std::string& path) {
     return parse_int(trim(text_of(path)));
 }
@@ -54,7 +54,7 @@ int64_t sum_of(const std::string& path, std::span<const std::string_view> names)
     return sum;
 }
 
-// The value of NAME in a file of /proc, where it stands in KiB.
+// Returns the value of NAME in a file of /proc, where it stands in KiB.
 Bytes kib_of(const std::string& path, std::string_view name) {
     return kib(sum_of(path, std::span(&name, 1)));
 }
@@ -82,7 +82,7 @@ std::optional<Mount> find_mount(const std::string& root, std::string_view type,
     return {};
 }
 
-// The path of this process's group in the hierarchy with CONTROLLER ("": version 2).
+// Returns the path of this process's group in the hierarchy with CONTROLLER ("": version 2).
 std::optional<std::string> own_group(const std::string& root, std::string_view controller) {
     for (const std::string& line : split(text_of(root + "/proc/self/cgroup"), '\n')) {
         const size_t first = line.find(':');
@@ -96,8 +96,8 @@ std::optional<std::string> own_group(const std::string& root, std::string_view c
     return {};
 }
 
-// GROUP as seen from ROOT, which a container may have mounted in place of the whole hierarchy;
-// empty, ROOT itself, where it cannot be seen from there.
+// Returns GROUP as seen from ROOT, which a container may have mounted in place of the whole
+// hierarchy; empty, ROOT itself, if it cannot be seen from there.
 std::string inside(std::string_view root, std::string_view group) {
     if (!group.starts_with(root) || group.find("..") != std::string_view::npos) return "";
     group.remove_prefix(root.size());
@@ -118,7 +118,7 @@ constexpr std::array<std::string_view, 3> kGivenBack2 = {"inactive_file", "activ
 constexpr std::array<std::string_view, 2> kGivenBack1 = {"total_inactive_file",
                                                          "total_active_file"};
 
-// Every limit from this process's group up to the top of what is mounted.
+// Adds every limit from this process's group up to the top of what is mounted.
 void add_groups(const std::string& root, const GroupFiles& files,
                 std::vector<MemoryLimit>& limits) {
     const std::optional<Mount> mount = find_mount(root, files.type, files.controller);

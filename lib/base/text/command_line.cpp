@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kArguments = "arguments";
 
-// "dslaunch config check" as errors begin: "config check: ".
+// Returns the place of an error: "dslaunch config check" gives "config check: ".
 std::string place_of(std::string_view name) {
     for (const std::string_view program : {"dslaunch ", "dsworker "})
         if (name.starts_with(program)) name.remove_prefix(program.size());
@@ -106,7 +106,7 @@ std::string plain_words(const std::string& what) {
     return what;
 }
 
-// "dslaunch pack -o FILE [options] MODEL.pt", without the name.
+// Returns the usage, "dslaunch pack -o FILE [options] MODEL.pt", without the name.
 std::string usage_of(const CLI::App& app) {
     std::string required, words;
     bool has_options = false;
@@ -149,7 +149,7 @@ std::string describe(const CLI::App& app, const std::string& name, const CLI::Pa
     return plain_words(what) + "; --help lists the options";
 }
 
-// "-o, --out DIR", for a word its name.
+// Returns "-o, --out DIR", or the name of a word.
 std::string head_of(const CLI::Option& option) {
     if (option.get_positional()) return option.get_name(true);
     std::vector<std::string> names = option.get_snames();
@@ -160,7 +160,7 @@ std::string head_of(const CLI::Option& option) {
                                              : option.get_type_name());
 }
 
-// The text of OPTION with its default, where the help shows that.
+// Returns the text of OPTION, with its default if the help shows that.
 std::string option_text(const CLI::Option& option) {
     std::string value = option.get_default_str();
     if (value.empty()) return option.get_description();
@@ -174,7 +174,7 @@ HelpGroup& group_of(std::vector<HelpGroup>& groups, const std::string& title) {
     return groups.emplace_back(HelpGroup{title, {}});
 }
 
-// The names that other tools have for the option of NAMES, as more of them: ",--max-tokens".
+// Returns other tools' names for the option of NAMES, as more of them: ",--max-tokens".
 std::string other_names_of(const std::string& names) {
     std::string others;
     for (const std::string& name : split(names, ',')) {
@@ -308,7 +308,7 @@ CommandLine& CommandLine::subcommand(const std::string& name, HelpPage help) {
     return *subcommands_.back();
 }
 
-// The subcommand that parsing reached.
+// Returns the subcommand that parsing reached.
 const CommandLine& CommandLine::reached() const {
     for (const auto& one : subcommands_)
         if (app_.got_subcommand(&one->app_)) return one->reached();

@@ -14,7 +14,7 @@ constexpr size_t kWidth = 80;
 constexpr size_t kTextColumnMax = 28;
 constexpr std::string_view kIndent = "  ";
 
-// WORDS as lines that begin at COLUMN, which the last line of TEXT has reached.
+// Appends WORDS as lines that begin at COLUMN, which the last line of TEXT has reached.
 void append_wrapped(std::string& text, std::string_view words, size_t column) {
     text += wrapped(words, {.width = kWidth, .first = column, .indent = column}) + '\n';
 }

@@ -18,8 +18,8 @@ namespace {
 constexpr int kDepthMax = 200;
 constexpr size_t kShownMax = 80;  // of a bad value, in a message
 
-// The way from VALUE to WANTED, "graph.nodes[3].target"; nothing if it is not there. An error alone
-// asks for it, so that places need not carry it.
+// Returns the path from VALUE to WANTED, "graph.nodes[3].target"; nothing if it is not there. Only
+// errors ask for it, so that places need not carry it.
 std::optional<std::string> way_to(const nlohmann::json& value, const nlohmann::json* wanted) {
     if (&value == wanted) return "";
     if (!value.is_structured()) return std::nullopt;

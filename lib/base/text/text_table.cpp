@@ -17,7 +17,7 @@ std::string padded(const std::string& cell, size_t width, bool is_right) {
     return is_right ? blanks + cell : cell + blanks;
 }
 
-// The columns CHOSEN of all ROWS.
+// Returns the columns CHOSEN of all ROWS.
 std::string chosen_columns(const Rows& rows, const std::vector<size_t>& widths,
                            const std::vector<size_t>& chosen, std::string_view align) {
     std::string text;

@@ -20,7 +20,7 @@ struct Frame {
     bool of_torch = false;
 };
 
-// The lines of TEXT up to the frames of C++.
+// Returns the lines of TEXT up to the frames of C++.
 std::vector<std::string> lines_of_model(std::string_view text) {
     std::vector<std::string> lines = split(text, '\n');
     const auto end = std::find_if(lines.begin(), lines.end(), [](const std::string& line) {
@@ -31,7 +31,7 @@ std::vector<std::string> lines_of_model(std::string_view text) {
     return lines;
 }
 
-// The part of TEXT between PREFIX and END.
+// Returns the part of TEXT between PREFIX and END.
 std::string_view between(std::string_view text, std::string_view prefix, std::string_view end) {
     const size_t begin = text.find(prefix);
     if (begin == kNowhere) return {};
@@ -39,12 +39,12 @@ std::string_view between(std::string_view text, std::string_view prefix, std::st
     return text.substr(0, text.find(end));
 }
 
-// A line of a traceback: `  File "model.py", line 11, in forward`.
+// Returns true for a line of a traceback: `  File "model.py", line 11, in forward`.
 bool is_frame(std::string_view line) {
     return trim(line).starts_with("File \"") && line.find("\", line ") != kNowhere;
 }
 
-// The frame whose first line is BEGIN: lines of source follow, and one that marks the last of them.
+// Returns the frame that begins at BEGIN: lines of source follow, and a line that marks the last.
 Frame frame_at(const std::vector<std::string>& lines, size_t begin) {
     const std::string path(between(lines[begin], "File \"", "\""));
     const std::string line(trim(between(lines[begin], "\", line ", ",")));
@@ -59,7 +59,7 @@ Frame frame_at(const std::vector<std::string>& lines, size_t begin) {
     return frame;
 }
 
-// The innermost frame of the model's own source, of the serialized code where there is no other.
+// Returns the innermost frame of the model's own source, or else of the serialized code.
 std::string where_of(const std::vector<std::string>& lines) {
     std::vector<Frame> frames;
     for (size_t i = 0; i < lines.size(); ++i) {
@@ -83,7 +83,7 @@ size_t kind_length(std::string_view line) {
     return colon + 2;
 }
 
-// The line that says what: the last that names its kind, or the first of all.
+// Returns the line with the reason: the last that names its kind, or the first of all.
 std::string_view saying_line(const std::vector<std::string>& lines) {
     std::string_view first;
     std::string_view named;
@@ -96,8 +96,8 @@ std::string_view saying_line(const std::vector<std::string>& lines) {
     return trim(named.empty() ? first : named);
 }
 
-// LINE without the marks of the place in LibTorch's source and without the kind of error, unless
-// that says something.
+// Returns LINE without the marks of the place in LibTorch's source and without the kind of error,
+// unless that says something.
 std::string without_marks(std::string_view line) {
     const size_t kind = kind_length(line);
     if (line.starts_with("RuntimeError: ") || line.starts_with("IndexError: "))

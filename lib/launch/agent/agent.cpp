@@ -270,7 +270,7 @@ void Agent::start_workers(const StartRequest& request) {
         }
     } else {
         rendezvous_.socket.reset();  // these programs bind the port themselves
-        // Rank 0 is to have the port that all ranks were told.
+        // Rank 0 must have the port that all ranks know.
         if (request.workers.front().is_rank && first.rank == 0)
             port_watch_.begin(first.master_port, steady_clock::now());
     }
@@ -542,8 +542,8 @@ int Agent::run() {
             if (::poll(entries.data(), entries.size(), poll_timeout()) < 0 && errno != EINTR) {
                 fail(ExitCode::kInternal, "poll failed: {}", errno_text(errno));
             }
-            // The order is: what ended, what the launcher says, what the workers say. A frame that
-            // starts workers moves them, so what was watched before is looked at again.
+            // The order is: ended processes, the launcher's frames, the workers' output. A frame
+            // that starts workers moves them, so the watched ones are looked at again.
             const size_t workers_before = workers_.size();
             for (size_t i = 0; i < entries.size(); ++i) {
                 if (entries[i].revents != 0) watched[i].ready();

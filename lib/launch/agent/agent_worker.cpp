@@ -58,7 +58,7 @@ void set_threads(const StartRequest& request, const SharedDescriptors& shared,
     const bool is_model = request.target_kind == TargetKind::kModel;
     const std::string* const given = find_variable(environment, kThreadsVariable);
     if (given != nullptr) {
-        // Threads that wait spin, and would take processors from those that compute.
+        // Waiting threads spin, and would take processors from computing ones.
         if (is_model && shared.place == nullptr &&
             first_threads(*given) * request.machine_ranks > shared.cores &&
             find_variable(environment, kWaitVariable) == nullptr)
@@ -157,8 +157,8 @@ WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Work
     Pipe err = make_pipe();
     spawn_request.stdout_fd = out.write_end.get();
     spawn_request.stderr_fd = err.write_end.get();
-    // Who reads a terminal in a group that is not the one in front is stopped; in a session of its
-    // own it is not.
+    // The system stops a reader of a terminal in a group that is not in front, but not in a session
+    // of its own.
     const WorkerStdin input = place.rank == 0 ? shared.stdin_of_rank_0 : WorkerStdin();
     spawn_request.stdin_fd = input.fd;
     spawn_request.new_session = input.fd >= 0 && ::isatty(input.fd) == 1;

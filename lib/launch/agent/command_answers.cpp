@@ -1,5 +1,5 @@
-// An agent's answers to who asks a host one thing: `hosts check`, `ps --devices`, `stop`, a
-// launcher that fetches a file or begins a further attempt.
+// An agent's answers to single questions: `hosts check`, `ps --devices`, `stop`, a launcher that
+// fetches a file or begins a further attempt.
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,7 +14,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// True: there is no file at PATH.
+// Returns true if there is no file at PATH.
 bool is_missing(const std::string& path) {
     return ::access(path.c_str(), F_OK) != 0 && errno == ENOENT;
 }

@@ -57,7 +57,7 @@ DeviceProcess describe(pid_t pid) {
     return process;
 }
 
-// The reason why a process must not be ended; empty: none.
+// Returns the reason why a process must not be ended; empty: it may be ended.
 std::string objection(const ProcessName& name) {
     if (name.pid <= 1 || name.start_time == 0) return "there is no such process";
     const ProcessName now = name_process(name.pid);

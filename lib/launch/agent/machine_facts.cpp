@@ -58,7 +58,7 @@ IsaLevel level_of_flags(const std::string& flags_line) {
     return has({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}) ? 4 : 3;
 }
 
-// The level that the compiler was allowed to use.
+// Returns the level that the compiler was allowed to use.
 constexpr IsaLevel level_of_build() {
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
     return 4;
@@ -112,7 +112,7 @@ std::string machine_id(const std::string& root) {
     return boot.empty() ? std::string() : boot + " " + namespace_of(root, "net");
 }
 
-// The driver that most machines have.
+// Returns the driver that most machines have.
 std::string usual_driver(const std::vector<MachineFacts>& machines) {
     std::map<std::string, size_t> counts;
     for (const MachineFacts& machine : machines) ++counts[machine.driver_version];

@@ -82,8 +82,8 @@ void PushReceiver::give_up(const std::string& cause) {
     answer_(answer);
 }
 
-// A plain file at PATH with the offered content; at the target it also gets the offered mode and
-// time. Throws Error{kDisk} for what else may stand at the target.
+// Returns true for a plain file at PATH with the offered content; at the target it also gets the
+// offered mode and time. Throws Error{kDisk} for anything else at the target.
 bool PushReceiver::is_there(const std::string& path, bool is_target) {
     struct stat status {};
     if (::lstat(path.c_str(), &status) != 0) {
@@ -175,7 +175,7 @@ void PushReceiver::open_part() {
         fail(ExitCode::kDisk, "cannot make the temporary file {} beside it: {}", part_name_,
              errno_text(errno));
     }
-    // Nobody else's file, and under no second name: writing to it would write to that one.
+    // Refuses another user's file and hard links, since writing would change the linked file.
     if (!S_ISREG(opened.st_mode) || opened.st_uid != ::geteuid() || opened.st_nlink > 1) {
         fail(ExitCode::kDisk, "the temporary file {} beside it is somebody else's; remove it",
              part_name_);
@@ -204,7 +204,7 @@ void PushReceiver::reserve_space() {
          to_text(Bytes{offer_.bytes}), free_space_text(folder_.get()));
 }
 
-// The hash of a chunk of a file; empty when it is not whole there. BYTES: its content.
+// Returns the hash of a chunk of a file; empty when it is not whole there. BYTES: its content.
 std::string PushReceiver::hash_chunk(int fd, int64_t chunk, std::string& bytes) const {
     bytes.resize(static_cast<size_t>(chunk_bytes(chunk)));
     size_t done = 0;
@@ -220,8 +220,8 @@ std::string PushReceiver::hash_chunk(int fd, int64_t chunk, std::string& bytes) 
     return hash.raw();
 }
 
-// Chunks that an earlier push left in the temporary file, or that the old file has, need not
-// travel.
+// Keeps chunks that an earlier push left in the temporary file, or that the old file has: they need
+// not travel.
 void PushReceiver::keep_what_is_there(const std::string& hashes) {
     const UniqueFd old(::openat(folder_.get(), name_.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
     std::string bytes;

@@ -36,7 +36,7 @@ constexpr Bytes kSampledFrom = gib(1);
 constexpr Bytes kBlock = mib(1);
 constexpr int64_t kSamples = 64;
 
-// Bytes of the file from OFFSET on, at most LENGTH; empty or an errno.
+// Adds at most LENGTH bytes of the file from OFFSET on to HASH; returns nothing or an errno.
 int add_range(int fd, int64_t offset, int64_t length, Sha256& hash,
               const std::function<void()>& alive) {
     std::string block(static_cast<size_t>(kBlock.value), '\0');

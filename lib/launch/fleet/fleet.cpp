@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kTick{500};
-// A scheduler that signals an agent signals this process within this time: it is one wish.
+// The longest time between a scheduler's signals to an agent and to this process for one wish.
 constexpr milliseconds kSameWishMax{3'000};
 constexpr size_t kKeptDiagnostics = 20;
 constexpr size_t kSaidMax = 300;

@@ -49,7 +49,7 @@ void close_session(ssh_session session) {
     fail(ExitCode::kHosts, "{}: {}", doing, printable(ssh_get_error(session)));
 }
 
-// A connected socket to ADDRESS, which the hostfile names beside the host's name.
+// Returns a connected socket to ADDRESS, which the hostfile names beside the host's name.
 UniqueFd connect_to(const std::string& address, int port) {
     std::string error;
     const auto list = look_up(address, port, 0, &error);
@@ -63,7 +63,7 @@ UniqueFd connect_to(const std::string& address, int port) {
     return socket;
 }
 
-// The session is connected, keys are exchanged, nobody is logged in. Throws Error{kHosts}.
+// Returns a connected session with exchanged keys, not logged in. Throws Error{kHosts}.
 Session open_session(const HostAddress& host, const std::string& config_path) {
     Session owner(ssh_new(), close_session);
     const ssh_session session = owner.get();
@@ -199,7 +199,7 @@ void install_on(const HostAddress& host, const std::string& config_path,
     }
 }
 
-// WORK for each host of WHICH, in a few threads. Its exceptions are FAILED's business.
+// Does WORK for each host of WHICH, in a few threads. FAILED handles its exceptions.
 void for_hosts(size_t count, const std::vector<bool>& which,
                const std::function<void(size_t)>& work,
                const std::function<void(size_t, const char*)>& failed) {

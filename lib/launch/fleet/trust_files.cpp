@@ -1,4 +1,4 @@
-// The files of the user's own that trust rests on: key pairs and known_hosts.
+// The user's own files that trust rests on: key pairs and known_hosts.
 #include <fcntl.h>
 #include <libssh/libssh.h>
 #include <sys/stat.h>
@@ -49,7 +49,7 @@ std::string read_public_key(const std::string& path) {
     return line;
 }
 
-// A new key would take the place of the one that is there.
+// Refuses if a private key is there: a new key would take its place.
 void require_no_private_key(const std::string& path) {
     struct stat status {};
     if (::lstat(path.c_str(), &status) != 0 && errno == ENOENT) return;

@@ -40,7 +40,7 @@ std::optional<NumberedName> numbered(const std::string& name) {
     return parts;
 }
 
-// The names from FIRST on that one bracket can hold; the result is their range.
+// Returns the range of the names from FIRST on that one bracket can hold.
 NumberRange run_from(const std::vector<std::string>& names, size_t first,
                      const NumberedName& parts) {
     NumberRange range{parts.number, parts.number, parts.digits.size()};

@@ -19,7 +19,7 @@ namespace dslaunch::launch {
 namespace {
 
 constexpr size_t kErrorsShownMax = 50;
-// More lines with bytes that are no ASCII are another kind of file.
+// The most lines with bytes outside ASCII; a file with more is of another kind.
 constexpr size_t kOddLinesMax = 3;
 constexpr std::array<std::string_view, 5> kKeys = {"slots", "gpus", "port", "addr", "max_slots"};
 
@@ -53,8 +53,8 @@ constexpr std::array<OddBytes, 5> kOddBytes = {
      {"\xc2\xa0", "a space that does not break: write a plain one"},
      {"\xe2\x80", "a dash, quote or space of a typesetter: write a plain one"}}};
 
-// The number of slots that the words after a host's name mean, as `4`, `slots 4` or `slots = 4`;
-// empty: no such thing.
+// Returns the number of slots that the words after a host's name mean, as `4`, `slots 4` or `slots
+// = 4`; empty: they mean no number.
 std::string meant_slots(std::span<const std::string_view> words) {
     if (words.empty()) return "";
     std::string text;
@@ -100,7 +100,7 @@ class Parser {
                                         fmt::format(format, std::forward<Args>(args)...)));
     }
     void parse_line(std::string_view line);
-    // True: LINE has a byte that is no ASCII, and a problem says so.
+    // Returns true if LINE has a byte that is not ASCII, after reporting a problem.
     bool is_odd(std::string_view line);
     void read_keys(std::span<const Token> tokens, Host& host,
                    std::map<std::string, size_t>& columns);
@@ -108,7 +108,7 @@ class Parser {
     void read_gpus(std::string_view value, size_t column, Host& host);
     std::optional<int> read_number(std::string_view value, size_t column, std::string_view what,
                                    int most);
-    // The host names that the first word stands for; empty after a problem.
+    // Returns the host names of the first word; empty after a problem.
     std::vector<std::string> read_names(Token token, Host& host);
     std::vector<std::string> expand(const Token& token, size_t open, size_t close);
     void add(const Host& host, const std::vector<std::string>& names, size_t column);
@@ -433,7 +433,7 @@ const Host& find_host(const std::vector<Host>& hosts, const std::string& name, c
          guess ? fmt::format(", did you mean `{}`?", *guess) : "");
 }
 
-// Every name and slot exists.
+// Checks that every name and slot exists.
 void check_spec(const std::vector<Host>& hosts, const std::vector<NodeSpec>& specs,
                 const char* option) {
     for (const NodeSpec& spec : specs) {
@@ -447,7 +447,7 @@ void check_spec(const std::vector<Host>& hosts, const std::vector<NodeSpec>& spe
     }
 }
 
-// A host that is named several times is meant with all the slots together.
+// Returns true if SPECS name SLOT of NODE; several entries for a host add up.
 bool is_named(const std::vector<NodeSpec>& specs, const std::string& node, int slot) {
     return std::any_of(specs.begin(), specs.end(), [&](const NodeSpec& spec) {
         return spec.node == node &&

@@ -102,7 +102,7 @@ std::string value_of(const EnvironmentList& environment, const std::string& name
     return value == nullptr ? std::string() : *value;
 }
 
-// The number of GPUs that the variable NAME holds, nothing: it is not set.
+// Returns the number of GPUs in the variable NAME, nothing: it is not set.
 std::optional<int> gpus_in(const EnvironmentList& environment, const char* name) {
     const std::string text = value_of(environment, name);
     if (text.empty()) return std::nullopt;
@@ -114,8 +114,8 @@ std::optional<int> gpus_in(const EnvironmentList& environment, const char* name)
     return count;
 }
 
-// GPUs of each host, 0 when Slurm says nothing. SLURM_GPUS_ON_NODE and SLURM_JOB_GPUS speak of this
-// host alone. HOSTS and TASKS: of the allocation, and of each host where all have equally many.
+// Returns the GPUs of each host, 0 when Slurm says nothing. SLURM_GPUS_ON_NODE and SLURM_JOB_GPUS
+// are about this host only. HOSTS, TASKS: the allocation's; TASKS of each host if all are equal.
 int gpus_per_host(const EnvironmentList& environment, int hosts, int tasks) {
     for (const char* name : {"SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"})
         if (const auto count = gpus_in(environment, name)) return *count;
@@ -150,7 +150,7 @@ void set_slots(SlurmAllocation& allocation, const EnvironmentList& environment, 
     allocation.slots = SlurmAllocation::Slots::kTasks;
 }
 
-// The step that srun made; nothing: there is none. salloc's shell and a batch script are steps too,
+// Returns the step that srun made, or nothing. salloc's shell and a batch script are steps too,
 // with numbers from the end of 32 bits, and nobody started copies of them.
 std::optional<SlurmStep> find_step(const EnvironmentList& environment) {
     constexpr int64_t kNumbersOfShells = 0xffff'fff0;

@@ -32,7 +32,7 @@ UniqueFd open_own(const std::string& path) {
         ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
 }
 
-// `stop` reaches the hosts again by one of these three; what else started the agents needs an
+// Returns the way by which `stop` reaches the hosts again. Other starters of agents need an
 // allocation or a listener that has ended with the launcher.
 const char* way_back(TransportKind kind) {
     if (kind == TransportKind::kLocal) return "local";
@@ -66,7 +66,7 @@ std::string boot_id() {
     return std::string(trim(text_or_empty("/proc/sys/kernel/random/boot_id")));
 }
 
-// Only the writer's thread touches it, but for what open() has found, once that is over.
+// Only the writer's thread touches it, except what open() has found, once that is over.
 struct JobRecord::Folder {
     std::string path;
     UniqueFd lock;  // held as long as the job runs

@@ -55,7 +55,7 @@ Group find_group(const std::string& root, std::string_view controller) {
     return group;
 }
 
-// The processors that one folder grants; 0: no limit.
+// Returns the processors that one folder grants; 0: no limit.
 int64_t granted_in(const std::string& folder, bool version_1) {
     std::vector<std::string> words;
     if (version_1) {
@@ -85,7 +85,7 @@ int first_of_list(const std::string& path, int otherwise) {
     return list ? list->front() : otherwise;
 }
 
-// The cache of the highest level, by which processors that share it are known.
+// Returns the cache of the highest level, as a key for the processors that share it.
 int last_cache_of(const std::string& processor_folder, int otherwise) {
     int best_level = 0;
     int found = otherwise;
@@ -100,7 +100,7 @@ int last_cache_of(const std::string& processor_folder, int otherwise) {
     return found;
 }
 
-// NODE of each processor.
+// Returns the NUMA node of each processor.
 std::map<int, int> read_nodes(const std::string& root) {
     constexpr std::string_view kPrefix = "node";
     std::map<int, int> nodes;
@@ -117,8 +117,8 @@ std::map<int, int> read_nodes(const std::string& root) {
     return nodes;
 }
 
-// The GPUs that have a device file here, in the order of their PCI addresses, which is CUDA's for
-// GPUs of one kind.
+// Returns the NUMA nodes of the GPUs that have a device file here, by PCI address, which is CUDA's
+// order for GPUs of one kind.
 std::vector<int> read_gpu_nodes(const std::string& root) {
     std::vector<std::string> addresses;
     std::error_code error;

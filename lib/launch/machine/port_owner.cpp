@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 constexpr size_t kSocketTableBytesMax = 64U << 20;
 constexpr size_t kCommandBytesShown = 120;
 
-// Every socket that listens on PORT, as "socket:[INODE]", with its user. A line of the table:
-// number, local address:port in hexadecimal, remote one, state (0A listens), queues, timer,
+// Returns every socket that listens on PORT, as "socket:[INODE]", with its user. A line of the
+// table: number, local address:port in hexadecimal, remote one, state (0A listens), queues, timer,
 // retransmits, user, timeout, inode.
 std::map<std::string, std::string> listening_sockets(int port) {
     const std::string ending = fmt::format(":{:04X}", port);
@@ -46,8 +46,8 @@ bool holds_one_of(const fs::path& process, const std::map<std::string, std::stri
     return false;
 }
 
-// A look reads the table of all sockets, which takes the kernel some 10 ms: most ranks listen soon,
-// and those that never do are looked for less and less.
+// The first pause. A look reads the table of all sockets, which takes the kernel some 10 ms: most
+// ranks listen soon, and later looks are rarer and rarer.
 constexpr std::chrono::milliseconds kFirstPause{100};
 constexpr std::chrono::milliseconds kLongestPause{1000};
 constexpr std::chrono::seconds kPortWatchMax{60};

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kBacklog = 4096;
 
-// -1: virtual links have none, and a link that is down does not say.
+// Returns the speed; -1: a virtual link has none, and a link that is down does not say.
 int64_t speed_of(const std::string& interface) {
     const std::string text = text_or_empty("/sys/class/net/" + interface + "/speed");
     return parse_int(trim(text)).value_or(-1);

@@ -22,7 +22,7 @@ bool is_ipv6(const std::string& address) {
     return address.find(':') != std::string::npos;
 }
 
-// Addresses that more than one machine has.
+// Returns the addresses that more than one machine has.
 std::set<std::string> shared_addresses(const std::vector<NetworkHost>& hosts) {
     std::map<std::string, std::set<std::string>> machines;
     for (const NetworkHost& host : hosts) {
@@ -68,7 +68,7 @@ std::vector<NetworkCandidate> candidates_of(const NetworkHost& host,
     return candidates;
 }
 
-// The pairs of hosts of which one must reach the other.
+// Returns the pairs of hosts in which the first must reach the second.
 std::vector<std::pair<size_t, size_t>> pairs(size_t count) {
     std::set<std::pair<size_t, size_t>> all;
     for (size_t from = 0; from < count; ++from) {
@@ -137,7 +137,7 @@ class Chooser {
     Failures failures_;
 };
 
-// Null when it was not, which is noted.
+// Returns how FROM reached TO; null when it did not, which is noted.
 const NetworkProbeResult* Chooser::reached(size_t from, size_t to, const std::string& address) {
     const auto found = results_.find({from, to, address});
     if (found == results_.end()) {

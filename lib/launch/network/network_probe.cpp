@@ -23,7 +23,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// sshd sets SSH_CONNECTION to "client port server port".
+// Reads SSH_CONNECTION, which sshd sets to "client port server port".
 std::string arrival_address() {
     const char* connection = std::getenv("SSH_CONNECTION");
     if (connection == nullptr) return {};
@@ -35,7 +35,7 @@ bool is_loopback(const std::string& address) {
     return address.starts_with("127.") || address == "::1" || address == "localhost";
 }
 
-// The first IPv4 address of this machine that others can reach.
+// Returns the first IPv4 address of this machine that others can reach.
 std::string outward_address() {
     for (const InterfaceAddress& entry : list_interfaces()) {
         const bool is_ipv4 = entry.address.find(':') == std::string::npos;
@@ -56,7 +56,7 @@ std::string choose_address(const PrepareRequest& request, const std::string& arr
     return outward;
 }
 
-// The answer of host NODE to one that knows the key.
+// Returns the answer of host NODE to one that knows the key.
 std::string answer_of(const std::string& key, int64_t node) {
     return guest_answer(key, fmt::format("node {}", node));
 }
@@ -204,7 +204,7 @@ void NetworkProbe::advance(Attempt& attempt) {
     if (attempt.received.size() == kGuestAnswerBytes) judge(attempt);
 }
 
-// A connection whose first bytes were changed is opened again: one bad packet is no bad address.
+// Judges a connection; opens it again if its first bytes were changed, since one packet may be bad.
 void NetworkProbe::judge(Attempt& attempt) {
     const Arrival welcome = arrival_of(attempt.received, answer_of(key_, attempt.result.node));
     if (welcome == Arrival::kWhole) return decide(attempt, "");

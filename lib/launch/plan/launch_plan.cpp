@@ -46,7 +46,7 @@ std::vector<Processor> chosen_processors(const MachineTopology& topology,
     return chosen;
 }
 
-// The cores in the order in which neighbours share most.
+// Returns the cores in the order in which neighbours share most.
 Units cores_of(const std::vector<Processor>& processors) {
     std::map<std::tuple<int, int, int, int>, Unit> cores;
     for (const Processor& p : processors) {
@@ -80,8 +80,8 @@ RankPlace place_on(const Units& units, int threads, bool several_nodes) {
     return place;
 }
 
-// RANKS equal shares of CORES, in order; what is left over goes to the first ones, whose threads
-// stay as many as everybody's: a step takes as long as its slowest rank.
+// Returns RANKS equal shares of CORES, in order. The first ones also get the remainder, but as many
+// threads as the others: a step takes as long as its slowest rank.
 std::vector<std::pair<Units, int>> shares_of(const Units& cores, size_t ranks) {
     const Units units = ranks > cores.size() ? single_processors(cores) : cores;
     std::vector<std::pair<Units, int>> shares;
@@ -217,7 +217,7 @@ std::vector<RankPlace> Placer::place() {
     return std::move(places_);
 }
 
-// The devices of one node in slot order, as CUDA_VISIBLE_DEVICES writes them.
+// Returns the devices of one node in slot order, as CUDA_VISIBLE_DEVICES writes them.
 std::vector<std::string> node_devices(const PlanRequest& request, const HostSlots& entry) {
     const bool by_number = !entry.host.gpus.empty();
     std::vector<std::string> devices;

@@ -22,8 +22,8 @@ bool is_name_character(char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.';
 }
 
-// The end of a value that begins at BEGIN: a closing quote of its own kind, else white space or
-// what ends a value in JSON, YAML and shells.
+// Returns the end of a value that begins at BEGIN: a closing quote of its own kind, else white
+// space or an end of a value in JSON, YAML and shells.
 size_t value_end(std::string_view line, size_t begin) {
     if (begin >= line.size()) return begin;
     // An HTTP header has a word before the secret, which belongs to it.
@@ -44,8 +44,8 @@ size_t value_end(std::string_view line, size_t begin) {
     return std::min(line.find_first_of(" \t,;&\"'}])", begin), line.size());
 }
 
-// The place where the value of a name that ends at NAME_END begins: after `=`, `:` or, for an
-// option, blanks.
+// Returns where the value of a name that ends at NAME_END begins: after `=`, `:` or, for an option,
+// blanks.
 size_t value_begin(std::string_view line, size_t name_end, bool is_option) {
     size_t at = name_end;
     if (at < line.size() && (line[at] == '"' || line[at] == '\'')) ++at;  // the end of "NAME"
@@ -61,7 +61,7 @@ size_t value_begin(std::string_view line, size_t name_end, bool is_option) {
     return is_option && sign > at ? sign : std::string_view::npos;
 }
 
-// Values of names that tell.
+// Hides the values of names that tell.
 std::string hide_named_values(std::string_view line) {
     std::string text;
     size_t done = 0;
@@ -105,7 +105,7 @@ std::string hide_known_forms(const std::string& line) {
     return std::regex_replace(text, kBearer, "$1 " + hidden);
 }
 
-// WORD is a name in capitals; its parts stand between `_`, `-` and `.`.
+// Returns true if a part of WORD, a name in capitals, tells; parts stand between `_`, `-` and `.`.
 bool has_telling_part(std::string_view word) {
     if (word.starts_with("XDG_SESSION") || word.starts_with("DBUS_SESSION")) return false;
     if (word == "DESKTOP_SESSION") return false;

@@ -41,7 +41,7 @@ int read_int(const char* name, int least, std::optional<int> fallback = {}) {
     return static_cast<int>(*number);
 }
 
-// The GPUs that CUDA shows where nobody has chosen.
+// Returns the GPUs that CUDA shows if nobody has chosen.
 std::string all_gpus() {
     std::vector<int64_t> numbers(static_cast<size_t>(count_gpus()));
     std::iota(numbers.begin(), numbers.end(), 0);

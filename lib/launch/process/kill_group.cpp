@@ -28,8 +28,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kGroupPrefix = "dslaunch-";
 
-// The folder of the group that this process was started in; empty: version 2 is not mounted, or not
-// visible here.
+// Returns the folder of the group that this process was started in; empty: version 2 is not
+// mounted, or not visible here.
 fs::path first_group() {
     std::string path;
     for (const std::string& line : split(text_or_empty("/proc/self/cgroup"), '\n')) {

@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kPieceBytesMax = 64U << 10;
 
-// True if an end signal is held back (hold_end_signals). Outside a job such signals end the
+// Returns true if an end signal is held back (hold_end_signals). Outside a job such signals end the
 // program.
 bool end_is_pending() {
     sigset_t pending;

@@ -31,7 +31,7 @@ using std::chrono::steady_clock;
 
 class FileList {
   public:
-    // Names of libraries that are missing here; nothing is added then.
+    // Adds a program. Returns the names of libraries that are missing here; then adds nothing.
     std::string add_program(const std::string& path, bool needs_gpu) {
         const std::vector<SharedLibrary> libraries = list_libraries(path);
         std::string missing;
@@ -96,7 +96,7 @@ bool is_readable(int fd) {
     return ::poll(&entry, 1, 0) > 0;
 }
 
-// Serves HOSTS at once; what they hold is released before the next ones.
+// Serves HOSTS at once; releases their memory before the next ones.
 std::vector<std::string> serve(const std::vector<HostAddress>& hosts, std::string_view archive,
                                Transport& transport, int signal_fd) {
     std::vector<HostSetUp> progress(hosts.size());
@@ -153,7 +153,7 @@ class PushRun {
     }
 
   private:
-    // False: nothing was sent, since some hosts (needy_) need dslaunch first.
+    // Returns false if nothing was sent, since some hosts (needy_) need dslaunch first.
     bool send_to(const std::vector<size_t>& which, bool may_install) {
         if (which.empty()) return true;
         std::vector<HostAddress> addresses;
@@ -309,7 +309,7 @@ std::vector<std::string> bootstrap_hosts(
 PushSender::PushSender(Fleet& fleet, const std::vector<PushFile>& files)
     : fleet_(fleet), files_(files), hosts_(fleet.nodes().size()) {}
 
-// Reading our own files takes time; the agents must hear us meanwhile.
+// Keeps agents informed: reading our own files takes time, and they must hear us meanwhile.
 void PushSender::keep_alive() {
     if (steady_clock::now() - last_pump_ < kAlive) return;
     last_pump_ = steady_clock::now();
@@ -394,7 +394,7 @@ void PushSender::admit() {
     }
 }
 
-// Offers the host its next file that is for it.
+// Offers the host its next file.
 void PushSender::begin(size_t index) {
     Host& host = hosts_[index];
     const bool has_gpu = fleet_.nodes()[index].hello.gpus > 0;

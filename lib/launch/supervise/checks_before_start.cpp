@@ -19,10 +19,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// A connection that takes longer leads nowhere: the kernel asks three times a second apart for a
-// neighbour that is not there.
+// The longest wait for a connection: the kernel asks three times a second apart for a neighbour
+// that is not there.
 constexpr milliseconds kProbeMax{3'000};
-// A reply has this long to come back after that.
+// The time for a reply to come back after that.
 constexpr milliseconds kProbeSlack{2'000};
 constexpr size_t kListenAddressesMax = 16;
 
@@ -40,7 +40,7 @@ constexpr const char* kNameAdvice =
 // The agents are heard this often while large files are read here.
 constexpr milliseconds kLookWhileReading{100};
 
-// The differences of a host's files from OWN, in words; empty: they are equal.
+// Returns the differences of a host's files from OWN, in words; empty: they are equal.
 std::string describe_difference(const std::vector<FileFacts>& own,
                                 const std::vector<FileFacts>& theirs) {
     std::string text;
@@ -236,7 +236,7 @@ void MeetingPlace::meet_at(const NetworkChoice& choice) {
              spec_.nodes.front().name, choice.meeting.reason, nodes_.size());
 }
 
-// Hosts that do not reach node 0 by any way are the bad ones; where they are most, node 0 is.
+// Blames the hosts that do not reach node 0 by any way; where they are most, blames node 0.
 void MeetingPlace::blame_cut_off(const std::vector<NetworkProbeResult>& results) {
     std::vector<bool> reaches(nodes_.size(), false);
     reaches[0] = true;
@@ -406,7 +406,7 @@ void Preparation::check_machine_facts() {
     fleet_.fail_if_bad("dsworker cannot run, or not together with the others, on");
 }
 
-// The facts of our own files; the agents are heard meanwhile. Throws Error{kInput, kInterrupted}.
+// Returns our own files' facts; hears agents meanwhile. Throws Error{kInput, kInterrupted}.
 std::vector<FileFacts> Preparation::look_at_own_files() {
     HashCache cache(HashCache::default_path());
     std::vector<FileFacts> own;

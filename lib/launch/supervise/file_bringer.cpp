@@ -21,7 +21,7 @@ constexpr int kPiecesAtOnce = 16;            // 4 MiB
 constexpr milliseconds kDiskLook{20};        // until the disk's answers are looked at again
 constexpr int64_t kHashBytesPerMs = 50'000;  // of a slow host
 
-// The file of FACTS is at PATH here, too: it is seen by both machines, or was brought before.
+// Returns true if the file of FACTS is at PATH here: on a shared disk, or brought before.
 bool is_here(const std::string& path, const PushOffer& facts) {
     struct stat status {};
     return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
@@ -79,7 +79,7 @@ Brought FileBringer::run() {
     return brought;
 }
 
-// False: an equal file is here already.
+// Brings a file. Returns false if an equal file is here already.
 bool FileBringer::bring(const std::string& path, int64_t bytes) {
     ++id_;
     PushOffer offer = decode<PushOffer>(ask(path, FetchPart::kOffer, bytes));

@@ -67,9 +67,9 @@ UniqueFd open_end_signals() {
 }
 
 int run_job(const JobSpec& spec, HealthSink health) {
-    // This process adopts what an agent on this machine leaves when it and its guardian are killed,
-    // and ends it. Over ssh it does not: a connection that the ssh program keeps for later is
-    // nobody's to end.
+    // This process adopts and ends what an agent on this machine leaves when it and its guardian
+    // are killed. Over ssh it does not: a connection that the ssh program keeps for later must not
+    // be ended.
     const bool adopts = spec.transport == TransportKind::kLocal;
     if (adopts) ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     const UniqueFd signals = open_end_signals();

@@ -33,7 +33,7 @@ UniqueFd open_for_append(const std::string& path) {
     return file;
 }
 
-// A killed launcher may have left half a line.
+// Cuts off half a line, which a killed launcher may have left.
 void cut_torn_line(const UniqueFd& file, const std::string& path) {
     off_t end = ::lseek(file.get(), 0, SEEK_END);
     char byte = '\n';

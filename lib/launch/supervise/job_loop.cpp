@@ -53,8 +53,8 @@ JobSpec JobLoop::next_spec() const {
     return spec;
 }
 
-// True: another try follows, with the other hosts or with the same ones a little later; false:
-// neither helps.
+// Returns true if another try follows, with the other hosts or with the same ones a little later;
+// false: neither helps.
 bool JobLoop::leave_out_bad_hosts(const AttemptOutcome& outcome, JobOutput& output) {
     const ElasticRules& rules = spec_.elastic;
     for (const std::string& host : outcome.bad_hosts) {
@@ -131,7 +131,7 @@ int JobLoop::end(int exit_code, JobOutput& output) {
         files_.finish(streams_.hurries() ? JobFiles::kBrief : JobFiles::kLastWordsMax);
         output.tell_news();
     } catch (const Error& error) {
-        // The job has ended: what it ended with counts before the report about it.
+        // The job has ended: its own result counts before the report about it.
         output.note(fmt::format("dslaunch: error: {}", error.what()));
         if (exit_code == 0) return static_cast<int>(error.code());
     }
@@ -143,7 +143,7 @@ int JobLoop::end_interrupted(JobOutput& output) {
     return end(static_cast<int>(ExitCode::kInterrupted), output);
 }
 
-// The error that ends the job is written into run.json before it is thrown on.
+// Makes an attempt. Writes the error that ends the job into run.json before it throws it on.
 AttemptOutcome JobLoop::make_attempt(const JobSpec& spec, JobOutput& output) {
     try {
         return attempt_(spec, output, {restarts_, starts_}, cut_off_);

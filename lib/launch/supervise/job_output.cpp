@@ -28,7 +28,7 @@ struct Holders {
     std::vector<std::string> ranks;
 };
 
-// The ranks by the value that they have, the values in the order of the first rank that has them.
+// Groups the ranks by their value, with values in the order of the first rank that has them.
 std::vector<std::pair<Value, Holders>> holders_of(
     const std::string& name, std::span<const RankVariables> ranks,
     const std::vector<std::map<std::string, std::string>>& values) {
@@ -52,7 +52,7 @@ std::string value_text(const std::string& name, const Value& value) {
     return printable(shown_value(name, *value));
 }
 
-// True when no host has two of the values.
+// Returns true when no host has two of the values.
 bool differs_by_host(const std::vector<std::pair<Value, Holders>>& groups) {
     std::vector<std::string> seen;
     for (const auto& [value, holders] : groups) {
@@ -133,7 +133,7 @@ void JobOutput::remember(Rank& from, std::string_view line) {
     if (from.last_lines.size() > kLastLines) from.last_lines.pop_front();
 }
 
-// TEXT in the columns of a terminal at FD: a piece that is broken there cannot be replaced.
+// Cuts TEXT to the columns of a terminal at FD: a piece that is broken there cannot be replaced.
 std::string JobOutput::cut_to(int fd, std::string text) const {
     const bool is_terminal = fd == 1 ? stdout_is_terminal_ : stderr_is_terminal_;
     const size_t columns = is_terminal ? terminal_columns(fd) : 0;
@@ -165,7 +165,7 @@ void JobOutput::lines(int rank, OutputStream stream, std::string_view lines) {
     }
 }
 
-// On a terminal a log line goes without its time, and without its rank where there is but one.
+// Shows LINE; on a terminal a log line has no time, and no rank if there is only one.
 void JobOutput::show_line(int rank, std::string_view line,
                           const std::optional<LoggedLine>& logged) {
     std::string text = prefix_of(rank);
@@ -185,7 +185,7 @@ void JobOutput::show_line(int rank, std::string_view line,
     print(2, text + "\n");
 }
 
-// The bytes in a rank's log file are those that it wrote, each line of a stream by itself.
+// Writes a rank's bytes unchanged to its log file, each line of a stream by itself.
 void JobOutput::file_bytes(int rank, OutputStream stream, std::string_view bytes) {
     Rank& from = ranks_.at(static_cast<size_t>(rank));
     const bool cuts_in = from.in_file && from.in_file != stream;
@@ -239,7 +239,7 @@ void JobOutput::metrics(std::string_view line) {
 void JobOutput::progress(std::string_view line) {
     if (spec_.log.quiet) return;
     told_at_ = clock_.now();
-    // A terminal that stands still has no use for each of them.
+    // A terminal that stands still does not need all of them.
     if (stderr_is_terminal_ && streams_.has_kept()) return;
     const size_t columns = stderr_is_terminal_ ? terminal_columns(2) : 0;
     note(columns > 0 ? without_last_fields(printable(line), columns) : printable(line));

@@ -14,12 +14,12 @@
 namespace dslaunch::launch {
 namespace {
 
-// The rank ended by a signal of ours, or because it heeded one.
+// Returns true if the rank ended by a signal of ours, or because it heeded one.
 bool ended_on_request(const RankRecord& record) {
     return record.told_to_end && !(record.failure && !record.only_lost_a_peer());
 }
 
-// More ranks than this are told in groups.
+// The most ranks that are listed singly; more are grouped.
 constexpr size_t kSingleRanksMax = 16;
 constexpr size_t kOtherMessagesMax = 4;
 constexpr std::string_view kSettingUp = "setting up";  // a heartbeat before the first step
@@ -56,7 +56,7 @@ std::string describe_behind(const std::vector<RankRecord>& ranks) {
                               least, most);
 }
 
-// True: somebody ended the rank, and no facts say who.
+// Returns true if somebody ended the rank, and no facts say who.
 bool is_killed_from_outside(const RankRecord& record) {
     return record.exited.signal_number == SIGKILL && !record.told_to_end &&
            record.exited.oom_evidence.empty();

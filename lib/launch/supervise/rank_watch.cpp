@@ -22,7 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// A program that complains of a taken address later than this speaks of another one.
+// The longest time after the start in which a complaint about a taken address means our port.
 constexpr std::chrono::seconds kPortClashMax{60};
 
 }  // namespace
@@ -201,7 +201,7 @@ void RankWatch::handle_control(size_t host, const WorkerControl& control) {
             rank.failure = decode<AgentProblem>(control.payload);
             return output_.expect_failure_text(rank.rank, rank.failure->message);
         case ControlKind::kHeartbeat:
-            // A rank's words while it is being ended tell nothing of why.
+            // A rank's words while it is being ended do not explain its end.
             if (stop_at_ || fleet_.stopping()) return;
             rank.heartbeat = decode<Heartbeat>(control.payload);
             rank.heard_at = steady_clock::now();
@@ -225,8 +225,8 @@ void RankWatch::handle_exit(size_t host, const WorkerExited& exited) {
     if (exited.pid != 0) rank.pid = exited.pid;
     const bool peer =
         exited.signal_number == 0 && exited.exit_status == static_cast<int>(ExitCode::kPeerLost);
-    // A rank that lost a peer is not to blame: the one that is may still be heard of, and so may
-    // its host. What an agent knew of before it answers comes before its answer.
+    // A rank that lost a peer is not to blame: word of the rank or host at fault may still come. An
+    // agent's earlier facts come before its answer.
     if (peer && !stop_at_) {
         peer_lost_at_ = steady_clock::now();
         fleet_.send_all(FrameKind::kPing);
@@ -268,7 +268,7 @@ void RankWatch::end_host(size_t host, bool lost) {
     }
 }
 
-// A program whose reader is gone ends by SIGPIPE; here it is the launcher that learns of it.
+// Ends the job if nobody reads its output: the launcher learns of it, and SIGPIPE ends no rank.
 void RankWatch::handle_lost_output() {
     if (output_lost_ || !output_.is_lost()) return;
     output_lost_ = true;
@@ -321,13 +321,13 @@ bool RankWatch::port_was_taken() const {
     return false;
 }
 
-// True: the job is a training whose results are kept.
+// Returns true if the job is a training whose results are kept.
 bool RankWatch::saves() const {
     return spec_.target_kind == TargetKind::kModel && spec_.duty == ModelDuty::kTrain &&
            !spec_.output_directory.empty();
 }
 
-// True: a checkpoint is below the launcher's own --output.
+// Returns true if a checkpoint is below the launcher's own --output.
 bool RankWatch::has_checkpoint() const {
     return saves() && ::access((spec_.output_directory + "/checkpoints/latest").c_str(), F_OK) == 0;
 }

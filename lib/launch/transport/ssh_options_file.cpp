@@ -16,7 +16,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// Everybody may write /dev/null, and nobody puts anything into it.
+// Returns true for /dev/null: everybody may write it, and nobody puts anything into it.
 bool is_null_device(const struct stat& status) {
     return S_ISCHR(status.st_mode) && status.st_rdev == ::makedev(1, 3);
 }

@@ -32,9 +32,9 @@ constexpr int kSshFailed = 255;
 constexpr int kNotFound = 127;
 
 constexpr size_t kKeptLines = 20;
-// A child that has closed its pipes ends at once; it is polled for until it has.
+// The pause between polls for a child's end, which comes right after it closes its pipes.
 constexpr milliseconds kReapPoll{2};
-// A child that was asked to end and has not is killed.
+// The time after which a child that was asked to end is killed.
 constexpr milliseconds kTermMax{500};
 
 // The part that both share: each host is a child process with pipes.
@@ -51,20 +51,20 @@ class ProcessTransport : public Transport {
                                                    int wake_fd) override;
 
   protected:
-    // The command that is executed for a host.
+    // Returns the command that is executed for a host.
     [[nodiscard]] virtual std::vector<std::string> command(const HostAddress& host) const = 0;
-    // The kEnded of a host: the cause in words, made from the child's last lines on stderr and its
-    // status.
+    // Returns the kEnded of a host, with the cause in words from the child's last lines on stderr
+    // and its status.
     [[nodiscard]] virtual TransportEvent describe_end(
         size_t host, int status, const std::deque<std::string>& stderr_lines) const = 0;
-    // The descriptor that the agent of host INDEX gives rank 0 as its stdin, -1: none.
+    // Returns the descriptor that the agent of host INDEX gives rank 0 as its stdin, -1: none.
     [[nodiscard]] virtual int worker_stdin(size_t index) const {
         static_cast<void>(index);
         return -1;
     }
-    // True: the child gets no terminal, on which it could ask.
+    // Returns true if the child gets no terminal, on which it could ask.
     [[nodiscard]] virtual bool leaves_terminal() const { return false; }
-    // True: this end is worth another attempt (before the first byte arrived).
+    // Returns true if this end is worth another attempt (before the first byte arrived).
     [[nodiscard]] virtual bool may_retry(int status,
                                          const std::deque<std::string>& stderr_lines) const = 0;
 

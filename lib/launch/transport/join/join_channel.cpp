@@ -50,7 +50,7 @@ struct SslDeleter {
 };
 using Context = std::unique_ptr<SSL_CTX, ContextDeleter>;
 
-// The session that stands for KEY; null when the library refuses.
+// Returns the session that stands for KEY; null when the library refuses.
 SSL_SESSION* session_of(SSL* ssl, const JoinKey& key) {
     SSL_SESSION* session = SSL_SESSION_new();
     const SSL_CIPHER* cipher = SSL_CIPHER_find(ssl, kKeyCipher.data());
@@ -79,7 +79,7 @@ int find_key(SSL* ssl, const unsigned char* id, size_t id_length, SSL_SESSION** 
     return *session != nullptr ? 1 : 0;
 }
 
-// One for all connections of a process: TLS 1.3 only, no certificates, no tickets, no early data.
+// Returns the one context of a process: TLS 1.3 only, no certificates, no tickets, no early data.
 SSL_CTX* context() {
     static const Context made = [] {
         Context fresh(SSL_CTX_new(TLS_method()));
@@ -98,7 +98,7 @@ SSL_CTX* context() {
     return made.get();
 }
 
-// Words for why the library gave up a connection of SIDE.
+// Returns why the library gave up a connection of SIDE, in words.
 std::string describe_failure(JoinSide side) {
     const bool is_agent = side == JoinSide::kAgent;
     switch (ERR_GET_REASON(ERR_peek_error())) {
@@ -171,7 +171,7 @@ struct JoinChannel::Tls {
         }
     }
 
-    // True: the library wants more bytes. Throws what receive() says otherwise.
+    // Returns true if the library wants more bytes. Throws as receive() otherwise.
     [[nodiscard]] bool wants_more(int result) const {
         const int error = SSL_get_error(ssl.get(), result);
         if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_ZERO_RETURN) return true;

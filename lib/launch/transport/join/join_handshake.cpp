@@ -41,7 +41,7 @@ std::string refusal(const std::string& reason) {
     return writer.bytes();
 }
 
-// The string of at most BYTES_MAX that begins at AT; nothing: it is not whole yet.
+// Returns the string of at most BYTES_MAX that begins at AT; nothing: it is not whole yet.
 std::optional<std::string_view> string_at(std::string_view bytes, size_t at, size_t bytes_max) {
     if (bytes.size() < at + kLengthBytes) return std::nullopt;
     const size_t length = WireReader(bytes.substr(at, kLengthBytes), "a length").u32();
@@ -50,7 +50,7 @@ std::optional<std::string_view> string_at(std::string_view bytes, size_t at, siz
     return bytes.substr(at + kLengthBytes, length);
 }
 
-// True: TEXT could still become an opening of some version.
+// Returns true if TEXT could still become an opening of some version.
 bool may_be_opening(std::string_view text) {
     const size_t length = std::min(text.size(), kFamily.size());
     return text.substr(0, length) == kFamily.substr(0, length);
@@ -67,7 +67,7 @@ constexpr milliseconds kConnectMax{10'000};  // limit of one attempt
 constexpr milliseconds kAnswerMax{10'000};   // limit of the wait for the launcher's next frame
 constexpr milliseconds kSayAgain{30'000};    // interval at which a long wait is reported
 
-// The reason why an attempt did not come to a verdict; another may.
+// An attempt without a verdict, and its reason; another may succeed.
 struct Attempt {
     UniqueFd socket;
     std::string trouble;  // not empty: no connection
@@ -129,7 +129,7 @@ Attempt connect_tcp(const JoinEndpoint& endpoint, milliseconds limit) {
     return attempt;
 }
 
-// Empty: joined. Otherwise why the connection ended before a verdict of the launcher.
+// Shakes hands. Returns empty if joined, else why the connection ended before a verdict.
 std::string shake_hands(int socket, const JoinRequest& request, AgentHandshake& handshake) {
     using State = AgentHandshake::State;
     char block[kJoinBytesMax];
@@ -263,7 +263,7 @@ AgentHandshake::State AgentHandshake::feed(std::string_view bytes) {
     return state_;
 }
 
-// A refusal in clear may come instead of the opening: it begins with another byte.
+// Takes the opening, or a refusal in clear instead, which begins with another byte.
 AgentHandshake::State AgentHandshake::take_opening() {
     if (opening_.empty()) return state_;
     if (opening_.front() == kRefused) {

@@ -257,7 +257,7 @@ class PdshStarter final : public AgentStarter {
 
     StarterLine read_line(const std::string& line,
                           const std::vector<HostAddress>& hosts) const override {
-        // "te1: what te1 says", or "pdsh@here: te1: what pdsh says of te1".
+        // "te1: words of te1", or "pdsh@here: te1: words of pdsh about te1".
         std::string text = line;
         if (text.starts_with("pdsh@")) {
             const size_t end = text.find(": ");

@@ -31,7 +31,7 @@ using std::chrono::milliseconds;
 constexpr size_t kKeptRefusals = 4;
 constexpr size_t kShownNames = 8;
 constexpr size_t kLinesOfHost = 3;
-// The starter has closed its pipes and ends at once; it is polled for until it has.
+// The pause between polls for the starter's end, which comes right after it closes its pipes.
 constexpr milliseconds kStarterReapPoll{5};
 constexpr milliseconds kCountOfRefusalsPause{1'000};
 
@@ -53,7 +53,7 @@ struct Member {
     bool ended = false;
 };
 
-// The starter's words about a host, the first line first.
+// Returns the starter's words about a host, the first line first.
 std::string last_words(const Member& member) {
     return join(std::vector<std::string>(member.starter_lines.begin(), member.starter_lines.end()),
                 "; ");

@@ -26,7 +26,7 @@ constexpr size_t kLineBytesMax = 64U << 10;
 constexpr std::chrono::seconds kExecMax{10};
 constexpr const char* kSystemConfig = "/etc/ssh/ssh_config";
 
-// Comma-separated patterns; one that begins with `!` and matches decides at once.
+// Matches comma-separated patterns; one that begins with `!` and matches decides at once.
 bool matches_list(std::string_view text, std::string_view list) {
     bool found = false;
     for (const std::string& pattern : split(list, ',')) {

@@ -11,7 +11,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// libssh would otherwise let OpenSSL ask on the terminal for an old-style key's passphrase.
+// Refuses: libssh would otherwise let OpenSSL ask on the terminal for an old key's passphrase.
 int refuse_passphrase(const char*, char*, size_t, int, int, void* locked) {
     *static_cast<bool*>(locked) = true;
     return -1;

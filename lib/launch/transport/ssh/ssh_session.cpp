@@ -21,7 +21,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kStatusLimit{1};
-// One session reads at most so much in a row.
+// The most blocks that one session reads in a row.
 constexpr int kBlocksPerRound = 4;
 constexpr int kRoundsMax = 4;
 
@@ -125,7 +125,7 @@ bool SshSession::configure() {
 }
 
 bool SshSession::set_algorithms() {
-    // A server shows the key that is asked for first: ask for those that known_hosts has.
+    // A server shows the key that is asked for first: ask for the known_hosts keys.
     std::vector<std::string> known = known_hosts_->algorithms();
     if (!known.empty()) {
         ssh_options_set(session_, SSH_OPTIONS_HOSTKEYS,

@@ -56,7 +56,7 @@ class ChildStream {
     void send(std::string_view bytes);  // queues what does not go at once
     void flush();
     void close_input();  // after what is queued
-    // Some bytes of its stdout; empty: none now, or it has ended (fd() is -1 then).
+    // Returns some bytes of its stdout; empty: none now, or it has ended (fd() is -1 then).
     [[nodiscard]] std::string read_some();
     // REQUIRES: fd() is -1. Its exit status, 128+n for a signal; -1 when it does not end within
     // half a second, it is killed then.
@@ -94,7 +94,7 @@ void ChildStream::send(std::string_view bytes) {
 
 void ChildStream::flush() {
     if (!socket_.valid() || send_now(socket_.get(), outbox_) == Sending::kLater) return;
-    // When it has closed its end, the reading side tells what it said last, and then its end.
+    // When it has closed its end, the reading side reports its last words, and then its end.
     outbox_.clear();
     if (close_when_sent_) ::shutdown(socket_.get(), SHUT_WR);
 }
@@ -119,7 +119,7 @@ int ChildStream::take_status() {
     return wait_or_kill(pid_, kEndMax).value_or(-1);
 }
 
-// The kinds that is_known(TransportKind) lets through.
+// Makes the transport of one of the kinds that is_known(TransportKind) lets through.
 std::unique_ptr<Transport> transport_below(const RelayHosts& hosts) {
     if (hosts.transport == TransportKind::kLocal) return make_local_transport();
     if (hosts.transport == TransportKind::kSsh) return make_ssh_transport(hosts.ssh_config_path);
@@ -337,7 +337,7 @@ void Relay::take(const TransportEvent& event) {
     }
 }
 
-// KNOWN: what FD is watched for now, nothing when it is not watched.
+// Watches FD for WANTED. KNOWN: its present events, nothing when it is not watched.
 void Relay::watch(int fd, uint32_t wanted, std::optional<uint32_t>& known) {
     if (known == wanted) return;
     epoll_event event{};

@@ -21,8 +21,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// True: RADIX connections from each give HOSTS_COUNT hosts a place within DEPTH levels: radix +
-// radix^2 + … of them are enough.
+// Returns true if RADIX connections from each give HOSTS_COUNT hosts a place within DEPTH levels:
+// radix + radix^2 + … of them are enough.
 bool has_room(size_t hosts_count, size_t radix, size_t depth) {
     size_t room = 0;
     size_t level = 1;
@@ -37,7 +37,7 @@ bool has_room(size_t hosts_count, size_t radix, size_t depth) {
 using Time = TimePoint;
 using Kind = TransportEvent::Kind;
 
-// After so many hosts in a row that cannot be relays, the rest of their subtree gets none.
+// The most hosts in a row that fail as relays; after them the rest of their subtree gets no relay.
 constexpr int kRelaysTriedMax = 2;
 // Starting a program may take a while on a busy machine: relays are answered in between.
 constexpr int kStartsInARow = 4;
@@ -245,7 +245,7 @@ void TreeTransport::hold(size_t index, bool held) {
     if (host.relay) give_credit(host);
 }
 
-// Credit is not given for each frame: a quarter of the window at once.
+// Gives credit for a quarter of the window at once, not for each frame.
 void TreeTransport::give_credit(Host& host) {
     if (host.held || host.owed_bytes < kRelayWindowBytes / 4) return;
     const auto bytes_count = static_cast<uint32_t>(std::exchange(host.owed_bytes, 0));
@@ -253,7 +253,7 @@ void TreeTransport::give_credit(Host& host) {
                encode(RelayCredit{host.place, bytes_count}));
 }
 
-// A relay whose hosts have all ended has nothing left to do.
+// Closes a relay whose hosts have all ended: it has no work left.
 void TreeTransport::close_if_over(Relay& relay) {
     const auto is_over = [&](size_t host) { return hosts_[host].ended; };
     if (relay.ended || !std::all_of(relay.hosts.begin(), relay.hosts.end(), is_over)) return;
@@ -511,8 +511,8 @@ std::vector<TransportEvent> TreeTransport::wait(milliseconds timeout, int wake_f
     return std::exchange(events_, {});
 }
 
-// True: hosts may be reached over others: their transport must be one that a relay can use too,
-// with nothing that was given to this launcher alone.
+// Returns true if hosts may be reached over others: their transport must be one that a relay can
+// use too, without anything that was given to this launcher alone.
 bool can_be_tree(const JobSpec& spec) {
     const TransportKind kind = spec.transport;
     return kind == TransportKind::kLocal || kind == TransportKind::kSsh ||

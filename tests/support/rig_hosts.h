@@ -70,7 +70,7 @@ class RigHosts {
         command.insert(command.begin(), {"ip", "netns", "exec", name(number)});
         return command;
     }
-    // Returns a command that PROGRAM, on the launcher's host, runs as two ranks of SCRIPT a host.
+    // Returns the command of PROGRAM, on n0, that starts two ranks of SCRIPT on each of HOSTS.
     [[nodiscard]] std::vector<std::string> probe(const std::string& transport,
                                                  const std::string& config_name,
                                                  const std::string& hosts,

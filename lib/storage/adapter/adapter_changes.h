@@ -1,7 +1,7 @@
-// The changes that an adapter makes to a model's weights: pairs of small matrices A [r, in] and B
-// [out, r] beside a layer, magnitudes of its rows, rows of tables, and whole parameters. Data path:
-// adapter_config.json, adapter_model.safetensors -> [here] -> graph/adapter (training, model
-// merge), decoder/weights (generate, eval, serve). One thread at a time.
+// An adapter's changes of a model's weights: pairs of small matrices A [r, in] and B [out, r]
+// beside a layer, magnitudes of its rows, rows of tables, and whole parameters for the model's.
+// Data path: adapter_config.json, adapter_model.safetensors -> [here] -> graph/adapter (training,
+// model merge), decoder/weights (generate, eval, serve). One thread at a time.
 #pragma once
 
 #include <cstdint>

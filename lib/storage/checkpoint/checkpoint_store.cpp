@@ -221,7 +221,7 @@ void CheckpointStore::put_in_place(const std::string& from, const std::string& t
     remove_or_warn(tree_, {"", true, {}}, old);
 }
 
-// Moves later steps aside, so that nothing is lost. They belong to a run that this one does not
+// Moves later steps aside, where nothing is lost. They belong to a run that this one does not
 // continue, and would pass for the newest.
 void CheckpointStore::set_aside_later(int64_t step, const std::string& id) {
     bool moved = false;

@@ -9,8 +9,8 @@ namespace dslaunch::storage {
 
 inline constexpr std::string_view kLinearClass = "torch.nn.modules.linear.Linear";
 
-// Returns "torch.nn.modules.linear.Linear" for
-// "__torch__.torch.nn.modules.linear.___torch_mangle_3.Linear". dslaunch's types get Python's.
+// Returns the class, for dslaunch's own modules Python's: "torch.nn.modules.linear.Linear" of
+// "__torch__.torch.nn.modules.linear.___torch_mangle_3.Linear".
 [[nodiscard]] std::string class_of_type(std::string_view type_name);
 
 // Returns a type's name for a module of CLASS, one for each NUMBER. It leaves the class out if that

@@ -22,7 +22,7 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr size_t kHeaderBytesMax = size_t{100} << 20;  // safetensors allows no more
-// Text and tokens of 16 bits differ: 16 tokens never by chance have text in both their bytes.
+// 16-bit tokens are text if both bytes of each are text. That never happens to 16 by chance.
 constexpr size_t kTextBytesMin = 32;
 constexpr size_t kTextBytesMax = 4096;
 

@@ -45,7 +45,7 @@ struct RotaryFrequencies {
 // beyond the first training's. REQUIRES: ROPE is kDynamic.
 [[nodiscard]] std::vector<double> dynamic_frequencies(const Rope& rope, int64_t length);
 
-// The values that a rope without own ones takes from the config around it.
+// The values of the surrounding config, which a rope takes if it does not say them.
 struct RopeDefaults {
     double theta = 10000;
     std::optional<double> part = {};  // the share of a head that turns; nothing: whole heads always

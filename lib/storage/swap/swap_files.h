@@ -40,7 +40,7 @@ class SwapFiles {
 };
 
 // Removes the swap folders in FOLDER that belong to this user and whose process is gone. It keeps
-// others, and folders with anything but a swap file. Returns how many had a file.
+// others, and folders with anything but a swap file. Returns how many removed ones had a file.
 int remove_dead_swap_folders(const std::string& folder);
 
 }  // namespace dslaunch::storage

@@ -38,9 +38,9 @@ struct AdapterFolder {
 // Writes both files into FOLDER, made if missing, each whole or not at all. Throws Error{kDisk}.
 void write_adapter(const AdapterFolder& adapter, const std::string& folder);
 
-// Transformers' modules hold the experts of a layer as one parameter, and some under new names.
-// Renames what ADAPTER has, made beside MODEL, as transformers 5 names it. Pairs of single experts
-// become one pair of all of them where PEFT doesn't do that when it loads them.
+// Renames ADAPTER's parts, made beside MODEL, as transformers 5 names them: its modules hold the
+// experts of a layer as one parameter, and some under new names. Joins pairs of single experts to
+// one pair if PEFT doesn't do that when it loads them.
 void to_peft_form(AdapterFolder& adapter, const storage::TransformerConfig& model);
 
 }  // namespace dslaunch::graph

@@ -11,8 +11,8 @@
 
 namespace dslaunch::graph {
 
-// A product with a parameter: input INPUT of NODE, [.., in], times the weight, which is read as
-// [out, in], or [in, out] if TRANSPOSED.
+// A product with a parameter: input INPUT of NODE, [.., in], times the weight, read as [out, in],
+// or [in, out] if TRANSPOSED.
 struct LinearUse {
     Node* node = nullptr;
     size_t input = 0;
@@ -38,8 +38,8 @@ struct LinearLayer {
 [[nodiscard]] std::vector<LinearLayer> find_linear_layers(const Model& model,
                                                           const LoweredGraph& lowered);
 
-// Returns the name of the output layer whose weight is parameter INDEX of MODEL, a table of tokens;
-// empty: it is the weight of no other module.
+// Returns the name of the output layer with the weight of parameter INDEX of MODEL, a table of
+// tokens; empty: no other module has it as its weight.
 [[nodiscard]] std::string tied_head_of(const Model& model, int index);
 
 }  // namespace dslaunch::graph

@@ -1,4 +1,4 @@
-// A model with what an adapter makes of its weights. Data path: storage/adapter/adapter_changes.h,
+// A model with an adapter merged into its weights. Data path: storage/adapter/adapter_changes.h,
 // model -> [here] -> model merge, generate on GPUs. One thread.
 #pragma once
 
@@ -37,8 +37,8 @@ struct AdapterBeginning {
     bool transposed = false;  // the base has the weight as [in, out]
 };
 
-// Takes out of WEIGHT [OUT, in] what BEGINNING took out of it. PEFT computes the same, but for the
-// last bits of a decomposition. REQUIRES: BEGINNING.init is not kNone.
+// Removes from WEIGHT [OUT, in] the change that BEGINNING made to it. PEFT computes the same, but
+// for the last bits of a decomposition. REQUIRES: BEGINNING.init is not kNone.
 void take_out_beginning(std::span<float> weight, int64_t out, const AdapterBeginning& beginning);
 
 }  // namespace dslaunch::graph

@@ -9,11 +9,11 @@
 
 namespace dslaunch::graph {
 
-// Packs the weights of LOWERED's linear layers in BASE and puts products with them in the place of
-// those that are there. Left as they are: the last layer that forward computes, what is trained
-// (modules_to_save), and weights that forward reads in another way too, as a tied table of tokens.
-// Those that are packed already stay so. Throws Error{kInput} if that leaves none, or forward needs
-// the module itself. REQUIRES: BASE is not kAsIs; add_adapters() has been called.
+// Packs the weights of LOWERED's linear layers in BASE and replaces their products by products with
+// packed weights. Leaves as they are: the last layer that forward computes, trained weights
+// (modules_to_save), weights that forward also reads in another way, as a tied table of tokens, and
+// packed ones. Throws Error{kInput} if nothing is left to pack, or forward needs the module itself.
+// REQUIRES: BASE is not kAsIs; add_adapters() has been called.
 void pack_base(Model& model, LoweredGraph& lowered, config::LoraBase base);
 
 }  // namespace dslaunch::graph

@@ -33,8 +33,8 @@ struct ModelParameter {
     std::shared_ptr<const PackedWeight> packed = nullptr;
     // The classes of the modules that have it under its names (storage/exported/module_class.h).
     std::vector<std::string> module_classes = {};
-    // True if it overlapped tensors in the archive that are no views of each other and do not train
-    // (shared_storage.h): its values are right as long as forward writes no such tensor.
+    // True if it overlapped tensors in the archive that are not views of each other and do not
+    // train (shared_storage.h): its values are right as long as forward writes no such tensor.
     bool is_loose = false;
 
     // Elements of the weight, packed or not.
@@ -64,8 +64,8 @@ struct ModelView {
     at::Tensor tensor;       // the module's own, see Model::renew_views
 };
 
-// Weights of a folder may be left out where only shapes matter: zeros then stand for those that are
-// not there, and PATH may be a config.json. Archives have theirs.
+// Weights of a folder may be left out if only shapes matter: zeros then stand for missing ones, and
+// PATH may be a config.json. Archives have theirs.
 enum class Weights { kRequired, kIfThere };
 
 class Model {
@@ -106,7 +106,7 @@ class Model {
     [[nodiscard]] bool says_persistence() const { return unsaved_.has_value(); }
     // Returns the extra files of an archive of this model: that one, if the model says it.
     [[nodiscard]] std::unordered_map<std::string, std::string> extra_files() const;
-    // Takes buffers of NAMES for such that a state_dict leaves out.
+    // Marks buffers of NAMES as left out of a state_dict.
     void leave_unsaved(std::set<std::string> names);
     // Returns true if NAME is a buffer that a state_dict leaves out.
     [[nodiscard]] bool is_unsaved(const std::string& name) const {
@@ -126,8 +126,8 @@ class Model {
         return kept_in_evaluation_;
     }
 
-    // Sizes that an exported program has for forward's arguments, by name: -1 where they may
-    // differ. A program may still take others, if nothing in it depends on them.
+    // Returns the sizes that an exported program has for forward's arguments, by name: -1 where
+    // they may differ. A program may still take others, if nothing in it depends on them.
     [[nodiscard]] const std::map<std::string, std::vector<int64_t>>& argument_sizes() const {
         return argument_sizes_;
     }

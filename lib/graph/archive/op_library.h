@@ -7,8 +7,8 @@
 
 namespace dslaunch::graph {
 
-// Loads the libraries FILES into this process, which registers their operators; one that is loaded
-// already stays. Throws Error{kInput} for a file that is none, or that needs what is not here; ends
+// Loads the libraries FILES into this process, which registers their operators; a loaded one stays.
+// Throws Error{kInput} for a file that is not a library, or that needs what is missing here; ends
 // the process with that code if a library throws while it registers its operators.
 void load_op_libraries(const std::vector<std::string>& files);
 

@@ -16,10 +16,10 @@ void use_wide_products();
 
 class CpuKernels;
 
-// The same whatever the processor has, while it exists; for tests.
+// A scope that does the same on any processor; for tests.
 class WideProducts {
   public:
-    // BF16, FP16: whether tensors of that type are widened.
+    // BF16, FP16: true if tensors of that type are widened.
     WideProducts(bool bf16, bool fp16);
     ~WideProducts();
     WideProducts(const WideProducts&) = delete;

@@ -22,9 +22,9 @@ void lift_attributes(Model& model, LoweredGraph& lowered, const std::function<vo
 // Removes parameter, buffer and module inputs that nothing reads.
 void drop_unused_inputs(LoweredGraph& lowered);
 
-// Replaces reads of dicts by the values that were put there, where GRAPH makes the dict at its top
-// level and does no more than to set and read values by constant names; a dict that leaves GRAPH is
-// made at its end.
+// Replaces reads of dicts by the values that were put there, if GRAPH makes the dict at its top
+// level and only sets and reads values by constant names; a dict that leaves GRAPH is made at its
+// end.
 void fold_dicts(Graph& graph);
 
 // Returns the text that VALUE is as a constant of its graph; nothing: it is none.
@@ -35,10 +35,9 @@ void fold_dicts(Graph& graph);
 // anything else with it, as to go through its names.
 void split_dict_argument(LoweredGraph& lowered, size_t index, Value* value);
 
-// Makes one tensor of LOWERED's output: of a tuple its first value, of a named tuple or a dict the
-// value `loss` where LOSS is kModel, else `logits`, or the only one. An optional tensor counts as
-// one. Sets LoweredGraph::output_choice. Throws Error{kInput} where nothing tells which value it
-// is.
+// Makes one tensor LOWERED's output: a tuple's first value; of a named tuple or a dict the value
+// `loss` if LOSS is kModel, else `logits`, or the only one. An optional tensor counts as one. Sets
+// LoweredGraph::output_choice. Throws Error{kInput} if nothing tells which value it is.
 void choose_output(const config::LossConfig& loss, LoweredGraph& lowered);
 
 // Appends LOSS to LOWERED. kModel: only checks that output 0 can be a loss. Otherwise adds the

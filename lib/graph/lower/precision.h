@@ -16,10 +16,10 @@ namespace dslaunch::graph {
 
 struct LoweredGraph;
 
-// A scope in which PARAMETERS of MODEL are as a run of LOWERED needs them: on its device, and those
-// of fp32 and 16 bits in its parameter dtype. Its end restores them. Tensors keep their identity,
-// ties, requires_grad and strides. Buffers stay: running statistics are sums that 16 bits would
-// lose. For a model whose parameters are too large to be brought all at once.
+// A scope in which PARAMETERS of MODEL are as a run of LOWERED needs them: on its device, and fp32
+// and 16-bit ones in its parameter dtype. Its end restores them. Tensors keep their identity, ties,
+// requires_grad and strides. Buffers stay: running statistics are sums that 16 bits would lose. For
+// a model whose parameters are too large to be brought all at once.
 class ParametersAs {
   public:
     ParametersAs(const Model& model, std::span<const int> parameters, const LoweredGraph& lowered);

@@ -22,9 +22,9 @@ class TargetCount {
     TargetCount& operator=(const TargetCount&) = delete;
     ~TargetCount();
 
-    // Returns the targets of BATCH, forward's arguments on the CPU, that count: what the mean
-    // divides by, and 0 if BATCH has no target. A model may divide by a sum of weights, which need
-    // not be whole, or by another number, which may be below 0 where it takes the mean itself.
+    // Returns the number of BATCH's targets that count: the mean's divisor, and 0 if BATCH has no
+    // target. BATCH is forward's arguments on the CPU. A model may divide by a sum of weights,
+    // which need not be whole, or by another number, even below 0, if it takes the mean itself.
     // Throws Error{kInput} if a loss that was summed up has no such count.
     [[nodiscard]] double of(const std::vector<IValue>& batch) const;
 
@@ -37,8 +37,8 @@ class TargetCount {
 };
 
 // Finds out which targets count in LOWERED's loss and sets LOWERED.targets, or why_no_targets. With
-// LossMean::kToken the loss becomes the sum over them; where it is a quotient of two sums, it is 0
-// in place of 0/0. REQUIRES: append_loss has been called. Throws Error{kConfig} if LOSS asks for a
+// LossMean::kToken the loss becomes the sum over them; if it is a quotient of two sums, it is 0 in
+// place of 0/0. REQUIRES: append_loss has been called. Throws Error{kConfig} if LOSS asks for a
 // mean over tokens and the targets are not known, naming the operator.
 void find_targets(const config::LossConfig& loss, LoweredGraph& lowered);
 

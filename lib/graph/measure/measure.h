@@ -17,13 +17,12 @@ struct LossFacts {
     bool trains = true;  // true: a gradient leads from it to a trainable parameter
 };
 
-// ARGUMENTS are one micro batch of the run, as the data give it, on SEGMENTED's device. Buffers,
-// which are there, keep their values; parameters are brought there a segment at a time, in half
-// precision the fp32 ones in the compute dtype that SEGMENTED was lowered for. Throws
-// Error{kInput} when a segment fails. (LibTorch's meta device would need no memory and arithmetic,
-// but half of the operators have their meta kernels in Python only.) SPLIT_BACKWARD: backwards are
-// run in two halves, and the memory kept between the halves is measured too. LOSS, if there is one,
-// becomes what is found of the loss.
+// Measures SEGMENTED. ARGUMENTS are one micro batch of the run, as the data give it, on SEGMENTED's
+// device. Buffers are there and keep their values. Parameters are brought there a segment at a
+// time; in half precision fp32 ones in SEGMENTED's compute dtype. Throws Error{kInput} when a
+// segment fails. (LibTorch's meta device would need no memory and arithmetic, but half of the
+// operators have meta kernels only in Python.) SPLIT_BACKWARD: runs backwards in two halves, and
+// also measures the memory kept between them. LOSS, unless null, gets the facts of the loss.
 [[nodiscard]] plan::ModelInfo measure(const SegmentedModel& segmented,
                                       const std::vector<IValue>& arguments,
                                       bool split_backward = false, LossFacts* loss = nullptr);

@@ -14,7 +14,7 @@ namespace dslaunch::graph {
 
 struct SegmentTimesOptions {
     int rounds = 5;
-    // The bytes that autograd keeps of each segment. As many segments at a time are held as keep
+    // The bytes that autograd keeps of each segment. Holds at a time the segments that keep
     // kTimedBytesMax with their parameters. Empty: all at once.
     std::vector<Bytes> kept = {};
     // Calls its argument, a backward, and may lend memory for gradients meanwhile. Empty: the

@@ -20,10 +20,10 @@
 
 namespace dslaunch::graph {
 
-// Counts the bytes of the tensors that one thread makes on a kind of device: those alive now, and
-// the most at any time. LibTorch reports allocations of the thread that the meter was made on, and
-// of the threads of its backwards; memory that kernels take beside tensors (packed operands of
-// products) is not counted.
+// Counts the bytes of the tensors that one thread makes on a kind of device: living ones now, and
+// the most at any time. LibTorch reports allocations of the thread that made the meter, and of the
+// threads of its backwards; memory that kernels take beside tensors (packed operands of products)
+// is not counted.
 class TensorMeter {
   public:
     explicit TensorMeter(c10::DeviceType device = c10::kCPU);
@@ -36,7 +36,7 @@ class TensorMeter {
         int64_t small_bytes = 0;
         int64_t large_bytes = 0;
     };
-    // Bytes of the tensors that were made since the meter and are still alive.
+    // Returns the bytes of the tensors made since the meter that are still alive.
     [[nodiscard]] Counts live() const;
     // Returns the largest value of each count since the last restart_peak.
     [[nodiscard]] Counts peak() const;

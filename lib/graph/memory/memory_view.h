@@ -15,8 +15,8 @@ namespace dslaunch::graph {
 
 class MemoryView {
   public:
-    // Returns how VIEW is made of BASE, whose storage and dtype it shares; nothing if VIEW has
-    // elements that BASE has not, or if views cannot express it. Tensors without elements: nothing.
+    // Returns how VIEW is made of BASE, with the same storage and dtype; nothing if BASE lacks
+    // elements of VIEW, or if views cannot express it. Tensors without elements: nothing.
     [[nodiscard]] static std::optional<MemoryView> make(const at::Tensor& base,
                                                         const at::Tensor& view);
 
@@ -25,8 +25,8 @@ class MemoryView {
     // Returns true if the view is its base: shape, strides and place.
     [[nodiscard]] bool is_same() const { return steps_.empty(); }
 
-    // Returns the view of BASE, which has the sizes that make() saw. It shares BASE's memory if
-    // that has the strides that make() saw, and else may be a copy.
+    // Returns the view of BASE, with the sizes that make() saw. It shares BASE's memory if the
+    // strides are as make() saw them, and else may be a copy.
     [[nodiscard]] at::Tensor of(const at::Tensor& base) const;
     // Adds the operators to GRAPH at its insert point and returns the view of BASE.
     [[nodiscard]] Value* insert(Graph& graph, Value* base) const;

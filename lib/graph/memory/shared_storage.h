@@ -1,5 +1,5 @@
-// The tensors of a module that share memory, and which of them the others are views of. Data path:
-// a module's named tensors -> [here] -> model.h. No shared state.
+// The tensors of a module that share memory, and their owners; the others are views of these. Data
+// path: a module's named tensors -> [here] -> model.h. No shared state.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,10 +30,10 @@ struct TensorHome {
 };
 
 // Returns a home for each of TENSORS. Owners share no memory with each other, but may lie in one
-// storage. The owner of what trains is the first that does; else it is the one that has the most
-// elements, a parameter before a buffer, the first of equals. A tensor without a name owns none
-// that has one. Throws Error{kInput} with the names of two tensors that overlap if one of them
-// trains and the other is no view of it, or trains other elements.
+// storage. The owner is the first tensor that trains; if no tensor trains, the one with the most
+// elements, a parameter before a buffer, the first of equals. A tensor without a name owns no named
+// one. Throws Error{kInput} with the names of two tensors that overlap if one of them trains and
+// the other is not a view of it, or trains other elements.
 [[nodiscard]] std::vector<TensorHome> find_homes(const std::vector<SharingTensor>& tensors);
 
 // Returns true if A and B have an element of memory in common.

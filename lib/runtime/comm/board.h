@@ -51,11 +51,11 @@ class HealthCollectives {
     virtual void fetch(std::span<float> receive) = 0;
 };
 
-// The same where each rank can exchange with any one other, while others do so among themselves.
+// The same operations, and exchanges in pairs: several pairs exchange at the same time.
 class PairedCollectives : public HealthCollectives {
   public:
-    // Sends what was loaded to PEER and receives as much from it, which fetch() gives. Blocks and
-    // throws as run does.
+    // Sends the loaded values to PEER and receives as many from it, for fetch(). Blocks and throws
+    // as run does.
     virtual void exchange_with(int peer) = 0;
 };
 

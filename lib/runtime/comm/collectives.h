@@ -75,7 +75,7 @@ class Collectives {
     virtual ~Collectives() = default;
 
     [[nodiscard]] virtual const Topology& topology() const = 0;
-    // This rank's slice of the bucket, [numel] fp32, which .grad views point to.
+    // Returns this rank's slice of the bucket, [numel] fp32, which .grad views point to.
     [[nodiscard]] virtual std::span<float> bucket(BucketId bucket) = 0;
 
     // Waits until every local rank has released GENERATION - 1. Before a bucket that shares its
@@ -105,7 +105,7 @@ class Collectives {
     [[nodiscard]] virtual ReducedParts await_reduced_on_host(BucketId bucket,
                                                              Generation generation) = 0;
     // Replaces these two for an update that sums as it goes. Waits for all local posts and returns
-    // each local rank's slice, in order, to be only read until release().
+    // each local rank's slice, in order. Only read them until release().
     [[nodiscard]] virtual std::vector<const float*> await_sources(BucketId bucket,
                                                                   Generation generation) = 0;
 
@@ -114,11 +114,11 @@ class Collectives {
     // Copies a shared slice of node 0 to that slice of every host. On one host it only waits. All
     // earlier writes to it on node 0 are seen by all afterwards.
     virtual void broadcast_shared(SliceId slice) = 0;
-    // Works in memory that the host's ranks share. Ranges that OWNED says are valid on one node
-    // come to all others, and kEveryNode ranges stay as they are. Bridges do it, and all ranges are
-    // valid when they return. For other ranks it does nothing. Nobody waits for local ranks: the
-    // caller orders writers before and readers after, by signals. CODING says how they travel;
-    // packed ones are rounded on every node, the owner's included. REQUIRES: owned (elements of
+    // Brings ranges in memory that the host's ranks share to all nodes: OWNED says on which one
+    // each is valid; kEveryNode ranges stay as they are. Bridges do it, and all ranges are valid
+    // when they return. For other ranks it does nothing. Nobody waits for local ranks: the caller
+    // orders writers before and readers after, by signals. CODING says how ranges travel; packed
+    // ones are rounded on every node, the owner's included. REQUIRES: owned (elements of
     // element_bytes each) tiles SLICE and is equal on all ranks; values are packed only on hosts.
     virtual void gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
                                std::span<const NodeRange> owned, const GatherCoding& coding) = 0;

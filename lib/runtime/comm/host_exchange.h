@@ -1,8 +1,8 @@
 // The exchange of one bridge with the same bridge of the other hosts: ordered sums, broadcast and
-// gather over a Link, of streams of elements that lie in pieces of memory, in turns in which chunks
-// of them are prepared, sent and taken in beside each other. Data path: collectives -> host
-// exchange -> link. Threads: one at a time, abort from any. A reduction to owners adds one chunk in
-// a thread of its own while the next travels.
+// gather over a Link. Streams of elements lie in pieces of memory, and chunks of them are prepared,
+// sent and taken in side by side, in turns. Data path: collectives -> host exchange -> link.
+// Threads: one at a time, abort from any. A reduction to owners adds one chunk in a thread of its
+// own while the next travels.
 #pragma once
 
 #include <array>
@@ -49,8 +49,8 @@ template <typename T>
     return result;
 }
 
-// The chunk of each stream. It bounds the memory to two chunks to send and two to receive, for each
-// other host. It is of whole blocks of packed values (wire_bytes).
+// The chunk of each stream, whole blocks of packed values (wire_bytes). It bounds the memory to two
+// chunks to send and two to receive, for each other host.
 inline constexpr int64_t kChunkNumel = 1 << 20;
 [[nodiscard]] constexpr int64_t chunks_of(int64_t numel) {
     return (numel + kChunkNumel - 1) / kChunkNumel;
@@ -79,8 +79,8 @@ void in_turns(int64_t chunks, const Before& before, const During& during, const 
     after(chunks - 1);
 }
 
-// The sums of a host that another one owns: first what every host owns, then what only that one
-// does and what may be packed.
+// The sums of a host that another one owns: first the sums that every host owns, then the ones that
+// only this owner has and that may be packed.
 struct OwnerStream {
     Pieces exact;
     Pieces packed;
@@ -97,10 +97,9 @@ class HostExchange {
     // rank, times SCALE. Host q sums sub-stripe q of all and sends it back, so each host sends 2 (H
     // - 1) / H of the stripe.
     void reduce(const Pieces& pieces, float scale);
-    // STREAMS[q] are the pieces of this host's sums that host q gets. Streams are equally long on
-    // all hosts. The pieces of this host's own stream become the sum over hosts by node rank, times
-    // SCALE. Each other stream is sent to its host. REQUIRES: streams overlap only in a common
-    // beginning.
+    // Sends STREAMS[q], pieces of this host's sums, to host q. Streams are equally long on all
+    // hosts. The pieces of this host's own stream become the sum over hosts by node rank, times
+    // SCALE. REQUIRES: streams overlap only in a common beginning.
     void reduce_to_owners(const std::vector<Pieces>& streams, float scale);
     // Does the same if STREAMS[q].packed travels as CODING says. Adds this host's own term as it
     // is. CODING.errors follow the packed elements of the streams of the other hosts, in order.
@@ -116,8 +115,8 @@ class HostExchange {
     // Does the same for elements of CODING.dtype, packed. The pieces of all hosts, this one
     // included, become what was packed. Pieces may differ: the streams are equally long.
     void gather_packed(const std::vector<PiecesOf<std::byte>>& pieces, const GatherCoding& coding);
-    // Sends SENDS[q] to host q, and gets RECEIVES[q] from it. This host's own are left alone, as
-    // are empty ones. REQUIRES: equal lengths at both ends.
+    // Sends SENDS[q] to host q, and gets RECEIVES[q] from it. Leaves alone this host's own and
+    // empty ones. REQUIRES: equal lengths at both ends.
     void swap(std::span<const std::span<const std::byte>> sends,
               std::span<const std::span<std::byte>> receives);
     // Copies BYTES of node 0 to all.
@@ -132,8 +131,8 @@ class HostExchange {
     using Sends = std::vector<std::span<const std::byte>>;  // one per node
     using Receives = std::vector<std::span<std::byte>>;     // one per node
     using Terms = std::vector<std::vector<float>>;          // one per node; this host's stays empty
-    // A chunk under way (in_turns): its messages, and the buffers of those that do not lie as they
-    // travel, one per node.
+    // A chunk under way (in_turns): its messages, and one buffer per node for values that do not
+    // lie as they travel.
     struct Turn {
         Sends sends;
         Receives receives;

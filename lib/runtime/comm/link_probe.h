@@ -1,8 +1,8 @@
-// A probe measures the way from one host to another over plain TCP sockets: round trips of small
+// A probe measures the path from one host to another over plain TCP sockets: round trips of small
 // messages, packets that had to be sent again, and the rate of growing bursts, every word verified
-// where it arrives. Data path: pair search -> link probe -> health record. Nothing of Gloo or NCCL
-// is in it, so its findings are the network's. Threads: a server has one thread of its own and one
-// for each connection that has shown the token; probe_link blocks its caller.
+// where it arrives. Data path: pair search -> link probe -> health record. It uses neither Gloo nor
+// NCCL, so its findings are the network's. Threads: a server has one thread of its own and one for
+// each connection that has shown the token; probe_link blocks its caller.
 #pragma once
 
 #include <array>
@@ -79,7 +79,7 @@ struct ProbeResult {
     int64_t wrong_back = 0;  // answers that arrived other than they were sent
 };
 
-// Fills rates, times, counts or `error`. The network's failures never throw. A way that changes
+// Fills rates, times, counts or `error`. The network's failures never throw. A path that changes
 // bytes has `wrong` and no `error`, whatever was changed. Blocks at most the sum of LIMITS and
 // twice limits.connect more.
 [[nodiscard]] ProbeResult probe_link(const ProbePlace& place, const ProbeToken& token,

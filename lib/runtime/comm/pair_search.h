@@ -29,7 +29,7 @@ struct PairSearchSeams {
 
 enum class PairSearchResult { kHealthy, kFound, kBroken };
 
-// Returns node 0's conclusion. kBroken means that some way does not work at all and collectives
+// Returns node 0's conclusion. kBroken means that some path does not work at all and collectives
 // would wait for it. Throws Error{kHang} naming the rank that does not come to a round (and reports
 // it as a fault), and {kSetup} if this host cannot listen. REQUIRES: local rank 0.
 [[nodiscard]] PairSearchResult search_pairs(const PairSearchOptions& options,

@@ -7,7 +7,7 @@
 
 namespace dslaunch::runtime {
 
-// The rates are bytes a second that each node sends while it receives as many, on the slowest way.
+// The rates are the bytes a second that each node sends and receives at once, on the slowest path.
 struct StreamChoice {
     int streams = 1;
     double one_bytes_per_s = 0;

@@ -29,8 +29,8 @@ struct SegmentRunnerOptions {
     // True if a loss that is not finite ends the run. Else the gradients it makes skip the step.
     bool stop_on_nonfinite_loss = true;
     plan::StageWork stage_work = {};  // the plan's work of this stage
-    // The number of ranks that share the positions of each sample, among the ranks whose mean
-    // gradients are. Each has a summand, which the mean divides by their number too, so the loss's
+    // The number of ranks that share the positions of each sample, among the ranks that average
+    // gradients. Each rank has a summand, which the mean divides by their number too, so the loss's
     // gradient makes up for it. The two figures of data parallelism above count them as one rank.
     int position_ranks = 1;
 };

@@ -1,5 +1,5 @@
-// The messages between stages of a pipeline: the values alive between them and, back, the gradients
-// of those that want some. Data path: segment runner -> stage link -> link. Threads: any, with
+// The messages between stages of a pipeline: the values alive between them and, back, gradients if
+// the values want some. Data path: segment runner -> stage link -> link. Threads: any, with
 // messages of their own.
 #pragma once
 
@@ -16,8 +16,8 @@
 
 namespace dslaunch::runtime {
 
-// Returns VALUES as bytes without the tensors in them. TENSORS gets those, each once, contiguous,
-// on the CPU. Throws Error{kInput} naming a value of a type that cannot leave its process.
+// Returns VALUES as bytes without their tensors. TENSORS gets these, each once, contiguous, on the
+// CPU. Throws Error{kInput} naming a value of a type that cannot leave its process.
 [[nodiscard]] std::string encode_values(std::span<const c10::IValue> values,
                                         std::vector<at::Tensor>& tensors);
 // Returns the same values around new tensors, which TENSORS gets too, in the same order. Their

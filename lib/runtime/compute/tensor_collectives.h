@@ -28,10 +28,10 @@ struct TensorGroupSlices {
 // Larger tensors take several turns.
 [[nodiscard]] TensorGroupSlices add_tensor_group(ArenaLayout& arena, Bytes chunk = mib(1));
 
-// COLLECTIVES joins the ranks of the group and nobody else, and must outlive it. The buckets of
+// Makes the group of COLLECTIVES, which joins its ranks alone and must outlive it. The buckets of
 // SLICES are this object's alone. Tensors on a device pass through the host's memory. Sums run in
-// rank order; those that are reduced between hosts of several ranks add each host's ranks in order,
-// then the hosts.
+// rank order; reductions between hosts of several ranks add each host's ranks in order, then the
+// hosts.
 [[nodiscard]] std::unique_ptr<graph::TensorGroup> make_tensor_group(
     Collectives& collectives, const TensorGroupSlices& slices);
 

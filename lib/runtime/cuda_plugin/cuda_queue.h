@@ -15,8 +15,7 @@ namespace dslaunch::runtime {
 
 class CudaQueue final : public device::Queue {
   public:
-    // CHECK is called while the host waits for the stream, and throws what has gone wrong
-    // elsewhere.
+    // CHECK is called while the host waits for the stream, and throws errors from elsewhere.
     CudaQueue(c10::cuda::CUDAStream stream, std::function<void()> check);
 
     [[nodiscard]] device::Stream* stream() override { return &stream_; }
@@ -44,8 +43,8 @@ class CudaQueue final : public device::Queue {
     void zero(void* into, int64_t bytes);
 
   private:
-    // Memory of the device for a list that is made on the host and for what it gives back. It grows
-    // and is never given back.
+    // Device memory for a list that is made on the host and for its results. It grows and is never
+    // given back.
     struct List {
         std::vector<kernels::GridValues> of_host;  // what the device has
         void* arrays = nullptr;

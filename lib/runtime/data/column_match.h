@@ -29,10 +29,10 @@ struct ColumnMatch {
 };
 
 // Returns the column of each argument: the one that `chosen` names, else the one of its own name.
-// The column of a loss's target that the config does not name (its argument has an empty name) is
-// the one of the target's type among those that are then left. One column and one argument that
-// are still left pair up. Columns may be left over only if `chosen` names every argument. Throws
-// Error{kInput} that lists columns and arguments.
+// If the config does not name the column of a loss's target (its argument has an empty name), it is
+// the one left that has the target's type. One column and one argument that are still left pair up.
+// Columns may be left over only if `chosen` names every argument. Throws Error{kInput} that lists
+// columns and arguments.
 [[nodiscard]] std::vector<size_t> match_columns(const ColumnMatch& match);
 
 }  // namespace dslaunch::runtime

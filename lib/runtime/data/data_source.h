@@ -28,11 +28,11 @@ class DataSource {
     [[nodiscard]] const std::vector<DataInput>& inputs() const { return file_->inputs(); }
     // Returns the context of a token file, 0 for rows.
     [[nodiscard]] int64_t tokens_per_sample() const { return file_->tokens_per_sample(); }
-    // Returns the tokens that forward reads of one sample, for a rate: the context of a token file;
-    // of rows whose first argument gets [length] integers, or [2, length] of a pair, so many; else
+    // Returns the number of tokens that forward reads of one sample, for a rate: a token file's
+    // context; for rows, the length of the first argument's integers, [length] or [2, length]; else
     // 0.
     [[nodiscard]] int64_t tokens_read() const;
-    // Returns the column that is the loss's target where the config names none; empty: none is.
+    // Returns the column that is the loss's target if the config names none; empty: no column is.
     [[nodiscard]] std::string target_choice() const { return file_->target_choice(); }
 
     // Returns one new contiguous cpu tensor for each argument, with sample samples[b] in row b.

@@ -62,7 +62,7 @@ class Samples {
     // sample_count).
     [[nodiscard]] virtual std::vector<c10::IValue> batch(
         int64_t first, std::span<const int64_t> offsets) const = 0;
-    // Returns the column that is the loss's target where the config names none; empty: none is.
+    // Returns the column that is the loss's target if the config names none; empty: no column is.
     [[nodiscard]] virtual std::string target_choice() const { return {}; }
     // These checks are DataSource's.
     virtual void check_vocabulary(int64_t vocabulary) const = 0;

@@ -148,7 +148,7 @@ class Executor {
     std::array<size_t, plan::kLanes> retired_{};
     TimePoint device_progress_{};  // when the device last ended or began to have something to do
 
-    // One per instruction, empty on lanes of the host; none at all if no lane is a stream.
+    // One per instruction, empty on lanes of the host; empty as a whole if no lane is a stream.
     std::vector<DeviceWork> device_work_;
     // The step's begin on the device, recorded by one of its streams: between steps none has
     // anything to do.

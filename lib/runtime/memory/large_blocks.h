@@ -1,7 +1,7 @@
-// Blocks of memory for the largest tensors. They are kept when freed and given out again, so that
-// their pages are not faulted in each step, and no small tensor takes the place of a large one that
-// comes again. At most as many bytes are mapped as were in use at once. Used by the lending
-// allocator. Any thread.
+// Blocks of memory for the largest tensors. They are kept when freed and used again, so that steps
+// do not fault in their pages, and no small tensor takes the place of a large one that comes again.
+// At most as many bytes are mapped as were in use at once. Used by the lending allocator. Any
+// thread.
 #pragma once
 
 #include <cstddef>

@@ -43,8 +43,8 @@ void keep_large_blocks();
 [[nodiscard]] bool is_lent(const void* memory);
 
 // Moves the storage of TENSOR, with all that share it, out of lent memory into memory of its own.
-// The lent memory keeps its contents and is returned. Does nothing for undefined tensors and those
-// in ordinary memory. REQUIRES: no operator is at work on that storage.
+// The lent memory keeps its contents and is returned. Does nothing for undefined tensors and
+// tensors in ordinary memory. REQUIRES: no operator is at work on that storage.
 void keep_in_own_memory(const at::Tensor& tensor);
 
 }  // namespace dslaunch::runtime

@@ -1,7 +1,7 @@
 // One NCCL communicator without blocking calls: joining, each collective and the end are polled
 // with a time limit, so that a lost peer is an error and never a hang. NCCL's communicators are not
-// thread-safe: each call of NCCL is made under a lock, and none is made once the communicator has
-// ended. Threads: one for join, collectives and leave, any for check and abort.
+// thread-safe: a lock guards each call of NCCL, and no call follows the communicator's end.
+// Threads: one for join, collectives and leave, any for check and abort.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -37,8 +37,8 @@ struct CheckpointerParts {
                                                          // it
     int64_t keep = 0;                                    // as for CheckpointStore
     bool goes_on = false;  // true if a failed save does not end the run
-    // True if rank 0's disk gets all files, since hosts share none. ROOT is then one of each host's
-    // own, whose path differs from the other hosts': some of them may share a file system after
+    // True if rank 0's disk gets all files, since hosts share no disk. Each host then has its own
+    // ROOT, with another path than the other hosts': some of them may share a file system after
     // all.
     bool via_first = false;
     const graph::Model* model = nullptr;

@@ -57,7 +57,7 @@ class HostGroup {
     // Copies BYTES of local rank ROOT to all. REQUIRES: the same length and root on all ranks.
     void broadcast(std::span<std::byte> bytes, int root);
 
-    // Poisons the group. The first text stays. Every wait for a generation that has not been posted
+    // Poisons the group. The first text stays. Every wait for a generation that is not posted
     // throws it, now or later. Does not block.
     void poison(std::string_view text);
     [[nodiscard]] bool poisoned() const;

@@ -45,7 +45,7 @@ struct GroupPlace {
     std::vector<int> members = {0};  // ranks of the job, ascending
 };
 
-// A rank's place in a pipeline: the ranks that share its stage, and those it sends to and receives
+// A rank's place in a pipeline: the ranks of its stage, and the ranks it sends to and receives
 // from.
 struct PipelinePlace {
     int stage = 0;

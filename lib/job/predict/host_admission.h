@@ -24,8 +24,8 @@ struct HostAdmission {
     plan::HostNeed need;
     std::vector<plan::TierVerdict> verdicts;
     std::string advice;  // empty: everything fits
-    // The most rows in a micro batch with which everything would fit; nullopt: it does not fit as
-    // it is, no limit is known, or nobody asked.
+    // The most rows in a micro batch for which everything would fit; nullopt: it does not fit as it
+    // is, no limit is known, or nobody asked.
     std::optional<int64_t> most_rows;
 };
 
@@ -62,8 +62,8 @@ class JobRoom {
     [[nodiscard]] std::string text() const;
     // Returns "202.2 MiB of 22.34 GiB": the first of these limits; empty as text() is.
     [[nodiscard]] std::string brief() const;
-    // Called by all ranks of the JOB, for hosts may have other stages of a pipeline: from then on
-    // the estimate is the largest of all.
+    // Called by all ranks of the JOB: makes the estimate the largest of all from then on, for hosts
+    // may have other stages of a pipeline.
     void agree(runtime::Collectives& job);
     // Called by the job's first rank after training: logs the estimate beside the peak of the rank
     // that had most, on GPUs beside the peak of LibTorch's allocator, which lends NCCL nothing.

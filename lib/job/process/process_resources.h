@@ -9,15 +9,15 @@
 
 namespace dslaunch::job {
 
-// Ranks that share this machine's processors out among them stay on their own; where other work may
-// run beside, the system decides. Returns what was done, in words.
+// Keeps ranks that share this machine's processors on their own ones; lets the system decide if
+// other work may run beside. Returns in words what was done.
 std::string pin_to_processors(const launch::WorkerEnvironment& environment, int threads);
 
 // Returns memory that loading takes to the system when it is freed: large blocks stay mappings of
 // their own.
 void return_freed_memory();
 
-// Activations come and go each step: freed memory is kept, so that no page is faulted in twice.
+// Keeps freed memory: activations come and go each step, and no page should be faulted in twice.
 void keep_freed_memory();
 
 }  // namespace dslaunch::job

@@ -1,6 +1,6 @@
 // The files that a rank of a job reads and writes beside its data: the checkpoint that training
-// resumes from, those that it saves, and the trained weights. Data path: job setup, communication
-// -> [here] -> lib/runtime/save. Threads: the one that trains.
+// resumes from, the checkpoints that it saves, and the trained weights. Data path: job setup,
+// communication -> [here] -> lib/runtime/save. Threads: the one that trains.
 #pragma once
 
 #include <chrono>

@@ -48,7 +48,7 @@ class JobSteps final : public runtime::BetweenSteps {
     void end_step(int64_t step, double loss, bool skipped) override;
     void trace_step(const runtime::StepRun& run) override;
 
-    // Returns what came of the adaptive placement, a line for the log after the last step; empty:
+    // Returns the result of the adaptive placement, a line for the log after the last step; empty:
     // chunks kept their places.
     [[nodiscard]] std::string placement_text() const {
         return placement_ ? placement_->summary() : "";

@@ -15,8 +15,8 @@ namespace dslaunch::job {
 // anything to decide it sends nothing. Rank 0 logs the reasons.
 void choose_wire(JobSetup& setup, runtime::JobComm& all);
 
-// The time in which a link of BYTES_PER_S and a processor that packs NUMEL_PER_S elements bring an
-// element to another host, as it is or packed.
+// The time to bring an element to another host, as it is or packed, by a link of BYTES_PER_S and a
+// processor that packs NUMEL_PER_S elements.
 struct WireCost {
     double exact_ns = 0;
     double packed_ns = 0;  // the packing counted too

@@ -19,8 +19,8 @@ struct RunFacts {
     int64_t byte_vocabulary_max = 0;  // vocabularies that `generate` takes for bytes
 };
 
-// Shows in a line each the model, the data, how it is trained, where results go, and what is not as
-// it was asked for; the rest are details, for the logs.
+// Shows in a line each the model, the data, the training, the place of results, and what differs
+// from the request; the rest are details, for the logs.
 void describe_run(const JobSetup& setup, const RunFacts& facts,
                   const launch::WorkerEnvironment& environment, runtime::Reporter& reporter);
 

@@ -1,6 +1,6 @@
-// The step plans of a job whose updates differ: hosts exchange less than gradients in full in some,
-// or the rest of the parameters lags; which there are, how often each is run, and what that saves.
-// Data path: job setup -> [here] -> `dslaunch plan`, log, steps.
+// The step plans of a job whose updates differ: in some, hosts exchange less than gradients in
+// full, or the rest of the parameters lags. Tells the kinds, how often each runs, and what that
+// saves. Data path: job setup -> [here] -> `dslaunch plan`, log, steps.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ struct StepPhase {
 // Returns "hosts exchange …" or "a step updates …".
 [[nodiscard]] std::string phase_title(const StepPhase& phase);
 
-// Returns a table of the bytes that those phases send; empty: there is one alone. And a line of the
-// same for a log.
+// Returns a table of the bytes that those phases send; empty: there is only one phase. And a line
+// of the same for a log.
 [[nodiscard]] std::string exchange_table(const JobSetup& setup,
                                          const std::vector<StepPhase>& phases);
 [[nodiscard]] std::string exchange_line(const JobSetup& setup);

@@ -82,7 +82,7 @@ struct JobSetup {
     std::string config_origin;  // "train.pt:ds_config.json", "ds_config.json", "defaults"
     graph::Trust trust = graph::Trust::kNone;
     std::unique_ptr<graph::Model> model;
-    // Set for a plan of a model whose weights are not there: products give shapes alone.
+    // Set for a plan of a model without its weights: products give only shapes.
     std::unique_ptr<graph::ShapesOnly> shapes_only;
     std::unique_ptr<graph::SegmentedModel> segmented;
     std::optional<runtime::DataSets> data;
@@ -94,8 +94,8 @@ struct JobSetup {
     std::vector<plan::SegmentRange> parts;  // parts of the model; each stage has one per chunk
     plan::PipelineSchedule schedule;        // order of a pipeline's work
     std::vector<plan::TiedParameter> ties;  // parameters that several stages train
-    // The number of this stage's ranks on this host, by other stage, whose peer in that stage is
-    // on another host.
+    // The number of this stage's ranks on this host whose peer in another stage is on another host,
+    // by that stage.
     std::vector<int> far_ranks;
     plan::ModelInfo info;
     plan::FlatLayout layout;

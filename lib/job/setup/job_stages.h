@@ -50,7 +50,7 @@ void check_shared_buffers(const JobSetup& setup, const std::vector<c10::IValue>&
 // does. Only the first of the ranks that share layers has any 1.
 [[nodiscard]] std::vector<char> buffers_first_read(const JobSetup& setup);
 
-// Parameters, trained or not, that a stage before SETUP's reads.
+// Returns the parameters, trained or not, that a stage before SETUP's reads.
 [[nodiscard]] std::vector<int> read_earlier(const JobSetup& setup);
 
 // Throws Error{kConfig} if stages that train one parameter lie differently on their hosts: sums in

@@ -28,8 +28,8 @@ struct TensorRequest {
 // Returns the request that CONFIG makes; rules.size is 1 if nothing is shared.
 [[nodiscard]] TensorRequest tensor_request(const config::RunConfig& config);
 
-// MODEL's LOWERED graph as REQUEST wants it, by the shapes of one micro batch: FIRST_INPUTS are the
-// inputs of its first segment. Throws what make_tensor_parallel does.
+// Returns MODEL's LOWERED graph as REQUEST wants it, by the shapes of one micro batch: FIRST_INPUTS
+// are the inputs of its first segment. Throws what make_tensor_parallel does.
 [[nodiscard]] graph::TensorModel rewrite_for_group(const graph::Model& model,
                                                    const graph::LoweredGraph& lowered,
                                                    std::vector<c10::IValue> first_inputs,

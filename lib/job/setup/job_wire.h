@@ -25,7 +25,7 @@ void mark_exact_gradients(const config::WireConfig& config, const graph::Model& 
 // Returns a line about values that travel in fewer bits and copies that hosts keep; empty: none do.
 [[nodiscard]] std::string wire_text(const JobSetup& setup);
 
-// The keys that may leave it to the measured link (`auto`, run/link_choice.h).
+// A key that may leave its setting to the measured link (`auto`, run/link_choice.h).
 struct WireKey {
     const char* key;
     config::WireChoice config::WireConfig::*said;

@@ -1,6 +1,6 @@
-// The making of a job's setup: the config is found and resolved, model and data are opened and
-// checked against each other, the model is measured, and all is laid out. Data path: command
-// line, archive -> [here] -> roles.
+// Makes a job's setup: finds and resolves the config, opens model and data and checks them against
+// each other, measures the model, and lays all out. Data path: command line, archive -> [here] ->
+// roles.
 #pragma once
 
 #include "job/setup/job_setup.h"

@@ -16,9 +16,9 @@ namespace dslaunch::worker {
     return std::max(CPU_COUNT(&set), 1);
 }
 
-// Returns how many processors' time this process gets: fewer than it may use where its control
-// group has a quota, as in a container. More threads would be stopped in turns and wait for each
-// other.
+// Returns the number of processors whose time this process gets: fewer than it may use if its
+// control group has a quota, as in a container. More threads would be stopped in turns and wait for
+// each other.
 [[nodiscard]] inline int processors_granted() {
     const int quota = launch::processors_granted("");
     return quota > 0 ? std::min(quota, processors_allowed()) : processors_allowed();

@@ -39,8 +39,8 @@ struct RankProcess {
     [[nodiscard]] bool asked_to_end() const { return reporter && reporter->asked_to_end(); }
 };
 
-// Runs WORK and returns 0. In a job, the process ends here when WORK throws, after the launcher is
-// told why; elsewhere what WORK throws goes on.
+// Runs WORK and returns 0. In a job, the process ends here when WORK throws, after it tells the
+// launcher why; elsewhere the error goes on.
 int run_as_rank(const std::function<void(RankProcess& process)>& work);
 
 }  // namespace dslaunch::worker

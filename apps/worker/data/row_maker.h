@@ -1,7 +1,7 @@
-// Documents and pairs of answers as rows of one length, which is chosen where it is not given. They
-// wait on the disk: the longest decides about the length, and a .safetensors file begins with the
-// number of its rows. Data path: encode_sample.h -> [here] -> a file of rows. Blocks on the disk;
-// one thread.
+// Documents and pairs of answers as rows of one length, which is chosen if it is not given. They
+// wait on the disk: the longest decides the length, and a .safetensors file begins with the number
+// of its rows. Data path: encode_sample.h -> [here] -> a file of rows. Blocks on the disk; one
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class DocumentSpool {
 
     // Ends adding; reading begins with the first document, also a second time.
     void begin_reading();
-    // Makes DOCUMENT the next one, in the order in which they were added; false: that was all.
+    // Makes DOCUMENT the next one, in the order of adding. Returns false at the end.
     [[nodiscard]] bool next(text::TokenDocument& document);
 
   private:

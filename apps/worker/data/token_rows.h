@@ -1,6 +1,6 @@
-// A file of rows as `dslaunch data prepare` writes it: tokens and targets of int32, and of packed
-// rows the numbers of their documents; of pairs of answers two rows for each, the chosen one first,
-// and perhaps their reference. Data path: file -> [here] -> data show, eval. Const: any thread.
+// A file of rows from `dslaunch data prepare`: tokens and targets of int32, for packed rows the
+// numbers of their documents; for pairs of answers two rows each, the chosen one first, and perhaps
+// their reference. Data path: file -> [here] -> data show, eval. Const: any thread.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class TokenRows {
     // Returns the log-probability that the reference gives to the answer of each row, in nats;
     // empty: the file has none. Throws Error{kInput} naming the pair for one that is not finite.
     [[nodiscard]] std::vector<float> reference() const;
-    // Returns the warning that the rows are not for the model in FOLDER; empty: none.
+    // Returns the warning that the rows are not for the model in FOLDER; empty if they are.
     [[nodiscard]] std::string other_vocabulary(const std::string& folder) const;
     // Names in words the model that the reference is; empty: no model is named.
     [[nodiscard]] std::string reference_model() const;

@@ -1,6 +1,6 @@
 // The parts of `dslaunch plan` that print something else than the plan of one job: meshes and
-// pipelines, shared layers, ways of sharding, rules of the cache, the learning rate. No host is
-// contacted, and nothing is run but single segments and checks.
+// pipelines, shared layers, ways of sharding, rules of the cache, the learning rate. Contacts no
+// host, and runs only single segments and checks.
 #pragma once
 
 #include <string>

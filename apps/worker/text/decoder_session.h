@@ -88,7 +88,7 @@ class DecoderSession {
     DecoderArguments arguments_;
     RankProcess& process_;
     storage::ModelFolder folder_;
-    // Beside the folder's own config, the adapter makes what folder().config says.
+    // The folder's own config; the adapter makes folder().config of it.
     storage::ModelFolder stored_folder_;
     std::optional<storage::AdapterChanges> adapter_;
     int64_t stored_context_ = 0;             // of the folder, before --context

@@ -23,8 +23,8 @@ struct SamplingArguments {
 // Declares --temperature, --top-k, --top-p, --min-p and --repetition-penalty.
 void declare_sampling(CommandLine& app, SamplingArguments& arguments);
 
-// Returns ARGUMENTS; else what CONFIG says, where transformers' defaults stand for what a file that
-// says how tokens are drawn leaves out; else the defaults. Throws Error{kUsage} naming an option
+// Returns ARGUMENTS; else what CONFIG says, with transformers' defaults for settings that it leaves
+// out if it says how tokens are drawn; else the defaults. Throws Error{kUsage} naming an option
 // that is out of range.
 [[nodiscard]] decoder::SamplingOptions sampling_of(const SamplingArguments& arguments,
                                                    const storage::GenerationConfig& config);

@@ -35,11 +35,11 @@ struct Prompt {
 [[nodiscard]] Prompt prompt_of(const PromptArguments& arguments, const TextFiles& files);
 
 // Returns the text that stdin holds, without the newline at its end. Throws Error{kUsage} if there
-// is none, or stdin is a terminal, Error{kInput} if it cannot be read. Waits for its end.
+// is no text, or stdin is a terminal, Error{kInput} if it cannot be read. Waits for its end.
 [[nodiscard]] std::string text_of_stdin();
 
 // Returns TEXT, a JSON object, as variables of a template. WHERE names it in messages. Throws
-// Error{kUsage} for anything else, and for names that are no variables of a template's own.
+// Error{kUsage} for anything else, and for names that are not a template's own variables.
 [[nodiscard]] text::TemplateVariables template_variables_of(const std::string& text,
                                                             const char* where);
 

@@ -214,7 +214,7 @@ class HjsonReader {
         return std::string(name);
     }
 
-    // WHAT: "the value of `key` " for messages; BEFORE: where the key's colon stands, or the value.
+    // WHAT: "the value of `key` " for messages; BEFORE: the place of the key's colon, or the value.
     void value(const std::string& what, size_t before) {
         skip();
         if (at_end()) stop(before, what + "is missing");

@@ -159,7 +159,7 @@ void KeyReader::note_auto(const std::string& path, const Value& value) {
 }
 
 // Notes the autos: configs made for Hugging Face's Trainer leave to its command line what decides
-// how well a model learns, so none of it is chosen in silence.
+// how well a model learns, so nothing of it is chosen in silence.
 void KeyReader::note_autos() {
     if (autos_.empty()) return;
     result_.notes.push_back(

@@ -33,7 +33,7 @@ struct BatchConfig {
     int64_t train_rows = 1;          // samples per optimizer step over all ranks
     int64_t micro_rows = 1;          // samples per forward/backward of one rank
     int64_t accumulation_steps = 1;  // micro steps per optimizer step
-    int64_t data_parallel_size = 1;  // ranks that have rows of their own, those of one stage:
+    int64_t data_parallel_size = 1;  // ranks that have rows of their own, of one stage:
                                      // train_rows == micro_rows * accumulation_steps * it
 
     bool operator==(const BatchConfig&) const = default;
@@ -99,7 +99,7 @@ struct LossConfig {
         return kind == LossKind::kDpo || kind == LossKind::kIpo || kind == LossKind::kSimPo ||
                kind == LossKind::kOrpo;
     }
-    // The reference model's log-probabilities of the answers are an argument beside the target.
+    // Returns true if the reference model's log-probabilities are an argument beside the target.
     [[nodiscard]] bool needs_reference() const {
         return kind == LossKind::kDpo || kind == LossKind::kIpo;
     }

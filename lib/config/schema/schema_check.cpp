@@ -24,7 +24,7 @@ constexpr std::array kPresenceAsks = {"sparse_attention", "datastates_ckpt",
                                       "zero_optimization.zeropp_loco_param"};
 
 constexpr size_t kSuggestedNameMax = 100;
-// The most keys of a section in a message; docs/config-keys.md names those of larger sections.
+// The most keys of a section that a message names; docs/config-keys.md names more.
 constexpr size_t kSiblingsShownMax = 16;
 
 std::string child_path(const std::string& path, const std::string& name) {

@@ -65,7 +65,7 @@ class PagePool {
     [[nodiscard]] int64_t pages() const { return pages_; }
     [[nodiscard]] int64_t pages_free() const { return std::ssize(free_); }
 
-    // Adds pages to LIST until it holds POSITIONS. False, and LIST is as it was: too few are free.
+    // Adds pages to LIST until it holds POSITIONS. Returns false and leaves it if too few are free.
     [[nodiscard]] bool grow(std::vector<int32_t>& list, int64_t positions);
     // Takes back the pages of LIST, which is empty then.
     void give_back(std::vector<int32_t>& list);

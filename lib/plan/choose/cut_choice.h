@@ -15,9 +15,9 @@ struct CutPlace {
                                          // position
 };
 
-// Positions of the cuts, ascending; SEGMENTS - 1 of them, or fewer if there are not enough places.
-// SEGMENTS 0: by whole layers, at most kSegmentsAutoMax. 1: none. Larger than places.size() + 1:
-// every place.
+// Returns the positions of the cuts, ascending; SEGMENTS - 1 of them, or fewer if there are not
+// enough places. SEGMENTS 0: by whole layers, at most kSegmentsAutoMax. 1: no cuts. Larger than
+// places.size() + 1: every place.
 [[nodiscard]] std::vector<int64_t> choose_cuts(const std::vector<CutPlace>& places,
                                                int64_t parameter_numel, int64_t segments);
 

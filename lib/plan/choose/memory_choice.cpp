@@ -17,8 +17,8 @@ bool device_is_short(std::span<const TierVerdict> verdicts) {
     });
 }
 
-// The largest count from BEGIN to BEGIN * kMostTimes that FITS, by doubling and halving; BEGIN if
-// no other does. REQUIRES: FITS(BEGIN).
+// Returns the largest count from BEGIN to BEGIN * kMostTimes that FITS, by doubling and halving;
+// BEGIN if no other does. REQUIRES: FITS(BEGIN).
 template <typename Fits>
 int64_t largest_that(int64_t begin, const Fits& fits) {
     int64_t low = begin, high = begin * 2;
@@ -76,7 +76,7 @@ class Ladder {
     }
 
   private:
-    // The need of the memory that is too small: a GPU's, or else the host's.
+    // Returns the need of the memory that is too small: a GPU's, or else the host's.
     [[nodiscard]] std::optional<Bytes> memory_of(const MemoryChoice& choice) const {
         const std::optional<HostNeed> need = search_.need_of(choice);
         if (!need) return {};
@@ -140,7 +140,7 @@ class Ladder {
         return false;
     }
 
-    // Ranks of more hosts have smaller shards.
+    // Tries more hosts, whose ranks have smaller shards.
     bool more_hosts() {
         const auto short_with = [&](int64_t hosts) {
             MemoryChoice choice = best_;

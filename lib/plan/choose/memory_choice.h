@@ -24,7 +24,7 @@ struct MemoryChoice {
     bool operator==(const MemoryChoice&) const = default;
 };
 
-// The need of a choice; nullopt if it cannot be run.
+// Returns the need of a choice; nullopt if it cannot be run.
 using NeedOfChoice = std::function<std::optional<HostNeed>(const MemoryChoice&)>;
 
 struct ChoiceSearch {
@@ -39,18 +39,18 @@ struct ChoiceSearch {
 using FittingChoice = Choice<MemoryChoice, HostNeed>;
 
 // Returns the first choice that fits of: a higher stage, recompute, optimizer states on disk,
-// parameters on disk, a smaller micro batch, more hosts, each on top of those before it. Changes
-// that are not needed are then undone. Returns nullopt if none fits.
+// parameters on disk, a smaller micro batch, more hosts, each added to the earlier ones. Then
+// undoes changes that are not needed. Returns nullopt if no choice fits.
 [[nodiscard]] std::optional<FittingChoice> nearest_fitting(const ChoiceSearch& search);
 
-// The search looks at most at so many times the rows or hosts that there are.
+// The search looks at most at this many times the rows or hosts that there are.
 inline constexpr int64_t kMostTimes = 64;
 
 // Returns the most rows in a micro batch with which SEARCH.from fits: its own, or more. REQUIRES:
 // SEARCH.from fits.
 [[nodiscard]] int64_t most_rows(const ChoiceSearch& search);
 
-// Returns advice for a job that VERDICTS refuse, a clause; searches a choice that fits.
+// Returns advice for a job that VERDICTS refuse, a clause; it searches for a choice that fits.
 [[nodiscard]] std::string admission_advice(const ChoiceSearch& search,
                                            std::span<const TierVerdict> verdicts);
 

@@ -23,7 +23,7 @@ Bytes part_of_bytes(Bytes bytes, double share) {
     return Bytes{std::llround(static_cast<double>(bytes.value) * share)};
 }
 
-// The share of a segment's work that one tensor and sequence rank does.
+// Returns the share of a segment's work that one tensor and sequence rank does.
 double share_of_segment(const ModelInfo& model, const SegmentInfo& segment, const MeshSizes& sizes,
                         const TensorCosts* costs) {
     double share = 1.0 / sizes.sequence;
@@ -95,8 +95,8 @@ class MeshCoster {
         for (const int rank : ranks) hosts.insert(mesh_.node_of(rank));
         return {static_cast<int>(ranks.size()), static_cast<int>(hosts.size())};
     }
-    // The shape of the widest of GROUPS, which is the slowest, and the number of groups that share
-    // a link.
+    // Returns the shape of the widest of GROUPS, which is the slowest, and the number of groups
+    // that share a link.
     template <typename Groups>
     [[nodiscard]] GroupShape widest_of(const Groups& groups, int ranks) const {
         GroupShape most{ranks, 1, 1};
@@ -213,7 +213,7 @@ class MeshCoster {
             weigh_buckets(parameters[stage], weights_[stage]);
     }
 
-    // The largest bucket of a stage, which is what it reduces and gathers at once. A bucket of the
+    // Finds the largest bucket of a stage, which it reduces and gathers at once. A bucket of the
     // whole model's layout that lies in two stages is two there.
     void weigh_buckets(const std::set<int>& parameters, StageWeight& weight) const {
         std::map<int, Bytes> gradients, gathered;
@@ -259,7 +259,7 @@ class MeshCoster {
         return rates_.sum_s(static_cast<double>(weight.gradients.value),
                             choice_.zero_stage == 0 ? 2 : 1, data_shape_);
     }
-    // The time to gather parameters of other hosts; a rank reads its own host's in place.
+    // Returns the time to gather other hosts' parameters; a rank reads its own host's in place.
     [[nodiscard]] double gathers_s(const StageWeight& weight) const {
         return rates_.between_s(static_cast<double>(weight.parameters.value), data_shape_);
     }
@@ -326,7 +326,7 @@ class MeshCoster {
             }
     }
 
-    // Outputs go from a part to the rank of the next one, gradients back.
+    // Counts the outputs that go from a part to the rank of the next one, and gradients back.
     void count_pipeline() {
         AxisTraffic& traffic = cost_.traffic[at(MeshAxis::kPipeline)];
         for (int part = 0; part + 1 < shape().parts(); ++part) {
@@ -439,7 +439,7 @@ class MeshCoster {
         add_disk();
     }
 
-    // The time of one micro batch's backward; the last one hides sums of gradients.
+    // Returns the time of one micro batch's backward; the last one hides sums of gradients.
     [[nodiscard]] double stage_backward_s(size_t stage) const {
         double seconds = 0;
         for (size_t part = 0; part < costs_of_parts_.size(); ++part)
@@ -448,7 +448,7 @@ class MeshCoster {
         return seconds;
     }
 
-    // States pass once each way in a step, parameters three times: two gathers and the update.
+    // Adds the disks: states pass once each way, parameters three times: two gathers, the update.
     void add_disk() {
         std::map<int, double> moved;
         for (int rank = 0; rank < mesh_.world_size(); ++rank) {

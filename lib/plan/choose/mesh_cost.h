@@ -80,11 +80,11 @@ struct MeshCost {
     [[nodiscard]] const MeshMemory& fullest() const { return stages[fullest_stage]; }
 };
 
-// Throws Error{kConfig} if the model, the hosts or rank_memory_max do not allow CHOICE.
+// Returns the cost. Throws Error{kConfig} if the model, hosts or rank_memory_max forbid CHOICE.
 [[nodiscard]] MeshCost mesh_cost(const MeshRequest& request, const MeshChoice& choice);
 
-// MODEL as seen by one rank of the tensor and sequence axes: its parts of parameters, and its share
-// of products and activations. COSTS: null without a tensor axis.
+// Returns MODEL for one rank of the tensor and sequence axes: its parts of parameters, and its
+// share of products and activations. COSTS: null without a tensor axis.
 [[nodiscard]] ModelInfo model_of_rank(const ModelInfo& model, const MeshSizes& sizes,
                                       const TensorCosts* costs);
 

@@ -64,8 +64,8 @@ class Searcher {
         }
     }
 
-    // Tries all ZeRO stages of a mesh and schedule, and keeps the best, or each where that is
-    // asked.
+    // Tries all ZeRO stages of a mesh and schedule, and keeps the best, or each if the search asks
+    // for each.
     void try_stages(MeshChoice choice) {
         std::optional<MeshFinding> best;
         for (const int stage : search_.zero_stages) {
@@ -83,7 +83,7 @@ class Searcher {
         if (best) findings_.best.push_back(std::move(*best));
     }
 
-    // Recompute costs time, so it is tried only if memory does not suffice.
+    // Tries recompute only if memory does not suffice, since it costs time.
     std::optional<MeshFinding> try_memory(MeshChoice choice) {
         for (const bool recompute : {false, true}) {
             choice.recompute = recompute;

@@ -31,20 +31,20 @@ struct MeshFinding {
 };
 
 struct MeshFindings {
-    // The shortest steps that fit, each of another mesh or schedule, or of another ZeRO stage where
-    // the search asks for each; of equally short ones the one that needs less memory.
+    // The shortest steps that fit, each with another mesh or schedule, or another ZeRO stage if the
+    // search asks for each; of equally short steps the one that needs less memory.
     std::vector<MeshFinding> best;
     int64_t looked_at = 0;
     int64_t fitting = 0;
-    // If nothing fits, the finding that needs least memory of a host. Empty: something fits, or no
+    // The finding that needs least memory of a host, if nothing fits. Empty: something fits, or no
     // mesh is possible at all.
     std::optional<MeshFinding> smallest;
 };
 
-// REQUEST.rank_memory_max is ignored: if a host has not enough memory, stages are cut again so that
-// its ranks have an equal share of it. Data-parallel ranks share the micro batches of the global
-// batch evenly; other meshes are left out. A data axis of one rank shares no states, so it is tried
-// with the lowest of the ZeRO stages only.
+// Returns the best meshes. Ignores REQUEST.rank_memory_max: if a host has not enough memory, stages
+// are cut again so that its ranks have an equal share of it. Data-parallel ranks share the micro
+// batches of the global batch evenly; other meshes are left out. A data axis of one rank shares no
+// states, so only the lowest of the ZeRO stages is tried.
 [[nodiscard]] MeshFindings search_meshes(const MeshRequest& request, const MeshSearch& search);
 
 }  // namespace dslaunch::plan

@@ -24,8 +24,8 @@ double median(std::span<const StepTimes> steps, Time&& time) {
     return *middle;
 }
 
-// Returns the median of each time by itself; of an even number the upper of the two in the
-// middle. REQUIRES: STEPS is not empty.
+// Returns the median of each time by itself; of an even number the upper one in the middle.
+// REQUIRES: STEPS is not empty.
 StepTimes median_of(std::span<const StepTimes> steps) {
     DSL_CHECK(!steps.empty(), "the median of no step");
     StepTimes result;
@@ -44,7 +44,7 @@ constexpr int64_t kWindow = 16;
 // The least share by which two measurements of a step differ though nothing has changed.
 constexpr double kNoiseMin = 0.02;
 
-// Bytes of the chunks that pass between memory and disk in a step when KEPT are kept.
+// Returns the bytes of chunks that pass between memory and disk in a step when KEPT are kept.
 double moving_bytes(const PlacementSpace& space, int64_t kept) {
     const int64_t turns = std::ssize(space.chunks) - kept;
     const int64_t passing = passing_turns(turns, space.swap_buffers, space.eviction);

@@ -1,5 +1,5 @@
-// The number of offloaded chunks to keep in memory, by what the last steps measured: the times of a
-// step that ran, the choice, the steps after which it is made, the undoing of a change that made
+// The number of offloaded chunks to keep in memory, by measurements of the last steps: the times of
+// a step that ran, the choice, the steps after which it is made, the undoing of a change that made
 // steps slower. Data path: executor's spans, free memory -> [here] -> the next step plan
 // (OffloadPlan::kept_chunks). Used by one thread.
 #pragma once
@@ -30,16 +30,15 @@ inline constexpr double kPlacementGainMin = 0.05;
 struct StepTimes {
     double step_s = 0;  // the whole step, with the time between two steps
     std::array<double, kLanes> busy_s{};
-    // Times of the chain of instructions that the step's end waited for, each of which waited for
-    // the one before it. Their sum is the time from the begin of the step to its last instruction's
-    // end.
+    // Times of the chain of instructions for which the step's end waited; each waited for the one
+    // before it. Their sum is the time from the begin of the step to its last instruction's end.
     std::array<double, kLanes> on_path_s{};
 
     [[nodiscard]] double busy(Lane lane) const { return busy_s[static_cast<size_t>(lane)]; }
     [[nodiscard]] double on_path(Lane lane) const { return on_path_s[static_cast<size_t>(lane)]; }
 };
 
-// SPANS are the spans of the plan's instructions, in order. STEP_S becomes StepTimes::step_s.
+// Returns the times of a step. SPANS belong to PLAN's instructions, in order; STEP_S is its step_s.
 [[nodiscard]] StepTimes step_times(const StepPlan& plan, std::span<const InstructionSpan> spans,
                                    double step_s);
 
@@ -60,8 +59,8 @@ struct PlacementFacts {
     Bytes free;  // memory that a rank may still take, if all ranks of its host take as much
 };
 
-// All ranks choose by the longest times, but by the shortest time of communication, in which a rank
-// that waits for others is not busy, and by the least free memory. REQUIRES: RANKS is not empty.
+// Returns the facts by which all ranks choose: the longest times, but the shortest communication,
+// in which a waiting rank is not busy, and the least free memory. REQUIRES: RANKS is not empty.
 [[nodiscard]] PlacementFacts agreed_facts(std::span<const PlacementFacts> ranks);
 
 struct PlacementSpace {
@@ -76,11 +75,11 @@ struct PlacementSpace {
 // kept, else the measured one.
 using PlacementChoice = Choice<int64_t, double>;
 
-// If a step waits for the disk and memory is free, as many more chunks are kept as fit, but no more
-// than bring the busier disk lane down to the busier of the other lanes, each chunk counted with
-// its share of the measured time. All that fit are kept if the step waits for disk lanes that are
-// not the busiest, for their work cannot be hidden. Fewer are kept if memory is short; else as many
-// as before.
+// Returns the choice. If a step waits for the disk and memory is free, as many more chunks are kept
+// as fit, but no more than bring the busier disk lane down to the busier of the other lanes; each
+// chunk counts with its share of the measured time. If the step waits for disk lanes that are not
+// the busiest, all that fit are kept, since their work cannot be hidden. If memory is short, fewer
+// are kept; else as many as before.
 [[nodiscard]] PlacementChoice choose_placement(const PlacementFacts& facts,
                                                const PlacementSpace& space);
 
@@ -102,7 +101,7 @@ class PlacementControl {
     // Returns what this rank has measured since the last choice; bytes and free memory are the
     // caller's to fill in.
     [[nodiscard]] PlacementFacts measured() const;
-    // AGREED is the same on all ranks, so that all of them choose the same.
+    // Decides by AGREED, which is the same on all ranks, so that all of them choose the same.
     [[nodiscard]] PlacementChoice decide(const PlacementFacts& agreed);
 
     [[nodiscard]] int64_t kept() const { return kept_; }

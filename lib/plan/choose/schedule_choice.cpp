@@ -72,7 +72,7 @@ class GreedyStep {
         const Stage& own = at(stage);
         const int next = own.forwards[chunk];
         if (next == schedule_.shape.micro_batches) return kNever;
-        // One place is kept for the second chunk, without which the first never becomes free.
+        // One place is kept for the second chunk; without it the first never becomes free.
         const int room = 2 * schedule_.shape.stages - (chunk == 0 ? 1 : 0);
         if (own.live >= room) return kNever;
         return inputs_s_[part_at(stage, chunk)][next];
@@ -160,7 +160,7 @@ class GreedyStep {
     std::priority_queue<Waking, std::vector<Waking>, std::greater<>> wakings_;
 };
 
-// Throws Error{kConfig}.
+// Fills in OPTION. Throws Error{kConfig}.
 void fill_in(PipelineOption& option, StageRequest request, const PipelineWish& wish) {
     request.schedule = option.kind;
     request.shape = option.shape;

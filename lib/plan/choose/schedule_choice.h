@@ -1,12 +1,12 @@
-// The schedule of a pipeline whose parts' costs are known: with zb-v the best order found for them,
-// since the regular order of make_schedule leaves gaps where forwards and backwards are not of
-// equal length or micro batches are few. And all schedules for a model side by side: stages chosen,
+// The schedule of a pipeline whose parts' costs are known. With zb-v it is the best order found for
+// the costs: the regular order of make_schedule leaves gaps where forwards and backwards differ in
+// length or micro batches are few. And all schedules for a model side by side: stages chosen,
 // orders made, the step simulated. Data path: costs of parts -> [here] -> simulator, step plans,
 // pipeline_text. Pure; every rank computes the same.
 //
 // A few heuristic rules are tried, each by running through the step: a free stage takes the work
-// that others wait for, and fills the time until then with backward_weights. Like the heuristic of
-// arXiv 2401.10241, section 6, no rule promises the best order there is.
+// for which others wait, and fills the time until then with backward_weights. Like the heuristic of
+// arXiv 2401.10241, section 6, no rule promises the best possible order.
 #pragma once
 
 #include <optional>
@@ -18,12 +18,12 @@
 
 namespace dslaunch::plan {
 
-// The order that takes least time of those tried, which include the regular one; it keeps to
-// live_bound. SHAPE is one of kZeroBubbleV. COSTS are by part of the model.
+// Returns the fastest order of those tried, which include the regular one; it keeps to live_bound.
+// SHAPE is one of kZeroBubbleV. COSTS are by part of the model.
 [[nodiscard]] PipelineSchedule best_zero_bubble_v(const PipelineShape& shape,
                                                   const std::vector<PartCost>& costs);
 
-// The order of KIND: the best found for COSTS where it goes by them, else make_schedule's.
+// Returns the order of KIND: the best found for COSTS where it uses them, else make_schedule's.
 [[nodiscard]] PipelineSchedule schedule_for(ScheduleKind kind, const PipelineShape& shape,
                                             const std::vector<PartCost>& costs);
 
@@ -45,15 +45,15 @@ struct PipelineWish {
     std::vector<int> first_segments = {};       // first segments of parts; empty: chosen by cost
 };
 
-// COSTS' schedule and shape are ignored. An option that the model or the limit of memory forbids
-// has a reason; if WISH names one schedule, the reason is thrown as Error{kConfig} instead.
+// Returns the options. Ignores COSTS' schedule and shape. An option that the model or the limit of
+// memory forbids has a reason; if WISH names one schedule, that reason is thrown as Error{kConfig}.
 [[nodiscard]] std::vector<PipelineOption> pipeline_options(const StageRequest& costs,
                                                            const PipelineWish& wish);
 
-// The number of chunks of a stage with KIND.
+// Returns the number of chunks of a stage with KIND.
 [[nodiscard]] int chunks_of(ScheduleKind kind, const PipelineWish& wish);
 
-// The index of the option whose step takes least time; -1: none is possible.
+// Returns the index of the option with the fastest step; -1: no option is possible.
 [[nodiscard]] int fastest_of(const std::vector<PipelineOption>& options);
 
 }  // namespace dslaunch::plan

@@ -76,7 +76,7 @@ void add_sent(ShardCost& cost, const FlatLayout& layout, const StepPlanOptions& 
     }
 }
 
-// The numbers by which ways are compared, the most important first.
+// Returns the numbers by which ways are compared, the most important first.
 std::array<double, 3> measures(const ShardCost& cost) {
     return {static_cast<double>(cost.moved().value), static_cast<double>(cost.balance.numel_max),
             static_cast<double>(cost.sent.value)};

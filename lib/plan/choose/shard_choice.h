@@ -34,10 +34,10 @@ struct ShardCost {
 [[nodiscard]] std::vector<ShardCost> shard_costs(const ModelInfo& model, const FlatLayout& layout,
                                                  const StepPlanOptions& options);
 
-// The choice is the way with the fewest bytes through the busiest host's disks, if anything is
-// offloaded; then with the smallest share of the rank that owns and updates most; then with the
-// fewest bytes sent. Less than a twentieth is no difference; without a difference the choice is
-// flat. Rates of disks play no part, so that hosts with other disks come to the same choice.
+// Returns the way with the fewest bytes through the busiest host's disks, if anything is offloaded;
+// then with the smallest share of the rank that owns and updates most; then with the fewest bytes
+// sent. Less than a twentieth is no difference; without a difference the choice is flat. Rates of
+// disks do not count, so that hosts with other disks come to the same choice.
 [[nodiscard]] ShardBy choose_shard(std::span<const ShardCost> costs);
 
 // Returns the reason for BY, a line with the numbers of all ways. FOLDER is the offload's, for

@@ -63,7 +63,7 @@ PartCost cost_of(const StageRequest& request, SegmentRange range) {
     return cost;
 }
 
-// The numbers by which a choice is judged; less is better, the first difference counts.
+// The numbers by which a choice is judged; less is better, and the first difference counts.
 struct Verdict {
     double slowest_s = 0;
     int64_t sent_bytes = 0;
@@ -125,7 +125,7 @@ class StageChooser {
         return best_ranges(Goal::kSent);
     }
 
-    // The ranges, from a table by stages and by their ends. Empty: nothing fits (never for
+    // Returns the ranges, from a table by stages and by their ends. Empty: nothing fits (never for
     // kMemory).
     std::vector<SegmentRange> best_ranges(Goal goal) {
         const auto segments = static_cast<int>(request_.segments.size());
@@ -164,7 +164,7 @@ class StageChooser {
         return ranges;
     }
 
-    // The cost of part P, which ends at END. Memory is checked if a stage has one part.
+    // Returns the cost of part P, which ends at END. Memory is checked if a stage has one part.
     [[nodiscard]] double cost_for(Goal goal, int p, int end, const GrowingPart& part) const {
         const double takes_s = micro_batch_s(part.cost());
         if (goal != Goal::kMemory && takes_s > slowest_s_max_) return kImpossible;
@@ -224,7 +224,7 @@ class StageChooser {
                std::tuple(excess(b), b.slowest_s, b.sent_bytes);
     }
 
-    // RANGES are those that need least memory.
+    // Throws the refusal. RANGES need least memory.
     [[noreturn]] void refuse(const std::vector<SegmentRange>& ranges) const {
         const StageChoice choice = weigh(ranges);
         const auto fullest = std::max_element(
@@ -258,7 +258,7 @@ void check_request(const StageRequest& request) {
              request.shape.chunks == 1 ? "chunk" : "chunks", parts, request.segments.size());
 }
 
-// Bytes of parameter P on each of the ranks that share states, without its gathered copy at
+// Returns the bytes of parameter P on each rank that shares states, without its gathered copy at
 // stage 3.
 Bytes state_bytes(const ModelInfo& model, int p, const StepPlanOptions& options) {
     const ParameterInfo& parameter = model.parameters[static_cast<size_t>(p)];

@@ -1,7 +1,7 @@
-// The choice of the segments that each stage of a pipeline gets, and the costs of segments that it
-// goes by. Data path: model info, times, a schedule -> [here] -> costs of parts for the simulator,
-// step plans. Pure; ranks that are given the same costs choose alike (measured times are one
-// rank's, and must be sent to the others).
+// The choice of the segments for each stage of a pipeline, and the costs of segments that it uses.
+// Data path: model info, times, a schedule -> [here] -> costs of parts for the simulator, step
+// plans. Pure; ranks with the same costs choose alike (measured times are one rank's, and must be
+// sent to the others).
 #pragma once
 
 #include <optional>
@@ -73,23 +73,22 @@ class LiveFront {
     std::vector<Moment> moments_;  // no moment has less of everything than another
 };
 
-// The slowest stage decides the time of a step. With one chunk a stage, of all choices that fit in
-// memory_max those whose slowest stage is within kSlowestSlack of the best are taken, and of them
-// the one that sends least: exactly. With several, parts of even time come first, then borders are
-// moved one segment at a time while the slowest stage gets faster, or stays so and less is sent.
-// Throws Error{kConfig} if there are fewer segments than parts, or nothing fits.
+// Chooses the stages; the slowest one decides the time of a step. With one chunk a stage, exactly:
+// of the choices that fit in memory_max whose slowest stage is within kSlowestSlack of the best, it
+// takes the one that sends least. With several, it begins with parts of even time and moves borders
+// one segment at a time while the slowest stage gets faster, or stays so and less is sent. Throws
+// Error{kConfig} if there are fewer segments than parts, or nothing fits.
 [[nodiscard]] StageChoice choose_stages(const StageRequest& request);
 inline constexpr double kSlowestSlack = 1.02;
 
-// The parts that begin at segment 0 and at FIRST_SEGMENTS. Throws Error{kConfig} if these are not
-// parts - 1 ascending numbers of segments, or if the parts do not fit.
+// Returns the parts that begin at segment 0 and at FIRST_SEGMENTS. Throws Error{kConfig} if these
+// are not parts - 1 ascending numbers of segments, or if the parts do not fit.
 [[nodiscard]] StageChoice given_stages(const StageRequest& request,
                                        const std::vector<int>& first_segments);
 
-// Times by the FLOPs of products and convolutions. Gradients of inputs and of weights take as many
-// as the forward each, if a segment has a backward. FLOPS_PER_S is a rank's rate, > 0. If
-// MEMORY_BYTES_PER_S is known, no pass is faster than parameters and kept values pass the memory
-// once.
+// Returns times by the FLOPs of products and convolutions. Gradients of inputs and of weights take
+// as many as the forward each, if a segment has a backward. FLOPS_PER_S is a rank's rate, > 0. If
+// MEMORY_BYTES_PER_S is known, no pass is faster than one reading of parameters and kept values.
 [[nodiscard]] std::vector<SegmentTimes> times_from_flops(const ModelInfo& model, double flops_per_s,
                                                          double memory_bytes_per_s = 0);
 

@@ -1,5 +1,5 @@
-// The values that the hosts of a job tell each other in a step if the optimizer is 1-bit Adam,
-// 1-bit LAMB or 0/1 Adam. Every other optimizer has kExact alone. Pure.
+// The values that hosts of a job exchange in a step of 1-bit Adam, 1-bit LAMB or 0/1 Adam. Every
+// other optimizer has only kExact. Pure.
 #pragma once
 
 #include <cstdint>

@@ -26,7 +26,7 @@ int64_t sign_message_bytes(std::span<const LayoutBlock> blocks) {
     return bytes;
 }
 
-// A block goes to the run in whose even part of the elements it begins.
+// Puts a block into the run whose even part of the elements has its beginning.
 SignRuns::SignRuns(const FlatLayout& layout, int bucket, int nodes, int bridges)
     : blocks_(blocks_of(layout, bucket)), nodes_(nodes), bridges_(bridges) {
     DSL_CHECK(nodes > 0 && bridges > 0, "{} hosts with {} bridges", nodes, bridges);

@@ -1,7 +1,7 @@
-// The compressed exchange of a bucket: its blocks (blocks_of), each with one scale, dealt to the
-// bridges of a host, and in each bridge's part to the hosts, which average them. Every host sends
-// each other host that one's run, and gets it back averaged. Which bridge and host has a block
-// changes no bit. Source: Tang et al. 2021 (1-bit Adam), section 4. Pure.
+// The compressed exchange of a bucket: its blocks (blocks_of), each with one scale, are dealt to
+// the bridges of a host, and each bridge's part to the hosts, which average them. Every host sends
+// each other host its run, and gets it back averaged. The bridge and host of a block change no bit.
+// Source: Tang et al. 2021 (1-bit Adam), section 4. Pure.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@ class SignRuns {
     // REQUIRES: at least one host and one bridge.
     SignRuns(const FlatLayout& layout, int bucket, int nodes, int bridges);
 
-    // The blocks that bridge BRIDGE of every host exchanges and host NODE averages, and all blocks
-    // of that bridge.
+    // Returns the blocks that bridge BRIDGE of every host exchanges and host NODE averages; and all
+    // blocks of that bridge.
     [[nodiscard]] std::span<const LayoutBlock> run(int bridge, int node) const;
     [[nodiscard]] std::span<const LayoutBlock> of_bridge(int bridge) const;
 
-    // The bytes that host NODE sends to the others, to have its values averaged and to give back
-    // its averages; and the bytes of all hosts together.
+    // Returns the bytes that host NODE sends to the others, to have its values averaged and to give
+    // back its averages; and the bytes of all hosts together.
     [[nodiscard]] Bytes sent_by(int node) const;
     [[nodiscard]] Bytes sent_by_all() const;
 
@@ -40,10 +40,10 @@ class SignRuns {
     int bridges_;
 };
 
-// A message: the blocks' scales in fp32, then the signs of each from a new byte on.
+// Returns the bytes of a message: the blocks' scales in fp32, then each one's signs in new bytes.
 [[nodiscard]] int64_t sign_message_bytes(std::span<const LayoutBlock> blocks);
 
-// The elements of BLOCKS.
+// Returns the elements of BLOCKS.
 [[nodiscard]] int64_t numel_of(std::span<const LayoutBlock> blocks);
 
 }  // namespace dslaunch::plan

@@ -38,7 +38,7 @@ int64_t part_of(const std::vector<int>& part_begins, int segment) {
     return std::ranges::count_if(part_begins, [&](int begin) { return begin <= segment; });
 }
 
-// The parameters that get a slice, in the order of the flat buffer.
+// Returns the parameters that get a slice, in the order of the flat buffer.
 std::vector<Placed> order_parameters(const ModelInfo& model, const FlatLayoutOptions& options) {
     std::vector<SegmentSpan> read(model.parameters.size());
     std::vector<SegmentSpan> trained(model.parameters.size());

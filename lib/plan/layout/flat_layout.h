@@ -22,7 +22,7 @@ struct ParameterSlice {
     int first_segment = -1;  // first and last segment that read the parameter and, unless it is
                              // frozen, have a backward
     int last_segment = -1;
-    // True if several parts of a stage train it: backwards of other micro steps lie between theirs.
+    // True if several parts of a stage train it, with other micro steps' backwards in between.
     bool over_parts = false;
     bool exact_gradient = false;  // ParameterInfo::exact_gradient
 };
@@ -46,9 +46,9 @@ struct Bucket {
     BucketKind kind = BucketKind::kTrained;
 };
 
-// Elements of the flags, one per slice, after the gradients of a bucket. A flag is 1 if the rank
-// had a gradient. Flags are summed with the gradients, so all ranks know the parameters that no
-// rank used.
+// Returns the elements of the flags, one per slice, after the gradients of a bucket. A flag is 1 if
+// the rank had a gradient. Flags are summed with the gradients, so all ranks know the parameters
+// that no rank used.
 [[nodiscard]] inline int64_t flag_numel(const Bucket& bucket) {
     return round_up(bucket.end_slice - bucket.first_slice, kSliceAlignmentNumel);
 }
@@ -63,9 +63,9 @@ struct FlatLayout {
     int trained_slices = 0;              // slices that are not frozen, a prefix
     int64_t block_numel = int64_t{16} * 1024;  // see FlatLayoutOptions
 
-    // The slice of a model parameter; -1: unused, or frozen if frozen ones are left out.
+    // Returns the slice of a model parameter; -1: unused, or frozen if frozen ones are left out.
     [[nodiscard]] int slice_of(int parameter) const;
-    // The bucket of a slice.
+    // Returns the bucket of a slice.
     [[nodiscard]] int bucket_of(int slice) const;
     std::vector<int> slice_of_parameter;
 };
@@ -88,16 +88,16 @@ struct FlatLayoutOptions {
     std::vector<int> part_begins = {};
 };
 
-// The layout of the parameters that some segment reads; the others are left out. Any segment may
+// Returns the layout of the parameters that some segment reads, without the others. Any segment may
 // read an opaque parameter (one read through the module itself), so the caller lists it in every
 // segment's parameters.
 [[nodiscard]] FlatLayout make_flat_layout(const ModelInfo& model, const FlatLayoutOptions& options);
 
-// The ranges of a bucket and its flags whose gradients travel between hosts as they are where
-// others do in 16 bits, in order and apart: slices with exact gradients, and the flags.
+// Returns the ranges of a bucket and its flags whose gradients travel between hosts as they are
+// while others do in 16 bits, in order and apart: slices with exact gradients, and the flags.
 [[nodiscard]] std::vector<Range> exact_ranges(const FlatLayout& layout, int bucket);
 
-// The blocks of a bucket, in order; padding belongs to none.
+// The blocks of a bucket, in order; padding is in no block.
 struct LayoutBlock {
     int bucket = 0;
     int slice = 0;

@@ -79,7 +79,7 @@ std::vector<ShardPiece> cut_rows(const FlatLayout& layout, const ModelInfo& mode
     return pieces;
 }
 
-// Parameters that stay together: a segment's, a module's, or just one.
+// Returns the name of parameters that stay together: a segment's, a module's, or just one.
 std::string unit_name(const ParameterSlice& slice, const ModelInfo& model, ShardBy by) {
     if (by == ShardBy::kLayer) return std::to_string(slice.first_segment);
     const std::string& name = model.parameters[slice.parameter].name;
@@ -87,7 +87,7 @@ std::string unit_name(const ParameterSlice& slice, const ModelInfo& model, Shard
     return name.substr(0, name.rfind('.'));
 }
 
-// The owner of each slice: units by falling size, each to the rank with least elements so far.
+// Returns each slice's owner: units by falling size, each to the rank with least elements so far.
 std::vector<int> deal_out(const FlatLayout& layout, const ModelInfo& model, ShardBy by,
                           int world_size) {
     std::map<std::string, size_t> index_of;

@@ -23,17 +23,16 @@ struct Partition {
     int world_size = 1;
     std::vector<std::vector<ShardPiece>> buckets;  // by bucket; pieces tile the bucket, in order
 
-    // Elements that RANK owns of one bucket, or of the buckets below END_BUCKET.
+    // Returns the elements that RANK owns of one bucket, or of the buckets below END_BUCKET.
     [[nodiscard]] int64_t owned_numel(int rank, int bucket) const;
     [[nodiscard]] int64_t owned_numel_below(int rank, int end_bucket) const;
 };
 
-// Pieces begin and end at the layout's blocks (by row: at rows), padding goes with the piece before
-// it. By kFlat every rank gets 1 / WORLD_SIZE of each bucket, within a block; by kLayer, kGroup
-// and kParameter whole layers, modules or parameters go to the rank with least elements, largest
-// first; by kRow rows are shared out evenly in order, and parameters with fewer rows than ranks
-// leave some ranks without.
-// REQUIRES: world_size >= 1.
+// Returns the partition. Pieces begin and end at the layout's blocks (by row: at rows), padding
+// goes with the piece before it. By kFlat every rank gets 1 / WORLD_SIZE of each bucket, within a
+// block; by kLayer, kGroup and kParameter whole layers, modules or parameters go to the rank with
+// least elements, largest first; by kRow rows are shared out evenly in order, and parameters with
+// fewer rows than ranks leave some ranks without. REQUIRES: world_size >= 1.
 [[nodiscard]] Partition make_partition(const FlatLayout& layout, const ModelInfo& model, ShardBy by,
                                        int world_size);
 

@@ -24,13 +24,13 @@ struct ReusedBuffers {
 };
 
 // Gives each use a buffer that no other use holds at the same time, and keeps the elements of all
-// buffers together small. The free buffer that was given back last is taken only if no other is
-// free, so that its readers have time to finish. REQUIRES: USES are sorted by begin.
+// buffers together small. It takes the buffer given back last only if no other is free, so that its
+// readers have time to finish. REQUIRES: USES are sorted by begin.
 [[nodiscard]] ReusedBuffers assign_buffers(std::span<const BufferUse> uses);
 
-// A bucket holds its buffer from the first backward that adds to it to the last, a tied bucket
-// always. BUCKETS_OF[s] are the buckets that the backward of segment s adds to. The result's uses
-// are the trained buckets; -1: no backward adds to it. Buffers are in elements, flags included.
+// Returns buffers in elements, with flags. A bucket holds its buffer from the first backward that
+// adds to it to the last, a tied bucket always. BUCKETS_OF[s] are the buckets to which segment s's
+// backward adds. The result's uses are the trained buckets; -1: no backward adds to it.
 [[nodiscard]] ReusedBuffers make_gradient_buffers(const ModelInfo& model, const FlatLayout& layout,
                                                   std::span<const std::vector<int>> buckets_of);
 

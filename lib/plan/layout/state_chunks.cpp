@@ -14,15 +14,15 @@ namespace {
 
 // A chosen size is a multiple of this, so that a chunk fills pages in any dtype.
 constexpr int64_t kChunkStepNumel = int64_t{16} * 1024;
-// Large enough for a disk's full rate, small enough that the few chunks in memory are a small part
-// of all.
+// The largest chosen size: large enough for a disk's full rate, small enough that the few chunks in
+// memory are a small part of all.
 constexpr int64_t kChunkNumelMax = 2 << 20;
 constexpr int64_t kChunksWanted = 64;
 constexpr int64_t kPageBytes = 4096;
 // The size of chunks whose moments are packed in memory.
 constexpr int64_t kPackedChunkNumel = 256 * kPackedTileNumel;
 
-// Elements of each rank's states of a bucket, padding included.
+// Returns the elements of each rank's states of a bucket, padding included.
 std::vector<int64_t> shares_of(const Partition& partition, int bucket) {
     std::vector<int64_t> numel(static_cast<size_t>(partition.world_size), 0);
     for (const ShardPiece& piece : partition.buckets[bucket])
@@ -40,8 +40,8 @@ bool is_on_disk(const FlatLayout& layout, const OffloadPlan& offload, int bucket
            (offload.parameters && !persistent);
 }
 
-// The number of chunks of STEP elements for buckets of LARGEST elements on disk, the same on every
-// rank.
+// Returns the number of chunks of STEP elements for buckets of LARGEST elements on disk, the same
+// on every rank.
 int64_t chunks_of(const std::vector<int64_t>& largest, int64_t step) {
     int64_t chunks = 0;
     for (const int64_t numel : largest) chunks += std::max<int64_t>(1, (numel + step - 1) / step);
@@ -84,8 +84,8 @@ void deal_turns(StateChunks& chunks, const StateChunkOptions& options) {
     }
 }
 
-// 0 to COUNT - 1 so that the first ones, however many, lie about evenly in between: the numbers
-// below COUNT among those that count up with their bits reversed.
+// Returns 0 to COUNT - 1 so that any number of first ones lie about evenly in between: the numbers
+// below COUNT among numbers that count up with their bits reversed.
 std::vector<int> spread_order(int count) {
     int bits = 0;
     while ((1 << bits) < count) ++bits;
@@ -99,8 +99,8 @@ std::vector<int> spread_order(int count) {
     return order;
 }
 
-// Leaves parameters in memory as far as the config allows (parameter_numel_in_memory), those that
-// are trained first: they are written, too. The rank that has most of a chunk counts, so that all
+// Leaves parameters in memory as far as the config allows (parameter_numel_in_memory), first those
+// that are trained, which are written, too. The rank that has most of a chunk counts, so that all
 // ranks choose the same.
 void keep_parameters(StateChunks& chunks, const StateChunkOptions& options) {
     int64_t left = options.offload.parameter_numel_in_memory;
@@ -119,8 +119,8 @@ void keep_parameters(StateChunks& chunks, const StateChunkOptions& options) {
     }
 }
 
-// Fills keep_order and keeps its first chunks where the placement is adaptive: those that are
-// updated spread over the step, frozen ones last.
+// Fills keep_order and keeps its first chunks if the placement is adaptive: updated ones are spread
+// over the step, frozen ones come last.
 void keep_adaptive_chunks(StateChunks& chunks, const StateChunkOptions& options) {
     if (!options.offload.adaptive) return;
     std::vector<int> updated;
@@ -147,7 +147,7 @@ void keep_adaptive_chunks(StateChunks& chunks, const StateChunkOptions& options)
     }
 }
 
-// The buffers that several turns share.
+// Returns the buffers that several turns share.
 int64_t shared_buffers(int64_t turns, int64_t buffers, EvictionRule rule) {
     DSL_CHECK(buffers > 0 || turns == 0, "{} buffers for {} turns", buffers, turns);
     const bool keeps = rule == EvictionRule::kLfu && turns > buffers;

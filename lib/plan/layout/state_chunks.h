@@ -75,9 +75,9 @@ struct StateChunk {
     [[nodiscard]] bool kept_states() const { return states == ChunkHome::kKept; }
     [[nodiscard]] bool kept_parameters() const { return parameters == ChunkHome::kKept; }
     [[nodiscard]] bool kept() const { return kept_states() || kept_parameters(); }
-    // True if an update reads and writes some of the chunk under a plan that does not keep it.
+    // Returns true if an update reads and writes some of it under a plan that does not keep it.
     [[nodiscard]] bool passes() const { return trained() && (on_disk() || kept()); }
-    // The chunk as it is under a plan that does not keep it.
+    // Returns the chunk as it is under a plan that does not keep it.
     [[nodiscard]] StateChunk given_back() const;
 };
 
@@ -85,11 +85,11 @@ struct StateChunks {
     std::vector<StateChunk> all;       // by bucket, then by range
     std::vector<int> first_of_bucket;  // [buckets + 1]
     std::vector<int> turns;            // chunks that pass, in the order of their updates
-    // All chunks that may move between memory and disk, in the order in which they are kept. The
-    // first ones, however many, are spread over the step; frozen ones come last.
+    // All chunks that may move between memory and disk, in the order in which they are kept. Any
+    // number of first chunks is spread over the step; frozen ones come last.
     std::vector<int> keep_order;
 
-    // Elements of a bucket in the chunks of which HOLDS is true, padding included.
+    // Returns the elements of a bucket in chunks for which HOLDS is true, padding included.
     [[nodiscard]] int64_t numel_where(bool (StateChunk::*holds)() const, int bucket) const;
 };
 
@@ -100,14 +100,14 @@ struct StateChunkOptions {
     std::vector<int> update_order = {};  // trained buckets in the order of their updates
 };
 
-// Every rank has equally many chunks of a bucket. Without offload each trained bucket is one chunk.
-// PARTITION is given from stage 1 on. REQUIRES: offload.parameters only at stage 3, offload.states
-// from stage 1 on.
+// Returns the chunks. Every rank has equally many chunks of a bucket. Without offload each trained
+// bucket is one chunk. PARTITION is given from stage 1 on. REQUIRES: offload.parameters only at
+// stage 3, offload.states from stage 1 on.
 [[nodiscard]] StateChunks make_state_chunks(const FlatLayout& layout, const Partition* partition,
                                             const StateChunkOptions& options);
 
-// An error's message if OFFLOAD cuts a rank's states into more than kChunksMax chunks, with the
-// smallest size that does not; else empty. PARTITION is given if anything is offloaded.
+// Returns an error's message if OFFLOAD cuts a rank's states into more than kChunksMax chunks, with
+// the smallest size that does not; else "". PARTITION is given if anything is offloaded.
 [[nodiscard]] std::string too_many_chunks(const FlatLayout& layout, const Partition* partition,
                                           const OffloadPlan& offload);
 
@@ -118,15 +118,15 @@ struct ChunkLayout {
     int64_t master = -1;      // [numel] fp32, as moments
     std::array<int64_t, 2> moments = {-1, -1};
     int64_t bytes = 0;
-    // An update writes the whole chunk and reads the bytes from here on: 16-bit parameters are made
-    // again from their master copies.
+    // An update writes the whole chunk and reads the bytes from here on: it makes 16-bit parameters
+    // from their master copies.
     int64_t read_from = 0;
     // Room on disk in bytes, whole pages, for the buffer packed by the format. Lossless compression
     // may use less of it.
     int64_t disk_parameters = 0;
     int64_t disk_states = 0;
 
-    // The largest number of bytes that an update writes, and reads.
+    // Returns the largest number of bytes that an update writes, and reads.
     [[nodiscard]] int64_t disk_written() const { return disk_parameters + disk_states; }
     [[nodiscard]] int64_t disk_read() const {
         return disk_states + (read_from == 0 ? disk_parameters : 0);
@@ -143,24 +143,24 @@ struct ChunkFormat {
     std::array<StatePacking, 2> packings = {};
     bool lossless = false;
     bool sums = false;              // true: reduced gradients are kept, in the place of the states
-    bool packed_in_memory = false;  // true: PACKINGS are those of moments in memory too
+    bool packed_in_memory = false;  // true: PACKINGS hold for moments in memory too
 
-    // True if anything on disk differs from its form in a buffer.
+    // Returns true if anything on disk differs from its form in a buffer.
     [[nodiscard]] bool packs() const {
         return lossless || packings[0] != StatePacking::kNone || packings[1] != StatePacking::kNone;
     }
-    // True if moment K in memory is not fp32.
+    // Returns true if moment K in memory is not fp32.
     [[nodiscard]] bool packs_in_memory(size_t k) const {
         return packed_in_memory && packings[k] != StatePacking::kNone;
     }
-    // Bytes of the moments of NUMEL elements in memory.
+    // Returns the bytes of the moments of NUMEL elements in memory.
     [[nodiscard]] Bytes moments_in_memory(int64_t numel) const {
         Bytes bytes;
         for (size_t k = 0; k < static_cast<size_t>(optimizer_states); ++k)
             bytes += Bytes{packs_in_memory(k) ? tiled_bytes(packings[k], numel) : numel * 4};
         return bytes;
     }
-    // Bytes of the moments of NUMEL elements on disk, without padding.
+    // Returns the bytes of the moments of NUMEL elements on disk, without padding.
     [[nodiscard]] Bytes moments_on_disk(int64_t numel) const {
         Bytes bytes;
         for (size_t k = 0; k < static_cast<size_t>(optimizer_states); ++k)

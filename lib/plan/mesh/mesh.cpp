@@ -74,7 +74,7 @@ void sort_blocks(std::vector<Block>& blocks) {
               [](const Block& a, const Block& b) { return a.front() < b.front(); });
 }
 
-// Blocks made of PARTS smaller blocks each, neighbours together.
+// Returns blocks made of PARTS smaller blocks each, neighbours together.
 std::vector<Block> assemble(std::vector<Block> smaller, int parts) {
     sort_blocks(smaller);
     DSL_CHECK(smaller.size() % static_cast<size_t>(parts) == 0, "{} blocks in groups of {}",
@@ -87,8 +87,8 @@ std::vector<Block> assemble(std::vector<Block> smaller, int parts) {
     return larger;
 }
 
-// The ranks by position in the grid. The largest blocks that hosts can hold whole are placed first,
-// smaller ones in the remaining slots; blocks that no host can hold are then made of those.
+// Returns the ranks by position in the grid. Places the largest blocks that hosts hold whole first,
+// smaller ones in the remaining slots; blocks that no host can hold are then made of smaller ones.
 std::vector<int> lay_out(const MeshIndex& sizes, const std::vector<int>& node_sizes) {
     std::vector<Block> free;
     int first = 0;

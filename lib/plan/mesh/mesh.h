@@ -1,6 +1,6 @@
-// The place of each rank in the work: a grid of pipeline x data x tensor x sequence laid over the
-// slots of the hosts, so that the ranks that exchange most are on one host. Data path: node sizes
-// -> mesh -> groups of ranks, stages. Pure; every rank computes the same.
+// The place of each rank in the work: a grid of pipeline x data x tensor x sequence over the slots
+// of the hosts, so that the ranks that exchange most are on one host. Data path: node sizes -> mesh
+// -> groups of ranks, stages. Pure; every rank computes the same.
 //
 // The order of axes, the chattiest first; a block is the ranks that share all later coordinates.
 //   tensor    collectives in every layer, forward and backward, that nothing hides
@@ -38,10 +38,10 @@ struct MeshSizes {
 
 class Mesh {
   public:
-    // NODE_SIZES are the ranks of each host by node rank; global ranks count host by host. Of every
-    // size of block as many lie whole on one host as its slots allow; on hosts of equal size that
-    // blocks fill, ranks count through the grid in the order of the axes. Throws Error{kConfig} if
-    // a size is below 1, SHARD does not divide DATA, or the grid and the hosts differ in ranks.
+    // Lays the grid over hosts. NODE_SIZES are the ranks of each host by node rank; global ranks
+    // count host by host. Of every size of block as many lie whole on one host as its slots allow;
+    // on hosts of equal size that blocks fill, ranks count through the grid in the order of axes.
+    // Throws Error{kConfig} if a size is below 1, SHARD does not divide DATA, or the ranks differ.
     [[nodiscard]] static Mesh make(const MeshSizes& sizes, const std::vector<int>& node_sizes);
 
     [[nodiscard]] int world_size() const { return static_cast<int>(ranks_.size()); }
@@ -50,12 +50,12 @@ class Mesh {
     [[nodiscard]] MeshIndex index_of(int rank) const;
     [[nodiscard]] int rank_at(const MeshIndex& index) const;
 
-    // The ranks that differ from RANK along AXIS alone, itself included, by their index on it.
+    // Returns the ranks that differ from RANK only along AXIS, RANK included, by their index on it.
     [[nodiscard]] std::vector<int> group(MeshAxis axis, int rank) const;
-    // All groups of AXIS.
+    // Returns all groups of AXIS.
     [[nodiscard]] std::vector<std::vector<int>> groups(MeshAxis axis) const;
 
-    // One line per rank: rank, host, its place on the axes with more than one rank.
+    // Returns one line per rank: rank, host, its place on the axes with more than one rank.
     [[nodiscard]] std::string table() const;
 
   private:
@@ -67,8 +67,8 @@ class Mesh {
     std::vector<int> nodes_;      // nodes by rank
 };
 
-// The largest shard of a data axis of SIZES.data whose every group can lie on one host: a divisor
-// such that every host's slots are whole blocks of tensor x sequence x shard; 1 if there is none.
+// Returns the largest shard of a data axis of SIZES.data whose every group can lie on one host: a
+// divisor such that all hosts' slots are whole blocks of tensor x sequence x shard; else 1.
 [[nodiscard]] int largest_shard_on_hosts(const MeshSizes& sizes,
                                          const std::vector<int>& node_sizes);
 

@@ -34,7 +34,7 @@ struct SegmentInfo {
     int64_t nodes = 0;
     Bytes output_bytes;      // the live values at its end, one micro step
     Bytes activation_bytes;  // kept by autograd for its backward, besides parameters and inputs
-    // The most that its tensors take at once, besides parameters and inputs: with outputs and the
+    // The most bytes of its tensors at once, besides parameters and inputs: with outputs and the
     // activations that autograd keeps; in the backward also with the gradients of outputs, inputs
     // and parameters.
     Bytes forward_peak;
@@ -64,14 +64,14 @@ struct ModelInfo {
     Bytes batch_bytes;         // one micro batch
     int64_t loss_classes = 0;  // classes of the loss's cross entropy; 0: another loss
 
-    // Elements of the weights, packed or not.
+    // Returns the elements of the weights, packed or not.
     [[nodiscard]] int64_t parameter_numel() const;
     [[nodiscard]] int64_t trainable_numel() const;
     [[nodiscard]] int64_t forward_flops() const;
-    // A mark for each parameter: true if it gets a gradient, so if it is trainable and a segment
-    // with a backward reads it.
+    // Returns a mark for each parameter: true if it gets a gradient, so if it is trainable and a
+    // segment with a backward reads it.
     [[nodiscard]] std::vector<bool> trained() const;
-    // The indices of all other parameters.
+    // Returns the indices of all other parameters.
     [[nodiscard]] std::vector<int> untrained() const;
 };
 

@@ -107,7 +107,7 @@ std::vector<std::string> check_schedule(const PipelineSchedule& schedule) {
         check.run();
         if (!check.in_range()) return problems;
     }
-    // A stage that waits for ever does so for any costs of works.
+    // A stage that waits for ever does so with any costs of works.
     const std::vector<PartCost> costs(static_cast<size_t>(schedule.shape.parts()));
     const TimedRun run = try_timed_plan(timed_schedule(schedule, costs));
     for (size_t stage = 0; stage < schedule.stages.size(); ++stage) {

@@ -21,7 +21,7 @@ Works gpipe(const PipelineShape& shape) {
     return works;
 }
 
-// WARM_UP forwards, then one backward after each, then the backwards that are left.
+// Returns WARM_UP forwards, then one backward after each forward, then the rest of the backwards.
 Works alternate(const Works& forwards, const Works& backwards, int warm_up) {
     Works works;
     size_t forward = 0;
@@ -34,10 +34,10 @@ Works alternate(const Works& forwards, const Works& backwards, int warm_up) {
     return works;
 }
 
-// Micro batches pass the chunks in groups of as many as there are stages, so that a chunk's first
-// micro batch is back from the last stage when the chunk before has sent its last. Micro batches
-// that do not fill a group make the groups larger: every stage would wait for a smaller group once
-// per chunk.
+// Returns the groups in which micro batches pass the chunks: as many as there are stages, so that a
+// chunk's first micro batch is back from the last stage when the chunk before has sent its last.
+// Micro batches that do not fill a group make the groups larger: every stage would wait for a
+// smaller group once per chunk.
 std::vector<int> group_sizes(const PipelineShape& shape) {
     const int groups = std::max(1, shape.micro_batches / shape.stages);
     std::vector<int> sizes(static_cast<size_t>(groups), shape.micro_batches / groups);
@@ -66,8 +66,8 @@ Works interleaved(const PipelineShape& shape, int stage) {
     return alternate(forwards, backwards, interleaved_warm_up(shape, stage));
 }
 
-// Stage s keeps s backward_weights for the time when no forwards are left: stages further on begin
-// later, so all of them hold as many activations as the first.
+// Keeps s backward_weights of stage s for the time after all forwards: later stages begin later, so
+// all of them hold as many activations as the first.
 Works zero_bubble_h1(const PipelineShape& shape, int stage) {
     Works works;
     int forward = 0;

@@ -3,8 +3,8 @@
 //
 // Words: the model is cut into parts, ranges of segments; a stage runs on one rank (or group of
 // ranks) and holds one part for each of its chunks. A backward is whole, or split in two:
-// backward_input gives the gradients of the part's inputs, which the stage before waits for;
-// backward_weight those of its parameters, which nobody waits for, so it fills gaps.
+// backward_input gives the gradients of the part's inputs, for which the stage before waits;
+// backward_weight gives the parameters' gradients, for which nobody waits, so it fills gaps.
 //
 // Sources: GPipe: Huang et al. 2018. 1F1B: Narayanan et al. 2019 (PipeDream-Flush in 2021).
 // Interleaved: Narayanan et al. 2021, arXiv 2104.04473, section 2.2. ZB-H1: Qi et al. 2023, arXiv
@@ -53,20 +53,20 @@ struct PipelineSchedule {
     std::vector<std::vector<PipelineWork>> stages;  // by stage, its works in order
 };
 
-// Parts go round the stages; with kZeroBubbleV down the stages and up again, so that the first
-// stage has the first and the last part.
+// Returns the place of PART. Parts go round the stages; with kZeroBubbleV down the stages and up
+// again, so that the first stage has the first and the last part.
 [[nodiscard]] PartPlace place_of_part(ScheduleKind kind, const PipelineShape& shape, int part);
 [[nodiscard]] int part_of(ScheduleKind kind, const PipelineShape& shape, PartPlace place);
 
-// Returns the reason that forbids a schedule of this shape, as a clause of an error; empty: none.
+// Returns the reason that forbids a schedule of this shape, as an error's clause; empty: it may be.
 [[nodiscard]] std::string why_no_schedule(ScheduleKind kind, const PipelineShape& shape);
 
-// Returns the largest number of forwards whose activations a stage holds, counted in chunks; those
-// that only wait for their backward_weight count.
+// Returns the largest number of forwards whose activations a stage holds, counted in chunks;
+// forwards that only wait for their backward_weight count.
 [[nodiscard]] int live_bound(ScheduleKind kind, const PipelineShape& shape, int stage);
 
-// Backwards of a chunk run in the order of micro batches, so that gradients are summed in that
-// order whatever the schedule. REQUIRES: why_no_schedule is empty.
+// Returns the schedule. Backwards of a chunk run in the order of micro batches, so that every
+// schedule sums gradients in that order. REQUIRES: why_no_schedule is empty.
 [[nodiscard]] PipelineSchedule make_schedule(ScheduleKind kind, const PipelineShape& shape);
 
 // Returns the faults of a schedule, a sentence each: work that is missing, repeated or foreign,

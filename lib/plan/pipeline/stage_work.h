@@ -17,7 +17,7 @@ struct TiedParameter {
     std::vector<int> stages;  // ascending
 };
 
-// The place that live values come from or go to.
+// The place from which live values come, or to which they go.
 struct StageSide {
     int stage = -1;   // stage with the part on that side; -1: none, but batches or the loss
     bool up = false;  // true: the values pass on the way up of a V
@@ -34,7 +34,7 @@ struct StagePart {
     bool gives_gradients = false;  // true: sends gradients to the part before
 };
 
-// One stage of a pipeline. The model that its plan is made from has only the segments of its parts.
+// One stage of a pipeline. The model of its plan has only the segments of its parts.
 struct StageWork {
     std::vector<PipelineWork> order;  // empty: no pipeline, each micro step forward and backward
     int stage = 0;

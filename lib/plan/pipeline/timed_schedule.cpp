@@ -27,7 +27,7 @@ class ScheduleTiming {
     }
 
   private:
-    // The task after which the inputs of PART, or the gradients of its outputs, have arrived.
+    // Returns the task with which PART's inputs, or the gradients of its outputs, have arrived.
     TaskRef& arrival(int part, const PipelineWork& work) {
         const size_t cell =
             static_cast<size_t>(part) * static_cast<size_t>(schedule_.shape.micro_batches) +

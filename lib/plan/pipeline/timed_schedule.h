@@ -27,15 +27,15 @@ struct PartCost {
     Bytes backward_takes = {};     // more bytes, while a backward other than backward_weight runs
 };
 
-// A work as a task without waits. Its stage holds a micro batch until that micro batch's last work.
+// Returns a work as a task without waits. Its stage holds a micro batch until that one's last work.
 [[nodiscard]] TimedTask timed_work(WorkKind kind, const PartCost& cost);
 
-// The first lanes are the stages, with their works in the order of SCHEDULE; links come after them.
-// COSTS are by part of the model. REQUIRES: chunks and micro batches are in range.
+// Returns a plan whose first lanes are the stages, with their works in SCHEDULE's order, then
+// links. COSTS are by part of the model. REQUIRES: chunks and micro batches are in range.
 [[nodiscard]] TimedPlan timed_schedule(const PipelineSchedule& schedule,
                                        const std::vector<PartCost>& costs);
 
-// The run of that timed plan, for the stages alone. REQUIRES: check_schedule finds nothing.
+// Returns that timed plan's run, for the stages alone. REQUIRES: check_schedule finds nothing.
 [[nodiscard]] TimedRun simulate_pipeline(const PipelineSchedule& schedule,
                                          const std::vector<PartCost>& costs);
 

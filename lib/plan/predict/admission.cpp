@@ -19,7 +19,7 @@ struct RankNeed {
     Bytes device;
 };
 
-// Shared buffers are in the arena, which is counted whole.
+// Returns PLAN's need. Shared buffers are in the arena, which is counted whole.
 RankNeed need_of(const StepPlan& plan) {
     const auto peaks = peak_by_tier(plan);
     const auto peak = [&](Tier tier) { return peaks[static_cast<size_t>(tier)].peak; };
@@ -32,7 +32,7 @@ struct RankLimit {
     Bytes need;
 };
 
-// The least that LIMITS leave to processes that hold HELD already.
+// Returns the least that LIMITS leave to processes that hold HELD already.
 TierVerdict least_of(std::span<const MemoryLimit> limits, LimitOf of, Bytes held) {
     TierVerdict verdict;
     for (const MemoryLimit& limit : limits) {
@@ -45,7 +45,7 @@ TierVerdict least_of(std::span<const MemoryLimit> limits, LimitOf of, Bytes held
     return verdict;
 }
 
-// The verdict on the share of NEED on the disk of DISKS[at]; nullopt if an earlier folder is on
+// Returns the verdict on NEED's share on the disk of DISKS[at]; nullopt if an earlier folder is on
 // that disk.
 std::optional<TierVerdict> disk_verdict(std::span<const DiskRoom> disks, size_t at, Bytes need) {
     TierVerdict verdict;

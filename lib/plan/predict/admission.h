@@ -1,7 +1,7 @@
 // The admission of a job to a host, before its memory is taken: the need of the host's ranks by
 // their plans, by tier, beside the limits. Data path: step plans, limits
 // (base/machine/memory_limits.h, base/machine/disk_room.h) -> admission -> arena;
-// plan/choose/memory_choice.h searches a choice that fits. Pure.
+// plan/choose/memory_choice.h searches for a choice that fits. Pure.
 #pragma once
 
 #include <optional>
@@ -29,11 +29,11 @@ struct HostNeed {
     Bytes program;        // memory of one rank that its plan does not count
     Bytes code;           // code of the program and its libraries, part of a rank's resident set
 
-    // The host's need includes the programs themselves and kProgramRoom for each, but not their
-    // code, which the system gives back and reads again as it does with other files.
+    // Returns the host's need, with the programs themselves and kProgramRoom for each, but without
+    // their code, which the system gives back and reads again like other files.
     [[nodiscard]] Bytes of_host() const;
-    // The need of the rank that needs most, counted like its resident set: with all that it shares,
-    // and without kProgramRoom.
+    // Returns the need of the rank that needs most, counted like its resident set: with all that it
+    // shares, and without kProgramRoom.
     [[nodiscard]] Bytes of_rank() const;
 };
 
@@ -51,8 +51,8 @@ inline constexpr Bytes kCodeLater = mib(1);
 // Workspaces that LibTorch takes on a GPU beside tensors: cuBLAS's of a stream (32 MiB on sm_90,
 // 8 MiB before) and cuBLASLt's (1 MiB), once for the compute lane and once for autograd's thread.
 inline constexpr Bytes kDeviceWorkspaces = mib(66);
-// LibTorch's allocator takes memory from the GPU in blocks of 2 MiB, or of 20 MiB for tensors
-// between 1 and 10 MiB: what is left over in such blocks.
+// The rest in blocks that LibTorch's allocator takes from the GPU: 2 MiB each, or 20 MiB for
+// tensors between 1 and 10 MiB.
 inline constexpr Bytes kDeviceBlocks = mib(24);
 // Buffers of NCCL for a group of GPUs, at most, if its ranks form a ring: buffers of its three
 // protocols (4 MiB, 4.7 MiB, 0.5 MiB) on each of 32 channels. Source: NCCL 2.28's defaults.
@@ -64,9 +64,9 @@ inline constexpr Bytes kDeviceGroup = mib(296);
 // and NCCL's. REQUIRES: OPTIONS.on_device.
 [[nodiscard]] Bytes device_extra(const StepPlanOptions& options);
 
-// PLANS are the plans of one host's ranks. ARENA is the whole arena, all of which each rank
-// touches. PROGRAM is a rank's memory after the trial run of its model, EXTRA what its GPU needs
-// beside the plan. REQUIRES: at least one plan.
+// Returns the need of a host with PLANS, its ranks' plans. ARENA is the whole arena; each rank
+// touches all of it. PROGRAM is a rank's memory after the trial run of its model, EXTRA the need of
+// its GPU beside the plan. REQUIRES: at least one plan.
 [[nodiscard]] HostNeed host_need(std::span<const StepPlan> plans, Bytes arena,
                                  const ProgramMemory& program, Bytes extra = {});
 
@@ -95,18 +95,18 @@ struct TierVerdict {
     [[nodiscard]] bool fits() const { return !limit || need <= *limit; }
 };
 
-// The verdicts on the host's memory; then on a rank's, if it has limits of its own; then, if disk
-// is needed, on the folders, together if they lie on one disk; then on a rank's GPU.
+// Returns the verdicts on the host's memory; then on a rank's, if it has limits of its own; then,
+// if disk is needed, on the folders, together if they lie on one disk; then on a rank's GPU.
 [[nodiscard]] std::vector<TierVerdict> admit(const HostNeed& need, const HostLimits& limits);
 [[nodiscard]] bool all_fit(std::span<const TierVerdict> verdicts);
 
-// A line for each tier with its need, its limit and the limit's name.
+// Returns a line for each tier with its need, its limit and the limit's name.
 [[nodiscard]] std::string admission_table(const HostNeed& need,
                                           std::span<const TierVerdict> verdicts);
-// "202.2 MiB of 22.34 GiB (MemAvailable of /proc/meminfo) for the 2 ranks of a host; disk …".
+// Returns "202.2 MiB of 22.34 GiB (MemAvailable of /proc/meminfo) for the 2 ranks of a host; …".
 [[nodiscard]] std::string admission_text(const HostNeed& need,
                                          std::span<const TierVerdict> verdicts);
-// {"ranks", "fits", "private_bytes", "arena_bytes", "program_bytes", "disk_bytes", "tiers":
+// Writes {"ranks", "fits", "private_bytes", "arena_bytes", "program_bytes", "disk_bytes", "tiers":
 // [{"tier", "need_bytes", "limit_bytes", "limited_by", "fits"}]}, left open for more fields.
 void begin_admission_json(const HostNeed& need, std::span<const TierVerdict> verdicts,
                           JsonWriter& json);
@@ -116,8 +116,8 @@ void begin_admission_json(const HostNeed& need, std::span<const TierVerdict> ver
 void require_admission(const HostNeed& need, std::span<const TierVerdict> verdicts,
                        const std::string& advice);
 
-// "memory of a rank: 512.0 MiB estimated, 498.0 MiB measured at most, 0.97 of it". MEASURED is the
-// most that the rank had which had most; WHAT is "a rank" or "a GPU".
+// Returns "memory of a rank: 512.0 MiB estimated, 498.0 MiB measured at most, 0.97 of it". MEASURED
+// is the largest measure of any rank; WHAT is "a rank" or "a GPU".
 [[nodiscard]] std::string estimate_text(std::string_view what, Bytes estimated, Bytes measured);
 
 }  // namespace dslaunch::plan

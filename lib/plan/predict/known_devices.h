@@ -1,7 +1,7 @@
-// Known GPUs by name: their memory, its speed, and the peaks of products. Plans and forecasts are
-// made of it where there is no GPU, and `mfu` is measured against it. Pure. Source: NVIDIA's data
-// sheets and white papers of the boards with these names; products are dense, those in 16 bit add
-// up in fp32.
+// Known GPUs by name: their memory, its speed, and the peaks of products. Plans and forecasts use
+// them where there is no GPU, and `mfu` is measured against them. Pure. Source: NVIDIA's data
+// sheets and white papers of the boards with these names; products are dense, and products in 16
+// bit add up in fp32.
 #pragma once
 
 #include <string>
@@ -27,15 +27,15 @@ struct DeviceRates {
     }
 };
 
-// Returns the rates of a name as users write it ("H200", "h200") or as the driver tells it ("NVIDIA
+// Returns the rates of a name as users write it ("H200", "h200") or as the driver has it ("NVIDIA
 // H200"). The same chip on another board has another name, and is not known: all rates are 0.
 [[nodiscard]] DeviceRates rates_of_device(std::string_view name);
 
-// Returns how much a process may take of a GPU's memory. TEXT is a size ("24GiB", "24G"), all of
-// which counts, or a name of known_devices(), less what CUDA's context takes. Throws Error{kUsage}.
+// Returns how much a process may take of a GPU's memory. TEXT is a size ("24GiB", "24G"), which
+// counts whole, or a name of known_devices(), less CUDA's context. Throws Error{kUsage}.
 [[nodiscard]] DeviceRoom device_room_of(const std::string& text);
 
-// "H200, H100, …".
+// Returns "H200, H100, …".
 [[nodiscard]] std::string known_devices();
 
 }  // namespace dslaunch::plan

@@ -10,8 +10,8 @@
 namespace dslaunch::plan {
 namespace {
 
-// Returns true if gradients of later micro steps are added in place to the first micro step's,
-// which no Post hands on before.
+// Returns true if gradients of later micro steps are added in place to the first micro step's, and
+// no Post hands those on before.
 bool adds_in_place(const StepPlan& plan) {
     return std::ranges::none_of(plan.instructions, [](const Instruction& instruction) {
         return instruction.op == Op::kPost && instruction.micro_step == 0;
@@ -73,14 +73,14 @@ class InstructionTimes {
     }
 
   private:
-    // If updates lag, a step updates the important part and adds the rest up.
+    // Returns an update's time. If updates lag, it updates the important part and adds up the rest.
     [[nodiscard]] double update_s(const Instruction& update) const {
         const int64_t numel = chunk_numel(update);
         if (plan_.lag.kind == Lag::kWhole) return rates_.update_s(static_cast<double>(numel));
         const double important = static_cast<double>(numel) * plan_.lag.important;
         return rates_.update_s(important) + rates_.add_s(numel - static_cast<int64_t>(important));
     }
-    // A bucket's values are written, compressed and expanded: four passes over them.
+    // Returns the time to write, compress and expand a bucket's values: four passes over them.
     [[nodiscard]] double exchange_s(const Instruction& exchange) const {
         int64_t numel = 0;
         for (const StateChunk& chunk : plan_.chunks.all)
@@ -116,7 +116,7 @@ class InstructionTimes {
     bool adds_;
 };
 
-// True if an instruction takes the processor. Sums with other hosts take the link longer.
+// Returns true if an instruction takes the processor. Sums with other hosts take the link longer.
 bool takes_processor(const Instruction& instruction) {
     return instruction.lane == Lane::kCompute ||
            (instruction.lane == Lane::kCommunication && instruction.sent.value == 0);

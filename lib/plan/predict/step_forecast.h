@@ -25,10 +25,10 @@ struct RankStep {
                                                       const MachineRates& rates);
 
 // Returns the spans of the instructions, by rank. STEPS are of one rank, or of one rank of each
-// stage of a pipeline in order; the other ranks of a stage are taken to do the same at the same
-// time. The compute lane and the sums and updates beside it share the rank's processors, at the
-// speeds of RATES. Transfers to other hosts, stages or disks take no processor. REQUIRES:
-// check_plans finds nothing.
+// stage of a pipeline in order; a stage's other ranks count as doing the same at the same time. The
+// compute lane and the sums and updates beside it share the rank's processors, at the speeds of
+// RATES. Transfers to other hosts, stages or disks take no processor. REQUIRES: check_plans finds
+// nothing.
 [[nodiscard]] std::vector<std::vector<InstructionSpan>> forecast_steps(
     std::span<const RankStep> steps, const MachineRates& rates);
 

@@ -1,6 +1,6 @@
-// The traffic between swap buffers and disk: of a plan, and the least that any order of eviction
-// could have. Data path: step plan -> swap traffic -> `dslaunch plan --compare cache`. Pure. Source
-// of the least: Belady 1966, for a plan knows which chunk is needed last.
+// The traffic between swap buffers and disk: a plan's, and the least of any order of eviction. Data
+// path: step plan -> swap traffic -> `dslaunch plan --compare cache`. Pure. Source of the least:
+// Belady 1966, since a plan knows which chunk is needed last.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,7 @@ struct SwapTrace {
 };
 [[nodiscard]] SwapTrace swap_trace(const StepPlan& plan, const ChunkFormat& format);
 
-// The traffic of one step. Sums of gradients are not in it, since they pass through buffers of
-// their own.
+// The traffic of one step, without sums of gradients, which pass through buffers of their own.
 struct SwapTraffic {
     double uses = 0;
     double hits = 0;  // uses for which nothing was read

@@ -10,11 +10,11 @@
 
 namespace dslaunch::plan {
 
-// One line per finding: sizes, ZeRO stage, recompute, schedule, micro batches, step, bubble,
-// memory, bytes between hosts. COLUMNS: the terminal's, 0 for no limit; what does not fit goes into
-// a second table below.
+// Returns one line per finding: sizes, ZeRO stage, recompute, schedule, micro batches, step,
+// bubble, memory, bytes between hosts. COLUMNS: the terminal's, 0 for no limit; cells without room
+// go into a second table below.
 [[nodiscard]] std::string meshes_table(std::span<const MeshFinding> findings, size_t columns);
-// The time of a step by kind of work, bytes by axis, memory of each stage's ranks by tier.
+// Returns a step's time by kind of work, bytes by axis, memory of each stage's ranks by tier.
 [[nodiscard]] std::string mesh_details(const MeshFinding& finding);
 // UNITS: bytes, seconds.
 void mesh_json(const MeshFinding& finding, JsonWriter& json);

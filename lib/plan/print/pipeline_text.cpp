@@ -41,7 +41,7 @@ std::string segments_text(const ModelInfo& model, SegmentRange range) {
     return fmt::format("{}..{} {} .. {}", range.begin, last, first, model.segments[last].name);
 }
 
-// Bytes that a stage holds while the step runs.
+// Returns the bytes that a stage holds while the step runs.
 Bytes activations_of(const PipelineOption& option, size_t stage) {
     return option.run.lanes[stage].live_bytes_max;
 }

@@ -12,13 +12,13 @@
 
 namespace dslaunch::plan {
 
-// One line per schedule: time of a step, bubble, the most activations and memory of its stages.
+// Returns a line per schedule: a step's time, bubble, its stages' most activations and memory.
 [[nodiscard]] std::string schedules_table(const std::vector<PipelineOption>& options);
-// One line per part of the model, in the order of stages: its segments, parameters, FLOPs, time;
-// for each stage states and activations; then parameters that several stages read.
+// Returns one line per part of the model, in the order of stages: its segments, parameters, FLOPs,
+// time; for each stage states and activations; then parameters that several stages read.
 [[nodiscard]] std::string stages_table(const PipelineOption& option, const ModelInfo& model);
 
-// The contents of the tables as JSON values. UNITS: bytes, seconds, FLOPs of a micro batch's
+// Writes the contents of the tables as JSON. UNITS: bytes, seconds, FLOPs of a micro batch's
 // forward.
 void schedules_json(const std::vector<PipelineOption>& options, const ModelInfo& model,
                     JsonWriter& json);

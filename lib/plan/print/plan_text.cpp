@@ -79,7 +79,7 @@ std::string memory_table(const StepPlan& plan) {
     return text;
 }
 
-// Layers are cut into at most so many segments that still look alike from layer to layer.
+// The most segments of a layer that still look alike from layer to layer.
 constexpr size_t kPiecesMax = 8;
 
 // Returns which part of the dotted NAME is a number by one less than in NEXT; empty if the two

@@ -10,9 +10,9 @@
 
 namespace dslaunch::plan {
 
-// One line: "Backward segment 3 (blocks.2), micro step 0".
+// Returns one line: "Backward segment 3 (blocks.2), micro step 0".
 [[nodiscard]] std::string describe(const Instruction& instruction, const ModelInfo& model);
-// Bytes moved and sent to other hosts in a step, memory by kind and by tier.
+// Returns bytes moved and sent to other hosts in a step, memory by kind and by tier.
 [[nodiscard]] std::string plan_summary(const StepPlan& plan);
 
 // A segment as a row of a table: its name and the cells after it.
@@ -27,11 +27,11 @@ struct SegmentRow {
     const std::vector<SegmentRow>& rows, bool is_folded);
 // Returns a line for each segment, numbered_rows() of nodes, parameters, bytes and FLOPs.
 [[nodiscard]] std::string segments_table(const ModelInfo& model, bool is_folded);
-// A line for each instruction, with its bytes and what it waits for.
+// Returns a line for each instruction, with its bytes and its waits.
 [[nodiscard]] std::string instructions_table(const StepPlan& plan, const ModelInfo& model,
                                              const FlatLayout& layout);
-// The plan as one JSON object. UNITS: bytes. memory.by_kind is the most of each kind at once, as in
-// the table.
+// Writes the plan as one JSON object. UNITS: bytes. memory.by_kind is the most of each kind at
+// once, as in the table.
 void plan_json(const StepPlan& plan, const ModelInfo& model, const FlatLayout& layout,
                JsonWriter& json);
 

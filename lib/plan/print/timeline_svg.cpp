@@ -62,7 +62,7 @@ TimeUnit unit_for(double end_s) {
     return {1e-6, "us"};
 }
 
-// The least of 1, 2 or 5 times a power of ten of which AT_MOST cover WHOLE.
+// Returns the least of 1, 2 or 5 times a power of ten such that AT_MOST of them cover WHOLE.
 double tick_step(double whole, double at_most) {
     const double least = whole / at_most;
     const double power = std::pow(10, std::floor(std::log10(least)));

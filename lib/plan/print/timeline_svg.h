@@ -30,9 +30,9 @@ struct Timeline {
     std::vector<TimelineLane> lanes;
 };
 
-// One SVG that needs no other file: about 150 bytes per span. It is wide enough for the marks in
-// its boxes, within limits, and fits itself to a narrower page. At most kTimelineLanesMax lanes are
-// drawn, with the number of those left out. Texts may hold any characters; times begin at 0.
+// Returns one SVG that needs no other file: about 150 bytes per span. It is wide enough for the
+// marks in its boxes, within limits, and fits itself to a narrower page. It draws at most
+// kTimelineLanesMax lanes and counts the others. Texts may hold any characters; times begin at 0.
 [[nodiscard]] std::string timeline_svg(const Timeline& timeline);
 inline constexpr int kTimelineLanesMax = 64;
 

@@ -10,9 +10,9 @@
 
 namespace dslaunch::plan {
 
-// SPANS are the spans of the plan's instructions, in order. PREDICTED are spans of the same
-// instructions by step_forecast.h; if not empty, they are a second group of tracks beside the
-// measured one. Times in the trace are in microseconds.
+// Returns the trace. SPANS are the spans of the plan's instructions, in order. PREDICTED are spans
+// of the same instructions by step_forecast.h; if not empty, they are a second group of tracks
+// beside the measured one. Times in the trace are in microseconds.
 [[nodiscard]] std::string trace_json(const StepPlan& plan, const ModelInfo& model,
                                      std::span<const InstructionSpan> spans,
                                      std::span<const InstructionSpan> predicted = {});

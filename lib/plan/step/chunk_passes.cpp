@@ -12,8 +12,7 @@ namespace dslaunch::plan {
 
 namespace {
 
-// The buffers that take turns, if there are as many: one is added to, one read, one written, and
-// one is ahead.
+// The most buffers that take turns: one is added to, one read, one written, and one is ahead.
 constexpr int64_t kBuffersInTurn = 4;
 
 class Assignment {
@@ -76,9 +75,9 @@ class Assignment {
     std::vector<int64_t> last_use_;  // by buffer; -1: none
 };
 
-// ADDED are the chunks in the order in which the step reduces them, each as often as it is reduced.
-// UPDATED are the same chunks, each once, in the order of their updates. BUFFERS_MAX bounds the
-// buffers. The sums needed last are evicted, but a few of those used last stay, so that reads and
+// Returns the passes. ADDED are the chunks in the order in which the step reduces them, each as
+// often as it is reduced; UPDATED are the same, each once, in the order of updates. BUFFERS_MAX
+// bounds the buffers. The sums needed last are evicted, but a few used last stay, so that reads and
 // writes go on beside the adding. Sums for up to BUFFERS_MAX - 1 later updates are read ahead.
 SumPasses make_sum_passes(std::span<const int> added, std::span<const int> updated,
                           int64_t buffers_max) {
@@ -265,7 +264,7 @@ void ChunkPasses::after_sums(int c) {
     if (other >= 0) read_sums(add(Op::kRead, other), update_use(other));
 }
 
-// The chunk whose sums may be read once C is updated, or -1.
+// Returns the chunk whose sums may be read once C is updated, or -1.
 int ChunkPasses::next_with_sums(int c) const {
     const int turn = chunk(c).turn, later = turn + plan_.swap_buffers;
     if (turn < 0 || later >= turns()) return -1;

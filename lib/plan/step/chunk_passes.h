@@ -1,6 +1,6 @@
-// The part of a step plan that moves offloaded chunks: their extents, the buffers through which
-// they and the sums of their gradients pass, the reads and writes. Data path: state chunks -> chunk
-// passes -> step plan builder. Used by one thread.
+// The part of a step plan that moves offloaded chunks: their extents, the buffers of chunks and of
+// their gradients' sums, the reads and writes. Data path: state chunks -> chunk passes -> step plan
+// builder. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace dslaunch::plan {
 
-// The reduced gradients of chunks that wait for the norm: the buffer that each passes through while
-// micro steps are added up and when its chunk is updated, with the reads and writes.
+// The reduced gradients of chunks that wait for the norm: the buffer of each while micro steps are
+// added up and when its chunk is updated, with the reads and writes.
 struct SumUse {
     int chunk = 0;  // index into StateChunks::all
     int buffer = 0;
@@ -40,32 +40,32 @@ class ChunkPasses {
     // reduces them, over all micro steps.
     void add_buffers(std::span<const int> reduce_order);
 
-    // Called at the start of a step: chunks that the step before has left in the buffers make room
-    // for the first turns of this one.
+    // Begins a step: chunks that the step before has left in the buffers make room for the first
+    // turns of this one.
     void begin_turns();
     // Returns true if the sums of a chunk's gradients pass; else they stay in memory, which is the
     // caller's task.
     [[nodiscard]] bool sums_pass(int c) const {
         return options_.keeps_reduced() && chunk(c).states_on_disk();
     }
-    // Called around a chunk's Accumulate, in the order of add_buffers(): the sums that it adds to
-    // are read, and written if the buffer is needed. Join is for chunks whose sums pass.
+    // Called around a chunk's Accumulate, in the order of add_buffers(): reads the sums to which it
+    // adds, and writes them if the buffer is needed. Join is for chunks whose sums pass.
     void before_accumulate(int c);
     void join_accumulate(Instruction& accumulate) const;
     void after_accumulate(int c);
-    // Called when all sums are complete: reads those of the first turns.
+    // Called when all sums are complete: reads the sums of the first turns.
     void begin_updates();
-    // Called around a chunk's Update: a chunk that passes is brought before it, and makes room for
-    // another after it. Its sums come and go with it.
+    // Called around a chunk's Update: reads a passing chunk before it, and makes room for another
+    // after it. Its sums come and go with it.
     void join_update(Instruction& update);
     void after_update(int c);
-    // The same for an update that takes no sums of this step (kUpdateRest), and for one that leaves
-    // the chunk where it is.
+    // Does the same for an update that takes no sums of this step (kUpdateRest), and for one that
+    // leaves the chunk in its place.
     void join_chunk(Instruction& update);
     void after_chunk(int c);
     void join_sums(Instruction& update) const;
     void after_sums(int c);
-    // READ gets this rank's part of its bucket, from disk or from the buffers that hold it then.
+    // Gives READ this rank's part of its bucket, from disk or from the buffers that hold it then.
     void join_bucket_read(Instruction& read) const;
 
   private:

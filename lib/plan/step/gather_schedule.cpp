@@ -81,7 +81,7 @@ class Scheduler {
         }
     }
 
-    // Elements of other buckets that are read between two uses of one, each bucket once.
+    // Returns the elements of other buckets read between two uses of one, each bucket once.
     [[nodiscard]] int64_t distance(const GatherUse& first, const GatherUse& second) const {
         std::set<int> between;
         for (int p = first.end + 1; p < second.begin; ++p)

@@ -21,7 +21,7 @@ namespace dslaunch::plan {
                                                  std::span<const RecomputeGroup> groups,
                                                  const SegmentRange& range);
 
-// The buckets that hold each segment's parameters, each bucket once, in order.
+// Returns the buckets that hold each segment's parameters, each bucket once, in order.
 [[nodiscard]] std::vector<std::vector<int>> buckets_of_segments(const ModelInfo& model,
                                                                 const FlatLayout& layout);
 
@@ -39,9 +39,9 @@ struct GatherSchedule {
     int64_t live_numel_max = 0;  // most elements that are gathered or on their way at once
 };
 
-// BUCKETS_OF[s] are the gathered buckets that segment s reads; POSITIONS come from
-// compute_positions. A bucket is kept between two readings if they are no farther apart than the
-// reuse distance and the limit of live elements is kept. Only two neighbouring segments that need
+// Returns the schedule. BUCKETS_OF[s] are the gathered buckets that segment s reads; POSITIONS come
+// from compute_positions. A bucket is kept between two readings if they are no farther apart than
+// the reuse distance and the limit of live elements holds. Only two neighbouring segments that need
 // more than that limit exceed it.
 [[nodiscard]] GatherSchedule make_gather_schedule(const FlatLayout& layout,
                                                   std::span<const std::vector<int>> buckets_of,

@@ -1,7 +1,7 @@
 // Updates that may lag (ZenFlow, arXiv:2505.12242): the important units of each parameter are
 // updated in every step; the gradients of the rest are added up and become one update every few
 // steps. A unit is kUnitNumel neighbouring elements of a parameter, counted from its first one;
-// units are chosen within each block of the layout, which no shard cuts, so that the choice is the
+// units are chosen within each block of the layout. No shard cuts a block, so the choice is the
 // same at every number of ranks. Pure.
 #pragma once
 
@@ -49,7 +49,7 @@ struct LagPlan {
     bool operator==(const LagPlan&) const = default;
 };
 
-// The number of important units among UNITS.
+// Returns the number of important units among UNITS.
 [[nodiscard]] inline int64_t important_units(int64_t units, double part) {
     const auto wanted = static_cast<int64_t>(part * static_cast<double>(units) + 1e-9);
     return std::min(units, std::max<int64_t>(1, wanted));

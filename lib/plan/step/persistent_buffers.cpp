@@ -64,8 +64,8 @@ class Adder {
                                              BufferKind::kGradients, owned - on_disk, on_disk));
     }
 
-    // Gradients that wait for an update of the rest, and where that lands later, its parameters.
-    // Important units of chunks on disk have their states in memory.
+    // Adds gradients that wait for an update of the rest and, where that lands later, its
+    // parameters. Important units of chunks on disk have their states in memory.
     void add_waiting(int b, PersistentBuffers& made) {
         const LagPlan& lag = options_.lag;
         const int64_t bytes = 4 + (lag.overlaps ? options_.parameter_bytes : 0);
@@ -81,7 +81,7 @@ class Adder {
                        Tier::kMemory, Bytes{important * states * 4}, true});
     }
 
-    // The values of one bucket at a time, in memory that the host's ranks share.
+    // Adds one bucket's values at a time, in memory that the host's ranks share.
     void add_exchange(PersistentBuffers& made) {
         int64_t numel = 0;
         for (int b = 0; b < layout_.trained_buckets; ++b) numel = std::max(numel, bucket(b).numel);
@@ -95,7 +95,7 @@ class Adder {
     }
 
   private:
-    // Elements of important units: all of a vector, and at least one unit of each block.
+    // Returns the important units' elements: all of a vector, at least one unit of each block.
     [[nodiscard]] int64_t important_numel(int b) const {
         const LagPlan& lag = options_.lag;
         int64_t important = 0;
@@ -114,7 +114,7 @@ class Adder {
         }
         return important;
     }
-    // Errors of what this rank sends for its host, and of what its host averages.
+    // Returns the errors of values that this rank sends for its host, and of its host's averages.
     [[nodiscard]] int64_t error_numel(int b) const {
         const int bridges = options_.bridge_count();
         if (options_.local_rank >= bridges) return 0;
@@ -126,13 +126,13 @@ class Adder {
         return options_.compression.meeting ? owned_numel(b) : 0;
     }
     [[nodiscard]] const Bucket& bucket(int b) const { return layout_.buckets[b]; }
-    // Elements of a bucket for which this rank keeps optimizer states.
+    // Returns the elements of a bucket for which this rank keeps optimizer states.
     [[nodiscard]] int64_t owned_numel(int b) const {
         return options_.stage == 0 ? bucket(b).numel
                                    : options_.partition->owned_numel(options_.shard_rank(), b);
     }
-    // Values of states of whole tensors beside their moments, of the tensors of a bucket whose
-    // states this rank keeps.
+    // Returns the values of states of whole tensors beside their moments, for the tensors of a
+    // bucket whose states this rank keeps.
     [[nodiscard]] int64_t tensor_state_numel(int b) const {
         int64_t numel = 0;
         for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
@@ -150,7 +150,7 @@ class Adder {
                        element < piece.range.end();
             });
     }
-    // Elements of a bucket whose optimizer states this rank has on disk.
+    // Returns the elements of a bucket whose optimizer states this rank has on disk.
     [[nodiscard]] int64_t numel_on_disk(int b) const {
         return std::min(plan_.chunks.numel_where(&StateChunk::states_on_disk, b), owned_numel(b));
     }

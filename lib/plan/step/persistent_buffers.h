@@ -1,6 +1,6 @@
 // The buffers that a rank holds before and after a step: parameters, gradients, states and the
-// buffers through which they pass. Data path: layout, chosen buffers and chunks -> [here] ->
-// step plan builder. Pure.
+// buffers through which they pass. Data path: layout, chosen buffers and chunks -> [here] -> step
+// plan builder. Pure.
 #pragma once
 
 #include <vector>

@@ -20,7 +20,7 @@ std::string label(const StepPlan& plan, size_t i) {
                        instruction.micro_step);
 }
 
-// The lane at the other end of a lane that sends or receives: those lanes come in pairs.
+// Returns the lane at the other end of a lane that sends or receives: these lanes come in pairs.
 Lane opposite(Lane lane) {
     static_assert(static_cast<uint8_t>(Lane::kSend) % 2 == 0);
     return static_cast<Lane>(static_cast<uint8_t>(lane) ^ 1U);
@@ -144,7 +144,7 @@ class Checker {
             problems_.push_back(fmt::format("{} is never freed", buffer.name));
     }
 
-    // Every two uses of which one changes the buffer must be ordered.
+    // Checks that every two uses of a buffer are ordered if one of them changes it.
     void check_order(size_t b) {
         const std::vector<Use>& uses = uses_[b];
         for (size_t i = 0; i < uses.size(); ++i) {
@@ -160,7 +160,7 @@ class Checker {
         }
     }
 
-    // Once a bucket's gradients are summed, no Backward may add to that memory before it is claimed
+    // Checks that no Backward adds to a bucket's summed gradients before their memory is claimed
     // again. Reduce sums them, or without a Reduce Accumulate or Update.
     void check_reductions() {
         for (size_t i = 0; i < plan_.instructions.size(); ++i) {
@@ -196,8 +196,8 @@ class Checker {
         return false;
     }
 
-    // A bucket gathered into a buffer lies there alone from its Gather to its Release; all readers
-    // of the bucket read that buffer.
+    // Checks that a bucket gathered into a buffer lies there alone from its Gather to its Release;
+    // all readers of the bucket read that buffer.
     void check_gathers() {
         std::map<int, int> buffer_of_place;  // indices into StepPlan::buffers
         for (const Instruction& gather : plan_.instructions)
@@ -281,8 +281,8 @@ class Checker {
     std::vector<std::string> problems_;
 };
 
-// The plans of one host's ranks as tasks that take no time. A task waits for what its instruction
-// waits for, in its own plan and in other ranks' plans.
+// Rehearses the plans of one host's ranks as tasks that take no time. A task waits as its
+// instruction does, in its own plan and in other ranks' plans.
 class Rehearsal {
   public:
     Rehearsal(std::span<const StepPlan> plans, size_t ranks) : plans_(plans), ranks_(ranks) {
@@ -361,7 +361,7 @@ class Rehearsal {
         for (const int wait : plans_[r].instructions[i].waits) waits.push_back(places_[r][wait]);
         return waits;
     }
-    // The task waits until instruction I of rank R may begin.
+    // Makes the task wait until instruction I of rank R may begin.
     void meet(size_t r, size_t i, Waits& waits) const {
         const TaskRef& place = places_[r][i];
         if (place.index > 0) waits.push_back({place.lane, place.index - 1});
@@ -372,14 +372,14 @@ class Rehearsal {
         waits.push_back({places_[r][i].lane, std::numeric_limits<int>::max()});
     }
 
-    // The first rank of the stage of R.
+    // Returns the first rank of the stage of R.
     [[nodiscard]] size_t stage_begin(size_t r) const { return r / ranks_ * ranks_; }
-    // Every rank of the stage of R begins I, which ends it.
+    // Waits until every rank of the stage of R begins I, which ends it.
     void meet_all(size_t r, size_t i, Waits& waits) const {
         for (size_t other = stage_begin(r); other < stage_begin(r) + ranks_; ++other)
             if (other != r) meet(other, i, waits);
     }
-    // Messages are not buffered: a Send ends with its Receive, which waits for the Send only.
+    // Waits for the peer: a Send ends with its Receive, which waits for the Send only.
     void meet_peer(size_t r, size_t i, Waits& waits) const {
         const Instruction& own = plans_[r].instructions[i];
         const size_t other = static_cast<size_t>(own.peer) * ranks_ + r % ranks_;
@@ -395,7 +395,7 @@ class Rehearsal {
         if (!meets) return wait_for_ever(r, i, waits);
         meet(other, static_cast<size_t>(end - instructions.begin()), waits);
     }
-    // Every rank has read the gradients that the memory of a Claim held before.
+    // Waits until every rank has read the gradients that a Claim's memory held before.
     void wait_for_readers(size_t of, size_t claim, Waits& waits) const {
         for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
             const std::vector<Instruction>& instructions = plans_[r].instructions;
@@ -408,7 +408,7 @@ class Rehearsal {
             }
         }
     }
-    // Every rank has done OP for the bucket of LIKE, and for its micro step if it has one.
+    // Waits until every rank has done OP for LIKE's bucket, and for its micro step if it has one.
     void wait_for_all(size_t of, Op op, const Instruction& like, Waits& waits) const {
         for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
             const std::vector<Instruction>& instructions = plans_[r].instructions;
@@ -423,7 +423,7 @@ class Rehearsal {
     void wait_for_summed(size_t r, const Instruction& instruction, Waits& waits) const {
         wait_for_all(r, has(r, Op::kReduce) ? Op::kReduce : Op::kPost, instruction, waits);
     }
-    // An instruction that takes gradients of its bucket finds their sums.
+    // Makes an instruction that takes gradients of its bucket wait for their sums.
     void wait_for_sums(size_t r, const Instruction& instruction, Waits& waits) const {
         if (!has(r, Op::kNorm) && begins_bucket(plans_[r], instruction))
             wait_for_summed(r, instruction, waits);

@@ -10,11 +10,11 @@
 
 namespace dslaunch::plan {
 
-// Returns all faults of one rank's plan, none if it is sound: uses before creation or after free,
-// double frees, buffers that are never freed, two lanes touching a buffer without a wait between
-// them (a happens-before analysis, independent of derive_waits), a Reduce before the last Backward
-// that adds to its bucket, waits on later instructions, and reads of a gathered bucket that are not
-// between its Gather and its Release, or in another buffer.
+// Returns all faults of one rank's plan, no fault if it is sound: uses before creation or after
+// free, double frees, buffers that are never freed, two lanes touching a buffer without a wait
+// between them (a happens-before analysis, independent of derive_waits), a Reduce before the last
+// Backward that adds to its bucket, waits on later instructions, and reads of a gathered bucket
+// that are not between its Gather and its Release, or in another buffer.
 [[nodiscard]] std::vector<std::string> check_plan(const StepPlan& plan);
 
 // Returns the faults between the plans of a host's local ranks, taken together: different order of
@@ -32,7 +32,7 @@ struct TierPeak {
 };
 [[nodiscard]] std::array<TierPeak, kTiers> peak_by_tier(const StepPlan& plan);
 
-// The most bytes of each kind that a plan holds at once, over all tiers, in program order.
+// Returns the most bytes of each kind that a plan holds at once, over all tiers, in program order.
 [[nodiscard]] std::array<Bytes, kBufferKinds> peak_by_kind(const StepPlan& plan);
 
 }  // namespace dslaunch::plan

@@ -16,8 +16,8 @@ struct RecomputeGroup {
     int end = 0;
 };
 
-// GROUPS ranges of each part of the model, of about equal activation bytes, in order. A segment
-// without a backward is in no group. GROUPS 0: no groups. PARTS empty: the model is one part.
+// Returns GROUPS ranges of each part of the model, of about equal activation bytes, in order. A
+// segment without a backward is in no group. GROUPS 0: no groups. PARTS empty: one part.
 [[nodiscard]] std::vector<RecomputeGroup> make_recompute_groups(
     const ModelInfo& model, int64_t groups, const std::vector<StagePart>& parts = {});
 

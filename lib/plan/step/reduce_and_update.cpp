@@ -134,7 +134,7 @@ void ReduceAndUpdate::add_rest_update(int c) {
     const int b = chunk(c).bucket;
     Instruction& update = plan_.add(Op::kUpdateRest, Lane::kUpdate, b);
     update.chunk = c;
-    // The parameters that it reads are this step's until Update, which comes after it.
+    // The parameters in its reads are this step's until Update, which comes after it.
     update.reads = {kept_.choice};
     update.writes = {kept_.waiting[b], kept_.moments[b]};
     chunk_passes_.join_chunk(update);
@@ -206,7 +206,7 @@ void ReduceAndUpdate::add_accumulates(int b, int m) {
     }
 }
 
-// The plan buffer of the gradients that Norm and Update read.
+// Returns the plan buffer of the gradients that Norm and Update read.
 int ReduceAndUpdate::summed(int b) const {
     return options_.keeps_reduced() ? kept_.reduced[b] : gradients(b);
 }
@@ -228,7 +228,7 @@ void ReduceAndUpdate::add_select() {
     select.writes = {kept_.choice};
 }
 
-// The values are made of this rank's states, and the updates after it take their average.
+// Adds the exchange: values come from this rank's states, and later updates take their average.
 void ReduceAndUpdate::add_exchange(int b) {
     Instruction& exchange = plan_.add(Op::kExchange, Lane::kCommunication, b);
     exchange.reads = {summed(b), kept_.norm};

@@ -1,6 +1,5 @@
-// The part of a step plan that sums gradients over ranks and updates parameters, and the order in
-// which it does. Data path:
-// flat layout, persistent buffers -> [here] -> step plan builder. Used by one thread.
+// The part of a step plan that sums gradients over ranks and updates parameters, and its order.
+// Data path: flat layout, persistent buffers -> [here] -> step plan builder. Used by one thread.
 #pragma once
 
 #include <vector>
@@ -23,14 +22,14 @@ void check_options(const StepPlanOptions& options);
 // gradients itself.
 [[nodiscard]] bool sums_itself(const StepPlanOptions& options);
 
-// Trained buckets in the order in which the step reduces them, each as often as it is reduced, tied
-// ones at the end; and, each once, in the order of their updates.
+// Returns trained buckets in the order in which the step reduces them, each as often as it is
+// reduced, tied ones at the end; and, each once, in the order of their updates.
 [[nodiscard]] std::vector<int> reduce_order(const ModelInfo& model, const FlatLayout& layout,
                                             const StepPlanOptions& options);
 [[nodiscard]] std::vector<int> update_order(const ModelInfo& model, const FlatLayout& layout,
                                             const StepPlanOptions& options);
 
-// Returns by segment the trained buckets that its backward adds to. If several parts of the stage
+// Returns by segment the trained buckets to which its backward adds. If several parts of the stage
 // read a parameter, the part of the bucket's ready segment adds to the bucket: the other parts'
 // sums wait beside it for the turn of the same micro step there.
 [[nodiscard]] std::vector<std::vector<int>> gradient_buckets_of_segments(
@@ -49,13 +48,13 @@ class ReduceAndUpdate {
           chunk_passes_(chunk_passes),
           links_(layout, options) {}
 
-    // The plan buffer that holds a bucket's gradients.
+    // Returns the plan buffer that holds a bucket's gradients.
     [[nodiscard]] int gradients(int b) const;
 
     // Adds the reductions of the buckets that the backward of SEGMENT completes, without tied ones.
     void add_reductions(int segment, int m);
-    // Ties come at the step's end, when all stages of the parameter arrive, so that none waits for
-    // another while there is work.
+    // Adds a tie at the step's end, when all stages of the parameter arrive, so that no stage waits
+    // for another while there is work.
     void add_tie(const TiedParameter& tie);
     // Adds the updates of gradients that waited, at the start of a step that has them.
     void begin_step(const ModelInfo& model);

@@ -15,7 +15,7 @@ namespace dslaunch::plan {
     ScheduleKind kind, const PipelineShape& shape, const std::vector<SegmentRange>& parts);
 
 // Returns MODEL with only the segments of RANGES, one after the other. Parameters keep their
-// indices; no segment reads those of other stages.
+// indices; no segment reads parameters of other stages.
 [[nodiscard]] ModelInfo stage_model(const ModelInfo& model,
                                     const std::vector<SegmentRange>& ranges);
 
@@ -27,7 +27,7 @@ namespace dslaunch::plan {
 [[nodiscard]] std::vector<int> part_begins(const StageWork& work);
 
 // Returns the parameters of TIED that the stages train. STAGES are the ranges of each stage. Throws
-// Error{kConfig} if a stage reads such a parameter and does not train it, for its copy would not
+// Error{kConfig} if a stage reads such a parameter and does not train it, since its copy would not
 // change.
 [[nodiscard]] std::vector<TiedParameter> trained_ties(
     const ModelInfo& model, const std::vector<std::vector<SegmentRange>>& stages,
@@ -36,7 +36,7 @@ namespace dslaunch::plan {
 // buckets.
 [[nodiscard]] std::vector<std::vector<int>> stages_of_buckets(
     const FlatLayout& layout, const std::vector<TiedParameter>& ties);
-// Returns the parameters of those TIES of STAGE that an earlier stage has too.
+// Returns the parameters of STAGE's TIES that an earlier stage has too.
 [[nodiscard]] std::vector<int> counted_elsewhere(const std::vector<TiedParameter>& ties, int stage);
 // Returns the ties of STAGE.
 [[nodiscard]] std::vector<TiedParameter> ties_of_stage(const std::vector<TiedParameter>& ties,

@@ -29,8 +29,8 @@ class StageTransfers {
     [[nodiscard]] Received receive_values(const StagePart& part, int m);
     [[nodiscard]] Received receive_gradients(const StagePart& part, int m);
     // Adds the send of VALUES after PART, or of GRADIENTS of the live values before it. Both are
-    // freed once they are sent. GRADIENTS -1: nothing after the cut needs any, which the message
-    // tells the stage before.
+    // freed once they are sent. GRADIENTS -1: nothing after the cut needs any, and the message says
+    // so to the stage before.
     void send_values(const StagePart& part, int m, int values);
     void send_gradients(const StagePart& part, int m, int gradients);
 

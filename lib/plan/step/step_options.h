@@ -54,8 +54,8 @@ struct StepPlanOptions {
     bool fused_update = false;     // stage 0: kUpdate sums the local ranks' gradients itself: one
                                    // host, no clip, no kReduce
     int64_t optimizer_states = 2;  // fp32 values per parameter: Adam 2, SGD with momentum 1
-    // The fp32 values of each of the model's parameters that stand in no chunk: states of whole
-    // tensors, in memory. Empty: there are none.
+    // The fp32 values of each of the model's parameters that are in no chunk: states of whole
+    // tensors, in memory. Empty: there are no such values.
     std::vector<int64_t> tensor_states = {};
     int stage = 0;                         // ZeRO stage
     std::vector<int> node_sizes = {};      // ranks of each host; empty: all on one
@@ -74,8 +74,8 @@ struct StepPlanOptions {
     // True if updates take whole tensors, so that at stage 0 the local ranks share the writing
     // tensor by tensor. REQUIRES, from stage 1 on: the partition cuts no tensor.
     bool whole_tensors = false;
-    // True if all that is not on disk is in the memory of a GPU that the rank alone has. REQUIRES:
-    // hosts of one rank each.
+    // True if everything that is not on disk is in the memory of a GPU that the rank has alone.
+    // REQUIRES: hosts of one rank each.
     bool on_device = false;
     Exchange exchange = Exchange::kExact;  // what hosts tell each other in this step
     // REQUIRES, if it is on: `exchange` is kExact, parameters are not offloaded, nothing is packed.
@@ -91,7 +91,7 @@ struct StepPlanOptions {
     [[nodiscard]] int node_count() const {
         return node_sizes.empty() ? 1 : static_cast<int>(node_sizes.size());
     }
-    // The number of ranks that shard one copy, this rank among them, and the number of copies.
+    // Return the number of ranks that shard one copy, with this rank, and the number of copies.
     [[nodiscard]] int shard_ranks() const { return shard_group > 0 ? shard_group : world_size; }
     [[nodiscard]] int shard_rank() const { return rank % shard_ranks(); }
     [[nodiscard]] int copies() const { return world_size / shard_ranks(); }
@@ -101,7 +101,7 @@ struct StepPlanOptions {
     }
     // Returns true if gradients are summed in full over the ranks of a host alone.
     [[nodiscard]] bool sums_on_host() const;
-    // The host of this rank, and the bridges of a host (Topology::bridge_count).
+    // Return this rank's host, and the bridges of a host (Topology::bridge_count).
     [[nodiscard]] int node_rank() const;
     [[nodiscard]] int bridge_count() const;
     // Returns true if no update may begin before every gradient of the step has been seen. Where
@@ -116,7 +116,7 @@ struct StepPlanOptions {
         return {parameter_bytes,  master,          optimizer_states,        offload.packings,
                 offload.lossless, keeps_reduced(), offload.packed_in_memory};
     }
-    // Returns true if parameters, or those of a bucket, are whole only while they are gathered.
+    // Returns true if parameters, or a bucket's parameters, are whole only while they are gathered.
     [[nodiscard]] bool gathers() const {
         return stage == 3 && (shards_over_hosts() || offload.parameters);
     }
@@ -139,7 +139,7 @@ struct StepPlanOptions {
     // Returns true if each host keeps what it has gathered until the step's last use.
     [[nodiscard]] bool keeps_gathered() const { return wire.host_copy && gathers(); }
     [[nodiscard]] bool reduces_each() const { return reduce_each_micro_step || stage >= 2; }
-    // The gradients of a tied bucket are added up over micro steps, until its stages add up theirs.
+    // Returns true if each micro step reduces; tied buckets add up until their stages add up.
     [[nodiscard]] bool reduces_each(const Bucket& bucket) const {
         return reduces_each() && bucket.kind != BucketKind::kTied;
     }

@@ -57,7 +57,7 @@ enum class Op : uint8_t {
 // and the gradients that come back have lanes of their own, so that neither waits for a neighbour
 // busy with the other. If parts come up the stages again (kZeroBubbleV), the way up has its own
 // lanes too: both ends of a lane have the same messages in the same order under any schedule.
-// Updates that lag have a lane, beside the one of a step's own updates.
+// Updates that lag have a lane beside the lane of a step's own updates.
 enum class Lane : uint8_t {
     kCompute,
     kCommunication,
@@ -164,17 +164,17 @@ struct StepPlan {
     std::vector<int64_t> gradient_buffer_numel;
     std::vector<int64_t> gather_buffer_numel;  // elements by gather buffer
     StateChunks chunks;
-    // The number of swap buffers, and by turn the one that its chunk passes through. Before a step
-    // each holds the chunk of its last turn, of the step before; what is not used again at once is
-    // written while the step computes.
+    // The number of swap buffers, and by turn the one through which its chunk passes. Before a step
+    // each holds the chunk of its last turn, of the step before; a chunk that is not used again at
+    // once is written while the step computes.
     int swap_buffers = 0;
     std::vector<int> buffer_of_turn;
-    // The number of other buffers, which reduced gradients of chunks that wait for the norm hold in
-    // turn (plan/step/chunk_passes.h). They are empty before a step.
+    // The number of other buffers, which hold in turn reduced gradients of chunks that wait for the
+    // norm (plan/step/chunk_passes.h). They are empty before a step.
     int sum_buffers = 0;
 
-    // FNV-1a over the common parts of the plans of one data-parallel group: the instructions and
-    // their order.
+    // Returns FNV-1a over the common parts of the plans of one data-parallel group: the
+    // instructions and their order.
     [[nodiscard]] uint64_t hash() const;
     [[nodiscard]] Bytes sent() const;  // by all instructions
     [[nodiscard]] std::array<Bytes, kTrafficKinds> sent_by_kind() const;
@@ -185,12 +185,12 @@ struct StepPlan {
     Instruction& add(Op op, Lane lane, int bucket = -1, int micro_step = -1);
 };
 
-// Stage 0: parameters in the host's shared arena, gradients per rank in it, optimizer states
-// private and whole. Stage 1: optimizer states and master copies only of the rank's part of the
-// partition. Stage 2: gradient buckets share buffers, given back once they are reduced. Stage 3:
-// only owners keep parameters, too; on one host the others read them in place, over several hosts
-// they are gathered. Offloaded chunks are read before their update and written after it. Waits are
-// derived and the plan is checked before it is returned.
+// Returns the plan. Stage 0: parameters in the host's shared arena, gradients per rank in it,
+// optimizer states private and whole. Stage 1: optimizer states and master copies only of the
+// rank's part of the partition. Stage 2: gradient buckets share buffers, given back once they are
+// reduced. Stage 3: also only owners keep parameters; on one host the others read them in place,
+// over several hosts they are gathered. Offloaded chunks are read before their update and written
+// after it. Waits are derived and the plan is checked before it is returned.
 [[nodiscard]] StepPlan make_step_plan(const ModelInfo& model, const FlatLayout& layout,
                                       const StepPlanOptions& options);
 

@@ -215,8 +215,8 @@ class PlanBuilder {
         free_live_values(part, m);
     }
 
-    // Frees the live values of a part that are left. Values that stayed for it are freed with the
-    // backward of the part that made them.
+    // Frees the live values of a part that are left. The backward of the part that made values
+    // frees those that stayed for another part.
     void free_live_values(const StagePart& part, int m) {
         const bool came = stays(part.before) && part.gives_gradients;
         for (int s = part.segments.begin; s < part.segments.end; ++s)
@@ -370,7 +370,7 @@ class PlanBuilder {
         }
     }
 
-    // OP is kBackward, or kBackwardInput for the first half alone.
+    // Adds backwards. OP is kBackward, or kBackwardInput for the first half alone.
     void add_backwards(const StagePart& part, int m, Op op) {
         for (int s = part.segments.end; s-- > part.segments.begin;) {
             if (!info(s).backward) continue;
@@ -488,7 +488,7 @@ class PlanBuilder {
         if (!split) add_separate_sums(s, m);
     }
 
-    // The gradients of a parameter of several segments are summed beside the bucket, from its last
+    // Sums the gradients of a parameter of several segments beside the bucket, from its last
     // segment to its first, if the bucket has another dtype or holds sums of other micro steps, or
     // if other parts come between.
     void add_separate_sums(int s, int m) {

@@ -19,7 +19,7 @@ namespace {
 constexpr std::array<std::string_view, 4> kRuleNames = {"column", "row", "vocabulary",
                                                         "replicated"};
 
-// "blocks.3.qkv.weight" -> "blocks.*.qkv.weight": the same for equal layers.
+// Returns "blocks.*.qkv.weight" for "blocks.3.qkv.weight": the same for equal layers.
 std::string layer_name(const std::string& name) {
     std::vector<std::string> parts = split(name, '.');
     for (std::string& part : parts)
@@ -27,7 +27,7 @@ std::string layer_name(const std::string& name) {
     return join(parts, ".");
 }
 
-// "aten::linear in 3.proj (linear.py:14)" -> "aten::linear in *.proj".
+// Returns "aten::linear in *.proj" for "aten::linear in 3.proj (linear.py:14)".
 std::string layer_site(const std::string& where) {
     const std::string node = where.substr(0, where.find(" ("));
     const size_t in = node.find(" in ");
@@ -36,8 +36,8 @@ std::string layer_site(const std::string& where) {
     return fmt::format("{} in {}", node.substr(0, in), layer_name(node.substr(in + kInLength)));
 }
 
-// "aten::softmax in model.0.mlp (net.py:4): it needs all of what is split" without the layer's
-// number and the line.
+// Returns "aten::softmax in model.0.mlp (net.py:4): it needs all of what is split" without the
+// layer's number and the line.
 std::string obstacle_text(const std::string& why) {
     const size_t line = why.find(" ("), reason = why.find("): ");
     if (line == why.npos || reason == why.npos || reason < line) return why;
@@ -67,7 +67,7 @@ std::string_view gradient_text(const TensorParameter& parameter) {
 
 using Row = std::vector<std::string>;
 
-// Equal rows become one, whose first cell gives their number.
+// Makes equal rows one, whose first cell gives their number.
 std::vector<Row> count_equal(const std::vector<Row>& rows) {
     std::vector<Row> distinct;
     std::map<Row, size_t> place;

@@ -34,8 +34,8 @@ struct TensorShard {
     bool operator==(const TensorShard&) const = default;
 };
 
-// The ranges of dimension SHARD.dim that rank PART.index of PART.parts holds, in order. Over all
-// ranks they tile it, also if a block does not divide evenly.
+// Returns the ranges of dimension SHARD.dim that rank PART.index of PART.parts holds, in order. The
+// ranges of all ranks tile it, also if a block does not divide evenly.
 [[nodiscard]] std::vector<Range> shard_ranges(const TensorShard& shard, PartOf part);
 // Returns true if all ranks have equal shares of every block.
 [[nodiscard]] bool divides_evenly(const TensorShard& shard, int size);
@@ -101,20 +101,20 @@ struct TensorRules {
                           // divide, that cannot be split is refused
 };
 
-// The rule named WORD: "column", "row", "vocabulary", "replicated". Throws Error{kConfig} that
-// lists them.
+// Returns the rule named WORD: "column", "row", "vocabulary", "replicated". Throws Error{kConfig}
+// that lists them.
 [[nodiscard]] TensorRule parse_tensor_rule(std::string_view pattern, std::string_view word);
 
-// The rule for each of NAMES; nullopt if no pattern fits. Throws Error{kConfig} for a pattern that
-// fits none of them, with the nearest name.
+// Returns the rule for each of NAMES; nullopt if no pattern fits. Throws Error{kConfig} for a
+// pattern that fits no name, with the nearest name.
 [[nodiscard]] std::vector<std::optional<TensorRule>> match_tensor_rules(
     const TensorRules& rules, std::span<const std::string> names);
 
-// The layers that stay whole for an obstacle, equal ones in one line: "\n  whole on every rank: …"
-// each; empty: none does.
+// Returns the layers that stay whole for an obstacle, equal ones in one line: "\n  whole on every
+// rank: …" each; empty: there are none.
 [[nodiscard]] std::string unproven_text(const TensorPlan& plan);
 
-// Table of parameters (those of equal layers in one line), collectives and bytes, for people.
+// Returns tables of parameters (equal layers in one line), collectives and bytes, for people.
 [[nodiscard]] std::string tensor_plan_text(const TensorPlan& plan);
 
 }  // namespace dslaunch::plan

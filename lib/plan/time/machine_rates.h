@@ -28,7 +28,7 @@ struct SegmentTimes {
     double backward_weight_s = 0;
 };
 
-// The sum of both halves of a backward, and that sum with the forward, of any type that has the
+// Returns the sum of both halves of a backward, and that sum with the forward, of any type with the
 // three times.
 template <typename Times>
 [[nodiscard]] double backward_s(const Times& of) {
@@ -50,7 +50,7 @@ struct DiskRates {
     double read_bytes_per_s = 0;
     double write_bytes_per_s = 0;
 
-    // The time of reads and then writes, for they share the disk; nullopt: a rate is not known.
+    // Returns the time of reads and then writes: they share the disk; nullopt: a rate is not known.
     [[nodiscard]] std::optional<double> seconds(double read_bytes, double written_bytes) const {
         if (read_bytes_per_s <= 0 || write_bytes_per_s <= 0) return std::nullopt;
         return read_bytes / read_bytes_per_s + written_bytes / write_bytes_per_s;
@@ -82,8 +82,8 @@ struct MachineRates {
     [[nodiscard]] double update_s(double numel) const {
         return seconds_at(numel, update_numel_per_s);
     }
-    // A copy reads and writes BYTES once each; a sum into its first argument reads two arrays of
-    // NUMEL elements and writes one.
+    // Returns the time of a copy, which reads and writes BYTES once each; of a sum into its first
+    // argument, which reads two arrays of NUMEL elements and writes one.
     [[nodiscard]] double copy_s(Bytes bytes) const {
         return seconds_at(bytes * 2, sum_bytes_per_s);
     }
@@ -92,19 +92,19 @@ struct MachineRates {
     }
     [[nodiscard]] double link_s(Bytes bytes) const { return seconds_at(bytes, link_bytes_per_s); }
 
-    // The time in which a group adds BYTES up. PASSES 2: all ranks get the sum, 1: each owner its
-    // part. The ranks of a host add up first.
+    // Returns the time in which a group adds up BYTES. PASSES 2: all ranks get the sum, 1: each
+    // owner its part. The ranks of a host add up first.
     [[nodiscard]] double sum_s(double bytes, double passes, const GroupShape& group) const {
         const double near = static_cast<double>(group.on_host() - 1) / group.on_host();
         return seconds_at(passes * bytes * near, host_bytes_per_s) +
                between_s(passes * bytes, group);
     }
-    // The time in which each host of a group gets the other hosts' parts of BYTES.
+    // Returns the time in which each host of a group gets the other hosts' parts of BYTES.
     [[nodiscard]] double between_s(double bytes, const GroupShape& group) const {
         const double far = static_cast<double>(group.hosts - 1) / group.hosts;
         return seconds_at(bytes * far * group.crossing, link_bytes_per_s);
     }
-    // The time in which each rank of a group sends BYTES to every other one.
+    // Returns the time in which each rank of a group sends BYTES to every other one.
     [[nodiscard]] double exchange_s(double bytes, const GroupShape& group) const {
         const int near = group.on_host() - 1;
         const int far = group.ranks - group.on_host();

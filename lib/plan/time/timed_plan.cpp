@@ -9,9 +9,9 @@
 namespace dslaunch::plan {
 namespace {
 
-// The end of a task that shares nothing is known as soon as the ends of the tasks that it waits for
-// are. Only tasks that share processors go through the clock, in the order of time: their duration
-// depends on the other tasks that run.
+// Runs a plan. The end of a task that shares nothing is known once the ends for which it waits are.
+// Only tasks that share processors go through the clock, in the order of time: their duration
+// depends on the other running tasks.
 class PlanRun {
   public:
     explicit PlanRun(const TimedPlan& plan) : plan_(plan), lanes_(plan.lanes.size()) {

@@ -3,9 +3,9 @@
 // ranks (predict/step_forecast.h) -> [here] -> the time of a step, and idle times. Pure; a million
 // tasks take about 0.1 s.
 //
-// Model: a lane runs its tasks one after the other, each as soon as those it waits for have ended.
-// Tasks that share processors slow each other down; all others take their time alone. A sender goes
-// on at once, for a link is a lane of its own. All lanes begin at 0.
+// Model: a lane runs its tasks one after the other, each as soon as the tasks before it in time
+// have ended. Tasks that share processors slow each other down; all others take their time alone. A
+// sender goes on at once, since a link is a lane of its own. All lanes begin at 0.
 #pragma once
 
 #include <span>
@@ -76,7 +76,7 @@ struct TimedRun {
     }
 };
 
-// REQUIRES: no task waits for ever.
+// Runs the plan. REQUIRES: no task waits for ever.
 [[nodiscard]] TimedRun run_timed_plan(const TimedPlan& plan);
 
 // Runs a plan that may wait for ever: its lanes have spans of the tasks before that.

@@ -15,7 +15,7 @@ namespace dslaunch::text {
 
 class TokenTrie {
   public:
-    // Of equal texts the last one counts. Empty texts are left out.
+    // The last one of equal texts counts. Empty texts are left out.
     explicit TokenTrie(std::vector<std::pair<std::string, int32_t>> tokens);
 
     // Calls VISIT(length, id) for each token that TEXT begins with, the shortest first.

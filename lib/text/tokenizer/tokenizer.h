@@ -46,7 +46,7 @@ class Tokenizer {
     // part of it, and where a pattern takes too long.
     [[nodiscard]] std::vector<int32_t> encode(std::string_view text,
                                               EncodeOptions options = {}) const;
-    // Does the same with each token's span of whole characters: those of which it has any byte. So
+    // Does the same with each token's span of whole characters, of which it has any byte. So
     // the tokens of one character have equal spans, a normalizer's mark before a text belongs to
     // the first character, and dropped characters belong to no token. Tokens around the text have
     // empty spans. REQUIRES: valid UTF-8.

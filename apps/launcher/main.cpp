@@ -79,7 +79,7 @@ int main(int argc, char** argv) {
     dslaunch::remove_files_at_signals();
     try {
         const int code = dslaunch::launcher::dispatch(argc, argv);
-        // Results that could not be written are no success.
+        // Results that could not be written are not a success.
         if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category());
         return code;
     } catch (const dslaunch::Error& error) {

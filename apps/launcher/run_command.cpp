@@ -172,7 +172,7 @@ void require_output_folder(const launch::JobSpec& spec) {
          printable(spec.output_directory));
 }
 
-// The variables of an allocation stay in a shell that has outlived it, and go where no Slurm is.
+// Refuses an allocation without srun: its variables stay in a shell that outlives it.
 void require_srun(const launch::JobSpec& spec) {
     if (spec.transport != launch::TransportKind::kSlurm || is_in_path("srun")) return;
     fail(ExitCode::kSetup,
@@ -180,8 +180,8 @@ void require_srun(const launch::JobSpec& spec) {
          "there, or unset SLURM_JOB_ID, or give a --hostfile or --standalone");
 }
 
-// Refuses a file that is no program: a text is data, and weights are no model. The result is 126
-// for a text, as a shell has it for what may not be executed; 0: it may be one.
+// Refuses a file that is not a program, as a text or weights. Returns 126 for a text, as a shell
+// does for a file that may not be executed; 0: it may be a program.
 int refuse_data_as_program(const launch::JobSpec& spec) {
     constexpr int kNotExecutable = 126;
     const std::string path = path_from_here(path_of_target(spec));

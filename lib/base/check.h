@@ -1,4 +1,4 @@
-// DSL_CHECK: a broken invariant is a bug of ours; it prints where and aborts, in every build.
+// DSL_CHECK: a broken invariant is a bug of ours; it prints its place and aborts, in every build.
 #pragma once
 
 #include <fmt/core.h>
@@ -13,7 +13,7 @@ namespace dslaunch::detail {
 }  // namespace dslaunch::detail
 
 // DSL_CHECK(condition, "format", args...). An expression, so that compilers see that
-// DSL_CHECK(false, ...) does not come back, without optimization too.
+// DSL_CHECK(false, ...) does not return, even without optimization.
 #define DSL_CHECK(condition, ...)                                                   \
     ((condition) ? static_cast<void>(0)                                             \
                  : ::dslaunch::detail::check_failed(__FILE__, __LINE__, #condition, \

@@ -29,7 +29,7 @@ enum class ExitCode : int {
     kInterrupted = 76,  // Ctrl-C, SIGTERM, or the launcher went away
 };
 
-// "usage", "config", …: the word used in messages and in --json output.
+// Returns "usage", "config", …: the word used in messages and in --json output.
 [[nodiscard]] const char* exit_code_name(ExitCode code);
 
 // Returns true when the exit status CODE is one of ours and not 0.

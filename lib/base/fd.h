@@ -1,5 +1,5 @@
-// File descriptors with an owner, and reads and writes that finish or say why not. EINTR is retried
-// everywhere.
+// File descriptors with an owner, and reads and writes that finish or report why not. EINTR is
+// retried everywhere.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
-// One number converted between fp32 and the 16-bit types, alike on processors and GPUs. Rounding is
-// to nearest even. A NaN stays a NaN with its sign and its upper bits, made quiet: so do x86's and
-// ARM's conversions, and PyTorch's to fp16 (its NaN of bf16 differs by processor: 0x7FC0 or
-// 0xFFFF). Everything here has internal linkage, for it is compiled once per instruction set.
+// Converts one number between fp32 and the 16-bit types, alike on processors and GPUs. Rounding is
+// to nearest even. A NaN stays a NaN with its sign and its upper bits, made quiet, as x86 and ARM
+// convert, and PyTorch to fp16 (its bf16 NaN differs by processor: 0x7FC0 or 0xFFFF). Everything
+// here has internal linkage, since it is compiled once per instruction set.
 #pragma once
 
 #include <cstdint>

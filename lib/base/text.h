@@ -10,7 +10,7 @@
 
 namespace dslaunch {
 
-// In every locale.
+// Returns true for a digit, in every locale.
 [[nodiscard]] constexpr bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }

@@ -29,7 +29,7 @@ inline bool is_known(HealthOp op) {
     return op <= HealthOp::kAllToAll;
 }
 
-// "all_reduce"
+// Returns "all_reduce", ….
 [[nodiscard]] const char* health_op_name(HealthOp op);
 // Returns bus bandwidth over algorithm bandwidth, as nccl-tests computes it: the least that each
 // link must carry. 0 for the barrier, which moves nothing.
@@ -102,7 +102,7 @@ struct HealthFault {
     bool operator==(const HealthFault&) const = default;
 };
 
-// A note says what was left out and why; it is no fault.
+// A note says what was left out and why; it is not a fault.
 struct HealthNote {
     std::string text;
 

@@ -80,7 +80,7 @@ std::string resume_command(std::span<const std::string> words, const RunOptions&
         if (!is_resume(word)) kept.push_back(word);
     std::vector<std::string> added = {"--resume"};
     if (is_own) added = {"-o", options.output, "--resume"};
-    // Words after `--` are no options.
+    // Words after `--` are not options.
     const auto place = std::ranges::find(kept, "--");
     kept.insert(place == kept.end() ? place : kept.begin(), added.begin(), added.end());
     std::string command = "dslaunch";

@@ -230,7 +230,7 @@ void Builder::check_launcher_args() const {
     }
 }
 
-// Notes options that only matter for other hosts: they are no mistake here, but have no effect.
+// Notes options that only matter for other hosts: they are not mistakes here, but have no effect.
 void Builder::note_unused_options() {
     std::vector<std::string> unused;
     if (!options_.launcher.empty() && options_.launcher != "local")
@@ -420,7 +420,7 @@ void Builder::write_environment() {
     }
 }
 
-// OpenMP would pass over what is no list of numbers, and choose for itself.
+// Checks the threads: OpenMP would skip what is not a list of numbers, and choose for itself.
 void Builder::check_threads() const {
     constexpr const char* kName = "OMP_NUM_THREADS";
     if (job_.spec.target_kind != launch::TargetKind::kModel) return;

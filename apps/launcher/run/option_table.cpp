@@ -19,7 +19,7 @@
 namespace dslaunch::launcher {
 namespace {
 
-// "; the dash in it is no minus sign" and the like: what is foreign in VALUE, a number to be.
+// Returns what is foreign in VALUE, which should be a number: "; the dash in it is …", ….
 std::string foreign_number_advice(const std::string& value) {
     for (const char* dash : {"\u2010", "\u2011", "\u2012", "\u2013", "\u2014", "\u2212"})
         if (value.find(dash) != std::string::npos)

@@ -261,8 +261,7 @@ int64_t finished_step(const RunOptions& options, const launch::JobSpec& spec, in
     return 0;
 }
 
-// Refuses a --resume=DIR that is no checkpoint but what others call one, with the way to begin
-// from it.
+// Refuses a --resume=DIR that only others call a checkpoint, and says how to begin from it.
 void refuse_foreign_resume(const RunOptions& options, const launch::JobSpec& spec) {
     if (options.resume.empty() || options.resume == "auto") return;
     const std::string path = placed(options.resume, spec.working_directory);

@@ -47,12 +47,12 @@ inline constexpr std::array<DTypeRow, 14> kDTypeRows{{{"BOOL", 1},
                                                       {"U64", 8}}};
 }  // namespace detail
 
-// Bytes of one element.
+// Returns the bytes of one element.
 [[nodiscard]] constexpr int64_t dtype_bytes(DType dtype) {
     return detail::kDTypeRows[static_cast<size_t>(dtype)].bytes;
 }
 
-// "F32", "BF16", …
+// Returns "F32", "BF16", …
 [[nodiscard]] constexpr std::string_view dtype_name(DType dtype) {
     return detail::kDTypeRows[static_cast<size_t>(dtype)].name;
 }

@@ -1,5 +1,4 @@
-// The rule by which chunks that pass between memory and disk give up their buffers
-// (dslaunch.offload.cache).
+// The rule by which chunks between memory and disk give up their buffers (dslaunch.offload.cache).
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
-// A shard kind says how a bucket's elements are dealt to ranks at ZeRO stages 1 to 3: one enum for
-// the config, which reads it (`dslaunch.shard`), and for plans, which follow it. Threads: pure
-// functions.
+// The way to deal a bucket's elements to ranks at ZeRO stages 1 to 3: one enum for the config,
+// which reads it (`dslaunch.shard`), and for plans, which follow it. Threads: pure functions.
 #pragma once
 
 #include <array>
@@ -25,7 +24,7 @@ inline constexpr std::array<std::string_view, kShardKinds> kShardByNames{"flat",
                                                                          "row", "parameter"};
 }  // namespace detail
 
-// The word of the config.
+// Returns the word of the config.
 [[nodiscard]] constexpr std::string_view shard_by_name(ShardBy kind) {
     return detail::kShardByNames[static_cast<size_t>(kind)];
 }

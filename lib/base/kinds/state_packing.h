@@ -1,5 +1,5 @@
-// A packing says how optimizer states are written where they are kept in fewer bytes than fp32; the
-// kernels are in lib/kernels/packing.h. The plan knows it to count the bytes.
+// A packing of optimizer states in fewer bytes than fp32; the kernels are in lib/kernels/packing.h.
+// The plan knows it to count the bytes.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +19,23 @@ enum class StatePacking : uint8_t {
 // Elements that share a scale in the 8-bit packings.
 inline constexpr int64_t kPackedBlockNumel = 256;
 
-// Bytes of the scales of NUMEL elements, one fp32 a block, before their codes of a byte each.
+// Returns the bytes of the scales of NUMEL elements, one fp32 a block, before their one-byte codes.
 [[nodiscard]] constexpr int64_t packed_scale_bytes(int64_t numel) {
     return round_up(numel, kPackedBlockNumel) / kPackedBlockNumel * 4;
 }
 
-// Bytes that NUMEL elements take.
+// Returns the bytes that NUMEL elements take.
 [[nodiscard]] constexpr int64_t packed_bytes(StatePacking packing, int64_t numel) {
     if (packing == StatePacking::kNone) return 4 * numel;
     if (packing == StatePacking::kBf16) return 2 * numel;
     return packed_scale_bytes(numel) + numel;
 }
 
-// Elements of a tile: packed states in memory are images of so many elements each, one after the
+// Elements of a tile. Packed states in memory are images of so many elements each, one after the
 // other, so that a thread unpacks, updates and packs one at a time.
 inline constexpr int64_t kPackedTileNumel = int64_t{16} * 1024;
 
-// Bytes of NUMEL elements in tiles. A tile begins at a line of the cache.
+// Returns the bytes of NUMEL elements in tiles. A tile begins at a line of the cache.
 [[nodiscard]] constexpr int64_t tiled_bytes(StatePacking packing, int64_t numel) {
     const int64_t whole = numel / kPackedTileNumel;
     return whole * packed_bytes(packing, kPackedTileNumel) +

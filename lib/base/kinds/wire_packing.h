@@ -1,6 +1,6 @@
-// A packing says in how few bits values travel between hosts; the kernels are in
-// lib/kernels/packing.h. The plan knows it to count the bytes. Source: ZeRO++ (Wang et al.
-// 2023, arXiv:2306.10209), block-wise quantization of weights and gradients.
+// A packing of values that travel between hosts in fewer bits; the kernels are in
+// lib/kernels/packing.h. The plan knows it to count the bytes. Source: ZeRO++ (Wang et al. 2023,
+// arXiv:2306.10209), block-wise quantization of weights and gradients.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ enum class WirePacking : uint8_t {
             // infinite from 65520 on
 };
 
-// The packings without blocks. Values that have been rounded once stay as they are when they are
-// rounded again.
+// Returns true for the packings without blocks. Rounded values stay the same when they are rounded
+// again.
 [[nodiscard]] constexpr bool is_half(WirePacking packing) {
     return packing == WirePacking::kBf16 || packing == WirePacking::kF16;
 }
@@ -27,8 +27,8 @@ enum class WirePacking : uint8_t {
 // Elements that share a scale.
 inline constexpr int64_t kWireBlockNumel = 256;
 
-// Bytes of NUMEL elements, of ELEMENT_BYTES each where they travel as they are. In 8 and 4 bits:
-// one fp32 scale a block, then the codes. It adds up over parts that are whole blocks.
+// Returns the bytes of NUMEL elements, of ELEMENT_BYTES each if they travel unpacked. In 8 and 4
+// bits: one fp32 scale a block, then the codes. It adds up over parts that are whole blocks.
 [[nodiscard]] constexpr int64_t wire_bytes(WirePacking packing, int64_t numel,
                                            int64_t element_bytes) {
     if (packing == WirePacking::kNone) return numel * element_bytes;

@@ -65,7 +65,7 @@ struct Mount {
     std::string root;
 };
 
-// "36 35 98:0 /mnt1 /mnt2 rw shared:1 - ext3 /dev/root rw,errors=continue"
+// Reads "36 35 98:0 /mnt1 /mnt2 rw shared:1 - ext3 /dev/root rw,errors=continue".
 std::optional<Mount> find_mount(const std::string& root, std::string_view type,
                                 std::string_view option) {
     for (const std::string& line : split(text_of(root + "/proc/self/mountinfo"), '\n')) {

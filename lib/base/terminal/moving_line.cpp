@@ -60,16 +60,16 @@ std::string without_last_fields(std::string_view text, size_t columns) {
 
 MovingLine::MovingLine(int fd) : fd_(fd), erases_(erases_lines(fd)) {}
 
-// A terminal that is not the controlling one has no foreground to ask for.
+// Another terminal than the controlling one has no foreground, and its line moves.
 bool MovingLine::moves() const {
     if (!erases_) return false;
     const pid_t foreground = ::tcgetpgrp(fd_);
     return foreground < 0 || foreground == ::getpgrp();
 }
 
-// One column stays free: a terminal whose last one is filled may begin another line. The cursor
-// returns to the begin of the line: one that becomes too long when the terminal shrinks may be
-// broken there, and what is erased from its begin on is all of it.
+// Keeps one column free: a terminal whose last one is filled may begin another line. The cursor
+// returns to the begin of the line: a shrinking terminal may break a line there, and erasing from
+// its begin on then erases all of it.
 std::string MovingLine::draw(std::string_view text) {
     text_ = text;
     is_drawn_ = true;
@@ -78,7 +78,7 @@ std::string MovingLine::draw(std::string_view text) {
     return fmt::format("\r{}{}\r", without_last_fields(text, width - 1), kErase);
 }
 
-// Another program at this terminal may have written into the line since it was cleared.
+// Erases the line even if it is not drawn: another program may have written into it.
 std::string MovingLine::clear() {
     is_drawn_ = false;
     return text_.empty() || !moves() ? std::string() : fmt::format("\r{}", kErase);

@@ -10,7 +10,7 @@
 namespace dslaunch {
 
 // A work that takes longer than kShownAfter is shown. Where no line can move (a pipe, a file or the
-// background) a line is written after each kToldEach.
+// background) a line is written every kToldEach.
 inline constexpr std::chrono::seconds kShownAfter{1};
 inline constexpr std::chrono::seconds kToldEach{30};
 

@@ -84,7 +84,7 @@ std::string describe_extra(const CLI::App& app, const std::string& word) {
                        guess.empty() ? "; there are: " + join(commands, ", ") : guess);
 }
 
-// CLI11's texts of a value out of range, in our words: "--weights: q4_0 not in {f32,bf16}" and
+// Says CLI11's texts of a value out of range in our words: "--weights: q4_0 not in {f32,bf16}" and
 // "--port: Value 99999 not in range 0 to 65535".
 std::string plain_words(const std::string& what) {
     const size_t colon = what.find(": ");
@@ -315,7 +315,7 @@ const CommandLine& CommandLine::reached() const {
     return *this;
 }
 
-// "dslaunch config check"
+// Returns "dslaunch config check".
 std::string CommandLine::name() const {
     std::string name = app_.get_name();
     for (const CLI::App* above = app_.get_parent(); above != nullptr; above = above->get_parent())

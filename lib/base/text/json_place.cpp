@@ -36,7 +36,7 @@ std::optional<std::string> way_to(const nlohmann::json& value, const nlohmann::j
 
 }  // namespace
 
-// nlohmann keeps the last of two equal keys: the callback sees each key and refuses the second.
+// Refuses equal keys by the callback, which sees each key: nlohmann keeps the last of two.
 JsonPlace::Json JsonPlace::parse(const std::string& path, std::string_view text) {
     std::vector<std::set<std::string>> keys;
     const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {

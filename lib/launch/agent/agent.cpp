@@ -237,7 +237,7 @@ void Agent::handle(const Frame& frame) {
     }
 }
 
-// Called while a large file is read: the launcher hears us meanwhile.
+// Tells the launcher that we live, while a large file is read.
 void Agent::say_alive() {
     if (steady_clock::now() - last_sign_ < kPingInterval) return;
     last_sign_ = steady_clock::now();
@@ -342,8 +342,8 @@ void Agent::take_signals() {
     reap();
 }
 
-// The launcher decides what a signal means, unless the guardian is gone: nobody would clean up
-// after this process then.
+// Returns true if the launcher decides what a signal means: unless the guardian is gone, since
+// nobody would clean up after this process then.
 bool Agent::asks_first(int signal_number) {
     if (!settings_.asks_before_ending || !greeted_ || state_ != State::kServing ||
         ::getppid() != guardian_) {

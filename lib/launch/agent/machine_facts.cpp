@@ -73,7 +73,7 @@ constexpr IsaLevel level_of_build() {
 #endif
 }
 
-// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue …" -> "550.54.15".
+// Reads "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue …" -> "550.54.15".
 std::string driver_version_in(const std::string& text) {
     const std::string line = text.substr(0, text.find('\n'));
     for (const std::string& word : split(line, ' ')) {
@@ -123,7 +123,7 @@ std::string usual_driver(const std::vector<MachineFacts>& machines) {
     return best->driver_version;
 }
 
-// "MemAvailable:   123 kB" -> bytes; -1 when there is no such line.
+// Reads "MemAvailable:   123 kB" -> bytes; -1 when there is no such line.
 int64_t memory_bytes(const std::string& text, std::string_view name) {
     const std::string value = value_in(text, name);
     const auto kibibytes = parse_int(value.substr(0, value.find(' ')));

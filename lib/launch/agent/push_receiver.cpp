@@ -98,7 +98,7 @@ bool PushReceiver::is_there(const std::string& path, bool is_target) {
         fail(ExitCode::kDisk, "there is a folder of that name");
     if (is_target && !S_ISREG(status.st_mode))
         fail(ExitCode::kDisk, "there is something that is no file");
-    // The place where a library was found here may well be a link there.
+    // The path where a library was found here may be a link there.
     if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
     if (status.st_size != offer_.bytes) return false;
     HashCache cache(HashCache::default_path());

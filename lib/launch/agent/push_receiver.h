@@ -15,8 +15,8 @@ namespace dslaunch::launch {
 
 class PushReceiver {
   public:
-    // ANSWER is called once or more for each message; ALIVE every few megabytes while files are
-    // read.
+    // Calls ANSWER once or more for each message, and ALIVE every few megabytes while it reads
+    // files.
     PushReceiver(std::function<void(const PushAnswer&)> answer, std::function<void()> alive)
         : answer_(std::move(answer)), alive_(std::move(alive)) {}
 

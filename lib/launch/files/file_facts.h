@@ -47,7 +47,7 @@ struct FileIdentity {
 // save wins.
 class HashCache {
   public:
-    // PATH is read at the first find(). Empty: nothing is remembered.
+    // Reads PATH at the first find(). Empty: nothing is remembered.
     explicit HashCache(std::string path) : path_(std::move(path)) {}
 
     // Returns $XDG_CACHE_HOME/dslaunch/hashes, else ~/.cache/dslaunch/hashes; empty: no home.

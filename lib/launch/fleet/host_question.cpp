@@ -232,7 +232,7 @@ class FleetExec final : private FleetListener {
         }
     }
 
-    // Whole lines alone are of use here: of a progress bar its end.
+    // Takes whole lines only: of a progress bar its end.
     void take_output(size_t host, const WorkerOutput& output) {
         ExecResult& result = results_[host];
         std::string lines;

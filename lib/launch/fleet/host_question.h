@@ -77,7 +77,7 @@ struct ExecResult {
     std::string output;  // both streams, in the order in which they came
     bool output_was_cut = false;
 
-    // exit_status, 128+n for a signal, error_code.
+    // Returns exit_status, 128+n for a signal, or error_code.
     [[nodiscard]] int code() const;
 };
 

@@ -109,7 +109,7 @@ std::vector<std::string> places(const std::string& list, const std::string& path
     return folders;
 }
 
-// The newest "GLIBC_2.34" among the versions that are asked for.
+// Returns the newest "GLIBC_2.34" among the requested versions.
 std::string newest_glibc(const ElfFile::Table& versions) {
     constexpr std::string_view kPrefix = "GLIBC_";
     std::string newest;
@@ -120,7 +120,7 @@ std::string newest_glibc(const ElfFile::Table& versions) {
         for (int i = 0; i < need.vn_cnt && read_at(versions.bytes, entry_at, entry); ++i) {
             const std::string name = versions.text(entry.vna_name);
             entry_at += entry.vna_next;
-            // GLIBC_PRIVATE is no version.
+            // GLIBC_PRIVATE is not a version.
             if (!name.starts_with(kPrefix) || !std::isdigit(name[kPrefix.size()])) continue;
             const std::string version = name.substr(kPrefix.size());
             if (::strverscmp(version.c_str(), newest.c_str()) > 0) newest = version;
@@ -150,7 +150,7 @@ constexpr std::array kHostsOwn = {
     "libanl.so.",        "libnsl.so.1", "libnss_",   "libthread_db.", "libBrokenLocale.",
     "libc_malloc_debug", "libcuda.so",  "libnvidia-"};
 
-// PT_INTERP of this program; the first object that is visited is the program itself.
+// Takes PT_INTERP of this program, which is the first object that is visited.
 int take_interpreter(dl_phdr_info* info, size_t, void* text) {
     for (int i = 0; i < info->dlpi_phnum; ++i) {
         if (info->dlpi_phdr[i].p_type != PT_INTERP) continue;

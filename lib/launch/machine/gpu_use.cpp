@@ -26,7 +26,7 @@ int64_t bytes_of(std::string_view mebibytes) {
     return number && *number >= 0 && *number < (int64_t{1} << 40) ? *number << 20 : -1;
 }
 
-// The fields of each line that has COUNT of them; a name between them may hold a comma.
+// Returns the fields of each line that has COUNT of them; a name between them may hold a comma.
 std::vector<std::vector<std::string>> rows_of(std::string_view text, size_t count, size_t name) {
     std::vector<std::vector<std::string>> rows;
     for (const std::string& line : split(text, '\n')) {
@@ -49,8 +49,8 @@ void add_open_devices(GpuUse& use) {
         for (const int64_t gpu : open_gpus(pid)) use.holds.push_back({gpu, pid, -1});
 }
 
-// The lines of `nvidia-smi nvlink --status`: "GPU 0: NAME (UUID: …)", and below it "Link 3: 26.562
-// GB/s" or "Link 3: <inactive>".
+// Reads the lines of `nvidia-smi nvlink --status`: "GPU 0: NAME (UUID: …)", and below it "Link 3:
+// 26.562 GB/s" or "Link 3: <inactive>".
 void add_nvlinks(std::vector<Gpu>& gpus, std::string_view links) {
     Gpu* of = nullptr;
     for (const std::string& line : split(links, '\n')) {

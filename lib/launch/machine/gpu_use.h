@@ -79,7 +79,7 @@ struct GpuUse {
 // Adds what FACTS and LINKS say of GPUS. FACTS: `nvidia-smi --query-gpu=index,driver_version,
 // ecc.errors.uncorrected.volatile.total,pcie.link.gen.max,pcie.link.width.current,
 // pcie.link.width.max` in that format; LINKS: `nvidia-smi nvlink --status`. Lines of another form,
-// and fields that are no numbers, are passed over.
+// and fields that are not numbers, are skipped.
 void add_gpu_facts(std::vector<Gpu>& gpus, std::string_view facts, std::string_view links);
 
 }  // namespace dslaunch::launch

@@ -29,7 +29,7 @@ ConnectionSigns signs_in(const tcp_info& info) {
             info.tcpi_probes};
 }
 
-// The address family of TEXT, whose bytes it writes to ADDRESS; 0: no address.
+// Returns the address family of TEXT and writes its bytes to ADDRESS; 0: not an address.
 int read_address(std::string text, void* address) {
     text.resize(std::min(text.size(), text.find('%')));  // fe80::1%eth0
     if (::inet_pton(AF_INET, text.c_str(), address) == 1) return AF_INET;

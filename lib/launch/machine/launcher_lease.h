@@ -48,14 +48,14 @@ struct DiagRequest {
 
 class LauncherLease {
   public:
-    // The launcher, or the relay that asks it, is on this machine: its end closes the pipe.
+    // Returns the lease for a launcher, or its relay, on this machine: its end closes the pipe.
     [[nodiscard]] static LauncherLease same_machine();
-    // The launcher is at the other end of FD, a socket that outlives this object.
+    // Returns the lease for a launcher at the other end of FD, a socket that outlives this object.
     [[nodiscard]] static LauncherLease over_socket(int fd);
-    // sshd has started this process.
+    // Returns the lease for a process that sshd has started.
     [[nodiscard]] static LauncherLease over_ssh(std::string ssh_connection);
 
-    // The launcher is at the other end of stdin: on this machine, or beyond sshd.
+    // Returns the lease for a launcher at the other end of stdin: on this machine, or beyond sshd.
     [[nodiscard]] static LauncherLease over_stdio(bool same_machine);
 
     // Returns why the launcher must be taken for gone; empty: it is not gone. SILENCE: the time

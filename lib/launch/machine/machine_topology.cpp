@@ -24,7 +24,7 @@ struct Group {
                                        // as visible here
 };
 
-// A container often sees its group as the top, whatever /proc says.
+// Finds the group: a container often sees its group as the top, whatever /proc says.
 Group find_group(const std::string& root, std::string_view controller) {
     Group group;
     std::string top;

@@ -70,7 +70,7 @@ class ValueReader {
         return at_ + more < text_.size() ? text_[at_ + more] : '\0';
     }
 
-    // Up to the closing quote, or inside of DEPTH `${` to the closing brace.
+    // Reads up to the closing quote, or inside of DEPTH `${` to the closing brace.
     void part(size_t depth) {
         while (at_ < text_.size()) {
             const char c = text_[at_];

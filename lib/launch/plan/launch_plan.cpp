@@ -161,7 +161,7 @@ void Placer::give_all(const Units& cores, const std::vector<size_t>& ranks) {
     }
 }
 
-// The largest complexes come first; they are used again when there are more ranks.
+// Gives the largest complexes first, and again when there are more ranks.
 void Placer::share_complexes(int node, const std::vector<size_t>& ranks) {
     std::map<int, Units> by_cache;
     for (const Unit& core : cores_where(&Processor::node, node)) {

@@ -19,7 +19,7 @@ namespace dslaunch::launch {
 // Names and values, in order; a later value of a name wins.
 using EnvironmentList = std::vector<std::pair<std::string, std::string>>;
 
-// The environment of this process.
+// Returns the environment of this process.
 [[nodiscard]] EnvironmentList own_environment();
 
 struct SpawnRequest {

@@ -35,8 +35,8 @@ class StandardStreams {
     // programs is pending, or kHurry is over after hurry().
     ~StandardStreams() { drain(); }
 
-    // FD: 1 or 2. Never waits. Text beyond kKeptBytesMax (kCongestedBytes after hurry()) is
-    // dropped, whole calls at a time, and one line tells how much as soon as there is room.
+    // Writes TEXT on FD, 1 or 2; never waits. Drops text beyond kKeptBytesMax (kCongestedBytes
+    // after hurry()), whole calls at a time; one line tells how much as soon as there is room.
     void write(int fd, std::string_view text);
     // Writes TEXT as a piece of OWNER's line. OWNER's next piece or line replaces it: on a terminal
     // at once, elsewhere after a carriage return. A piece is left out while text is kept: a reader

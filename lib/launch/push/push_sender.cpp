@@ -394,7 +394,7 @@ void PushSender::admit() {
     }
 }
 
-// Offers the host its next file.
+// Offers the host its next file; skips files for hosts with GPUs if it has none.
 void PushSender::begin(size_t index) {
     Host& host = hosts_[index];
     const bool has_gpu = fleet_.nodes()[index].hello.gpus > 0;

@@ -90,7 +90,7 @@ int run_job(const JobSpec& spec, HealthSink health) {
         JobFiles files(spec, signals.get());
         int code = JobLoop(spec, {record, streams, files}, attempt, signals.get()).run();
         streams.drain();
-        // Output that nobody reads is no success, as for a program in a pipe.
+        // Output that nobody reads is not a success, as for a program in a pipe.
         if (code == 0 && spec.prints_results()) {
             if (streams.reader_is_gone(1)) code = kOutputLostCode;
             if (const int fault = streams.fault(1); fault != 0)

@@ -113,7 +113,7 @@ void JobOutput::expect_failure_text(int rank, std::string_view message) {
     ranks_.at(static_cast<size_t>(rank)).told_lines.assign(lines.begin(), lines.end());
 }
 
-// The first line of a message follows the log's prefix, the others stand alone.
+// Returns true if LINE is one of a failure's message. Its first line follows the log's prefix.
 bool JobOutput::is_told(Rank& rank, std::string_view line) {
     if (rank.told_lines.empty()) return false;
     const std::string& told = rank.told_lines.front();

@@ -65,7 +65,7 @@ class JobFiles {
     struct Files;
     void run_and_wait(const std::function<void()>& work);
 
-    std::string place_;  // the folder that is named; empty: there are no files
+    std::string place_;  // the folder for messages; empty: there are no files
     std::string output_;
     int wake_fd_;
     int world_size_ = 0;
@@ -94,8 +94,8 @@ class JobOutput {
     void set_restarts(int restarts) { restarts_ = restarts; }
     // Returns the newest step with a line of metrics in this attempt; 0: no step.
     [[nodiscard]] int64_t newest_step() const { return newest_step_; }
-    // RANK gave MESSAGE as the reason of its failure; the report will say it. The same text among
-    // later lines goes to the log files only.
+    // Expects MESSAGE, which RANK gave as the reason of its failure; the report will say it. The
+    // same text among later lines goes to the log files only.
     void expect_failure_text(int rank, std::string_view message);
     // Shows LINES of one rank: whole ones, and of a program also the beginning of a last one. Text
     // after a carriage return later replaces that beginning.
@@ -126,7 +126,7 @@ class JobOutput {
     void detail(std::string_view line);
     // Writes one or more lines of ours on stderr; on a terminal broken between words at its width.
     void note(std::string_view line);
-    // FACTS: null where the agent is on this machine.
+    // FACTS: null if the agent is on this machine.
     void add_node(const AgentHello& hello, const std::string& name,
                   const MachineFacts* facts = nullptr);
     void add_rank(const WorkerStarted& started);

@@ -68,9 +68,9 @@ class StragglerWatch {
     // INTERVAL_STEPS 0: says nothing.
     explicit StragglerWatch(int64_t interval_steps) : interval_steps_(interval_steps) {}
 
-    // Call it after each heartbeat. Returns a line when every rank has done INTERVAL_STEPS more
-    // steps since the last look and one of them stands out; else nothing. Of two ranks the faster
-    // one is the median.
+    // Looks at RANKS after each heartbeat. Returns a line when every rank has done INTERVAL_STEPS
+    // more steps since the last look and one of them stands out; else nothing. Of two ranks the
+    // faster one is the median.
     [[nodiscard]] std::optional<std::string> look(const std::vector<RankRecord>& ranks);
 
   private:

@@ -393,7 +393,7 @@ AttemptResult RankWatch::conclude_interrupted() const {
     // Losing a node is why a scheduler ends the others.
     if (!lost_host_.empty()) result.report += "dslaunch: " + lost_host_ + "\n";
     const auto failed = find_culprit(spec_.target_kind, ranks_);
-    // A rank that failed before it was told to end is reported: Ctrl-C is not the cause.
+    // A rank that failed before it was asked to end is reported: Ctrl-C is not the cause.
     if (failed && ranks_[*failed].failure && !ranks_[*failed].told_to_end) {
         result.report += describe(*failed);
     }

@@ -59,9 +59,9 @@ class RankWatch {
     // Ends all ranks after TIME at the latest.
     void stop_within(std::chrono::milliseconds time);
     void hear_of_peers();
-    // HOST will be or is lost for the reason CAUSE: it is to blame, not its ranks.
+    // Blames HOST, which will be or is lost for the reason CAUSE, not its ranks.
     void blame_host(size_t host, const std::string& cause);
-    // The agent of HOST is gone, as FleetListener::host_ended says.
+    // Takes note that HOST's agent is gone, as FleetListener::host_ended says.
     void end_host(size_t host, bool lost);
     // Does as FleetListener::end_wished says, once begun: the first wish gives the ranks time to
     // save and end, another one gives no time.

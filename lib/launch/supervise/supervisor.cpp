@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// From the end of an agent's lease until its ranks are gone.
+// The time from the end of an agent's lease until its ranks are gone.
 constexpr milliseconds kEndAfterLease{2'000};
 
 }  // namespace
@@ -69,7 +69,7 @@ AttemptResult Supervisor::run(const AttemptNumber& number, const std::vector<Cut
         if (!interrupted()) start_and_watch(number);
     } catch (...) {
         if (!ranks_.begun()) note_bad_hosts();
-        // After a failure the hosts that are missing are waited for, and those that came as well.
+        // After a failure the launcher waits for the missing hosts, and for the hosts that came.
         stop(number.restarts > 0 && !bad_hosts_.empty() && !interrupted());
         throw;
     }
@@ -84,8 +84,8 @@ AttemptResult Supervisor::run(const AttemptNumber& number, const std::vector<Cut
     return result;
 }
 
-// After a training that ended well the weights are on rank 0's host. kOk: they are here now, or are
-// not to be.
+// Brings the weights from rank 0's host after a training that ended well. kOk: they are here now,
+// or need not be.
 ExitCode Supervisor::bring_weights() {
     if (spec_.target_kind != TargetKind::kModel || spec_.output_directory.empty() ||
         spec_.transport == TransportKind::kLocal || spec_.bring_bytes_max == 0 || interrupted() ||
@@ -161,8 +161,8 @@ std::vector<CutOffHost> Supervisor::cut_off_hosts() const {
     return found;
 }
 
-// A rank on one host must not meet one of an earlier attempt on another: all hosts have answered
-// before any of them starts ranks.
+// Ends earlier attempts: their ranks on one host must not meet new ones on another. All hosts have
+// answered before any of them starts ranks.
 void Supervisor::end_earlier_attempts(const AttemptNumber& number) {
     left_before_.assign(spec_.nodes.size(), std::nullopt);
     fleet_.send_all(FrameKind::kStopJob, encode(StopJobRequest{spec_.launch_id, number.starts}));
@@ -242,7 +242,7 @@ void Supervisor::take_problem(size_t host, const std::string& message) {
     if (fleet_.stopping()) {
         leftovers_ += fmt::format("dslaunch: host {}: {}\n", spec_.nodes[host].name, message);
     } else if (ranks_.begun()) {
-        // The agent ends its ranks now, so their ends tell nothing of the cause.
+        // The agent ends its ranks now, so their ends do not show the cause.
         ranks_.blame_host(host, fleet_.nodes()[host].error);
     }
 }

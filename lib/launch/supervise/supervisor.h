@@ -38,7 +38,7 @@ class MeetingPlace {
 
     // REQUIRES: find() has found it.
     [[nodiscard]] const PrepareReply& where() const { return where_; }
-    // NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME for the ranks of a host; empty: not known.
+    // Returns NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME for a host's ranks; empty: not known.
     [[nodiscard]] const EnvironmentList& network_of(size_t host) const {
         return nodes_[host].network;
     }
@@ -199,7 +199,7 @@ class Supervisor final : private FleetListener {
     [[nodiscard]] ExitCode bring_weights();
     void tell_brought(const HostAddress& from, const std::vector<std::string>& paths,
                       const Brought& brought);
-    // COME_AGAIN: agents that came by themselves are wanted for another attempt.
+    // COME_AGAIN: wants agents that came by themselves for another attempt.
     void stop(bool come_again);
     [[nodiscard]] bool restart_may_follow(int restarts) const;
 

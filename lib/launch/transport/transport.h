@@ -92,10 +92,10 @@ class Transport {
 // Waits at SPEC.listen for agents that come by themselves; with SPEC.serves_node_0 this machine's
 // agent is started here.
 [[nodiscard]] std::unique_ptr<Transport> make_joining_transport(const JobSpec& spec);
-// One srun inside a Slurm allocation starts all agents, which call back.
+// Starts all agents by one srun inside a Slurm allocation; they call back.
 [[nodiscard]] std::unique_ptr<Transport> make_slurm_transport(const JobSpec& spec);
 
-// One pdsh, or one mpirun, starts all agents, which call back.
+// Start all agents by one pdsh, or one mpirun; they call back.
 [[nodiscard]] std::unique_ptr<Transport> make_pdsh_transport(const JobSpec& spec);
 [[nodiscard]] std::unique_ptr<Transport> make_openmpi_transport(const JobSpec& spec);
 

@@ -159,7 +159,7 @@ std::string shake_hands(int socket, const JoinRequest& request, AgentHandshake& 
     }
 }
 
-// The socket goes also when there is no joining: nobody else would come for it.
+// Removes the socket, also without joining: nobody else would come for it.
 class SocketRemoval {
   public:
     explicit SocketRemoval(const JoinRequest& request)

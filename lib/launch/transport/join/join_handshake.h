@@ -89,7 +89,7 @@ class LauncherHandshake : public JoinHandshake {
     State feed(std::string_view bytes);
     [[nodiscard]] const JoinIdentity& identity() const { return identity_; }
     [[nodiscard]] State state() const { return state_; }
-    // Say the last word to an agent in state kProven.
+    // Accept or refuse an agent in state kProven.
     void accept();
     void refuse(const std::string& reason);
 

@@ -175,7 +175,7 @@ class OpenMpiStarter final : public AgentStarter {
         set_variable(environment, kTokenVariable, token);
         set_variable(environment, "SSH_ASKPASS_REQUIRE", "never");
     }
-    // mpirun's own boxes of advice, in indented lines, name hosts that are not to blame.
+    // Reads a line; skips mpirun's indented boxes of advice, which name hosts not to blame.
     StarterLine read_line(const std::string& line,
                           const std::vector<HostAddress>& hosts) const override {
         if (line.starts_with(' ')) return {std::nullopt, line};
@@ -282,7 +282,7 @@ class PdshStarter final : public AgentStarter {
     }
 
   private:
-    // pdsh leaves a domain out that all hosts share.
+    // Finds the host of a label: pdsh leaves out a domain that all hosts share.
     static std::optional<size_t> find_host(const std::string& label,
                                            const std::vector<HostAddress>& hosts) {
         std::optional<size_t> found;

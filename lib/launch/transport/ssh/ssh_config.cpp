@@ -216,7 +216,7 @@ class Reader {
         return name;
     }
 
-    // %h %n %p %r %u %L as in ssh; the command is the user's own, in the user's shell.
+    // Runs the user's own command in the user's shell, with %h %n %p %r %u %L as in ssh.
     bool succeeds(const std::string& command, const Place& place) {
         using Token = std::pair<char, std::string>;
         const std::vector<Token> tokens = {{'%', "%"},

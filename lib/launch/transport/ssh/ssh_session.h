@@ -169,7 +169,7 @@ class SshSession {
     void read_all(std::vector<TransportEvent>& events);
     // Returns true if libssh holds bytes that no poll() will report.
     [[nodiscard]] bool has_unread() const { return unread_[1] || (unread_[0] && !held_); }
-    // A callback of libssh: data of either stream came in when it read from the socket.
+    // Notes, as libssh's callback, that data of either stream came in when it read from the socket.
     static int note_data(ssh_session session, ssh_channel channel, void* data, uint32_t length,
                          int is_stderr, void* self);
     void write_outbox();

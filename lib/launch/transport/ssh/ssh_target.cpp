@@ -120,7 +120,7 @@ class Resolver {
         return value == "yes" || value == "true";
     }
 
-    // Percent tokens, `${NAME}` and a leading `~/` as ssh_config(5) has them.
+    // Expands percent tokens, `${NAME}` and a leading `~/` as ssh_config(5) says.
     std::string expand(const std::string& keyword, const std::string& value) const {
         const SshDirective* d = find_directive(directives_, keyword);
         std::string result;

@@ -58,8 +58,8 @@ class ChildStream {
     void close_input();  // after what is queued
     // Returns some bytes of its stdout; empty: none now, or it has ended (fd() is -1 then).
     [[nodiscard]] std::string read_some();
-    // REQUIRES: fd() is -1. Its exit status, 128+n for a signal; -1 when it does not end within
-    // half a second, it is killed then.
+    // Returns its exit status, 128+n for a signal; after half a second kills it and returns -1.
+    // REQUIRES: fd() is -1.
     [[nodiscard]] int take_status();
 
   private:

@@ -39,7 +39,7 @@ using Kind = TransportEvent::Kind;
 
 // The most hosts in a row that fail as relays; after them the rest of their subtree gets no relay.
 constexpr int kRelaysTriedMax = 2;
-// Starting a program may take a while on a busy machine: relays are answered in between.
+// The most starts in a row, since each may take a while on a busy machine: relays wait.
 constexpr int kStartsInARow = 4;
 // The time for which the launcher itself tries a host that a relay did not reach.
 constexpr milliseconds kTrialMax{5'000};

@@ -51,12 +51,11 @@ struct TreeOptions {
     const Clock* clock = nullptr;
 };
 
-// BASE: not started, with add() and hold().
-//
-// A relay that cannot be reached hides no other host: the next of its subtree takes its place, and
-// after two such the rest is reached without one. A relay that ends when it serves takes its
-// subtree along: each host of it ends with the relay named, its own host first. So does one that
-// says nothing for silence_max.
+// Makes a tree over BASE, which is not started and has add() and hold().  A relay that cannot be
+// reached hides no other host: the next of its subtree takes its place, and after two such relays
+// the rest is reached without one. A relay that ends while it serves takes its subtree along: each
+// host of it ends with the relay named, its own host first. So does a relay that says nothing for
+// silence_max.
 [[nodiscard]] std::unique_ptr<Transport> make_tree_transport(std::unique_ptr<Transport> base,
                                                              const TreeOptions& options);
 

@@ -28,7 +28,7 @@ struct ApiRequest {
     std::optional<JsonView> messages, tools, documents, template_kwargs;
     std::string reasoning_effort;  // a variable of the template too; empty: not said
     bool begins_answer = true;     // the text ends with the start of an answer
-    bool continues_last = false;   // or where the last message's content ends
+    bool continues_last = false;   // or at the end of the last message's content
     std::shared_ptr<const JsonDocument> document;  // shared by copies of the request
     std::optional<int64_t> tokens_max;             // nothing: as many as the context has room for
     decoder::SamplingOptions sampling;

@@ -393,7 +393,7 @@ TextRequest HttpRoutes::text_request(const ApiRequest& request, const std::vecto
 }
 
 int64_t HttpRoutes::tokens_max_of(const ApiRequest& request, int64_t prompt_tokens) const {
-    constexpr int64_t kTokensOfProtocol = 16;  // where a completion and all else are silent
+    constexpr int64_t kTokensOfProtocol = 16;  // if a completion and all else are silent
     const int64_t room = std::max<int64_t>(options_.context - prompt_tokens, 1);
     const std::optional<int64_t> said =
         request.tokens_max ? request.tokens_max : options_.tokens_max;

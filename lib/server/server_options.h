@@ -15,7 +15,7 @@ namespace dslaunch::server {
 struct ServerOptions {
     std::string host = "127.0.0.1";
     int port = 8000;      // 0: one that is free
-    std::string api_key;  // what clients must send as a bearer token; empty: nothing
+    std::string api_key;  // the bearer token that clients must send; empty: none
     std::string model;    // the name that clients see
     // Defaults for requests that are silent.
     decoder::SamplingOptions sampling;

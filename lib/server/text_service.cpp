@@ -250,7 +250,7 @@ void TextService::fail_with(const std::exception& error) noexcept {
     try {
         failure_ = error.what();
     } catch (const std::bad_alloc&) {
-        failure_ = "no memory";  // short enough to need none
+        failure_ = "no memory";  // short enough to need no memory
     }
 }
 

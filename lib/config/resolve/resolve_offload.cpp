@@ -16,7 +16,7 @@ struct OffloadSection {
     const char* old_switch;  // DeepSpeed's first versions had this key in its place
     OffloadDevice OffloadConfig::*device;
     int64_t stage_min;
-    const char* below_stage_min;  // the message says what holds there
+    const char* below_stage_min;  // the message for lower stages
     bool ignored_below = false;   // true: there it means nothing, as in DeepSpeed
 
     [[nodiscard]] std::string key(const char* name) const {

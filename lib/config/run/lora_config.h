@@ -13,7 +13,7 @@ enum class LoraBase : uint8_t { kAsIs, kInt8, kInt4, kNf4 };
 
 struct LoraConfig {
     int64_t r = 0;     // rank of the adapters; 0: the model trains without any
-    double alpha = 0;  // what an adapter gives is multiplied by alpha / r
+    double alpha = 0;  // an adapter's output is multiplied by alpha / r
     double dropout = 0;
     bool rslora = false;  // the factor is alpha / sqrt(r) (arXiv:2312.03732)
     // Names of linear layers: `*` for any characters, or the end of a name. Empty: all but the last

@@ -78,7 +78,7 @@ struct OptimizerConfig {
     double min_coeff = 0.01;
     double max_coeff = 10.0;
     NewtonSchulz newton_schulz = NewtonSchulz::kGram;  // Muon
-    double rest_lr = 1e-3;  // Muon: AdamW's rate, for what is no hidden matrix
+    double rest_lr = 1e-3;  // Muon: AdamW's rate, for all but hidden matrices
 
     OneBitConfig one_bit;  // OneBitAdam, ZeroOneAdam, OneBitLamb
     AdafactorConfig adafactor;

@@ -209,7 +209,7 @@ struct RunConfig {
     int64_t eval_interval = 0;     // steps between evaluations, 0: only at the end
     int64_t print_interval = 10;   // steps_per_print
     CommsLoggerConfig comms_logger;
-    bool wall_clock_breakdown = false;  // with each progress line, where the time went
+    bool wall_clock_breakdown = false;  // each progress line has the times
     int64_t trace_step = 0;             // step of which rank 0 writes a trace, 0: none
 
     // Returns the ranks that share one copy of the model, and its rows; the others have other rows.

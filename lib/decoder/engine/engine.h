@@ -31,9 +31,9 @@ enum class TextEnd {
     kStop,      // the last token is one of end_tokens, or a stop text has come
     kLength,    // tokens_max are made
     kContext,   // the model sees no more positions, or the cache holds no more
-    kBroken,    // its logits are not all finite: the token is none, see kBrokenLogits
-    kNoMemory,  // none was left to go on with it
-    kFailed,    // what makes it has failed, or ends
+    kBroken,    // its logits are not all finite: there is no token, see kBrokenLogits
+    kNoMemory,  // no memory was left to go on with it
+    kFailed,    // its maker has failed, or ends
 };
 // Returns "stop" or "length", as OpenAI's protocol names an end; null if it goes on or has failed.
 [[nodiscard]] const char* end_name(TextEnd end);

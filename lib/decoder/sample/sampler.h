@@ -34,7 +34,7 @@ struct SamplingOptions {
     double temperature = 0.8;       // divides the logits; 0: always the likeliest token
     int64_t top_k = 40;             // draw among the k likeliest only; 0: among all
     double top_p = 1;               // draw among the likeliest whose probabilities reach this sum
-    double min_p = 0;               // leave out what is less likely than this part of the likeliest
+    double min_p = 0;               // leave out tokens less likely than this part of the likeliest
     double repetition_penalty = 1;  // of tokens that stand in the text; 1: none
     double presence_penalty = 0;    // taken from the logit of a token that was made
     double frequency_penalty = 0;   // the same for each time that it was made

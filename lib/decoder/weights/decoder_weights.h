@@ -63,7 +63,7 @@ struct DecoderWeights {
     NormWeights norm;          // of the last stage
     LinearWeights head;        // [vocabulary.numel, width]; of the last stage
     int64_t bytes = 0;         // that a step of one row reads
-    int64_t mapped_bytes = 0;  // of these, what lies in files and not in memory of its own
+    int64_t mapped_bytes = 0;  // of these, bytes in files and not in memory of its own
 };
 
 // Takes PART of the model that CONFIG describes from SOURCE. Throws Error{kInput} as SOURCE does,

@@ -81,7 +81,7 @@ struct Lion {
             const float way = fma(g[i], c.beta1_rest, m[i] * c.beta1);
             m[i] = fma(g[i], c.beta2_rest, m[i] * c.beta2);
             if constexpr (kWrites) {
-                const float up = way > 0 ? 1.0F : way;  // 0 and NaN stay what they are
+                const float up = way > 0 ? 1.0F : way;  // 0 and NaN stay
                 const float sign = way < 0 ? -1.0F : up;
                 p[i] = p[i] * c.parameter_keep - c.lr * sign;
             }

@@ -159,7 +159,7 @@ class Attention {
     const AttendShape& shape_;
     std::span<const AttendRow> rows_;
     int64_t sharing_;  // query heads of a head of the cache
-    int64_t numel_;    // of what a query gathers
+    int64_t numel_;    // of a query's gathered sums
     int64_t scratch_numel_ = 0;
     int64_t tasks_ = 0;
     std::vector<RowGroup> groups_;

@@ -72,7 +72,7 @@ struct Product {
     float* y = nullptr;           // [rows, out], row r at y + r * stride
     int64_t stride = 0;           // in elements; at least the matrix's out
     const float* bias = nullptr;  // [out], or none
-    bool adds = false;            // to what y holds, as a residual does; else y is overwritten
+    bool adds = false;            // to the numbers in y, as a residual; else y is overwritten
 };
 
 // Computes all products of one set of activations as one loop of the team. Many rows take 1 MiB of

@@ -8,7 +8,7 @@ namespace dslaunch::plan {
 template <typename Value, typename Cost>
 struct Choice {
     Value value = {};
-    Cost cost = {};   // what VALUE costs, as the choice counts it
+    Cost cost = {};   // VALUE's, as the choice counts it
     std::string why;  // one line
 };
 

@@ -28,7 +28,7 @@ struct MeshRequest {
     std::vector<SegmentTimes> times;    // by segment of the whole model
     StepPlanOptions options;            // options of the job; their place and ZeRO stage are
                                         // ignored
-    FlatLayoutOptions layout;           // of the buckets; what is persistent is so at stage 3 only
+    FlatLayoutOptions layout;           // of the buckets; persistent ones only at stage 3
     std::optional<TensorCosts> tensor;  // REQUIRES: present if a choice has a tensor axis
     MachineRates rates;
     std::vector<int> node_sizes;           // ranks of each host

@@ -26,7 +26,7 @@ inline constexpr int kExchanges = 5;
 
 // The values that a compressing optimizer keeps beside its states.
 struct CompressionRoom {
-    bool errors = false;   // what compression has lost so far
+    bool errors = false;   // losses of compression so far
     bool meeting = false;  // the parameters when the hosts met last
 
     bool operator==(const CompressionRoom&) const = default;

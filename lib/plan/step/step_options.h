@@ -34,7 +34,7 @@ struct HostWire {
     WirePacking gradients = WirePacking::kNone;
     // Sums of a host are divided by it before they travel in 16 bits, and multiplied after.
     double predivide = 1;
-    bool error_feedback = false;  // ranks keep what rounding leaves of their gradients
+    bool error_feedback = false;  // ranks keep the rounding errors of their gradients
     // Each host keeps what it has gathered until the step's last use: a second copy of the
     // parameters, which no later forward or backward gathers between hosts.
     bool host_copy = false;
@@ -77,7 +77,7 @@ struct StepPlanOptions {
     // True if everything that is not on disk is in the memory of a GPU that the rank has alone.
     // REQUIRES: hosts of one rank each.
     bool on_device = false;
-    Exchange exchange = Exchange::kExact;  // what hosts tell each other in this step
+    Exchange exchange = Exchange::kExact;  // between hosts in this step
     // REQUIRES, if it is on: `exchange` is kExact, parameters are not offloaded, nothing is packed.
     LagPlan lag = {};
     // Kept by every plan of a job that compresses. REQUIRES then: each host holds a copy.

@@ -48,7 +48,7 @@ enum class Op : uint8_t {
     kBackwardInput,   // segment: the gradients of its inputs
     kBackwardWeight,  // segment, later: the gradients of its parameters
     kTie,  // bucket of a tied parameter: this rank's gradients become their sum over its stages
-    kExchange,    // bucket: what the plan's Exchange says, averaged over hosts in 1 bit an element
+    kExchange,    // bucket: the values of the plan's Exchange, averaged over hosts in 1 bit each
     kSelect,      // by this step's gradients, which units are important from the next update on
     kUpdateRest,  // chunk: gradients that waited become an update, which Update lands
 };

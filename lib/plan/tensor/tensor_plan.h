@@ -111,7 +111,7 @@ struct TensorRules {
     const TensorRules& rules, std::span<const std::string> names);
 
 // Returns the layers that stay whole for an obstacle, equal ones in one line: "\n  whole on every
-// rank: …" each; empty: there are none.
+// rank: …" each; empty: no layer does.
 [[nodiscard]] std::string unproven_text(const TensorPlan& plan);
 
 // Returns tables of parameters (equal layers in one line), collectives and bytes, for people.

@@ -78,7 +78,7 @@ struct ConnectionServer::Connection {
     enum class Phase {
         kIdle,      // no byte of a request has come
         kReading,   // a part of one has
-        kDraining,  // it is answered for the last time; what still comes is not read as a request
+        kDraining,  // it is answered for the last time; later bytes are not read as a request
     };
     UniqueFd socket;
     RequestReader reader;
@@ -88,7 +88,7 @@ struct ConnectionServer::Connection {
     TimePoint last_byte;  // when the client sent last
     int requests = 0;
     bool is_usable = true;       // after its answer
-    Connections::iterator self;  // where it is in its list
+    Connections::iterator self;  // its place in its list
 };
 
 // The client of a connection that is answered.

@@ -101,7 +101,7 @@ class ConnectionServer {
     bool short_of_threads_ = false;
     TimePoint next_sweep_;
 
-    std::mutex mutex_;  // guards what follows
+    std::mutex mutex_;  // guards the members below
     std::condition_variable changed_;
     Connections ready_;     // to be answered
     Connections returned_;  // for the reading thread

@@ -17,7 +17,7 @@ inline constexpr const char* kJsonType = "application/json";
 struct HttpRequest {
     const RequestHead& head;
     std::string& body;   // may be taken
-    MemoryLease& lease;  // of its bytes; what the answer needs is charged to it
+    MemoryLease& lease;  // of its bytes; the answer's memory is charged to it
 };
 
 struct HttpReply {

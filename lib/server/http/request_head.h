@@ -18,7 +18,7 @@ struct HttpRefusal {
 // Views of the bytes from which the head was read.
 struct RequestHead {
     std::string_view method;
-    std::string_view path;  // without what follows a question mark; as it was sent
+    std::string_view path;  // without its query after a question mark; as it was sent
     std::optional<std::string_view> host, origin, authorization, content_type, content_encoding;
     bool chunked = false;
     uint64_t body_bytes = 0;  // 0 of one in chunks

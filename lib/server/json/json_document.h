@@ -121,7 +121,7 @@ class JsonDocument {
             double real;
             Place place;
         };
-        uint32_t end = 0;  // the node after this value and what it holds
+        uint32_t end = 0;  // the node after this value and its contents
         JsonKind kind = JsonKind::kNull;
         bool marked = false;  // true, or a large integer
     };
@@ -129,7 +129,7 @@ class JsonDocument {
 
     JsonDocument() = default;
 
-    std::string text_;  // where escapes stood, what they say stands, and then bytes of no meaning
+    std::string text_;  // in the place of escapes their characters, and then bytes of no meaning
     std::vector<Node> nodes_;
 };
 

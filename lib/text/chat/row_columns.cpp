@@ -23,7 +23,7 @@ using jinja::Value;
 enum class Counts {
     kNever,
     kAlways,
-    kUnlessSaid,    // its text is not in what the row says otherwise
+    kUnlessSaid,    // its text is not in the row's other texts
     kAsAnswer,      // so, in a row that is no pair and no conversation that ends with an answer
     kBesideAnswer,  // so, beside a question and its answer
     kBesideText,    // the row is a text

@@ -26,13 +26,13 @@ struct SimpleStep {
     uint32_t repeat_min = 1;
     uint32_t repeat_max = 1;
     uint16_t next = 0;
-    std::vector<uint16_t> heads;  // kGroup: where its alternatives begin
+    std::vector<uint16_t> heads;  // kGroup: the first step of each alternative
 };
 
 struct SimpleProgram {
     std::vector<SimpleStep> steps;
     std::vector<CharSet> sets;
-    std::vector<uint16_t> heads;  // where the alternatives begin
+    std::vector<uint16_t> heads;  // the first step of each alternative
 };
 
 // Returns null if EXPRESSION is beyond this engine.

@@ -34,7 +34,7 @@ struct [[nodiscard]] EncodedSample {
     std::optional<size_t> prompt_tokens;
     // The part of the sample that its template does not write (lost_part.h); empty: there is none.
     std::string lost;
-    std::string reason;  // why there is none; empty: there is one
+    std::string reason;  // why there is no sample; empty: there is one
 };
 
 // Returns the tokens of the whole text. Of each answer all tokens are learned that hold a byte of

@@ -331,7 +331,7 @@ std::unique_ptr<const Model> read_bpe(const JsonPlace& place, ModelReading readi
     MergeTable merges(rules_count);
     uint32_t rank = 0;
     bool has_inner = false;
-    std::optional<bool> is_text;  // all are what the first one is
+    std::optional<bool> is_text;  // all are as the first one
     place.at("merges").for_elements([&](const JsonPlace& merge) {
         if (!is_text) is_text = is_text_place(merge);
         // Files of the first versions have lines of merges.txt.

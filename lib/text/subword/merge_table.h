@@ -11,7 +11,7 @@ namespace dslaunch::text {
 
 struct MergeRule {
     uint32_t rank = UINT32_MAX;  // the lowest comes first
-    int32_t id = kNoToken;       // what the two become; kNoToken: they do not
+    int32_t id = kNoToken;       // of the merged token; kNoToken: no merge
 };
 
 class MergeTable {

@@ -31,7 +31,7 @@ struct ModelScratch {
         int32_t id = kNoToken;
     };
     std::vector<int32_t> ids;
-    std::vector<uint32_t> ends;  // of the tokens of the last piece: where in it each of them ends
+    std::vector<uint32_t> ends;  // the end of each of the last piece's tokens in it
     std::vector<Symbol> symbols;
     std::vector<Merge> heap;
     std::vector<Node> nodes;

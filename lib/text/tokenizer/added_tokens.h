@@ -20,7 +20,7 @@ namespace dslaunch::text {
 
 struct AddedToken {
     std::string text;
-    std::string normal;  // what it looks like in normalized text; the same if it is not normalized
+    std::string normal;  // its form in normalized text; the same if it is not normalized
     int32_t id = kNoToken;
     bool is_single_word = false;
     bool strips_left = false;

@@ -247,7 +247,7 @@ std::unique_ptr<const Normalizer> read_one_normalizer(const JsonPlace& place,
     if (type == "Lowercase") return simple(std::make_unique<Lowercase>());
     if (type == "StripAccents") return rewriter(write_without_accents);
     if (type == "Nmt") return rewriter(write_nmt);
-    if (type == "ByteLevel") {  // it may come with what its pre-tokenizer has, which it ignores
+    if (type == "ByteLevel") {  // it ignores fields of its pre-tokenizer
         expect_step_fields(place, {"type"});
         return std::make_unique<Rewriter>(write_byte_characters);
     }

@@ -17,7 +17,7 @@ enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext,
 
 struct Splitting {
     Behavior behavior = Behavior::kIsolated;
-    bool inverts = false;  // what lies between the matches counts as match
+    bool inverts = false;  // text between the matches counts as match
 };
 
 // Returns a pre-tokenizer that does so.

@@ -18,7 +18,7 @@ namespace dslaunch::text {
 struct TokenizerParts;
 
 struct EncodeOptions {
-    bool add_special_tokens = true;  // what the post-processor puts around a text
+    bool add_special_tokens = true;  // the post-processor adds its tokens
 };
 
 struct EncodedText {

@@ -38,10 +38,10 @@ enum class Cluster : uint8_t {
 constexpr uint32_t kSpaceFlag = 1u << 9;           // White_Space
 constexpr uint32_t kNumericFlag = 1u << 10;        // Rust's char::is_numeric
 constexpr uint32_t kWordFlag = 1u << 11;           // \w of Rust's regex
-constexpr uint32_t kPunctuationFlag = 1u << 12;    // what the pre-tokenizer Punctuation takes
-constexpr uint32_t kDroppedFlag = 1u << 13;        // what BertNormalizer's clean_text drops
-constexpr uint32_t kCombiningFlag = 1u << 14;      // what StripAccents drops
-constexpr uint32_t kNonspacingFlag = 1u << 15;     // what BertNormalizer's strip_accents drops
+constexpr uint32_t kPunctuationFlag = 1u << 12;    // taken by the pre-tokenizer Punctuation
+constexpr uint32_t kDroppedFlag = 1u << 13;        // dropped by BertNormalizer's clean_text
+constexpr uint32_t kCombiningFlag = 1u << 14;      // dropped by StripAccents
+constexpr uint32_t kNonspacingFlag = 1u << 15;     // dropped by BertNormalizer's strip_accents
 constexpr uint32_t kDecomposesFlag = 1u << 16;     // NFD changes it
 constexpr uint32_t kCompatiblyFlag = 1u << 17;     // NFKD changes it
 constexpr uint32_t kReordersFlag = 1u << 18;       // it has a combining class

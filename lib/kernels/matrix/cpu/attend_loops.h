@@ -71,7 +71,7 @@ inline void score_block(const AttendQuery* const* queries, const AttendBlock<T>&
                         int64_t width, float (*scores)[kAttendBlock]) {
     for (int64_t p = 0; p < block.numel; p += 4) {
         const typename T::Type* keys[4];
-        for (int64_t i = 0; i < 4; ++i)  // the last one stands for what is not there
+        for (int64_t i = 0; i < 4; ++i)  // the last one stands for missing ones
             keys[i] = block.keys[p + i < block.numel ? p + i : block.numel - 1];
         float tile[kHeads][kAttendBlock];
         score_tile<T, kHeads>(queries, keys, width, tile);

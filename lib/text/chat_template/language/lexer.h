@@ -12,7 +12,7 @@ namespace dslaunch::text::jinja {
 
 struct Token {
     enum class Type : uint8_t {
-        kData,  // what stands outside of tags
+        kData,  // text outside of tags
         kVariableBegin,
         kVariableEnd,
         kBlockBegin,

@@ -70,9 +70,9 @@ struct Expression {
         kChoice,     // parts: condition, value, value otherwise or nullptr
         kFilter,     // parts: input or nullptr for a filter block; name; arguments
         kTest,       // parts: input; name; arguments
-        kCall,       // parts: what is called; arguments
-        kAttribute,  // parts: of what; name
-        kItem,       // parts: of what, index
+        kCall,       // parts: the callee; arguments
+        kAttribute,  // parts: the owner; name
+        kItem,       // parts: the owner, index
         kSlice,      // an index; parts: start, stop, step, each may be nullptr
     };
     Kind kind = Kind::kConstant;

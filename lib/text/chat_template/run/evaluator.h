@@ -88,7 +88,7 @@ class Evaluator {
     // Returns the result of FILTERS, which belong to a block, on TEXT.
     [[nodiscard]] Value eval_filters(const Expression& filters, const Value& text, Scope* scope);
 
-    [[nodiscard]] int line() const { return line_; }  // of what was last worked on
+    [[nodiscard]] int line() const { return line_; }  // of the last expression
     void at_line(int line) { line_ = line; }
     [[nodiscard]] Meter& meter() { return runtime_.meter(); }
     [[nodiscard]] ScopePool& scopes() { return scopes_; }
@@ -106,7 +106,7 @@ class Evaluator {
     Runtime runtime_;
     int depth_ = 0;
     int line_ = 1;
-    Value filtered_;  // what the filters of a block work on
+    Value filtered_;  // the input of the filters of a block
     ScopePool scopes_;
 };
 

@@ -13,7 +13,7 @@ namespace dslaunch::text::jinja {
 struct JsonStyle {
     bool ascii_only = false;
     bool sort_keys = false;
-    std::optional<std::string> indent;  // what one level is indented by; none: on one line
+    std::optional<std::string> indent;  // of one level; none: on one line
     std::string item_separator = ", ";
     std::string key_separator = ": ";
 };

@@ -45,7 +45,7 @@ struct Object {
     }
     Meter* meter = nullptr;
     size_t held_bytes = 0;
-    int depth = 0;  // levels of objects that it holds, what a namespace holds not counted
+    int depth = 0;  // levels of objects in it, without the contents of namespaces
 };
 
 struct Text;

@@ -29,12 +29,12 @@ struct GptOptions {
 // Error{kUsage} naming the three otherwise.
 [[nodiscard]] GptOptions gpt_options(std::string_view size);
 
-// forward(tokens, targets) -> mean cross entropy; logits(tokens) -> [B, T, vocab].
-// SHAPE: tokens, targets [B, T] int64, T <= context.
-// Parameters fp32: wte.weight, wpe.weight, blocks.I.{ln1,qkv,proj,ln2,fc,out}.{weight,bias},
-// ln_f.*, head.weight. Matrices are normal(0, 0.02), those that write to the residual stream
-// divided by sqrt(2 layers); biases 0; norms 1, 0. `vocab` and `context` are constants of the
-// class. The module is in train mode. Throws Error{kUsage} naming the option out of range.
+// Makes a module: forward(tokens, targets) -> mean cross entropy; logits(tokens) -> [B, T, vocab].
+// SHAPE: tokens, targets [B, T] int64, T <= context. Parameters fp32: wte.weight, wpe.weight,
+// blocks.I.{ln1,qkv,proj,ln2,fc,out}.{weight,bias}, ln_f.*, head.weight. Matrices are normal(0,
+// 0.02), divided by sqrt(2 layers) if they write to the residual stream; biases 0; norms 1, 0.
+// `vocab` and `context` are constants of the class. The module is in train mode. Throws
+// Error{kUsage} naming the option out of range.
 [[nodiscard]] Module make_gpt(const GptOptions& options);
 
 struct MlpOptions {
@@ -42,10 +42,10 @@ struct MlpOptions {
     uint64_t seed = 1234;
 };
 
-// forward(x) -> output. SHAPE: x [B, widths.front()] fp32, output [B, widths.back()].
-// Linear layers hidden.0, hidden.1, …, out with ReLU between. Their weights and biases are drawn
-// from uniform(±1/sqrt(inputs)) as nn.Linear's are. Throws Error{kUsage} for fewer than two widths
-// or one below 1.
+// Makes a module: forward(x) -> output. SHAPE: x [B, widths.front()] fp32, output [B,
+// widths.back()]. Linear layers hidden.0, hidden.1, …, out with ReLU between. Draws weights and
+// biases from uniform(±1/sqrt(inputs)) as nn.Linear does. Throws Error{kUsage} for fewer than two
+// widths or one below 1.
 [[nodiscard]] Module make_mlp(const MlpOptions& options);
 
 // Returns the number of elements over all parameters, a shared one counted once.

@@ -29,7 +29,7 @@ class TextModel {
     TextModel(Module module, at::Device device, int64_t context_max);
 
     [[nodiscard]] int64_t vocab() const { return vocab_; }
-    // Tokens that the model can see at once; 0: it names no limit.
+    // Returns the number of tokens that the model can see at once; 0: it names no limit.
     [[nodiscard]] int64_t context() const { return context_; }
 
     // Returns the logits of the token after TOKENS. The model sees the last context() of them.

@@ -1,6 +1,6 @@
 // The decoder of a Hugging Face folder as a TorchScript module: transformer.torchscript with the
-// switches and names of a config.json, and weights that somebody else has. Data path:
-// storage/huggingface -> [here] -> graph/archive/mapped_archive.h. No threads.
+// switches and names of a config.json, and weights from elsewhere. Data path: storage/huggingface
+// -> [here] -> graph/archive/mapped_archive.h. No threads.
 #pragma once
 
 #include <torch/csrc/jit/api/module.h>
@@ -19,10 +19,10 @@ namespace dslaunch::graph {
 // is missing or has other sizes.
 using WeightOf = std::function<at::Tensor(const std::string& name, at::IntArrayRef sizes)>;
 
-// forward(tokens, targets) -> mean cross entropy; logits(tokens) -> [B, T, vocabulary].
-// SHAPE: tokens, targets [B, T] int64. Parameters have the names of the family's modules in
-// transformers, require gradients, and are what WEIGHT_OF returns, in the order in which the
-// layers use them. `context` is a constant of the class. The module is in train mode.
+// Makes a module: forward(tokens, targets) -> mean cross entropy; logits(tokens) -> [B, T,
+// vocabulary]. SHAPE: tokens, targets [B, T] int64. Parameters have the names of the family's
+// modules in transformers, require gradients, and are WEIGHT_OF's results, in the order of use in
+// the layers. `context` is a constant of the class. The module is in train mode.
 [[nodiscard]] Module make_transformer(const storage::TransformerConfig& config,
                                       const WeightOf& weight_of);
 

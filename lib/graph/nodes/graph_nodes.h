@@ -35,7 +35,7 @@ void for_each_node_of(Node& node, const Use& use) {
     use(node);
 }
 
-// Returns a node of BLOCK or of a block in it that IS_IT is true of; null: there is none.
+// Returns a node of BLOCK or its blocks for which IS_IT is true; null: there is no such node.
 template <typename Predicate>
 const Node* find_node(const Block& block, const Predicate& is_it) {
     for (const Node* node : block.nodes()) {
@@ -54,7 +54,7 @@ bool is_any_node_of(const Node& node, const Predicate& is_it) {
            });
 }
 
-// Returns the node at the top level that NODE is, or is inside of.
+// Returns the top-level node that is NODE or contains it.
 inline const Node* top_of(const Node* node) {
     const Block* const top = node->owningGraph()->block();
     while (node->owningBlock() != top) node = node->owningBlock()->owningNode();
@@ -64,7 +64,7 @@ inline const Node* top_of(const Node* node) {
 // Returns true if NODE is an operator of one of NAMES, "aten::view".
 [[nodiscard]] bool is_one_of(const Node& node, std::initializer_list<std::string_view> names);
 
-// Returns the input of NODE that is argument NAME of its operator; nothing: there is none.
+// Returns the input of NODE that is argument NAME of its operator; nothing: it has no such input.
 [[nodiscard]] std::optional<size_t> argument_at(const Node& node, const char* name);
 // Returns the number in a constant argument; nothing if the argument is computed or None.
 [[nodiscard]] std::optional<double> constant_number(const Node& node, const char* name);
@@ -91,16 +91,16 @@ inline bool is_tensor(const Value& value) {
 [[nodiscard]] std::vector<size_t> written_inputs(const Node& node);
 // Returns the input that NODE writes and returns as output OUTPUT; null: OUTPUT is another value.
 [[nodiscard]] Value* overwritten_as(const Node& node, size_t output);
-// Returns the value whose tensor VALUE is after nodes have written it in place; VALUE: none has.
+// Returns the value whose tensor VALUE is after in-place writes; VALUE if no node has written it.
 [[nodiscard]] const Value* before_writes(const Value* value);
 
-// Operands of a block that computes without gradients. They are detached before it; after it, those
-// that it has written in place are again the tensors that they were, with their gradients.
+// Operands of a block that computes without gradients. They are detached before it; after it,
+// operands that it has written in place are again their old tensors, with their gradients.
 class DetachedOperands {
   public:
     // Replaces the tensors among VALUES at their graph's insert point.
     void detach(std::vector<Value*>& values);
-    // Returns the value that OUTPUT of the block is after it.
+    // Returns the value that stands for OUTPUT of the block after it.
     [[nodiscard]] Value* given_back(Value* output) const;
 
   private:

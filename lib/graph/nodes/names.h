@@ -1,5 +1,5 @@
-// LibTorch's names for a graph and its parts, as all of lib/graph says them. Declarations alone:
-// graph_nodes.h includes what they stand for.
+// LibTorch's names for a graph and its parts, as all of lib/graph uses them. Only declarations:
+// graph_nodes.h includes the definitions.
 #pragma once
 
 namespace c10 {

@@ -9,8 +9,8 @@
 
 namespace dslaunch::graph {
 
-// Calls USE with every defined tensor in VALUE, as often as it is there. Objects are not looked
-// into.
+// Calls USE with every defined tensor in VALUE, as often as it is there. Does not look into
+// objects.
 void for_each_tensor(const IValue& value, const std::function<void(const at::Tensor&)>& use);
 // Does the same for a module and the objects in it, each once.
 void for_each_tensor_of_object(const IValue& object,

@@ -1,7 +1,7 @@
 // A frozen weight in 8 or 4 bits (QLoRA, arXiv:2305.14314), held as a parameter like any other: its
-// bytes are the elements of a flat tensor of the type that the other parameters have, so that they
-// are sharded, gathered, offloaded and counted as those are. Data path: a model's weight -> [here]
-// -> zero/parameters -> packed_base.h, whose products unpack it. Threads: reads only, by any.
+// bytes are the elements of a flat tensor of the other parameters' type, so that they are sharded,
+// gathered, offloaded and counted in the same way. Data path: a model's weight -> [here] ->
+// zero/parameters -> packed_base.h, which unpacks it in products. Threads: reads only, by any.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,10 +32,10 @@ class PackedWeight {
     [[nodiscard]] const at::Tensor& source() const { return source_; }
     // Returns the number of elements that hold it.
     [[nodiscard]] int64_t numel() const;
-    // Zeros in the place of the elements, [numel]: memory that must not be written, and that is
-    // taken up by nobody.
+    // Returns zeros in the place of the elements, [numel]: memory that nobody may write and that
+    // takes no room.
     [[nodiscard]] at::Tensor placeholder() const;
-    // Makes ELEMENTS. INTO: so many. The bytes depend on the weight alone.
+    // Makes ELEMENTS and writes them to INTO. The bytes depend on the weight alone.
     void read(const Range& elements, std::byte* into) const;
     // Returns the weight as products see it, of SOURCE's sizes, fp32.
     [[nodiscard]] at::Tensor rounded() const;

@@ -1,7 +1,6 @@
-// The places at which a lowered graph may be cut: those where no later node writes to a value alive
-// there. And the segments between them, each a graph of a range of nodes. Data path: lower.h ->
-// [here]
-// -> plan/choose/cut_choice.h, which picks among the places, and segment.h.
+// The places at which a lowered graph may be cut: no later node writes to a value alive there. And
+// the segments between them, each a graph of a range of nodes. Data path: lower.h -> [here] ->
+// plan/choose/cut_choice.h, which picks among the places, and segment.h.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +25,7 @@ struct CutMap {
     std::vector<plan::CutPlace> places;  // the legal places, by position, without 0 and
                                          // nodes.size()
 
-    // Values alive at POSITION that a segment takes as inputs: arguments first, then by definition.
+    // Returns the inputs of a segment at POSITION, values alive there: arguments, then by definition.
     [[nodiscard]] std::vector<Value*> alive_at(int64_t position, const LoweredGraph& lowered) const;
 };
 

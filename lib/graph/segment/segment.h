@@ -1,6 +1,6 @@
 // A model as an ordered list of segments: small graphs in chain form. Segment k takes exactly the
-// values alive at cut k and gives exactly those alive at cut k+1; parameters and buffers are inputs
-// too, so that equal layers share one compiled Code. The runtime's compute lane runs them;
+// values alive at cut k and gives exactly the values alive at cut k+1; parameters and buffers are
+// inputs too, so that equal layers share one compiled Code. The runtime's compute lane runs them;
 // forward() and backward() set no thread state (see compute_context.h).
 #pragma once
 
@@ -42,7 +42,7 @@ class SegmentedModel {
     // Returns the model parameters that no segment reads.
     [[nodiscard]] std::vector<int> unused_parameters() const;
 
-    // Inputs of segment 0: the arguments in order, then the states' present values.
+    // Returns the inputs of segment 0: the arguments in order, then the states' present values.
     [[nodiscard]] std::vector<IValue> first_inputs(std::vector<IValue> arguments) const;
     // Stores in the module the states that the last segment gave (values[1…] of LAST).
     void store_states(const Boundary& last) const;

@@ -1,9 +1,9 @@
 // A backward in two halves, for zero-bubble pipelines: first the gradients of a segment's inputs,
-// which the stage before waits for, later the gradients of its parameters, which nobody waits for.
-// Nothing is computed twice: where the ways to inputs and to parameters part, the gradient that
-// arrives is kept, and the first half leaves out the way to parameters. Works on any autograd graph
-// that is used once. Used by segment.h and the compute lane.
-// Source of the two halves: Qi et al. 2023 (zero bubble), arXiv 2401.10241, section 2.
+// for which the stage before waits, later the gradients of its parameters, for which nobody waits.
+// Nothing is computed twice: where the paths to inputs and to parameters part, the arriving
+// gradient is kept, and the first half leaves out the path to parameters. Works on any autograd
+// graph that is used once. Used by segment.h and the compute lane. Source of the two halves: Qi et
+// al. 2023 (zero bubble), arXiv 2401.10241, section 2.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,7 @@
 
 namespace dslaunch::graph {
 
-// The start of the second half. Holds only those nodes of the autograd graph that the second half
+// The start of the second half. Holds only the nodes of the autograd graph that the second half
 // needs.
 class WeightHalf {
   public:

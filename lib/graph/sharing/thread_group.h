@@ -1,5 +1,5 @@
-// A tensor group whose ranks are threads of one process: for the check that `dslaunch plan` makes
-// of a rewritten graph, and for tests. Only results are copied; sums are added in rank order.
+// A tensor group with threads of one process as ranks: for the check that `dslaunch plan` makes of
+// a rewritten graph, and for tests. Only results are copied; sums are added in rank order.
 #pragma once
 
 #include <condition_variable>
@@ -32,7 +32,7 @@ class TensorMeeting {
     // have used them. Throws Error{kDiverged} when their sites differ, Error{kPeerLost} after
     // leave().
     void exchange(const TensorPlace& place, const Tensors& mine, const Use& use);
-    // Tells that RANK will not come again: all others throw with TEXT.
+    // Says that RANK will not come again: all others throw with TEXT.
     void leave(int rank, const std::string& text);
     // Returns the first rank that left after a failure, or -1. REQUIRES: no rank is in exchange().
     [[nodiscard]] int first_failed() const { return first_failed_; }
@@ -70,7 +70,7 @@ class ThreadTensorGroup : public TensorGroup {
 };
 
 // Calls BODY once for each of SIZE ranks, each on a thread of its own, and waits for all. Throws
-// what the rank threw that failed first.
+// the error of the rank that failed first.
 void run_tensor_ranks(int size, const std::function<void(TensorGroup& group)>& body);
 
 }  // namespace dslaunch::graph

@@ -32,11 +32,11 @@ struct RunMode {
 // A lowered graph as one segment that can show its values.
 class WholeGraph {
   public:
-    // PROBED are the top-level values of LOWERED's graph that See is called with. MODEL's tensors
+    // PROBED are the top-level values of LOWERED's graph with which See is called. MODEL's tensors
     // are not read.
     using Values = std::vector<Value*>;
     WholeGraph(const Model& model, const LoweredGraph& lowered, const Values& probed);
-    // Tensors, integers, and lists of them, in the order of their nodes.
+    // Returns tensors, integers, and lists of them, in the order of their nodes.
     [[nodiscard]] static Values values_of(const LoweredGraph& lowered);
 
     // Returns the graph's outputs, with autograd graph if MODE asks for it. SEE(index into PROBED,

@@ -147,7 +147,7 @@ class PlacementFlow {
     // Returns the edits of the last follow().
     [[nodiscard]] const std::vector<TensorEdit>& edits() const { return edits_; }
     [[nodiscard]] size_t end() const { return end_; }  // the first node not followed
-    // Nodes on the way before which no value is split or copied.
+    // Returns the nodes so far that have no split or copied value before them.
     [[nodiscard]] const std::vector<size_t>& clean() const { return clean_; }
     [[nodiscard]] Placement placement_of(const Value* value) const;
 
@@ -178,7 +178,7 @@ class PlacementFlow {
     // Lets SUM make the sum of the node's output, a summand: all of it, or this rank's share of the
     // positions if those are split. BIAS is an input that is added to the sum.
     bool sum_output(TensorEdit sum, std::optional<size_t> bias);
-    // Sizes of a tensor, or of ELEMENT of a list of tensors.
+    // Returns the sizes of a tensor, or of ELEMENT of a list of tensors.
     [[nodiscard]] const std::vector<int64_t>& sizes(const Value* value, size_t element = 0) const;
     [[nodiscard]] bool has_sizes(const Value* value) const;
     [[nodiscard]] size_t list_size(const Value* value) const {

@@ -1,6 +1,6 @@
-// Test that a rewritten graph computes the same as the original: loss and every gradient on one
-// batch, in fp64, in which two orders of one sum differ by far less than any mistake. A difference
-// is reported with its node. Runs in the worker before anything is trained.
+// Tests that a rewritten graph computes the same as the original: loss and every gradient on one
+// batch, in fp64. There, two orders of one sum differ by far less than any mistake. A difference is
+// reported with its node. Runs in the worker before anything is trained.
 #pragma once
 
 #include <string>

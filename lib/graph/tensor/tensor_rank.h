@@ -1,6 +1,6 @@
-// One rank of a tensor group as a model of its own: its parameters are shares, and the code that
-// trains them must know which gradients are summands. Data path: tensor_rewrite.h ->
-// narrow_to_shares -> measure.h, flat layout, lib/zero. No shared state.
+// One rank of a tensor group as a model of its own: its parameters are shares, and training must
+// know which gradients are summands. Data path: tensor_rewrite.h -> narrow_to_shares -> measure.h,
+// flat layout, lib/zero. No shared state.
 #pragma once
 
 #include "graph/archive/model.h"
@@ -9,7 +9,7 @@
 
 namespace dslaunch::graph {
 
-// The parts of a group that training needs. All of them outlive the code that is given this.
+// The parts of a group that training needs. All of them outlive the code that gets this.
 struct TensorRank {
     TensorGroup* group = nullptr;
     const plan::TensorPlan* plan = nullptr;

@@ -41,8 +41,8 @@ struct TensorModel {
 [[nodiscard]] std::vector<at::Tensor> tensor_shares(const std::vector<at::Tensor>& parameters,
                                                     const plan::TensorPlan& plan, PartOf part);
 
-// The parameters that are split among the ranks: by the rules that are given, and for the rest by
-// the graph (tensor_search.cpp).
+// The parameters that are split among the ranks: by the given rules, and for the rest by the graph
+// (tensor_search.cpp).
 struct TensorFindings {
     TensorDecisions decisions;
     std::map<int, plan::TensorRule> rules;  // rules of the parameters that are split or that a rule

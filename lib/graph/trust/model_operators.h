@@ -1,4 +1,4 @@
-// The operators of a model's code, looked at before any of it runs. Data path: archive -> [here] ->
+// Checks the operators of a model's code before any of it runs. Data path: archive -> [here] ->
 // model.h. One thread at a time.
 #pragma once
 
@@ -20,8 +20,8 @@ inline constexpr int64_t kCallDepthMax = 300;
 class ModelOperators {
   public:
     // Checks all functions and methods that UNIT has got since the last call, their blocks and the
-    // graphs in their nodes. Throws Error{kInput} that names the operator, its function and line,
-    // where operator_policy.h does not let it in.
+    // graphs in their nodes. Throws Error{kInput} that names an operator that operator_policy.h
+    // does not let in, with its function and line.
     void check(const CompilationUnit& unit);
 
   private:

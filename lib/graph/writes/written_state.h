@@ -22,9 +22,9 @@ namespace dslaunch::graph {
 // Throws Error{kInput} naming an operator whose list is not written out, or that has no such twin.
 void show_hidden_writes(const Module& module);
 
-// Throws Error{kInput} if GRAPH, whose calls are inlined, writes in place what an operator gives
-// that may give its operand without saying so, where that is a parameter, buffer, constant or
-// argument. To be called before unused nodes are removed: LibTorch takes such a write for one that
+// Throws Error{kInput} if GRAPH, with inlined calls, writes in place to the result of an operator
+// that may return its operand without saying so, if that operand is a parameter, buffer, constant
+// or argument. Call it before unused nodes are removed: LibTorch takes such a write for one that
 // nothing reads.
 void refuse_unseen_writes(const Graph& graph);
 

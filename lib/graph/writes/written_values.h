@@ -12,8 +12,8 @@
 
 namespace dslaunch::graph {
 
-// Sets of values of a graph that may share memory, by what the schemas of its operators say: all
-// that a branch or a loop reads or makes is one set, as is what stands in one list.
+// Sets of values of a graph that may share memory, by the schemas of its operators: all that a
+// branch or a loop reads or makes is one set, and so are all members of one list.
 class MemorySets {
   public:
     explicit MemorySets(const Graph& graph);

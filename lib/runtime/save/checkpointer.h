@@ -42,23 +42,23 @@ struct CheckpointerParts {
     // all.
     bool via_first = false;
     const graph::Model* model = nullptr;
-    // True if parameters that do not train are left out, since a resumed run reads them from its
-    // model again: those beside adapters.
+    // True if parameters that do not train are left out, as beside adapters, since a resumed run
+    // reads them from its model again.
     bool leaves_out_frozen = false;
     SavableState* state = nullptr;
     Collectives* collectives = nullptr;
-    // The number of data-parallel ranks whose buffers differ, which each save their own. 1 means
-    // that the first rank's buffers serve all.
+    // The number of data-parallel ranks that have their own buffers and save them. 1 means that the
+    // first rank's buffers serve all.
     int replicas = 1;
     int replica = 0;  // this rank's replica
-    // One flag per buffer in a pipeline: true if this rank, as one that reads the buffer, saves it
-    // for its replica. Empty means all buffers.
+    // One flag per buffer in a pipeline: true if this rank reads the buffer and saves it for its
+    // replica. Empty means all buffers.
     std::vector<char> saves_buffer = {};
     // One flag per buffer: true if forward may change it. A buffer that a state_dict leaves out is
     // saved only then. Empty means all.
     std::vector<char> moves_buffer = {};
-    // True in a pipeline: STATE has the parameters of a stage, and its first rank tells the others
-    // of them.
+    // True in a pipeline: STATE has a stage's parameters, and its first rank tells the others of
+    // them.
     bool of_stage = false;
     bool first_of_stage = false;
     // Called by all ranks before the model is looked at. May be empty.

@@ -1,6 +1,6 @@
 // The trained weights of all ranks, written by the job's first rank after the last step. Stages of
-// a pipeline bring theirs one after the other, and wait for their turn for as long as the stages
-// before make progress. Data path: trainer -> final weights -> weight writer. One thread a rank.
+// a pipeline bring theirs one after the other, and wait for their turn while earlier stages make
+// progress. Data path: trainer -> final weights -> weight writer. One thread a rank.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ namespace dslaunch::runtime {
 
 struct FinalWeights {
     graph::Model* model = nullptr;  // the model that the state trains
-    // The model that is written: MODEL, or the one whose shares MODEL's parameters are.
+    // The model that is written: MODEL, or the whole one if MODEL's parameters are shares of it.
     graph::Model* whole = nullptr;
     SavableState* state = nullptr;
     const plan::FlatLayout* layout = nullptr;   // the state's layout

@@ -26,9 +26,9 @@ class WeightSink {
     virtual void finish() = 0;
 };
 
-// Writes both files into FOLDER, made if missing, each whole or not at all. A tied parameter is
-// written under all its names, in the shape that it has under each; buffers that a state_dict
-// leaves out are in model.pt alone. Throws Error{kDisk} naming path, cause and bytes.
+// Writes both files into FOLDER, made if missing, each whole or not at all. Writes a tied parameter
+// under all its names, in its shape under each; only model.pt has buffers that a state_dict leaves
+// out. Throws Error{kDisk} naming path, cause and bytes.
 class WeightWriter final : public WeightSink {
   public:
     // ELSEWHERE are the parameters of MODEL, by index, that put() will bring, fp32. All others and

@@ -67,8 +67,8 @@ class SavedState {
     struct Home {
         int tensor = -1;             // index into the checkpoint's tensors
         bool other_strides = false;  // true if the checkpoint has its elements in another order
-        // The view of the parameter or buffer that the tensor is; null: it is the whole itself.
-        // It is all of a parameter, and may be a part of a buffer.
+        // The view of the parameter or buffer that the tensor is; null: the tensor is the whole. It
+        // is all of a parameter, and may be a part of a buffer.
         const graph::ModelView* view = nullptr;
     };
     // The constructor's findings so far.
@@ -101,7 +101,7 @@ class SavedState {
     std::vector<std::string> buffers_of_archive_;
     const plan::TensorPlan* tensor_plan_ = nullptr;  // null: all parameters are whole
     PartOf part_;
-    // The last tensor read whose elements come in another order, in the model's order.
+    // The last tensor that was read and lies in another order, in the model's order.
     int reordered_tensor_ = -1;
     int reordered_state_ = storage::kWeights;
     at::Tensor reordered_;

@@ -43,7 +43,7 @@ class Snapshot final : public UpdateGuard {
         std::span<const std::byte> bytes;
         bool fetched = false;  // true if they are in the host's memory
     };
-    // A unit's spans [first, end). Those before NEXT are done or being written.
+    // A unit's spans [first, end). Spans before NEXT are done or being written.
     struct Unit {
         size_t first = 0;
         size_t end = 0;

@@ -16,7 +16,7 @@ namespace dslaunch::runtime {
 
 class ExchangeSchedule {
   public:
-    // HOSTS train the same parameters. One host compresses nothing: where several would, it goes on
+    // HOSTS train the same parameters. One host compresses nothing: if several would, it goes on
     // alone (kNone).
     ExchangeSchedule(const config::OptimizerConfig& optimizer, int hosts)
         : optimizer_(optimizer), hosts_(hosts) {}
@@ -35,8 +35,8 @@ class ExchangeSchedule {
 
     config::OptimizerConfig optimizer_;
     int hosts_;
-    // 0/1 Adam: the update that was asked for last, and what follows from those before. An interval
-    // doubles after as many uses of it as the config says.
+    // 0/1 Adam: the update that was asked for last, and what follows from the updates before. An
+    // interval doubles after as many uses as the config says.
     int64_t update_ = 0;
     plan::Exchange exchange_ = plan::Exchange::kExact;
     int64_t variance_interval_ = 1;
@@ -45,10 +45,10 @@ class ExchangeSchedule {
     int64_t local_uses_ = 0;
 };
 
-// Returns what UPDATE, from 1, updates where updates may lag (ZenFlow). The first ones, one at
-// least, update everything. Important units are chosen by the last of these and by the last step of
-// every select_interval after it. The rest is updated in the last step of every update_interval,
-// or, late, in the one after that.
+// Returns what UPDATE, from 1, updates if updates may lag (ZenFlow). The first ones, at least one,
+// update everything. The last of these and the last step of every later select_interval choose the
+// important units. The rest is updated in the last step of every update_interval, or, late, in the
+// one after that.
 [[nodiscard]] plan::LagPlan lag_of(const config::LaggingConfig& config, int64_t update);
 
 }  // namespace dslaunch::runtime

@@ -36,8 +36,8 @@ namespace dslaunch::runtime {
 [[nodiscard]] double learning_rate(const config::SchedulerConfig& scheduler, double base_lr,
                                    int64_t update);
 
-// Returns the first of UPDATES whose rate is above 0, and which therefore changes weights; nothing
-// if all are 0.
+// Returns the first of UPDATES with a rate above 0, which therefore changes weights; nothing if all
+// are 0.
 [[nodiscard]] std::optional<int64_t> first_moving_update(const config::SchedulerConfig& scheduler,
                                                          double base_lr, const Range& updates);
 

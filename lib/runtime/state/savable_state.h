@@ -24,8 +24,8 @@ class SavableState {
   public:
     virtual ~SavableState() = default;
 
-    // Returns the model's parameters, by index, whose tensors do not hold the values to save: those
-    // that training keeps in 16 bit or in shards. By default none.
+    // Returns by index the model's parameters with tensors that do not hold the values to save:
+    // training keeps them in 16 bit or in shards. By default none.
     [[nodiscard]] virtual std::vector<int> parameters_elsewhere() const { return {}; }
     // Brings parameters_elsewhere() together, one after the other in any order. USE, if not empty,
     // gets their values: [numel] fp32, in the order of the tensor's memory, valid until USE
@@ -65,7 +65,7 @@ class SavableState {
     // trained.
     [[nodiscard]] virtual std::optional<int64_t> updates_of(int parameter) const = 0;
     // Returns the values to save of a parameter that is not trained: its tensor, or a replacement
-    // if that is in shards or rounded.
+    // if the tensor is in shards or rounded.
     [[nodiscard]] virtual at::Tensor untrained_values(int parameter) const = 0;
 };
 

@@ -40,8 +40,7 @@ class SteppingState {
     // Returns the lender of gradients' memory in a backward, nullptr for autograd's own. Compute
     // lane.
     [[nodiscard]] virtual MemoryLender* gradient_memory() = 0;
-    // These calls say that a backward of MICRO_STEP begins, and that SEGMENT's in it is done.
-    // Compute lane.
+    // Say that a backward of MICRO_STEP begins, and that SEGMENT's in it is done. Compute lane.
     virtual void begin_backward(int micro_step) = 0;
     virtual void end_segment(int segment) = 0;
     // Returns this rank's gradients of a tied bucket, complete. kPost gives the others the values
@@ -56,13 +55,13 @@ class SteppingState {
     // exchange, and must outlive the state. Chunks with another place move. Every rank calls it,
     // between steps. Blocks.
     virtual void change_plan(const plan::StepPlan& plan) = 0;
-    // Sets who sees every update of an element that this rank writes; null: nobody. The witness
+    // Sets the witness of every update of an element that this rank writes; null: nobody. WITNESS
     // must outlive the state. REQUIRES: the values are in the host's memory.
     virtual void set_witness(UpdateWitness* witness) = 0;
     // Waits until the last step's updates are done on every rank.
     virtual void settle() = 0;
-    // Hosts that have stepped on their own come together, so that all hold the same parameters and
-    // states. Every rank calls it, between steps. Blocks.
+    // Brings hosts that have stepped on their own together, so that all hold the same parameters
+    // and states. Every rank calls it, between steps. Blocks.
     virtual void meet() = 0;
 };
 

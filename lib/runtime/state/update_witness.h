@@ -1,4 +1,4 @@
-// The seam between `dslaunch verify` and ZeRO: who watches updates sees what goes into each and
+// The seam between `dslaunch verify` and ZeRO: a witness of updates sees what goes into each and
 // what comes out. Implemented in lib/job/verify; called by lib/zero.
 #pragma once
 

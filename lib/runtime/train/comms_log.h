@@ -1,7 +1,6 @@
 // The log of what ranks exchange (DeepSpeed's comms_logger): count, bytes, time and rates of every
-// operation, from when the plan's instructions ran. Nothing is waited for and nothing is measured
-// that a run without it does not measure. Data path: executor, plan, links -> [here] -> the log.
-// Threads: one.
+// operation, from when the plan's instructions ran. It adds no waits and no measurements to a run.
+// Data path: executor, plan, links -> [here] -> the log. Threads: one.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +31,8 @@ class CommsLog {
     // Returns a line for each operation and size: count, time, rates. Empty: no operation ran.
     [[nodiscard]] std::string summary() const;
 
-    // Bytes that pass a link for each byte of an operation's result, times the ranks' number by
-    // which the slowest link bounds it: NVIDIA's nccl-tests, doc/PERFORMANCE.md.
+    // Returns the bytes that pass a link for each byte of an operation's result, times the ranks'
+    // number by which the slowest link bounds it: NVIDIA's nccl-tests, doc/PERFORMANCE.md.
     [[nodiscard]] static double bus_factor(TrafficKind kind, bool to_all, int ranks);
 
   private:

@@ -54,8 +54,8 @@ struct EvaluatorParts {
     c10::Device device = c10::kCPU;  // where STATE holds parameters, and buffers are
     int rank = 0;                    // rank among those that have rows of their own
     bool counts = true;              // true on one of the ranks that work on the same rows together
-    // Every rank asks it before each batch and gets the same answer. True ends the evaluation
-    // there. Empty means never.
+    // Ends the evaluation if it returns true. Every rank asks it before each batch and gets the
+    // same answer. Empty means never.
     std::function<bool()> leaves = {};
     EvalStages stages = {};
     // MODEL's graph in eval mode, given if the model can no longer be lowered because its

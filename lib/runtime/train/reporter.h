@@ -47,9 +47,8 @@ class Reporter {
 [[nodiscard]] std::unique_ptr<Reporter> make_file_reporter(const std::string& output);
 
 // Sends WHERE() to REPORTER at once and then each INTERVAL until the result ends, which waits for a
-// heartbeat that is being sent. The thread uses no collective, so it speaks while every lane is
-// stuck, and a rank which others wait for can be named. WHERE must not block. Both must outlive the
-// result.
+// heartbeat under way. The thread uses no collective, so it speaks while every lane is stuck, and
+// can name a rank for which others wait. WHERE must not block. Both must outlive the result.
 [[nodiscard]] std::jthread send_heartbeats(Reporter& reporter, Duration interval,
                                            std::function<launch::Heartbeat()> where);
 

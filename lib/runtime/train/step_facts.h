@@ -1,5 +1,5 @@
-// The facts that each rank tells the others at the end of a step, and what they are together. Data
-// path: trainer -> [here] -> all_gather -> trainer. One thread.
+// The facts that each rank tells the others at the end of a step, and their combination. Data path:
+// trainer -> [here] -> all_gather -> trainer. One thread.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ struct StepFacts : RankFacts {
     bool skipped = false;
 };
 
-// Puts the facts of all ranks together, which call it at the end of a step. Only the ranks of the
-// last of STAGES have a loss. Blocks.
+// Combines the facts of all ranks; all call it at the end of a step. Only the ranks of the last of
+// STAGES have a loss. Blocks.
 [[nodiscard]] StepFacts gather_facts(Collectives& collectives, int stages, const RankFacts& mine,
                                      SavePhase save, const StepLinks& links);
 

@@ -24,8 +24,8 @@ struct StepLinks {
 // stages, but not layers that ranks share or agreements of ranks.
 [[nodiscard]] bool is_planned(TrafficKind kind);
 
-// {"by_kind": {"reduce": {"sent", "received", "planned"}}, "by_host": {"1": {"sent", "received"}}},
-// without kinds and hosts that had none.
+// Writes {"by_kind": {"reduce": {"sent", "received", "planned"}}, "by_host": {"1": {"sent",
+// "received"}}}, without kinds and hosts without bytes.
 void links_json(const StepLinks& links, JsonWriter& json);
 // Returns "reduce 1.2 MiB (by the plan 1.2 MiB), control 3.1 KiB; to host 1 …" for STEPS steps;
 // empty if nothing was sent.

@@ -16,7 +16,7 @@
 
 namespace dslaunch::runtime {
 
-// Losses, times and memory are of all ranks; the last six are of this rank.
+// Losses, times and memory cover all ranks; the last six are this rank's.
 struct StepMetrics {
     int64_t step = 0;
     double loss = 0;

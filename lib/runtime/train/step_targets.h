@@ -1,6 +1,6 @@
-// The weight of each micro batch in the mean that a step's loss is. Micro batches without a target
-// that counts have no part in it. The trainer asks before each step. One thread of each rank, all
-// ranks at once.
+// The weight of each micro batch in a step's loss, a mean. Micro batches without a target that
+// counts have no part in it. The trainer asks before each step. One thread of each rank, all ranks
+// at once.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class TargetWeights {
     TargetWeights(config::LossMean mean, bool varies, SegmentRunner& segments,
                   Collectives& collectives, const StageNumber& stage);
 
-    // Returns the weights of STEP, from 0, whose micro batches SEGMENTS then has. Blocks until all
+    // Returns the weights of STEP, from 0. SEGMENTS then has its micro batches. Blocks until all
     // ranks have come, unless no batch need be looked at. REQUIRES: all ranks call it.
     [[nodiscard]] StepTargets of(int64_t step);
 

@@ -44,7 +44,7 @@ struct StageParts {
     const Link* far = nullptr;        // link whose traffic goes to other hosts; null: none does
     int64_t forward_flops = 0;        // the whole model's, in one micro step
     std::vector<plan::StagePart> parts = {};  // the plan's parts
-    // One list per bucket: the stages that have a tied bucket's parameter, none for other buckets.
+    // One list per bucket: the stages that have a tied bucket's parameter, empty for other buckets.
     std::vector<std::vector<int>> stages_of_bucket = {};
 
     [[nodiscard]] int stage() const { return link == nullptr ? 0 : link->stage(); }
@@ -119,7 +119,7 @@ class Trainer final : private InstructionRunner {
     // leave by _exit.
     [[nodiscard]] TrainResult run();
 
-    // Returns where this rank is, the first one's with the progress of the job. Any thread.
+    // Returns this rank's place in its work; the first rank's with the job's progress. Any thread.
     [[nodiscard]] launch::Heartbeat heartbeat() const;
 
   private:
@@ -157,8 +157,8 @@ class Trainer final : private InstructionRunner {
     std::array<Bytes, plan::kBufferKinds> kind_peaks_;
     std::atomic<int64_t> step_{0};  // step under way, from 1
     std::atomic<bool> evaluating_{false};
-    // Steps whose end this rank has reached. Each counts as one more instruction, so that
-    // heartbeats show which rank the others wait for there.
+    // The number of steps whose end this rank has reached. Each counts as one more instruction, so
+    // that heartbeats show the rank for which others wait there.
     std::atomic<uint64_t> ends_reached_{0};
     // An offset that makes all steps, other plans' too, count as the present plan's.
     int64_t instructions_before_ = 0;

@@ -36,24 +36,24 @@ void set_rank_threads(int ranks);
 // that call this together measure how they slow each other. REQUIRES: SETUP is not for a GPU.
 [[nodiscard]] JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options);
 
-// The rates of a rank of SETUP's job on a GPU of that kind, from its peaks: what a step takes at
-// least. Nullopt if its speed at products in the config's precision is not known. GIVEN, where a
-// rate is given, takes precedence.
 struct GivenRates {
     double flops_per_s = 0;
     double link_bytes_per_s = 0;
 };
+// Returns the rates of a rank of SETUP's job on a GPU of that kind, from its peaks: a step takes no
+// less. Nullopt if its speed at products in the config's precision is not known. A rate in GIVEN
+// takes precedence.
 [[nodiscard]] std::optional<JobRates> rates_on_gpu(const JobSetup& setup,
                                                    const plan::DeviceRates& device,
                                                    const GivenRates& given);
 
-// The rates of a rank if this machine, which may have fewer processors, ran RANKS of them:
-// processes started for that work beside this one, as many as there are processors and memory for.
-// Throws Error{kUsage} for a model whose weights are not there.
 struct HostRates {
     JobRates rates;
     int beside = 0;  // processes that worked beside this one
 };
+// Returns the rates of a rank if this machine, which may have fewer processors, ran RANKS of them:
+// processes are started to work beside this one, as many as processors and memory allow. Throws
+// Error{kUsage} for a model whose weights are not there.
 [[nodiscard]] HostRates measure_host_rates(const JobSetup& setup, int ranks,
                                            double link_bytes_per_s);
 

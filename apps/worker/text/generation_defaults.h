@@ -29,7 +29,7 @@ void declare_sampling(CommandLine& app, SamplingArguments& arguments);
 [[nodiscard]] decoder::SamplingOptions sampling_of(const SamplingArguments& arguments,
                                                    const storage::GenerationConfig& config);
 
-// Logs as ROLE what CONFIG decides beside ARGUMENTS, and what it asks for and nothing here does.
+// Logs as ROLE what CONFIG decides beside ARGUMENTS, and which of its settings nothing here obeys.
 void tell_generation(const char* role, const SamplingArguments& arguments,
                      const storage::GenerationConfig& config);
 

@@ -31,7 +31,7 @@ std::vector<std::string> shell_words(std::string_view line) {
     return words;
 }
 
-// Returns where the command begins that LINE ends with; npos: it ends with none.
+// Returns the beginning of the command at the end of LINE; npos: LINE ends without a command.
 size_t command_in(std::string_view line) {
     constexpr std::string_view kName = "dslaunch ";
     const size_t indent = std::min(line.find_first_not_of(' '), line.size());

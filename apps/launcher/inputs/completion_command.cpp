@@ -75,7 +75,7 @@ int completion_command(std::span<const std::string> arguments,
     if (!app.parse({arguments.begin(), arguments.end()})) return 0;
     const std::string names =
         join(std::vector<std::string>(subcommands.begin(), subcommands.end()), " ");
-    // Only zsh needs to be told to split the words of a variable.
+    // Only zsh must be asked to split the words of a variable.
     const std::string words = with(with(kOfferedWords, "@SUBCOMMANDS@", names), "${=COMMAND}",
                                    shell == "zsh" ? "${=command}" : "$command");
     fmt::print("{}", with(shell == "zsh" ? kZsh : kBash, "@WORDS@\n", words));

@@ -39,8 +39,8 @@ std::string placed(const std::string& path, const std::string& folder) {
     return (std::filesystem::path(folder) / path).lexically_normal().string();
 }
 
-// The config, its file (empty: packed, or none) and the folder where its relative paths start, by
-// the same rules as in the worker.
+// The config, its file (empty: packed, or no file) and the folder for its relative paths, by the
+// same rules as in the worker.
 struct FoundConfig {
     config::TrainConfig config;
     std::string path;

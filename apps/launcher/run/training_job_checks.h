@@ -1,6 +1,6 @@
-// The checks of a .pt job that dslaunch itself can make before anything starts: that the archive is
-// valid, that the config is valid for this number of ranks, that the data are there. Data path:
-// hostfile -> launch plan -> [here] -> transport. One thread.
+// The checks of a .pt job that dslaunch can make before anything starts: a valid archive, a config
+// that is valid for this number of ranks, data that are there. Data path: hostfile -> launch plan
+// -> [here] -> transport. One thread.
 #pragma once
 
 #include <cstdint>

@@ -31,8 +31,8 @@ struct ProcessorShare {
     std::string_view setting = "OMP_NUM_THREADS=";  // says how many, before the number
 };
 
-// Returns the line that names busy neighbours between BEFORE and AFTER; empty: there are none, or
-// they take no time from this process.
+// Returns the line that names busy neighbours between BEFORE and AFTER; empty: no neighbour is busy
+// or takes time from this process.
 [[nodiscard]] std::string neighbours_text(const ProcessorUse& before, const ProcessorUse& after,
                                           const ProcessorShare& share);
 

@@ -56,7 +56,7 @@ std::string meant_text(const CLI::App& app) {
     return "";
 }
 
-// Says what is wrong with a word that nothing takes.
+// Says what is wrong with an unknown word.
 std::string describe_extra(const CLI::App& app, const std::string& word) {
     if (word.size() > 1 && word.front() == '-') {
         const std::string name = word.substr(0, word.find('='));

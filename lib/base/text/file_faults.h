@@ -11,13 +11,13 @@ namespace dslaunch {
 // else "".
 [[nodiscard]] std::string near_file_text(const std::string& path);
 
-// Returns "the folder FOLDER is not there; make it: mkdir -p FOLDER" where the folder in which a
-// file PATH is to be written does not exist; else "".
+// Returns "the folder FOLDER is not there; make it: mkdir -p FOLDER" if the folder for a new file
+// PATH does not exist; else "".
 [[nodiscard]] std::string missing_folder_text(const std::string& path);
 
-// Returns what a file that begins with CONTENT is in place of the file that should have been
-// downloaded or copied (nothing, zero bytes, a pointer of Git LFS, a server's error, a web page),
-// and what to do; "" for any other content.
+// Returns what a file that begins with CONTENT is instead of a download or a copy (nothing, zero
+// bytes, a pointer of Git LFS, a server's error, a web page), and what to do; "" for any other
+// content.
 [[nodiscard]] std::string download_fault(std::string_view content);
 
 // Returns the same for the file at PATH, also if it is a link to a missing file. "" if nothing is

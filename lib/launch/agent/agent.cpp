@@ -496,7 +496,7 @@ std::vector<Agent::Watched> Agent::watch() {
         // gone.
         const bool writes = !outbox_.empty();
         watched.push_back({out_fd_, static_cast<short>(writes ? POLLOUT : 0), [this, writes] {
-                               // The bytes to be written may have been, since the poll.
+                               // The bytes may have been written since the poll.
                                if (writes) return flush();
                                out_fd_ = -1;
                                begin_end();

@@ -134,7 +134,7 @@ std::vector<RankPlace> place_workers(const StartRequest& request) {
     const bool binds_memory = std::any_of(places.begin(), places.end(), [](const RankPlace& place) {
         return place.memory_node >= 0;
     });
-    // This policy is the one that we have; only a kernel that allows none refuses it.
+    // We already have this policy; only a kernel that allows no policy refuses it.
     if (binds_memory && ::syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0) != 0) {
         log_warn("agent",
                  "memory stays on any NUMA node: set_mempolicy: {} (a container without "

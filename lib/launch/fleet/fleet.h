@@ -34,7 +34,7 @@ class FleetListener {
     virtual void take_problem(size_t /*host*/, const std::string& /*message*/) {}
     // The agent is gone. LOST: neither we nor the agent wanted it; Node::error says why.
     virtual void host_ended(size_t /*host*/, bool /*lost*/) {}
-    // Somebody asks for the end; CAUSE says who. Returns true if pump() is to give up its wait.
+    // Somebody asks for the end; CAUSE says who. Returns true if pump() must give up its wait.
     [[nodiscard]] virtual bool end_wished(const std::string& /*cause*/) { return true; }
     // There is nothing to do for LEFT. Returns how long to wait for the hosts; nothing: the owner
     // has waited itself, and the hosts are looked at later.

@@ -42,8 +42,7 @@ std::vector<std::vector<std::string>> rows_of(std::string_view text, size_t coun
     return rows;
 }
 
-// Adds this user's processes that have a device open, where the driver does not say who holds
-// what.
+// Adds this user's processes that have a device open, if the driver names no holders.
 void add_open_devices(GpuUse& use) {
     for (const pid_t pid : all_processes())
         for (const int64_t gpu : open_gpus(pid)) use.holds.push_back({gpu, pid, -1});

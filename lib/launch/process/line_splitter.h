@@ -40,8 +40,8 @@ class LinePieces {
   public:
     using Take = std::function<void(std::string_view text)>;
 
-    // Tells LINE each line that BYTES ends, as a terminal would show it: its last piece, without
-    // the newline. Tells PIECE what is to be seen before a line ends.
+    // Gives LINE each line that BYTES ends, as a terminal would show it: its last piece, without
+    // the newline. Gives PIECE the text to show before a line ends.
     void add(std::string_view bytes, const Take& line, const Take& piece);
 
   private:

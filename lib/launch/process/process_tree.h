@@ -52,7 +52,7 @@ bool signal_process(const ProcessName& process, int signal_number);
 // Returns the environment that the process was started with.
 [[nodiscard]] EnvironmentList process_environment(pid_t pid);
 
-// Returns the name of USER, or its number where it has none; printable.
+// Returns the name of USER, or its number without a name; printable.
 [[nodiscard]] std::string user_name(uid_t user);
 
 }  // namespace dslaunch::launch

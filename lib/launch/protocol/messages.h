@@ -105,7 +105,7 @@ struct SignalRequest {
 
 struct StopRequest {
     static constexpr const char* kWhat = "a request to end";
-    // The job starts again: an agent that came by itself is to come once more.
+    // The job starts again: an agent that came by itself must come once more.
     bool come_again = false;
 };
 

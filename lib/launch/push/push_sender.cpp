@@ -167,7 +167,7 @@ class PushRun {
             const Fleet::Node& node = fleet.nodes()[k];
             if (lacks_dslaunch(node, own_hash)) {
                 needy_.push_back(which[k]);
-                // A host with an error keeps it: this one counts only where there is none.
+                // A host with an error keeps it: this error counts only for a host without one.
                 if (!may_install) fleet.lose(k, "its dslaunch is still another one");
             } else if (!node.error.empty()) {
                 hosts_[which[k]].result.error = node.error;

@@ -134,7 +134,7 @@ void FileBringer::send(const std::string& path, FetchPart part, int64_t offset, 
     fleet_.send(host_, FrameKind::kFetch, encode(FetchRequest{id_, path, part, offset, bytes}));
 }
 
-// Lets the writer's thread do WORK, whose answers come into the inbox.
+// Makes the writer's thread do WORK; its answers come into the inbox.
 void FileBringer::post(Work work, size_t bytes) {
     const bool taken = writer_.post(
         [receiver = receiver_, inbox = inbox_, id = id_, work = std::move(work)] {

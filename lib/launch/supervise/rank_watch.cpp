@@ -358,7 +358,7 @@ std::string RankWatch::advise(const RankRecord& culprit) const {
                                 : "; --save-interval N saves one every N steps");
 }
 
-// Says what an interrupted job leaves, and how it goes on.
+// Describes what an interrupted job leaves, and how it goes on.
 std::string RankWatch::describe_interrupted() const {
     const bool trains = spec_.target_kind == TargetKind::kModel && spec_.duty == ModelDuty::kTrain;
     const char* const ended =

@@ -29,7 +29,7 @@ class MeetingPlace {
     MeetingPlace(const JobSpec& spec, Fleet& fleet, JobOutput& output)
         : spec_(spec), fleet_(fleet), output_(output), nodes_(spec.nodes.size()) {}
 
-    // Takes what an agent answers. Throws Error{kInternal} for a frame that is no answer.
+    // Takes an agent's answer. Throws Error{kInternal} for a frame that is not an answer.
     void take(size_t host, const Frame& frame);
     // Looks for the place: one that the hosts reach by the addresses in FACTS if all report them,
     // else one that node 0 chooses. Throws Error{kHosts, kSetup} that names the hosts without a
@@ -97,7 +97,7 @@ class Preparation {
     // Does all of it, or returns early when the end is asked for. Throws Error when the job cannot
     // begin; the hosts at fault have an error in the fleet.
     void run();
-    // Takes what an agent answers. Throws Error{kInternal} for a frame that is no answer.
+    // Takes an agent's answer. Throws Error{kInternal} for a frame that is not an answer.
     void take(size_t host, const Frame& frame);
     // Returns the request that starts the ranks of a host. REQUIRES: run() has finished.
     [[nodiscard]] StartRequest start_request(size_t host, const AttemptNumber& number) const;

@@ -250,7 +250,7 @@ std::optional<size_t> JoinTransport::choose_host(const JoinIdentity& identity,
         reason = fmt::format("this job has no host `{}`", printable(identity.node_name));
         return std::nullopt;
     }
-    // A host whose agent is started from here is that agent's, which says so.
+    // A host whose agent is started from here belongs to that agent, which says so.
     for (size_t i = 0; i < members_.size(); ++i) {
         const bool is_started = settings_.starter != nullptr && settings_.starter->starts(i);
         if (is_missing(i) && !is_started) return i;

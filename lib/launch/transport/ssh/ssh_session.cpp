@@ -106,7 +106,7 @@ bool SshSession::configure() {
     }
     ssh_options_set(session_, SSH_OPTIONS_USER, target_->user.c_str());
     ssh_options_set(session_, SSH_OPTIONS_PORT, &target_->port);
-    // Keys are compared by check_host_key(); libssh is to read no file of its own choice.
+    // check_host_key() compares keys; libssh must read no file of its own choice.
     ssh_options_set(session_, SSH_OPTIONS_KNOWNHOSTS, "/dev/null");
     ssh_options_set(session_, SSH_OPTIONS_GLOBAL_KNOWNHOSTS, "/dev/null");
     if (!target_->agent_socket.empty()) {

@@ -65,7 +65,7 @@ struct RelayHosts {
     uint32_t fanout = 0;             // see JobSpec; at least 2
     std::vector<HostAddress> hosts;  // by place; place 0 is the relay's own host, never empty
 
-    // Throws Error{kInternal} without hosts, with a port that is none, or with a fan-out below 2.
+    // Throws Error{kInternal} without hosts, with a bad port, or with a fan-out below 2.
     void check() const {
         constexpr int kPortMax = 65'535;
         for (const HostAddress& host : hosts) {

@@ -22,8 +22,8 @@ class Device {
     // must not outlive the device.
     [[nodiscard]] virtual Memory allocate(Bytes bytes, std::string_view what) = 0;
 
-    // The queues of the compute and the communication lane, and one for threads beside the lanes,
-    // which take turns. On the host all three are one, for there is nothing to be ordered.
+    // Return the queues of the compute and the communication lane, and one for threads beside the
+    // lanes, which take turns. On the host all three are one: nothing needs an order.
     [[nodiscard]] virtual Queue& compute() = 0;
     [[nodiscard]] virtual Queue& communication() = 0;
     [[nodiscard]] virtual Queue& copies() = 0;

@@ -28,7 +28,7 @@ class Queue {
   public:
     virtual ~Queue() = default;
 
-    // The stream that does the work; null if a call returns when its work is done.
+    // Returns the stream that does the work; null if a call returns when its work is done.
     [[nodiscard]] virtual Stream* stream() = 0;
     // Waits until all work that was given is done.
     virtual void finish() = 0;

@@ -40,7 +40,7 @@ void pack_for_wire(WirePacking packing, std::span<const float> values, std::span
 void unpack_from_wire(WirePacking packing, std::span<const std::byte> packed, std::span<float> out,
                       Isa isa = isa_in_use());
 
-// out[i] = values[i] of DTYPE, kBF16 or kF16, exactly.
+// Sets out[i] = values[i] of DTYPE, kBF16 or kF16, exactly.
 void from_half(const uint16_t* values, float* out, int64_t numel, DType dtype,
                Isa isa = isa_in_use());
 

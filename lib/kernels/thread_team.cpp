@@ -91,8 +91,8 @@ void ThreadTeam::share(const Loop& loop, bool each_its_own) {
     for (int64_t i = 0; i < helpers; ++i) await_end(places_[i]);
 }
 
-// A helper counts itself as a sleeper before its last look at its seat, and the caller fills the
-// seats before it looks for sleepers: one of the two sees the other.
+// Offers the loop. A helper counts itself as a sleeper before its last look at its seat, and the
+// caller fills the seats before it looks for sleepers: one of the two sees the other.
 void ThreadTeam::offer(int64_t helpers) {
     for (int64_t i = 0; i < helpers; ++i) places_[i].seat.store(Seat::kOffered);
     if (sleepers_.load() == 0) return;

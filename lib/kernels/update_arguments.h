@@ -10,7 +10,7 @@
 
 namespace dslaunch::kernels {
 
-// SOURCES must outlive the result. REQUIRES: at least one.
+// Returns SOURCES for a kernel; they must outlive the result. REQUIRES: at least one.
 [[nodiscard]] Sources sources_of(std::span<const float* const> sources);
 // REQUIRES: kBF16 or kF16.
 [[nodiscard]] NumberKind half_kind(DType dtype);

@@ -70,7 +70,7 @@ constexpr std::array<ForeignPlace, 6> kForeignPlaces = {
      {"/api/tags", "GET /v1/models"},
      {"/v1/responses", "POST /v1/chat/completions"}}};
 
-// "GET /health, GET /metrics, ...".
+// Returns "GET /health, GET /metrics, ...".
 std::string all_routes() {
     std::vector<std::string> routes;
     for (const Route& route : kRoutes)

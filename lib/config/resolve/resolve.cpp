@@ -253,7 +253,7 @@ void resolve_pipeline(KeyReader& keys, RunConfig& run) {
     first_segments(keys, run);
 }
 
-// The ranks that work on one micro batch together share layers (tensor) or positions (sequence).
+// Resolves how ranks share one micro batch: layers (tensor) or positions (sequence).
 void resolve_tensor(KeyReader& keys, RunConfig& run) {
     TensorConfig& tensor = run.tensor;
     SequenceConfig& sequence = run.sequence;

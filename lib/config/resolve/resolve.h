@@ -9,7 +9,7 @@
 
 namespace dslaunch::config {
 
-// Never throws on a bad config.
+// Returns the run config and its problems. Never throws on a bad config.
 [[nodiscard]] Resolved resolve(const TrainConfig& config, const ResolveOptions& options = {});
 
 // Throws Error{kConfig} with all problems, one a line, when there are any.

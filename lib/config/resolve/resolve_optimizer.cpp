@@ -30,7 +30,7 @@ void betas(KeyReader& keys, RunConfig& run) {
     run.optimizer.beta2 = betas->beta2;
 }
 
-// DeepSpeed's "Adam" decays decoupled unless adam_w_mode is false; "AdamW" always does.
+// Reads Adam. DeepSpeed's "Adam" decays decoupled unless adam_w_mode is false; "AdamW" always.
 void adam(KeyReader& keys, RunConfig& run, bool named_adamw) {
     OptimizerConfig& optimizer = run.optimizer;
     const std::string params = "optimizer.params.";
@@ -188,7 +188,7 @@ void muon(KeyReader& keys, RunConfig& run) {
     keys.derive(betas_path, std::move(both), "Muon's default for AdamW");
 }
 
-// Weight decay is decoupled and nothing is corrected, as in DeepSpeed's code of all three.
+// Reads all three. Weight decay is decoupled and nothing is corrected, as in DeepSpeed's code.
 void one_bit(KeyReader& keys, RunConfig& run, OptimizerKind kind) {
     OptimizerConfig& optimizer = run.optimizer;
     OneBitConfig& phases = optimizer.one_bit;

@@ -13,8 +13,8 @@ namespace dslaunch::config {
 
 namespace {
 
-// DeepSpeed's OneCycle moves the first beta where the optimizer has betas, and sets the second one
-// to 0.99 by it.
+// Reads OneCycle. DeepSpeed's moves the first beta where the optimizer has betas, and sets the
+// second one to 0.99 by it.
 void one_cycle(KeyReader& keys, RunConfig& run) {
     SchedulerConfig& scheduler = run.scheduler;
     scheduler.kind = SchedulerKind::kOneCycle;

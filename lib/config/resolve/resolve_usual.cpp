@@ -26,7 +26,7 @@ constexpr int64_t kRows = 8;
 constexpr int64_t kMicroTokens = 1024;
 constexpr int64_t kMicroStepsOfStage = 4;
 
-// Lion's own rates are smaller still.
+// Returns true for Adam's kinds, and for Lion, whose own rates are smaller still.
 bool has_usual_rate(OptimizerKind kind) {
     return kind == OptimizerKind::kAdam || kind == OptimizerKind::kAdamW ||
            kind == OptimizerKind::kOneBitAdam || kind == OptimizerKind::kZeroOneAdam ||

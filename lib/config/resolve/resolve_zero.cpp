@@ -45,7 +45,7 @@ void stage_3_numbers(KeyReader& keys, RunConfig& run) {
     }
 }
 
-// The owner of a tensor has all of it.
+// Lets the owner of a tensor have all of it.
 void shard_whole_tensors(KeyReader& keys, RunConfig& run, const std::string& path) {
     const std::string reason = fmt::format("{} updates whole tensors", keys.optimizer_name());
     const Value* const value = keys.given(path);

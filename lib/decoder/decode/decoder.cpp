@@ -448,7 +448,7 @@ void Decoder::dense_mlp(const MlpWeights& mlp, const float* x, int64_t rows, flo
     multiply({&down, 1}, up_.data(), width, rows);
 }
 
-// Each expert computes the rows that chose it; their outputs are added with the router's weights.
+// Lets each expert compute the rows that chose it; adds outputs with the router's weights.
 void Decoder::experts(const LayerWeights& layer, int64_t rows) {
     const int64_t width = config_.width, count = config_.experts;
     std::vector<float> shares(static_cast<size_t>(rows * count));
@@ -493,7 +493,7 @@ void Decoder::experts(const LayerWeights& layer, int64_t rows) {
     if (config_.shared_expert_width > 0) add_shared_expert(layer, rows);
 }
 
-// Every row goes through the shared expert, times the row's sigmoid if it has a gate.
+// Adds the shared expert of every row, times a sigmoid of the row if it has a gate.
 void Decoder::add_shared_expert(const LayerWeights& layer, int64_t rows) {
     const int64_t width = config_.width;
     std::vector<float> factors(static_cast<size_t>(rows), 1.0F);

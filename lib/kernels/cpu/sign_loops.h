@@ -23,7 +23,7 @@ inline float signed_scale(bool positive, float scale) {
     return positive ? scale : -scale;
 }
 
-// The divisor of a move.
+// Returns the divisor of a move.
 inline float denominator_of(float variance, float eps) {
     return square_root(variance) + eps;
 }

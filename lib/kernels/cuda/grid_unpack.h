@@ -54,7 +54,7 @@ DSL_HOST_DEVICE inline void eight_of_int8(const GridPacked& packed, const EightP
     }
 }
 
-// Byte I of eight numbers' codes holds number I in its low half, and number I + 4 in its high one.
+// Returns number I of eight: byte I of CODES holds number I low, and number I + 4 high.
 DSL_HOST_DEVICE inline int nibble_of(uint32_t codes, int i) {
     return static_cast<int>(codes >> (i < 4 ? 8 * i : 8 * (i - 4) + 4) & 0xFU);
 }

@@ -92,12 +92,12 @@ inline constexpr double kSlowestSlack = 1.02;
 [[nodiscard]] std::vector<SegmentTimes> times_from_flops(const ModelInfo& model, double flops_per_s,
                                                          double memory_bytes_per_s = 0);
 
-// TIMES are by segment. OPTIONS are for the data-parallel ranks of one stage, whose ZeRO stage
-// decides each rank's part of a parameter. The caller fills in schedule, shape, limit and link.
-// Activations are the tensors that autograd keeps and the live values before a segment. If OPTIONS
-// ask for recompute, they are the live values alone, and a backward takes one forward more and the
-// memory that it keeps. The bytes between the two halves of a backward are MODEL's measure; without
-// a measure, as many as before the backward.
+// Returns a request. TIMES are by segment. OPTIONS are for the data-parallel ranks of one stage,
+// whose ZeRO stage decides each rank's part of a parameter. The caller fills in schedule, shape,
+// limit and link. Activations are the tensors that autograd keeps and the live values before a
+// segment. With recompute they are only the live values, and a backward takes one forward more and
+// the memory that it keeps. The bytes between the two halves of a backward are MODEL's measure;
+// without a measure, as many as before the backward.
 [[nodiscard]] StageRequest make_stage_request(const ModelInfo& model,
                                               const StepPlanOptions& options,
                                               const std::vector<SegmentTimes>& times);

@@ -16,7 +16,7 @@ namespace dslaunch::plan {
 [[nodiscard]] std::string meshes_table(std::span<const MeshFinding> findings, size_t columns);
 // Returns a step's time by kind of work, bytes by axis, memory of each stage's ranks by tier.
 [[nodiscard]] std::string mesh_details(const MeshFinding& finding);
-// UNITS: bytes, seconds.
+// Writes FINDING as JSON. UNITS: bytes, seconds.
 void mesh_json(const MeshFinding& finding, JsonWriter& json);
 
 // Returns the config for CHOICE, as one JSON object. ROWS are of a micro batch, SEGMENTS of

@@ -40,7 +40,7 @@ bool is_token(std::string_view text) {
     });
 }
 
-// Bytes above ASCII are allowed in values, and mean nothing here.
+// Returns true for characters of values: bytes above ASCII are allowed, and mean nothing here.
 bool is_value_char(char c) {
     const auto byte = static_cast<unsigned char>(c);
     return c == '\t' || (byte >= 0x20 && byte != 0x7f);
@@ -149,7 +149,7 @@ std::optional<HttpRefusal> read_framing(const Framing& framing, RequestHead& hea
             return kBadLength;
         head.body_bytes = static_cast<uint64_t>(parse_int(*framing.length).value_or(0));
     }
-    // Nobody expects a body there; a proxy before the server may not have seen one.
+    // Nobody expects a body there; a proxy before the server may not have seen it as one.
     if (head.has_body() && head.method != "POST") head.stays_open = false;
     if (framing.expect) {
         if (!equal_ignoring_case(*framing.expect, "100-continue")) return kOtherExpectation;

@@ -46,7 +46,7 @@ class RequestReader {
     // REQUIRES: a state after kHead that is not kRefused. Valid until reset().
     [[nodiscard]] const RequestHead& head() const { return head_; }
     [[nodiscard]] std::string& body() { return body_; }
-    // The lease of the body's bytes; an answer's work is charged to it, too.
+    // Returns the lease of the body's bytes; an answer's work is charged to it, too.
     [[nodiscard]] MemoryLease& lease() { return lease_; }
     // REQUIRES: kRefused.
     [[nodiscard]] const HttpRefusal& refusal() const { return refusal_; }

@@ -76,7 +76,7 @@ size_t overlap(std::string_view before, std::string_view text) {
     return 0;
 }
 
-// Alpaca's prompt, as it came with Stanford's data; the answer follows on a line of its own.
+// Returns Alpaca's prompt as in Stanford's data; the answer follows on a line of its own.
 std::string alpaca_prompt(const ChatSample& sample) {
     if (sample.input.empty()) {
         return fmt::format(

@@ -44,7 +44,7 @@ class CharSet {
     bool ranges_are_in_ = true;
 };
 
-// Returns the test whether flags of a code point have the general category, or group of categories,
+// Returns a test of a code point's flags: it is in the general category, or group of categories,
 // NAME ("L", "Lu", "Letter"); nothing if NAME is unknown.
 [[nodiscard]] std::optional<std::function<bool(uint32_t)>> category_named(std::string_view name);
 // Returns the code points of the script NAME; empty if it is not known here.

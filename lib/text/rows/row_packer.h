@@ -68,7 +68,7 @@ class RowPacker {
     // documents. REQUIRES: rules.length > 0.
     RowPacker(PackRules rules, Use use) : rules_(rules), use_(std::move(use)) {}
 
-    // The same documents in the same order give the same rows. REQUIRES: at least two tokens.
+    // Adds a document; equal documents in order give equal rows. REQUIRES: at least two tokens.
     void add(const TokenDocument& document);
     // Ends the rows that are still open.
     void finish();

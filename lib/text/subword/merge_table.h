@@ -23,7 +23,7 @@ class MergeTable {
         for (size_t size = slots; size > 1; size /= 2) --shift_;
     }
 
-    // A later rule for the same two replaces an earlier one.
+    // Sets a rule, which replaces an earlier one for the same two.
     void set(int32_t left, int32_t right, MergeRule rule) {
         Slot& slot = slots_[slot_of(key_of(left, right))];
         slot = {key_of(left, right), rule};

@@ -31,10 +31,10 @@ class StageOutput {
 class DecoderStage {
   public:
     virtual ~DecoderStage() = default;
-    // A token comes in one or more parts of whole characters, the last of which ENDS it.
+    // Takes a token in one or more parts of whole characters; the last part ENDS it.
     virtual void push(StageState& state, std::string_view text, bool ends,
                       StageOutput& out) const = 0;
-    // No more tokens come.
+    // Takes the end: no more tokens come.
     virtual void finish(StageState& /*state*/, StageOutput& /*out*/) const {}
 };
 

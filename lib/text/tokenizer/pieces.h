@@ -30,7 +30,7 @@ struct Pieces {
     std::vector<Piece> spare_list;
     std::vector<Match> matches;
 
-    // One piece, all of WHOLE. REQUIRES: WHOLE and PLACES outlive the pieces; no piece is empty.
+    // Begins with one piece, WHOLE. REQUIRES: WHOLE and PLACES outlive the pieces; no empty piece.
     void begin(std::string_view whole, std::span<const uint32_t> places, size_t bytes_most) {
         text = whole;
         from = places;

@@ -116,7 +116,7 @@ class Metaspace : public PreTokenizer {
     }
 
   private:
-    // A piece begins at each replacement.
+    // Adds words to LIST: a piece begins at each replacement.
     void add_words(const std::string& out, size_t first, std::vector<Piece>& list) const {
         size_t begin = first;
         while (begin < out.size()) {

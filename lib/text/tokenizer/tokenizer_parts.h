@@ -32,7 +32,7 @@ struct EncodeScratch {
     size_t bytes_left = 0;  // to which the parts of a text may still grow, all of them together
 };
 
-// Scratches that no call uses at the moment: at most as many as calls ran at once.
+// Scratches that no call uses at the moment: as many as there ever were calls at once.
 class ScratchPool {
   public:
     [[nodiscard]] std::unique_ptr<EncodeScratch> take() {
@@ -42,7 +42,7 @@ class ScratchPool {
         free_.pop_back();
         return scratch;
     }
-    // A scratch that a long text made large is not kept.
+    // Takes back a scratch, unless a long text made it large.
     void give_back(std::unique_ptr<EncodeScratch> scratch) {
         if (scratch->ids.capacity() > kKeptTokensMax || scratch->model.is_large()) return;
         const std::lock_guard lock(mutex_);

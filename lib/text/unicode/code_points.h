@@ -50,10 +50,10 @@ constexpr uint32_t kClusterExtendFlag = 1u << 20;  // InCB=Extend
 
 class CodePoints {
   public:
-    // The one table, made on the first call.
+    // Returns the one table, made on the first call.
     [[nodiscard]] static const CodePoints& table();
 
-    // Code points with equal properties share a class. REQUIRES: POINT < kCodePointLimit.
+    // Returns POINT's class; equal properties share a class. REQUIRES: POINT < kCodePointLimit.
     [[nodiscard]] uint8_t class_of(char32_t point) const {
         return blocks_[stages_[point >> 8]][point & 0xFF];
     }

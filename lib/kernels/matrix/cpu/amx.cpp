@@ -36,7 +36,7 @@ struct alignas(64) TileShapes {
     }
 };
 
-// The outputs and the block of rows whose tiles are read.
+// The outputs and the block of rows of one run of tiles.
 struct TileRun {
     const MatrixPart* part;
     int64_t output;

@@ -115,7 +115,7 @@ inline float weigh_block(const AttendPart& part, const AttendQuery& query, int64
     return factors[0];
 }
 
-// gathered = gathered · factor + Σ weight · value, for kHeads queries.
+// Sets gathered = gathered · factor + Σ weight · value, for kHeads queries.
 template <typename T, int kHeads>
 inline void add_values(const AttendQuery* const* queries, const AttendBlock<T>& block,
                        int64_t width, const float* factors, const float (*weights)[kAttendBlock]) {

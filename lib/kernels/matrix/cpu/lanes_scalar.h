@@ -84,12 +84,12 @@ inline Floats magnitude(const Floats& a) {
     return each([&](int i) { return __builtin_fabsf(a.v[i]); });
 }
 
-// a < b ? yes : no
+// Returns a < b ? yes : no.
 inline Floats where_less(const Floats& a, const Floats& b, const Floats& yes, const Floats& no) {
     return each([&](int i) { return a.v[i] < b.v[i] ? yes.v[i] : no.v[i]; });
 }
 
-// value · 2^power, for whole powers in [-126, 127].
+// Returns value · 2^power, for whole powers in [-126, 127].
 inline Floats times_power_of_2(const Floats& value, const Floats& power) {
     return each([&](int i) {
         const auto exponent = static_cast<uint32_t>(static_cast<int32_t>(power.v[i]) + 127);

@@ -10,7 +10,7 @@
 namespace dslaunch::kernels {
 namespace {
 
-// Σ f(x): lanes first, then sum()'s order.
+// Returns Σ f(x): lanes first, then sum()'s order.
 template <typename F>
 inline float sum_over(const float* x, int64_t width, const F& f) {
     Floats sums = fill(0);

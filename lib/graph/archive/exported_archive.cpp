@@ -120,8 +120,8 @@ class ProgramImporter {
         return text_in(record->stored);
     }
 
-    // Returns the tensors that the table FOLDER + TABLE names, as it describes them; none where
-    // there is no table.
+    // Returns the tensors that the table FOLDER + TABLE names, as it describes them; empty if there
+    // is no table.
     std::map<std::string, ExportedTensor> read_tensors(const std::string& folder,
                                                        const std::string& table) {
         if (records_.find(folder + table) == nullptr) return {};

@@ -160,9 +160,9 @@ class OriginTable final : public torch::jit::SourceRangeUnpickler {
     std::map<const PickleValue*, std::shared_ptr<Source>> sources_;
 };
 
-// Returns the source of the record NAME with TEXT. ORIGINS: the pickle beside it, which says from
-// which lines of Python its bytes stem; empty: there is none. It is read at the first request for a
-// line, and ignored where it is damaged.
+// Returns the source of the record NAME with TEXT. ORIGINS: the pickle beside it, which names the
+// lines of Python from which its bytes stem; empty: there is no pickle. It is read at the first
+// request for a line, and ignored if it is damaged.
 std::shared_ptr<Source> make_source(const std::string& name, const std::string& text,
                                     std::string origins) {
     std::shared_ptr<OriginTable> table;

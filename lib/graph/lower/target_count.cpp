@@ -30,7 +30,7 @@ struct TargetCount::Parts {
     Counted counted = Counted::kLabels;
     int64_t ignored = 0;
     std::vector<size_t> arguments;  // of forward, from 0
-    // Gives what is counted; of a divisor also what it is without the bound that keeps it from 0.
+    // Gives the count; of a divisor also its value without the bound that keeps it from 0.
     std::unique_ptr<Code> code;
     bool is_summed = false;  // the loss is a sum over targets, and its mean is taken here
     bool is_relaid = false;  // labels are counted as they were before their shape was changed

@@ -20,9 +20,9 @@ ComputeContext::ComputeContext(bool gradients, at::ScalarType compute_dtype, c10
     set_autocast(c10::kCPU, compute_dtype);
     if (device != c10::kCPU) set_autocast(device, compute_dtype);
     if (compute_dtype == at::kFloat) return;
-    // The cache keeps casts of leaves. A value at a cut is a leaf where the model run whole has
-    // none, so its uses would share one cast and add up their gradients in half precision; and the
-    // cached casts outlive the segment.
+    // The cache keeps casts of leaves. A value at a cut is a leaf, but not if the model runs whole,
+    // so its uses would share one cast and add up their gradients in half precision; and the cached
+    // casts outlive the segment.
     autocast::set_autocast_cache_enabled(false);
     // Calls that are not inlined (interfaces) would get a second autocast, written into their
     // graphs by a pass with lists of its own. The switch is one for the process.

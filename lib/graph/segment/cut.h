@@ -25,7 +25,7 @@ struct CutMap {
     std::vector<plan::CutPlace> places;  // the legal places, by position, without 0 and
                                          // nodes.size()
 
-    // Returns the inputs of a segment at POSITION, values alive there: arguments, then by definition.
+    // Returns the values alive at POSITION that a segment takes: arguments, then by definition.
     [[nodiscard]] std::vector<Value*> alive_at(int64_t position, const LoweredGraph& lowered) const;
 };
 

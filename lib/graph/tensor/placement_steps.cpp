@@ -110,7 +110,7 @@ bool PlacementFlow::may_write_copies(const Node& node) const {
            (writes_alone(node) && !needs_gradient(node.input(0)));
 }
 
-// Gathers what is split of the list at input INDEX, where the list is made for NODE alone.
+// Gathers the split parts of the list at input INDEX, if the list is made for NODE alone.
 bool PlacementFlow::gather_list(Node& node, size_t index) {
     Node* const list = node.input(index)->node();
     if (list->kind() != prim::ListConstruct || node.input(index)->uses().size() != 1) return false;

@@ -152,8 +152,8 @@ void show_in(Function& function, std::set<const Function*>& seen) {
     }
 }
 
-// Returns true if NODE may give its operand, or a view of it, where its schema says that it makes a
-// new tensor. Dropout outside of training does so too; what it gives is no state.
+// Returns true if NODE may return its operand, or a view of it, though its schema says that it
+// makes a new tensor. Dropout outside of training does so too, but its result is not state.
 bool may_give_operand(const Node& node) {
     return is_one_of(node, {"aten::align_tensors", "aten::atleast_1d", "aten::atleast_2d",
                             "aten::atleast_3d", "aten::block_diag", "aten::broadcast_tensors",

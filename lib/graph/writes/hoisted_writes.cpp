@@ -301,7 +301,7 @@ class Hoister {
         return early;
     }
 
-    // Gives the node of WRITE a copy to write. False: what it writes is no tensor or list of them.
+    // Gives WRITE's node a copy to write. Returns false if it writes no tensor or list of them.
     bool divert(const Write& write, std::map<const Node*, int64_t>& places) {
         Value* const value = write.node->input(write.input);
         Value* copy = nullptr;

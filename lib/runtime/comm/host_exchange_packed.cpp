@@ -1,5 +1,5 @@
-// The exchanges whose values travel packed. Each chunk is packed before it is sent and unpacked
-// where it arrives, beside the transfer of the next.
+// The exchanges of packed values. Each chunk is packed before it is sent and unpacked where it
+// arrives, beside the transfer of the next.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

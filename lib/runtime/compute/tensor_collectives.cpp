@@ -225,8 +225,8 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
             BucketId bucket;
             Generation generation = 0;
         };
-        // A place is written again once all have read it: one is left between those that are
-        // written and those that are read.
+        // A place is written again once all have read it: one place is left between writers and
+        // readers.
         constexpr int64_t kAhead = kRingPlaces - 2;
         std::array<Written, kRingPlaces> ring;
         std::vector<Header> headers(static_cast<size_t>(local_size()));

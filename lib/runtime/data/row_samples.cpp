@@ -353,10 +353,10 @@ class RowSamples final : public Samples {
         if (tokens == nullptr || targets == nullptr || tokens->dtype != targets->dtype ||
             !std::ranges::equal(tokens->bytes, targets->bytes))
             return;
-        fail(ExitCode::kInput,
-             "{}: the columns '{}' and '{}' hold the same numbers, so the model would learn to "
-             "repeat each token: {}",
-             path_, printable(tokens->name), printable(targets->name), kShiftAdvice);
+        log_warn("data",
+                 "{}: the columns '{}' and '{}' hold the same numbers: unless the model shifts "
+                 "them itself, it learns to repeat each token; {}",
+                 path_, printable(tokens->name), printable(targets->name), kShiftAdvice);
     }
 
     void check_equal_rows(std::span<const size_t> column_of) const {

@@ -60,7 +60,7 @@ void* LargeBlocks::take(size_t bytes) {
 void LargeBlocks::unmap_unused(size_t mapped_bytes_max) {
     while (mapped_ > mapped_bytes_max) {
         const size_t excess = mapped_ - mapped_bytes_max;
-        // Used blocks come last, before them those that do not suffice, the largest of them first.
+        // Used blocks come last, blocks that are too small before them, the largest of these first.
         const auto rank = [&](const Block& block) {
             const bool suffices = block.bytes >= excess;
             return std::tuple(block.used, !suffices,

@@ -29,7 +29,7 @@ std::string agreed(runtime::Collectives& collectives, std::string text) {
     return collectives.all_gather(text).front();
 }
 
-// Returns the complete and finite checkpoints in ROOT, newest first; none if there is no such
+// Returns the complete and finite checkpoints in ROOT, newest first; empty if there is no such
 // folder. Warns of each that is newer than the first of them.
 std::vector<std::string> candidates_in(storage::FileTree& tree, const std::string& root) {
     std::vector<std::string> folders;

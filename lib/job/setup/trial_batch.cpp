@@ -32,8 +32,8 @@ int64_t vocabulary(const JobSetup& setup) {
     return rows == kNotKnown ? 1 : rows;
 }
 
-// Returns the first ROWS samples; the first so many after them that have a target, if those have
-// none and it is known of a batch: the mean over no targets is no number to compare.
+// Returns the first ROWS samples, or, if they are known to have no target, the first later ROWS
+// with one: a mean over no targets is no number to compare.
 std::vector<c10::IValue> batch_with_targets(const JobSetup& setup, int64_t rows) {
     constexpr int64_t kTriesMax = 1000;
     const runtime::DataSource& train = setup.data->train;

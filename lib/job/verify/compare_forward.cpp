@@ -76,10 +76,10 @@ at::Tensor chosen_of(const IValue& output, const std::string& wanted) {
     return dict.at(IValue(wanted)).toTensor();
 }
 
-// Calls MODEL's forward in its present mode on BATCH, whose values are LOWERED's arguments, as
-// LibTorch's interpreter runs it, without the lowered graph. Returns LOSS of what it returns, with
-// autograd graph. Throws Error{kInput} where forward cannot be called like that, and what LibTorch
-// throws. REQUIRES: LOSS is no loss of preferences.
+// Calls MODEL's forward in its present mode on BATCH, the values of LOWERED's arguments, as
+// LibTorch's interpreter runs it, without the lowered graph. Returns LOSS of the result, with
+// autograd graph. Throws Error{kInput} if forward cannot be called like that, and what LibTorch
+// throws. REQUIRES: LOSS is not a loss of preferences.
 at::Tensor own_loss(graph::Model& model, const graph::LoweredGraph& lowered,
                     const config::LossConfig& loss, const std::vector<IValue>& batch) {
     // The interpreter takes node after node: no fusion, no derivative of LibTorch's compiler.
@@ -218,8 +218,8 @@ std::string WholeReference::difference_from(const Sums& exact, const graph::Lowe
     return difference_of(own, exact, &rounded);
 }
 
-// Compares the graph with the model's own forward on BATCH. Both are without random numbers: where
-// the graph draws some, in evaluation. Returns the difference in words; empty: none.
+// Compares the graph with the model's own forward on BATCH. Both run without random numbers: in
+// evaluation if the graph draws some. Returns the difference in words; empty: they are equal.
 std::string WholeReference::compare_forward(const std::vector<c10::IValue>& batch) {
     forward_not_run_ = why_not_run();
     if (!forward_not_run_.empty()) return {};

@@ -422,8 +422,7 @@ void take_mesh_ranks(PlanArguments& arguments, bool ranks_given) {
     arguments.node_sizes = {hosts.world_size / copy};
 }
 
-// Refuses what is asked for beside what the config says. SHARES: ranks that share layers or
-// positions are.
+// Refuses requests that do not fit the config. SHARES: true if ranks share layers or positions.
 void check_wish(const job::JobSetup& setup, const MeshArguments& mesh, bool shares) {
     if (setup.on_gpu && (mesh.wish.stages > 1 || shares))
         fail(ExitCode::kConfig,

@@ -269,8 +269,8 @@ std::string meshes_text(const plan::MeshRequest& request,
                        mesh_table(request, found.front().choice));
 }
 
-// Findings for 1, 2, 4, … copies of CHOICE's model, on up to the simulated number of ranks;
-// none if there is no such number.
+// Returns the findings for 1, 2, 4, … copies of CHOICE's model, on up to the simulated number of
+// ranks; empty if there is no such number.
 std::vector<plan::MeshFinding> simulate_copies(const job::JobSetup& setup,
                                                plan::MeshRequest request, plan::MeshChoice choice,
                                                const MeshArguments& arguments) {

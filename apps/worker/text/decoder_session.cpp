@@ -119,7 +119,7 @@ DType cache_dtype(const std::string& name) {
     return name == "fp16" ? DType::kF16 : DType::kF32;
 }
 
-// Opens the adapter in FOLDER, and makes CONFIG what it makes of it. Empty: there is none.
+// Opens the adapter in FOLDER, and changes CONFIG as it says. Empty: there is no adapter.
 std::optional<storage::AdapterChanges> open_adapter(const std::string& folder,
                                                     storage::TransformerConfig& config) {
     if (folder.empty()) return std::nullopt;

@@ -64,7 +64,7 @@ struct GpuUse {
 // no such GPU. Leaves out OWN_PID's hold.
 [[nodiscard]] std::string facts_of_gpu(const GpuUse& use, std::string_view name, int64_t own_pid);
 
-// Asks nvidia-smi and /proc. Blocks for some 0.2 s, 20 s if the driver hangs. Never throws.
+// Asks nvidia-smi and /proc. Blocks for 0.2 s, at most 20 s if the driver hangs. Never throws.
 [[nodiscard]] GpuUse look_at_gpus();
 
 // Returns the numbers N of the devices /dev/nvidiaN that process PID has open; empty if this user

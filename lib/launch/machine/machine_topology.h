@@ -1,5 +1,6 @@
 // The processors of this machine and their topology, from /sys and /proc, and the limits of its
-// control groups.
+// control groups. Data path: node facts -> topology -> placement. No threads. Reading costs about
+// 20 us for each processor; nothing is read unless ranks must be bound.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,7 @@
 
 namespace dslaunch::launch {
 
-// Returns this node's facts: version, host name, cores, GPUs, kernel, sshd's address. No hash.
+// Returns this node's facts: version, host name, cores, GPUs, kernel, arrival address. No hash.
 [[nodiscard]] AgentHello look_at_node();
 
 struct Rendezvous {

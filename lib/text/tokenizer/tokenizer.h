@@ -32,7 +32,7 @@ class Tokenizer {
     // `truncation` and `padding` are not looked at: both are ours.
     [[nodiscard]] static Tokenizer load(const std::string& path);
     // Does the same for FOLDER's tokenizer.json, with the changes of its tokenizer_config.json and
-    // config.json (model/tokenizer_class.h).
+    // config.json (subword/tokenizer_class.h).
     [[nodiscard]] static Tokenizer of_folder(const std::string& folder);
     // Does the same for TEXT; NAME stands for the path in messages.
     [[nodiscard]] static Tokenizer parse(std::string_view text, const std::string& name);

@@ -1,4 +1,4 @@
-// Finds a job's hosts without a hostfile: Slurm's allocation, agents that connect by themselves,
+// Finds a job's hosts outside a hostfile: Slurm's allocation, agents that connect by themselves,
 // this machine. Data path: options, environment -> [here] -> hosts with their slots. No host is
 // contacted.
 #pragma once
@@ -68,8 +68,8 @@ void settle_meeting(RunOptions& options, const Machine& machine);
 // others wait on theirs for its end: `srun --wait` kills a step soon after its first task's end.
 class SlurmCopy {
   public:
-    // Finds this process among the copies. Nothing: srun started only this one, or its hosts do not
-    // come from Slurm. Throws as choose_host_source() and find_slurm_allocation().
+    // Finds this process among copies. Nothing: srun started no other with this command, or its
+    // hosts are not Slurm's. Throws as choose_host_source() and find_slurm_allocation().
     [[nodiscard]] static std::optional<SlurmCopy> find(const RunOptions& options,
                                                        const Machine& machine);
 

@@ -60,8 +60,8 @@ struct AgentArguments {
     JoinRequest join;        // without stdio; the token is not yet in it
 };
 
-// Parses ARGUMENTS (no `agent`) with the environment VARIABLE: --node-from and --node-name-from
-// name what a scheduler sets on each node (OMPI_COMM_WORLD_RANK, …). Throws Error{kUsage}.
+// Parses ARGUMENTS (no `agent`). VARIABLE gives the environment: --node-from and --node-name-from
+// name a scheduler's variables (OMPI_COMM_WORLD_RANK, SLURMD_NODENAME). Throws Error{kUsage}.
 [[nodiscard]] AgentArguments parse_agent_arguments(
     std::span<const std::string> arguments,
     const std::function<std::optional<std::string>(const std::string&)>& variable);

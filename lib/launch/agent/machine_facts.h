@@ -57,7 +57,7 @@ struct WorkerNeeds {
 
 // Returns the problem of each host in words; empty where nothing breaks the job. A mere difference,
 // as another kernel or CPU, is not a problem. A driver is wrong on hosts where it differs from the
-// most common one (from the first host's, in a tie).
+// most common one (in a tie, the one that comes first).
 [[nodiscard]] std::vector<std::string> check_machines(const std::vector<MachineFacts>& machines,
                                                       const WorkerNeeds& needs);
 

@@ -42,12 +42,12 @@ void kill_groups(const std::string& launch_id, int64_t attempt);
 // the group that AGENT was in before.
 void remove_kill_group_of(pid_t agent);
 
-// Keeps a guardian above the agent that ends what the agent left. Killing the agent ends its
-// workers (parent-death signal) but not their descendants, which the guardian adopts and kills.
-// Forks: BODY runs in the child, with SIGCHLD, SIGTERM, SIGINT, SIGHUP and SIGUSR1 arriving at the
-// descriptor it is given. This process waits for the child, passes those signals on, and kills
-// every descendant once the child is gone. Returns the child's exit code, 128+n for a signal.
-// SIGTERM reaches the child when this process is killed.
+// Keeps a guardian above the agent to end what the agent left. Killing the agent ends its workers
+// (parent-death signal) but not their descendants, which the guardian adopts and kills. Forks: BODY
+// runs in the child, with SIGCHLD, SIGTERM, SIGINT, SIGHUP and SIGUSR1 arriving at the descriptor
+// it is given. This process waits for the child, passes those signals on, and kills every
+// descendant once the child is gone. Returns the child's exit code, 128+n for a signal. SIGTERM
+// reaches the child when this process is killed.
 [[nodiscard]] int run_guarded(const std::function<int(int signal_fd)>& body);
 
 // Kills every descendant of this process again and again until none is left or LIMIT ms have

@@ -66,7 +66,7 @@ struct TrainArguments {
     bool new_data = false;
     std::string expected_sha256;
     double timeout_s = std::chrono::duration<double>(runtime::kHangLimit).count();
-    std::string scratch;  // of verify: a folder for what does not fit in memory
+    std::string scratch;  // of verify: a folder for values that do not fit in memory
     bool verify = false;  // each step is compared with one rank that computes all alone
     int threads = 1;      // threads of this rank
     std::string pinned;   // processors of the threads, in words

@@ -44,7 +44,7 @@ struct PrepareArguments {
     std::optional<text::LongDocuments> long_documents;  // unset: split, and pairs are cut
     bool learns_all = false;
     bool makes_chats = false;  // of a prompt and its completion that are texts, too
-    bool keeps_apart = true;   // packed rows tell the model which tokens are of one document
+    bool keeps_apart = true;   // packed rows tell the model the documents of their tokens
     bool ends_texts = true;    // texts that no template has ended get the model's end token
     int64_t bad_lines_max = 100;
     int64_t threads = 0;  // 0: one for each processor

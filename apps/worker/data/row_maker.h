@@ -46,7 +46,7 @@ class DocumentSpool {
 struct RowMakerRules {
     text::PackRules rows;      // length 0: by the longest document
     bool numbers = false;      // rows have a column `documents`
-    bool drops_pairs = false;  // those with a text longer than a row
+    bool drops_pairs = false;  // drops pairs with a text longer than a row
     std::string out;           // the file of rows
     std::string model;         // its folder
 };

@@ -25,7 +25,7 @@ struct Prompt {
     std::vector<int32_t> tokens;
     std::string shown;  // the part of the text that was given, which is printed before what is made
     std::string fault;  // why the line is no prompt; empty: it is one
-    bool answers = false;         // what is made is an answer, which does not go on with a text
+    bool answers = false;         // makes an answer, which does not go on with a text
     bool follows_answer = false;  // the chat has its last answer already
 };
 

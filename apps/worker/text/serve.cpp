@@ -146,7 +146,7 @@ class EndWatch {
         kLoading,
         kServing,
         kGrace,   // it was asked to end, and texts go on
-        kEnding,  // nothing is waited for but the end of what cannot be broken off
+        kEnding,  // waits only for the end of work that cannot be broken off
     };
     void watch();
     void look(int signal);

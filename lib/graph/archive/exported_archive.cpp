@@ -257,7 +257,7 @@ class ProgramImporter {
 
     MappedRecords records_;
     const int64_t bytes_max_;  // of all tensors
-    int64_t bytes_ = 0;        // of those that were read
+    int64_t bytes_ = 0;        // of the records that were read
     std::shared_ptr<CompilationUnit> unit_;
     std::map<std::string, c10::Storage> storages_;  // by record
     std::map<std::string, at::Tensor> tensors_;     // by name in the module

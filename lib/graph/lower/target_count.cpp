@@ -157,7 +157,7 @@ class EndFinder {
     const config::LossConfig& loss_;
     const Node* last_ = nullptr;
     std::string reason_;
-    bool reduced_ = false;  // a mean or sum follows what is looked at
+    bool reduced_ = false;  // a mean or sum follows the nodes looked at
 };
 
 // The nodes that compute a value from forward's arguments and from nothing else.

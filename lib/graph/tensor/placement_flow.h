@@ -28,7 +28,7 @@ namespace dslaunch::graph {
 // sample.
 enum class PositionSplit {
     kNone,
-    kBetweenLayers,  // weights are split, and positions between those layers
+    kBetweenLayers,  // weights are split, and positions between their layers
     kEverywhere,     // weights are whole; attention exchanges positions for heads
 };
 

@@ -113,7 +113,7 @@ class Region {
 
     Node* enter_;
     std::vector<Node*> top_;
-    std::vector<Node*> nodes_;      // those in blocks too
+    std::vector<Node*> nodes_;      // nodes in blocks too
     std::set<const Node*> inside_;  // the same
     // Values from outside, in the order in which they are read, and detached.
     std::vector<std::pair<Value*, Value*>> twins_;

@@ -70,7 +70,7 @@ struct RootWrite {
 
 enum class WritesCounted : uint8_t {
     kAll,
-    kByValues  // not those that take constants alone, `add_(0)`: a trial pass shows what they do
+    kByValues  // except with constants alone, `add_(0)`: a trial pass shows their effect
 };
 
 // Returns the inputs of GRAPH that some node writes in place.

@@ -60,7 +60,7 @@ void check_ties(const JobSetup& setup, const runtime::Topology& place);
 // Everything that all ranks of a job must agree on even if their plans differ, in a word each.
 struct Agreement {
     std::string structure;
-    std::string sizes;  // of what goes from segment to segment
+    std::string sizes;  // of the values between segments
 };
 [[nodiscard]] Agreement agreement(const JobSetup& setup);
 

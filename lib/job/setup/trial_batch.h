@@ -1,5 +1,5 @@
 // A micro batch for passes that only look at the model: for its shapes, its times, its tensor plan;
-// and how long its samples are where nothing names it.
+// and the length of its samples if nothing names it.
 #pragma once
 
 #include <cstdint>

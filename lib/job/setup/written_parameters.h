@@ -1,4 +1,4 @@
-// Trained parameters that forward writes (graph/lowered/lowered_graph.h): which of them a job
+// Trained parameters that forward writes (graph/lowered/lowered_graph.h): tells which of them a job
 // can write as one process does, and on which ranks.
 #pragma once
 

@@ -1,8 +1,8 @@
 // Checks each step of a job against one rank that computes the whole model alone: loss, every
-// gradient, clipping, every update, buffers. Every rank looks at what its own part of ZeRO saw and
-// did; rank 0 computes the reference meanwhile. Data path: trainer, ZeRO -> [here] -> the first
-// difference, by name. Threads: the communication lane calls what UpdateWitness has, the compute
-// lane the rest.
+// gradient, clipping, every update, buffers. Every rank checks the values and updates of its own
+// part of ZeRO; rank 0 computes the reference meanwhile. Data path: trainer, ZeRO -> [here] -> the
+// first difference, by name. Threads: the communication lane calls UpdateWitness's functions, the
+// compute lane the rest.
 #pragma once
 
 #include <cstdint>

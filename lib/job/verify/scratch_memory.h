@@ -1,5 +1,5 @@
 // Memory for tensors in files of a folder, for a model whose copies do not fit in memory: the
-// kernel keeps of them what fits and reads the rest again. Used by whole_reference.h.
+// kernel keeps what fits and reads the rest again. Used by whole_reference.h.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -27,7 +27,7 @@ class ScratchMemory final : public c10::Allocator {
     c10::DataPtr allocate(size_t bytes) override;
     void copy_data(void* to, const void* from, size_t bytes) const override;
 
-    // While it lives, LibTorch's tensors on the CPU, of all threads, are made there.
+    // A scope in which all threads' CPU tensors of LibTorch are made there.
     class Scope {
       public:
         explicit Scope(ScratchMemory& memory);

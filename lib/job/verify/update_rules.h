@@ -1,5 +1,5 @@
-// The optimizers' formulas once more, in fp64: what an update must come to within the rounding of
-// fp32, of an element, and of a tensor for optimizers that update whole tensors. Feeds
+// The optimizers' formulas once more, in fp64: the result of an update, to within the rounding of
+// fp32, for an element, and for a tensor if the optimizer updates whole tensors. Feeds
 // job_verifier.h. Sources: as in kernels/flat_optimizer.h and zero/states/tensor_optimizer.h. Pure.
 #pragma once
 

@@ -36,7 +36,7 @@ inline double orders_of(int64_t numel) {
                     std::pow(kOfOne, 1.0 / static_cast<double>(std::max<int64_t>(1, numel))));
 }
 
-// Returns floating ones in fp64, others as they are; without gradient.
+// Returns floating tensors in fp64, others as they are; without gradient.
 inline at::Tensor to_double(const at::Tensor& tensor) {
     return tensor.is_floating_point() ? tensor.detach().to(at::kDouble) : tensor.detach();
 }
@@ -48,7 +48,7 @@ inline double largest(const at::Tensor& tensor) {
 
 // Returns MODEL's parameters, and then its buffers.
 [[nodiscard]] std::vector<at::Tensor> tensors_of(const graph::Model& model);
-// Brings TENSORS to DTYPE, those that are floats. What shares memory goes on to.
+// Brings the floating ones of TENSORS to DTYPE. Tensors that share memory go on to share it.
 void convert(std::vector<at::Tensor> tensors, at::ScalarType dtype);
 
 // Loads a model as PyTorch does, for a reference that goes neither through what model.h makes of

@@ -15,7 +15,7 @@ namespace {
 struct Groups {
     DeviceCommunicator* world = nullptr;
     DeviceCommunicator* owners = nullptr;  // those that shard one copy; the world if there is one
-    DeviceCommunicator* copies = nullptr;  // those that own the same shard; null with one copy
+    DeviceCommunicator* copies = nullptr;  // the ranks that own the same shard; null with one copy
     int owners_count = 1;
     int place = 0;  // this rank among the owners
 };

@@ -110,7 +110,7 @@ void HostExchange::reduce_packed(const std::vector<OwnerStream>& streams, float 
     DSL_CHECK(std::ssize(streams) == node_count_, "{} streams for {} hosts", streams.size(),
               node_count_);
     std::vector<int64_t> errors_begin;
-    int64_t longest = 1;  // what is exact goes with the first chunk
+    int64_t longest = 1;  // exact values go with the first chunk
     int64_t errors = 0;
     for (int node = 0; node < node_count_; ++node) {
         const int64_t numel = numel_of(streams[node].packed);

@@ -28,7 +28,7 @@ namespace dslaunch::runtime {
 // The description of a message, which its receiver must expect.
 struct StageMessage {
     int part = 0;            // part of the model that the values come after
-    bool gradients = false;  // true for the gradients of those values
+    bool gradients = false;  // true for the gradients of these values
     int64_t micro_step = 0;
 
     bool operator==(const StageMessage&) const = default;

@@ -46,7 +46,7 @@ class CudaQueue final : public device::Queue {
     // Device memory for a list that is made on the host and for its results. It grows and is never
     // given back.
     struct List {
-        std::vector<kernels::GridValues> of_host;  // what the device has
+        std::vector<kernels::GridValues> of_host;  // the device has this list
         void* arrays = nullptr;
         double* sums = nullptr;
         int64_t room = 0;  // elements

@@ -28,7 +28,7 @@ struct FinalWeights {
     std::vector<int> brought_earlier;           // parameters that an earlier stage has too
     std::string folder;                         // empty: nothing is written
     config::LoraConfig lora{};                  // on: only the adapter is written
-    std::string base_model{};                   // what an adapter is said to belong to
+    std::string base_model{};                   // the base that an adapter names
 };
 
 // Writes model.safetensors and model.pt, or an adapter into FOLDER/adapter. Returns false if there

@@ -52,7 +52,7 @@ struct EvaluatorParts {
     WritableState* writable = nullptr;
     std::function<bool(int parameter)> is_written_here = {};
     c10::Device device = c10::kCPU;  // where STATE holds parameters, and buffers are
-    int rank = 0;                    // rank among those that have rows of their own
+    int rank = 0;                    // rank among the ranks that have rows of their own
     bool counts = true;              // true on one of the ranks that work on the same rows together
     // Ends the evaluation if it returns true. Every rank asks it before each batch and gets the
     // same answer. Empty means never.

@@ -75,7 +75,7 @@ class FileReporter final : public Reporter {
   public:
     explicit FileReporter(const std::string& output) : output_(output) {
         if (output.empty()) return;
-        static_cast<void>(make_folders(output));  // opening the file tells what is wrong
+        static_cast<void>(make_folders(output));  // opening the file reports the error
         const std::string path = output + "/metrics.jsonl";
         metrics_.reset(
             ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));

@@ -17,7 +17,7 @@ struct StepTargets {
     // The weight of each micro step's loss in the mean over this rank's micro steps; the mean over
     // ranks comes on top. 0: no target of the step counts.
     double weight = 1;
-    std::vector<char> empty = {};  // this rank's micro steps without a target; none: all have some
+    std::vector<char> empty = {};  // this rank's micro steps without a target; empty: all have some
     int64_t empty_everywhere = 0;  // micro batches of all ranks without a target
 };
 

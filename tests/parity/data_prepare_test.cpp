@@ -234,6 +234,7 @@ TEST_CASE("a file of JSON has a row in each line, in a list or in several lines 
         {"[" + first + "," + second.substr(0, 20), "the file ends within its list"},
         {"[" + first + "]\n" + second, "the file goes on after the end of its list"},
         {"question,answer\nt3,t4\n", "is a table of values with commas or tabs"},
+        {"question\tanswer\nt3\tt4\n", "from_csv(\"FILE\", sep=\"\\t\")"},
         {"\x1f\x8b\x08\n", "is compressed (gzip): unpack it into the pipe: `gunzip -c FILE |"},
         {"\x28\xb5\x2f\xfd\n", "is compressed (zstd)"},
         {std::string("\xff\xfe{\0\"\0", 6), "is UTF-16, and UTF-8 is due"},

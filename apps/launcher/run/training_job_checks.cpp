@@ -266,12 +266,16 @@ void refuse_foreign_resume(const RunOptions& options, const launch::JobSpec& spe
     if (options.resume.empty() || options.resume == "auto") return;
     const std::string path = placed(options.resume, spec.working_directory);
     const std::string word = shell_word(options.resume);
-    if (exists(fmt::format("{}/{}", path, storage::kAdapterConfig)))
-        fail(
-            ExitCode::kCheckpoint,
-            "--resume: {} is an adapter, not a checkpoint: --lora init={} begins with it; --resume "
-            "with --output RUN goes on with its run",
-            printable(path), word);
+    const std::string config = fmt::format("{}/{}", path, storage::kAdapterConfig);
+    if (exists(config)) {
+        const auto adapter =
+            nlohmann::json::parse(read_file(config, config::kConfigBytesMax), nullptr, false);
+        const bool has_r = adapter.is_object() && adapter.contains("r") && adapter["r"].is_number();
+        fail(ExitCode::kCheckpoint,
+             "--resume: {} is an adapter, not a checkpoint: --lora {}init={} begins with it; "
+             "--resume with --output RUN goes on with its run",
+             printable(path), has_r ? fmt::format("r={},", adapter["r"].dump()) : "", word);
+    }
     if (exists(path + "/trainer_state.json"))
         fail(ExitCode::kCheckpoint,
              "--resume: {} is a checkpoint of Hugging Face's Trainer: its weights train as a model "

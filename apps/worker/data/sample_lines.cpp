@@ -257,8 +257,8 @@ void SampleLines::check_begin(const std::string& line) const {
     if (is_table(path(), line))
         fail(ExitCode::kInput,
              "{}: is a table of values with commas or tabs between them, and lines of JSON are "
-             "due: in Python datasets.Dataset.from_csv(\"FILE\").to_json(\"FILE.jsonl\")",
-             name);
+             "due: in Python datasets.Dataset.from_csv(\"FILE\"{}).to_json(\"FILE.jsonl\")",
+             name, line.find('\t') == std::string_view::npos ? "" : ", sep=\"\\t\"");
 }
 
 bool SampleLines::add_rows(std::vector<SampleLine>& lines) {

@@ -133,6 +133,7 @@ inline constexpr ForeignName kForeignNames[] = {
     {"packing", "", "`dslaunch data prepare --pack`"},
     {"train-on-inputs", "", "`dslaunch data prepare --learn-all`"},
     {"do-train", "", "nothing: a run trains"},
+    {"overwrite-output-dir", "", "--output NEW-FOLDER: no run is overwritten"},
     {"do-eval", "", "--eval-data FILE"},
 
     {"m", "", "--model DIR", "model"},

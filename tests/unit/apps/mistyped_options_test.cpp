@@ -91,6 +91,8 @@ TEST_CASE("a number in another spelling is named in ours") {
     for (const char* line : {"t.pt --lr 2,5e-4", "t.pt --steps 1,000"})
         CHECK_THAT(refusal(line), Catch::Contains("a number has a point"));
     CHECK_THAT(refusal("t.ipynb"), Catch::Contains("jupyter nbconvert --to script t.ipynb"));
+    CHECK_THAT(refusal("t.pt --local_rank 0"), Catch::Contains("each rank is told its own"));
+    CHECK_THAT(refusal("t.pt --overwrite_output_dir"), Catch::Contains("no run is overwritten"));
     CHECK_THAT(refusal("t.pt --model m"), Catch::Contains("as the first word"));
     for (const char* word : {"latest", "last", "true", "True"})
         CHECK(parse(fmt::format("t.pt --resume={}", word)).resume == "auto");

@@ -131,11 +131,11 @@ TEST_CASE("what others call a checkpoint is refused, with the way to begin from 
     copy_model(folder);
     write_file(folder.path() + "/models/ds_config.json", kConfig);
     const std::vector<std::pair<const char*, const char*>> cases = {
-        {"adapter_config.json", "is an adapter, not a checkpoint: --lora init=found begins"},
+        {"adapter_config.json", "is an adapter, not a checkpoint: --lora r=4,init=found begins"},
         {"trainer_state.json", "is a checkpoint of Hugging Face's Trainer"}};
     for (const auto& [file, text] : cases) {
         std::filesystem::create_directories(folder.path() + "/found");
-        write_file(fmt::format("{}/found/{}", folder.path(), file), "{}");
+        write_file(fmt::format("{}/found/{}", folder.path(), file), "{\"r\": 4}");
         CHECK_THAT(refusal(folder, {"--resume=found"}, ExitCode::kCheckpoint),
                    Catch::Contains(text));
         std::filesystem::remove_all(folder.path() + "/found");

@@ -496,7 +496,7 @@ constexpr OptionRow kRows[] = {
     {"venv-script", Group::kRefused, "", "no shell runs on the hosts; give --env PATH=... or name the environment's python as TARGET"},
     {"redirects,r", Group::kRefused, "", "give --enable_each_rank_log DIR"},
     {"tee,t", Group::kRefused, "", "give --enable_each_rank_log DIR: it writes to files and to the terminal"},
-    {"local_rank", Group::kRefused, "", "leave it out: each rank is told its own (LOCAL_RANK)"},
+    {"local-rank", Group::kRefused, "", "leave it out: each rank is told its own (LOCAL_RANK)"},
     {"local-ranks-filter", Group::kRefused, "", "choosing ranks for the terminal is not available yet; each line carries its rank"},
     {"local-addr", Group::kRefused, "", "give addr= in the hostfile or --master_addr"},
     {"logs-specs", Group::kRefused, "", "a Python plug-in of torchrun; give --enable_each_rank_log DIR"},

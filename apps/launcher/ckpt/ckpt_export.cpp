@@ -121,10 +121,11 @@ void warn_without_config(const ExportArguments& arguments) {
         return;
     const std::string way =
         trained_archive(arguments.path)
-            ? fmt::format("the run trained an archive, which has none; as an archive it is written "
-                          "by: dslaunch ckpt export {} NEW.pt --format torchscript --model "
-                          "TRAINED.pt",
-                          printable(arguments.path))
+            ? fmt::format(
+                  "the run trained an archive, which has none; as an archive it is written "
+                  "by: dslaunch ckpt export {} NEW.pt --format torchscript --model "
+                  "TRAINED.pt",
+                  printable(arguments.path))
             : "--config-from DIR copies it from the folder of the model that was trained";
     print_message(
         fmt::format("dslaunch: warning: {} has no config.json, so nothing loads it as a model: {}",

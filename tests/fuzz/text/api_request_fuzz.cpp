@@ -41,9 +41,8 @@ json as_json(JsonView value) {
             break;
     }
     json object = json::object();
-    value.for_each_field([&](std::string_view key, JsonView field) {
-        object[std::string(key)] = as_json(field);
-    });
+    value.for_each_field(
+        [&](std::string_view key, JsonView field) { object[std::string(key)] = as_json(field); });
     return object;
 }
 

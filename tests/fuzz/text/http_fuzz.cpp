@@ -188,7 +188,7 @@ void check_answers(std::string_view answers, bool has_head_request, bool has_key
             if (line.starts_with("Content-Length: ")) length = line.substr(16);
             chunked = chunked || line == "Transfer-Encoding: chunked";
         }
-        if (has_head_request) return;                            // its answer has no body
+        if (has_head_request) return;                         // its answer has no body
         if (type == "text/event-stream" && !chunked) return;  // to HTTP/1.0
         std::string body;
         if (chunked) {

@@ -1,8 +1,8 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "launcher/run/commands.h"
 #include "launcher/inputs/packed_config.h"
+#include "launcher/run/commands.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 

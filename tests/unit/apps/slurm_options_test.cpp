@@ -4,8 +4,8 @@
 
 #include "base/text.h"
 #include "launcher/run/build_job.h"
-#include "launcher/run/parse_run.h"
 #include "launcher/run/host_source.h"
+#include "launcher/run/parse_run.h"
 #include "support/catch.h"
 #include "support/places.h"
 

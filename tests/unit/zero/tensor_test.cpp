@@ -246,9 +246,8 @@ std::vector<RankOutcome> train_positions_in_world(const TensorJob& split) {
     TensorGroupSlices group_slices{};
     for (int group = 0; group < split.job.world_size(); ++group)
         groups.push_back(std::make_unique<testing::InProcessWorld>(
-            testing::InProcessOptions{split.tensor_hosts, limit}, [&](ArenaLayout& arena) {
-                group_slices = add_tensor_group(arena, Bytes{1024});
-            }));
+            testing::InProcessOptions{split.tensor_hosts, limit},
+            [&](ArenaLayout& arena) { group_slices = add_tensor_group(arena, Bytes{1024}); }));
     const ShareSetup share(wide, 0);
     std::vector<ZeroSlices> slices;
     testing::InProcessWorld world({job.node_sizes, limit}, [&](ArenaLayout& arena) {

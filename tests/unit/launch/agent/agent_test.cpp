@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "base/fd.h"
-#include "launch/process/spawn.h"
 #include "launch/process/process_tree.h"
+#include "launch/process/spawn.h"
 #include "launch/protocol/frame.h"
 #include "launch/protocol/messages.h"
 #include "support/catch.h"

@@ -217,9 +217,8 @@ TEST_CASE("rows of another tool or another model are told what they are") {
     const std::string shift = "a target is the token after its own; in Python: ";
     CHECK_THAT(said({"input_ids", "labels"}),
                Catch::Contains("has the columns input_ids and") && Catch::Contains(shift));
-    CHECK_THAT(said({"tokens", "targets"}),
-               Catch::Contains("the columns 'tokens' and 'targets' hold the same numbers") &&
-                   Catch::Contains(shift));
+    // A warning alone (usual_numbers_test.cpp): some models shift the targets by themselves.
+    CHECK(said({"tokens", "targets"}).empty());
     CHECK_THAT(
         said({"tokens", "targets", "documents"}),
         Catch::Contains("takes no documents") && Catch::Contains("The rows have tokens up to 900"));

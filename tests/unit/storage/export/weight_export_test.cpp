@@ -310,12 +310,9 @@ TEST_CASE("a byte that the disk has changed is found before anything is written"
 }
 
 TEST_CASE("sizes of shards are read as huggingface_hub reads them") {
-    const std::vector<std::pair<const char*, int64_t>> good = {{"5GB", 5'000'000'000},
-                                                               {"500MB", 500'000'000},
-                                                               {"1.5KB", 1500},
-                                                               {"5GiB", int64_t{5} << 30},
-                                                               {"120000", 120'000},
-                                                               {" 2 tb ", 2'000'000'000'000}};
+    const std::vector<std::pair<const char*, int64_t>> good = {
+        {"5GB", 5'000'000'000},     {"500MB", 500'000'000}, {"1.5KB", 1500},
+        {"5GiB", int64_t{5} << 30}, {"120000", 120'000},    {" 2 tb ", 2'000'000'000'000}};
     for (const auto& [text, bytes] : good)
         CHECK(parse_shard_bytes(text, "--max-shard-size").value == bytes);
     for (const char* bad : {"", "GB", "-1GB", "0", "5", "5XB", "nan", "1e300TB"}) {

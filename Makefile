@@ -39,7 +39,7 @@ test: setup
 	@tools/build.sh release
 	@tools/test.sh release
 
-test-long: test headers odr build-cost
+test-long: test headers odr
 	@tools/test.sh release -L long
 	@tools/processors.sh release
 	@$(MAKE) --no-print-directory sanitize fuzz

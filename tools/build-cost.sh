@@ -33,6 +33,7 @@ if [ "${1:-}" = --record ]; then
     echo "$cost" >"$record"
     exit
 fi
+[ -e "$record" ] || { echo "no record to compare with: tools/build-cost.sh --record makes it" >&2; exit 1; }
 allowed=$(awk '{ printf "%.0f", $1 * 1.1 }' "$record")
 if [ "$cost" -gt "$allowed" ]; then
     echo "that is more than $allowed, a tenth above $(cat "$record"): ninja's log and -ftime-trace say where" >&2

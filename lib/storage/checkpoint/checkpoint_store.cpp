@@ -314,7 +314,8 @@ bool has_own_record(const FileTree& tree, const std::string& output) {
     const auto bytes = tree.open(output + "/run.json");
     const auto seen = bytes->bytes();
     const std::string_view text(reinterpret_cast<const char*>(seen.data()), seen.size());
-    return text.empty() || text.starts_with("{\"dslaunch\"");
+    // The launcher's begins with the first; a worker that others start writes the second.
+    return text.empty() || text.starts_with("{\"dslaunch\"") || text.starts_with("{\"run\"");
 }
 
 // Refuses an OUTPUT inside a run, and, if it RESUMES, one that only holds runs.

@@ -122,8 +122,10 @@ TEST_CASE("a folder with files that the result would replace is no output folder
     write_file(folder.path() + "/text.bin", "tokens");
     write_file(folder.path() + "/models/ds_config.json", kConfig);
     std::filesystem::create_directories(folder.path() + "/out/logs");
-    write_file(folder.path() + "/out/run.json", "{\"dslaunch\": \"0.1.0\"}");
-    CHECK_NOTHROW(looked_into(folder, {"--output", "out"}));  // a run that ended before it trained
+    for (const char* own : {"{\"dslaunch\": \"0.1.0\"}", "{\"run\": {}}"}) {
+        write_file(folder.path() + "/out/run.json", own);
+        CHECK_NOTHROW(looked_into(folder, {"--output", "out"}));  // it ended before it trained
+    }
 }
 
 TEST_CASE("what others call a checkpoint is refused, with the way to begin from it") {

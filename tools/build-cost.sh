@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a first build costs: tools/build-cost.sh [--record]
+# Measures what a first build costs: tools/build-cost.sh [--record]
 # Builds both programs from nothing, without ccache, and counts the compilers' processor time in
 # units of one reference file, so that machines can be compared. Fails when it is more than a tenth
 # above tests/bench/build_cost.txt; --record replaces that file.

@@ -110,8 +110,8 @@ Value in_known_words(Value root) {
     return root;
 }
 
-// Rewrites `zero_optimization: true`, DeepSpeed's first form of stage 1, and `datastates_ckpt:
-// false`, its way to switch that off.
+// Rewrites two forms of DeepSpeed: `zero_optimization: true`, which was stage 1, and
+// `datastates_ckpt: false`, which switches that section off.
 Value in_new_form(Value root) {
     const Value* datastates = root.find("datastates_ckpt");
     if (datastates != nullptr && datastates->is(Kind::kBool) && !datastates->boolean)

@@ -40,7 +40,7 @@ bool keeps_copy(int64_t ranks, const runtime::Topology& place) {
     return true;
 }
 
-// By WirePacking.
+// Names each WirePacking for people, in the order of the enum.
 constexpr std::array kPackingWords = {"exact", "in 8 bits", "in 4 bits", "in bf16", "in fp16"};
 
 // Returns the gradients that are rounded, if not all are.

@@ -118,7 +118,7 @@ class JobVerifier final : public runtime::BetweenSteps, public runtime::UpdateWi
     std::optional<WholeReference> reference_;  // on rank 0
     int64_t step_ = 0;
     std::vector<Piece> pieces_;  // of the step under way
-    // By model parameter: before and after this step's updates, and after the last step's.
+    // Sums of each model parameter before and after this step's updates, and after the last step's.
     std::vector<StateSums> begin_, end_, last_;
     double sizes_ = 0;
     Counts counts_;

@@ -12,7 +12,7 @@ namespace dslaunch::launch {
 
 inline constexpr size_t kLineBytesMax = 64U << 10;
 
-// Whether the beginning of a line is given out before its end has come.
+// Says if the beginning of a line is given out before its end has come.
 enum class OpenLines {
     kWait,         // never
     kAfterReturn,  // once it holds a carriage return: a progress bar, which is to be seen moving

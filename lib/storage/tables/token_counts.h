@@ -1,4 +1,4 @@
-// Whether tokens can be the model's own: bytes, or a small vocabulary's tokens, are all among the
+// Judges if tokens can be the model's own: bytes, or a small vocabulary's tokens, are all among the
 // smallest numbers of a large one. Data path: token file, rows -> [here] -> a warning. Pure.
 #pragma once
 

@@ -65,8 +65,8 @@ struct TokenKernels {
     // element 2i with element 2i + 1.
     void (*rotate_halves)(float* heads, const Rotation&);
     void (*rotate_pairs)(float* heads, const Rotation&);
-    // By Gate: out = act(gate) * up; a null UP: act(gate). kGelu is the exact one (erf), kQuickGelu
-    // is x · sigmoid(1.702 x). [width]
+    // One a Gate: out = act(gate) * up; a null UP: act(gate). kGelu is the exact one (erf),
+    // kQuickGelu is x · sigmoid(1.702 x). [width]
     void (*gate[6])(const float* gate, const float* up, float* out, int64_t width);
     // out = exp(x - max) / Σ. A row that is -infinity whole becomes NaN, as torch's. [width]
     void (*softmax)(const float* x, int64_t width, float* out);

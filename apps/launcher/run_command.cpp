@@ -1,6 +1,6 @@
-// `dslaunch [run] [options] TARGET [arguments]` and `dslaunch verify`: from the command line to the
-// job's exit code.
-#include "launcher/run/parse_run.h"
+// `dslaunch [run] [options] TARGET [arguments]` and `dslaunch verify`: everything from the command
+// line to the job's exit code.
+#include "launcher/run/commands.h"
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@
 #include "base/screen.h"
 #include "base/text.h"
 #include "base/text/file_faults.h"
-#include "launch/agent/agent.h"
+#include "launch/agent/agent_command.h"
 #include "launch/machine/held_name.h"
 #include "launch/plan/join_token.h"
 #include "launch/process/standard_streams.h"
@@ -27,11 +27,11 @@
 #include "launcher/jobs/known_jobs.h"
 #include "launcher/jobs/next_command.h"
 #include "launcher/run/build_job.h"
-#include "launcher/run/commands.h"
 #include "launcher/run/dry_run.h"
 #include "launcher/run/host_source.h"
 #include "launcher/run/mpi_copies.h"
 #include "launcher/run/own_output.h"
+#include "launcher/run/parse_run.h"
 #include "launcher/run/run_options.h"
 #include "launcher/run/training_job_checks.h"
 #include "storage/files/file_kind.h"
@@ -50,17 +50,19 @@ bool is_in_path(const std::string& program) {
     return false;
 }
 
-// Returns the most mistyped letters. Short words resemble many: `sh` is not a mistyped one.
+// Returns the largest number of wrong letters that still counts as a typing error. Short words
+// resemble many others: `sh` must not be taken for a subcommand.
 size_t mistyped_letters_max(std::string_view word) {
     return word.size() < 5 ? 1 : 2;
 }
 
 struct MeantSubcommand {
     std::string name;
-    size_t distance = 0;  // letters between what was written and the name, or a word for it
+    size_t distance = 0;  // wrong letters in the typed word
 };
 
-// Returns the subcommand whose name, or a word that people use for it, resembles WORD; or nullopt.
+// Returns the subcommand that WORD resembles: its name, or another word that people use for it.
+// Returns nullopt if there is none.
 std::optional<MeantSubcommand> meant_subcommand(const std::string& word,
                                                 std::span<const std::string> subcommands) {
     static const std::map<std::string, std::string> kOtherWords = {{"checkpoint", "ckpt"},
@@ -93,9 +95,9 @@ std::optional<MeantSubcommand> meant_subcommand(const std::string& word,
                            edit_distance(word, *near)};
 }
 
-// Refuses a program whose name resembles a subcommand's, unless `run` was written: `dslaunch top`
-// does not mean /usr/bin/top on every host. A name that does not exist may be farther off, as in
-// `dslaunch gnrtae m.pt`.
+// Refuses a program whose name resembles a subcommand's name, unless `run` was written: `dslaunch
+// top` does not mean /usr/bin/top on every host. If no program has the name, more wrong letters are
+// allowed, as in `dslaunch gnrtae m.pt`.
 void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& options,
                                 bool run_is_named, std::span<const std::string> subcommands) {
     const std::string& target = spec.target;
@@ -133,7 +135,7 @@ std::string path_of_target(const launch::JobSpec& spec) {
         .string();
 }
 
-// Refuses a missing script, which Python would report from each rank.
+// Refuses a missing script; otherwise Python would report it once for each rank.
 void require_script(const RunOptions& options, const launch::JobSpec& spec) {
     if (spec.target_kind != launch::TargetKind::kPython || options.module ||
         spec.transport != launch::TransportKind::kLocal) {
@@ -145,7 +147,7 @@ void require_script(const RunOptions& options, const launch::JobSpec& spec) {
              printable(path));
 }
 
-// Refuses a folder as TARGET that is not in Hugging Face's form.
+// Refuses a TARGET that is a folder, but not a Hugging Face model.
 void refuse_folder(const launch::JobSpec& spec) {
     const bool is_named = spec.target.find('/') != std::string::npos || !is_in_path(spec.target);
     std::error_code unreadable;
@@ -154,7 +156,7 @@ void refuse_folder(const launch::JobSpec& spec) {
         return;
     }
     const std::string path = path_from_here(path_of_target(spec));
-    static_cast<void>(storage::model_at(path));  // says what is in it
+    static_cast<void>(storage::model_at(path));  // throws, saying what the folder contains
     fail(ExitCode::kInput,
          "{}: is a folder without a config.json, so no model of Hugging Face; TARGET is such a "
          "folder, a model's file (train.pt2, train.pt), a script or a program",
@@ -172,7 +174,8 @@ void require_output_folder(const launch::JobSpec& spec) {
          printable(spec.output_directory));
 }
 
-// Refuses an allocation without srun: its variables stay in a shell that outlives it.
+// Refuses a Slurm allocation without srun: Slurm's variables may be left in a shell after the
+// allocation has ended.
 void require_srun(const launch::JobSpec& spec) {
     if (spec.transport != launch::TransportKind::kSlurm || is_in_path("srun")) return;
     fail(ExitCode::kSetup,
@@ -180,8 +183,8 @@ void require_srun(const launch::JobSpec& spec) {
          "there, or unset SLURM_JOB_ID, or give a --hostfile or --standalone");
 }
 
-// Refuses a file that is not a program, as a text or weights. Returns 126 for a text, as a shell
-// does for a file that may not be executed; 0: it may be a program.
+// Refuses a file that is not a program, such as a text or weights. Returns 126 for a text, the exit
+// code of a shell for a file that may not be executed, and 0 if the file may be a program.
 int refuse_data_as_program(const launch::JobSpec& spec) {
     constexpr int kNotExecutable = 126;
     const std::string path = path_from_here(path_of_target(spec));
@@ -202,8 +205,8 @@ int refuse_data_as_program(const launch::JobSpec& spec) {
     return 0;
 }
 
-// Says why a program of this machine cannot be started: nothing has its name. The result is the
-// exit code, as a shell has it; 0: it is there, or other machines may have it.
+// Prints why no program with the target's name can be started on this machine, and returns 127, as
+// a shell does. Returns 0 if the program exists, or if other machines may have it.
 int find_program(const launch::JobSpec& spec) {
     constexpr int kNotFound = 127;
     if (spec.target_kind != launch::TargetKind::kProgram) return 0;
@@ -226,7 +229,7 @@ int find_program(const launch::JobSpec& spec) {
     return kNotFound;
 }
 
-// Refuses a file that is a model by its name and is given as a program.
+// Refuses a model file that has another ending than .pt or .pt2 and would be started as a program.
 void refuse_model_as_program(const launch::JobSpec& spec) {
     const std::string path = path_from_here(path_of_target(spec));
     if (spec.target_kind != launch::TargetKind::kProgram || !storage::has_model_name(spec.target) ||
@@ -240,7 +243,7 @@ void refuse_model_as_program(const launch::JobSpec& spec) {
          printable(std::filesystem::path(spec.target).replace_extension().string()));
 }
 
-// Gives a job whose agents connect by themselves the token by which they recognize it.
+// Gives the token to a job whose agents connect by themselves; they are recognized by it.
 void give_token(const RunOptions& options, const std::string& variable, launch::JobSpec& spec) {
     if (spec.transport != launch::TransportKind::kJoin) return;
     spec.token = launch::choose_token(variable, options.token_file);
@@ -250,7 +253,7 @@ void give_token(const RunOptions& options, const std::string& variable, launch::
     }
 }
 
-// Serves node 0 of a `--no_ssh` job as another node.
+// Runs the agent of a further node of a `--no_ssh` job, which node 0 launches.
 int join_by_hand(const RunOptions& options, const std::string& variable,
                  launch::JoinRequest request) {
     launch::release_end_signals();
@@ -264,12 +267,12 @@ namespace {
 
 struct JobRequest {
     RunOptions options;
-    std::span<const std::string> words;  // of the command line, for people
+    std::span<const std::string> words;  // the command line's words, for messages
     bool run_is_named = false;
-    std::span<const std::string> subcommands;  // empty: the target cannot be one that is mistyped
+    std::span<const std::string> subcommands;  // empty: no mistyped ones are looked for
 };
 
-// Refuses a target that nothing can be done with. The result is the exit code; 0: go on.
+// Refuses a target that cannot be run. Returns the exit code, or 0 if the target is good.
 int refuse_target(const launch::JobSpec& spec, const JobRequest& request) {
     const RunOptions& options = request.options;
     refuse_mistyped_subcommand(spec, options, request.run_is_named || options.no_python,
@@ -291,7 +294,7 @@ void tell_next(const RunOptions& options, const launch::JobSpec& spec) {
         launch::write_last_words(fitted("dslaunch: next: " + command, 2) + "\n");
 }
 
-// Checks the job and runs it to its end; OUTPUT hears of it.
+// Checks the job and runs it to its end. Reports the exit code to OUTPUT.
 int check_and_run(BuiltJob job, const JobRequest& request, OwnOutput& output) {
     const RunOptions& options = request.options;
     TrainingFacts facts;
@@ -310,7 +313,7 @@ int check_and_run(BuiltJob job, const JobRequest& request, OwnOutput& output) {
     } else if (is_model) {
         require_role_files(options, job.spec);
     }
-    print_notes(job, options);  // after all checks of the command line
+    print_notes(job, options);  // printed after all checks of the command line
     if (options.push && job.spec.transport != launch::TransportKind::kLocal) push_for_job(job.spec);
     const launch::HeldName held =
         job.spec.held_name.empty() ? launch::HeldName() : launch::HeldName(job.spec.held_name);
@@ -322,7 +325,7 @@ int check_and_run(BuiltJob job, const JobRequest& request, OwnOutput& output) {
 
 int start_job(JobRequest request) {
     RunOptions& options = request.options;
-    const std::string token = launch::take_token_variable();  // no worker inherits it
+    const std::string token = launch::take_token_variable();  // workers must not inherit it
     set_log_level(options.log.quiet ? LogLevel::kWarn : parse_log_level(options.log.level));
     Machine machine = Machine::this_one();
     std::optional<MpiCopies> copies;
@@ -342,7 +345,7 @@ int start_job(JobRequest request) {
     if (auto joining = agent_by_hand(options); joining && !options.dry_run) {
         return join_by_hand(options, token, *std::move(joining));
     }
-    // From here on this is the only launcher of the job.
+    // After this point, this process is the job's only launcher.
     OwnOutput output(options, machine.directory);
     BuiltJob job = build_job(options, machine);
     if (slurm_copy) job.spec.held_name = slurm_copy->held_name();

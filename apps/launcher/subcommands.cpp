@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/text/help_page.h"
-#include "launch/agent/agent.h"
-#include "launch/transport/tree/tree_transport.h"
+#include "launch/agent/agent_command.h"
+#include "launch/transport/tree/relay.h"
 #include "launcher/run/parse_run.h"
 
 namespace dslaunch::launcher {
@@ -21,12 +21,12 @@ int own(CommandWords words) {
     return Command(words.subspan(1));
 }
 
-// Becomes dsworker in the role with this name, which reads models.
+// Becomes dsworker in the role that has the subcommand's name; dsworker can read models.
 int worker_role(CommandWords words) {
     become_worker(words);
 }
 
-// Does the same, or runs the role as a job if WORDS choose ranks.
+// Runs the role as a job if WORDS choose ranks; otherwise becomes dsworker, as worker_role() does.
 int shared_role(CommandWords words) {
     if (chooses_ranks(words)) return run_role(words);
     become_worker(words);
@@ -92,7 +92,7 @@ constexpr Subcommand kSubcommands[] = {
     {"stop", "ends a job, or processes that a dead job left on its hosts", own<stop_command>},
     {"completion", "prints a script that completes dslaunch's commands in bash or zsh", completion},
     {"report", "prints text for a bug report, with secrets hidden", own<report_command>},
-    // It takes the variable itself: it joins with that token.
+    // The agent reads the token variable itself: it joins with that token.
     {"agent", "serves one node of a job that waits for this node", own<launch::run_agent_command>, kKeepsToken, kNotOffered},
     {"relay", "", relay, kKeepsToken, kNotOffered},
 };

@@ -14,10 +14,10 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
-#include "launch/agent/agent.h"
+#include "launch/agent/agent_command.h"
 #include "launch/plan/join_token.h"
 #include "launch/supervise/job.h"
-#include "launch/transport/tree/tree_transport.h"
+#include "launch/transport/tree/relay.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;

@@ -13,7 +13,7 @@
 
 #include "base/check.h"
 #include "base/fd.h"
-#include "launch/transport/ssh/ssh_known_hosts.h"
+#include "launch/transport/ssh/known_hosts.h"
 
 namespace {
 

@@ -1,4 +1,5 @@
-// `dslaunch hosts trust`: keys and known_hosts for all hosts, with one question and one password.
+// `dslaunch hosts trust`: sets up keys and known_hosts for all hosts, with one question and one
+// password.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
@@ -18,6 +19,7 @@
 #include "base/text.h"
 #include "base/text/text_table.h"
 #include "launch/fleet/host_trust.h"
+#include "launch/fleet/trust_files.h"
 #include "launch/supervise/job.h"
 #include "launcher/hosts/host_command.h"
 #include "launcher/run/commands.h"
@@ -28,7 +30,7 @@ namespace {
 constexpr size_t kFingerprintFileBytesMax = 1U << 20;
 constexpr size_t kLineBytesMax = 4096;
 
-// A scope that hides input; its end restores the terminal's settings.
+// Hides typed input as long as it lives; the destructor restores the terminal's settings.
 class HiddenInput {
   public:
     explicit HiddenInput(int tty) : tty_(tty) {
@@ -50,18 +52,17 @@ class HiddenInput {
     bool changed_ = false;
 };
 
-// The user at the terminal, whatever stdin and stdout are.
+// Asks the user at the terminal, even if stdin and stdout are redirected.
 class Terminal {
   public:
-    // Opens /dev/tty. SIGNAL_FD is a signalfd, whose signals end a question. Throws Error{kUsage}
-    // if there is no terminal; WHY is its use, for the message.
+    // Opens /dev/tty. SIGNAL_FD is a signalfd; its signals end a question. WHY, for the message,
+    // says why a terminal is needed. Throws Error{kUsage} if there is no terminal.
     Terminal(int signal_fd, const std::string& why);
 
-    // Prints QUESTION and returns the line typed, without its newline. Throws Error{kInterrupted}
-    // after a signal or at the end of the input.
+    // Prints QUESTION and returns the line that was typed, without its newline. Throws
+    // Error{kInterrupted} after a signal or at the end of the input.
     [[nodiscard]] std::string ask(const std::string& question);
-    // Does the same, without showing the typed text. The terminal's settings are restored in any
-    // case.
+    // Does the same without showing the typed text. The terminal's settings are always restored.
     [[nodiscard]] std::string ask_hidden(const std::string& question);
 
   private:
@@ -150,7 +151,7 @@ class TrustCommand {
         }
     }
 
-    // Reads lines of "HOST SHA256:…".
+    // Reads lines of the form "HOST SHA256:…".
     [[nodiscard]] std::map<std::string, std::string> read_fingerprints() const {
         std::map<std::string, std::string> expected;
         int number = 0;
@@ -190,7 +191,7 @@ class TrustCommand {
                                          counted(std::ssize(open), "host")));
             if (answer != "yes") fail(ExitCode::kInterrupted, "not trusted; nothing is changed");
         }
-        std::map<std::string, std::string> lines;  // by file
+        std::map<std::string, std::string> lines;  // the lines to add, by file
         for (const size_t i : open) {
             if (!errors_[i].empty()) continue;
             const launch::HostKey& key = keys_[i];
@@ -275,7 +276,7 @@ class TrustCommand {
     int signal_fd_;
     launch::HostTrust trust_;
     std::vector<launch::HostKey> keys_;
-    std::vector<std::string> errors_;  // by host; empty: good so far
+    std::vector<std::string> errors_;  // by host; empty: no error so far
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// `dslaunch stop JOB`: ends a job through its launcher or, if the launcher is dead, on its hosts.
-// With --pid HOST:PID: ends one process of the user's own on a host, after asking.
+// `dslaunch stop JOB`: ends a job through its launcher or, if the launcher is dead, directly on its
+// hosts. With --pid HOST:PID: ends one of the user's processes on a host, after asking.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -17,6 +17,8 @@
 #include "base/text/command_line.h"
 #include "base/text/json.h"
 #include "launch/agent/device_report.h"
+#include "launch/agent/end_process.h"
+#include "launch/agent/leftover_processes.h"
 #include "launch/fleet/host_question.h"
 #include "launch/process/timing.h"
 #include "launch/protocol/frame.h"
@@ -33,9 +35,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// The time from "end now" until the launcher has ended: its own limits and some time for its hosts.
+// The longest time from "end now" until the launcher has ended: the launcher's own limits, and some
+// time for its hosts.
 constexpr milliseconds kEndMax = launch::kUnkillableMax + 2 * launch::kFarewellMax;
-constexpr milliseconds kHostsMax{30'000};  // for answers of a dead launcher's hosts
+constexpr milliseconds kHostsMax{30'000};  // for answers from the hosts of a dead launcher
 
 struct StopArguments {
     std::string job;
@@ -62,16 +65,17 @@ bool gone_within(const launch::ProcessName& process, milliseconds time) {
     return true;
 }
 
-// Ends the launcher of JOB; returns the way it ended, in words.
+// Ends the launcher of JOB. Returns in words in which way it ended.
 std::string end_launcher(const KnownJob& job, bool now) {
     launch::signal_process(job.launcher, SIGTERM);
-    // The same signal twice may arrive as one, and a shell's background jobs ignore SIGINT.
+    // SIGUSR1 is used because a signal that is sent twice may arrive only once, and a shell's
+    // background jobs ignore SIGINT.
     if (now) launch::signal_process(job.launcher, SIGUSR1);
     if (!now && gone_within(job.launcher, job.grace + launch::kFarewellMax))
         return "ended as asked";
     if (!now) launch::signal_process(job.launcher, SIGTERM);
     if (gone_within(job.launcher, kEndMax)) return "ended at once";
-    // The agents end their workers when the launcher is gone.
+    // The agents end their workers when they see that the launcher is gone.
     launch::signal_process(job.launcher, SIGKILL);
     if (!gone_within(job.launcher, launch::kFarewellMax))
         fail(ExitCode::kSetup,
@@ -88,7 +92,7 @@ std::vector<LeftOnHost> end_leftovers(const KnownJob& job) {
     if (job.transport == "openssh") way.transport = launch::TransportKind::kOpenSsh;
     if (job.transport == "local" || hosts.empty()) {
         way.transport = launch::TransportKind::kLocal;
-        hosts = {{"localhost", "", 0, ""}};  // one machine, for any number of simulated hosts
+        hosts = {{"localhost", "", 0, ""}};  // simulated hosts are all this machine
     }
     const auto transport = launch::make_transport(way);
     std::vector<LeftOnHost> left;
@@ -173,7 +177,7 @@ int stop_job(const StopArguments& arguments) {
 
 constexpr int64_t kGraceSeconds = 10;
 constexpr int64_t kGraceSecondsMax = 600;
-// An answer comes with the end of the process, at most 2 s after KILL.
+// The host answers when the process has ended, at most 2 s after KILL.
 constexpr std::chrono::seconds kAnswerMore{30};
 
 HelpPage stop_process_page() {
@@ -220,7 +224,7 @@ struct StopProcessArguments {
     int64_t grace_s = kGraceSeconds;
 };
 
-// Asks the one host and returns the answer's payload.
+// Asks the only host and returns the payload of its answer.
 std::string ask_host(const HostTargets& targets, launch::HostQuestion question) {
     const auto transport = launch::make_job_transport(targets.spec);
     question.connect_max = targets.spec.connect_max;
@@ -290,7 +294,7 @@ int stop_process_command(std::span<const std::string> arguments) {
           }},
          {"json", "", "one JSON object: host, pid, ended, killed, error",
           [&](const std::string&) { given.json = true; }}}};
-    // `stop --pid --help` has no process.
+    // `stop --pid --help` names no process.
     const bool asks_for_help = arguments.size() == 2 && arguments.back() == "--help";
     ParsedCommand parsed =
         parse_host_command(arguments.last(asks_for_help ? 1 : arguments.size()), syntax);
@@ -319,7 +323,7 @@ int stop_command(std::span<const std::string> arguments) {
         return word == "--pid" || word.starts_with("--pid=");
     });
     if (is_process) return stop_process_command(arguments);
-    std::string place;  // taken above; here for the help
+    std::string place;  // handled above; declared for the help
     StopArguments parsed;
     CommandLine app(
         {.does = "Ends a job, or processes that a dead job left on its hosts.",

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -24,13 +23,14 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "launch/agent/agent_worker.h"
-#include "launch/agent/device_report.h"
+#include "launch/agent/agent_workers.h"
+#include "launch/agent/command_answers.h"
+#include "launch/agent/launcher_connection.h"
 #include "launch/agent/machine_facts.h"
 #include "launch/agent/push_receiver.h"
 #include "launch/files/file_facts.h"
 #include "launch/machine/machine_topology.h"
-#include "launch/machine/port_owner.h"
+#include "launch/machine/port_watch.h"
 #include "launch/network/network_probe.h"
 #include "launch/plan/launch_plan.h"
 #include "launch/process/kill_group.h"
@@ -46,21 +46,20 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// Above this many bytes for the launcher the workers' output waits in its pipes.
+// While more than this many bytes wait to be sent to the launcher, the agent does not read the
+// workers' pipes.
 constexpr size_t kOutboxBytesMax = 1U << 20;
-// Signals nearer to each other than this are one wish to end.
+// Signals that arrive within this time of each other count as one request to end.
 constexpr milliseconds kSameSignalMax{1'000};
 
 class Agent {
   public:
     Agent(int in_fd, int out_fd, int signal_fd, JoinChannel channel, AgentSettings settings)
-        : channel_(std::move(channel)),
+        : launcher_(in_fd, out_fd, std::move(channel)),
           settings_(std::move(settings)),
+          silence_(settings_.lease),
           guardian_(::getppid()),
-          in_fd_(in_fd),
-          out_fd_(out_fd),
-          signal_fd_(signal_fd),
-          frames_(false) {}
+          signal_fd_(signal_fd) {}
 
     int run();
 
@@ -82,15 +81,11 @@ class Agent {
     void say_alive();
     void check_files(const CheckRequest& request);
     void start_workers(const StartRequest& request);
-    void report_not_started(int64_t rank, const std::string& cause, int exit_code = 127);
-    void read_output(AgentWorker& worker, OutputStream stream, bool to_the_end);
-    bool read_control(AgentWorker& worker);
     void take_signals();
     [[nodiscard]] bool asks_first(int signal_number);
     void reap();
-    void report_exit(AgentWorker& worker, int status);
-    void signal_workers(int signal_number);
-    void save_workers();
+    [[nodiscard]] bool has_ended_it(int signal_number) const;
+    void greet(const Hello& hello);
     void begin_end();
     void kill_the_rest();
     void send(FrameKind kind, std::string payload = {});
@@ -98,37 +93,29 @@ class Agent {
     void flush();
     void flush_before_leaving();
 
-    JoinChannel channel_;
-    std::string& outbox_ = channel_.to_connection();
+    LauncherConnection launcher_;
     AgentSettings settings_;
+    LauncherSilence silence_;
     pid_t guardian_;
     std::optional<steady_clock::time_point> asked_at_;  // the launcher was asked to end the job
-    int in_fd_;                                         // -1: closed
-    int out_fd_;
     int signal_fd_;
-    FrameDecoder frames_;
-    std::vector<AgentWorker> workers_;
+    AgentWorkers workers_{
+        [this](FrameKind kind, std::string payload) { send(kind, std::move(payload)); }};
     Rendezvous rendezvous_;
     NetworkProbe network_;
     PortWatch port_watch_;
-    UniqueFd arena_;
     AgentHello node_;
-    OomCount oom_before_;
     PushReceiver push_{
         [this](const PushAnswer& answer) { send(FrameKind::kPushAnswer, encode(answer)); },
         [this] { say_alive(); }};
-    steady_clock::time_point last_sign_ = steady_clock::now();
     State state_ = State::kServing;
-    bool greeted_ = false;
     int exit_code_ = 0;
     steady_clock::time_point end_began_;
-    Attention attention_;
-    steady_clock::time_point last_input_ = steady_clock::now();
 };
 
 void Agent::send(FrameKind kind, std::string payload) {
-    if (out_fd_ < 0) return;
-    channel_.say(encode(Frame{kind, std::move(payload)}));
+    if (launcher_.out_fd() < 0) return;
+    launcher_.say(encode(Frame{kind, std::move(payload)}));
     flush();
 }
 
@@ -137,64 +124,48 @@ void Agent::send_problem(ExitCode code, const std::string& message) {
 }
 
 void Agent::flush() {
-    if (out_fd_ < 0 || send_now(out_fd_, outbox_) != Sending::kGone) return;
-    out_fd_ = -1;  // nobody listens any more
-    outbox_.clear();
-    begin_end();
+    if (!launcher_.flush()) begin_end();
 }
 
 void Agent::read_input() {
-    char block[kReadBytes];
-    const ssize_t n = ::read(in_fd_, block, sizeof block);
-    if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
-    if (n <= 0) {
-        in_fd_ = -1;
-        begin_end();
-        return;
-    }
     try {
-        channel_.receive(std::string_view(block, static_cast<size_t>(n)));
+        if (!launcher_.read()) return begin_end();
     } catch (const Error& error) {
         log_error("agent", "the connection to the launcher is not to be trusted: {}; ending",
                   error.what());
         exit_code_ = static_cast<int>(error.code());
         flush();
-        in_fd_ = out_fd_ = -1;
+        launcher_.close_input();
+        launcher_.close_output();
         begin_end();
         return;
     }
-    last_input_ = steady_clock::now();
+    silence_.end(steady_clock::now());
     take_frames();
-    last_input_ = steady_clock::now();  // hashing a large file is not the launcher's silence
+    silence_.end(steady_clock::now());  // time spent hashing is no silence of the launcher
 }
 
 void Agent::take_frames() {
-    frames_.append(channel_.take_received());
-    while (const auto frame = frames_.next()) handle(*frame);
+    while (const auto frame = launcher_.next()) handle(*frame);
+}
+
+void Agent::greet(const Hello& hello) {
+    node_ = look_at_node();
+    if (!settings_.arrival_address.empty()) node_.arrival_address = settings_.arrival_address;
+    if (settings_.visible_devices && node_.gpus > 0)
+        node_.gpus = std::ssize(visible_device_list(settings_.visible_devices, 0));
+    if (hello.want_binary_hash) node_.binary_hash = own_binary_hash();
+    // A launcher of another protocol version detects the mismatch from the hello and reads no
+    // further.
+    if (hello.protocol_version == kAgentProtocolVersion && hello.want_binary_hash)
+        send(FrameKind::kMachineFacts, encode(look_at_machine("")));
+    send(FrameKind::kAgentHello, encode(node_));
 }
 
 void Agent::handle(const Frame& frame) {
-    if (!greeted_ && frame.kind != FrameKind::kHello) {
-        fail(ExitCode::kInternal, "the first frame is no hello");
-    }
     switch (frame.kind) {
-        case FrameKind::kHello: {
-            const auto hello = decode<Hello>(frame.payload);
-            greeted_ = true;
-            node_ = look_at_node();
-            if (!settings_.arrival_address.empty()) {
-                node_.arrival_address = settings_.arrival_address;
-            }
-            if (settings_.visible_devices && node_.gpus > 0) {
-                node_.gpus = std::ssize(visible_device_list(settings_.visible_devices, 0));
-            }
-            if (hello.want_binary_hash) node_.binary_hash = own_binary_hash();
-            // A launcher of another version learns that from the hello and reads no further.
-            if (hello.protocol_version == kAgentProtocolVersion && hello.want_binary_hash) {
-                send(FrameKind::kMachineFacts, encode(look_at_machine("")));
-            }
-            return send(FrameKind::kAgentHello, encode(node_));
-        }
+        case FrameKind::kHello:
+            return greet(decode<Hello>(frame.payload));
         case FrameKind::kCheck:
             return check_files(decode<CheckRequest>(frame.payload));
         case FrameKind::kPrepare:
@@ -212,10 +183,10 @@ void Agent::handle(const Frame& frame) {
         case FrameKind::kStart:
             return start_workers(decode<StartRequest>(frame.payload));
         case FrameKind::kSignal:
-            return signal_workers(
+            return workers_.signal(
                 static_cast<int>(decode<SignalRequest>(frame.payload).signal_number));
         case FrameKind::kSave:
-            return save_workers();
+            return workers_.save();
         case FrameKind::kStop:
             if (settings_.come_again_fd >= 0 && !frame.payload.empty() &&
                 decode<StopRequest>(frame.payload).come_again) {
@@ -237,11 +208,9 @@ void Agent::handle(const Frame& frame) {
     }
 }
 
-// Tells the launcher that we live, while a large file is read.
+// Tells the launcher, while a large file is read, that this agent is alive.
 void Agent::say_alive() {
-    if (steady_clock::now() - last_sign_ < kPingInterval) return;
-    last_sign_ = steady_clock::now();
-    send(FrameKind::kPong);
+    if (silence_.sends_sign(steady_clock::now())) send(FrameKind::kPong);
 }
 
 void Agent::check_files(const CheckRequest& request) {
@@ -256,76 +225,20 @@ void Agent::check_files(const CheckRequest& request) {
 }
 
 void Agent::start_workers(const StartRequest& request) {
-    if (!workers_.empty()) fail(ExitCode::kInternal, "a second request to start workers");
+    if (!workers_.all().empty()) fail(ExitCode::kInternal, "a second request to start workers");
     if (state_ != State::kServing || request.workers.empty()) return;
     const WorkerEnvironment& first = request.workers.front().place;
-    if (request.workers.front().is_rank)
-        log_debug(
-            "agent", "a control group of its own: {}",
-            enter_kill_group(first.launch_id, first.attempt) ? "yes" : "no, it may not make one");
-    if (request.target_kind == TargetKind::kModel) {
-        arena_ = UniqueFd(::memfd_create("dslaunch-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-        if (!arena_.valid()) {
-            fail(ExitCode::kSetup, "cannot make the shared arena: {}", errno_text(errno));
-        }
-    } else {
-        rendezvous_.socket.reset();  // these programs bind the port themselves
-        // Rank 0 must have the port that all ranks know.
-        if (request.workers.front().is_rank && first.rank == 0)
-            port_watch_.begin(first.master_port, steady_clock::now());
+    const bool are_ranks = request.workers.front().is_rank;
+    if (are_ranks) {
+        const bool has_group = enter_kill_group(first.launch_id, first.attempt);
+        log_debug("agent", "a control group of its own: {}",
+                  has_group ? "yes" : "no, it may not make one");
     }
-    oom_before_ = count_oom_kills();
-    std::vector<RankPlace> places;
-    try {
-        places = place_workers(request);
-    } catch (const Error& error) {
-        for (const StartRequest::Worker& wanted : request.workers) {
-            report_not_started(wanted.place.rank, error.what());
-        }
-        return;
-    }
-    SharedDescriptors shared{arena_.get(), rendezvous_.socket.get(), settings_.worker_stdin,
-                             node_.cores, nullptr};
-    for (const StartRequest::Worker& wanted : request.workers) {
-        const auto local_rank = static_cast<size_t>(&wanted - request.workers.data());
-        if (!places.empty()) shared.place = &places[local_rank];
-        if (wanted.command.empty()) fail(ExitCode::kInternal, "a worker without a command");
-        StartRequest::Worker worker = wanted;
-        if (settings_.visible_devices) {
-            worker.place.devices = devices_seen_through(
-                worker.place.devices, visible_device_list(settings_.visible_devices, 0));
-        }
-        WorkerLaunch launch = launch_worker(request, worker, shared);
-        if (!launch.error.empty()) {
-            report_not_started(worker.place.rank, launch.error, launch.exit_code);
-            continue;
-        }
-        workers_.push_back(std::move(launch.worker));
-        send(FrameKind::kStarted, encode(launch.started));
-    }
-    // From here on only the workers hold them.
-    rendezvous_.socket.reset();
-    arena_.reset();
-}
-
-void Agent::report_not_started(int64_t rank, const std::string& cause, int exit_code) {
-    WorkerExited exited;
-    exited.rank = rank;
-    exited.exit_status = exit_code;
-    exited.start_error = cause;
-    send(FrameKind::kExited, encode(exited));
-}
-
-void Agent::read_output(AgentWorker& worker, OutputStream stream, bool to_the_end) {
-    // Control frames that were written before the output must arrive before it.
-    if (!read_control(worker) && !to_the_end) return;
-    const std::string lines = read_lines(worker, stream, to_the_end);
-    if (!lines.empty()) send(FrameKind::kOutput, encode(WorkerOutput{worker.rank, stream, lines}));
-}
-
-bool Agent::read_control(AgentWorker& worker) {
-    return read_control_frames(
-        worker, [this](const WorkerControl& said) { send(FrameKind::kControl, encode(said)); });
+    // Rank 0 of a script must get the port that all ranks have been given.
+    if (request.target_kind != TargetKind::kModel && are_ranks && first.rank == 0)
+        port_watch_.begin(first.master_port, steady_clock::now());
+    workers_.start(request,
+                   {rendezvous_, node_.cores, settings_.worker_stdin, settings_.visible_devices});
 }
 
 void Agent::take_signals() {
@@ -342,15 +255,15 @@ void Agent::take_signals() {
     reap();
 }
 
-// Returns true if the launcher decides what a signal means: unless the guardian is gone, since
-// nobody would clean up after this process then.
+// Returns true if the launcher decides how to act on a signal. Returns false if the guardian is
+// gone, since nobody would clean up after this process then.
 bool Agent::asks_first(int signal_number) {
-    if (!settings_.asks_before_ending || !greeted_ || state_ != State::kServing ||
+    if (!settings_.asks_before_ending || !launcher_.is_greeted() || state_ != State::kServing ||
         ::getppid() != guardian_) {
         return false;
     }
     const auto now = steady_clock::now();
-    // A signal to the whole group comes twice: directly and through the guardian.
+    // A signal to the whole process group arrives twice: directly and through the guardian.
     if (asked_at_) return now - *asked_at_ < kSameSignalMax;
     asked_at_ = now;
     send(FrameKind::kAskedToEnd, encode(SignalRequest{signal_number}));
@@ -361,52 +274,17 @@ void Agent::reap() {
     int status = 0;
     pid_t pid = 0;
     while ((pid = ::waitpid(-1, &status, WNOHANG)) > 0) {
-        for (AgentWorker& worker : workers_) {
-            if (worker.pid == pid && !worker.ended) report_exit(worker, status);
-        }
+        workers_.report_end(pid, status,
+                            [this](int signal_number) { return has_ended_it(signal_number); });
     }
     if (pid < 0 && errno == ECHILD && state_ != State::kServing) state_ = State::kDone;
 }
 
-void Agent::report_exit(AgentWorker& worker, int status) {
-    worker.ended = true;
-    read_output(worker, OutputStream::kStdout, true);
-    read_output(worker, OutputStream::kStderr, true);
-    static_cast<void>(read_control(worker));
-    worker.control.reset();
-    WorkerExited exited;
-    exited.rank = worker.rank;
-    exited.pid = worker.pid;
-    if (WIFSIGNALED(status)) {
-        exited.signal_number = WTERMSIG(status);
-        exited.dumped_core = WCOREDUMP(status);
-        if (exited.signal_number == SIGKILL) {
-            exited.oom_evidence = describe_oom(oom_before_, count_oom_kills());
-        }
-    } else {
-        exited.exit_status = WEXITSTATUS(status);
-    }
-    // Until kKill nothing of ours kills: somebody else did, however late it is seen.
-    exited.told_to_end =
-        state_ == State::kTerm ? exited.signal_number != SIGKILL : state_ != State::kServing;
-    send(FrameKind::kExited, encode(exited));
-}
-
-void Agent::signal_workers(int signal_number) {
-    if (signal_number <= 0 || signal_number >= NSIG) return;
-    for (const AgentWorker& worker : workers_) {
-        if (!worker.ended) ::kill(-worker.pid, signal_number);
-    }
-}
-
-void Agent::save_workers() {
-    const std::string bytes = encode(ControlFrame{ControlKind::kSaveAndEnd, {}});
-    for (AgentWorker& worker : workers_) {
-        // Six bytes fit into a socket buffer that nothing else of ours fills.
-        if (worker.control.valid() && write_full(worker.control.get(), bytes) != 0) {
-            log_warn("agent", "rank {} does not take the request to save", worker.rank);
-        }
-    }
+// Returns true if this agent has ended a worker that ended with SIGNAL_NUMBER (0: none).
+bool Agent::has_ended_it(int signal_number) const {
+    // Before the state is kKill, the agent sends no SIGKILL. A worker that died of one was killed
+    // by somebody else, even if the agent notices it only in state kTerm.
+    return state_ == State::kTerm ? signal_number != SIGKILL : state_ != State::kServing;
 }
 
 void Agent::begin_end() {
@@ -414,10 +292,10 @@ void Agent::begin_end() {
     reap();  // these ended by themselves
     state_ = State::kTerm;
     end_began_ = steady_clock::now();
-    signal_workers(SIGTERM);
+    workers_.signal(SIGTERM);
     for (const ProcessName& process : descendants(::getpid())) {
         signal_process(process, SIGTERM);
-        signal_process(process, SIGCONT);  // a stopped one must be able to end
+        signal_process(process, SIGCONT);  // a stopped process must run to end
     }
     reap();
 }
@@ -427,13 +305,12 @@ void Agent::kill_the_rest() {
 }
 
 void Agent::check_lease(steady_clock::time_point now) {
-    last_input_ += attention_.look(now);
+    const auto silence = silence_.look(now);
     if (state_ != State::kServing) return;
-    const auto silence = std::chrono::floor<milliseconds>(now - last_input_);
     std::string over;
-    if (greeted_) {
-        if (silence > kPingInterval) say_alive();  // something for its machine to acknowledge
-        over = settings_.lease.over(silence);
+    if (launcher_.is_greeted()) {
+        if (silence > kPingInterval) say_alive();  // the launcher's machine must acknowledge it
+        over = silence_.over(silence);
     } else if (silence > kFirstByteMax) {
         over = fmt::format("nothing from the launcher for {} s",
                            std::chrono::floor<std::chrono::seconds>(kFirstByteMax).count());
@@ -459,8 +336,8 @@ void Agent::check_time() {
         reap();
     }
     if (state_ == State::kKill && now - end_began_ > kUnkillableMax) {
-        // A process in uninterruptible sleep dies when its I/O returns; waiting for it helps
-        // nobody.
+        // A process in uninterruptible sleep dies when its I/O returns; there is no use in waiting
+        // for it.
         std::string left;
         for (const ProcessName& process : descendants(::getpid()))
             left += (left.empty() ? " " : ", ") + describe_process(process.pid);
@@ -490,71 +367,79 @@ int Agent::poll_timeout() const {
 std::vector<Agent::Watched> Agent::watch() {
     std::vector<Watched> watched;
     watched.push_back({signal_fd_, POLLIN, [this] { take_signals(); }});
-    if (in_fd_ >= 0) watched.push_back({in_fd_, POLLIN, [this] { read_input(); }});
-    if (out_fd_ >= 0) {
-        // The descriptor is watched even with nothing to write: POLLERR tells that the reader is
-        // gone.
-        const bool writes = !outbox_.empty();
-        watched.push_back({out_fd_, static_cast<short>(writes ? POLLOUT : 0), [this, writes] {
-                               // The bytes may have been written since the poll.
-                               if (writes) return flush();
-                               out_fd_ = -1;
-                               begin_end();
-                           }});
+    if (launcher_.in_fd() >= 0)
+        watched.push_back({launcher_.in_fd(), POLLIN, [this] { read_input(); }});
+    if (launcher_.out_fd() >= 0) {
+        // The descriptor is polled even when there is nothing to write: POLLERR reports that the
+        // reader is gone.
+        const bool writes = launcher_.unsent_bytes() > 0;
+        watched.push_back(
+            {launcher_.out_fd(), static_cast<short>(writes ? POLLOUT : 0), [this, writes] {
+                 // The outbox may have been written since poll() was called: an empty outbox does
+                 // not mean that the reader is gone.
+                 if (writes) return flush();
+                 launcher_.close_output();
+                 begin_end();
+             }});
     }
     for (const NetworkProbe::Watch& entry : network_.watch()) {
         watched.push_back({entry.fd, entry.events, [=, this] { network_.ready(entry.fd); }});
     }
-    if (outbox_.size() > kOutboxBytesMax) return watched;
-    for (AgentWorker& worker : workers_) {
+    if (launcher_.unsent_bytes() > kOutboxBytesMax) return watched;
+    for (AgentWorker& worker : workers_.all()) {
         const auto add = [&](int fd, std::function<void()> ready) {
             if (fd >= 0) watched.push_back({fd, POLLIN, std::move(ready)});
         };
-        AgentWorker* w = &worker;  // workers_ grows only in start_workers()
-        add(worker.stdout_pipe.get(), [=, this] { read_output(*w, OutputStream::kStdout, false); });
-        add(worker.stderr_pipe.get(), [=, this] { read_output(*w, OutputStream::kStderr, false); });
-        add(worker.control.get(), [=, this] { static_cast<void>(read_control(*w)); });
+        AgentWorker* w = &worker;  // stays there: see AgentWorkers::all()
+        add(worker.stdout_pipe.get(),
+            [=, this] { workers_.read_output(*w, OutputStream::kStdout, false); });
+        add(worker.stderr_pipe.get(),
+            [=, this] { workers_.read_output(*w, OutputStream::kStderr, false); });
+        add(worker.control.get(), [=, this] { static_cast<void>(workers_.read_control(*w)); });
     }
     return watched;
 }
 
 void Agent::flush_before_leaving() {
-    // The last lines of killed ranks are in it: as long as the launcher reads, it gets them.
+    // The outbox contains the last lines of killed ranks. They are sent for as long as the launcher
+    // keeps reading, but at most for kUnkillableMax.
     const auto last = steady_clock::now() + kUnkillableMax;
     auto limit = steady_clock::now() + kFarewellMax;
-    while (out_fd_ >= 0 && !outbox_.empty() && steady_clock::now() < std::min(limit, last)) {
-        pollfd entry{out_fd_, POLLOUT, 0};
-        const size_t before = outbox_.size();
+    while (launcher_.out_fd() >= 0 && launcher_.unsent_bytes() > 0 &&
+           steady_clock::now() < std::min(limit, last)) {
+        pollfd entry{launcher_.out_fd(), POLLOUT, 0};
+        const size_t before = launcher_.unsent_bytes();
         if (::poll(&entry, 1, 100) > 0) flush();
-        if (outbox_.size() < before) limit = steady_clock::now() + kFarewellMax;
+        if (launcher_.unsent_bytes() < before) limit = steady_clock::now() + kFarewellMax;
     }
 }
 
 int Agent::run() {
-    channel_.say(kAgentGreeting);
+    launcher_.say(kAgentGreeting);
     flush();
     while (state_ != State::kDone) {
         try {
-            take_frames();  // some may have come with the verdict on this agent
+            take_frames();  // some may have arrived with the handshake
             const std::vector<Watched> watched = watch();
             std::vector<pollfd> entries;
             for (const Watched& item : watched) entries.push_back({item.fd, item.events, 0});
             if (::poll(entries.data(), entries.size(), poll_timeout()) < 0 && errno != EINTR) {
                 fail(ExitCode::kInternal, "poll failed: {}", errno_text(errno));
             }
-            // The order is: ended processes, the launcher's frames, the workers' output. A frame
-            // that starts workers moves them, so the watched ones are looked at again.
-            const size_t workers_before = workers_.size();
+            // Handles ended processes first, then the launcher's frames, then the workers' output.
+            // A frame that starts workers moves the existing ones in memory, so the list of watched
+            // descriptors is built again.
+            const size_t workers_before = workers_.all().size();
             for (size_t i = 0; i < entries.size(); ++i) {
                 if (entries[i].revents != 0) watched[i].ready();
-                if (workers_.size() != workers_before || state_ == State::kDone) break;
+                if (workers_.all().size() != workers_before || state_ == State::kDone) break;
             }
             check_time();
         } catch (const Error& error) {
             exit_code_ = static_cast<int>(error.code());
             send_problem(error.code(), error.what());
             begin_end();
-            in_fd_ = -1;
+            launcher_.close_input();
         }
     }
     send(FrameKind::kGone);

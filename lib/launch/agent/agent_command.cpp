@@ -1,9 +1,5 @@
-// `dslaunch agent …`: its arguments, and how it comes to its launcher: as its child or over ssh
-// with --stdio, or by calling back with --join.
-//
-//     agent --stdio
-//     agent --join HOST:PORT|unix:PATH [--node N | --node-name NAME | --node-from VARIABLE |
-//           --node-name-from VARIABLE] [--token-file FILE] [--connect-timeout SECONDS]
+#include "launch/agent/agent_command.h"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/eventfd.h>
@@ -141,7 +137,7 @@ int run_joining_agent(JoinRequest request, WorkerStdin worker_stdin) {
     }
     for (;;) {
         JoinedLauncher launcher = join_launcher(request);
-        // The two directions are two descriptors for the agent, as over a pipe.
+        // The agent uses one descriptor for each direction, as over pipes.
         const UniqueFd out(::fcntl(launcher.socket.get(), F_DUPFD_CLOEXEC, 3));
         const UniqueFd come_again(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
         if (!out.valid() || !come_again.valid()) {
@@ -173,7 +169,7 @@ int run_agent_command(std::span<const std::string> arguments) {
         });
     if (parsed.help) return 0;
     if (parsed.worker_stdin.fd >= 0) ::fcntl(parsed.worker_stdin.fd, F_SETFD, FD_CLOEXEC);
-    const std::string variable = take_token_variable();  // whatever the way: no worker inherits it
+    const std::string variable = take_token_variable();  // in every mode: no worker inherits it
     if (parsed.stdio) {
         AgentSettings settings;
         settings.lease = LauncherLease::over_stdio(parsed.same_machine);

@@ -35,7 +35,8 @@ EnvironmentList worker_environment(const StartRequest& request, const StartReque
             }
         }
     }
-    // A shell there would do the same: values set before in this list win over the host's own.
+    // Values set earlier in this list win over the host's own, as they would in a shell on the
+    // host.
     const auto value_of = [&](const std::string& name) {
         const std::string* const set = find_variable(environment, name);
         return set != nullptr ? set : find_variable(own, name);
@@ -53,28 +54,7 @@ EnvironmentList worker_environment(const StartRequest& request, const StartReque
     return environment;
 }
 
-void set_threads(const StartRequest& request, const SharedDescriptors& shared,
-                 EnvironmentList& environment) {
-    const bool is_model = request.target_kind == TargetKind::kModel;
-    const std::string* const given = find_variable(environment, kThreadsVariable);
-    if (given != nullptr) {
-        // Waiting threads spin, and would take processors from computing ones.
-        if (is_model && shared.place == nullptr &&
-            first_threads(*given) * request.machine_ranks > shared.cores &&
-            find_variable(environment, kWaitVariable) == nullptr)
-            set_variable(environment, kWaitVariable, "passive");
-    } else if (shared.place != nullptr) {
-        set_variable(environment, kThreadsVariable, std::to_string(shared.place->threads));
-    } else if (is_model) {
-        set_variable(environment, kThreadsVariable,
-                     std::to_string(std::max<int64_t>(1, shared.cores / request.machine_ranks)));
-    }
-    if (is_model && find_variable(environment, kWaitVariable) == nullptr &&
-        find_variable(environment, kSpinVariable) == nullptr)
-        set_variable(environment, kSpinVariable, std::to_string(spin_count()));
-}
-
-// A pipe holds at most 1 MiB, a socket less.
+// Enough rounds to empty a full pipe, which holds at most 1 MiB; a socket holds less.
 constexpr int kRoundsMax = 16;
 
 }  // namespace
@@ -85,7 +65,7 @@ std::string read_lines(AgentWorker& worker, OutputStream stream, bool to_the_end
     LineSplitter& splitter = is_stdout ? worker.stdout_lines : worker.stderr_lines;
     char block[kReadBytes];
     std::string lines;
-    // A descendant that writes on without end must not hold us here.
+    // A descendant that never stops writing must not keep the agent in this loop.
     for (int round = 0; pipe.valid() && round < (to_the_end ? kRoundsMax : 1); ++round) {
         const ssize_t n = ::read(pipe.get(), block, sizeof block);
         if (n > 0) {
@@ -134,7 +114,8 @@ std::vector<RankPlace> place_workers(const StartRequest& request) {
     const bool binds_memory = std::any_of(places.begin(), places.end(), [](const RankPlace& place) {
         return place.memory_node >= 0;
     });
-    // We already have this policy; only a kernel that allows no policy refuses it.
+    // This sets the policy that the process has already, as a test: only a kernel that allows no
+    // policy refuses it.
     if (binds_memory && ::syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0) != 0) {
         log_warn("agent",
                  "memory stays on any NUMA node: set_mempolicy: {} (a container without "
@@ -157,8 +138,8 @@ WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Work
     Pipe err = make_pipe();
     spawn_request.stdout_fd = out.write_end.get();
     spawn_request.stderr_fd = err.write_end.get();
-    // The system stops a reader of a terminal in a group that is not in front, but not in a session
-    // of its own.
+    // The kernel stops a process that reads from a terminal in a background process group, but not
+    // a process in a session of its own.
     const WorkerStdin input = place.rank == 0 ? shared.stdin_of_rank_0 : WorkerStdin();
     spawn_request.stdin_fd = input.fd;
     spawn_request.new_session = input.fd >= 0 && ::isatty(input.fd) == 1;
@@ -184,19 +165,15 @@ WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Work
             if (fd >= 0) spawn_request.kept_fds.push_back(fd);
     }
     spawn_request.environment = worker_environment(request, wanted, place);
-    set_threads(request, shared, spawn_request.environment);
+    ProcessorShare share{request.target_kind == TargetKind::kModel, request.machine_ranks,
+                         shared.cores, 0, request.binding.mode == BindMode::kNone ? "none" : ""};
     if (shared.place != nullptr) {
         spawn_request.processors = shared.place->processors;
         spawn_request.memory_node = shared.place->memory_node;
-        set_variable(spawn_request.environment, kBindingVariable,
-                     processor_list_text(shared.place->processors));
-    } else if (request.binding.mode == BindMode::kNone) {
-        set_variable(spawn_request.environment, kBindingVariable, "none");
-    } else {
-        // The variable here belongs to an outer job.
-        std::erase_if(spawn_request.environment,
-                      [](const auto& variable) { return variable.first == kBindingVariable; });
+        share.bound_threads = shared.place->threads;
+        share.binding = processor_list_text(shared.place->processors);
     }
+    set_processors(share, spawn_request.environment);
     const SpawnResult result = spawn(spawn_request);
     launch.error = result.error;
     launch.exit_code = result.exit_code;

@@ -1,4 +1,4 @@
-// One worker as its agent sees it: process, pipes, control socket.
+// One worker from its agent's point of view: process, pipes, control socket.
 #pragma once
 
 #include <sys/types.h>
@@ -14,6 +14,7 @@
 
 namespace dslaunch::launch {
 
+// A worker that has been started.
 struct AgentWorker {
     int64_t rank = 0;
     pid_t pid = -1;
@@ -26,39 +27,43 @@ struct AgentWorker {
     ControlDecoder control_frames;
 };
 
-// Reads what STREAM has now, in whole lines, except for a progress bar or a question. TO_THE_END:
-// reads everything in the pipe, with a last line that has no end.
+// Reads the bytes that STREAM has now and returns whole lines, except that the beginning of a
+// progress bar or of a question is returned before its line ends. TO_THE_END: reads everything in
+// the pipe, and also returns a last line without a newline.
 [[nodiscard]] std::string read_lines(AgentWorker& worker, OutputStream stream, bool to_the_end);
-// Hands over the worker's frames, at most as many as a socket holds, so that an endless speaker
-// holds up nobody. True: no frame is left. Bytes that are not a frame close the socket.
+// Hands over the worker's frames, at most as many as fit into a socket buffer, so that a worker
+// that never stops sending delays no one else. Returns true if no frame is left. Closes the socket
+// on bytes that are not a frame.
 [[nodiscard]] bool read_control_frames(AgentWorker& worker,
                                        const std::function<void(const WorkerControl&)>& take);
 
+// The stdin of rank 0. The descriptor is not owned.
 struct WorkerStdin {
     int fd = -1;        // -1: /dev/null
     bool asks = false;  // a terminal is at its other end: questions are shown before their lines
                         // end
 };
 
-// The descriptors that all workers of a node share, handed down by number.
+// The descriptors that all workers of a node share and inherit by number.
 struct SharedDescriptors {
     int arena_fd = -1;
-    int rendezvous_fd = -1;  // for the worker that takes it
+    int rendezvous_fd = -1;  // for the worker that gets it
     WorkerStdin stdin_of_rank_0;
     int64_t cores = 1;
     const RankPlace* place = nullptr;  // processors of this worker; null: any
 };
 
+// The result of an attempt to start a worker.
 struct WorkerLaunch {
     AgentWorker worker;
     WorkerStarted started;
-    std::string error;    // not empty: it does not run
+    std::string error;    // not empty: the worker does not run
     int exit_code = 127;  // code of the rank if it could not start
 };
 
-// Returns the processors of each worker, by its place in the request; empty: nobody is bound. Reads
-// the topology of this machine when it must, and says on stderr when memory cannot be bound. Throws
-// Error{kUsage} as place_ranks() does.
+// Returns the processors of each worker, by the worker's index in the request; empty if no worker
+// is bound. Reads this machine's topology only if it is needed, and reports on stderr if memory
+// cannot be bound. Throws Error{kUsage} as place_ranks() does.
 [[nodiscard]] std::vector<RankPlace> place_workers(const StartRequest& request);
 
 // Starts one worker in a process group of its own.

@@ -1,12 +1,13 @@
-// An agent's answers to single questions: `hosts check`, `ps --devices`, `stop`, a launcher that
-// fetches a file or begins a further attempt.
+#include "launch/agent/command_answers.h"
+
 #include <unistd.h>
 
 #include <cerrno>
 
 #include "base/error.h"
-#include "launch/agent/agent.h"
 #include "launch/agent/device_report.h"
+#include "launch/agent/end_process.h"
+#include "launch/agent/leftover_processes.h"
 #include "launch/agent/machine_facts.h"
 #include "launch/files/file_facts.h"
 #include "launch/files/sent_file.h"

@@ -33,7 +33,8 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::nanoseconds;
 
-// The first processor's lines; the kernel needs a millisecond for all lines of a large machine.
+// Enough for the first processor's lines of /proc/cpuinfo: the kernel needs a millisecond to write
+// all lines of a large machine.
 constexpr size_t kCpuInfoBytes = 8192;
 
 std::string beginning_of(const std::string& path) {
@@ -58,7 +59,7 @@ IsaLevel level_of_flags(const std::string& flags_line) {
     return has({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}) ? 4 : 3;
 }
 
-// Returns the level that the compiler was allowed to use.
+// Returns the x86-64 level that the compiler was allowed to use.
 constexpr IsaLevel level_of_build() {
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
     return 4;
@@ -112,7 +113,7 @@ std::string machine_id(const std::string& root) {
     return boot.empty() ? std::string() : boot + " " + namespace_of(root, "net");
 }
 
-// Returns the driver that most machines have.
+// Returns the GPU driver version that most machines have.
 std::string usual_driver(const std::vector<MachineFacts>& machines) {
     std::map<std::string, size_t> counts;
     for (const MachineFacts& machine : machines) ++counts[machine.driver_version];

@@ -1,6 +1,6 @@
-// The facts that a host's agent tells about its machine. Data path: hello -> machine facts ->
+// The facts that a host's agent reports about its machine. Data path: hello -> machine facts ->
 // check_machines, which finds the differences between hosts that break a job -> start; and `hosts
-// check` -> the state of a host, measured when asked. No threads.
+// check` -> the state of a host, measured on request. No threads.
 #pragma once
 
 #include <chrono>
@@ -17,11 +17,12 @@ namespace dslaunch::launch {
 // which is not compared.
 using IsaLevel = int;
 
+// Payload of FrameKind::kMachineFacts.
 struct MachineFacts {
     static constexpr const char* kWhat = "the facts about a machine";
     std::string machine_id;  // boot id and network namespace: equal for two names of one machine
     // Agents see and end only processes in their own namespace: two pods on their host's network
-    // are one machine by its addresses, but not by its processes.
+    // share one machine's addresses, but do not see each other's processes.
     std::string process_namespace;
     std::string cpu_model;
     IsaLevel isa_level = 0;
@@ -52,23 +53,24 @@ struct WorkerNeeds {
     bool cuda = false;  // ranks run on GPUs
 };
 // Returns the needs of WORKER, the path of dsworker, which is built with the same flags as this
-// program. Throws Error{kSetup} when it is not a program for this machine.
+// program. Throws Error{kSetup} if it is not a program for this machine.
 [[nodiscard]] WorkerNeeds needs_of_worker(const std::string& worker, bool cuda);
 
-// Returns the problem of each host in words; empty where nothing breaks the job. A mere difference,
-// as another kernel or CPU, is not a problem. A driver is wrong on hosts where it differs from the
-// most common one (in a tie, the one that comes first).
+// Returns the problem of each host in words; empty for a host where nothing breaks the job. A mere
+// difference, such as another kernel or CPU, is not a problem. A host's driver is a problem if it
+// differs from the most common version (in a tie, from the version that comes first).
 [[nodiscard]] std::vector<std::string> check_machines(const std::vector<MachineFacts>& machines,
                                                       const WorkerNeeds& needs);
 
+// Payload of FrameKind::kReportRequest.
 struct ReportRequest {
     static constexpr const char* kWhat = "a request for a report";
-    std::string directory;  // whose free space is wanted
+    std::string directory;  // the folder whose free space is asked for
 
     bool operator==(const ReportRequest&) const = default;
 };
 
-// Bytes and counts are -1 where the host does not say; limits are -1 for "unlimited".
+// Bytes and counts are -1 if the host does not report them; limits are -1 for "unlimited".
 struct NodeReport {
     static constexpr const char* kWhat = "a host's report";
     int64_t clock_ns = 0;  // CLOCK_REALTIME when the answer was written
@@ -84,25 +86,28 @@ struct NodeReport {
     bool operator==(const NodeReport&) const = default;
 };
 
+// Measures this machine now.
 [[nodiscard]] NodeReport report_node(const ReportRequest& request);
 
-// The distance of another machine's clock from ours, from one question and its answer: the true
-// difference lies within BOUND of OFFSET.
+// The difference between another machine's clock and ours, measured with one question and its
+// answer: the true difference is within BOUND of OFFSET.
 struct ClockOffset {
     std::chrono::nanoseconds offset{0};  // the host's clock minus this one
     std::chrono::nanoseconds bound{0};
 };
 
-// The largest difference of clocks that is not a fault, beyond the bound: above it TLS, logs and
-// file times stop making sense.
+// The largest clock difference, in addition to the measurement's error bound, that is not reported
+// as a fault. Above it, TLS, logs and file times stop making sense.
 inline constexpr std::chrono::seconds kClockOffsetMax{2};
 
-// Returns the offset. ASKED and ANSWERED: when question and answer passed here, by our clock.
+// Returns the offset. ASKED and ANSWERED: the times, by our clock, when the question was sent and
+// when the answer arrived.
 [[nodiscard]] ClockOffset clock_offset(std::chrono::nanoseconds asked,
                                        std::chrono::nanoseconds answered,
                                        std::chrono::nanoseconds theirs);
 
-// Returns the fault of that clock, in words; empty when it may be right within kClockOffsetMax.
+// Returns the fault of that clock in words; empty if the clock may be right, within the error bound
+// and kClockOffsetMax.
 [[nodiscard]] std::string describe_clock(const ClockOffset& clock);
 
 }  // namespace dslaunch::launch

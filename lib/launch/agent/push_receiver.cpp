@@ -82,8 +82,8 @@ void PushReceiver::give_up(const std::string& cause) {
     answer_(answer);
 }
 
-// Returns true for a plain file at PATH with the offered content; at the target it also gets the
-// offered mode and time. Throws Error{kDisk} for anything else at the target.
+// Returns true if PATH is a plain file with the offered content. If IS_TARGET, it also gives the
+// file the offered mode and time, and throws Error{kDisk} if PATH is anything but a plain file.
 bool PushReceiver::is_there(const std::string& path, bool is_target) {
     struct stat status {};
     if (::lstat(path.c_str(), &status) != 0) {
@@ -98,7 +98,7 @@ bool PushReceiver::is_there(const std::string& path, bool is_target) {
         fail(ExitCode::kDisk, "there is a folder of that name");
     if (is_target && !S_ISREG(status.st_mode))
         fail(ExitCode::kDisk, "there is something that is no file");
-    // The path where a library was found here may be a link there.
+    // A library's path on the launcher's machine may be a symbolic link on this host.
     if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
     if (status.st_size != offer_.bytes) return false;
     HashCache cache(HashCache::default_path());
@@ -142,7 +142,7 @@ void PushReceiver::offer(const PushOffer& offer) {
 void PushReceiver::make_folders() {
     name_ = offer_.path.substr(offer_.path.rfind('/') + 1);
     const std::string folder = folder_of(offer_.path);
-    int cause = 0;  // why a folder could not be made, if it turns out to be missing
+    int cause = 0;  // errno of a folder that could not be made, if it is missing
     for (size_t end = folder.find('/', 1); folder.size() > 1; end = folder.find('/', end + 1)) {
         const std::string path = folder.substr(0, end);
         if (::mkdir(path.c_str(), kFolderMode) == 0) {
@@ -160,9 +160,9 @@ void PushReceiver::make_folders() {
     }
 }
 
-// Opens the temporary file and locks it. Not valid afterwards: somebody else holds it.
+// Opens the temporary file and locks it. Leaves part_ invalid if another process holds the lock.
 void PushReceiver::open_part() {
-    // Names have at most 255 bytes; a long one keeps its hash instead of its end.
+    // Names have at most 255 bytes; in a long name, a hash replaces the end.
     const std::string kept = name_.size() <= kNameBytesMax
                                  ? name_
                                  : name_.substr(0, kNameBytesMax - 64) + offer_.hash.substr(0, 64);
@@ -180,7 +180,8 @@ void PushReceiver::open_part() {
         fail(ExitCode::kDisk, "the temporary file {} beside it is somebody else's; remove it",
              part_name_);
     }
-    // The lock's last holder may have renamed the file meanwhile: then it is no longer the part.
+    // The previous holder of the lock may have renamed the file meanwhile; then it is no longer the
+    // temporary file.
     if (::flock(part_.get(), LOCK_EX | LOCK_NB) != 0 ||
         ::fstatat(folder_.get(), part_name_.c_str(), &named, AT_SYMLINK_NOFOLLOW) != 0 ||
         named.st_ino != opened.st_ino || named.st_dev != opened.st_dev) {
@@ -195,16 +196,18 @@ void PushReceiver::reserve_space() {
         fail(ExitCode::kDisk, "{}", errno_text(errno));
     }
     if (offer_.bytes == 0) return;
-    // The part's size grows with the bytes that arrive, so that a later push can continue it.
+    // The temporary file's size grows only with the bytes that arrive, so that a later push can
+    // continue it.
     if (::fallocate(part_.get(), FALLOC_FL_KEEP_SIZE, 0, offer_.bytes) == 0) return;
     const int error_number = errno;
     if (error_number == EOPNOTSUPP) return;
-    static_cast<void>(::ftruncate(part_.get(), status.st_size));  // gives back what it got
+    static_cast<void>(::ftruncate(part_.get(), status.st_size));  // frees the reserved part
     fail(ExitCode::kDisk, "{}: {} are needed, {} are free", errno_text(error_number),
          to_text(Bytes{offer_.bytes}), free_space_text(folder_.get()));
 }
 
-// Returns the hash of a chunk of a file; empty when it is not whole there. BYTES: its content.
+// Returns the hash of a chunk of a file and stores the chunk's content in BYTES. Returns an empty
+// string if the file does not contain the whole chunk.
 std::string PushReceiver::hash_chunk(int fd, int64_t chunk, std::string& bytes) const {
     bytes.resize(static_cast<size_t>(chunk_bytes(chunk)));
     size_t done = 0;
@@ -220,8 +223,8 @@ std::string PushReceiver::hash_chunk(int fd, int64_t chunk, std::string& bytes) 
     return hash.raw();
 }
 
-// Keeps chunks that an earlier push left in the temporary file, or that the old file has: they need
-// not travel.
+// Keeps chunks that an earlier push left in the temporary file, or that the old file contains: they
+// need not be sent.
 void PushReceiver::keep_what_is_there(const std::string& hashes) {
     const UniqueFd old(::openat(folder_.get(), name_.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
     std::string bytes;
@@ -249,7 +252,7 @@ void PushReceiver::take_chunks(const PushChunks& chunks) {
         make_folders();
         open_part();
         if (!part_.valid()) return reply(PushState::kBusy);
-        // The lock's holder before us may have brought just this file.
+        // The previous holder of the lock may have written exactly this file.
         if (is_there(offer_.path, true)) {
             ::unlinkat(folder_.get(), part_name_.c_str(), 0);
             part_.reset();
@@ -274,7 +277,7 @@ void PushReceiver::begin_chunk() {
 }
 
 void PushReceiver::take_piece(const PushPiece& piece) {
-    // Pieces of a file that was given up are still on their way.
+    // Pieces of a file that was given up may still arrive.
     if (!part_.valid() || piece.id != offer_.id) return;
     const int64_t chunk = missing_[next_missing_];
     const int64_t end = chunk * kPushChunkBytes + chunk_bytes(chunk);

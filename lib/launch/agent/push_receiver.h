@@ -1,6 +1,6 @@
-// The host's half of a push: takes one file at a time, chunk by chunk, under a temporary name
-// beside its place, and renames it when all of it is there. The next push uses what an interrupted
-// one left. One thread: the agent's; blocks while it reads, writes and syncs.
+// The host's half of a push: receives one file at a time, chunk by chunk, under a temporary name in
+// the target's folder, and renames it when it is complete. The next push continues from what an
+// interrupted one left. One thread: the agent's; blocks while it reads, writes and syncs.
 #pragma once
 
 #include <functional>
@@ -13,15 +13,17 @@
 
 namespace dslaunch::launch {
 
+// Receives the files of one push, one after another.
 class PushReceiver {
   public:
-    // Calls ANSWER once or more for each message, and ALIVE every few megabytes while it reads
-    // files.
+    // Each message is answered by one or more calls of ANSWER, except pieces of a file that was
+    // given up. ALIVE is called every few megabytes while files are read.
     PushReceiver(std::function<void(const PushAnswer&)> answer, std::function<void()> alive)
         : answer_(std::move(answer)), alive_(std::move(alive)) {}
 
-    // They answer kFailed for a file that cannot be taken (no permission, a full disk, a link or a
-    // folder in its place). Throw Error{kInternal} when the launcher breaks the order of messages.
+    // These functions answer kFailed if a file cannot be written (no permission, a full disk, a
+    // link or a folder in its place). They throw Error{kInternal} if the launcher sends messages in
+    // the wrong order.
     void offer(const PushOffer& offer);
     void take_chunks(const PushChunks& chunks);
     void take_piece(const PushPiece& piece);

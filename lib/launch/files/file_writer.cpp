@@ -32,7 +32,7 @@ struct FileWriter::Queue {
 
     std::mutex mutex;
     std::condition_variable changed;
-    std::deque<Item> items;  // the front one is being done while `busy`
+    std::deque<Item> items;  // while `busy`, the first one is running
     size_t bytes = 0;
     size_t dropped_bytes = 0;
     steady_clock::time_point progress_at = steady_clock::now();  // the last work ended, or the
@@ -52,7 +52,7 @@ struct FileWriter::Queue {
             Item& item = items.front();
             lock.unlock();
             const int status = item.work();
-            item.work = nullptr;  // what it owns may be freed slowly as well
+            item.work = nullptr;  // freeing what it owns may be slow too
             lock.lock();
             if (status != 0 && failure == 0) failure = -status;
             const auto now = steady_clock::now();
@@ -98,7 +98,7 @@ bool FileWriter::post(Work work, size_t bytes) {
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
-        // Nobody joins it: a disk that stands still for good must not hold up the end.
+        // The thread is detached: a disk that never answers must not delay the end of the process.
         std::thread([queue = queue_] { queue->run(); }).detach();
     } catch (const std::system_error& error) {
         ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -118,13 +118,13 @@ std::string FileWriter::take_news() {
     const std::lock_guard lock(queue_->mutex);
     const auto still = steady_clock::now() - queue_->progress_at;
     if (!queue_->items.empty() && still > kStandsStill) {
-        if (std::exchange(told_standstill_, true)) return "";
+        if (std::exchange(has_told_standstill_, true)) return "";
         return fmt::format(
             "dslaunch: warning: {} has taken nothing for {} s, as a file system that does not "
             "answer or a pipe that nobody reads; the job goes on, and up to {} MiB wait for it",
             place_, std::chrono::floor<std::chrono::seconds>(still).count(), kKeptBytesMax >> 20);
     }
-    told_standstill_ = false;
+    has_told_standstill_ = false;
     if (queue_->dropped_bytes == 0) return "";
     return fmt::format(
         "dslaunch: warning: {} bytes for {} are lost: it took nothing for {:.0f} s, and more than "
@@ -144,7 +144,7 @@ bool FileWriter::wait(milliseconds standstill_max, int wake_fd) {
             if (left.count() <= 0) return false;
         }
         pollfd entries[2] = {{queue_->idle.get(), POLLIN, 0}, {wake_fd, POLLIN, 0}};
-        // Work may go on while this waits: the standstill is looked at again.
+        // Work may be completed during this wait, so the time without progress is computed again.
         const int timeout = static_cast<int>(std::min(left, kStandsStill).count());
         if (::poll(entries, 2, timeout) > 0 && entries[1].revents != 0) return false;
     }

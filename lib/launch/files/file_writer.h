@@ -1,7 +1,7 @@
-// Writes to files on its own thread: a disk that stands still, or a FIFO that nobody reads, holds
-// up that thread and not the one that pings the hosts. The waiting work is bounded: beyond
-// kKeptBytesMax new work is dropped, counted and reported; nobody ever waits for room. Data path:
-// words of the ranks -> queue -> files. One thread uses an object; the work runs on another.
+// Writes to files on its own thread: a disk that does not answer, or a FIFO that nobody reads,
+// blocks that thread and not the one that pings the hosts. The queue is bounded: beyond
+// kKeptBytesMax new work is dropped, counted and reported; no caller ever waits for room. Data
+// path: output of the ranks -> queue -> files. One thread uses an object; the work runs on another.
 #pragma once
 
 #include <chrono>
@@ -12,46 +12,48 @@
 
 namespace dslaunch::launch {
 
+// A queue of work, and the thread that does it.
 class FileWriter {
   public:
-    // A work returns 0 or a negative errno. It owns everything that it touches, since it may still
-    // run, held by the disk, when this object is gone.
+    // A unit of work; it returns 0 or a negative errno. It owns everything that it uses, since it
+    // may still be running, blocked by the disk, when this object no longer exists.
     using Work = std::function<int()>;
 
     static constexpr size_t kKeptBytesMax = 64U << 20;
-    // The part of kKeptBytesMax that each waiting work costs itself: its closure, a small text's
-    // block, its place in the queue.
+    // The part of kKeptBytesMax that each queued unit of work uses in addition to its text: its
+    // closure, the heap block of a small text, its queue entry.
     static constexpr size_t kWorkBytes = 256;
     static constexpr std::chrono::milliseconds kStandsStill{5'000};
 
-    // PLACE: the folder that messages name. The first post() starts the thread, with all signals
-    // blocked, and throws Error{kSetup} if no thread is left.
+    // PLACE: the name of the folder in messages. The first post() starts the thread, with all
+    // signals blocked, and throws Error{kSetup} if no thread can be created.
     explicit FileWriter(std::string place);
     FileWriter(const FileWriter&) = delete;
     FileWriter& operator=(const FileWriter&) = delete;
-    // Drops queued work; call wait() before.
+    // Drops queued work; call wait() first.
     ~FileWriter();
 
-    // Queues WORK, which holds BYTES; never waits. Work is done in the order of the calls. Returns
-    // false if the queue is full and WORK is dropped. Work that holds no bytes is never dropped:
-    // whoever posts it bounds it.
+    // Queues WORK, which keeps BYTES bytes in memory; never waits. Work is done in the order of the
+    // calls. Returns false if the queue is full; WORK is then dropped. Work with BYTES 0 is never
+    // dropped: the caller must limit how much of it there is.
     bool post(Work work, size_t bytes);
-    // Returns the errno of the first failed work, once; 0: no failure, or returned before.
+    // Returns the errno of the first work that failed, once; 0 if no work failed or the errno was
+    // returned before.
     [[nodiscard]] int take_failure();
-    // Returns one line about a disk that stands still, or that lost work because it stood still,
-    // each once; empty: there is no news.
+    // Returns one line, each only once, about a disk that does not answer or about work that was
+    // lost because of it; empty if there is no news.
     [[nodiscard]] std::string take_news();
-    // Waits until all is written (returns true), until nothing was written for STANDSTILL_MAX, or
-    // until WAKE_FD is readable. A WAKE_FD of -1 never is.
+    // Waits until everything is written, and returns true. Returns false if nothing was written for
+    // STANDSTILL_MAX or if WAKE_FD becomes readable. A WAKE_FD of -1 never does.
     [[nodiscard]] bool wait(std::chrono::milliseconds standstill_max, int wake_fd = -1);
-    // Returns the bytes that queued works still hold.
+    // Returns the bytes that queued work keeps in memory.
     [[nodiscard]] size_t kept_bytes() const;
 
   private:
     struct Queue;
     std::string place_;
     std::shared_ptr<Queue> queue_;
-    bool told_standstill_ = false;
+    bool has_told_standstill_ = false;
 };
 
 }  // namespace dslaunch::launch

@@ -1,5 +1,6 @@
-// A file that goes to another machine: its facts, the hashes that show the other end which chunks
-// it lacks, its bytes, and the pieces in which chunks travel. One thread; blocks while it reads.
+// A file that is sent to another machine: its facts, the hashes by which the receiver finds the
+// chunks that it lacks, its bytes, and the pieces in which chunks are sent. One thread; blocks
+// while it reads.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +17,7 @@
 
 namespace dslaunch::launch {
 
+// A file that is open for reading.
 class SentFile {
   public:
     // Throws Error{kInput} that names PATH if it cannot be read, is not a plain file, or is larger
@@ -24,10 +26,10 @@ class SentFile {
 
     // Returns size, mode and time; the caller sets id, path and hash.
     [[nodiscard]] const PushOffer& facts() const { return facts_; }
-    // Returns the SHA-256 of all bytes, hex; from CACHE when it knows the file. Calls ALIVE every
-    // few megabytes. Throws Error{kInput} when the file cannot be read.
+    // Returns the SHA-256 of all bytes, hex; from CACHE if the file is in it. Calls ALIVE every few
+    // megabytes. Throws Error{kInput} if the file cannot be read.
     [[nodiscard]] std::string hash(HashCache& cache, const std::function<void()>& alive) const;
-    // Returns the SHA-256 of each chunk, as PushChunks has them.
+    // Returns the SHA-256 of each chunk, in the form of PushChunks.
     [[nodiscard]] std::string chunk_hashes(const std::function<void()>& alive) const;
     // Returns LENGTH bytes at OFFSET. Throws Error{kInput} when the file has become shorter.
     [[nodiscard]] std::string read(int64_t offset, int64_t length) const;
@@ -38,23 +40,25 @@ class SentFile {
     PushOffer facts_;
 };
 
-// The pieces in which a file's chunks that a host lacks travel, in order. Data path: the receiver's
+// The pieces, in order, in which the chunks that a host lacks are sent. Data path: the receiver's
 // answer -> [here] -> frames of a push, requests for weights. Pure.
 class FilePieces {
   public:
+    // Consecutive bytes of the file that fit into a frame.
     struct Piece {
         int64_t offset = 0;  // in the file
         int64_t bytes = 0;   // at most kPushPieceBytes
     };
 
-    FilePieces() = default;  // there is none
-    // MISSING: numbers of chunks of kPushChunkBytes. REQUIRES: has_all(missing, file_bytes).
+    FilePieces() = default;  // no pieces
+    // MISSING: the numbers of the missing chunks of kPushChunkBytes. REQUIRES: has_all(missing,
+    // file_bytes).
     FilePieces(std::vector<uint32_t> missing, int64_t file_bytes)
         : missing_(std::move(missing)), file_bytes_(file_bytes) {}
 
     // Returns true if a file of FILE_BYTES has all CHUNKS.
     [[nodiscard]] static bool has_all(const std::vector<uint32_t>& chunks, int64_t file_bytes);
-    // Returns the next piece and steps past it; nullopt: there is none any more.
+    // Returns the next piece and steps past it; nullopt if no piece is left.
     [[nodiscard]] std::optional<Piece> next();
 
   private:

@@ -1,5 +1,5 @@
-// Archives in the ustar form of POSIX, which every tar reads. Equal files make equal archives: no
-// times, owners or order of the disk in them. Pure.
+// Archives in the ustar format of POSIX, which every tar reads. Equal files make equal archives:
+// they contain no times and no owners, and do not depend on the order of files on the disk. Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@ namespace dslaunch::launch {
 
 inline constexpr size_t kUstarBlockBytes = 512;
 
+// One plain file of an archive.
 struct UstarEntry {
     std::string name;  // relative; at most 255 bytes, as ustar divides them
     int64_t bytes = 0;
@@ -19,17 +20,19 @@ struct UstarEntry {
 };
 
 // Returns the header of one plain file; its content follows, then ustar_padding() zeros. Throws
-// Error{kInput} when the name is too long or the size over 8 GiB.
+// Error{kInput} if the name is too long or the size is over 8 GiB.
 [[nodiscard]] std::string ustar_header(const UstarEntry& entry);
+// Returns the number of zero bytes after a content of BYTES.
 [[nodiscard]] size_t ustar_padding(int64_t bytes);
 // Returns the bytes that end an archive.
 [[nodiscard]] std::string ustar_end();
 
-// Reads one header block; returns nothing for the end of the archive. Throws Error{kInput}: a wrong
-// checksum, an entry that is not a plain file, a name that is absolute or has `.` or `..` in it.
+// Reads one header block; returns nothing at the end of the archive. Throws Error{kInput} for a
+// wrong checksum, an entry that is not a plain file, or a name that is absolute or contains `.` or
+// `..`.
 [[nodiscard]] std::optional<UstarEntry> parse_ustar_header(std::string_view block);
 
-// Returns true if NAME is relative and not empty, without empty parts, `.` and `..`.
+// Returns true if NAME is relative, not empty, and has no part that is empty, `.` or `..`.
 [[nodiscard]] bool is_inside(std::string_view name);
 
 }  // namespace dslaunch::launch

@@ -22,18 +22,19 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kTick{500};
-// The longest time between a scheduler's signals to an agent and to this process for one wish.
+// If a scheduler signals an agent and, within this time, this process, both signals are one request
+// to end.
 constexpr milliseconds kSameWishMax{3'000};
 constexpr size_t kKeptDiagnostics = 20;
 constexpr size_t kSaidMax = 300;
 
-// Returns why an agent is gone, in words for people. EVENT: the kEnded of a host. GREETED: its
-// agent had said hello. DIAGNOSTICS: its last lines on stderr, printable. Never empty.
+// Returns, in words for the user, the reason why an agent is gone; never empty. EVENT: the host's
+// kEnded. GREETED: its agent had said hello. DIAGNOSTICS: its last lines on stderr, printable.
 std::string describe_agent_end(const TransportEvent& event, bool greeted,
                                const std::vector<std::string>& diagnostics) {
     std::string cause = printable_lines(event.text, kCauseIndent);
     if (cause.empty() && event.exit_status == kNoProgram && !diagnostics.empty()) {
-        cause = diagnostics.back();  // the shell's or the loader's
+        cause = diagnostics.back();  // the line of the shell or the loader
     }
     if (!greeted && event.exit_status == kNoProgram) {
         return fmt::format(
@@ -107,7 +108,7 @@ void Fleet::connect(milliseconds limit, bool want_binary_hash) {
 }
 
 bool Fleet::pump(const std::function<bool()>& done, Time deadline) {
-    given_up_ = false;
+    has_given_up_ = false;
     for (;;) {
         const auto left = deadline - steady_clock::now();
         const auto timeout =
@@ -121,7 +122,7 @@ bool Fleet::pump(const std::function<bool()>& done, Time deadline) {
         take_signals();
         keep_in_touch();
         if (done()) return true;
-        if (given_up_ || steady_clock::now() >= deadline) return false;
+        if (has_given_up_ || steady_clock::now() >= deadline) return false;
     }
 }
 
@@ -182,7 +183,8 @@ void Fleet::handle_frame(size_t host, const Frame& frame) {
         case FrameKind::kAgentHello:
             return handle_hello(host, frame);
         case FrameKind::kAskedToEnd: {
-            // A scheduler signals every node and the launcher: it is one wish.
+            // A scheduler signals every node and the launcher; all these signals are one request to
+            // end.
             if (interrupts_ > 0) return;
             const auto request = decode<SignalRequest>(frame.payload);
             agent_asked_at_ = steady_clock::now();
@@ -193,8 +195,8 @@ void Fleet::handle_frame(size_t host, const Frame& frame) {
             return;
         case FrameKind::kGone:
             node.gone = true;
-            // The agent gave up by itself, with everything that it had started.
-            if (!stopping_ && !node.error.empty()) lose(host, node.error);
+            // The agent gave up by itself and ended everything that it had started.
+            if (!is_stopping_ && !node.error.empty()) lose(host, node.error);
             return;
         case FrameKind::kProblem:
             return handle_problem(host, frame);
@@ -228,12 +230,13 @@ void Fleet::handle_end(const TransportEvent& event) {
     Node& node = nodes_[event.host];
     if (node.ended) return;
     node.exit_status = event.exit_status;
-    if (node.gone || stopping_) {
+    if (node.gone || is_stopping_) {
         note_end(node);
         return listener_->host_ended(event.host, false);
     }
     std::string cause = describe_agent_end(event, node.greeted, node.diagnostics);
-    // Another program may have answered, or a login shell that says why it does not run ours.
+    // Another program may have answered, or a login shell that reports why it cannot start the
+    // agent.
     const std::string_view said = trim(std::string_view(node.frames.noise()).substr(0, kSaidMax));
     if (!node.greeted && !said.empty()) {
         cause += fmt::format("; it said: {}", printable_lines(said, kCauseIndent));
@@ -245,7 +248,7 @@ void Fleet::take_signals() {
     signalfd_siginfo info{};
     while (::read(signal_fd_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
         const bool by_hand = info.ssi_signo == SIGINT;
-        // The scheduler that asked through an agent signals this process a moment later.
+        // A scheduler whose request came through an agent signals this process a moment later.
         if (!by_hand && interrupts_ == 1 && agent_asked_at_ &&
             steady_clock::now() - *agent_asked_at_ < kSameWishMax) {
             continue;
@@ -256,7 +259,7 @@ void Fleet::take_signals() {
 
 void Fleet::wish_end(const std::string& cause) {
     ++interrupts_;
-    if (listener_->end_wished(cause)) given_up_ = true;
+    if (listener_->end_wished(cause)) has_given_up_ = true;
 }
 
 void Fleet::keep_in_touch() {
@@ -281,15 +284,16 @@ void Fleet::stop() {
 }
 
 void Fleet::stop(const StopRules& rules) {
-    stopping_ = true;
+    is_stopping_ = true;
     send_all(FrameKind::kStop, encode(StopRequest{rules.come_again}));
     for (size_t i = 0; i < nodes_.size(); ++i) {
         transport_.close_input(i);
-        // A host that is still being reached runs no process of this job.
+        // A host to which the connection is still being made runs no process of this job.
         if (!nodes_[i].greeted && !nodes_[i].ended) lose(i, "it was not reached yet");
     }
     const auto over = [](const Node& node) { return node.ended || node.gone; };
-    // A first Ctrl-C may be what brought us here; one more gives the rest up.
+    // A first Ctrl-C may be the reason for this call. One more ends the wait, and the remaining
+    // hosts are given up.
     pump([&] { return all(over); }, steady_clock::now() + rules.limit);
     for (size_t i = 0; i < nodes_.size(); ++i) {
         if (!over(nodes_[i])) lose(i, "its agent did not end");

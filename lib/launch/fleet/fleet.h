@@ -1,6 +1,6 @@
-// Agents on all hosts of a command or a job: started through any Transport, greeted, spoken to by
-// frames, ended together. Each host keeps its own error, and a bad host holds up no other. One
-// thread: the caller's.
+// Agents on all hosts of a command or a job: started through any Transport, greeted, controlled by
+// frames, ended together. Each host has its own error, and a bad host does not delay the others.
+// One thread: the caller's.
 #pragma once
 
 #include <chrono>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "launch/process/attention.h"
 #include "launch/process/timing.h"
 #include "launch/protocol/frame.h"
 #include "launch/protocol/messages.h"
@@ -18,35 +19,38 @@
 
 namespace dslaunch::launch {
 
-// The owner of a Fleet hears here what happens on it, from within Fleet::pump(); it overrides only
-// the functions that concern it.
+// The callbacks that tell the owner of a Fleet what happens in it. Fleet::pump() calls them; the
+// owner overrides only the functions that it needs.
 class FleetListener {
   public:
     virtual ~FleetListener() = default;
     // The agent has said hello, in this protocol version.
     virtual void host_greeted(size_t /*host*/) {}
-    // Takes frames that Fleet does not take itself: all but the hello, pong, gone, problems and
-    // wishes to end. An Error thrown here loses the host: its agent speaks nonsense.
+    // Takes frames that Fleet does not handle itself: all except hello, pong, gone, problems and
+    // requests to end. If it throws an Error, the host is lost: its agent sends nonsense.
     virtual void take_frame(size_t /*host*/, const Frame& /*frame*/) {}
     // LINE, printable, came on stderr of an agent that has said hello.
     virtual void take_diagnostic(size_t /*host*/, const std::string& /*line*/) {}
-    // The agent says in MESSAGE, printable, what went wrong; Node::error has the first one.
+    // The agent reports a problem in MESSAGE, printable; Node::error contains the first one.
     virtual void take_problem(size_t /*host*/, const std::string& /*message*/) {}
-    // The agent is gone. LOST: neither we nor the agent wanted it; Node::error says why.
+    // The agent is gone. LOST: neither we nor the agent intended this; Node::error gives the
+    // reason.
     virtual void host_ended(size_t /*host*/, bool /*lost*/) {}
-    // Somebody asks for the end; CAUSE says who. Returns true if pump() must give up its wait.
+    // Somebody asks for the end; CAUSE says who. Returns true if pump() must stop waiting.
     [[nodiscard]] virtual bool end_wished(const std::string& /*cause*/) { return true; }
-    // There is nothing to do for LEFT. Returns how long to wait for the hosts; nothing: the owner
-    // has waited itself, and the hosts are looked at later.
+    // Called when there is nothing to do for the time LEFT. Returns how long to wait for the hosts;
+    // nothing if the owner has already waited, and the hosts are to be polled later.
     [[nodiscard]] virtual std::optional<std::chrono::milliseconds> pause(
         std::chrono::milliseconds left) {
         return left;
     }
 };
 
+// The agents of one command or job.
 class Fleet {
   public:
     using Time = std::chrono::steady_clock::time_point;
+    // One host and its agent.
     struct Node {
         HostAddress address;
         bool greeted = false;                  // true: the agent has sent its hello
@@ -58,10 +62,11 @@ class Fleet {
         int exit_status = -1;  // status of the agent or of ssh that has ended by itself
         AgentHello hello;
         Time greeted_at;
-        // The time when the connection was lost without the agent's farewell or exit status: what
-        // it started may run on until its lease is over.
+        // The time when the connection was lost without the agent's farewell or exit status: the
+        // processes that the agent started may keep running until its lease is over.
         std::optional<Time> cut_off_at;
 
+        // Returns true if the agent runs and no fault of the host is known.
         [[nodiscard]] bool serves() const { return greeted && !ended && error.empty(); }
 
       private:
@@ -71,46 +76,55 @@ class Fleet {
         Time last_byte;
         std::vector<std::string> diagnostics;
     };
+    // The rules for stop(): what the agents are told, and how long it waits for them.
     struct StopRules {
-        bool come_again = false;  // agents that came by themselves are wanted once more
+        bool come_again = false;  // agents that connected by themselves must do so again
         std::chrono::milliseconds limit;
     };
 
     // SIGNAL_FD: a signalfd with the signals that end a command, or -1 for the default effect of
     // signals. Both references must outlive this object.
     Fleet(const std::vector<HostAddress>& hosts, Transport& transport, int signal_fd);
-    // Tells LISTENER (null: nobody) what happens from now on.
+    // Reports to LISTENER (null: to nobody) what happens from now on.
     void listen(FleetListener* listener) { listener_ = listener != nullptr ? listener : &deaf_; }
 
     // Starts all agents and waits at most LIMIT until each has said hello or has failed. An agent
     // that has not answered by then, or has another protocol version, has an error.
     void connect(std::chrono::milliseconds limit, bool want_binary_hash);
-    // Handles events until DONE() (true), or until DEADLINE or a wish to end (false).
+    // Handles events until DONE() is true (returns true), or until DEADLINE or a request to end
+    // (returns false).
     bool pump(const std::function<bool()>& done, Time deadline);
+    // Queue a frame for one agent, or for all of them; dropped for a host that has ended.
     void send(size_t host, FrameKind kind, std::string payload = {});
     void send_all(FrameKind kind, const std::string& payload = {});
-    // Makes a host bad for a reason that its agent need not know: it ends with the others.
+    // Marks a host as bad. The agent is not informed and ends with the others.
     void blame(size_t host, const std::string& cause);
-    // Gives a host up for CAUSE; its agent ends with everything that it started.
+    // Gives up a host because of CAUSE; its agent ends together with everything that it started.
     void lose(size_t host, const std::string& cause);
-    // Tells all agents to end what they started and then themselves, and waits for that; called
-    // before the object ends. By default it waits as long as for processes that do not die.
+    // Tells all agents to end what they started and then themselves, and waits for that. Must be
+    // called before the object is destroyed. The default limit is long enough for an agent to
+    // report processes that do not die.
     void stop();
     void stop(const StopRules& rules);
 
     // Returns true if Ctrl-C or another signal that ends a command came, here or to an agent.
     [[nodiscard]] bool interrupted() const { return interrupts_ > 0; }
-    [[nodiscard]] bool stopping() const { return stopping_; }
+    // Returns true from the call of stop() on.
+    [[nodiscard]] bool stopping() const { return is_stopping_; }
+    // Returns the hosts, in the order of the constructor's HOSTS.
     [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
+    // Returns true if PREDICATE is true for every host.
     [[nodiscard]] bool all(const std::function<bool(const Node&)>& predicate) const;
     // Returns true if every agent that has not ended has sent something since TIME.
     [[nodiscard]] bool heard_all_since(Time time) const;
     // Returns the number of hosts with an error.
     [[nodiscard]] size_t bad_count() const;
-    // Throws Error{CODE} with WHAT, the bad hosts with their errors (equal ones together), and a
-    // last line ADVICE if there is one and nobody has asked for the end.
+    // If a host is bad, throws Error{CODE} with WHAT, the bad hosts with their errors (equal errors
+    // together), and ADVICE as the last line, unless ADVICE is empty or somebody has asked for the
+    // end.
     void fail_if_bad(const std::string& what, ExitCode code = ExitCode::kHosts,
                      const std::string& advice = "") const;
+    // Returns the time of the call of connect().
     [[nodiscard]] Time started_at() const { return started_at_; }
 
   private:
@@ -132,23 +146,24 @@ class Fleet {
     Time started_at_;
     Time next_ping_;
     Attention attention_;
-    int interrupts_ = 0;                  // wishes to end so far
-    std::optional<Time> agent_asked_at_;  // the first came from an agent
-    bool given_up_ = false;               // since the call of pump(), which waits for it
-    bool stopping_ = false;
+    int interrupts_ = 0;                  // requests to end so far
+    std::optional<Time> agent_asked_at_;  // when an agent made the first request
+    bool has_given_up_ = false;           // during this call of pump(), which then returns
+    bool is_stopping_ = false;
 };
 
-// The exit code of a shell or a dynamic loader when a program, or a library of it, is missing.
+// The exit code of a shell or a dynamic loader if a program, or one of its libraries, is missing.
 inline constexpr int kNoProgram = 127;
-// The columns before the further lines of a cause.
+// The indentation, in columns, of the second and later lines of a cause.
 inline constexpr size_t kCauseIndent = 6;
 
+// A text, and the hosts that have it.
 struct EqualTexts {
     std::vector<size_t> hosts;  // ascending
     std::string text;
 };
 
-// Returns the indices of equal TEXTS together, in the order of the first of each.
+// Groups the indices of equal TEXTS, in the order in which each text first appears.
 [[nodiscard]] std::vector<EqualTexts> group_equal(const std::vector<std::string>& texts);
 
 }  // namespace dslaunch::launch

@@ -232,7 +232,7 @@ class FleetExec final : private FleetListener {
         }
     }
 
-    // Takes whole lines only: of a progress bar its end.
+    // Takes whole lines only; of a progress bar, only the final state.
     void take_output(size_t host, const WorkerOutput& output) {
         ExecResult& result = results_[host];
         std::string lines;

@@ -1,5 +1,5 @@
 // Asks the agents of several hosts questions, and runs one program on all of them. Data path:
-// `stop`, `ps --devices`, `hosts check`, `exec` -> here -> fleet. One thread: the caller's.
+// `stop`, `ps --devices`, `hosts check`, `exec` -> [here] -> fleet. One thread: the caller's.
 #pragma once
 
 #include <chrono>
@@ -15,61 +15,68 @@
 
 namespace dslaunch::launch {
 
+// A frame for each agent, and the frame that answers it.
 struct HostQuestion {
     FrameKind kind = FrameKind::kPing;
     std::string payload;
     FrameKind answer_kind = FrameKind::kPong;
     std::chrono::milliseconds connect_max{30'000};
-    std::chrono::milliseconds answer_max{30'000};  // from the greeting of the last host on
+    std::chrono::milliseconds answer_max{30'000};  // counted from the last host's greeting
 };
 
+// The answer of one host.
 struct HostAnswer {
     std::string host;
     std::optional<std::string> payload;
     std::string error;  // the reason why there is no payload
 };
 
-// Starts agents on HOSTS over TRANSPORT, asks each as soon as it has said hello, and ends them. A
-// host that fails does not hold up the others. SIGNAL_FD as Fleet's: after a wish to end, hosts
-// that have not answered have an error.
+// Starts agents on HOSTS over TRANSPORT, sends each its question as soon as it has said hello, and
+// ends them. A host that fails does not delay the others. SIGNAL_FD: as in Fleet; after a request
+// to end, hosts that have not answered get an error.
 [[nodiscard]] std::vector<HostAnswer> ask_hosts(const std::vector<HostAddress>& hosts,
                                                 Transport& transport, int signal_fd,
                                                 const HostQuestion& question);
 
+// The result of check_hosts() for one host.
 struct HostState {
     std::vector<std::string> faults;            // empty: the host is good
     std::chrono::milliseconds answer_time{-1};  // from the start until its hello; -1: none came
     bool same_binary = false;
     std::optional<NodeReport> report;
     ClockOffset clock;
-    DeviceUseReport devices;  // its GPUs, and who holds them
+    DeviceUseReport devices;  // its GPUs, and who uses them
 };
 
+// The questions of check_hosts() to every host.
 struct HostQuestions {
-    std::string directory;             // whose free space is asked for
+    std::string directory;             // the folder whose free space is asked for
     bool directory_is_needed = false;  // true: a host without it is bad
     std::string own_hash;              // SHA-256 of this program; empty: not compared
 };
 
-// Asks every host that serves, all at once and three times each; the fastest answer gives the
-// clock. Then asks for GPUs, which may take a driver seconds. REQUIRES: fleet.connect() with
-// want_binary_hash unless own_hash is empty.
+// Asks every host whose agent is running for a report, all at once and three times each; the
+// fastest answer gives the clock. Then asks for the GPUs, which may take a driver seconds.
+// REQUIRES: fleet.connect() was called with want_binary_hash, unless own_hash is empty.
 [[nodiscard]] std::vector<HostState> check_hosts(Fleet& fleet, const HostQuestions& questions);
 
+// A program to run on every host.
 struct ExecRequest {
     std::vector<std::string> command;  // not empty
     EnvironmentRules environment;
     std::string working_directory;                      // empty: where the agent starts
     std::optional<std::chrono::milliseconds> time_max;  // for the program; nothing: no limit
-    // Gets lines as they come, each with its newline; not given: ExecResult::output keeps them.
+    // Receives lines as they arrive, each with its newline. If it is not set, ExecResult::output
+    // collects them.
     std::function<void(size_t host, OutputStream stream, std::string_view lines)> on_lines;
-    // Does what FleetListener::pause() says; not given: nothing is done before each wait.
+    // Does what FleetListener::pause() says. If it is not set, nothing is done before each wait.
     std::function<std::optional<std::chrono::milliseconds>(std::chrono::milliseconds left)> pause;
-    int64_t output_bytes_max = 16 << 20;  // kept of one host
+    int64_t output_bytes_max = 16 << 20;  // kept for each host
 };
 
+// The result of the program on one host.
 struct ExecResult {
-    bool ended = false;  // by itself, with the two below
+    bool ended = false;  // true: by itself; the next two say how
     int exit_status = 0;
     int signal_number = 0;
     std::string error;   // not empty: it never ran, or did not end by itself, in words
@@ -81,9 +88,9 @@ struct ExecResult {
     [[nodiscard]] int code() const;
 };
 
-// Runs the program on every host that serves and waits for all of them. The error of a host that
-// does not serve, or is lost, has code 67; of one out of time, 69; of one that Ctrl-C ended, 76.
-// fleet.stop() ends what the programs leave running.
+// Runs the program on every host whose agent is running, and waits for all of them. A host's error
+// has code 67 if its agent is not running or was lost, 69 if the time was over, 76 if Ctrl-C ended
+// the program. fleet.stop() ends the processes that the programs leave.
 [[nodiscard]] std::vector<ExecResult> exec_on(Fleet& fleet, const ExecRequest& request);
 
 }  // namespace dslaunch::launch

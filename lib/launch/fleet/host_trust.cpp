@@ -17,7 +17,7 @@
 #include "base/loop_on_threads.h"
 #include "base/text.h"
 #include "launch/network/interfaces.h"
-#include "launch/transport/ssh/ssh_known_hosts.h"
+#include "launch/transport/ssh/known_hosts.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -25,7 +25,8 @@ namespace {
 constexpr long kSessionSeconds = 10;
 constexpr size_t kThreadsMax = 16;
 
-// Constant, and the key comes on its stdin: nothing in it is ever read as a command.
+// The command is constant, and the key is sent to its stdin: no part of the key can be executed as
+// a command.
 constexpr const char* kInstallCommand =
     "exec sh -c 'umask 077; d=$HOME/.ssh; f=$d/authorized_keys; mkdir -p \"$d\" && "
     "IFS= read -r k && [ -n \"$k\" ] && : >>\"$f\" && "
@@ -49,7 +50,7 @@ void close_session(ssh_session session) {
     fail(ExitCode::kHosts, "{}: {}", doing, printable(ssh_get_error(session)));
 }
 
-// Returns a connected socket to ADDRESS, which the hostfile names beside the host's name.
+// Returns a socket connected to ADDRESS, which the hostfile gives in addition to the host's name.
 UniqueFd connect_to(const std::string& address, int port) {
     std::string error;
     const auto list = look_up(address, port, 0, &error);
@@ -199,7 +200,8 @@ void install_on(const HostAddress& host, const std::string& config_path,
     }
 }
 
-// Does WORK for each host of WHICH, in a few threads. FAILED handles its exceptions.
+// Does WORK for each host that is true in WHICH, in a few threads. FAILED handles exceptions that
+// WORK throws.
 void for_hosts(size_t count, const std::vector<bool>& which,
                const std::function<void(size_t)>& work,
                const std::function<void(size_t, const char*)>& failed) {

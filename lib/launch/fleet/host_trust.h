@@ -1,6 +1,7 @@
-// Makes hosts reachable without a password: their keys go into known_hosts, ours into their
-// authorized_keys. The only place of dslaunch that hands a password on, and only to a host whose
-// key is known. Sessions block, one thread each; a session that does not answer ends after 10 s.
+// Makes hosts reachable without a password: adds their keys to known_hosts, and our key to their
+// authorized_keys. No other part of dslaunch passes a password on; this part does so only to a host
+// whose key is known. Sessions block, each in one thread; a session that does not answer ends after
+// 10 s.
 #pragma once
 
 #include <string>
@@ -10,13 +11,15 @@
 
 namespace dslaunch::launch {
 
+// A host's key, compared with known_hosts.
 enum class HostKeyState {
-    kKnown,    // known_hosts has it
-    kNew,      // known_hosts has none for this host
-    kChanged,  // known_hosts has another
+    kKnown,    // known_hosts contains this key
+    kNew,      // known_hosts contains no key for this host
+    kChanged,  // known_hosts contains another key
     kError,    // the key cannot be fetched
 };
 
+// The key that a host shows.
 struct HostKey {
     HostKeyState state = HostKeyState::kError;
     std::string error;        // why it cannot be fetched, in words
@@ -27,25 +30,27 @@ struct HostKey {
     std::string file;         // the known_hosts file that the ssh configuration names
 };
 
-// The result of a log-in with a key.
+// The result of a login with a key.
 struct KeyLogin {
     bool worked = false;
-    std::string error;     // why it did not
+    std::string error;     // why it did not work
     std::string identity;  // the first key file of the ssh configuration
     std::string user;      // user to log in as
 };
 
+// The hosts of one `dslaunch hosts trust`.
 class HostTrust {
   public:
     HostTrust(std::vector<HostAddress> hosts, std::string ssh_config_path)
         : hosts_(std::move(hosts)), config_path_(std::move(ssh_config_path)) {}
 
-    // Each of these works at once on all hosts, or on hosts for which WHICH is true; one entry a
-    // host.
+    // Each of these functions works on all hosts at the same time, or on the hosts for which WHICH
+    // is true, and returns one entry per host.
     [[nodiscard]] std::vector<HostKey> fetch_keys() const;
+    // Tries to log in with the user's keys.
     [[nodiscard]] std::vector<KeyLogin> try_keys(const std::vector<bool>& which) const;
-    // Logs in with PASSWORD and appends PUBLIC_KEY, a line without newline, unless it is there.
-    // Returns the error of each host, or empty. REQUIRES: is_public_key_line(public_key).
+    // Logs in with PASSWORD and appends PUBLIC_KEY, a line without a newline, unless it is already
+    // there. Returns the error of each host, or empty. REQUIRES: is_public_key_line(public_key).
     [[nodiscard]] std::vector<std::string> install_key(const std::vector<bool>& which,
                                                        const std::string& password,
                                                        const std::string& public_key) const;
@@ -54,19 +59,5 @@ class HostTrust {
     std::vector<HostAddress> hosts_;
     std::string config_path_;
 };
-
-// Returns true for "TYPE BASE64[ COMMENT]" in one line, of characters that mean nothing to a shell
-// or to sshd: no options before the key, no second line.
-[[nodiscard]] bool is_public_key_line(const std::string& line);
-
-// Returns the public key beside IDENTITY, else one of ~/.ssh/id_{ed25519,ecdsa,rsa}. Else makes a
-// new ed25519 key pair at IDENTITY (empty: ~/.ssh/id_ed25519), sets MADE to its path, and returns
-// its public key. Throws Error{kSetup}.
-[[nodiscard]] std::string find_or_make_public_key(const std::string& identity, std::string& made);
-
-// Appends LINES to FILE in one write; makes it and its folder (0600, 0700). Throws Error{kDisk}.
-void add_known_hosts(const std::string& file, const std::string& lines);
-// Removes all keys of NAME from FILE, by ssh-keygen, which keeps FILE.old. Throws Error{kSetup}.
-void forget_known_host(const std::string& file, const std::string& name);
 
 }  // namespace dslaunch::launch

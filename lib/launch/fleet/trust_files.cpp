@@ -1,4 +1,5 @@
-// The user's own files that trust rests on: key pairs and known_hosts.
+#include "launch/fleet/trust_files.h"
+
 #include <fcntl.h>
 #include <libssh/libssh.h>
 #include <sys/stat.h>
@@ -16,7 +17,6 @@
 #include "base/new_files.h"
 #include "base/path.h"
 #include "base/text.h"
-#include "launch/fleet/host_trust.h"
 #include "launch/process/spawn.h"
 
 namespace dslaunch::launch {
@@ -49,7 +49,7 @@ std::string read_public_key(const std::string& path) {
     return line;
 }
 
-// Refuses if a private key is there: a new key would take its place.
+// Throws Error{kSetup} if there is a private key at PATH, since a new key would overwrite it.
 void require_no_private_key(const std::string& path) {
     struct stat status {};
     if (::lstat(path.c_str(), &status) != 0 && errno == ENOENT) return;
@@ -113,7 +113,7 @@ void add_known_hosts(const std::string& file, const std::string& lines) {
     make_folder_of(file);
     const UniqueFd out(::open(file.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0600));
     if (!out.valid()) fail(ExitCode::kDisk, "{}: {}", file, errno_text(errno));
-    // A last line without its end would swallow the first of ours.
+    // If the file's last line has no newline, the first added line would become a part of it.
     char last = '\n';
     const off_t length = ::lseek(out.get(), 0, SEEK_END);
     if (length > 0) static_cast<void>(::pread(out.get(), &last, 1, length - 1));

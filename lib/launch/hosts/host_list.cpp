@@ -21,7 +21,7 @@ std::optional<int64_t> read_number(std::string_view text, size_t& at) {
     return parse_int(text.substr(start, at - start));
 }
 
-// A name as prefix, its last run of digits, suffix.
+// A name, split into its prefix, its last run of digits and its suffix.
 struct NumberedName {
     std::string prefix, digits, suffix;
     int64_t number = 0;
@@ -40,7 +40,7 @@ std::optional<NumberedName> numbered(const std::string& name) {
     return parts;
 }
 
-// Returns the range of the names from FIRST on that one bracket can hold.
+// Returns the longest range of names, beginning at index FIRST, that fits into one bracket.
 NumberRange run_from(const std::vector<std::string>& names, size_t first,
                      const NumberedName& parts) {
     NumberRange range{parts.number, parts.number, parts.digits.size()};

@@ -1,5 +1,5 @@
-// Host names that count up, written together: te[1-4], te[01-16]. The hostfile, Slurm's node list
-// and messages share this form. Pure; no threads.
+// Short forms of numbered host names: te[1-4], te[01-16]. The hostfile, Slurm's node list and
+// messages use this form. Pure; no threads.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,14 @@ struct NumberRange {
     int64_t last = 0;
     size_t digits = 1;
 
+    // Returns NUMBER with leading zeros up to DIGITS.
     [[nodiscard]] std::string write(int64_t number) const;
-    // Returns PREFIX, number, SUFFIX for each number.
+    // Returns the name PREFIX + number + SUFFIX for each number.
     [[nodiscard]] std::vector<std::string> names(std::string_view prefix,
                                                  std::string_view suffix) const;
 };
 
+// The reason why a text is not a range.
 enum class RangeFault {
     kNone,
     kNoNumber,   // no 1 to 9 digits where a number must be
@@ -30,6 +32,7 @@ enum class RangeFault {
     kTooLong,    // over kRangeHostsMax numbers
 };
 
+// The result of read_range().
 struct ReadRange {
     NumberRange range;
     RangeFault fault = RangeFault::kNone;
@@ -37,7 +40,7 @@ struct ReadRange {
     size_t end = 0;          // end of the range in the text, or the place of the fault
 };
 
-// Reads FIRST-LAST, or one number, at AT of TEXT.
+// Reads FIRST-LAST, or one number, at position AT of TEXT.
 [[nodiscard]] ReadRange read_range(std::string_view text, size_t at);
 
 // Returns "te[1-3],gw": neighbours in NAMES that count up with equal prefix and suffix share a

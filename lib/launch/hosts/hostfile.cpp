@@ -19,7 +19,7 @@ namespace dslaunch::launch {
 namespace {
 
 constexpr size_t kErrorsShownMax = 50;
-// The most lines with bytes outside ASCII; a file with more is of another kind.
+// A file with more lines than this that contain bytes outside ASCII is probably not a hostfile.
 constexpr size_t kOddLinesMax = 3;
 constexpr std::array<std::string_view, 5> kKeys = {"slots", "gpus", "port", "addr", "max_slots"};
 
@@ -45,7 +45,7 @@ struct OddBytes {
     std::string_view bytes;
     std::string_view what;
 };
-// Bytes that editors, chats and web pages put where ASCII is meant.
+// Bytes that editors, chat programs and web pages write in place of ASCII characters.
 constexpr std::array<OddBytes, 5> kOddBytes = {
     {{"\xef\xbb\xbf", "a byte order mark: save the file without it"},
      {"\xff\xfe", "UTF-16: save the file as UTF-8 or ASCII"},
@@ -53,8 +53,8 @@ constexpr std::array<OddBytes, 5> kOddBytes = {
      {"\xc2\xa0", "a space that does not break: write a plain one"},
      {"\xe2\x80", "a dash, quote or space of a typesetter: write a plain one"}}};
 
-// Returns the number of slots that the words after a host's name mean, as `4`, `slots 4` or `slots
-// = 4`; empty: they mean no number.
+// Returns the number of slots that the user probably meant by the words after a host's name, such
+// as `4`, `slots 4` or `slots = 4`; empty if they mean no number.
 std::string meant_slots(std::span<const std::string_view> words) {
     if (words.empty()) return "";
     std::string text;
@@ -194,7 +194,7 @@ void Parser::parse_line(std::string_view line) {
     Host host;
     host.line = line_;
     const std::vector<std::string> names = read_names(tokens[0], host);
-    // A line that begins with neither a name nor a range has no keys either.
+    // If a line begins with neither a name nor a range, the rest of it contains no keys either.
     if (names.empty() && !is_alnum(tokens[0].text[0]) && tokens[0].text[0] != '_') return;
     std::map<std::string, size_t> columns;
     read_keys(std::span(tokens).subspan(1), host, columns);
@@ -387,7 +387,7 @@ struct NodeSpec {
 std::vector<NodeSpec> parse_spec(const std::string& text, const char* option) {
     std::vector<NodeSpec> specs;
     for (const std::string& piece : split(text, '@')) {
-        // An IPv6 name holds colons inside its brackets.
+        // An IPv6 name contains colons inside its brackets.
         const size_t bracket = piece.find(']');
         const size_t colon = piece.find(':', bracket == std::string::npos ? 0 : bracket);
         NodeSpec spec{piece.substr(0, colon), {}};

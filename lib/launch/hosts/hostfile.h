@@ -1,9 +1,9 @@
-// The hostfile: text -> hosts, the first arrow of the launcher. Pure: no host is contacted or
-// resolved. No threads.
+// The hostfile: text -> hosts, the first step of the launcher. Pure: no host is contacted and no
+// name is resolved. No threads.
 //
-//     # comment                         one host a line, `#` starts a comment, CRLF is accepted
-//     node1 slots=4                     four places for workers, slot numbers 0..3
-//     node2 gpus=2,3                    two places, on the GPUs 2 and 3
+//     # comment                         one host per line, `#` starts a comment, CRLF is accepted
+//     node1 slots=4                     four slots for workers, numbered 0..3
+//     node2 gpus=2,3                    two slots, on the GPUs 2 and 3
 //     me@te[01-16] slots=1 port=2222    sixteen hosts te01..te16, as user `me`
 //     gw slots=2 addr=10.0.0.7          connect to 10.0.0.7, call it `gw` everywhere
 #pragma once
@@ -21,31 +21,33 @@ inline constexpr int kHostsMax = 65'536;  // hosts of one hostfile
 inline constexpr int kSlotsMax = 4096;    // slots of one host
 inline constexpr size_t kHostfileBytesMax = 4U << 20;
 
+// One host of a hostfile.
 struct Host {
     std::string name;       // IPv6 in brackets
     std::string user;       // empty: not given
     int port = 0;           // 0: not given
     std::string address;    // addr=, without brackets; empty: not given
-    int slots = 0;          // == gpus.size() where gpus= was given
+    int slots = 0;          // == gpus.size() if gpus= was given
     std::vector<int> gpus;  // empty: slots= was given
     int line = 0;           // from 1
 };
 
-// Returns the hosts in the order of the file. Throws Error{kUsage} with every problem at once, each
-// as FILE_NAME:line:column: …
+// Returns the hosts in the order of the file. Throws Error{kUsage} that lists all problems at once,
+// each as FILE_NAME:line:column: …
 [[nodiscard]] std::vector<Host> parse_hostfile(std::string_view text, const std::string& file_name);
 
-// Parses the hostfile at PATH. Throws also Error{kUsage} when it is missing, unreadable or over
-// kHostfileBytesMax.
+// Parses the hostfile at PATH. Also throws Error{kUsage} if the file is missing, unreadable or
+// larger than kHostfileBytesMax.
 [[nodiscard]] std::vector<Host> read_hostfile(const std::string& path);
 
 // Returns true for [A-Za-z0-9]([A-Za-z0-9._-]*) or a bracketed IPv6 address, at most 253
-// characters: no shell, ssh or terminal can read it as anything but a name.
+// characters: a shell, ssh or a terminal can only take it for a name.
 [[nodiscard]] bool is_host_name(std::string_view text);
 
 // Returns true for localhost, 127.*, [::1], or MACHINE_NAME (with or without its domain).
 [[nodiscard]] bool is_this_machine(std::string_view host, std::string_view machine_name);
 
+// The options that choose hosts and slots: --include, --exclude, --num_nodes, --num_gpus.
 struct HostFilter {
     std::string include;           // NODE[:SLOT[,SLOT]][@NODE…]; empty: all
     std::string exclude;           // in the form of `include`; empty: none
@@ -53,22 +55,24 @@ struct HostFilter {
     std::optional<int> num_gpus;   // the first N slots of each host
 };
 
+// A chosen host and its chosen slots.
 struct HostSlots {
     Host host;
-    // Slot numbers in ascending order, never empty. With gpus= a slot's number is the GPU's number
-    // as written (node2 gpus=2,3 has the slots 2 and 3), else 0..slots-1.
+    // Slot numbers in ascending order, never empty. With gpus=, a slot's number is the number of
+    // its GPU (node2 gpus=2,3 has the slots 2 and 3); otherwise the slots are 0..slots-1.
     std::vector<int> slots;
 };
 
-// Returns the chosen hosts in the order of HOSTS. Throws Error{kUsage}: options that exclude each
-// other, an unknown host (with the nearest name) or slot, one named twice, more than there is, or
-// nothing left.
+// Returns the chosen hosts in the order of HOSTS. Throws Error{kUsage} if options exclude each
+// other, if a host (the message suggests the nearest name) or a slot is unknown or named twice, if
+// more is asked for than there is, or if nothing is left.
 [[nodiscard]] std::vector<HostSlots> apply_filter(const std::vector<Host>& hosts,
                                                   const HostFilter& filter);
 
-// Returns the number of HOST's slots if INCLUDE (an --include) names one of them: from 0 to the
-// last one named. 0: it names no slot. It is for a host whose slots are plain numbers: one without
-// GPUs and without a given number of workers. Throws as apply_filter on malformed text.
+// Returns the number of slots of HOST that INCLUDE (the value of --include) assumes: if it names
+// slots of HOST, the highest named slot plus one; else 0. For a host whose slots are plain numbers:
+// one without GPUs and without a given number of workers. Throws as apply_filter() does on
+// malformed text.
 [[nodiscard]] int named_slots(const std::string& include, const std::string& host);
 
 }  // namespace dslaunch::launch

@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kNodelistBytesMax = 1U << 20;
 constexpr size_t kNameBytesMax = 253;  // bytes of a host's name, so that a list of many stays small
 
-// Walks through a node list; every problem names its column.
+// Parses a node list; every error names its column.
 class NodelistReader {
   public:
     explicit NodelistReader(std::string_view text) : text_(text) {}
@@ -30,7 +30,7 @@ class NodelistReader {
     }
 
   private:
-    // prefix[…]middle[…]suffix: every combination.
+    // prefix[…]middle[…]suffix gives every combination.
     void name() {
         std::vector<std::string> names = {""};
         const size_t start = at_;
@@ -102,7 +102,7 @@ std::string value_of(const EnvironmentList& environment, const std::string& name
     return value == nullptr ? std::string() : *value;
 }
 
-// Returns the number of GPUs in the variable NAME, nothing: it is not set.
+// Returns the number of GPUs in the variable NAME; nothing if it is not set.
 std::optional<int> gpus_in(const EnvironmentList& environment, const char* name) {
     const std::string text = value_of(environment, name);
     if (text.empty()) return std::nullopt;
@@ -114,12 +114,13 @@ std::optional<int> gpus_in(const EnvironmentList& environment, const char* name)
     return count;
 }
 
-// Returns the GPUs of each host, 0 when Slurm says nothing. SLURM_GPUS_ON_NODE and SLURM_JOB_GPUS
-// are about this host only. HOSTS, TASKS: the allocation's; TASKS of each host if all are equal.
+// Returns the number of GPUs of each host, 0 if Slurm does not give it. SLURM_GPUS_ON_NODE and
+// SLURM_JOB_GPUS describe this host only. HOSTS: the number of hosts in the allocation. TASKS: the
+// number of tasks per host if all hosts have the same, else 0.
 int gpus_per_host(const EnvironmentList& environment, int hosts, int tasks) {
     for (const char* name : {"SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"})
         if (const auto count = gpus_in(environment, name)) return *count;
-    // "3" is GPU number 3 here, not three of them.
+    // "3" means GPU number 3 here, not three GPUs.
     const std::string list = value_of(environment, "SLURM_JOB_GPUS");
     if (!list.empty()) return count_slurm_gpus(list + ",").value_or(0);
     if (const auto of_task = gpus_in(environment, "SLURM_GPUS_PER_TASK"); of_task && tasks > 0)
@@ -150,8 +151,8 @@ void set_slots(SlurmAllocation& allocation, const EnvironmentList& environment, 
     allocation.slots = SlurmAllocation::Slots::kTasks;
 }
 
-// Returns the step that srun made, or nothing. salloc's shell and a batch script are steps too,
-// with numbers from the end of 32 bits, and nobody started copies of them.
+// Returns the step that srun created, or nothing. salloc's shell and a batch script are steps too,
+// with numbers near the end of the 32-bit range, but they are not started as several copies.
 std::optional<SlurmStep> find_step(const EnvironmentList& environment) {
     constexpr int64_t kNumbersOfShells = 0xffff'fff0;
     const auto number = [&](const char* name, int64_t otherwise) {
@@ -199,7 +200,7 @@ std::vector<int> expand_task_counts(std::string_view text) {
 
 std::optional<int> count_slurm_gpus(std::string_view text) {
     const std::vector<std::string> entries = split(text, ',');
-    // Numbers with commas are a list of devices, "type:N" and a lone number are counts.
+    // Numbers with commas are a list of devices; "type:N" and a single number are counts.
     const bool is_list = entries.size() > 1 && text.find(':') == std::string_view::npos;
     int64_t total = 0;
     for (const std::string& entry : entries) {
@@ -235,12 +236,14 @@ std::optional<SlurmAllocation> find_slurm_allocation(const EnvironmentList& envi
         fail(ExitCode::kUsage, "SLURM_JOB_ID: `{}` is no job's number",
              printable(allocation.job_id));
     }
-    // Only what was asked for counts: without --ntasks Slurm writes one task per node.
+    // Only a number of tasks that the user asked for counts: without --ntasks Slurm sets one task
+    // per node.
     const bool asked = !value_of(environment, "SLURM_NTASKS").empty() ||
                        !value_of(environment, "SLURM_NTASKS_PER_NODE").empty();
     std::string tasks = asked ? value_of(environment, "SLURM_TASKS_PER_NODE") : std::string();
     allocation.step = find_step(environment);
-    // Inside of a step Slurm counts its tasks, and a step of one task speaks for all hosts.
+    // Inside a step Slurm's variables count the step's tasks; a step with one task stands for all
+    // hosts.
     if (allocation.step && allocation.step->tasks == 1) tasks.clear();
     if (allocation.step && allocation.step->tasks > 1) {
         const std::string step_list = value_of(environment, "SLURM_STEP_NODELIST");

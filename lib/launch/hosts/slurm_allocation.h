@@ -1,5 +1,5 @@
-// The Slurm allocation that this process runs in: environment variables -> hosts and slots, another
-// source of the launch plan beside the hostfile. Pure; no threads.
+// The Slurm allocation that this process runs in: environment variables -> hosts and slots. It is
+// the alternative to the hostfile as a source of the launch plan. Pure; no threads.
 #pragma once
 
 #include <optional>
@@ -16,37 +16,38 @@ namespace dslaunch::launch {
 struct SlurmStep {
     std::string id;
     int64_t tasks = 1;
-    int64_t task = 0;        // number of this one
+    int64_t task = 0;        // number of this task
     int64_t local_task = 0;  // its number on its node
     int64_t nodes = 1;
 };
 
+// The hosts that Slurm has given to a job.
 struct SlurmAllocation {
     std::string job_id;
     std::vector<Host> hosts;  // in Slurm's order; slots as below
-    // The source of the slots: GPUs per host if Slurm names them, else the requested tasks, else 1
-    // each. The tasks are how often srun starts a program; there may be more workers.
+    // The source of the slots: GPUs per host if Slurm gives them, else the requested tasks, else 1
+    // each. The number of tasks says how often srun starts a program; there may be more workers.
     enum class Slots { kGpus, kTasks, kUnknown };
     Slots slots = Slots::kUnknown;
-    // Nothing: this process was not started by srun, or in a shell that sbatch or salloc gives.
-    // Hosts and slots belong to the step if it has several tasks, else to the whole allocation.
+    // Empty if this process was not started by srun, for example in the shell of sbatch or salloc.
+    // Hosts and slots are the step's if it has several tasks, else the whole allocation's.
     std::optional<SlurmStep> step;
 };
 
-// Returns a1s a2s a3s a07s a08s a09s b02 for "a[1-3,07-09]s,b02". Throws Error{kUsage} naming
-// column and cause: a bracket without end, a reversed range, one over kRangeHostsMax, over
-// kHostsMax hosts, not a name.
+// Returns a1s a2s a3s a07s a08s a09s b02 for "a[1-3,07-09]s,b02". Throws Error{kUsage}, naming
+// column and cause, for an unclosed bracket, a reversed range, a range of more than kRangeHostsMax
+// names, more than kHostsMax hosts, or text that is not a name.
 [[nodiscard]] std::vector<std::string> expand_nodelist(std::string_view text);
 
 // Returns 2 2 2 1 for "2(x3),1". Throws Error{kUsage}.
 [[nodiscard]] std::vector<int> expand_task_counts(std::string_view text);
 
 // Returns the number of GPUs in "8", "a100:8", "a100:4,h100:2", or a list of GPU numbers "0,2-3".
-// Nothing for other text.
+// Returns nothing for other text.
 [[nodiscard]] std::optional<int> count_slurm_gpus(std::string_view text);
 
-// Returns the allocation in ENVIRONMENT, or nothing. WITH_GPUS false: ignores GPUs. Throws
-// Error{kUsage} when Slurm's variables contradict each other or cannot be read.
+// Returns the allocation in ENVIRONMENT, or nothing. If WITH_GPUS is false, GPUs are ignored.
+// Throws Error{kUsage} if Slurm's variables contradict each other or cannot be read.
 [[nodiscard]] std::optional<SlurmAllocation> find_slurm_allocation(
     const EnvironmentList& environment, bool with_gpus);
 

@@ -32,8 +32,9 @@ UniqueFd open_own(const std::string& path) {
         ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
 }
 
-// Returns the way by which `stop` reaches the hosts again. Other starters of agents need an
-// allocation or a listener that has ended with the launcher.
+// Returns the transport over which `stop` reaches the hosts again: local, openssh or ssh. Other
+// starters of agents need an allocation or a listener that has ended with the launcher, so ssh is
+// used instead.
 const char* way_back(TransportKind kind) {
     if (kind == TransportKind::kLocal) return "local";
     return kind == TransportKind::kOpenSsh ? "openssh" : "ssh";
@@ -66,7 +67,7 @@ std::string boot_id() {
     return std::string(trim(text_or_empty("/proc/sys/kernel/random/boot_id")));
 }
 
-// Only the writer's thread touches it, except what open() has found, once that is over.
+// Used by the writer's thread only, except for the results of open() after it has finished.
 struct JobRecord::Folder {
     std::string path;
     UniqueFd lock;  // held as long as the job runs
@@ -78,12 +79,12 @@ struct JobRecord::Folder {
     int open() {
         if (const int error = make_folders(path, 0700); error != 0) return -error;
         lock = open_own(path + "/lock");
-        // The lock ends with this process; no worker inherits the descriptor.
+        // The lock is released when this process ends; no worker inherits the descriptor.
         if (lock.valid() && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
             is_taken = errno == EWOULDBLOCK;
             return is_taken ? 0 : -errno;
         }
-        // An earlier job of this name left them.
+        // These files were left by an earlier job of this name.
         for (const char* old : {"/job.log", "/job.log.1", "/progress.json"}) {
             ::unlink((path + old).c_str());
         }
@@ -103,7 +104,7 @@ struct JobRecord::Folder {
         return status;
     }
 
-    // The log ends at the first failure.
+    // After the first failure nothing more is written to the log.
     int append(std::string_view text) {
         if (!log.valid()) return 0;
         const auto bytes = static_cast<int64_t>(text.size());
@@ -210,7 +211,7 @@ void JobRecord::write_job() {
     }
     json.end_array().end_object();
     replace("job.json", json.text() + "\n");
-    settle();  // `dslaunch ps` says what has just been told here
+    settle();  // then `dslaunch ps` agrees with what was just printed
 }
 
 void JobRecord::begin_attempt(const JobSpec& spec, int restarts) {
@@ -240,7 +241,7 @@ void JobRecord::wait_for_restart(int restarts) {
 
 void JobRecord::end(int exit_code) {
     if (folder_ == nullptr) return;
-    if (!metrics_written_) write_progress();
+    if (!are_metrics_written_) write_progress();
     state_ = "ended";
     exit_code_ = exit_code;
     ended_at_s_ = std::time(nullptr);
@@ -248,15 +249,15 @@ void JobRecord::end(int exit_code) {
 }
 
 void JobRecord::write_progress() {
-    metrics_written_ = true;
+    are_metrics_written_ = true;
     replace("progress.json", metrics_line_ + "\n");
 }
 
 void JobRecord::metrics(std::string_view line) {
-    // Lines of an evaluation have no loss of training.
+    // Lines of an evaluation contain no training loss.
     if (folder_ == nullptr || line.find("\"loss\"") == std::string_view::npos) return;
     metrics_line_ = line;
-    metrics_written_ = false;
+    are_metrics_written_ = false;
     const auto now = std::chrono::steady_clock::now();
     if (metrics_at_.time_since_epoch().count() != 0 && now - metrics_at_ < kProgressInterval)
         return;

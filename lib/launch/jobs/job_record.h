@@ -1,9 +1,10 @@
 // The record of a job in its user's state folder, where `dslaunch ps`, `logs`, `stop` and `report`
 // find it: STATE/jobs/ID/ (0700) with job.json, progress.json (the newest line of metrics) and
-// job.log. It holds no environment values and no arguments of the target. A record that cannot be
-// written costs one warning, never the job. Files are replaced by rename, so that a reader sees a
-// whole file. Its own thread writes (files/file_writer.h): a home that stands still holds up a
-// change of the job's state for kBrief, and nothing else. One thread uses an object.
+// job.log. It contains no environment values and no arguments of the target. A record that cannot
+// be written costs one warning, never the job. Files are replaced by rename, so that a reader sees
+// a whole file. A thread of its own writes them (files/file_writer.h): a home directory that does
+// not answer delays a change of the job's state by kBrief, and nothing else. One thread uses an
+// object.
 #pragma once
 
 #include <chrono>
@@ -26,18 +27,21 @@ inline constexpr int64_t kJobLogBytesMax = int64_t{8} << 20;
 [[nodiscard]] std::string state_directory(const EnvironmentList& environment);
 
 // Returns true if TEXT may be a job's id, which is also the name of its folder: letters, digits,
-// `.`, `_`, `-`, at most 128, the first not a dot.
+// `.`, `_`, `-`, at most 128 characters, and the first is not a dot.
 [[nodiscard]] bool is_job_id(std::string_view text);
 
 // Returns this machine's name for records; empty when it has no name.
 [[nodiscard]] std::string recorded_machine();
 
-// Reads /proc/sys/kernel/random/boot_id: ids and start times compare only within one boot.
+// Reads /proc/sys/kernel/random/boot_id. Process ids and start times can be compared only within
+// one boot.
 [[nodiscard]] std::string boot_id();
 
+// The record of one job, over all its attempts.
 class JobRecord {
   public:
-    // SPEC.state_directory empty: keeps nothing and warns of that. WARN prints one line.
+    // If SPEC.state_directory is empty, nothing is recorded and a warning says so. WARN prints one
+    // line.
     JobRecord(const JobSpec& spec, std::function<void(std::string_view)> warn);
     JobRecord(const JobRecord&) = delete;
     JobRecord& operator=(const JobRecord&) = delete;
@@ -46,17 +50,18 @@ class JobRecord {
 
     // Begins an attempt with these nodes and ranks.
     void begin_attempt(const JobSpec& spec, int restarts);
+    // Record the state of the job: waiting before restart number RESTARTS, or ended with EXIT_CODE.
     void wait_for_restart(int restarts);
     void end(int exit_code);
-    // Takes a line of metrics.jsonl; writes at most one a second, and the last one in end().
+    // Takes a line of metrics.jsonl; writes at most one line a second, and the last one in end().
     void metrics(std::string_view line);
-    // Keeps LINES, whole lines of RANK, here unless the job has an output folder for them.
+    // Records LINES, whole lines of RANK, unless the job has an output folder for them.
     void lines(int rank, std::string_view host, std::string_view lines);
-    // Keeps TEXT, which the launcher itself says, without newline at the end.
+    // Records TEXT, a message of the launcher itself without a newline at its end.
     void note(std::string_view text);
     // Warns of writes that failed since the last call.
     void tell_news();
-    // Waits until all is written, or nothing was written for kBrief.
+    // Waits until everything is written, or until nothing was written for kBrief.
     void settle();
 
     static constexpr std::chrono::milliseconds kBrief{2'000};
@@ -71,13 +76,14 @@ class JobRecord {
     void open_folder();
     void write_job();
     void write_progress();
-    // Replaces FILE of the folder. Does not force it to the disk: a power cut loses only a record.
+    // Replaces FILE in the folder. It is not forced to the disk: a power failure loses only a
+    // record.
     void replace(const std::string& file, std::string content);
     void append(std::string text);
 
     const JobSpec& spec_;
     std::function<void(std::string_view)> warn_;
-    std::shared_ptr<Folder> folder_;  // null: nothing is kept
+    std::shared_ptr<Folder> folder_;  // null: nothing is recorded
     std::unique_ptr<FileWriter> writer_;
     std::vector<UsedHost> hosts_;
     std::string state_ = "starting";  // running, restarting, ended
@@ -87,7 +93,7 @@ class JobRecord {
     int restarts_ = 0;
     int exit_code_ = -1;
     std::string metrics_line_;
-    bool metrics_written_ = true;
+    bool are_metrics_written_ = true;
     std::chrono::steady_clock::time_point metrics_at_{};
 };
 

@@ -45,7 +45,7 @@ class ElfFile {
         std::memcpy(sections_.data(), bytes.data(), bytes.size());
     }
 
-    // The bytes of the first section of TYPE, and of the strings that it refers to.
+    // The bytes of the file's first section of TYPE, and of the strings that the section refers to.
     struct Table {
         std::string bytes;
         std::string strings;
@@ -109,7 +109,7 @@ std::vector<std::string> places(const std::string& list, const std::string& path
     return folders;
 }
 
-// Returns the newest "GLIBC_2.34" among the requested versions.
+// Returns the newest version, such as "GLIBC_2.34", among the versions that the file asks for.
 std::string newest_glibc(const ElfFile::Table& versions) {
     constexpr std::string_view kPrefix = "GLIBC_";
     std::string newest;
@@ -143,14 +143,14 @@ void add_libraries(const std::string& path, std::set<std::string>& found) {
     }
 }
 
-// glibc, in all its parts.
+// The libraries of glibc and of the GPU driver, which belong to each host.
 constexpr std::array kHostsOwn = {
     "linux-vdso.so",     "ld-linux",    "libc.so.",  "libm.so.",      "libmvec.so.",
     "libpthread.so.",    "libdl.so.",   "librt.so.", "libresolv.so.", "libutil.so.",
     "libanl.so.",        "libnsl.so.1", "libnss_",   "libthread_db.", "libBrokenLocale.",
     "libc_malloc_debug", "libcuda.so",  "libnvidia-"};
 
-// Takes PT_INTERP of this program, which is the first object that is visited.
+// Stores PT_INTERP of this program, which is the first object that is visited, in TEXT.
 int take_interpreter(dl_phdr_info* info, size_t, void* text) {
     for (int i = 0; i < info->dlpi_phnum; ++i) {
         if (info->dlpi_phdr[i].p_type != PT_INTERP) continue;
@@ -227,7 +227,8 @@ std::vector<SharedLibrary> list_libraries(const std::string& file) {
     Pipe err = make_pipe();
     SpawnRequest request;
     request.command = {loader, file};
-    // The loader lists what it would load, "not found" included, and runs nothing, as with ldd.
+    // With this variable the loader only lists what it would load, including "not found", and runs
+    // nothing, as in ldd.
     set_variable(request.environment, "LD_TRACE_LOADED_OBJECTS", "1");
     request.stdout_fd = out.write_end.get();
     request.stderr_fd = err.write_end.get();
@@ -235,7 +236,7 @@ std::vector<SharedLibrary> list_libraries(const std::string& file) {
     if (result.pid < 0) fail(ExitCode::kSetup, "{}: {}", loader, result.error);
     out.write_end.reset();
     err.write_end.reset();
-    const std::string text = read_all(out.read_end.get());  // far less than a pipe holds on stderr
+    const std::string text = read_all(out.read_end.get());  // stderr is short enough for its pipe
     const std::string complaint = read_all(err.read_end.get());
     int status = 0;
     while (::waitpid(result.pid, &status, 0) < 0 && errno == EINTR) {

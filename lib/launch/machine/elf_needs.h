@@ -7,6 +7,7 @@
 
 namespace dslaunch::launch {
 
+// The libraries that one file names, and where it looks for them.
 struct ElfNeeds {
     std::vector<std::string> libraries;  // names, as "libc10.so"
     std::vector<std::string> folders;    // the file's own search folders, absolute, $ORIGIN filled
@@ -18,22 +19,23 @@ struct ElfNeeds {
 // file.
 [[nodiscard]] ElfNeeds read_elf_needs(const std::string& path);
 
-// Returns the libraries that PATH, and they in turn, find in folders of their own instead of the
-// system's: LibTorch and what came with it. Absolute paths, sorted, each once, without PATH itself.
-// Throws as read_elf_needs().
+// Returns the libraries that PATH, directly or through other libraries, finds in folders that are
+// not the system's: LibTorch and the libraries that came with it. Paths are absolute, sorted, each
+// once, without PATH itself. Throws as read_elf_needs() does.
 [[nodiscard]] std::vector<std::string> own_libraries(const std::string& path);
 
+// A library that a program needs.
 struct SharedLibrary {
     std::string name;  // name that the program asks for
     std::string path;  // path that the loader finds; empty: none
 };
 
-// Returns the libraries of FILE, a program or a library, and theirs. Leaves out the C library's
-// own, which belong to each host's kernel and loader, and the GPU driver's (libcuda, libnvidia-*).
-// Throws Error{kSetup} when the loader cannot be asked.
+// Returns all libraries that FILE, a program or a library, needs directly or indirectly. Leaves out
+// the C library's own, which belong to each host's kernel and loader, and the GPU driver's
+// (libcuda, libnvidia-*). Throws Error{kSetup} if the loader cannot be run.
 [[nodiscard]] std::vector<SharedLibrary> list_libraries(const std::string& file);
 
-// Parses TEXT, which the loader prints.
+// Parses TEXT, the output of the loader.
 [[nodiscard]] std::vector<SharedLibrary> parse_library_list(const std::string& text);
 
 }  // namespace dslaunch::launch

@@ -26,7 +26,8 @@ int64_t bytes_of(std::string_view mebibytes) {
     return number && *number >= 0 && *number < (int64_t{1} << 40) ? *number << 20 : -1;
 }
 
-// Returns the fields of each line that has COUNT of them; a name between them may hold a comma.
+// Returns the COUNT fields of each line that has at least so many. The field with index NAME may
+// contain commas.
 std::vector<std::vector<std::string>> rows_of(std::string_view text, size_t count, size_t name) {
     std::vector<std::vector<std::string>> rows;
     for (const std::string& line : split(text, '\n')) {
@@ -42,7 +43,7 @@ std::vector<std::vector<std::string>> rows_of(std::string_view text, size_t coun
     return rows;
 }
 
-// Adds this user's processes that have a device open, if the driver names no holders.
+// Adds this user's processes that have a device open. Used if the driver names no processes.
 void add_open_devices(GpuUse& use) {
     for (const pid_t pid : all_processes())
         for (const int64_t gpu : open_gpus(pid)) use.holds.push_back({gpu, pid, -1});
@@ -73,7 +74,7 @@ int64_t count_gpus(const std::string& directory) {
     std::filesystem::directory_iterator entry(directory, error);
     for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
         const std::string name = entry->path().filename().string();
-        // Beside them lie nvidiactl, nvidia-uvm, nvidia-caps.
+        // The folder also contains nvidiactl, nvidia-uvm and nvidia-caps.
         if (name.starts_with(kPrefix) && parse_int(name.substr(kPrefix.size()))) ++count;
     }
     return count;
@@ -197,7 +198,7 @@ GpuUse look_at_gpus() {
                 "nvidia-smi is not there or does not answer: only this user's processes are "
                 "known, and no memory";
     }
-    // In a container the driver tells of no process.
+    // In a container the driver reports no processes.
     if (use.holds.empty()) add_open_devices(use);
     std::ranges::sort(use.holds, {},
                       [](const GpuHold& hold) { return std::pair(hold.gpu, hold.pid); });

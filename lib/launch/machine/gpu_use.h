@@ -1,4 +1,4 @@
-// The GPUs of a machine and the processes of every user that hold them, without any CUDA library.
+// The GPUs of a machine and the processes of every user that use them, without any CUDA library.
 // Sources: device nodes, `nvidia-smi` (all processes of the machine, with their memory), /proc
 // (this user's processes that have a device open). No state.
 #pragma once
@@ -15,8 +15,8 @@ namespace dslaunch::launch {
 
 inline constexpr const char* kGpuDevicePattern = "/dev/nvidia0, /dev/nvidia1, …";
 
-// Counts the device nodes nvidiaN below DIRECTORY: a container shows its own, while the driver's
-// list in /proc shows all of the host's. 0 when the folder cannot be read.
+// Counts the device nodes nvidiaN in DIRECTORY. A container has only its own device nodes, while
+// the driver's list in /proc contains all GPUs of the host. Returns 0 if the folder cannot be read.
 [[nodiscard]] int64_t count_gpus(const std::string& directory = "/dev");
 
 // UNITS: bytes; -1: not known.
@@ -28,8 +28,8 @@ struct Gpu {
     std::string uuid = {};
     std::string driver = {};  // its version, as 580.65.06
     int64_t ecc_errors = -1;  // that ECC could not correct since the driver was loaded
-    // Its links: the largest PCIe generation, the PCIe lanes in use and at most, and the NVLinks
-    // that are up.
+    // The GPU's links: the largest PCIe generation, the PCIe lanes in use and their maximum, and
+    // the NVLinks that are up.
     int64_t pcie_generation = -1;
     int64_t pcie_lanes = -1;
     int64_t pcie_lanes_max = -1;
@@ -38,6 +38,7 @@ struct Gpu {
     bool operator==(const Gpu&) const = default;
 };
 
+// A process that uses a GPU. UNITS: bytes of the GPU's memory; -1: not known.
 struct GpuHold {
     int64_t gpu = 0;  // Gpu::index
     int64_t pid = 0;
@@ -46,6 +47,7 @@ struct GpuHold {
     bool operator==(const GpuHold&) const = default;
 };
 
+// The GPUs of this machine and their users.
 struct GpuUse {
     std::vector<Gpu> gpus;
     std::vector<GpuHold> holds;  // by GPU, then by process
@@ -60,8 +62,8 @@ struct GpuUse {
 [[nodiscard]] std::string fault_of(const Gpu& gpu);
 
 // Returns "140.4 GiB, 2.00 GiB in use, driver 580.65.06, 0 ECC errors, 18 NVLinks, also held by
-// process 12 (1.00 GiB)" for the GPU with NAME, an index or the beginning of a UUID; empty: USE has
-// no such GPU. Leaves out OWN_PID's hold.
+// process 12 (1.00 GiB)" for the GPU with NAME, an index or the beginning of a UUID; empty if USE
+// has no such GPU. Leaves out process OWN_PID.
 [[nodiscard]] std::string facts_of_gpu(const GpuUse& use, std::string_view name, int64_t own_pid);
 
 // Asks nvidia-smi and /proc. Blocks for 0.2 s, at most 20 s if the driver hangs. Never throws.
@@ -76,7 +78,7 @@ struct GpuUse {
 // --format=csv,noheader,nounits (MiB). Skips other lines.
 [[nodiscard]] GpuUse parse_gpu_use(std::string_view gpus, std::string_view processes);
 
-// Adds what FACTS and LINKS say of GPUS. FACTS: `nvidia-smi --query-gpu=index,driver_version,
+// Adds the facts in FACTS and LINKS to GPUS. FACTS: `nvidia-smi --query-gpu=index,driver_version,
 // ecc.errors.uncorrected.volatile.total,pcie.link.gen.max,pcie.link.width.current,
 // pcie.link.width.max` in that format; LINKS: `nvidia-smi nvlink --status`. Lines of another form,
 // and fields that are not numbers, are skipped.

@@ -25,7 +25,7 @@ struct Address {
     socklen_t bytes = 0;
 };
 
-// Returns the socket's address, which begins with a zero byte: it is not a file.
+// Returns the socket's address. It begins with a zero byte, so the socket is not a file.
 Address address_of(const std::string& name) {
     Address address;
     address.value.sun_family = AF_UNIX;
@@ -41,7 +41,7 @@ UniqueFd stream_socket() {
     return UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
 }
 
-// Connects to the process of this user that holds NAME; not valid: nobody does.
+// Connects to the process of this user that holds NAME. The result is invalid if no process does.
 UniqueFd connect_to(const std::string& name) {
     const Address address = address_of(name);
     UniqueFd socket = stream_socket();

@@ -1,6 +1,6 @@
-// A name that one process of this machine holds as long as it lives and others of the same user
-// watch: an abstract Unix socket, which leaves no file. Copies of dslaunch that do not launch a job
-// learn of its end by it. One thread each.
+// A name that one process of this machine holds until it ends, and that other processes of the same
+// user can watch: an abstract Unix socket, which leaves no file. Copies of dslaunch that do not
+// launch a job themselves use it to learn when the job has ended. One thread each.
 #pragma once
 
 #include <chrono>
@@ -10,31 +10,35 @@
 
 namespace dslaunch::launch {
 
-// An agent holds the name in this variable. Its workers do not see the variable.
+// The agent holds the name that this variable contains. The agent's workers do not see the
+// variable.
 inline constexpr const char* kHeldNameVariable = "DSL_HELD_NAME";
 
+// A held name; destroying the object releases it.
 class HeldName {
   public:
     HeldName() = default;
-    // Holds NAME from here on, or nothing if another process holds it already.
+    // Holds NAME from now on, unless another process holds it already.
     explicit HeldName(const std::string& name);
+    // Returns true if this object holds its name.
     [[nodiscard]] bool is_held() const { return socket_.valid(); }
 
   private:
-    UniqueFd socket_;  // it listens, and nobody accepts: who connects waits in its queue
+    UniqueFd socket_;  // it listens but never accepts: watchers wait in its queue
 };
 
 // Removes kHeldNameVariable from the environment and returns its value, empty if it was not set.
 [[nodiscard]] std::string take_held_name_variable();
 
+// The limits of wait_for_release().
 struct NameWait {
-    std::chrono::milliseconds appears_max;  // for somebody to hold it
-    std::chrono::milliseconds returns_max;  // for the next one to hold it, after one has ended
+    std::chrono::milliseconds appears_max;  // the wait for a first holder
+    std::chrono::milliseconds returns_max;  // the wait for the next holder, after one has ended
     int signal_fd = -1;                     // readable: the wait ends, if nobody holds the name
 };
 
-// Waits until a process of this user has held NAME and nobody does any more. Returns false if
-// nobody held it in time, or a signal came before.
+// Waits until a process of this user has held NAME and no process holds it any more. Returns false
+// if no process held it in time, or if a signal arrived first.
 [[nodiscard]] bool wait_for_release(const std::string& name, const NameWait& limits);
 
 }  // namespace dslaunch::launch

@@ -71,7 +71,7 @@ std::optional<ConnectionSigns> signs_in_answer(const nlmsghdr* header, size_t by
     for (const auto* item = reinterpret_cast<const rtattr*>(body + 1); RTA_OK(item, left);
          item = RTA_NEXT(item, left)) {
         if (item->rta_type != INET_DIAG_INFO) continue;
-        // A kernel tells as much of it as it knows.
+        // An older kernel returns a shorter structure.
         tcp_info info{};
         std::memcpy(&info, RTA_DATA(item), std::min<size_t>(sizeof info, RTA_PAYLOAD(item)));
         return signs_in(info);
@@ -91,7 +91,7 @@ std::optional<ConnectionSigns> signs_of_ssh(std::string_view ssh_connection) {
     if (!request) return std::nullopt;
     const UniqueFd socket(::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
     if (!socket.valid()) return std::nullopt;
-    // The kernel answers within the call that asks.
+    // The kernel has answered by the time send() returns.
     if (::send(socket.get(), &*request, sizeof *request, 0) != sizeof *request) return std::nullopt;
     alignas(nlmsghdr) char answer[4096];
     const ssize_t n = ::recv(socket.get(), answer, sizeof answer, MSG_DONTWAIT);
@@ -131,6 +131,22 @@ std::string LauncherLease::over(milliseconds silence) const {
     return fmt::format(
         "nothing from the launcher for {} s, and its machine or the network to it is gone",
         to_milliseconds(kSilenceMax) / 1000);
+}
+
+LauncherSilence::LauncherSilence(LauncherLease lease)
+    : lease_(std::move(lease)),
+      last_input_(std::chrono::steady_clock::now()),
+      last_sign_(last_input_) {}
+
+milliseconds LauncherSilence::look(Time now) {
+    last_input_ += attention_.look(now);
+    return std::chrono::floor<milliseconds>(now - last_input_);
+}
+
+bool LauncherSilence::sends_sign(Time now) {
+    if (now - last_sign_ < kPingInterval) return false;
+    last_sign_ = now;
+    return true;
 }
 
 }  // namespace dslaunch::launch

@@ -1,9 +1,10 @@
-// An agent or a relay believes in a silent launcher for kLeaseMax, so that a stopped one (Ctrl-Z,
-// SIGSTOP, a debugger) keeps its job; on the launcher's own machine for ever. It waits only
-// kSilenceMax when the launcher's machine or the network to it is gone: then the kernel knows of
-// bytes that nobody has acknowledged. TCP_INFO tells this of our own socket. sock_diag(7) tells it
-// of sshd's socket to everybody; after a jump host it speaks of the jump host. A launcher that has
-// ended closes its connection, which this file does not handle. One thread.
+// The time for which an agent or a relay keeps working for a launcher that is silent. It waits for
+// kLeaseMax, so that a stopped launcher (Ctrl-Z, SIGSTOP, a debugger) keeps its job; on the
+// launcher's own machine it waits for ever. It waits only for kSilenceMax if the launcher's machine
+// or the network to it is gone: then the kernel has bytes that nobody has acknowledged. TCP_INFO
+// reports this for our own socket. sock_diag(7) reports it for sshd's socket to every user; after a
+// jump host, it describes the connection to the jump host. A launcher that has ended closes its
+// connection, which this file does not handle. One thread.
 #pragma once
 
 #include <linux/inet_diag.h>
@@ -17,49 +18,60 @@
 #include <string_view>
 #include <utility>
 
+#include "launch/process/attention.h"
+
 namespace dslaunch::launch {
 
-// The kernel's view of the other machine of a TCP connection.
+// The kernel's view of the machine at the other end of a TCP connection.
 struct ConnectionSigns {
     std::chrono::milliseconds since_acknowledgement{};
     uint32_t unacknowledged = 0;  // segments sent without an answer so far
     uint32_t probes = 0;          // probes of a full connection without an answer so far
 
-    // REQUIRES: something was sent within SILENCE_MAX, unless the connection is full.
+    // Returns true if the other machine still answers. REQUIRES: something was sent within
+    // SILENCE_MAX, unless the connection is full.
     [[nodiscard]] bool answers(std::chrono::milliseconds silence_max) const {
         return since_acknowledgement <= silence_max || (unacknowledged == 0 && probes <= 1);
     }
 };
 
-// Returns the signs of FD; nothing if it is not a TCP socket.
+// Returns the signs of the TCP connection of FD; nothing if FD is not a TCP socket.
 [[nodiscard]] std::optional<ConnectionSigns> signs_of_socket(int fd);
-// Returns the signs of SSH_CONNECTION: "client-address client-port server-address server-port", as
-// sshd sets it. Nothing if it has another form, or the kernel shows no such connection.
+// Returns the signs of the connection that SSH_CONNECTION describes, in sshd's form "client-address
+// client-port server-address server-port". Returns nothing if the text has another form or if the
+// kernel shows no such connection.
 [[nodiscard]] std::optional<ConnectionSigns> signs_of_ssh(std::string_view ssh_connection);
 
-// The two halves of signs_of_ssh() beside the kernel.
+// The two parts of signs_of_ssh() that do not need the kernel: the request and the reading of the
+// answer.
 struct DiagRequest {
     nlmsghdr header;
     inet_diag_req_v2 body;
 };
+// Returns the request for the connection that SSH_CONNECTION describes; nothing as signs_of_ssh().
 [[nodiscard]] std::optional<DiagRequest> diag_request(std::string_view ssh_connection);
-// Reads HEADER of a message of BYTES bytes, its own included. Nothing: no answer about a socket.
+// Reads the message that begins with HEADER and has BYTES bytes, header included. Returns nothing
+// if it is not an answer about a socket.
 [[nodiscard]] std::optional<ConnectionSigns> signs_in_answer(const nlmsghdr* header, size_t bytes);
 
+// The rule that decides, from the launcher's silence, when it is gone.
 class LauncherLease {
   public:
-    // Returns the lease for a launcher, or its relay, on this machine: its end closes the pipe.
+    // Returns the lease for a launcher, or its relay, on this machine. It is never over: the pipe
+    // closes when the launcher ends.
     [[nodiscard]] static LauncherLease same_machine();
     // Returns the lease for a launcher at the other end of FD, a socket that outlives this object.
     [[nodiscard]] static LauncherLease over_socket(int fd);
     // Returns the lease for a process that sshd has started.
     [[nodiscard]] static LauncherLease over_ssh(std::string ssh_connection);
 
-    // Returns the lease for a launcher at the other end of stdin: on this machine, or beyond sshd.
+    // Returns the lease for a launcher at the other end of stdin: on this machine, or connected
+    // through sshd.
     [[nodiscard]] static LauncherLease over_stdio(bool same_machine);
 
-    // Returns why the launcher must be taken for gone; empty: it is not gone. SILENCE: the time
-    // without a byte from it. This side has spoken every few seconds meanwhile.
+    // Returns the reason why the launcher must be considered gone; empty if it is not gone.
+    // SILENCE: the time since the last byte from the launcher. REQUIRES: this side has sent
+    // something every few seconds meanwhile.
     [[nodiscard]] std::string over(std::chrono::milliseconds silence) const;
 
   private:
@@ -70,6 +82,35 @@ class LauncherLease {
     Way way_;
     int fd_;
     std::string ssh_connection_;
+};
+
+// The silence of a launcher, as its agent or relay hears it: how long it lasts, when a sign of life
+// is due, and when the launcher is gone.
+class LauncherSilence {
+  public:
+    using Time = std::chrono::steady_clock::time_point;
+
+    // The silence begins now.
+    explicit LauncherSilence(LauncherLease lease);
+
+    // Takes note of bytes from the launcher.
+    void end(Time now) { last_input_ = now; }
+    // Returns how long the silence lasts; the time for which this process was stopped does not
+    // count. Call it several times a second.
+    [[nodiscard]] std::chrono::milliseconds look(Time now);
+    // Returns true if the caller is to send a sign of life now: at most once every kPingInterval.
+    [[nodiscard]] bool sends_sign(Time now);
+    // Returns the reason why a launcher that is silent for SILENCE must be considered gone; empty
+    // if it is not gone. REQUIRES: signs of life were sent.
+    [[nodiscard]] std::string over(std::chrono::milliseconds silence) const {
+        return lease_.over(silence);
+    }
+
+  private:
+    LauncherLease lease_;
+    Attention attention_;
+    Time last_input_;
+    Time last_sign_;
 };
 
 }  // namespace dslaunch::launch

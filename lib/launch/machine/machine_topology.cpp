@@ -24,7 +24,8 @@ struct Group {
                                        // as visible here
 };
 
-// Finds the group: a container often sees its group as the top, whatever /proc says.
+// Finds this process's control group. A container often sees its own group as the top folder,
+// whatever /proc says.
 Group find_group(const std::string& root, std::string_view controller) {
     Group group;
     std::string top;
@@ -55,7 +56,7 @@ Group find_group(const std::string& root, std::string_view controller) {
     return group;
 }
 
-// Returns the processors that one folder grants; 0: no limit.
+// Returns the number of processors that one group's folder grants; 0: no limit.
 int64_t granted_in(const std::string& folder, bool version_1) {
     std::vector<std::string> words;
     if (version_1) {
@@ -85,7 +86,7 @@ int first_of_list(const std::string& path, int otherwise) {
     return list ? list->front() : otherwise;
 }
 
-// Returns the cache of the highest level, as a key for the processors that share it.
+// Returns the number of the highest-level cache, as a key for the processors that share it.
 int last_cache_of(const std::string& processor_folder, int otherwise) {
     int best_level = 0;
     int found = otherwise;
@@ -117,8 +118,8 @@ std::map<int, int> read_nodes(const std::string& root) {
     return nodes;
 }
 
-// Returns the NUMA nodes of the GPUs that have a device file here, by PCI address, which is CUDA's
-// order for GPUs of one kind.
+// Returns the NUMA nodes of the GPUs that have a device file here, ordered by PCI address, which is
+// CUDA's order for GPUs of one kind.
 std::vector<int> read_gpu_nodes(const std::string& root) {
     std::vector<std::string> addresses;
     std::error_code error;
@@ -160,7 +161,7 @@ int processors_granted(const std::string& root) {
 int64_t group_oom_kills(const std::string& root) {
     const Group group = find_group(root, "memory");
     const char* const file = group.version_1 ? "/memory.oom_control" : "/memory.events";
-    // A group of version 2 without limits of its own counts nothing: the one above it does.
+    // A cgroup v2 group without limits of its own counts nothing; the group above it does.
     for (const std::string& folder : group.folders) {
         if (const int64_t kills = read_counter(folder + file, "oom_kill"); kills >= 0) return kills;
     }

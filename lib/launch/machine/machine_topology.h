@@ -11,24 +11,25 @@
 
 namespace dslaunch::launch {
 
-// Returns the number of processors whose time the group or one above it grants, rounded up; 0: no
-// limit. ROOT: "" for this machine, else the folder of a test that holds proc/ and sys/.
+// Returns the smallest number of processors whose time the control group or one above it grants,
+// rounded up; 0: no limit. ROOT: "" for this machine, else a test's folder that contains proc/ and
+// sys/.
 [[nodiscard]] int processors_granted(const std::string& root);
 
-// Returns the number of processes of the group that were ended because its memory was used up; -1
-// if it does not say.
+// Returns the number of processes of the control group that were killed because its memory was used
+// up; -1 if the kernel does not report it.
 [[nodiscard]] int64_t group_oom_kills(const std::string& root);
 
-// Returns the number after NAME in a file of "name number" lines; -1 when there is none.
+// Returns the number after NAME in a file of "name number" lines; -1 if there is no such line.
 [[nodiscard]] int64_t read_counter(const std::string& path, const std::string& name);
 
 // The number of processes that the kernel's out-of-memory killer has ended, on this machine and in
-// our control group; -1 where it does not say.
+// our control group; -1 if it is not reported.
 struct OomCount {
     int64_t machine = -1;
     int64_t group = -1;
 };
-// ROOT: "" for this machine, else a test's folder that holds proc/ and sys/.
+// ROOT: "" for this machine, else a test's folder that contains proc/ and sys/.
 [[nodiscard]] OomCount count_oom_kills(const std::string& root = "");
 // Returns the kills between the two counts, in words; empty when there was no kill.
 [[nodiscard]] std::string describe_oom(const OomCount& before, const OomCount& now);
@@ -44,6 +45,7 @@ struct Processor {
     bool operator==(const Processor&) const = default;
 };
 
+// The processors and GPUs of a machine, and where they are.
 struct MachineTopology {
     std::vector<Processor> processors;  // by number; only those that this process may use
     std::vector<int> gpu_nodes;  // NUMA node of each GPU, in the order of their PCI addresses; -1:
@@ -51,18 +53,19 @@ struct MachineTopology {
     int cores_max = 0;           // limit of the control group; 0: none
 };
 
-// Reads the topology; it counts unknown facts as one core a processor and one of everything else.
-// ROOT: "" for this machine; a test gives a folder with its own sys/, proc/ and dev/.
+// Reads the topology. Where a fact is unknown, each processor is taken as one core, and the machine
+// as having one of everything else. ROOT: "" for this machine; a test gives a folder with its own
+// sys/, proc/ and dev/.
 [[nodiscard]] MachineTopology read_machine_topology(const std::string& root,
                                                     const std::vector<int>& allowed);
 
 // Returns the processors that this process may run on, by number.
 [[nodiscard]] std::vector<int> allowed_processors();
 
-// Returns 0 1 2 3 8 for "0-3,8", sorted, each once. Nothing when TEXT has another form, is empty,
-// or holds a number over 65,535.
+// Returns 0 1 2 3 8 for "0-3,8", sorted, each once. Returns nothing if TEXT has another form, is
+// empty, or contains a number above 65,535.
 [[nodiscard]] std::optional<std::vector<int>> parse_processor_list(std::string_view text);
-// Returns the text of such a list: 0 1 2 3 8 -> "0-3,8".
+// Returns the text for a list of processors: 0 1 2 3 8 -> "0-3,8".
 [[nodiscard]] std::string processor_list_text(const std::vector<int>& sorted_numbers);
 
 }  // namespace dslaunch::launch

@@ -15,17 +15,19 @@
 namespace dslaunch::launch {
 namespace {
 
-// Guests taken at once, so that the owner's other descriptors are heard between them.
+// The most guests that are accepted in one call, so that the owner can serve its other descriptors
+// in between.
 constexpr int kAcceptedAtOnce = 64;
 
-// Ends a connection without leaving its port in TIME_WAIT, where a program that listens on it next
-// would stumble.
+// Configures FD so that closing it leaves no port in TIME_WAIT, which would disturb the next
+// program that listens on the port.
 void forget(int fd) {
     const linger at_once{1, 0};
     ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
-// The most of the 256 bits that may arrive changed. Two answers are 128 apart, give or take 8.
+// The most bits, of 256, that may arrive changed. Two different answers differ in 128 bits, plus or
+// minus 8.
 constexpr int kChangedBitsMax = 64;
 
 }  // namespace
@@ -62,7 +64,7 @@ void Guests::accept_from(int listener, Time now) {
     for (int taken = 0; taken < kAcceptedAtOnce; ++taken) {
         UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (!socket.valid()) {
-            // No descriptors left: the oldest stranger gives way.
+            // If no file descriptors are left, the oldest guest is dropped.
             if ((errno != EMFILE && errno != ENFILE) || guests_.empty()) return;
             guests_.pop_front();
             continue;
@@ -75,7 +77,7 @@ void Guests::accept_from(int listener, Time now) {
 
 void Guests::make_room() {
     if (guests_.size() < kGuestsMax) return;
-    // The oldest guest may have said the key meanwhile.
+    // The oldest guest may have sent the key meanwhile.
     static_cast<void>(stays(guests_.front()));
     guests_.pop_front();
 }
@@ -88,12 +90,13 @@ bool Guests::stays(Guest& guest) {
     guest.received.append(block, static_cast<size_t>(n));
     if (guest.received.size() < key_.size()) return true;
     if (guest.received.size() > key_.size()) return false;
-    // The time of the comparison tells nothing about the key.
+    // The time that the comparison takes reveals nothing about the key.
     if (CRYPTO_memcmp(guest.received.data(), key_.data(), key_.size()) == 0) {
         proven_(std::move(guest.socket));
         return false;
     }
-    // The connection stays until the guest has read that, since closing it would discard the words.
+    // The connection stays open until the guest has read the answer, since closing it now would
+    // discard the answer.
     guest.refused = ::send(guest.socket.get(), changed_key_.data(), changed_key_.size(),
                            MSG_NOSIGNAL) == static_cast<ssize_t>(changed_key_.size());
     return guest.refused;

@@ -1,7 +1,7 @@
-// Connections at a port that anybody can reach, until each has shown a key. A host shows it with
-// its first packet, so silent strangers cost only their own connection. A host whose key was
-// changed on the way learns so, in words that only the key's holders recognize: a network that
-// changes bytes is not taken for a stranger. Owned and polled by one thread; no call blocks.
+// Connections to a port that anybody can reach, until each has sent the job's key. A host sends it
+// in its first packet, so that silent strangers cost only their own connection. A host whose key
+// arrived changed gets an answer that only holders of the key can recognize, so that it does not
+// take a network that changes bytes for a stranger. Owned and polled by one thread; no call blocks.
 #pragma once
 
 #include <chrono>
@@ -16,44 +16,50 @@
 
 namespace dslaunch::launch {
 
-// The most guests at once; with so many the oldest one goes.
+// The most guests at once; one more replaces the oldest one.
 inline constexpr size_t kGuestsMax = 256;
-// The time that a guest has to show the key.
+// The time that a guest has to send the key.
 inline constexpr std::chrono::milliseconds kGuestMax{5'000};
 inline constexpr size_t kGuestKeyBytesMax = 64;
 inline constexpr size_t kGuestAnswerBytes = 32;
-// The most openings of a host whose key was changed on the way.
+// The most times that a host whose key arrives changed opens the connection.
 inline constexpr int kGuestOpeningsMax = 5;
 
-// Returns the answer that means MEANING to a holder of KEY; it tells nobody else anything.
+// Returns the answer that means MEANING to a holder of KEY; it reveals nothing to anybody else.
 [[nodiscard]] std::string guest_answer(std::string_view key, std::string_view meaning);
-// Returns the answer to a guest with a changed key.
+// Returns the answer to a guest whose key arrived changed.
 [[nodiscard]] std::string changed_key_answer(std::string_view key);
 
+// An answer as it arrived: unchanged, with changed bits, or another one.
 enum class Arrival { kWhole, kChanged, kOther };
-// Compares RECEIVED with EXPECTED, an answer: some changed bits do not make it another one. Two
-// answers differ in about half of their bits.
+// Compares RECEIVED with the answer EXPECTED. A few changed bits do not turn it into another
+// answer: two different answers differ in about half of their bits.
 [[nodiscard]] Arrival arrival_of(std::string_view received, std::string_view expected);
 
+// The guests of one listening agent.
 class Guests {
   public:
     using Time = std::chrono::steady_clock::time_point;
-    // Takes the connection (non-blocking) of a guest that has shown the key.
+    // Takes the connection (non-blocking) of a guest that has sent the key.
     using Proven = std::function<void(UniqueFd)>;
 
     explicit Guests(Proven proven) : proven_(std::move(proven)) {}
 
-    // KEY is all that a guest says before it is answered. REQUIRES: 1 to kGuestKeyBytesMax bytes.
+    // KEY is everything that a guest sends before it gets an answer. REQUIRES: 1 to
+    // kGuestKeyBytesMax bytes.
     void set_key(std::string key);
-    // Takes some of the connections that wait at LISTENER, which does not block.
+    // Accepts some of the connections that wait at LISTENER, which does not block.
     void accept_from(int listener, Time now);
-    // Returns false if FD is not a guest's. REQUIRES: FD, of descriptors(), is readable.
+    // Reads from FD. Returns false if FD is not a guest's. REQUIRES: if FD is one of descriptors(),
+    // it is readable.
     [[nodiscard]] bool hear(int fd);
-    // Sends away guests whose time is over.
+    // Closes the connections of guests whose time is over.
     void drop_late(Time now);
     // Returns the time at which drop_late() has work.
     [[nodiscard]] std::optional<Time> next_late() const;
+    // Returns the guests' descriptors, to be polled for input.
     [[nodiscard]] std::vector<int> descriptors() const;
+    // Return true if there are no guests; close the connections of all of them.
     [[nodiscard]] bool empty() const { return guests_.empty(); }
     void clear() { guests_.clear(); }
 
@@ -62,16 +68,17 @@ class Guests {
         UniqueFd socket;
         Time until;
         std::string received;
-        bool refused = false;  // has heard changed_key_answer(), and goes when it has read it
+        bool refused = false;  // got changed_key_answer(), and is removed when it has read it
     };
     void make_room();
-    // Returns false if the guest goes, or has gone to proven_.
+    // Reads from GUEST. Returns false if it must be removed, or if proven_ has taken its
+    // connection.
     [[nodiscard]] bool stays(Guest& guest);
 
     Proven proven_;
     std::string key_;
     std::string changed_key_;
-    std::list<Guest> guests_;  // in the order in which they came
+    std::list<Guest> guests_;  // in the order of their arrival
 };
 
 }  // namespace dslaunch::launch

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "launch/machine/port_owner.h"
+#include "launch/machine/port_watch.h"
 #include "launch/process/process_tree.h"
 
 namespace dslaunch::launch {
@@ -19,7 +19,8 @@ namespace {
 
 constexpr int kBacklog = 4096;
 
-// Returns the speed; -1: a virtual link has none, and a link that is down does not say.
+// Returns the speed; -1 for a virtual link, which has no speed, and for a link that is down, which
+// does not report one.
 int64_t speed_of(const std::string& interface) {
     const std::string text = text_or_empty("/sys/class/net/" + interface + "/speed");
     return parse_int(trim(text)).value_or(-1);
@@ -67,7 +68,7 @@ bool is_for_guests(const std::string& interface) {
 bool is_own_address(const std::string& host) {
     const std::shared_ptr<addrinfo> list = look_up(host, 0);
     for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next) {
-        // Only an address of an interface can be bound.
+        // bind() succeeds only for an address of one of this machine's interfaces.
         const UniqueFd socket(::socket(entry->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
         if (socket.valid() && ::bind(socket.get(), entry->ai_addr, entry->ai_addrlen) == 0)
             return true;

@@ -13,35 +13,36 @@
 
 namespace dslaunch::launch {
 
-// Returns every IPv4 and IPv6 address in the kernel's order; empty if it tells no address.
+// Returns every IPv4 and IPv6 address in the kernel's order; empty if the kernel reports none.
 [[nodiscard]] std::vector<InterfaceAddress> list_interfaces();
 
-// Returns the interface among ADDRESSES that has ADDRESS (digits); empty: no interface.
+// Returns the interface in ADDRESSES that has ADDRESS (digits); empty if there is none.
 [[nodiscard]] std::string interface_of(const std::vector<InterfaceAddress>& addresses,
                                        const std::string& address);
 
-// Returns true if Docker, Kubernetes or a virtual machine brings an interface of this name.
+// Returns true if Docker, Kubernetes or a virtual machine usually creates an interface of this
+// name.
 [[nodiscard]] bool is_for_guests(const std::string& interface);
 
 // Returns true if HOST resolves to an address of an interface of this machine. Blocks as DNS does.
 [[nodiscard]] bool is_own_address(const std::string& host);
 
-// Returns the socket addresses of HOST, a name or an address, for streams; null, with the reason in
-// ERROR (may be null), when there are none. FLAGS: of getaddrinfo(). Blocks as DNS does, unless
-// they ask for digits alone.
+// Returns the socket addresses of HOST, a name or an address, for stream sockets. Returns null,
+// with the reason in ERROR (may be null), if there are none. FLAGS: as for getaddrinfo(). Blocks as
+// DNS does, unless FLAGS allow digits only.
 [[nodiscard]] std::shared_ptr<addrinfo> look_up(const std::string& host, int64_t port,
                                                 int flags = 0, std::string* error = nullptr,
                                                 int family = AF_UNSPEC);
 
-// Opens a close-on-exec socket that listens at PLACE. Not valid: ERROR says why, and who has taken
-// PORT if that can be seen.
+// Opens a close-on-exec socket that listens at PLACE. If the result is invalid, ERROR gives the
+// reason, and also who uses PORT if that is visible.
 [[nodiscard]] UniqueFd listen_at(const addrinfo& place, int64_t port, std::string& error);
 
-// Returns an internet address in digits, without scope, and an IPv4 address within IPv6 as itself;
-// empty: another family. PORT may be null.
+// Returns an internet address in digits, without its scope; an IPv4 address mapped into IPv6 is
+// written as IPv4. Returns empty for another address family. PORT may be null.
 [[nodiscard]] std::string address_text(const sockaddr& address, int64_t* port = nullptr);
 
-// Returns a socket's local address as address_text(); empty also for any address.
+// Returns a socket's local address as address_text() does; also empty for the wildcard address.
 [[nodiscard]] std::string local_address(int socket, int64_t* port = nullptr);
 
 }  // namespace dslaunch::launch

@@ -81,7 +81,7 @@ std::vector<std::pair<size_t, size_t>> pairs(size_t count) {
     return {all.begin(), all.end()};
 }
 
-// Lines of the table of failures, hosts with the same trouble joined.
+// The lines of the table of failures; hosts with the same failure share a line.
 class Failures {
   public:
     explicit Failures(const std::vector<NetworkHost>& hosts) : hosts_(hosts) {}
@@ -137,7 +137,8 @@ class Chooser {
     Failures failures_;
 };
 
-// Returns how FROM reached TO; null when it did not, which is noted.
+// Returns the result of FROM's connection to TO if it succeeded; else notes the failure and returns
+// null.
 const NetworkProbeResult* Chooser::reached(size_t from, size_t to, const std::string& address) {
     const auto found = results_.find({from, to, address});
     if (found == results_.end()) {

@@ -1,6 +1,7 @@
-// Chooses the network on which the ranks of a job meet: the hosts' interfaces -> what to try ->
-// what was reached -> one address of node 0 and one interface of every host. Pure; no threads. The
-// agents' half, which listens and connects, is launch/network/network_probe.h.
+// Chooses the network on which the ranks of a job meet. Data path: the hosts' interfaces -> the
+// connections to try -> their results -> one address of node 0 and one interface of every host.
+// Pure; no threads. The agents' half, which listens and connects, is in
+// launch/network/network_probe.h.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ using dslaunch::encode;
 struct InterfaceAddress {
     std::string interface;    // "eth0"
     std::string address;      // digits
-    int64_t speed_mbit = -1;  // -1: the kernel does not say
+    int64_t speed_mbit = -1;  // -1: not reported by the kernel
     bool up = false;
     bool loopback = false;
     bool for_guests = false;  // a bridge or tunnel that containers or virtual machines bring along
@@ -27,17 +28,19 @@ struct InterfaceAddress {
     bool operator==(const InterfaceAddress&) const = default;
 };
 
-// Frame kListen: asks an agent to wait for the other hosts at these addresses.
+// Frame kListen: asks an agent to listen for the other hosts at these addresses.
 struct ListenRequest {
     static constexpr const char* kWhat = "a request to listen";
     std::vector<std::string> addresses;  // or one name, which the host looks up
-    int64_t port = 0;                    // 0: a free one for each
+    int64_t port = 0;                    // 0: a free port for each
     int64_t node = 0;                    // node number that this host answers with
     std::string key;                     // a question that does not begin with it gets no answer
 };
 
+// Frame kListening: the answer to a ListenRequest.
 struct ListenReply {
     static constexpr const char* kWhat = "an answer about listening";
+    // The result for one address of the request.
     struct Place {
         std::string address;    // address in the request
         std::string numeric;    // bound address in digits
@@ -49,12 +52,13 @@ struct ListenReply {
     int64_t clock_ns = 0;  // clock of this host, since 1970
 };
 
-// The most targets at once: an agent has descriptors for so many, whatever its limit.
+// The most targets at once; an agent always has enough descriptors for them, whatever its limit.
 inline constexpr size_t kProbeTargetsMax = 512;
 
 // Frame kProbe: asks an agent to connect to these places of other hosts, at most kProbeTargetsMax.
 struct ProbeRequest {
     static constexpr const char* kWhat = "a request to probe";
+    // The place where another host listens.
     struct Target {
         int64_t node = 0;
         std::string address;  // in digits
@@ -65,29 +69,32 @@ struct ProbeRequest {
     std::string key;
 };
 
+// Frame kProbed: the answer to a ProbeRequest.
 struct ProbeReply {
     static constexpr const char* kWhat = "an answer about probes";
+    // The result for one target.
     struct Result {
         int64_t node = 0;
         std::string address;      // address in the request
-        std::string own_address;  // own address on the way there; empty: no way
+        std::string own_address;  // own address of the connection; empty: none
         std::string interface;    // interface with own_address
         std::string error;        // empty: the right host answered
     };
     std::vector<Result> results;  // in the order of the targets
 };
 
-// Frame kChooseNetwork: the socket at ADDRESS (as in ListenRequest) is the rendezvous, and the
+// Frame kChooseNetwork: the socket at ADDRESS (as in ListenRequest) becomes the rendezvous, and the
 // others are closed. Empty: all are closed.
 struct ChooseRequest {
     static constexpr const char* kWhat = "the choice of a network";
     std::string address;
 };
 
-// The most hosts that must all reach each other. Of more hosts, each must reach node 0 and the next
-// host in the ring, and be reached by node 0 and the one before.
+// The largest number of hosts that must all reach each other. With more hosts, each must reach node
+// 0 and the next host in the ring, and be reached by node 0 and the previous host.
 inline constexpr size_t kAllPairsHostsMax = 16;
 
+// The facts about one host from which its network is chosen.
 struct NetworkHost {
     std::string name;
     std::string machine;          // equal for two names of one machine; empty: not known
@@ -95,19 +102,21 @@ struct NetworkHost {
     std::vector<InterfaceAddress> addresses;
 };
 
+// An address at which others may reach a host.
 struct NetworkCandidate {
     std::string interface;
     std::string address;
-    std::string reason;  // why it stands where it stands, in words
+    std::string reason;  // why it has this place in the order, in words
 };
 
-// Returns each host's addresses that others may reach, the best first: the one where ssh arrived,
-// those not for guests, IPv4, the fastest link, by name. Leaves out addresses that are down,
-// loopback or link-local, and one that two machines have, as docker0's: it leads to oneself.
+// Returns the addresses of each host that others may reach, the best first. The order is by: the
+// address where ssh arrived, interfaces that are not for guests (containers, virtual machines),
+// IPv4, the fastest link, the name. Leaves out addresses that are down, loopback or link-local, and
+// addresses that two machines have, such as docker0's: each machine would reach itself.
 [[nodiscard]] std::vector<std::vector<NetworkCandidate>> plan_candidates(
     const std::vector<NetworkHost>& hosts);
 
-// Host FROM tries ADDRESS of host TO.
+// Host FROM tries to connect to ADDRESS of host TO.
 struct NetworkProbePlan {
     size_t from = 0;
     size_t to = 0;
@@ -115,9 +124,11 @@ struct NetworkProbePlan {
 };
 
 enum class ProbeScope { kLikely, kEverything };  // the best address of each host; all of them
+// Returns the connections to try so that choose_network() can decide.
 [[nodiscard]] std::vector<NetworkProbePlan> plan_probes(
     const std::vector<std::vector<NetworkCandidate>>& candidates, ProbeScope scope);
 
+// The result of one NetworkProbePlan.
 struct NetworkProbeResult {
     size_t from = 0;
     size_t to = 0;
@@ -127,18 +138,20 @@ struct NetworkProbeResult {
     std::string error;  // empty: reached
 };
 
+// The network of a job, or the reasons why there is none.
 struct NetworkChoice {
     bool found = false;
     NetworkCandidate meeting;             // address of node 0
     std::vector<std::string> interfaces;  // by host, its interface on that network
-    // When nothing was found: a line for each way that failed, equal causes joined, at most
-    // kFailureLinesMax.
+    // If nothing was found: one line for each connection that failed, with equal causes joined; at
+    // most kFailureLinesMax lines.
     std::vector<std::string> failures;
 };
 inline constexpr size_t kFailureLinesMax = 24;
 
-// Returns node 0's first candidate that every host reaches, from addresses that all the required
-// hosts reach. An untried address counts as not reached.
+// Returns node 0's first candidate that every host reaches. In addition, the hosts that must reach
+// each other (kAllPairsHostsMax) must do so at the addresses from which they reach node 0. An
+// address that was not tried counts as not reached.
 [[nodiscard]] NetworkChoice choose_network(
     const std::vector<NetworkHost>& hosts,
     const std::vector<std::vector<NetworkCandidate>>& candidates,

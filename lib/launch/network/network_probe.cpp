@@ -56,12 +56,13 @@ std::string choose_address(const PrepareRequest& request, const std::string& arr
     return outward;
 }
 
-// Returns the answer of host NODE to one that knows the key.
+// Returns the answer of host NODE to a host that knows the key.
 std::string answer_of(const std::string& key, int64_t node) {
     return guest_answer(key, fmt::format("node {}", node));
 }
 
-// Bytes change on the way to the host if THERE, else on the way back.
+// Returns the error text for a network that changes bytes: on the way to the host if THERE, else on
+// the way back.
 std::string changed_text(bool there) {
     return fmt::format(
         "what is sent {} arrives other than it was sent, {} times out of {}: memory, a network "
@@ -187,7 +188,7 @@ void NetworkProbe::say_key(Attempt& attempt) {
     if (error_number != 0) return decide(attempt, errno_text(error_number));
     attempt.connected = true;
     attempt.result.own_address = local_address(fd);
-    // A fresh socket takes so few bytes at once.
+    // A new socket accepts so few bytes in one call.
     if (::send(fd, key_.data(), key_.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(key_.size()))
         decide(attempt, errno_text(errno));
 }
@@ -204,7 +205,8 @@ void NetworkProbe::advance(Attempt& attempt) {
     if (attempt.received.size() == kGuestAnswerBytes) judge(attempt);
 }
 
-// Judges a connection; opens it again if its first bytes were changed, since one packet may be bad.
+// Decides about a connection; opens it again if its first bytes arrived changed, since it may have
+// been a single bad packet.
 void NetworkProbe::judge(Attempt& attempt) {
     const Arrival welcome = arrival_of(attempt.received, answer_of(key_, attempt.result.node));
     if (welcome == Arrival::kWhole) return decide(attempt, "");

@@ -1,7 +1,7 @@
-// The agent's half of finding the network: sockets that listen for the other hosts, connections to
-// theirs, and who reached whom. A connecting host shows the job's key and learns which host
-// answered, which reveals an address that two hosts have. Owned and polled by the agent's one
-// thread; no call blocks, but for the look-up of a name in listen().
+// The agent's half of finding the network: it listens for the other hosts, connects to theirs, and
+// records who reached whom. A connecting host sends the job's key and learns which host answered,
+// which reveals an address that two hosts share. Owned and polled by the agent's one thread; no
+// call blocks, except for name look-ups in listen().
 #pragma once
 
 #include <chrono>
@@ -21,6 +21,7 @@ namespace dslaunch::launch {
 // Returns this node's facts: version, host name, cores, GPUs, kernel, arrival address. No hash.
 [[nodiscard]] AgentHello look_at_node();
 
+// The socket on which rank 0 will accept the other ranks.
 struct Rendezvous {
     UniqueFd socket;  // listening, close-on-exec
     PrepareReply where;
@@ -30,6 +31,7 @@ struct Rendezvous {
 [[nodiscard]] Rendezvous open_rendezvous(const PrepareRequest& request,
                                          const std::string& arrival_address);
 
+// The sockets of one agent while the network is chosen.
 class NetworkProbe {
   public:
     using Time = std::chrono::steady_clock::time_point;
@@ -38,31 +40,37 @@ class NetworkProbe {
     NetworkProbe(const NetworkProbe&) = delete;
     NetworkProbe& operator=(const NetworkProbe&) = delete;
 
-    // Opens a socket for each address, which answers from now on. Throws Error{kSetup} as
-    // open_rendezvous() when PORT is given and one cannot be bound; the reply has the other errors.
+    // Opens a socket for each address and answers there from now on. Throws Error{kSetup} as
+    // open_rendezvous() does if PORT is given and one of the sockets cannot be bound; other errors
+    // are in the reply.
     [[nodiscard]] ListenReply listen(const ListenRequest& request);
-    // Begins to connect.
+    // Begins to connect to the targets of the request.
     void begin(const ProbeRequest& request, Time now);
-    // Returns the reply once, when every connection has succeeded or failed, or the time is over.
+    // Returns the reply, only once, when every connection has succeeded or failed, or when the time
+    // is over.
     [[nodiscard]] std::optional<ProbeReply> take_reply(Time now);
-    // Returns the latest time for the next take_reply().
+    // Returns the time by which take_reply() must be called again.
     [[nodiscard]] std::optional<Time> deadline() const;
-    // Returns the socket at ADDRESS, blocking, its queue free of our connections; closes the rest.
+    // Returns the socket at ADDRESS in blocking mode, with our own connections removed from its
+    // queue; closes the other sockets.
     [[nodiscard]] Rendezvous keep(const std::string& address);
 
+    // A descriptor to poll, and the events of poll() to wait for.
     struct Watch {
         int fd;
         short events;
     };
+    // Returns the descriptors that ready() can handle now.
     [[nodiscard]] std::vector<Watch> watch() const;
-    // Handles FD of watch(), which is ready.
+    // Handles FD, a ready descriptor of watch().
     void ready(int fd);
 
   private:
-    // A host that has its answer closes first: this end would leave the port in TIME_WAIT.
+    // A connection whose host has its answer. The host must close first: if this end did, it would
+    // leave the port in TIME_WAIT.
     struct Answered {
         UniqueFd socket;
-        Time until;  // it goes then
+        Time until;  // closed at this time
     };
     struct Attempt {
         UniqueFd socket;  // not valid: decided

@@ -28,15 +28,15 @@ size_t end_of_name(std::string_view text, size_t at) {
 constexpr size_t kNestedMax = 8;
 constexpr std::string_view kOperators[] = {":-", "-", ":+", "+"};
 
-// A value with names of variables, as expand_variables() takes it: `$$` is a `$`, and `${NAME}`,
-// `${NAME:-TEXT}` and the like name variables.
+// A value that refers to variables, in the form that expand_variables() reads: `$$` is a `$`, and
+// `${NAME}`, `${NAME:-TEXT}` and the like refer to variables.
 struct Template {
     std::string text;
     bool has_names = false;
     std::string problem;  // not empty: why the value cannot be read
 };
 
-// Reads the value of a line: from its first byte to an end that the quotes say.
+// Reads the value in a line, from its first byte to its end, which depends on its quotes.
 class ValueReader {
   public:
     explicit ValueReader(std::string_view text) : text_(text) {}
@@ -70,7 +70,7 @@ class ValueReader {
         return at_ + more < text_.size() ? text_[at_ + more] : '\0';
     }
 
-    // Reads up to the closing quote, or inside of DEPTH `${` to the closing brace.
+    // Reads up to the closing quote or, if DEPTH `${` are open, to the closing brace.
     void part(size_t depth) {
         while (at_ < text_.size()) {
             const char c = text_[at_];
@@ -106,7 +106,7 @@ class ValueReader {
                 "here: write what it prints, or put '…' around the value");
         if (begin >= text_.size() || !begins_name(text_[begin])) {
             if (braced) return refuse("holds `${` without the name of a variable");
-            const size_t signs = next(1) == '$' ? 2 : 1;  // a shell's own number in two of them
+            const size_t signs = next(1) == '$' ? 2 : 1;  // two of them: a shell's process id
             for (size_t i = 0; i < signs; ++i) put('$');
             at_ += signs;
             return;
@@ -139,8 +139,8 @@ class ValueReader {
     Template value_;
 };
 
-// Expands a template of ValueReader; reads from AT to its end, or to the brace that closes an outer
-// one.
+// Expands a template of ValueReader, beginning at AT. Reads to the end of the text or, inside an
+// outer `${`, to its closing brace.
 std::string expanded(std::string_view text, size_t& at, const ValueOf& value_of, size_t depth) {
     std::string result;
     while (at < text.size() && !(text[at] == '}' && depth > 0)) {
@@ -214,7 +214,7 @@ EnvironmentFile parse_environment_file(std::string_view text, const std::string&
                                            value.problem));
         } else {
             if (value.has_names) file.expanded.push_back(std::ssize(file.variables));
-            // A value that names nothing is what it is.
+            // A value that refers to no variables is stored as its final text.
             file.variables.emplace_back(
                 name, value.has_names ? std::move(value.text) : expand_variables(value.text, {}));
         }

@@ -1,5 +1,5 @@
-// Reads .deepspeed_env and --env-file: text -> variables. Their values may name variables of the
-// rank's host. Pure; no threads.
+// Reads .deepspeed_env and --env-file: text -> variables. Their values may refer to variables of
+// the rank's host. Pure; no threads.
 #pragma once
 
 #include <cstdint>
@@ -12,35 +12,37 @@
 
 namespace dslaunch::launch {
 
+// The variables of a file, in its order.
 struct EnvironmentFile {
     EnvironmentList variables;
-    std::vector<int64_t> expanded;  // places of values that expand_variables() takes
+    std::vector<int64_t> expanded;  // indices of values for expand_variables()
 };
 
-// Parses one NAME=VALUE a line. Blank lines and lines that start with `#` are skipped; `export `
-// before NAME is accepted; the value may hold `=` and may stand in '…' (taken as it is) or "…"
-// (with \" \\ \n \t). An unquoted value ends at the end of the line and is trimmed. Outside of '…'
-// $NAME, ${NAME} and ${NAME:-TEXT} (also -, :+ and +) name variables, and \$ is a `$`. A later line
-// wins by standing later in the list. Throws Error{kUsage} with every problem at once, each as
-// FILE_NAME:line: ….
+// Parses one NAME=VALUE per line. Skips blank lines and lines that start with `#`, and accepts
+// `export ` before NAME. The value may contain `=`, and may be enclosed in '…' (taken literally) or
+// "…" (with \" \\ \n \t). An unquoted value ends at the end of the line and is trimmed. Outside
+// '…', $NAME, ${NAME} and ${NAME:-TEXT} (also -, :+ and +) refer to variables, and \$ is a `$`. A
+// later line with the same NAME comes later in the list and therefore wins. Throws Error{kUsage}
+// that lists all problems at once, each as FILE_NAME:line: ….
 [[nodiscard]] EnvironmentFile parse_environment_file(std::string_view text,
                                                      const std::string& file_name);
 
-// Returns the value of a variable; null: it is not set.
+// Returns the value of a variable, or null if it is not set.
 using ValueOf = std::function<const std::string*(const std::string& name)>;
-// Puts the variables' values into TEXT, a value of EnvironmentFile::expanded. An unset variable is
-// empty, as in a shell. Other bytes give some text, and nothing worse.
+// Replaces the references in TEXT, a value of EnvironmentFile::expanded, by the variables' values.
+// An unset variable is empty, as in a shell. TEXT with other bytes gives an arbitrary text, but no
+// error.
 [[nodiscard]] std::string expand_variables(std::string_view text, const ValueOf& value_of);
 
 // Returns true for [A-Za-z_][A-Za-z0-9_]*.
 [[nodiscard]] bool is_variable_name(std::string_view name);
 
-// Returns true if the launch plan writes NAME for each rank, so that the user may not set it: RANK,
+// Returns true if the launch plan sets NAME for each rank, so that the user may not set it: RANK,
 // WORLD_SIZE, MASTER_PORT, ….
 [[nodiscard]] bool is_rank_variable(std::string_view name);
 
-// Returns true if NAME has a prefix that remote workers get from the launcher's environment: NCCL_
-// GLOO_ TORCH_ OMP_ ….
+// Returns true if NAME begins with a prefix whose variables remote workers get from the launcher's
+// environment: NCCL_ GLOO_ TORCH_ OMP_ ….
 [[nodiscard]] bool has_forwarded_prefix(std::string_view name);
 
 }  // namespace dslaunch::launch

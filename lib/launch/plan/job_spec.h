@@ -1,4 +1,4 @@
-// Everything a job needs, decided before any host is contacted: the command line, hostfile and
+// Everything that a job needs, decided before any host is contacted: the command line, hostfile and
 // filters become one JobSpec; run_job() (launch/supervise/job.h) executes it. A plain value: no
 // file descriptors, nothing resolved on the network.
 #pragma once
@@ -13,10 +13,11 @@
 
 namespace dslaunch::launch {
 
+// The unit by which ranks are bound to processors (--bind).
 enum class BindMode : uint8_t {
     kAuto,         // threads are divided among the ranks; a dsworker pins itself when that uses up
                    // all processors of the host
-    kNone,         // nobody is bound
+    kNone,         // no rank is bound
     kCore,         // each rank has its own share of the cores, in order
     kNuma,         // all processors of a NUMA node: the node of the rank's GPU, else spread
     kSocket,       // all processors of a package, chosen like kNuma's node
@@ -25,10 +26,12 @@ enum class BindMode : uint8_t {
                    // NUMA node
 };
 
+// Returns true for a value of the enum; messages are checked with it.
 inline bool is_known(BindMode mode) {
     return mode <= BindMode::kCoreComplex;
 }
 
+// The user's wishes about the processors of ranks.
 struct BindingRequest {
     BindMode mode = BindMode::kAuto;
     std::string core_list;  // "0-3,8": only these processors of each host; empty: all
@@ -36,86 +39,100 @@ struct BindingRequest {
     bool operator==(const BindingRequest&) const = default;
 };
 
-// Returns "core", "core-complex", …: as --bind and messages write it.
+// Returns "core", "core-complex", …, the form that --bind and messages use.
 [[nodiscard]] const char* bind_mode_name(BindMode mode);
 
+// The way in which agents are started.
 enum class TransportKind {
     kLocal,    // agents as children of this process; several nodes are pretended hosts on this
                // machine
     kSsh,      // libssh
     kOpenSsh,  // the ssh program
-    kJoin,     // agents that come by themselves
+    kJoin,     // agents that connect by themselves
     kSlurm,    // agents started by one srun, inside an allocation
-    kPdsh,     // by one pdsh
-    kOpenMpi,  // by one mpirun of Open MPI
+    kPdsh,     // agents started by one pdsh
+    kOpenMpi,  // agents started by one mpirun of Open MPI
 };
 
-// The most hosts over ssh that are reached without a tree, unless --fanout says otherwise. A
-// session costs the launcher 1.5 ms of its processor, a level of a tree 0.2 s or more; and three
-// pipes to each of so many ssh programs still fit below the usual limit of 1,024 descriptors.
+// The most hosts that ssh reaches without a tree, unless --fanout says otherwise. A session costs
+// the launcher 1.5 ms of processor time, and a level of a tree costs 0.2 s or more. The three pipes
+// to each of this many ssh programs stay below the usual limit of 1,024 descriptors.
 inline constexpr size_t kDefaultFanout = 256;
 
+// The kind of program that the ranks run.
 enum class TargetKind {
     kModel,    // dsworker train TARGET; the job ends with our ExitCode
     kPython,   // the job ends with the first failing rank's own code, 128+n for a signal
     kProgram,  // the job ends like kPython
 };
+// Returns true for a value of the enum; messages are checked with it.
 inline bool is_known(TargetKind kind) {
     return kind <= TargetKind::kProgram;
 }
 
-// The device that the ranks use. kAuto stays only in a job over ssh, whose agents report their
-// GPUs: it becomes cuda when every node has the devices that its workers name, cpu when no node has
-// any GPU (WorkerEnvironment::devices is then emptied and one line says so), an error when mixed.
+// The device that the ranks use. kAuto is settled before the ranks start, from the number of GPUs
+// that the agents report: it becomes cuda if every node has the devices that its workers name, and
+// cpu if no node has any GPU (WorkerEnvironment::devices is then cleared, and one line says so). A
+// mixture is an error. In a local job it is settled before, from this machine's GPUs.
 enum class DeviceRequest { kAuto, kCpu, kCuda };
 
+// One rank: its place in the job and its command.
 struct PlannedWorker {
     WorkerEnvironment environment;     // descriptors -1, master_port 0 when it is chosen at start
     std::vector<std::string> command;  // argv; argv[0] is looked up in the worker's PATH unless it
-                                       // holds a slash
+                                       // contains a slash
 };
 
+// One host and its ranks.
 struct PlannedNode {
     std::string name;                    // name in the hostfile, in every message and in prefixes
-    std::string user;                    // empty: by the ssh configuration
-    int port = 0;                        // port of sshd; 0: by the ssh configuration, else 22
+    std::string user;                    // empty: as the ssh configuration says
+    int port = 0;                        // port of sshd; 0: as the ssh configuration says, else 22
     std::string address;                 // addr=, to connect to instead of `name`; empty: `name`
     std::vector<PlannedWorker> workers;  // by local rank, never empty
 };
 
+// The variables that the launcher sends to all ranks.
 struct EnvironmentRules {
-    // On this machine workers start from all of the launcher's environment, remote ones from the
-    // agent's PATH, HOME, USER, LOGNAME, SHELL, LANG, TMPDIR. Then come `set` in order, then
-    // WorkerEnvironment::variables(). A later value wins.
+    // On this machine, workers start from all of the launcher's environment; remote workers start
+    // from the agent's PATH, HOME, USER, LOGNAME, SHELL, LANG, TMPDIR. Then `set` is applied in
+    // order, then WorkerEnvironment::variables(). A later value wins.
     bool inherit_all = true;
     EnvironmentList set;
-    // Places in `set` whose values name other variables (environment_file.h): the agent puts in
-    // their values on its host, after earlier entries of `set`.
+    // Indices in `set` of values that refer to other variables (environment_file.h): the agent
+    // replaces the references with the values on its host, after it has applied earlier entries of
+    // `set`.
     std::vector<int64_t> expanded;
 };
 
+// The choice of what a job prints, and where its logs are written.
 struct LogSettings {
     std::string level = "info";          // error, warn, info, debug
     bool quiet = false;                  // no progress line and nothing below warn of our own
     bool print_environment = false;      // show, after the start, what each rank really got
-    int straggler_interval_steps = 100;  // 0: never; steps between two looks for a straggler
+    int straggler_interval_steps = 100;  // steps between two checks for a straggler; 0: none
     std::string each_rank_directory;     // --enable_each_rank_log; empty: none. Below
-                                         // `output_directory` logs are written anyhow
+                                         // `output_directory` logs are written in any case
+
+    // Returns true if lines of the level "detail" are shown too.
+    [[nodiscard]] bool shows_details() const { return level == "debug"; }
 };
 
+// The smallest and largest number of hosts of a job (--nnodes MIN:MAX).
 struct NodeRange {
     int min = 1;
     int max = 1;
 };
 
-// A job that may run on fewer hosts than it knows, and on others after a failure.
+// The rules of a job that may run on fewer hosts than it knows, and on others after a failure.
 struct ElasticRules {
     NodeRange nodes;                 // the nodes that an attempt needs, and may use
     std::vector<std::string> hosts;  // all hosts that may be used, in order; empty: not elastic,
                                      // every attempt needs all of JobSpec::nodes
-    // Nodes and ranks for the chosen ones of `hosts`, by index in ascending order.
+    // Returns the nodes and ranks for the chosen ones of `hosts`: their indices, ascending.
     std::function<std::vector<PlannedNode>(const std::vector<size_t>& chosen)> plan;
 
+    // Returns true if the job may run on fewer hosts.
     [[nodiscard]] bool on() const { return !hosts.empty(); }
 };
 
@@ -123,11 +140,12 @@ inline constexpr int64_t kBringBytesMax = int64_t{2} << 30;
 
 // The purpose of a kModel job's ranks.
 enum class ModelDuty {
-    kTrain,  // asked to end, they save
+    kTrain,  // on a request to end, they save
     kWrite,  // rank 0's stdout is the result
-    kServe,  // asked to end, they end the work under way; that is not an interruption
+    kServe,  // on a request to end, they finish their work; that is not an interruption
 };
 
+// A job: everything that the launcher needs to know to run it.
 struct JobSpec {
     TargetKind target_kind = TargetKind::kProgram;
     ModelDuty duty = ModelDuty::kTrain;
@@ -139,16 +157,16 @@ struct JobSpec {
     EnvironmentRules environment;
     std::string job_id;  // printable, no spaces, unique per start
     // 128 random bits in hex, new with each start of the launcher and equal in all its attempts:
-    // the name that distinguishes its processes from another job's with the same job_id.
+    // they distinguish its processes from another job's with the same job_id.
     std::string launch_id;
     std::string working_directory;  // absolute; workers start here, on every node
-    std::string output_directory;   // absolute; empty: none. Launcher's side
-    // The command that continues this training, for people; empty: there is no such command.
+    std::string output_directory;   // absolute, on the launcher's machine; empty: none
+    // The command that continues this training, for the user; empty if there is no such command.
     std::string resume_command;
-    // The trained weights come from rank 0's host to the launcher's output_directory, if they are
-    // not there and have at most this many bytes; 0: never.
+    // The trained weights are copied from rank 0's host to the launcher's output_directory, if they
+    // are not already there and have at most this many bytes; 0: never.
     int64_t bring_bytes_max = kBringBytesMax;
-    // The names of those files below output_directory.
+    // The names of the weight files below output_directory.
     std::vector<std::string> weight_files = {"model.safetensors", "model.pt"};
     std::string state_directory;             // folder of this user's job records; empty: none
     std::string ssh_config_path;             // empty: the user's and the system's
@@ -157,23 +175,23 @@ struct JobSpec {
     // token is never printed, logged or given to a worker.
     std::string listen;
     std::string token;
-    // kSlurm, kLocal: the name held by the launcher and, on other hosts, by an agent. Other copies
-    // of this program that srun started wait until nobody holds it; empty: no copies.
+    // kSlurm, kLocal: a name that the launcher and, on other hosts, an agent hold. Other copies of
+    // this program that srun started wait until no process holds it; empty: there are no copies.
     std::string held_name;
     bool serves_node_0 = false;  // kJoin: this machine is node 0, its agent a child of the launcher
-    size_t fanout = 0;           // hosts that one launcher or relay connects to, at least 2; with
-                                 // more hosts some start agents on others. 0: no tree
+    size_t fanout = 0;           // hosts that one launcher or relay connects to, at least 2; if
+                                 // there are more, some hosts start agents on others. 0: no tree
     int master_port = 0;         // 0: free port chosen and bound by the agent of node rank 0
     std::string master_address;  // empty: decided at start (loopback for one node, else node 0's
                                  // address)
-    std::chrono::milliseconds grace{30'000};  // time to save, or to end, after the first Ctrl-C;
-                                              // 0: it ends the job at once
-    // From the start of a connection until its agent has said hello.
+    std::chrono::milliseconds grace{30'000};  // time to save, or to end, after the first Ctrl-C; 0:
+                                              // the job ends at once
+    // The longest time from the start of a connection until its agent has said hello.
     std::chrono::milliseconds connect_max{30'000};
     int max_restarts = 0;
     ElasticRules elastic;
-    std::vector<std::string> required_files;  // absolute paths every node must hold equal:
-                                              // dsworker, target, config, data
+    std::vector<std::string> required_files;  // absolute paths of files that must be equal on every
+                                              // node: dsworker, target, config, data
     std::string interpreter;        // a program that every node must have at this path; empty: none
     bool verify_all_bytes = false;  // --verify: hash data over 1 GiB whole instead of sampling
     bool check_hosts = true;        // false: required_files are not compared, and the
@@ -181,7 +199,7 @@ struct JobSpec {
     BindingRequest binding;
     LogSettings log;
 
-    // Returns true if the job's purpose is what its ranks print.
+    // Returns true if the job's purpose is the output of its ranks.
     [[nodiscard]] bool prints_results() const {
         return target_kind != TargetKind::kModel || duty == ModelDuty::kWrite;
     }

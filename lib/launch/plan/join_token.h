@@ -1,5 +1,6 @@
-// The shared token by which a launcher and an agent that calls back know each other. It comes from
-// a file or the environment, never from a command line, and goes to no worker and no log.
+// The shared token by which a launcher and an agent that calls back recognize each other. It is
+// read from a file or the environment, never from a command line, and is never given to a worker or
+// written to a log.
 #pragma once
 
 #include <string>
@@ -10,32 +11,34 @@ namespace dslaunch::launch {
 inline constexpr const char* kTokenVariable = "DSLAUNCH_TOKEN";
 inline constexpr size_t kTokenBytesMin = 16;
 inline constexpr size_t kTokenBytesMax = 1024;
-// A floor against tokens that repeat a few characters. Words pass it: JoinKey
-// (launch/transport/join/join_channel.h) makes searching for one slow.
+// The entropy below which a token is refused, against tokens that repeat a few characters. Words
+// have more; JoinKey (launch/transport/join/join_channel.h) makes searching for such a token slow.
 inline constexpr int kTokenBitsMin = 64;
-// The part of a message that asks for a token.
+// The part of an error message that asks for a token.
 inline constexpr std::string_view kTokenAdvice =
     "make one with `(umask 077; openssl rand -hex 32 > token)` and name it with --token-file token "
     "on every node, or set DSLAUNCH_TOKEN";
 
-// Returns the entropy of TOKEN in bits, by the frequencies of its characters: sum of -log2(share).
+// Returns the entropy of TOKEN in bits, computed from the frequencies of its characters: the sum of
+// -log2(share).
 [[nodiscard]] double token_bits(std::string_view token);
 
-// Returns 32 random bytes in hex. Throws Error{kSetup} without a source of randomness.
+// Returns 32 random bytes in hex. Throws Error{kSetup} if there is no source of randomness.
 [[nodiscard]] std::string make_token();
 
-// Returns the content of PATH without blanks at its ends. Throws Error{kUsage}: missing,
-// unreadable, not a plain file, readable by its group or others, shorter or longer than a token may
-// be, or below kTokenBitsMin.
+// Returns the content of PATH without blanks at its ends. Throws Error{kUsage} if the file is
+// missing, unreadable, not a plain file, or readable by its group or others, or if the token is too
+// short, too long, or below kTokenBitsMin.
 [[nodiscard]] std::string read_token_file(const std::string& path);
 
-// Returns the value of DSLAUNCH_TOKEN, empty when it is not set, and wipes it from this process's
-// environment, so that no child inherits it and /proc does not show it. REQUIRES: no other thread
-// yet.
+// Returns the value of DSLAUNCH_TOKEN, empty if it is not set, and wipes it from this process's
+// environment, so that no child inherits it and /proc does not show it. REQUIRES: the process has
+// no other thread yet.
 [[nodiscard]] std::string take_token_variable();
 
-// Returns the token in FILE, or without FILE the VARIABLE that take_token_variable() gave; empty
-// when there is neither. Throws as read_token_file(), and Error{kUsage} for a bad variable.
+// Returns the token in FILE or, if FILE is empty, the value VARIABLE that take_token_variable()
+// returned; empty if there is neither. Throws as read_token_file() does, and Error{kUsage} for a
+// bad variable.
 [[nodiscard]] std::string choose_token(const std::string& variable, const std::string& file);
 
 }  // namespace dslaunch::launch

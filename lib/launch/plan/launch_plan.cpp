@@ -12,7 +12,8 @@
 namespace dslaunch::launch {
 namespace {
 
-// A rank is given units: cores, or single processors where cores do not suffice.
+// The unit in which processors are given to ranks: a core, or a single processor if there are too
+// few cores.
 struct Unit {
     std::vector<Processor> processors;  // by number
     [[nodiscard]] const Processor& first() const { return processors.front(); }
@@ -46,7 +47,7 @@ std::vector<Processor> chosen_processors(const MachineTopology& topology,
     return chosen;
 }
 
-// Returns the cores in the order in which neighbours share most.
+// Returns the cores, ordered so that neighbours share as much hardware as possible.
 Units cores_of(const std::vector<Processor>& processors) {
     std::map<std::tuple<int, int, int, int>, Unit> cores;
     for (const Processor& p : processors) {
@@ -80,8 +81,8 @@ RankPlace place_on(const Units& units, int threads, bool several_nodes) {
     return place;
 }
 
-// Returns RANKS equal shares of CORES, in order. The first ones also get the remainder, but as many
-// threads as the others: a step takes as long as its slowest rank.
+// Returns RANKS equal shares of CORES, in order. The first shares also get the remaining cores, but
+// no more threads than the others: a step takes as long as its slowest rank.
 std::vector<std::pair<Units, int>> shares_of(const Units& cores, size_t ranks) {
     const Units units = ranks > cores.size() ? single_processors(cores) : cores;
     std::vector<std::pair<Units, int>> shares;
@@ -128,7 +129,7 @@ class Placer {
     std::vector<RankPlace> places_;
 };
 
-// Returns the node of the rank's GPU; ranks without one are spread over the nodes in order.
+// Returns the NUMA node of the rank's GPU; ranks without a GPU are spread over the nodes in order.
 int Placer::node_of(size_t rank) const {
     const int gpu = gpus_[rank];
     if (gpu >= 0 && static_cast<size_t>(gpu) < topology_.gpu_nodes.size()) {
@@ -161,7 +162,8 @@ void Placer::give_all(const Units& cores, const std::vector<size_t>& ranks) {
     }
 }
 
-// Gives the largest complexes first, and again when there are more ranks.
+// Gives each rank one core complex, the largest complexes first; if there are more ranks than
+// complexes, they are shared.
 void Placer::share_complexes(int node, const std::vector<size_t>& ranks) {
     std::map<int, Units> by_cache;
     for (const Unit& core : cores_where(&Processor::node, node)) {
@@ -217,7 +219,7 @@ std::vector<RankPlace> Placer::place() {
     return std::move(places_);
 }
 
-// Returns the devices of one node in slot order, as CUDA_VISIBLE_DEVICES writes them.
+// Returns the devices of one node in slot order, in the form of CUDA_VISIBLE_DEVICES.
 std::vector<std::string> node_devices(const PlanRequest& request, const HostSlots& entry) {
     const bool by_number = !entry.host.gpus.empty();
     std::vector<std::string> devices;

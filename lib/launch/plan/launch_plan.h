@@ -1,5 +1,5 @@
-// Chosen slots -> nodes and ranks with their environment and command: which worker runs where, and
-// on which processors. Pure; no threads.
+// Makes the launch plan: chosen slots -> nodes and ranks with their environment and command. It
+// determines which worker runs where, and on which processors. Pure; no threads.
 #pragma once
 
 #include <optional>
@@ -12,36 +12,39 @@
 
 namespace dslaunch::launch {
 
+// The processors and the memory of one rank.
 struct RankPlace {
     std::vector<int> processors;  // by number, never empty
-    int threads = 1;              // for operators: its cores, shared with whom it shares them
+    int threads = 1;              // for operators: its share of its cores
     int memory_node = -1;         // NUMA node that its memory should come from; -1: any
 
     bool operator==(const RankPlace&) const = default;
 };
 
+// The question for place_ranks(), about the ranks of one host.
 struct PlacementRequest {
     BindingRequest binding;
-    // GPU of each local rank, by the order of MachineTopology::gpu_nodes; -1: none. Its length is
-    // the number of ranks.
+    // The GPU of each local rank, as an index into MachineTopology::gpu_nodes; -1: none. The length
+    // of the vector is the number of ranks.
     std::vector<int> gpus;
 };
 
-// Returns the GPUs of RANKS workers that all see DEVICES (CUDA_VISIBLE_DEVICES), each with the one
-// at its local rank; -1 for a missing GPU, or one that is not written as a number.
+// Returns the GPUs of RANKS workers that all see DEVICES (CUDA_VISIBLE_DEVICES): each gets the
+// entry at its local rank. -1 stands for a missing GPU, and for an entry that is not a number.
 [[nodiscard]] std::vector<int> rank_gpus(const std::string& devices, size_t ranks);
 
-// Returns the places by local rank; empty for kAuto and kNone. Gives whole cores, with all their
-// usable processors; with more ranks than cores it gives processors, and with more ranks than
-// processors several ranks share one. Throws Error{kUsage} when the core list names a processor
-// that may not be used here. REQUIRES: topology.processors not empty, a core list that
-// parse_processor_list() reads.
+// Returns the processors of each rank, by local rank; empty for kAuto and kNone. Each rank gets
+// whole cores, with all their usable processors; with more ranks than cores it gets single
+// processors, and with more ranks than processors several ranks share one. Throws Error{kUsage} if
+// the core list names a processor that may not be used here. REQUIRES: topology.processors is not
+// empty, and parse_processor_list() accepts the core list.
 [[nodiscard]] std::vector<RankPlace> place_ranks(const MachineTopology& topology,
                                                  const PlacementRequest& request);
 
+// The facts from which the launch plan is made.
 struct PlanRequest {
     std::vector<HostSlots> hosts;           // not empty
-    std::vector<std::string> command_head;  // up to and with the target
+    std::vector<std::string> command_head;  // up to and including the target
     std::vector<std::string> command_tail;  // the target's arguments
     bool append_local_rank = false;         // --local_rank=N between the two, as under deepspeed
     DeviceRequest device = DeviceRequest::kAuto;
@@ -52,29 +55,32 @@ struct PlanRequest {
     int max_restarts = 0;
     bool local = false;  // every node is this machine
     // Local runs: the launcher's CUDA_VISIBLE_DEVICES; if unset, this machine's GPUs. A slot is
-    // then an index into the visible devices; a gpus= entry must be one of them.
+    // then an index into the visible devices, and a gpus= entry must be one of them.
     std::optional<std::string> visible_devices;
     int gpu_count = 0;
 };
 
-// Makes the plan. Node rank = place among HOSTS, local rank = 0,1,… on its host, rank = node by
-// node: exact for uneven slots. Every worker of a node sees all its node's devices and picks the
-// one at LOCAL_RANK, as deepspeed and torchrun scripts expect. With kCpu it sees no device, except
-// that gpus= of the hostfile is kept on a machine without GPUs. Throws Error{kSetup} when a local
-// run on kCuda asks for devices that this machine or CUDA_VISIBLE_DEVICES lacks.
+// Makes the plan. The node rank is the index in HOSTS, the local rank is 0,1,… on its host, and
+// ranks are numbered node by node; this also holds for hosts with different numbers of slots. Every
+// worker of a node sees all its node's devices and picks the one at LOCAL_RANK, as deepspeed and
+// torchrun scripts expect. With kCpu it sees no device, except that gpus= of the hostfile is kept
+// on a machine without GPUs. Throws Error{kSetup} if a local run on kCuda asks for devices that
+// this machine or CUDA_VISIBLE_DEVICES lacks.
 [[nodiscard]] std::vector<PlannedNode> make_launch_plan(const PlanRequest& request);
 
-// Returns the meaning of `auto` on this machine: kCuda when it has a GPU that CUDA_VISIBLE_DEVICES
-// shows, else kCpu.
+// Returns the device that `auto` stands for on this machine: kCuda if it has a GPU that
+// CUDA_VISIBLE_DEVICES shows, else kCpu.
 [[nodiscard]] DeviceRequest resolve_local_device(DeviceRequest asked, int gpu_count,
                                                  const std::optional<std::string>& visible_devices);
 
-// Returns the entries of CUDA_VISIBLE_DEVICES, or 0..GPU_COUNT-1 without it. Drops blank entries.
+// Returns the entries of CUDA_VISIBLE_DEVICES, or 0..GPU_COUNT-1 if it is not set. Drops blank
+// entries.
 [[nodiscard]] std::vector<std::string> visible_device_list(
     const std::optional<std::string>& visible_devices, int gpu_count);
 
-// Returns DEVICES ("0,2", places among visible devices) by the names in VISIBLE, the agent's list:
-// a scheduler gave it some of the machine's GPUs. Keeps entries that are not a place.
+// Translates DEVICES ("0,2", indices of visible devices) into the names in VISIBLE, the agent's
+// list: a scheduler gave the agent only some of the machine's GPUs. Keeps entries that are not an
+// index.
 [[nodiscard]] std::string devices_seen_through(const std::string& devices,
                                                const std::vector<std::string>& visible);
 

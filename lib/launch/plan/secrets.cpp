@@ -22,11 +22,11 @@ bool is_name_character(char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.';
 }
 
-// Returns the end of a value that begins at BEGIN: a closing quote of its own kind, else white
-// space or an end of a value in JSON, YAML and shells.
+// Returns the end of the value that begins at BEGIN: the closing quote that matches its opening
+// one, else white space or a character that ends a value in JSON, YAML or shells.
 size_t value_end(std::string_view line, size_t begin) {
     if (begin >= line.size()) return begin;
-    // An HTTP header has a word before the secret, which belongs to it.
+    // In an HTTP header, a scheme precedes the secret and is treated as a part of it.
     for (const std::string_view scheme : {"Bearer ", "bearer ", "Basic ", "basic "}) {
         if (line.substr(begin).starts_with(scheme)) return value_end(line, begin + scheme.size());
     }
@@ -44,8 +44,8 @@ size_t value_end(std::string_view line, size_t begin) {
     return std::min(line.find_first_of(" \t,;&\"'}])", begin), line.size());
 }
 
-// Returns where the value of a name that ends at NAME_END begins: after `=`, `:` or, for an option,
-// blanks.
+// Returns the position at which the value begins for a name that ends at NAME_END: after `=`, `:`
+// or, for an option, blanks.
 size_t value_begin(std::string_view line, size_t name_end, bool is_option) {
     size_t at = name_end;
     if (at < line.size() && (line[at] == '"' || line[at] == '\'')) ++at;  // the end of "NAME"
@@ -53,7 +53,7 @@ size_t value_begin(std::string_view line, size_t name_end, bool is_option) {
     if (sign == std::string_view::npos) return sign;
     if (line[sign] == '=' || line[sign] == ':') {
         const size_t begin = line.find_first_not_of(" \t", sign + 1);
-        // scheme://…: no value of a variable
+        // scheme://… is not a variable's value
         if (line[sign] == ':' && line.substr(sign).starts_with("://"))
             return std::string_view::npos;
         return begin;
@@ -61,7 +61,7 @@ size_t value_begin(std::string_view line, size_t name_end, bool is_option) {
     return is_option && sign > at ? sign : std::string_view::npos;
 }
 
-// Hides the values of names that tell.
+// Hides the values of names that suggest a secret.
 std::string hide_named_values(std::string_view line) {
     std::string text;
     size_t done = 0;
@@ -89,7 +89,7 @@ std::string hide_known_forms(const std::string& line) {
     static const std::regex kTokens(
         R"(\b(hf_|ghp_|gho_|ghs_|github_pat_|glpat-|sk-|xox[abprs]-|AKIA|ASIA|ya29\.|eyJ))"
         R"([A-Za-z0-9_.\-]{12,})");
-    // A webhook's address is its secret: https://hooks.slack.com/services/…
+    // The address of a webhook is itself a secret: https://hooks.slack.com/services/…
     static const std::regex kWebhook(
         R"((https?://(hooks\.[^\s/]+|[^\s/]+/(api/)?webhooks?)/)[^\s"'<>)]+)", std::regex::icase);
     static const std::regex kKeyInUrl(R"(([A-Za-z][A-Za-z0-9+.-]*://)[A-Za-z0-9]{20,}@)");
@@ -105,7 +105,8 @@ std::string hide_known_forms(const std::string& line) {
     return std::regex_replace(text, kBearer, "$1 " + hidden);
 }
 
-// Returns true if a part of WORD, a name in capitals, tells; parts stand between `_`, `-` and `.`.
+// Returns true if a part of WORD, a name in capitals, suggests a secret; parts are separated by
+// `_`, `-` and `.`.
 bool has_telling_part(std::string_view word) {
     if (word.starts_with("XDG_SESSION") || word.starts_with("DBUS_SESSION")) return false;
     if (word == "DESKTOP_SESSION") return false;
@@ -128,7 +129,7 @@ bool is_secret_name(std::string_view name) {
     std::transform(word.begin(), word.end(), word.begin(), upper);
     if (word == "SSH_AUTH_SOCK") return false;  // a path
     if (contains(word, "AUTHORIZATION")) return true;
-    // HF_TOKENIZERS_…, TOKENIZER_PATH and how many tokens there are tell nothing.
+    // HF_TOKENIZERS_…, TOKENIZER_PATH and numbers of tokens are not secrets.
     for (const std::string_view harmless : {"TOKENIZER", "TOKENS", "PASSED", "PASSIVE", "BYPASS",
                                             "KEYERROR", "KEYWORD", "KEYBOARD", "AUTHOR"}) {
         for (size_t at = word.find(harmless); at != std::string::npos; at = word.find(harmless))

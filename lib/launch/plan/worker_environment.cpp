@@ -41,14 +41,14 @@ int read_int(const char* name, int least, std::optional<int> fallback = {}) {
     return static_cast<int>(*number);
 }
 
-// Returns the GPUs that CUDA shows if nobody has chosen.
+// Returns the GPUs that CUDA shows by default.
 std::string all_gpus() {
     std::vector<int64_t> numbers(static_cast<size_t>(count_gpus()));
     std::iota(numbers.begin(), numbers.end(), 0);
     return fmt::format("{}", fmt::join(numbers, ","));
 }
 
-// Does what libgomp does between two looks.
+// Does what libgomp does between two checks of a waiting thread.
 void look_away() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -60,7 +60,7 @@ void look_away() {
 std::vector<int> read_node_sizes(const WorkerEnvironment& environment) {
     const auto text = read("DSL_NODE_SIZES");
     std::vector<int> sizes;
-    if (!text) {  // another launcher, which starts equally many everywhere
+    if (!text) {  // another launcher, which starts equally many on each node
         if (environment.world_size % environment.local_world_size != 0) {
             fail(
                 ExitCode::kSetup,
@@ -118,7 +118,7 @@ int64_t spin_count() {
     constexpr int kLooks = 1000;
     constexpr std::chrono::nanoseconds kSpin{75'000};
     const std::atomic<int> awaited{0};
-    auto shortest = Clock::duration::max();  // another program may have had the processor
+    auto shortest = Clock::duration::max();  // another program may have used the processor
     for (int round = 0; round < 5; ++round) {
         const Clock::time_point begin = Clock::now();
         for (int i = 0; i < kLooks && awaited.load(std::memory_order_relaxed) == 0; ++i)
@@ -132,6 +132,51 @@ int64_t spin_count() {
 
 int64_t first_threads(std::string_view value) {
     return std::max<int64_t>(parse_int(trim(value.substr(0, value.find(',')))).value_or(1), 1);
+}
+
+void set_processors(const ProcessorShare& share, EnvironmentList& environment) {
+    const std::string* const given = find_variable(environment, kThreadsVariable);
+    if (given != nullptr) {
+        // Waiting threads spin, and would take processor time from computing threads.
+        if (share.is_worker && share.bound_threads == 0 &&
+            first_threads(*given) * share.ranks > share.cores &&
+            find_variable(environment, kWaitVariable) == nullptr)
+            set_variable(environment, kWaitVariable, "passive");
+    } else if (share.bound_threads > 0) {
+        set_variable(environment, kThreadsVariable, std::to_string(share.bound_threads));
+    } else if (share.is_worker) {
+        set_variable(environment, kThreadsVariable,
+                     std::to_string(std::max<int64_t>(1, share.cores / share.ranks)));
+    }
+    if (share.is_worker && find_variable(environment, kWaitVariable) == nullptr &&
+        find_variable(environment, kSpinVariable) == nullptr)
+        set_variable(environment, kSpinVariable, std::to_string(spin_count()));
+    if (!share.binding.empty()) {
+        set_variable(environment, kBindingVariable, share.binding);
+    } else {
+        // The inherited variable belongs to an outer job.
+        std::erase_if(environment,
+                      [](const auto& variable) { return variable.first == kBindingVariable; });
+    }
+}
+
+ProcessorVariables processor_variables(const EnvironmentList& environment) {
+    const auto value = [&](const char* name) {
+        const std::string* const found = find_variable(environment, name);
+        return found == nullptr ? std::string() : *found;
+    };
+    return {value(kThreadsVariable), value(kWaitVariable), value(kBindingVariable)};
+}
+
+std::optional<LaunchMark> launch_mark_of(const EnvironmentList& environment) {
+    const std::string* const launch_id = find_variable(environment, kLaunchIdVariable);
+    if (launch_id == nullptr) return std::nullopt;
+    LaunchMark mark{*launch_id, std::nullopt, -1};
+    if (const std::string* const attempt = find_variable(environment, kAttemptVariable))
+        mark.attempt = parse_int(*attempt);
+    if (const std::string* const rank = find_variable(environment, "RANK"))
+        mark.rank = parse_int(*rank).value_or(-1);
+    return mark;
 }
 
 EnvironmentList WorkerEnvironment::variables() const {

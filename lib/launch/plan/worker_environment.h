@@ -1,9 +1,10 @@
 // The environment of one rank: its variable names are written and parsed only here. The launch plan
-// fills it, the agent adds the descriptors and makes it text as it starts the worker, dsworker
-// reads it back.
+// fills it, the agent adds the descriptors and turns it into text when it starts the worker, and
+// dsworker reads it.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -14,32 +15,63 @@
 
 namespace dslaunch::launch {
 
-// The level of dsworker's log, as parse_log_level() reads it; not set: info.
+// The level of dsworker's log, in the form that parse_log_level() reads; not set: info.
 inline constexpr const char* kLogLevelVariable = "DSL_LOG_LEVEL";
-// The processors that a rank was bound to, as "0-3,8", or "none" for --bind none; not set: a
-// dsworker pins itself when the ranks of its host use up all processors.
+// The processors that a rank was bound to, as "0-3,8", or "none" for --bind none. If it is not set,
+// a dsworker pins itself when the ranks of its host use up all processors.
 inline constexpr const char* kBindingVariable = "DSL_BINDING";
 inline constexpr const char* kLaunchIdVariable = "DSL_LAUNCH_ID";
-// The name of the rank's host, in jobs whose hosts are not pretended on the launcher's machine.
+// The name of the rank's host; only set in jobs whose hosts are real, not pretended on the
+// launcher's machine.
 inline constexpr const char* kHostVariable = "DSL_HOST";
-// The number of starts of ranks in the same launch before this one: restarts, and the start on
-// another MASTER_PORT. Later agents recognize earlier attempts' processes by it.
+// The number of times that the same launch has already started ranks: restarts, and starts on
+// another MASTER_PORT. Later agents recognize the processes of earlier attempts by it.
 inline constexpr const char* kAttemptVariable = "DSL_ATTEMPT";
-// OpenMP's own: the threads of an operator, and whether those that wait spin or sleep.
+// OpenMP's own variables: the threads of an operator, and whether waiting threads spin or sleep.
 inline constexpr const char* kThreadsVariable = "OMP_NUM_THREADS";
 inline constexpr const char* kWaitVariable = "OMP_WAIT_POLICY";
-// libgomp's: the looks that a waiting thread takes before it sleeps.
+// A variable of libgomp: how many checks a waiting thread makes before it sleeps.
 inline constexpr const char* kSpinVariable = "GOMP_SPINCOUNT";
-// Returns the number of looks that take about as long as the system takes to wake a thread, 75 us.
-// It is measured on this processor in less than a millisecond. Threads that wait so take little
-// from a neighbour and lose little without one (docs/scale/threads.md).
+// Returns the number of checks that take about as long as the system takes to wake a thread, 75 us.
+// It is measured on this processor in less than a millisecond. Threads that spin for so long take
+// little time from a neighbour, and lose little if there is none (docs/scale/threads.md).
 [[nodiscard]] int64_t spin_count();
-// Returns the threads that VALUE of OMP_NUM_THREADS, "4" or "4,2" by level, gives an operator; 1 if
-// it is not a number.
+// Returns the number of threads that VALUE of OMP_NUM_THREADS, "4" or "4,2" by nesting level, gives
+// an operator; 1 if it is not a number.
 [[nodiscard]] int64_t first_threads(std::string_view value);
 
+// The processors of one rank, as its agent has decided.
+struct ProcessorShare {
+    bool is_worker = false;     // a dsworker; other programs choose their threads themselves
+    int64_t ranks = 1;          // ranks on this machine
+    int64_t cores = 1;          // processors of this machine
+    int64_t bound_threads = 0;  // threads of a rank that is bound to processors; 0: not bound
+    std::string binding;        // DSL_BINDING; empty: not set
+};
+// Sets the variables above in ENVIRONMENT, but keeps the user's threads and ways to wait.
+void set_processors(const ProcessorShare& share, EnvironmentList& environment);
+
+// The variables that set_processors() sets, as a rank got them. Empty: not set.
+struct ProcessorVariables {
+    std::string threads;  // OMP_NUM_THREADS
+    std::string waiting;  // OMP_WAIT_POLICY
+    std::string binding;  // DSL_BINDING
+};
+// Returns the variables of this kind in ENVIRONMENT.
+[[nodiscard]] ProcessorVariables processor_variables(const EnvironmentList& environment);
+
+// The variables that show which launch a process belongs to.
+struct LaunchMark {
+    std::string launch_id;           // DSL_LAUNCH_ID
+    std::optional<int64_t> attempt;  // DSL_ATTEMPT; nothing: not set, or not a number
+    int64_t rank = -1;               // RANK; -1: none
+};
+// Returns the mark in the environment of a process; nothing if no launch has started the process.
+[[nodiscard]] std::optional<LaunchMark> launch_mark_of(const EnvironmentList& environment);
+
+// The place of one rank in its job.
 struct WorkerEnvironment {
-    // The members that travel to an agent (base/text/message.h).
+    // The members that are sent to an agent (base/text/message.h).
     static auto wire_members(auto& m) {
         return std::tie(m.rank, m.world_size, m.local_rank, m.local_world_size, m.node_rank,
                         m.node_sizes, m.master_address, m.master_port, m.devices, m.job_id,
@@ -54,14 +86,14 @@ struct WorkerEnvironment {
     std::vector<int> node_sizes = {1};  // DSL_NODE_SIZES "2,1": workers of each node, by node rank
     std::string master_address = "127.0.0.1";
     int master_port = 0;
-    std::string devices;    // CUDA_VISIBLE_DEVICES, empty on a CPU run; read without it: all GPUs
+    std::string devices;    // CUDA_VISIBLE_DEVICES, empty in a CPU run; all GPUs if it is not set
     std::string job_id;     // DSL_JOB_ID; also TORCHELASTIC_RUN_ID
     std::string launch_id;  // DSL_LAUNCH_ID, see JobSpec
     int attempt = 0;        // DSL_ATTEMPT
     int restart_count = 0;  // TORCHELASTIC_RESTART_COUNT
     int max_restarts = 0;   // TORCHELASTIC_MAX_RESTARTS
 
-    // Descriptors inherited by dsworker, -1: none. All others are close-on-exec.
+    // Descriptors that dsworker inherits, -1: none. All others are close-on-exec.
     int arena_fd = -1;       // DSL_ARENA_FD: one memfd per job and node, shared by its ranks
     int rendezvous_fd = -1;  // DSL_RENDEZVOUS_FD: listening socket, only in rank 0
     int control_fd = -1;     // DSL_CONTROL_FD: frames to and from the agent
@@ -70,8 +102,8 @@ struct WorkerEnvironment {
     // Returns every variable of a worker, in a fixed order, without descriptors that are -1.
     [[nodiscard]] EnvironmentList variables() const;
 
-    // Reads this process's environment; without RANK it is a world of one. Throws Error{kSetup}
-    // that names the variable that is missing, malformed or contradicts another.
+    // Reads this process's environment; if RANK is not set, the world has one rank. Throws
+    // Error{kSetup} that names a variable that is missing, malformed or contradicts another.
     [[nodiscard]] static WorkerEnvironment from_process();
 };
 

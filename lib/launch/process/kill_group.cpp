@@ -28,15 +28,16 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kGroupPrefix = "dslaunch-";
 
-// Returns the folder of the group that this process was started in; empty: version 2 is not
-// mounted, or not visible here.
+// Returns the folder of the control group that this process was started in; empty if cgroup v2 is
+// not mounted or not visible here.
 fs::path first_group() {
     std::string path;
     for (const std::string& line : split(text_or_empty("/proc/self/cgroup"), '\n')) {
         if (line.starts_with("0::")) path = line.substr(3);
     }
     if (path.empty()) return {};
-    // A line: number, parent, device, root, place, options, optional fields, "-", kind, …
+    // A line contains: number, parent, device, root, mount point, options, optional fields, "-",
+    // file system type, …
     for (const std::string& line : split(text_or_empty("/proc/self/mountinfo"), '\n')) {
         const size_t end = line.find(" - cgroup2 ");
         const std::vector<std::string> fields = split(line.substr(0, end), ' ');
@@ -76,7 +77,7 @@ std::vector<fs::path> groups_before(const std::string& launch_id, int64_t attemp
     const fs::path own = first_group();
     if (own.empty() || launch_id.empty()) return {};
     std::vector<FoundGroup> all = groups_in(own);
-    // Each connection of sshd may have a group of its own, beside the others.
+    // Each sshd connection may have a group of its own; these groups are siblings.
     std::error_code error;
     for (fs::directory_iterator entry(own.parent_path(), error), end; !error && entry != end;
          entry.increment(error)) {
@@ -102,8 +103,8 @@ sigset_t guarded_signals() {
 int run_child(const std::function<int(int)>& body, pid_t guardian) {
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-    // A kill of the guardian's group, as by mpirun's daemon, must not reach this process as well:
-    // one of the two has to end what the ranks have started.
+    // A kill of the guardian's process group, such as mpirun's daemon sends, must not reach this
+    // process too: one of the two must survive to end what the ranks have started.
     ::setpgid(0, 0);
     if (::getppid() != guardian) return static_cast<int>(ExitCode::kInterrupted);
     const sigset_t set = guarded_signals();
@@ -145,7 +146,7 @@ std::optional<KillGroupName> parse_kill_group(std::string_view text) {
 
 bool enter_kill_group(const std::string& launch_id, int64_t attempt) {
     const fs::path own = first_group();
-    // A slash in the id would be another folder.
+    // An id with a slash would name another folder.
     if (own.empty() || launch_id.empty() || launch_id.find('/') != std::string::npos) return false;
     const fs::path folder = own / kill_group_name({launch_id, attempt, ::getpid()});
     std::error_code error;
@@ -206,7 +207,7 @@ int run_guarded(const std::function<int(int signal_fd)>& body) {
     if (child < 0) fail(ExitCode::kSetup, "cannot fork the agent: {}", errno_text(errno));
     if (child == 0) ::_exit(run_child(body, guardian));
     const int code = wait_for(child);
-    // An agent that ended by itself has waited long enough for what does not die.
+    // An agent that ended by itself has already waited long enough for processes that do not die.
     const auto limit = code > 128 ? kUnkillableMax : kFarewellMax;
     kill_descendants(static_cast<int>(limit.count()));
     remove_kill_group_of(child);

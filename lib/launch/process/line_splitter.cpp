@@ -21,7 +21,7 @@ std::string LineSplitter::add(std::string_view bytes) {
         if (length >= room && length > 0) {
             rest_.append(bytes.substr(0, room));
             bytes.remove_prefix(room);
-            // The newline that stands exactly at the cut belongs to this line.
+            // A newline exactly at the cut belongs to this line.
             if (!bytes.empty() && bytes.front() == '\n') bytes.remove_prefix(1);
             lines += std::exchange(rest_, {}) + "\n";
             continue;

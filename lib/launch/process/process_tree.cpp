@@ -30,7 +30,7 @@ struct Stat {
     pid_t parent = 0;
 };
 
-// Reads the fields after the last ')': the command's name may hold spaces and brackets.
+// Reads the fields after the last ')': the command's name may contain spaces and brackets.
 std::optional<Stat> read_stat(pid_t pid) {
     const std::string text = process_file(pid, "stat");  // empty: the process ended meanwhile
     const size_t end = text.rfind(')');
@@ -43,8 +43,8 @@ std::optional<Stat> read_stat(pid_t pid) {
     return Stat{{pid, static_cast<uint64_t>(*start)}, static_cast<pid_t>(*parent)};
 }
 
-// Returns true if this process has children. Without children it has no descendants: an ended
-// child's children go to their adopter, which is the caller if it is a subreaper.
+// Returns true if this process has children. Without children it has no descendants: the children
+// of an ended child go to their adopter, which is the caller if it is a subreaper.
 bool has_children() {
     siginfo_t info{};
     return ::waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WCONTINUED | WNOHANG | WNOWAIT) == 0 ||
@@ -71,7 +71,7 @@ std::string value_in(std::string_view text, std::string_view name) {
 }
 
 std::vector<ProcessName> descendants(pid_t root) {
-    // Reading all of /proc takes milliseconds: not when there is nothing to find.
+    // Reading all of /proc takes milliseconds, so it is avoided if there is nothing to find.
     if (root == ::getpid() && !has_children()) return {};
     std::vector<Stat> all;
     for (const pid_t pid : all_processes())

@@ -40,7 +40,8 @@ struct Failure {
     int error_number;
 };
 
-// The child's needs are made before the fork: after it only async-signal-safe calls are allowed.
+// The data that the child needs. It is made before the fork, since after it only async-signal-safe
+// calls are allowed.
 struct Prepared {
     std::string path;
     std::vector<std::string> variables;
@@ -93,7 +94,7 @@ void reset_signals() {
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-// Puts the three standard descriptors in place, even when one of them is a low number itself.
+// Puts the three standard descriptors in place, even if one of them has a low number itself.
 void place_standard_fds(const SpawnRequest& request, int report_fd) {
     const int null_fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
     const int wanted[3] = {request.stdin_fd, request.stdout_fd, request.stderr_fd};
@@ -119,8 +120,8 @@ void bind_to(const Prepared& prepared, int report_fd) {
     }
     const auto& nodes = prepared.node_mask;
     if (nodes.empty()) return;
-    // The kernel reads one bit less than its argument says. A refusal only costs speed; callers ask
-    // beforehand whether it will refuse.
+    // The kernel reads one bit less than its argument says. If it refuses, only speed is lost;
+    // callers check beforehand whether it will refuse.
     static_cast<void>(::syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes.data(),
                                 nodes.size() * kBitsPerWord + 1));
 }
@@ -130,7 +131,7 @@ void bind_to(const Prepared& prepared, int report_fd) {
     request.new_session ? ::setsid() : ::setpgid(0, 0);
     reset_signals();
     if (request.die_with_parent) {
-        // The parent may have ended before the request took effect.
+        // The parent may have ended before prctl() took effect.
         if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent) {
             give_up(report_fd, Stage::kParent);
         }
@@ -207,7 +208,7 @@ SpawnResult spawn(const SpawnRequest& request) {
     const pid_t pid = ::fork();
     if (pid < 0) return {-1, fmt::format("cannot fork: {}", errno_text(errno))};
     if (pid == 0) run_child(request, prepared, report.write_end.get(), parent);
-    // Parent and child set the group, so that a signal to the group never comes too early.
+    // Parent and child both set the group, so that a signal to the group never comes too early.
     if (!request.new_session) ::setpgid(pid, pid);
     report.write_end.reset();
     Failure failure{};

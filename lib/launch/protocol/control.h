@@ -1,5 +1,6 @@
 // Frames between dsworker and its agent over DSL_CONTROL_FD (a stream socket pair): length u32,
-// kind u16, payload. A worker without one (started by hand) writes metrics and results itself.
+// kind u16, payload. A worker without this descriptor (started by hand) writes metrics and results
+// itself.
 #pragma once
 
 #include <chrono>
@@ -11,13 +12,14 @@
 
 namespace dslaunch::launch {
 
+// The kinds of frames between a dsworker and its agent.
 enum class ControlKind : uint16_t {
     // worker -> agent -> launcher
     kMetrics = 1,    // one line of metrics.jsonl, without newline
     kRunInfo = 2,    // the JSON object of run.json's "run" member (rank 0, once)
     kProgress = 3,   // one line for the terminal's progress line (rank 0)
     kFailure = 4,    // AgentProblem: why this rank fails; the last frame before it ends
-    kHeartbeat = 5,  // a Heartbeat with this rank's place in its work, each second
+    kHeartbeat = 5,  // a Heartbeat with this rank's position in its work, each second
     kReady = 6,      // the first step has begun
     kHealth = 7,     // one record of `dslaunch health` (health/health_record.h)
     // launcher -> agent -> worker
@@ -29,6 +31,7 @@ inline constexpr uint32_t kControlPayloadBytesMax = 16U << 20;
 
 using ControlFrame = BasicFrame<ControlKind>;
 using ControlDecoder = BasicFrameDecoder<ControlKind>;
+// Returns the rules for control frames.
 [[nodiscard]] inline const FrameRules& frame_rules(ControlKind) {
     static constexpr FrameRules kRules{
         "a control frame", kControlPayloadBytesMax, [](uint16_t number) {
@@ -39,7 +42,8 @@ using ControlDecoder = BasicFrameDecoder<ControlKind>;
     return kRules;
 }
 
-// The time that a lane of a rank has worked since its start, without waits for other ranks.
+// The time that a lane of a rank has worked since its start, without the time it waited for other
+// ranks.
 struct LaneTime {
     std::string lane;
     std::chrono::nanoseconds busy{0};
@@ -52,11 +56,11 @@ struct Heartbeat {
     uint64_t instructions_per_step = 1;
     std::string where;              // step and instruction of each lane, in words
     std::vector<LaneTime> lanes{};  // empty: not measured
-    // The job's progress, for the terminal, from rank 0: fields that two blanks part. The last
-    // fields are left out first. Empty: nothing to show.
+    // The job's progress for the terminal, reported by rank 0: fields separated by two blanks. If
+    // there is too little room, the last fields are left out first. Empty: nothing to show.
     std::string progress{};
 
-    // Returns the steps done, comparable between ranks whose plans differ in length.
+    // Returns the number of steps done, comparable between ranks whose plans differ in length.
     [[nodiscard]] double steps_done() const {
         return static_cast<double>(instructions_done) / static_cast<double>(instructions_per_step);
     }

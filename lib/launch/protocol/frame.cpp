@@ -52,12 +52,12 @@ std::string frame_bytes(const FrameRules& rules, uint16_t kind, std::string_view
 
 void FrameStream::append(std::string_view bytes) {
     buffer_.append(bytes);
-    if (greeted_) return;
+    if (is_greeted_) return;
     const size_t at = buffer_.find(rules_->greeting);
     if (at != std::string::npos) {
         noise_ = buffer_.substr(0, at);
         buffer_.erase(0, at + rules_->greeting.size());
-        greeted_ = true;
+        is_greeted_ = true;
     } else if (buffer_.size() > kGreetingNoiseBytesMax) {
         fail(ExitCode::kInternal, "the host printed over {} bytes and no {} greeted",
              kGreetingNoiseBytesMax, rules_->greeter);
@@ -65,7 +65,7 @@ void FrameStream::append(std::string_view bytes) {
 }
 
 std::optional<BasicFrame<uint16_t>> FrameStream::take() {
-    if (!greeted_) return std::nullopt;
+    if (!is_greeted_) return std::nullopt;
     const std::string_view rest = std::string_view(buffer_).substr(used_);
     const bool has_header = rest.size() >= kHeaderBytes;
     const uint32_t length = has_header ? little_endian(rest.substr(0, 4)) : 0;

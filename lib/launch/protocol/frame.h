@@ -1,7 +1,7 @@
-// Frames: length u32, kind u16, payload, little-endian. They pass between dslaunch and its agents
-// over the agent's stdin and stdout, and with kinds of their own between a worker and its agent
-// (control.h) and above a relay (transport/tree/relay_messages.h). messages.h has the messages in
-// the payloads; their page is docs/dev/agent-protocol.md.
+// Frames: length u32, kind u16, payload, little-endian. They are sent between dslaunch and its
+// agents over the agent's stdin and stdout and, with kinds of their own, between a worker and its
+// agent (control.h) and between a relay and its starter (transport/tree/relay_messages.h).
+// messages.h contains the messages in the payloads; docs/dev/agent-protocol.md describes them.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@ namespace dslaunch::launch {
 using dslaunch::decode;
 using dslaunch::encode;
 
+// The kinds of frames between launcher and agent, with their payloads.
 enum class FrameKind : uint16_t {
     // launcher -> agent
     kHello = 1,    // Hello; the first frame
@@ -38,16 +39,16 @@ enum class FrameKind : uint16_t {
     kPong = 71,        // empty
     kGone = 72,        // empty: every process of the job on this node is gone; the last frame
     kProblem = 73,     // text: why the agent gives up; ExitCode u32, then the message
-    // 100 to 109: agents that called back
+    // 100 to 109: from agents that called back
     kAskedToEnd = 100,  // SignalRequest: a scheduler sent this agent a signal
-    // network of the ranks (launch/network/network.h), launcher -> agent and back
+    // the ranks' network (launch/network/network.h), launcher -> agent and back
     kListen = 170,         // ListenRequest, to every host
     kListening = 171,      // ListenReply
     kProbe = 172,          // ProbeRequest
     kProbed = 173,         // ProbeReply
     kChooseNetwork = 174,  // ChooseRequest; no answer
     kMachineFacts = 175,   // MachineFacts, an agent's first frame; AgentHello follows it
-    // launcher -> agent, of commands on hosts
+    // launcher -> agent, in commands on hosts
     kReportRequest = 150,  // ReportRequest
     kPushOffer = 151,      // PushOffer
     kPushChunks = 152,     // PushChunks
@@ -58,25 +59,27 @@ enum class FrameKind : uint16_t {
     kPushAnswer = 161,  // PushAnswer
     kFetched = 162,     // FetchReply
     // `dslaunch stop`, for a job whose launcher is dead, and a launcher before a further attempt
-    // (launch/agent/device_report.h)
+    // (launch/agent/leftover_processes.h)
     kStopJob = 140,     // StopJobRequest, launcher -> agent
     kJobStopped = 141,  // StopJobReply, agent -> launcher
-    // `dslaunch ps --devices`, `dslaunch stop --pid` (launch/agent/device_report.h)
+    // `dslaunch ps --devices` (launch/agent/device_report.h), `dslaunch stop --pid`
+    // (launch/agent/end_process.h)
     kDevices = 142,       // DeviceUseRequest, launcher -> agent
     kDeviceReport = 143,  // DeviceUseReport, agent -> launcher
     kEndProcess = 144,    // EndProcessRequest, launcher -> agent
     kProcessEnded = 145,  // EndProcessReply, agent -> launcher
 };
 
-// The longest payload; longer frames are an error on both sides. A control frame of a worker
-// (kControlPayloadBytesMax) fits with its header.
+// The longest payload; longer frames are an error on both sides. A worker's control frame
+// (kControlPayloadBytesMax) fits in, including its header.
 inline constexpr uint32_t kFramePayloadBytesMax = (16U << 20) + 4096;
 
-// An agent writes this before its first frame. Earlier output, as from a login script, is skipped.
+// An agent writes this before its first frame. Earlier output, such as a login script's, is
+// skipped.
 inline constexpr std::string_view kAgentGreeting{"\0dslaunch-agent\n", 16};
 inline constexpr size_t kGreetingNoiseBytesMax = 64U << 10;
 
-// The rules of the frames with one enum of kinds; frame_rules(Kind()) returns Kind's.
+// The rules for the frames of one enum of kinds; frame_rules(Kind()) returns the rules of Kind.
 struct FrameRules {
     const char* name;  // name of such a frame in messages, as "a frame"
     uint32_t payload_bytes_max;
@@ -84,8 +87,10 @@ struct FrameRules {
     std::string_view greeting = {};  // before the first frame of a stream
     const char* greeter = "";        // who greets, in messages
 };
+// Returns the rules for the frames between launcher and agent.
 [[nodiscard]] const FrameRules& frame_rules(FrameKind);
 
+// A frame of the kinds in the enum KIND.
 template <typename Kind>
 struct BasicFrame {
     Kind kind{};
@@ -96,34 +101,37 @@ using Frame = BasicFrame<FrameKind>;
 // Returns a whole frame. REQUIRES: PAYLOAD is within the limit.
 [[nodiscard]] std::string frame_bytes(const FrameRules& rules, uint16_t kind,
                                       std::string_view payload);
+// Returns the bytes of FRAME. REQUIRES: its payload is within the limit.
 template <typename Kind>
 [[nodiscard]] std::string encode(const BasicFrame<Kind>& frame) {
     return frame_bytes(frame_rules(Kind()), static_cast<uint16_t>(frame.kind), frame.payload);
 }
 
-// Takes whole frames out of a byte stream that arrives in pieces. After an exception it must not be
-// used again.
+// Extracts whole frames from a byte stream that arrives in pieces. It must not be used again after
+// an exception.
 class FrameStream {
   public:
-    // Throws Error{kInternal} on more noise than allowed before the greeting.
+    // Throws Error{kInternal} if more noise than allowed precedes the greeting.
     void append(std::string_view bytes);
-    // Returns the bytes before the greeting, or all bytes so far if it has not come.
-    [[nodiscard]] const std::string& noise() const { return greeted_ ? noise_ : buffer_; }
-    [[nodiscard]] bool greeted() const { return greeted_; }
+    // Returns the bytes before the greeting, or all bytes so far if the greeting has not arrived.
+    [[nodiscard]] const std::string& noise() const { return is_greeted_ ? noise_ : buffer_; }
+    // Returns true after the greeting, or if there is none.
+    [[nodiscard]] bool greeted() const { return is_greeted_; }
 
   protected:
     FrameStream(const FrameRules& rules, bool with_greeting)
-        : rules_(&rules), greeted_(!with_greeting) {}
+        : rules_(&rules), is_greeted_(!with_greeting) {}
     [[nodiscard]] std::optional<BasicFrame<uint16_t>> take();
 
   private:
     const FrameRules* rules_;
     std::string buffer_;
-    size_t used_ = 0;  // of buffer_
-    bool greeted_;
+    size_t used_ = 0;  // bytes of buffer_
+    bool is_greeted_;
     std::string noise_;
 };
 
+// A stream of frames of the kinds in the enum KIND.
 template <typename Kind>
 class BasicFrameDecoder : public FrameStream {
   public:
@@ -131,8 +139,8 @@ class BasicFrameDecoder : public FrameStream {
     explicit BasicFrameDecoder(bool with_greeting = false)
         : FrameStream(frame_rules(Kind()), with_greeting) {}
 
-    // Returns the next whole frame. Throws Error{kInternal} on a length over the limit, as soon as
-    // it is there, or an unknown kind.
+    // Returns the next whole frame. Throws Error{kInternal} on an unknown kind, or on a length over
+    // the limit as soon as the length has arrived.
     [[nodiscard]] std::optional<BasicFrame<Kind>> next() {
         auto taken = take();
         if (!taken) return std::nullopt;

@@ -14,13 +14,15 @@ namespace dslaunch::launch {
 using dslaunch::decode;
 using dslaunch::encode;
 
-// Both sides must have the same version. A hello begins with it, so that a side can name any other
-// version, even if that version's hello has more members.
+// Both sides must have the same version. A hello begins with the version, so that each side can
+// report a different version even if the other version's hello has more members.
 inline constexpr uint32_t kAgentProtocolVersion = 1;
 
+// Payload of FrameKind::kHello.
 struct Hello {
     static constexpr const char* kWhat = "hello";
     static constexpr uint32_t kVersion = kAgentProtocolVersion;
+    // Returns the members that every version of this message has.
     static auto wire_beginning(Hello& m) { return std::tie(m.protocol_version); }
 
     uint32_t protocol_version = kAgentProtocolVersion;
@@ -28,9 +30,11 @@ struct Hello {
     std::string node_name;  // the launcher's name for this node, for log lines
 };
 
+// Payload of FrameKind::kAgentHello.
 struct AgentHello {
     static constexpr const char* kWhat = "the agent's hello";
     static constexpr uint32_t kVersion = kAgentProtocolVersion;
+    // Returns the members that every version of this message has.
     static auto wire_beginning(AgentHello& m) { return std::tie(m.protocol_version, m.version); }
 
     uint32_t protocol_version = kAgentProtocolVersion;
@@ -44,12 +48,14 @@ struct AgentHello {
     std::string arrival_address;  // the address at which sshd was reached, empty when not known
 };
 
+// Payload of FrameKind::kCheck.
 struct CheckRequest {
     static constexpr const char* kWhat = "a request to check files";
     std::vector<std::string> paths;
     bool all_bytes = false;  // false: files over 1 GiB by size and 64 sampled blocks
 };
 
+// The facts by which hosts compare one file.
 struct FileFacts {
     std::string path;
     int64_t bytes = 0;
@@ -59,11 +65,13 @@ struct FileFacts {
     bool operator==(const FileFacts&) const = default;
 };
 
+// Payload of FrameKind::kChecked: the facts in the order of the request.
 struct CheckReply {
     static constexpr const char* kWhat = "an answer about files";
     std::vector<FileFacts> files;
 };
 
+// Payload of FrameKind::kPrepare.
 struct PrepareRequest {
     static constexpr const char* kWhat = "a request for the rendezvous socket";
     std::string address;  // to bind, empty: the agent chooses one that the other nodes reach
@@ -71,15 +79,18 @@ struct PrepareRequest {
     bool loopback_only = false;
 };
 
+// Payload of FrameKind::kPrepared: the address and port where the ranks meet.
 struct PrepareReply {
     static constexpr const char* kWhat = "an answer about the rendezvous socket";
     std::string address;
     int64_t port = 0;
 };
 
+// Payload of FrameKind::kStart.
 struct StartRequest {
     static constexpr const char* kWhat = "a request to start workers";
 
+    // One worker to start.
     struct Worker {
         bool is_rank = false;     // false: a command, which has no place
         WorkerEnvironment place;  // without descriptors; rank 0 gets the socket of PrepareRequest
@@ -92,23 +103,26 @@ struct StartRequest {
     bool inherit_all = true;
     std::string working_directory;
     std::vector<Worker> workers;
-    EnvironmentList defaults;  // for a worker that has these variables from nowhere else
+    EnvironmentList defaults;  // for a worker that gets these variables from nowhere else
     BindingRequest binding;
     int64_t machine_ranks = 1;  // ranks on this machine's processors, also of the job's
                                 // other hosts that are this machine
 };
 
+// Payload of FrameKind::kSignal and kAskedToEnd.
 struct SignalRequest {
     static constexpr const char* kWhat = "a request to signal workers";
     int64_t signal_number = 0;
 };
 
+// Payload of FrameKind::kStop.
 struct StopRequest {
     static constexpr const char* kWhat = "a request to end";
-    // The job starts again: an agent that came by itself must come once more.
+    // The job starts again: an agent that connected by itself must connect once more.
     bool come_again = false;
 };
 
+// Payload of FrameKind::kStarted.
 struct WorkerStarted {
     static constexpr const char* kWhat = "the report of a started worker";
     int64_t rank = 0;
@@ -116,19 +130,23 @@ struct WorkerStarted {
     EnvironmentList environment;  // environment of the rank
 };
 
+// The stream on which a worker wrote.
 enum class OutputStream : uint8_t { kStdout = 1, kStderr = 2 };
+// Returns true for a value of the enum; messages are checked with it.
 inline bool is_known(OutputStream stream) {
     return stream == OutputStream::kStdout || stream == OutputStream::kStderr;
 }
 
+// Payload of FrameKind::kOutput.
 struct WorkerOutput {
     static constexpr const char* kWhat = "output of a worker";
     int64_t rank = 0;
     OutputStream stream = OutputStream::kStdout;
-    std::string lines;  // whole lines, each with its newline; of a program the last one may have no
-                        // end yet (process/line_splitter.h)
+    std::string lines;  // whole lines, each with its newline; a program's last one may be
+                        // incomplete (process/line_splitter.h)
 };
 
+// Payload of FrameKind::kExited.
 struct WorkerExited {
     static constexpr const char* kWhat = "the report of an ended worker";
     int64_t rank = 0;
@@ -141,6 +159,7 @@ struct WorkerExited {
     bool told_to_end = false;  // true: it ended as its agent had asked
 };
 
+// Payload of FrameKind::kControl: a frame that a worker sent (control.h).
 struct WorkerControl {
     static constexpr const char* kWhat = "a worker's control frame";
     int64_t rank = 0;
@@ -148,6 +167,7 @@ struct WorkerControl {
     std::string payload;
 };
 
+// Payload of FrameKind::kProblem and ControlKind::kFailure.
 struct AgentProblem {
     static constexpr const char* kWhat = "an agent's report of a problem";
     uint32_t code = 0;  // ExitCode

@@ -2,8 +2,9 @@
 // kEqual, or kWantsChunks; PushChunks -> kWantsPieces with the missing chunks; their bytes as
 // PushPiece, each answered by kTook; at the end kDone, or kFailed at any point. One file at a time.
 //
-// A file travels the other way, from a host to the launcher, as the launcher asks for it: each
-// FetchRequest gets one FetchReply, with the message that the sender of a push would send.
+// A file can also be sent in the other direction, from a host to the launcher, at the launcher's
+// request: each FetchRequest gets one FetchReply, with the message that the sender of a push would
+// send.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +22,10 @@ inline constexpr int64_t kPushChunkBytes = 4 << 20;             // unit of hashi
                                                                 // keeping
 inline constexpr int64_t kPushPieceBytes = 256 << 10;           // largest piece in a frame
 inline constexpr size_t kPushHashBytes = 32;                    // SHA-256, raw
-inline constexpr int64_t kPushFileBytesMax = int64_t{2} << 40;  // the PushChunks of such a file
-                                                                // fill one frame
+inline constexpr int64_t kPushFileBytesMax = int64_t{2} << 40;  // of a file whose PushChunks fills
+                                                                // one frame
 
+// Payload of FrameKind::kPushOffer: a file that the launcher wants to send.
 struct PushOffer {
     static constexpr const char* kWhat = "a message about a pushed file";
     int64_t id = 0;           // id of the file in all messages about it
@@ -38,6 +40,7 @@ struct PushOffer {
     bool operator==(const PushOffer&) const = default;
 };
 
+// Payload of FrameKind::kPushChunks: the hashes of a file's chunks.
 struct PushChunks {
     static constexpr const char* kWhat = "a message about a pushed file";
     int64_t id = 0;
@@ -46,6 +49,7 @@ struct PushChunks {
     bool operator==(const PushChunks&) const = default;
 };
 
+// Payload of FrameKind::kPushPiece: some bytes of a chunk.
 struct PushPiece {
     static constexpr const char* kWhat = "a message about a pushed file";
     int64_t id = 0;
@@ -55,6 +59,7 @@ struct PushPiece {
     bool operator==(const PushPiece&) const = default;
 };
 
+// The receiver's state after a message about a file.
 enum class PushState : uint8_t {
     kEqual = 1,    // the file is there already
     kWantsChunks,  // the file is not there
@@ -64,10 +69,12 @@ enum class PushState : uint8_t {
     kBusy,         // another job pushes the same file; offer it again soon
     kFailed,       // the reason is in `error`
 };
+// Returns true for a value of the enum; messages are checked with it.
 inline bool is_known(PushState state) {
     return state >= PushState::kEqual && state <= PushState::kFailed;
 }
 
+// Payload of FrameKind::kPushAnswer.
 struct PushAnswer {
     static constexpr const char* kWhat = "a message about a pushed file";
     int64_t id = 0;
@@ -79,16 +86,19 @@ struct PushAnswer {
     bool operator==(const PushAnswer&) const = default;
 };
 
+// The message about a file that a FetchRequest asks for.
 enum class FetchPart : uint8_t {
     kSize = 1,  // PushOffer without its hash; -1 bytes: there is no such file
     kOffer,     // PushOffer
     kChunks,    // PushChunks
     kPiece,     // PushPiece: `bytes` at `offset`
 };
+// Returns true for a value of the enum; messages are checked with it.
 inline bool is_known(FetchPart part) {
     return part >= FetchPart::kSize && part <= FetchPart::kPiece;
 }
 
+// Payload of FrameKind::kFetch.
 struct FetchRequest {
     static constexpr const char* kWhat = "a message about a pushed file";
     int64_t id = 0;
@@ -100,6 +110,7 @@ struct FetchRequest {
     bool operator==(const FetchRequest&) const = default;
 };
 
+// Payload of FrameKind::kFetched.
 struct FetchReply {
     static constexpr const char* kWhat = "a message about a pushed file";
     int64_t id = 0;

@@ -31,7 +31,8 @@ using std::chrono::steady_clock;
 
 class FileList {
   public:
-    // Adds a program. Returns the names of libraries that are missing here; then adds nothing.
+    // Adds a program and its libraries. If libraries are missing here, returns their names and adds
+    // nothing.
     std::string add_program(const std::string& path, bool needs_gpu) {
         const std::vector<SharedLibrary> libraries = list_libraries(path);
         std::string missing;
@@ -96,7 +97,7 @@ bool is_readable(int fd) {
     return ::poll(&entry, 1, 0) > 0;
 }
 
-// Serves HOSTS at once; releases their memory before the next ones.
+// Serves HOSTS at the same time; their memory is released before other hosts are served.
 std::vector<std::string> serve(const std::vector<HostAddress>& hosts, std::string_view archive,
                                Transport& transport, int signal_fd) {
     std::vector<HostSetUp> progress(hosts.size());
@@ -153,7 +154,7 @@ class PushRun {
     }
 
   private:
-    // Returns false if nothing was sent, since some hosts (needy_) need dslaunch first.
+    // Returns false if nothing was sent because some hosts (needy_) need dslaunch first.
     bool send_to(const std::vector<size_t>& which, bool may_install) {
         if (which.empty()) return true;
         std::vector<HostAddress> addresses;
@@ -167,7 +168,8 @@ class PushRun {
             const Fleet::Node& node = fleet.nodes()[k];
             if (lacks_dslaunch(node, own_hash)) {
                 needy_.push_back(which[k]);
-                // A host with an error keeps it: this error counts only for a host without one.
+                // A host that already has an error keeps it; this error is only for a host without
+                // one.
                 if (!may_install) fleet.lose(k, "its dslaunch is still another one");
             } else if (!node.error.empty()) {
                 hosts_[which[k]].result.error = node.error;
@@ -259,7 +261,7 @@ std::vector<PushFile> installation_files(std::string& note) {
 }
 
 std::string bootstrap_command(const InstallationPaths& paths, const std::string& id) {
-    const std::string own = launcher_path();  // checked: nothing in it means anything to a shell
+    const std::string own = launcher_path();  // checked: no character is special in a shell
     const std::string temporary = paths.prefix + "/.dslaunch-" + id;
     // The libraries go first: the program must never be there without them.
     return fmt::format(
@@ -309,7 +311,8 @@ std::vector<std::string> bootstrap_hosts(
 PushSender::PushSender(Fleet& fleet, const std::vector<PushFile>& files)
     : fleet_(fleet), files_(files), hosts_(fleet.nodes().size()) {}
 
-// Keeps agents informed: reading our own files takes time, and they must hear us meanwhile.
+// Handles the agents' frames while our own files are read, which takes time, so that the
+// connections stay alive.
 void PushSender::keep_alive() {
     if (steady_clock::now() - last_pump_ < kAlive) return;
     last_pump_ = steady_clock::now();
@@ -377,7 +380,8 @@ bool PushSender::over() {
     return true;
 }
 
-// Lets hosts begin, as many as may be served at once, and those whose wait is over go on.
+// Lets hosts begin, as many as may be served at once, and lets hosts whose waiting time is over
+// continue.
 void PushSender::admit() {
     static_cast<void>(over());
     const auto now = steady_clock::now();
@@ -394,7 +398,7 @@ void PushSender::admit() {
     }
 }
 
-// Offers the host its next file; skips files for hosts with GPUs if it has none.
+// Offers the host its next file; skips files for hosts with GPUs if this host has no GPU.
 void PushSender::begin(size_t index) {
     Host& host = hosts_[index];
     const bool has_gpu = fleet_.nodes()[index].hello.gpus > 0;

@@ -1,7 +1,7 @@
 // The launcher's half of a push, and the parts of dslaunch on a host: the programs, at the same
-// paths as here, and their libraries in ../lib/dslaunch beside the programs' folder, where they
-// look first. At most kPushWindowBytes are on their way to one host, and kPushHostsAtOnce hosts are
-// served at a time; the rest wait. One thread: the caller's.
+// paths as here, and their libraries in ../lib/dslaunch relative to the programs' folder, where the
+// programs look for them first. At most kPushWindowBytes are in transit to one host, and
+// kPushHostsAtOnce hosts are served at a time; the rest wait. One thread: the caller's.
 #pragma once
 
 #include <deque>
@@ -18,6 +18,7 @@
 
 namespace dslaunch::launch {
 
+// A file to send, and its path on the hosts.
 struct PushFile {
     std::string local_path;
     std::string target_path;  // absolute
@@ -31,26 +32,28 @@ struct InstallationPaths {
     std::string programs;   // /opt/x/bin
     std::string libraries;  // /opt/x/lib/dslaunch
 };
+// Returns these folders.
 [[nodiscard]] InstallationPaths installation_paths();
 
-// Returns dslaunch itself and its libraries, which an agent needs. Throws Error{kSetup}: a library
-// is missing here.
+// Returns dslaunch itself and its libraries, which an agent needs. Throws Error{kSetup} if a
+// library is missing here.
 [[nodiscard]] std::vector<PushFile> agent_files();
-// Returns the agent's files and dsworker, its plugin for GPUs, and their libraries, as far as they
-// are built. The plugin is for hosts with GPUs. If this machine lacks libraries of the plugin, it
-// is left out, and NOTE says so.
+// Returns the agent's files and, if they are built, dsworker, its plugin for GPUs, and their
+// libraries. The plugin is for hosts with GPUs. If this machine lacks libraries of the plugin, the
+// plugin is left out, and NOTE says so.
 [[nodiscard]] std::vector<PushFile> installation_files(std::string& note);
 
-// Returns the command for the hosts' shells; ID (hexadecimal digits) makes its temporary folder its
-// own. Throws Error{kUsage} as launcher_path().
+// Returns the command that the hosts' shells run to unpack the files; ID (hexadecimal digits) makes
+// the name of its temporary folder unique. Throws Error{kUsage} as launcher_path() does.
 [[nodiscard]] std::string bootstrap_command(const InstallationPaths& paths, const std::string& id);
 
-// Returns the archive of FILES, which must lie below the prefix. Throws Error{kInput}.
+// Returns the archive of FILES, which must be below the prefix. Throws Error{kInput}.
 [[nodiscard]] std::string bootstrap_archive(const InstallationPaths& paths,
                                             const std::vector<PushFile>& files);
 
-// Sends FILES to HOSTS, eight at a time. Returns each host's reason for a failure, or empty.
-// SIGNAL_FD as in Fleet: Error{kInterrupted} after a signal. MAKE_TRANSPORT: a new one each time.
+// Sends FILES to HOSTS, eight hosts at a time. Returns the reason for each host's failure, or
+// empty. SIGNAL_FD: as in Fleet; throws Error{kInterrupted} after a signal. MAKE_TRANSPORT returns
+// a new transport each time.
 [[nodiscard]] std::vector<std::string> bootstrap_hosts(
     const std::vector<HostAddress>& hosts, const std::vector<PushFile>& files,
     const std::function<std::unique_ptr<Transport>()>& make_transport, int signal_fd);
@@ -58,6 +61,7 @@ struct InstallationPaths {
 inline constexpr int64_t kPushWindowBytes = 1 << 20;
 inline constexpr size_t kPushHostsAtOnce = 256;
 
+// The result of a push for one host.
 struct PushResult {
     std::string error;  // not empty: what went wrong, each file with its cause, or the host's own
     int64_t files_sent = 0;
@@ -65,15 +69,18 @@ struct PushResult {
     int64_t bytes_sent = 0;
 };
 
-// Sends files to all hosts of a Fleet at once, each host at its own pace, only what differs.
+// Sends files to all hosts of a Fleet at the same time, to each host at its own speed, and only the
+// parts that differ.
 class PushSender final : private FleetListener {
   public:
-    // FLEET, connected, and FILES must outlive this object.
+    // FLEET must be connected; FLEET and FILES must outlive this object.
     PushSender(Fleet& fleet, const std::vector<PushFile>& files);
-    // Sends all files to all hosts that serve; returns one result a host. A host that fails at a
-    // file goes on. Throws Error{kInput} when a file cannot be read here, kInterrupted.
+    // Sends all files to all hosts whose agents are running; returns one result per host. A host
+    // that fails at one file goes on with the next. Throws Error{kInput} if a file cannot be read
+    // here, and Error{kInterrupted} after a signal.
     [[nodiscard]] std::vector<PushResult> run();
-    // Tells TELL again and again how many bytes of how many are there, over all hosts.
+    // Calls TELL repeatedly with the number of bytes that have arrived and the total, over all
+    // hosts.
     void tell_progress_to(std::function<void(int64_t done, int64_t total)> tell) {
         tell_ = std::move(tell);
     }
@@ -93,7 +100,7 @@ class PushSender final : private FleetListener {
         int64_t bytes_done = 0;                 // of the files before this one
         int64_t bytes_of_file = 0;              // sent of this one
         Fleet::Time again_at;                   // kWaiting
-        std::optional<Fleet::Time> busy_since;  // begin of the work on this file
+        std::optional<Fleet::Time> busy_since;  // when the work on this file began
         PushResult result;
     };
 
@@ -114,10 +121,11 @@ class PushSender final : private FleetListener {
     std::vector<Local> locals_;
     std::vector<Host> hosts_;
     std::function<void(int64_t done, int64_t total)> tell_;
-    std::deque<std::pair<size_t, PushAnswer>> answers_;  // taken in after the fleet's own work
+    std::deque<std::pair<size_t, PushAnswer>> answers_;  // handled after the fleet's own work
     Fleet::Time last_pump_;
 };
 
+// A push to several hosts.
 struct PushJob {
     std::vector<HostAddress> hosts;
     std::function<std::unique_ptr<Transport>()> make_transport;  // a new one each time
@@ -127,13 +135,14 @@ struct PushJob {
     int signal_fd = -1;  // see Fleet
 };
 
+// The result of a PushJob for one host.
 struct PushedHost {
     bool got_dslaunch = false;  // true: the host had none, or another one
     PushResult result;
 };
 
-// Pushes; returns one entry a host. Throws Error{kInterrupted} after a signal; kInput, kSetup for
-// errors here.
+// Pushes the files; returns one entry per host. Throws Error{kInterrupted} after a signal, and
+// Error{kInput} or Error{kSetup} for errors on this machine.
 [[nodiscard]] std::vector<PushedHost> run_push(const PushJob& job);
 
 }  // namespace dslaunch::launch

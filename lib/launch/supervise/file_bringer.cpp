@@ -18,10 +18,11 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr int kPiecesAtOnce = 16;            // 4 MiB
-constexpr milliseconds kDiskLook{20};        // until the disk's answers are looked at again
+constexpr milliseconds kDiskLook{20};        // between checks for the disk's answers
 constexpr int64_t kHashBytesPerMs = 50'000;  // of a slow host
 
-// Returns true if the file of FACTS is at PATH here: on a shared disk, or brought before.
+// Returns true if a file with the size and time in FACTS is at PATH here: on a shared disk, or
+// brought before.
 bool is_here(const std::string& path, const PushOffer& facts) {
     struct stat status {};
     return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
@@ -79,7 +80,7 @@ Brought FileBringer::run() {
     return brought;
 }
 
-// Brings a file. Returns false if an equal file is here already.
+// Brings a file to this machine. Returns false if an equal file is already here.
 bool FileBringer::bring(const std::string& path, int64_t bytes) {
     ++id_;
     PushOffer offer = decode<PushOffer>(ask(path, FetchPart::kOffer, bytes));
@@ -122,7 +123,8 @@ void FileBringer::bring_pieces(const std::string& path, const std::vector<uint32
     }
 }
 
-// Asks for PART of PATH and returns its payload. The host reads BYTES_TO_READ before it answers.
+// Asks for PART of PATH and returns the payload of the reply. BYTES_TO_READ: the bytes that the
+// host reads before it answers.
 std::string FileBringer::ask(const std::string& path, FetchPart part, int64_t bytes_to_read) {
     send(path, part);
     wait(rules_.standstill_max + milliseconds(bytes_to_read / kHashBytesPerMs));
@@ -134,7 +136,7 @@ void FileBringer::send(const std::string& path, FetchPart part, int64_t offset, 
     fleet_.send(host_, FrameKind::kFetch, encode(FetchRequest{id_, path, part, offset, bytes}));
 }
 
-// Makes the writer's thread do WORK; its answers come into the inbox.
+// Lets the writer's thread do WORK, whose answers arrive in the inbox.
 void FileBringer::post(Work work, size_t bytes) {
     const bool taken = writer_.post(
         [receiver = receiver_, inbox = inbox_, id = id_, work = std::move(work)] {
@@ -161,7 +163,7 @@ PushAnswer FileBringer::tell(const std::string& path, Work work) {
     }
 }
 
-// Waits for a reply of the host or an answer of the disk.
+// Waits for a reply of the host or for an answer about the disk.
 void FileBringer::wait(milliseconds patience) {
     const auto has_news = [this] { return !replies_.empty() || !inbox_->empty(); };
     const auto limit = steady_clock::now() + patience;
@@ -191,7 +193,8 @@ FetchReply FileBringer::next_reply(FetchPart part) {
     return reply;
 }
 
-// Throws Error{kDisk} when PATH cannot be written.
+// Returns the next answer about the disk, if there is one. Throws Error{kDisk} if PATH cannot be
+// written.
 std::optional<PushAnswer> FileBringer::next_answer(const std::string& path) {
     const std::lock_guard lock(inbox_->mutex);
     if (inbox_->answers.empty()) return std::nullopt;

@@ -1,7 +1,7 @@
-// The launcher's half of bringing files from a host to this machine, to the same paths: a push the
-// other way round (launch/protocol/push_messages.h). Its own thread writes the files, as a disk may
-// stand still. Data path: frames of the host -> here -> PushReceiver -> disk. One thread: the
-// caller's.
+// The launcher's half of copying files from a host to the same paths on this machine: a push in the
+// other direction (launch/protocol/push_messages.h). An extra thread writes the files, since a disk
+// may not answer. Data path: frames of the host -> [here] -> PushReceiver -> disk. All calls come
+// from one thread: the caller's.
 #pragma once
 
 #include <chrono>
@@ -21,13 +21,16 @@
 
 namespace dslaunch::launch {
 
+// The files to bring, and the limits.
 struct BringRules {
     std::vector<std::string> paths;  // absolute; equal there and here
     int64_t bytes_max = 0;           // of all together; with more, no file is brought
-    std::chrono::milliseconds standstill_max{60'000};  // while no byte moves
+    std::chrono::milliseconds standstill_max{60'000};  // the longest time without a byte
 };
 
+// The result of FileBringer::run().
 struct Brought {
+    // The place of the files after run().
     enum class State {
         kNothing,   // the host has no such file
         kHere,      // the same files, or equal ones, are here: the folder may be shared
@@ -36,18 +39,20 @@ struct Brought {
         kFailed,    // for the reason in `error`; some may be here
     };
     State state = State::kFailed;
-    int64_t bytes = 0;  // of all that there are
+    int64_t bytes = 0;  // of all files that exist
     std::string error;
     ExitCode code = ExitCode::kOk;  // with kFailed: kDisk for this machine's, kHosts, kInterrupted
 };
 
+// Brings files from one host of a fleet.
 class FileBringer {
   public:
-    // FLEET, connected, must outlive this object.
+    // FLEET must be connected and must outlive this object.
     FileBringer(Fleet& fleet, size_t host, BringRules rules);
 
-    // Brings all files. At most 4 MiB are under way or waiting for the disk. A wish to end gives
-    // up. A part of a file stays beside its place for another try, as PushReceiver leaves it.
+    // Brings all files. At most 4 MiB are in transit or waiting for the disk. Gives up on a request
+    // to end. An incomplete file is kept under its temporary name for another try, as in
+    // PushReceiver.
     [[nodiscard]] Brought run();
     // Takes an answer of HOST, a frame of kind kFetched. Throws Error{kInternal} for nonsense.
     void take(size_t host, const Frame& frame);

@@ -11,10 +11,10 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "launch/jobs/job_record.h"
+#include "launch/output/job_output.h"
 #include "launch/process/kill_group.h"
 #include "launch/process/timing.h"
 #include "launch/supervise/job_loop.h"
-#include "launch/supervise/job_output.h"
 #include "launch/supervise/supervisor.h"
 #include "launch/transport/transport.h"
 #include "launch/transport/tree/tree_transport.h"
@@ -67,9 +67,9 @@ UniqueFd open_end_signals() {
 }
 
 int run_job(const JobSpec& spec, HealthSink health) {
-    // This process adopts and ends what an agent on this machine leaves when it and its guardian
-    // are killed. Over ssh it does not: a connection that the ssh program keeps for later must not
-    // be ended.
+    // If a local agent and its guardian are both killed, this process adopts and ends the processes
+    // that they leave. It does not do so with ssh: a connection that the ssh program keeps open for
+    // later must not be ended.
     const bool adopts = spec.transport == TransportKind::kLocal;
     if (adopts) ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     const UniqueFd signals = open_end_signals();
@@ -81,7 +81,8 @@ int run_job(const JobSpec& spec, HealthSink health) {
                              const std::vector<CutOffHost>& cut_off) {
         output.tell_health_to(health);
         AttemptOutcome outcome = run_attempt(wanted, output, signals.get(), number, cut_off);
-        // Processes that an agent could not end in that time are not waited for once more.
+        // If the agent has already waited that long for processes that do not end, the launcher
+        // does not do so again.
         const auto limit = outcome.result.left_processes ? kFarewellMax : kUnkillableMax;
         if (adopts) kill_descendants(static_cast<int>(limit.count()));
         return outcome;
@@ -90,7 +91,7 @@ int run_job(const JobSpec& spec, HealthSink health) {
         JobFiles files(spec, signals.get());
         int code = JobLoop(spec, {record, streams, files}, attempt, signals.get()).run();
         streams.drain();
-        // Output that nobody reads is not a success, as for a program in a pipe.
+        // If nobody reads the output, the job has not succeeded, as with a program in a pipe.
         if (code == 0 && spec.prints_results()) {
             if (streams.reader_is_gone(1)) code = kOutputLostCode;
             if (const int fault = streams.fault(1); fault != 0)

@@ -1,29 +1,30 @@
-// Runs a job from its JobSpec to its exit code: the entry of the process half of the launcher.
+// Runs a job from its JobSpec to its exit code: the entry point to the part of the launcher that
+// starts processes.
 #pragma once
 
 #include "base/fd.h"
+#include "launch/output/job_output.h"
 #include "launch/plan/job_spec.h"
-#include "launch/supervise/job_output.h"
 
 namespace dslaunch::launch {
 
-// Makes SIGINT, SIGTERM, SIGUSR1 and SIGHUP wait until a job takes them, for the rest of the
-// process. A signal before the job has begun ends it as a later one does; a signal after the job
-// changes nothing. Signals that were ignored at the start (nohup) stay ignored. REQUIRES: no other
-// thread yet.
+// Blocks SIGINT, SIGTERM, SIGUSR1 and SIGHUP for the rest of the process, so that they wait until a
+// job takes them. A signal before the job has begun ends the job as a later signal would; a signal
+// after the job has no effect. Signals that were ignored at the start (nohup) stay ignored.
+// REQUIRES: the process has no other thread yet.
 void hold_end_signals();
 
-// Makes those signals end this process again, if no job is run after all.
+// Lets these signals end this process again, if no job is run after all.
 void release_end_signals();
-// Holds those signals and returns a descriptor to read them from. Throws Error{kSetup}.
+// Blocks the same signals and returns a descriptor to read them from. Throws Error{kSetup}.
 [[nodiscard]] UniqueFd open_end_signals();
 
-// Starts agents on every node, checks all of them, starts the workers, forwards what they say, and
-// ends everything when one fails or the user asks. Returns the exit code of the process
-// (docs/help/exit-codes.md); the failure is on stderr by then. Throws Error for causes outside of
-// the ranks: kHosts with every bad host and its cause, kSetup, kDisk. Takes the signals of
-// hold_end_signals() from now on. HEALTH gets the records of a health check's ranks, in this
-// thread. REQUIRES: called from the main thread.
+// Starts agents on every node, checks all of them, starts the workers, forwards their messages and
+// output, and ends everything if a worker fails or the user asks for the end. Returns the exit code
+// of the process (docs/help/exit-codes.md); a failure has then already been printed on stderr.
+// Throws Error for causes outside the ranks: kHosts with every bad host and its cause, kSetup,
+// kDisk. From now on it takes the signals that hold_end_signals() has blocked. HEALTH gets the
+// records of a health check's ranks, in this thread. REQUIRES: called from the main thread.
 [[nodiscard]] int run_job(const JobSpec& spec, HealthSink health = {});
 
 }  // namespace dslaunch::launch

@@ -22,9 +22,7 @@ constexpr int kHostsCode = static_cast<int>(ExitCode::kHosts);
 JobLoop::JobLoop(const JobSpec& spec, JobSinks sinks, Attempt attempt, int signal_fd,
                  RestartTimes times)
     : spec_(spec),
-      record_(sinks.record),
-      streams_(sinks.streams),
-      files_(sinks.files),
+      sinks_(sinks),
       attempt_(std::move(attempt)),
       signal_fd_(signal_fd),
       times_(std::move(times)),
@@ -34,11 +32,11 @@ bool JobLoop::interrupted_within(milliseconds time) const {
     pollfd entry{signal_fd_, POLLIN, 0};
     const auto limit = steady_clock::now() + time;
     for (;;) {
-        streams_.flush();
+        sinks_.streams.flush();
         if (::poll(&entry, 1, 0) > 0) return true;
         const auto left = std::chrono::ceil<milliseconds>(limit - steady_clock::now());
         if (left.count() <= 0) return false;
-        streams_.wait(left, signal_fd_);
+        sinks_.streams.wait(left, signal_fd_);
     }
 }
 
@@ -53,8 +51,8 @@ JobSpec JobLoop::next_spec() const {
     return spec;
 }
 
-// Returns true if another try follows, with the other hosts or with the same ones a little later;
-// false: neither helps.
+// Returns true if another attempt follows, with the other hosts or, a little later, with the same
+// ones; false if neither would help.
 bool JobLoop::leave_out_bad_hosts(const AttemptOutcome& outcome, JobOutput& output) {
     const ElasticRules& rules = spec_.elastic;
     for (const std::string& host : outcome.bad_hosts) {
@@ -68,12 +66,12 @@ bool JobLoop::leave_out_bad_hosts(const AttemptOutcome& outcome, JobOutput& outp
     }
     if (restarts_ == 0) return false;  // nothing has run yet: the user can act
     if (steady_clock::now() + times_.gather_pause >= gather_end_) return false;
-    if (!told_of_waiting_) {
+    if (!has_told_of_waiting_) {
         output.note(fmt::format("dslaunch: too few hosts answer; trying again for {} s: {}",
                                 std::chrono::duration<double>(times_.gather_max).count(),
                                 outcome.refusal));
     }
-    told_of_waiting_ = true;
+    has_told_of_waiting_ = true;
     std::fill(bad_.begin(), bad_.end(), false);
     return true;
 }
@@ -97,8 +95,8 @@ std::string JobLoop::describe_restart() const {
 
 bool JobLoop::begin_restart(const AttemptResult& result, JobOutput& output) {
     const bool can_start_again = spec_.transport != TransportKind::kJoin;
-    if (result.port_was_taken && !changed_port_ && can_start_again) {
-        changed_port_ = true;
+    if (result.port_was_taken && !has_changed_port_ && can_start_again) {
+        has_changed_port_ = true;
         ++starts_;
         output.note(
             "dslaunch: MASTER_PORT was taken by somebody else before rank 0 could listen; "
@@ -115,7 +113,7 @@ bool JobLoop::begin_restart(const AttemptResult& result, JobOutput& output) {
     const auto now = steady_clock::now();
     failures_in_a_row_ = now - attempt_began_ >= times_.steady_attempt ? 0 : failures_in_a_row_ + 1;
     gather_end_ = now + times_.delay(failures_in_a_row_) + times_.gather_max;
-    told_of_waiting_ = false;
+    has_told_of_waiting_ = false;
     std::fill(bad_.begin(), bad_.end(), false);
     const auto delay = times_.delay(failures_in_a_row_);
     output.note(describe_restart() +
@@ -128,10 +126,10 @@ bool JobLoop::begin_restart(const AttemptResult& result, JobOutput& output) {
 int JobLoop::end(int exit_code, JobOutput& output) {
     try {
         output.write_run_file(exit_code);
-        files_.finish(streams_.hurries() ? JobFiles::kBrief : JobFiles::kLastWordsMax);
+        sinks_.files.finish(sinks_.streams.hurries() ? JobFiles::kBrief : JobFiles::kLastWordsMax);
         output.tell_news();
     } catch (const Error& error) {
-        // The job has ended: its own result counts before the report about it.
+        // The job has ended. If it failed, its own exit code counts, else the code of this error.
         output.note(fmt::format("dslaunch: error: {}", error.what()));
         if (exit_code == 0) return static_cast<int>(error.code());
     }
@@ -143,7 +141,7 @@ int JobLoop::end_interrupted(JobOutput& output) {
     return end(static_cast<int>(ExitCode::kInterrupted), output);
 }
 
-// Makes an attempt. Writes the error that ends the job into run.json before it throws it on.
+// Makes an attempt. If an error ends the job, writes it into run.json before rethrowing it.
 AttemptOutcome JobLoop::make_attempt(const JobSpec& spec, JobOutput& output) {
     try {
         return attempt_(spec, output, {restarts_, starts_}, cut_off_);
@@ -156,13 +154,13 @@ AttemptOutcome JobLoop::make_attempt(const JobSpec& spec, JobOutput& output) {
 int JobLoop::run() {
     for (;;) {
         const JobSpec spec = next_spec();
-        JobOutput output(spec, streams_, files_, &record_);
+        JobOutput output(spec, sinks_.streams, sinks_.files, &sinks_.record);
         if (restarts_ > 0) {
             output.mark_logs(fmt::format("dslaunch: restart {} of {}, {} ranks", restarts_,
                                          spec.max_restarts, spec.world_size));
         }
-        output.set_restarts(restarts_);
-        record_.begin_attempt(spec, restarts_);
+        output.run_file().set_restarts(restarts_);
+        sinks_.record.begin_attempt(spec, restarts_);
         attempt_began_ = steady_clock::now();
         const AttemptOutcome outcome = make_attempt(spec, output);
         if (!outcome.bad_hosts.empty()) {
@@ -170,7 +168,7 @@ int JobLoop::run() {
                 if (restarts_ > 0) static_cast<void>(end(kHostsCode, output));
                 fail(ExitCode::kHosts, "{}", outcome.refusal);
             }
-            const bool waits = told_of_waiting_;
+            const bool waits = has_told_of_waiting_;
             if (interrupted_within(waits ? times_.gather_pause : milliseconds(0)))
                 return end_interrupted(output);
             continue;
@@ -186,7 +184,7 @@ int JobLoop::run() {
             if (!advice.empty()) output.note(advice);
             return end(outcome.result.exit_code, output);
         }
-        record_.wait_for_restart(restarts_);
+        sinks_.record.wait_for_restart(restarts_);
         const bool waits = restarts_ > 0 && failures_in_a_row_ > 0;
         if (interrupted_within(waits ? times_.delay(failures_in_a_row_) : milliseconds(0)))
             return end_interrupted(output);

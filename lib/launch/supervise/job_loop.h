@@ -1,6 +1,6 @@
-// Makes the attempts at a job, one after another: chooses each one's hosts, acts after a failure,
-// and tells the user in between. One attempt, and the rules, are in launch/supervise/supervisor.h.
-// One thread: the caller's.
+// Makes the attempts at a job, one after another: chooses the hosts of each attempt, acts after a
+// failure, and informs the user in between. A single attempt, and the rules, are in
+// launch/supervise/supervisor.h and restart_rules.h. One thread: the caller's.
 #pragma once
 
 #include <chrono>
@@ -9,20 +9,24 @@
 #include <vector>
 
 #include "launch/jobs/job_record.h"
+#include "launch/output/job_output.h"
 #include "launch/plan/job_spec.h"
-#include "launch/supervise/job_output.h"
-#include "launch/supervise/supervisor.h"
+#include "launch/supervise/preparation.h"
+#include "launch/supervise/rank_watch.h"
+#include "launch/supervise/restart_rules.h"
 
 namespace dslaunch::launch {
 
+// The result of an attempt, or the reason why it did not begin.
 struct AttemptOutcome {
     AttemptResult result;
-    // Not empty: nothing was started because of these hosts, and `refusal` is the whole message.
+    // If not empty: no rank was started because of these hosts, and `refusal` is the complete
+    // message.
     std::vector<std::string> bad_hosts;
     std::string refusal;
 };
 
-// The waits of the loop; a test has shorter ones.
+// The waiting times of the loop; tests use shorter ones.
 struct RestartTimes {
     std::chrono::milliseconds steady_attempt = kSteadyAttempt;
     std::chrono::milliseconds gather_max = kGatherMax;
@@ -30,13 +34,14 @@ struct RestartTimes {
     std::function<std::chrono::milliseconds(int failures_in_a_row)> delay = restart_delay;
 };
 
-// The places for the words of a job; all outlive its attempts.
+// The destinations of a job's output and messages; all outlive the job's attempts.
 struct JobSinks {
     JobRecord& record;
     StandardStreams& streams;
     JobFiles& files;
 };
 
+// The life of a job: one attempt after another, until it has succeeded or may not go on.
 class JobLoop {
   public:
     // Makes one attempt with the spec, the output, its number and the hosts that were cut off in
@@ -45,12 +50,13 @@ class JobLoop {
         std::function<AttemptOutcome(const JobSpec&, JobOutput&, const AttemptNumber& number,
                                      const std::vector<CutOffHost>& cut_off)>;
 
-    // A signal at SIGNAL_FD between two attempts ends the job. All references must outlive it.
+    // A signal at SIGNAL_FD between two attempts ends the job. All references must outlive this
+    // object.
     JobLoop(const JobSpec& spec, JobSinks sinks, Attempt attempt, int signal_fd,
             RestartTimes times = {});
 
-    // Returns the exit code of the job. Throws Error{kHosts} when too few hosts answer, and what an
-    // attempt throws.
+    // Returns the exit code of the job. Throws Error{kHosts} if too few hosts answer, and any error
+    // that an attempt throws.
     [[nodiscard]] int run();
 
   private:
@@ -61,25 +67,23 @@ class JobLoop {
     [[nodiscard]] bool leave_out_bad_hosts(const AttemptOutcome& outcome, JobOutput& output);
     [[nodiscard]] bool begin_restart(const AttemptResult& result, JobOutput& output);
     [[nodiscard]] std::string describe_restart() const;
-    // Returns true when a signal came before TIME was over.
+    // Returns true if a signal came before TIME was over.
     [[nodiscard]] bool interrupted_within(std::chrono::milliseconds time) const;
     [[nodiscard]] int end(int exit_code, JobOutput& output);
     [[nodiscard]] int end_interrupted(JobOutput& output);
 
     const JobSpec& spec_;
-    JobRecord& record_;
-    StandardStreams& streams_;
-    JobFiles& files_;
+    JobSinks sinks_;
     Attempt attempt_;
     int signal_fd_;
     RestartTimes times_;
-    std::vector<bool> bad_;            // by place in spec_.elastic.hosts, since the last failure
+    std::vector<bool> bad_;            // by index in spec_.elastic.hosts, since the last failure
     std::vector<CutOffHost> cut_off_;  // in all attempts so far
     int restarts_ = 0;
     int starts_ = 0;  // attempts in which ranks may have started
     int failures_in_a_row_ = 0;
-    bool changed_port_ = false;
-    bool told_of_waiting_ = false;  // for hosts, since the last failure
+    bool has_changed_port_ = false;
+    bool has_told_of_waiting_ = false;  // waiting for hosts, since the last failure
     Time attempt_began_;
     Time gather_end_;
 };

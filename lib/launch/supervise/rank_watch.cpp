@@ -14,7 +14,7 @@
 #include "launch/process/spawn.h"
 #include "launch/process/timing.h"
 #include "launch/protocol/control.h"
-#include "launch/supervise/rank_record.h"
+#include "launch/supervise/failure_report.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -22,7 +22,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// The longest time after the start in which a complaint about a taken address means our port.
+// If a rank complains within this time after the start that an address is in use, our port is
+// meant.
 constexpr std::chrono::seconds kPortClashMax{60};
 
 }  // namespace
@@ -31,15 +32,15 @@ RankWatch::RankWatch(const JobSpec& spec, Fleet& fleet, JobOutput& output)
     : spec_(spec),
       fleet_(fleet),
       output_(output),
+      advice_(spec),
       ranks_(static_cast<size_t>(spec.world_size)),
-      host_of_rank_(ranks_.size()),
       stragglers_(spec.log.straggler_interval_steps) {
     for (size_t host = 0; host < spec.nodes.size(); ++host) {
         for (const PlannedWorker& worker : spec.nodes[host].workers) {
             RankRecord& rank = record(worker.environment.rank);
             rank.rank = worker.environment.rank;
             rank.host = spec.nodes[host].name;
-            host_of_rank_[rank.rank] = host;
+            rank.host_index = host;
         }
     }
 }
@@ -53,7 +54,7 @@ RankRecord& RankWatch::record(int64_t rank) {
 
 RankRecord& RankWatch::record(size_t host, int64_t rank) {
     RankRecord& found = record(rank);
-    if (host_of_rank_[rank] != host) {
+    if (found.host_index != host) {
         fail(ExitCode::kInternal, "an agent speaks of rank {}, which is on host {}", rank,
              found.host);
     }
@@ -81,25 +82,21 @@ void RankWatch::start(const std::vector<StartRequest>& requests) {
         fleet_.send(i, FrameKind::kStart, encode(requests[i]));
     }
     const auto has_begun = [](const RankRecord& rank) { return rank.started || rank.ended; };
-    static_cast<void>(
-        pump([&] { return stop_at_ || std::all_of(ranks_.begin(), ranks_.end(), has_begun); },
-             steady_clock::now() + spec_.connect_max));
+    static_cast<void>(pump(
+        [&] { return plan_.has_end() || std::all_of(ranks_.begin(), ranks_.end(), has_begun); },
+        steady_clock::now() + spec_.connect_max));
     output_.write_run_file(-1);
-    if (spec_.log.print_environment && !end_now_ && !stop_at_) output_.print_environments();
+    if (spec_.log.print_environment && !plan_.is_now() && !plan_.has_end())
+        output_.print_environments();
 }
 
 void RankWatch::watch() {
-    while (!all_ended() && !end_now_) {
-        const Time deadline = std::min(stop_at_.value_or(kNever), save_deadline_.value_or(kNever));
-        if (steady_clock::now() >= deadline) break;
-        const std::optional<Time> stop = stop_at_;
-        const bool had_save = save_deadline_.has_value();
-        const auto changed = [&] {
-            return all_ended() || stop_at_ != stop || save_deadline_.has_value() != had_save;
-        };
-        static_cast<void>(pump(changed, deadline));
+    while (!all_ended() && !plan_.is_now()) {
+        if (steady_clock::now() >= plan_.deadline()) break;
+        const EndPlan before = plan_;
+        static_cast<void>(pump([&] { return all_ended() || plan_ != before; }, before.deadline()));
     }
-    if (agents_end_by_ && !end_now_) {
+    if (agents_end_by_ && !plan_.is_now()) {
         static_cast<void>(pump([&] { return !lost_host_.empty(); }, *agents_end_by_));
     }
 }
@@ -111,7 +108,7 @@ bool RankWatch::take(size_t host, const Frame& frame) {
             return true;
         case FrameKind::kOutput: {
             const auto text = decode<WorkerOutput>(frame.payload);
-            output_.lines(record(host, text.rank).rank, text.stream, text.lines);
+            output_.ranks().add(record(host, text.rank).rank, text.stream, text.lines);
             return true;
         }
         case FrameKind::kExited:
@@ -134,18 +131,17 @@ void RankWatch::handle_start(size_t host, const WorkerStarted& started) {
     } else if (started.rank == 0 && spec_.target_kind == TargetKind::kModel) {
         tell_threads(started);
     }
-    output_.add_rank(started);
+    output_.run_file().add_rank(started);
 }
 
 void RankWatch::tell_binding(const WorkerStarted& started) const {
-    const std::string* places = find_variable(started.environment, kBindingVariable);
-    const std::string* threads = find_variable(started.environment, "OMP_NUM_THREADS");
-    if (spec_.binding.mode == BindMode::kNone || places == nullptr || threads == nullptr) return;
+    const ProcessorVariables got = processor_variables(started.environment);
+    if (spec_.binding.mode == BindMode::kNone || got.binding.empty() || got.threads.empty()) return;
     output_.detail(fmt::format(
         "dslaunch: binding {}: rank 0 has processors {} of {} and OMP_NUM_THREADS={}; DSL_BINDING "
         "of each rank says where it runs",
-        bind_mode_name(spec_.binding.mode), printable(*places), spec_.nodes.front().name,
-        printable(*threads)));
+        bind_mode_name(spec_.binding.mode), printable(got.binding), spec_.nodes.front().name,
+        printable(got.threads)));
 }
 
 std::string crowd_text(int64_t ranks, int64_t processors, const std::string& host) {
@@ -161,10 +157,10 @@ void RankWatch::warn_of_crowd() const {
     if (!text.empty()) log_warn("launch", "{}", text);
 }
 
-// Reports the number of threads when it is our choice, or when it is too large.
+// Reports the number of threads if dslaunch has chosen it, or if it is too large.
 void RankWatch::tell_threads(const WorkerStarted& started) const {
-    const std::string* threads = find_variable(started.environment, kThreadsVariable);
-    if (threads == nullptr) return;
+    const ProcessorVariables got = processor_variables(started.environment);
+    if (got.threads.empty()) return;
     const int64_t cores = fleet_.nodes().front().hello.cores;
     const std::string& host = spec_.nodes.front().name;
     const std::string ranks = counted(machine_ranks_, "rank");
@@ -174,14 +170,13 @@ void RankWatch::tell_threads(const WorkerStarted& started) const {
         return output_.detail(
             fmt::format("dslaunch: OMP_NUM_THREADS={}: the {} processors of {} shared by {}; set "
                         "OMP_NUM_THREADS for another number",
-                        *threads, cores, host, ranks));
-    const int64_t wanted = first_threads(*threads) * machine_ranks_;
-    if (first_threads(*threads) <= 1 || wanted <= cores) return;
-    const std::string* wait = find_variable(started.environment, kWaitVariable);
+                        got.threads, cores, host, ranks));
+    const int64_t wanted = first_threads(got.threads) * machine_ranks_;
+    if (first_threads(got.threads) <= 1 || wanted <= cores) return;
     log_warn("launch",
              "OMP_NUM_THREADS={} makes {} threads of {} on the {} processors of {}: they wait for "
              "each other (OMP_WAIT_POLICY={}); without OMP_NUM_THREADS each rank takes its share",
-             *threads, wanted, ranks, cores, host, wait != nullptr ? *wait : "active");
+             got.threads, wanted, ranks, cores, host, got.waiting.empty() ? "active" : got.waiting);
 }
 
 void RankWatch::handle_control(size_t host, const WorkerControl& control) {
@@ -190,7 +185,7 @@ void RankWatch::handle_control(size_t host, const WorkerControl& control) {
         case ControlKind::kMetrics:
             return output_.metrics(control.payload);
         case ControlKind::kRunInfo:
-            if (rank.rank == 0) output_.run_info(control.payload);
+            if (rank.rank == 0) output_.run_file().set_run_info(control.payload);
             return;
         case ControlKind::kProgress:
             if (rank.rank == 0) output_.progress(control.payload);
@@ -199,10 +194,10 @@ void RankWatch::handle_control(size_t host, const WorkerControl& control) {
             return output_.health(rank.rank, control.payload);
         case ControlKind::kFailure:
             rank.failure = decode<AgentProblem>(control.payload);
-            return output_.expect_failure_text(rank.rank, rank.failure->message);
+            return output_.ranks().expect_failure_text(rank.rank, rank.failure->message);
         case ControlKind::kHeartbeat:
-            // A rank's words while it is being ended do not explain its end.
-            if (stop_at_ || fleet_.stopping()) return;
+            // The messages that a rank sends while it is being ended do not explain its end.
+            if (plan_.has_end() || fleet_.stopping()) return;
             rank.heartbeat = decode<Heartbeat>(control.payload);
             rank.heard_at = steady_clock::now();
             if (rank.rank == 0) output_.rank_progress(rank.heartbeat->progress);
@@ -225,9 +220,9 @@ void RankWatch::handle_exit(size_t host, const WorkerExited& exited) {
     if (exited.pid != 0) rank.pid = exited.pid;
     const bool peer =
         exited.signal_number == 0 && exited.exit_status == static_cast<int>(ExitCode::kPeerLost);
-    // A rank that lost a peer is not to blame: word of the rank or host at fault may still come. An
-    // agent's earlier facts come before its answer.
-    if (peer && !stop_at_) {
+    // A rank that lost a peer is not to blame: a report of the rank or host at fault may still
+    // arrive. Earlier facts from an agent arrive before its answer to this ping.
+    if (peer && !plan_.has_end()) {
         peer_lost_at_ = steady_clock::now();
         fleet_.send_all(FrameKind::kPing);
     }
@@ -239,8 +234,7 @@ void RankWatch::handle_exit(size_t host, const WorkerExited& exited) {
 }
 
 void RankWatch::stop_within(milliseconds time) {
-    const auto at = steady_clock::now() + time;
-    if (!stop_at_ || at < *stop_at_) stop_at_ = at;
+    plan_.end_by(steady_clock::now() + time);
 }
 
 void RankWatch::hear_of_peers() {
@@ -253,7 +247,7 @@ void RankWatch::blame_host(size_t host, const std::string& cause) {
     if (lost_host_.empty() && !fleet_.stopping()) {
         lost_host_ = fmt::format("host {} is lost: {}", spec_.nodes[host].name, cause);
     }
-    stop_at_ = steady_clock::now();
+    plan_.end_by(steady_clock::now());
 }
 
 void RankWatch::end_host(size_t host, bool lost) {
@@ -268,23 +262,24 @@ void RankWatch::end_host(size_t host, bool lost) {
     }
 }
 
-// Ends the job if nobody reads its output: the launcher learns of it, and SIGPIPE ends no rank.
+// Ends the job if nobody reads its output: only the launcher notices this, and no rank gets
+// SIGPIPE.
 void RankWatch::handle_lost_output() {
-    if (output_lost_ || !output_.is_lost()) return;
-    output_lost_ = true;
-    stop_at_ = steady_clock::now();
+    if (is_output_lost_ || !output_.is_lost()) return;
+    is_output_lost_ = true;
+    plan_.end_by(steady_clock::now());
 }
 
 bool RankWatch::end_wished(const std::string& cause) {
-    if (save_deadline_ || spec_.grace.count() == 0) {
-        end_now_ = true;
+    if (plan_.lets_save() || spec_.grace.count() == 0) {
+        plan_.end_now();
         output_.streams().hurry();
         return true;
     }
-    save_deadline_ = steady_clock::now() + spec_.grace;
+    plan_.let_save_until(steady_clock::now() + spec_.grace);
     const bool is_worker = spec_.target_kind == TargetKind::kModel;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(spec_.grace).count();
-    if (!saves())
+    if (!advice_.saves())
         output_.note(fmt::format(
             "dslaunch: {}; the ranks have {} s to end, a second Ctrl-C ends them at once", cause,
             seconds));
@@ -297,8 +292,9 @@ bool RankWatch::end_wished(const std::string& cause) {
             "dslaunch: {}: {}, unless a step that has begun ends within {} s; a second Ctrl-C ends "
             "it at once",
             cause,
-            has_checkpoint() ? "nothing is trained since the checkpoint, so nothing new is kept"
-                             : "nothing is trained yet, so nothing is kept",
+            advice_.has_checkpoint()
+                ? "nothing is trained since the checkpoint, so nothing new is kept"
+                : "nothing is trained yet, so nothing is kept",
             seconds));
     if (is_worker) {
         fleet_.send_all(FrameKind::kSave);
@@ -312,7 +308,7 @@ bool RankWatch::port_was_taken() const {
     if (spec_.target_kind == TargetKind::kModel || spec_.master_port != 0) return false;
     if (!ranks_.front().failed() || !started_at_) return false;
     if (steady_clock::now() - *started_at_ > kPortClashMax) return false;
-    for (const std::string& line : output_.last_lines(0)) {
+    for (const std::string& line : output_.ranks().last_lines(0)) {
         if (line.find("EADDRINUSE") != std::string::npos ||
             line.find("ddress already in use") != std::string::npos) {
             return true;
@@ -321,64 +317,12 @@ bool RankWatch::port_was_taken() const {
     return false;
 }
 
-// Returns true if the job is a training whose results are kept.
-bool RankWatch::saves() const {
-    return spec_.target_kind == TargetKind::kModel && spec_.duty == ModelDuty::kTrain &&
-           !spec_.output_directory.empty();
-}
-
-// Returns true if a checkpoint is below the launcher's own --output.
-bool RankWatch::has_checkpoint() const {
-    return saves() && ::access((spec_.output_directory + "/checkpoints/latest").c_str(), F_OK) == 0;
-}
-
 std::string RankWatch::describe(size_t culprit) const {
     const int rank = ranks_[culprit].rank;
     std::string log;
     if (!spec_.output_directory.empty())
         log = fmt::format("{}/logs/rank-{}.log", path_from_here(spec_.output_directory), rank);
-    return describe_failure(ranks_, culprit, output_.last_lines(rank), log);
-}
-
-// Says how the training goes on after the failure of CULPRIT.
-std::string RankWatch::advise(const RankRecord& culprit) const {
-    if (!saves() || !culprit.started || spec_.resume_command.empty() || is_told_whole(culprit))
-        return "";
-    const bool diverged =
-        culprit.failure && culprit.failure->code == static_cast<uint32_t>(ExitCode::kDiverged);
-    // A checkpoint on another host's disk is not seen here.
-    if (has_checkpoint() || spec_.transport != TransportKind::kLocal)
-        return fmt::format("dslaunch: {}from the newest checkpoint{} go on with: {}\n",
-                           diverged ? "lower the learning rate, and " : "",
-                           has_checkpoint() ? "" : ", if there is one,",
-                           printable(spec_.resume_command));
-    if (output_.newest_step() == 0) return "";
-    return fmt::format("dslaunch: no checkpoint was saved, so another start begins at step 1{}\n",
-                       diverged ? ", with a lower learning rate (--lr)"
-                                : "; --save-interval N saves one every N steps");
-}
-
-// Describes what an interrupted job leaves, and how it goes on.
-std::string RankWatch::describe_interrupted() const {
-    const bool trains = spec_.target_kind == TargetKind::kModel && spec_.duty == ModelDuty::kTrain;
-    const char* const ended =
-        all_ended() ? "every rank has ended" : "not every rank is known to have ended";
-    if (!saves() || spec_.resume_command.empty())
-        return fmt::format("dslaunch: interrupted; {}{}\n", ended,
-                           trains && !saves() ? ", and nothing is kept" : "");
-    const bool all_well = std::ranges::none_of(ranks_, &RankRecord::failed);
-    const int64_t step = output_.newest_step();
-    if (all_well && step > 0)
-        return fmt::format("dslaunch: interrupted; {}, and step {} is saved; go on with: {}\n",
-                           ended, step, printable(spec_.resume_command));
-    if (has_checkpoint())
-        return fmt::format(
-            "dslaunch: interrupted; {} before {}; from the newest checkpoint go on with: {}\n",
-            ended, step > 0 ? "all was saved" : "a step was trained",
-            printable(spec_.resume_command));
-    return fmt::format("dslaunch: interrupted; {}{}\n", ended,
-                       step > 0 ? ", and no checkpoint was saved"
-                                : " before the first step: nothing is trained, nothing is kept");
+    return describe_failure(ranks_, culprit, output_.ranks().last_lines(rank), log);
 }
 
 AttemptResult RankWatch::conclude_interrupted() const {
@@ -389,8 +333,8 @@ AttemptResult RankWatch::conclude_interrupted() const {
         return result;
     }
     result.exit_code = static_cast<int>(ExitCode::kInterrupted);
-    result.report = describe_interrupted();
-    // Losing a node is why a scheduler ends the others.
+    result.report = advice_.describe_interrupted(ranks_, output_.newest_step());
+    // A scheduler may have ended the other nodes because this node was lost.
     if (!lost_host_.empty()) result.report += "dslaunch: " + lost_host_ + "\n";
     const auto failed = find_culprit(spec_.target_kind, ranks_);
     // A rank that failed before it was asked to end is reported: Ctrl-C is not the cause.
@@ -403,7 +347,7 @@ AttemptResult RankWatch::conclude_interrupted() const {
 AttemptResult RankWatch::conclude() const {
     if (fleet_.interrupted()) return conclude_interrupted();
     AttemptResult result;
-    if (output_lost_) {
+    if (is_output_lost_) {
         result.exit_code = kOutputLostCode;
         result.report =
             "dslaunch: nobody reads the output of the ranks any more; they were ended, as SIGPIPE "
@@ -412,7 +356,8 @@ AttemptResult RankWatch::conclude() const {
     }
     result.exit_code = job_exit_code(spec_.target_kind, ranks_);
     const auto culprit = find_culprit(spec_.target_kind, ranks_);
-    // A rank that only lost its peer may have been heard before the host that took the peer along.
+    // The launcher may hear from a rank that only lost its peer before it learns that the peer's
+    // host was lost.
     const bool rank_is_to_blame =
         culprit && !ranks_[*culprit].told_to_end && !ranks_[*culprit].only_lost_a_peer() &&
         !(agents_end_by_ && ranks_[*culprit].exited.signal_number == SIGKILL);
@@ -423,11 +368,11 @@ AttemptResult RankWatch::conclude() const {
         return result;
     }
     if (!culprit) return result;
-    // A program that could not be started will not be startable a moment later.
+    // A program that could not be started cannot be started a moment later either.
     result.may_restart = ranks_[*culprit].exited.start_error.empty();
     result.port_was_taken = lost_host_.empty() && port_was_taken();
     result.report = describe(*culprit);
-    result.advice = advise(ranks_[*culprit]);
+    result.advice = advice_.after_failure(ranks_[*culprit], output_.newest_step());
     return result;
 }
 

@@ -9,9 +9,12 @@
 #include <vector>
 
 #include "launch/fleet/fleet.h"
+#include "launch/output/job_output.h"
 #include "launch/plan/job_spec.h"
-#include "launch/supervise/job_output.h"
+#include "launch/supervise/end_plan.h"
 #include "launch/supervise/rank_record.h"
+#include "launch/supervise/resume_advice.h"
+#include "launch/supervise/straggler_watch.h"
 
 namespace dslaunch::launch {
 
@@ -22,11 +25,12 @@ struct CutOffHost {
     std::chrono::steady_clock::time_point lease_over_at;
 };
 
+// The result of an attempt whose ranks were started, or that was asked to end before.
 struct AttemptResult {
     int exit_code = 0;
     bool may_restart = false;  // a rank failed or a host was lost, and nobody asked for the end
-    // Rank 0 (not a dsworker) says soon after the start that an address is in use, and the port was
-    // our choice.
+    // Rank 0 (not a dsworker) reported soon after the start that an address is in use, and dslaunch
+    // had chosen the port.
     bool port_was_taken = false;
     bool left_processes = false;  // some could not be ended; the report names them
     std::string report;           // report of the failure for stderr; empty: none
@@ -34,37 +38,42 @@ struct AttemptResult {
     std::vector<CutOffHost> cut_off;
 };
 
-// Returns a warning about RANKS on PROCESSORS of HOST; empty: there are enough processors.
+// Returns a warning about RANKS ranks on PROCESSORS processors of HOST; empty if there are enough
+// processors.
 [[nodiscard]] std::string crowd_text(int64_t ranks, int64_t processors, const std::string& host);
 
+// The ranks of one attempt.
 class RankWatch {
   public:
     // All references must outlive this object.
     RankWatch(const JobSpec& spec, Fleet& fleet, JobOutput& output);
 
-    // Sends each host its request and waits until every rank has started or has ended, one failed,
-    // or for spec.connect_max.
+    // Sends each host its request and waits until every rank has started or ended, until a rank has
+    // failed, or until spec.connect_max is over.
     void start(const std::vector<StartRequest>& requests);
     // Returns true if workers may exist.
     [[nodiscard]] bool begun() const { return started_at_.has_value(); }
-    // Waits for the end of all ranks, or for what ends them: a failure, a lost host, a second wish
-    // to end, a first wish whose grace is over, output that nobody reads.
+    // Waits for the end of all ranks, or for an event that ends them: a failure, a lost host, a
+    // second request to end, the end of the grace time after the first request, or output that
+    // nobody reads.
     void watch();
-    // Returns the result by Fleet::interrupted(), the ends of the ranks and the lost hosts so far.
+    // Returns the result, which depends on Fleet::interrupted(), the ends of the ranks and the
+    // hosts lost so far.
     [[nodiscard]] AttemptResult conclude() const;
 
-    // Takes a frame of HOST about a rank; false: it is not about one. Throws Error{kInternal} for
-    // nonsense, as a message about another host's rank.
+    // Takes a frame of HOST about a rank; returns false if it is not about one. Throws
+    // Error{kInternal} for nonsense, such as a message about another host's rank.
     [[nodiscard]] bool take(size_t host, const Frame& frame);
     // Ends all ranks after TIME at the latest.
     void stop_within(std::chrono::milliseconds time);
+    // Ends all ranks soon if a rank lost its peer and every host has answered since.
     void hear_of_peers();
-    // Blames HOST, which will be or is lost for the reason CAUSE, not its ranks.
+    // Blames HOST, not its ranks: HOST is lost, or will be, for the reason CAUSE.
     void blame_host(size_t host, const std::string& cause);
-    // Takes note that HOST's agent is gone, as FleetListener::host_ended says.
+    // Takes note that HOST's agent is gone; LOST as in FleetListener::host_ended().
     void end_host(size_t host, bool lost);
-    // Does as FleetListener::end_wished says, once begun: the first wish gives the ranks time to
-    // save and end, another one gives no time.
+    // Handles a request to end as FleetListener::end_wished() says, once begun() is true: the first
+    // request gives the ranks time to save and end, another one gives them no time.
     [[nodiscard]] bool end_wished(const std::string& cause);
 
   private:
@@ -82,29 +91,23 @@ class RankWatch {
     void tell_threads(const WorkerStarted& started) const;
     void tell_binding(const WorkerStarted& started) const;
     [[nodiscard]] std::string describe(size_t culprit) const;
-    [[nodiscard]] std::string advise(const RankRecord& culprit) const;
-    [[nodiscard]] std::string describe_interrupted() const;
-    [[nodiscard]] bool saves() const;
-    [[nodiscard]] bool has_checkpoint() const;
     [[nodiscard]] AttemptResult conclude_interrupted() const;
     [[nodiscard]] bool port_was_taken() const;
 
     const JobSpec& spec_;
     Fleet& fleet_;
     JobOutput& output_;
+    ResumeAdvice advice_;
     std::vector<RankRecord> ranks_;
-    std::vector<size_t> host_of_rank_;
     StragglerWatch stragglers_;
-    int64_t machine_ranks_ = 1;  // that share the machine of the first host
+    int64_t machine_ranks_ = 1;  // ranks on the machine of the first host
     int ends_ = 0;
     std::optional<Time> started_at_;
-    std::optional<Time> stop_at_;        // something failed: all are ended then
-    std::optional<Time> peer_lost_at_;   // since then the hosts are asked whether they live
-    std::optional<Time> save_deadline_;  // set: the ranks were asked to end by themselves
-    bool end_now_ = false;
-    bool output_lost_ = false;  // nobody reads what the ranks write
-    // Set: a rank was killed, perhaps as the first process of its whole Slurm step. Then its agent
-    // is gone by this time.
+    EndPlan plan_;
+    std::optional<Time> peer_lost_at_;  // since this time the hosts are pinged
+    bool is_output_lost_ = false;       // nobody reads what the ranks write
+    // If set: a rank was killed, perhaps as the first process of its whole Slurm step. If so, its
+    // agent also ends by this time.
     std::optional<Time> agents_end_by_;
     std::string lost_host_;  // the first host that went away, with its cause
 };

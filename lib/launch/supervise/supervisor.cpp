@@ -2,13 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/bytes.h"
-#include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "launch/process/timing.h"
+#include "launch/supervise/restart_rules.h"
 #include "launch/transport/transport.h"
 
 namespace dslaunch::launch {
@@ -21,34 +19,6 @@ using std::chrono::steady_clock;
 constexpr milliseconds kEndAfterLease{2'000};
 
 }  // namespace
-
-std::chrono::milliseconds restart_delay(int failures_in_a_row) {
-    if (failures_in_a_row <= 0) return std::chrono::milliseconds(0);
-    const int64_t full = int64_t{1000} << std::min(failures_in_a_row - 1, 10);
-    return std::chrono::milliseconds(std::min<int64_t>(full, 30'000));
-}
-
-RestartVerdict decide_restart(const EndedAttempt& attempt) {
-    if (!attempt.may_restart || attempt.restarts >= attempt.restarts_max)
-        return RestartVerdict::kEnd;
-    if (attempt.target_kind != TargetKind::kModel) return RestartVerdict::kRestart;
-    const auto code = static_cast<ExitCode>(attempt.exit_code);
-    const bool mistake =
-        code == ExitCode::kUsage || code == ExitCode::kConfig || code == ExitCode::kInput;
-    return mistake ? RestartVerdict::kSameMistake : RestartVerdict::kRestart;
-}
-
-std::optional<std::vector<size_t>> choose_hosts(const std::vector<bool>& is_bad,
-                                                const NodeRange& range) {
-    DSL_CHECK(range.min >= 1 && range.min <= range.max, "nodes from {} to {}", range.min,
-              range.max);
-    std::vector<size_t> chosen;
-    for (size_t i = 0; i < is_bad.size(); ++i) {
-        if (!is_bad[i] && chosen.size() < static_cast<size_t>(range.max)) chosen.push_back(i);
-    }
-    if (chosen.size() < static_cast<size_t>(range.min)) return std::nullopt;
-    return chosen;
-}
 
 Supervisor::Supervisor(const JobSpec& spec, Transport& transport, JobOutput& output, int signal_fd)
     : spec_(spec),
@@ -69,7 +39,8 @@ AttemptResult Supervisor::run(const AttemptNumber& number, const std::vector<Cut
         if (!interrupted()) start_and_watch(number);
     } catch (...) {
         if (!ranks_.begun()) note_bad_hosts();
-        // After a failure the launcher waits for the missing hosts, and for the hosts that came.
+        // If hosts are missing in a new attempt after a failure, the launcher waits for them, so
+        // the agents that did connect must connect again.
         stop(number.restarts > 0 && !bad_hosts_.empty() && !interrupted());
         throw;
     }
@@ -84,8 +55,8 @@ AttemptResult Supervisor::run(const AttemptNumber& number, const std::vector<Cut
     return result;
 }
 
-// Brings the weights from rank 0's host after a training that ended well. kOk: they are here now,
-// or need not be.
+// Brings the weights from rank 0's host after a training that succeeded. Returns kOk if they are
+// here now or are not needed here.
 ExitCode Supervisor::bring_weights() {
     if (spec_.target_kind != TargetKind::kModel || spec_.output_directory.empty() ||
         spec_.transport == TransportKind::kLocal || spec_.bring_bytes_max == 0 || interrupted() ||
@@ -161,8 +132,8 @@ std::vector<CutOffHost> Supervisor::cut_off_hosts() const {
     return found;
 }
 
-// Ends earlier attempts: their ranks on one host must not meet new ones on another. All hosts have
-// answered before any of them starts ranks.
+// Ends what earlier attempts left: their ranks on one host must not meet new ranks on another. All
+// hosts must answer before any host starts ranks.
 void Supervisor::end_earlier_attempts(const AttemptNumber& number) {
     left_before_.assign(spec_.nodes.size(), std::nullopt);
     fleet_.send_all(FrameKind::kStopJob, encode(StopJobRequest{spec_.launch_id, number.starts}));
@@ -258,7 +229,7 @@ void Supervisor::host_ended(size_t host, bool lost) {
 bool Supervisor::end_wished(const std::string& cause) {
     if (ranks_.begun() && !fleet_.stopping() && !bringer_) return ranks_.end_wished(cause);
     output_.streams().hurry();
-    return !fleet_.stopping();  // the agents' farewell is waited for as long as always
+    return !fleet_.stopping();  // waits for the agents' farewell as long as usual
 }
 
 std::optional<milliseconds> Supervisor::pause(milliseconds left) {

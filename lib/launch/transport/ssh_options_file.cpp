@@ -16,7 +16,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// Returns true for /dev/null: everybody may write it, and nobody puts anything into it.
+// Returns true for /dev/null: everyone may write to it, but no one can leave anything in it.
 bool is_null_device(const struct stat& status) {
     return S_ISCHR(status.st_mode) && status.st_rdev == ::makedev(1, 3);
 }
@@ -30,7 +30,7 @@ std::string home() {
 
 UniqueFd open_ssh_config(const std::string& path, SshConfigOrigin origin) {
     const bool given = origin == SshConfigOrigin::kGiven;
-    // A FIFO without a writer would keep the call waiting.
+    // If the file is a FIFO without a writer, a blocking open() would wait.
     UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat status {};
     const int error = !file.valid() || ::fstat(file.get(), &status) != 0 ? errno : 0;

@@ -1,6 +1,6 @@
-// Files of the ssh configuration, which name programs that are started here (ProxyCommand). Neither
-// the built-in ssh nor the ssh program gets a file that others may write. Also the configuration
-// for programs that run the ssh program themselves. No threads.
+// Files of the ssh configuration, which can name programs that are started here (ProxyCommand).
+// Neither the built-in ssh nor the ssh program gets a file that other users may write. Also the
+// configuration for programs that run the ssh program themselves. No threads.
 #pragma once
 
 #include <string>
@@ -11,44 +11,47 @@
 
 namespace dslaunch::launch {
 
+// The origin of a configuration file, which decides who may write it.
 enum class SshConfigOrigin {
-    kGiven,   // named by the user: it must be there, and may be a group's, as ssh allows with -F
+    kGiven,   // named by the user: must exist; its group may write it, as ssh allows with -F
     kFound,   // ~/.ssh/config, or included by another
     kSystem,  // /etc/ssh/ssh_config: whoever owns it owns the machine
 };
 
-// Opens PATH for reading; invalid: it was not given and cannot be read. Throws Error{kUsage} with
-// the reason: a given file that cannot be read, one that is not a plain file, one that others may
-// write. It judges the opened file, whatever PATH names later.
+// Opens PATH for reading; the result is invalid if the user has not given the file and it cannot be
+// read. Throws Error{kUsage} with the reason if a given file cannot be read, if the file is not a
+// plain file, or if other users may write it. The check is about the opened file, so it holds even
+// if PATH names another file later.
 [[nodiscard]] UniqueFd open_ssh_config(const std::string& path, SshConfigOrigin origin);
 
-// Checks the file of --ssh-config before a program gets it, which takes it from anybody. The
-// program handles the user's and the system's files (PATH is empty) and no file ("none") itself.
-// Throws as open_ssh_config().
+// Checks the file of --ssh-config before it is passed to the ssh program, which would accept it
+// even if other users may write it. The ssh program itself handles the user's and the system's
+// files (PATH is empty) and the absence of a file ("none"). Throws as open_ssh_config() does.
 void require_own_ssh_config(const std::string& path);
 
-// A configuration: the hostfile's facts about each host, settings that keep ssh from asking
-// anything, then the user's own configuration. It lives in memory and has a path below /proc:
-// nothing is left of it when the launcher is gone, however that ended.
+// A configuration file: the hostfile's facts about each host, settings that keep ssh from asking
+// anything, then the user's own configuration. It exists only in memory, with a path below /proc:
+// nothing is left of it after the launcher has ended, however it ended.
 class SshOptionsFile {
   public:
-    // A Unix socket on each host that leads to one here; empty: none.
+    // A Unix socket on each host that is forwarded to a socket here; empty: none.
     struct Forward {
-        std::string there;  // path; on host i THERE-i
+        std::string there;  // its path; on host i it is THERE-i
         std::string here;
     };
-    // Throws Error{kSetup}: no memory file; Error{kUsage}: others may write SSH_CONFIG_PATH.
+    // Throws Error{kSetup} if no file can be created in memory, and Error{kUsage} if other users
+    // may write SSH_CONFIG_PATH.
     SshOptionsFile(const std::vector<HostAddress>& hosts, const std::string& ssh_config_path,
                    const Forward& forward);
 
-    // Returns a path for ssh's -F; good while this object lives.
+    // Returns a path for ssh's -F, which is valid as long as this object exists.
     [[nodiscard]] std::string path() const;
 
   private:
     UniqueFd file_;
 };
 
-// Returns the text of such a file.
+// Returns the text of a file for ssh's -F, as SshOptionsFile creates it.
 [[nodiscard]] std::string ssh_options_text(const std::vector<HostAddress>& hosts,
                                            const std::string& ssh_config_path,
                                            const SshOptionsFile::Forward& forward);

@@ -1,5 +1,5 @@
-// Starts an agent on a host and carries bytes to and from it: the seam between the supervisor and
-// ssh. One thread owns a transport; only wait() blocks, at most as long as its TIMEOUT.
+// Starts an agent on a host and carries bytes to and from it: the boundary between the supervisor
+// and ssh. One thread owns a transport; only wait() blocks, for at most its TIMEOUT.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,9 @@ enum class RemoteProgram {
     kRelay,  // launch/transport/tree/relay.cpp: starts agents on further hosts
 };
 
+// A host as a transport reaches it, and the program to start there.
 struct HostAddress {
-    // The members that travel to a relay (base/text/message.h).
+    // The members that are sent to a relay (base/text/message.h).
     static auto wire_members(auto& m) { return std::tie(m.name, m.user, m.port, m.address); }
 
     std::string name;     // for messages
@@ -30,15 +31,17 @@ struct HostAddress {
     int port = 0;         // 0: as the ssh configuration says
     std::string address;  // empty: `name`
     RemoteProgram program = RemoteProgram::kAgent;
-    // Not empty: the host's shell gets this instead of the agent's command. REQUIRES: it holds
-    // nothing that varies but what launcher_path() allows.
+    // If not empty: the command that the host's shell gets instead of the agent's. REQUIRES: the
+    // only variable part of it is text that launcher_path() allows.
     std::string command = {};
 };
 
-// Returns one address for each of NODES, in their order.
+// Returns one address for each of NODES, in the same order.
 [[nodiscard]] std::vector<HostAddress> addresses_of(const std::vector<PlannedNode>& nodes);
 
+// An event of one host.
 struct TransportEvent {
+    // The kind of event.
     enum class Kind {
         kBytes,       // bytes of the agent's stdout
         kDiagnostic,  // one line that the agent or the connection printed on stderr
@@ -50,63 +53,66 @@ struct TransportEvent {
     int exit_status = -1;  // kEnded: of the remote program, 128+n for a signal, -1 unknown
 };
 
+// Connections to the agents of one job or command.
 class Transport {
   public:
     virtual ~Transport() = default;
-    // Begins to start an agent on each host and returns at once; hosts are known by their index
-    // from here on. Called once.
+    // Begins to start an agent on each host and returns at once; from now on hosts are identified
+    // by their index. Must be called only once.
     virtual void start(const std::vector<HostAddress>& hosts) = 0;
-    // Queues bytes for the agent's stdin; dropped when the host has ended.
+    // Queues bytes for the agent's stdin; they are dropped if the host has ended.
     virtual void send(size_t host, std::string_view bytes) = 0;
-    // Closes the agent's stdin after what is queued.
+    // Closes the agent's stdin after the queued bytes have been sent.
     virtual void close_input(size_t host) = 0;
-    // Ends the connection at once, whatever its state; no further event of this host.
+    // Ends the connection at once, whatever its state; there is no further event of this host.
     virtual void abandon(size_t host) = 0;
-    // Begins to start one more host, after start(); its index is the number of hosts before. Only a
-    // transport that can carry a tree (launch/transport/tree/tree_transport.h) has this and hold().
+    // Begins to start one more host, after start(); its index is the previous number of hosts. Only
+    // transports that can carry a tree (launch/transport/tree/tree_transport.h) implement add() and
+    // hold().
     [[nodiscard]] virtual size_t add(const HostAddress& host);
-    // While held, nothing more of this host's stdout is read: its output waits there.
+    // While HELD is true, this host's stdout is not read; its output waits on the host.
     virtual void hold(size_t host, bool held);
-    // Returns the events so far, in order, per host; waits for them at most TIMEOUT, and only until
-    // WAKE_FD is readable (-1: none).
+    // Returns the events so far, in order for each host. Waits for events for at most TIMEOUT, and
+    // only until WAKE_FD is readable (-1: none).
     [[nodiscard]] virtual std::vector<TransportEvent> wait(std::chrono::milliseconds timeout,
                                                            int wake_fd) = 0;
 };
 
-// Returns this program's path as it is sent to other hosts. Throws Error{kUsage} when it holds a
-// character that a shell could take for its own.
+// Returns this program's path in the form that is sent to other hosts. Throws Error{kUsage} if it
+// contains a character with a special meaning in a shell.
 [[nodiscard]] std::string launcher_path();
-// Returns the command for HOST's shell: only PATH in it varies, which is launcher_path().
+// Returns the command for HOST's shell. Its only variable part is PATH, which is launcher_path().
 [[nodiscard]] std::string remote_command(const std::string& path, const HostAddress& host);
 
 // Runs agents as children of this process, for any number of pretended hosts. HANDS_STDIN: the
-// first one gets this process's stdin for rank 0.
+// first agent gets this process's stdin for rank 0.
 [[nodiscard]] std::unique_ptr<Transport> make_local_transport(bool hands_stdin = false);
-// Runs the ssh program, one per host. SSH_CONFIG_PATH empty: the user's and the system's
-// configuration. ARGUMENTS: further `-o NAME=VALUE` for it.
+// Runs the ssh program, once per host. If SSH_CONFIG_PATH is empty, the user's and the system's
+// configuration are used. ARGUMENTS: further `-o NAME=VALUE` for it.
 [[nodiscard]] std::unique_ptr<Transport> make_openssh_transport(
     const std::string& ssh_config_path, const std::vector<std::string>& arguments = {});
-// Uses libssh, with all sessions in one loop.
+// Uses libssh, with all sessions in one event loop.
 [[nodiscard]] std::unique_ptr<Transport> make_ssh_transport(const std::string& ssh_config_path);
 
-// Waits at SPEC.listen for agents that come by themselves; with SPEC.serves_node_0 this machine's
-// agent is started here.
+// Waits at SPEC.listen for agents that connect by themselves; with SPEC.serves_node_0 this
+// machine's agent is started here.
 [[nodiscard]] std::unique_ptr<Transport> make_joining_transport(const JobSpec& spec);
-// Starts all agents by one srun inside a Slurm allocation; they call back.
+// Starts all agents with one srun inside a Slurm allocation; they call back.
 [[nodiscard]] std::unique_ptr<Transport> make_slurm_transport(const JobSpec& spec);
 
-// Start all agents by one pdsh, or one mpirun; they call back.
+// Start all agents with one pdsh or one mpirun; they call back.
 [[nodiscard]] std::unique_ptr<Transport> make_pdsh_transport(const JobSpec& spec);
 [[nodiscard]] std::unique_ptr<Transport> make_openmpi_transport(const JobSpec& spec);
 
+// Makes the transport that SPEC.transport names.
 [[nodiscard]] std::unique_ptr<Transport> make_transport(const JobSpec& spec);
 
-// The most attempts: an sshd with MaxStartups 10:30:100 drops a third of ten connections that come
-// at once and two thirds of sixty. The pauses are 9 s together at most.
+// The most attempts to connect. An sshd with MaxStartups 10:30:100 drops a third of ten connections
+// that come at the same time, and two thirds of sixty. The pauses take 9 s together at most.
 inline constexpr int kConnectAttempts = 10;
 
-// Returns the wait after the ATTEMPT-th attempt (from 1): 50 ms doubled each time up to 2 s, each
-// time between half of it and all.
+// Returns the wait after attempt number ATTEMPT (from 1): a random time between half and all of 50
+// ms, doubled each time up to 2 s.
 [[nodiscard]] inline std::chrono::milliseconds backoff_delay(int attempt) {
     static thread_local std::minstd_rand random{std::random_device{}()};
     const int64_t full = std::min<int64_t>(2000, int64_t{50} << std::clamp(attempt - 1, 0, 10));

@@ -18,7 +18,7 @@
 #include "base/text.h"
 #include "launch/process/line_splitter.h"
 #include "launch/process/spawn.h"
-#include "launch/process/standard_streams.h"
+#include "launch/process/stdin_for_starter.h"
 #include "launch/transport/ssh_options_file.h"
 #include "launch/transport/transport.h"
 
@@ -32,12 +32,13 @@ constexpr int kSshFailed = 255;
 constexpr int kNotFound = 127;
 
 constexpr size_t kKeptLines = 20;
-// The pause between polls for a child's end, which comes right after it closes its pipes.
+// The pause between checks whether a child has ended; its end comes right after it closes its
+// pipes.
 constexpr milliseconds kReapPoll{2};
 // The time after which a child that was asked to end is killed.
 constexpr milliseconds kTermMax{500};
 
-// The part that both share: each host is a child process with pipes.
+// The code that both transports share: each host is a child process with pipes.
 class ProcessTransport : public Transport {
   public:
     ~ProcessTransport() override;  // ends what still runs, within a second
@@ -51,20 +52,21 @@ class ProcessTransport : public Transport {
                                                    int wake_fd) override;
 
   protected:
-    // Returns the command that is executed for a host.
+    // Returns the command to execute for a host.
     [[nodiscard]] virtual std::vector<std::string> command(const HostAddress& host) const = 0;
-    // Returns the kEnded of a host, with the cause in words from the child's last lines on stderr
-    // and its status.
+    // Returns the kEnded of a host, whose text gives the cause from the child's status and its last
+    // lines on stderr.
     [[nodiscard]] virtual TransportEvent describe_end(
         size_t host, int status, const std::deque<std::string>& stderr_lines) const = 0;
-    // Returns the descriptor that the agent of host INDEX gives rank 0 as its stdin, -1: none.
+    // Returns the descriptor that the agent of host INDEX gives rank 0 as its stdin; -1: none.
     [[nodiscard]] virtual int worker_stdin(size_t index) const {
         static_cast<void>(index);
         return -1;
     }
-    // Returns true if the child gets no terminal, on which it could ask.
+    // Returns true if the child gets no terminal, on which it could ask questions.
     [[nodiscard]] virtual bool leaves_terminal() const { return false; }
-    // Returns true if this end is worth another attempt (before the first byte arrived).
+    // Returns true if a child that ended this way, before its first byte arrived, should be started
+    // again.
     [[nodiscard]] virtual bool may_retry(int status,
                                          const std::deque<std::string>& stderr_lines) const = 0;
 
@@ -101,7 +103,8 @@ class ProcessTransport : public Transport {
 };
 
 ProcessTransport::~ProcessTransport() {
-    // All are asked at once: one after the other a thousand of them would take minutes.
+    // All children are told to end at the same time: one after the other, a thousand of them would
+    // take minutes.
     for (Child& child : children_) {
         child.input.reset();
         child.output.reset();
@@ -173,7 +176,7 @@ void ProcessTransport::send(size_t host, std::string_view bytes) {
 void ProcessTransport::flush(Child& child) {
     if (!child.input.valid()) return;
     const Sending sending = send_now(child.input.get(), child.outbox);
-    // The end of a child that reads no more is seen on the other pipes.
+    // If the child no longer reads, its end is noticed on the other pipes.
     if (sending == Sending::kGone || (sending == Sending::kDone && child.close_when_sent))
         child.input.reset();
 }
@@ -192,7 +195,7 @@ void ProcessTransport::abandon(size_t host) {
     child.output.reset();
     child.diagnostics.reset();
     if (child.pid < 0) return;
-    // SIGTERM: an agent takes its workers along, ssh closes the connection.
+    // SIGTERM makes an agent end its workers, and makes ssh close the connection.
     ::kill(child.pid, SIGTERM);
     wait_or_kill(child.pid, kTermMax);
     child.pid = -1;
@@ -234,8 +237,8 @@ void ProcessTransport::reap(size_t index, std::vector<TransportEvent>& events) {
     Child& child = children_[index];
     int status = 0;
     if (child.pid < 0 || ::waitpid(child.pid, &status, WNOHANG) != child.pid) return;
-    // The pipes hold what it said last; a child of its own (ssh's ControlMaster) may keep stderr
-    // open.
+    // The pipes contain the child's last output; a child of the child (ssh's ControlMaster) may
+    // keep stderr open.
     for (int round = 0; child.diagnostics.valid() && round < 4; ++round) {
         read_from(index, false, events);
     }
@@ -327,8 +330,8 @@ class LocalTransport final : public ProcessTransport {
     UniqueFd stdin_;
 };
 
-// The ssh program: small, knows every option of the user's configuration, and is the oracle for the
-// libssh transport.
+// The transport over the ssh program: small, supports every option of the user's configuration, and
+// is the reference for the libssh transport.
 class OpenSshTransport final : public ProcessTransport {
   public:
     OpenSshTransport(const std::string& ssh_config_path, const std::vector<std::string>& arguments)
@@ -340,7 +343,7 @@ class OpenSshTransport final : public ProcessTransport {
     std::vector<std::string> command(const HostAddress& host) const override {
         std::vector<std::string> words = {"ssh", "-T"};
         if (!ssh_config_path_.empty()) words.insert(words.end(), {"-F", ssh_config_path_});
-        // The ssh program takes the first of several values.
+        // If an option has several values, the ssh program uses the first.
         for (const char* option : {"BatchMode=yes", "StrictHostKeyChecking=yes"}) {
             words.insert(words.end(), {"-o", option});
         }
@@ -354,7 +357,8 @@ class OpenSshTransport final : public ProcessTransport {
         if (host.port != 0) words.insert(words.end(), {"-p", std::to_string(host.port)});
         if (!host.user.empty()) words.insert(words.end(), {"-l", host.user});
         if (!host.address.empty()) {
-            // The key is looked up under the host's name, the connection goes to its address.
+            // The key is looked up under the host's name, but the connection is made to its
+            // address.
             words.insert(words.end(),
                          {"-o", "HostName=" + host.address, "-o", "HostKeyAlias=" + host.name});
         }
@@ -368,7 +372,7 @@ class OpenSshTransport final : public ProcessTransport {
         if (status == kSshFailed || status == kNotFound) {
             for (const std::string& line : lines) {
                 const std::string_view text = trim(line);
-                // The box of at-signs around a changed host key says nothing.
+                // The box of at-signs around a changed host key carries no information.
                 if (text.empty() || text.front() == '@') continue;
                 if (!event.text.empty()) event.text += ' ';
                 event.text.append(printable(text));
@@ -381,13 +385,14 @@ class OpenSshTransport final : public ProcessTransport {
         return event;
     }
 
-    // BatchMode does not reach the ssh of a ProxyJump or a ProxyCommand.
+    // BatchMode does not apply to the ssh of a ProxyJump or a ProxyCommand, so the terminal is
+    // taken away.
     bool leaves_terminal() const override { return true; }
 
     bool may_retry(int status, const std::deque<std::string>& lines) const override {
         if (status != kSshFailed) return false;
-        // This holds only when nothing else was said: the ssh of a ProxyJump tells its own trouble
-        // first.
+        // This is true only if ssh printed nothing else: the ssh of a ProxyJump reports its own
+        // errors first.
         return !lines.empty() && std::all_of(lines.begin(), lines.end(), [](const auto& line) {
             return line.find("kex_exchange_identification") != std::string::npos ||
                    line.find("Connection reset by") != std::string::npos ||

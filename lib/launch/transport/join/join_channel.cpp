@@ -16,17 +16,18 @@
 namespace dslaunch::launch {
 namespace {
 
-// The name of the one key, as the handshake says it in clear.
+// The name of the only key, which the handshake sends unencrypted.
 constexpr std::string_view kKeyName = "dslaunch";
-// Stretched and unstretched tokens give keys of no other program.
+// The salt, which makes the keys of stretched and unstretched tokens differ from any other
+// program's.
 constexpr std::string_view kSalt = "dslaunch join 1";
 constexpr uint64_t kScryptN = 1U << 15;
 constexpr uint64_t kScryptR = 8;
 constexpr uint64_t kScryptP = 1;
 constexpr uint64_t kScryptBytesMax = 64U << 20;
 constexpr size_t kKeyDigits = 2 * JoinKey::kBytes;
-// ChaCha20-Poly1305 has no limit of records that a job could reach; AES is for machines whose
-// OpenSSL knows approved algorithms only.
+// ChaCha20-Poly1305 has no limit on the number of records that a job could reach; AES is for
+// machines whose OpenSSL allows approved algorithms only.
 constexpr const char* kCiphers = "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256";
 constexpr std::array<unsigned char, 2> kKeyCipher = {0x13, 0x03};
 
@@ -50,7 +51,7 @@ struct SslDeleter {
 };
 using Context = std::unique_ptr<SSL_CTX, ContextDeleter>;
 
-// Returns the session that stands for KEY; null when the library refuses.
+// Returns the TLS session that represents KEY; null if OpenSSL refuses it.
 SSL_SESSION* session_of(SSL* ssl, const JoinKey& key) {
     SSL_SESSION* session = SSL_SESSION_new();
     const SSL_CIPHER* cipher = SSL_CIPHER_find(ssl, kKeyCipher.data());
@@ -79,7 +80,7 @@ int find_key(SSL* ssl, const unsigned char* id, size_t id_length, SSL_SESSION** 
     return *session != nullptr ? 1 : 0;
 }
 
-// Returns the one context of a process: TLS 1.3 only, no certificates, no tickets, no early data.
+// Returns the TLS context of the process: TLS 1.3 only, no certificates, no tickets, no early data.
 SSL_CTX* context() {
     static const Context made = [] {
         Context fresh(SSL_CTX_new(TLS_method()));
@@ -98,7 +99,7 @@ SSL_CTX* context() {
     return made.get();
 }
 
-// Returns why the library gave up a connection of SIDE, in words.
+// Returns, in words, the reason why OpenSSL gave up a connection; SIDE is our side of it.
 std::string describe_failure(JoinSide side) {
     const bool is_agent = side == JoinSide::kAgent;
     switch (ERR_GET_REASON(ERR_peek_error())) {
@@ -122,8 +123,8 @@ std::string describe_failure(JoinSide side) {
 
 }  // namespace
 
-JoinKey::JoinKey(const std::string& token) : empty_(token.empty()) {
-    if (empty_) return;
+JoinKey::JoinKey(const std::string& token) : is_empty_(token.empty()) {
+    if (is_empty_) return;
     if (is_hex_key(token)) {
         for (size_t i = 0; i < kBytes; ++i) {
             bytes_[i] = static_cast<unsigned char>(std::stoi(token.substr(2 * i, 2), nullptr, 16));
@@ -156,7 +157,8 @@ struct JoinChannel::Tls {
         SSL_set_bio(ssl.get(), in, out);
         SSL_set_app_data(ssl.get(), &key);
         if (side == JoinSide::kAgent) {
-            // No certificate is trusted: a launcher that shows one instead of the key is refused.
+            // No certificate is trusted: a launcher that presents one instead of the key is
+            // refused.
             SSL_set_verify(ssl.get(), SSL_VERIFY_PEER, nullptr);
             SSL_set_connect_state(ssl.get());
         } else {
@@ -171,7 +173,7 @@ struct JoinChannel::Tls {
         }
     }
 
-    // Returns true if the library wants more bytes. Throws as receive() otherwise.
+    // Returns true if OpenSSL needs more bytes. Otherwise throws as receive() does.
     [[nodiscard]] bool wants_more(int result) const {
         const int error = SSL_get_error(ssl.get(), result);
         if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_ZERO_RETURN) return true;
@@ -206,7 +208,7 @@ struct JoinChannel::Tls {
         }
     }
 
-    static constexpr size_t kBlockBytes = 16U << 10;  // a record's most
+    static constexpr size_t kBlockBytes = 16U << 10;  // the largest record
 };
 
 JoinChannel::JoinChannel(JoinSide side, const JoinKey& key) {

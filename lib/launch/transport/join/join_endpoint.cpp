@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::string_view kUnix = "unix:";
 constexpr int kBacklog = 4096;
-constexpr int kAnyPort = 9;  // where a datagram socket points; nothing is sent
+constexpr int kAnyPort = 9;  // peer port of a datagram socket; nothing is sent
 
 std::string with_port(const std::string& host, int port) {
     const bool is_v6 = host.find(':') != std::string::npos;
@@ -79,7 +79,7 @@ JoinListener JoinListener::in_private_folder() {
     std::string name = runtime != nullptr && runtime[0] == '/' && ::access(runtime, W_OK) == 0
                            ? std::string(runtime)
                            : std::string("/tmp");
-    // A path that leaves no room for the socket's name is of no use.
+    // A path that leaves no room for the socket's name cannot be used.
     if (name.size() > sizeof(sockaddr_un{}.sun_path) - 32) name = "/tmp";
     name += "/dslaunch-XXXXXX";
     if (::mkdtemp(name.data()) == nullptr) {

@@ -1,5 +1,5 @@
 // The endpoint at which a launcher listens for agents that call back: one TCP address and port, or
-// a Unix socket in a folder that only its owner enters. Text <-> sockets; no threads.
+// a Unix socket in a folder that only its owner may enter. Text <-> sockets; no threads.
 #pragma once
 
 #include <string>
@@ -11,33 +11,36 @@
 
 namespace dslaunch::launch {
 
-// "10.0.0.1:29400", "[fd00::1]:29400", "node1:29400" or "unix:/path".
+// An endpoint such as "10.0.0.1:29400", "[fd00::1]:29400", "node1:29400" or "unix:/path".
 struct JoinEndpoint {
-    std::string unix_path;  // not empty: a Unix socket, the rest says nothing
+    std::string unix_path;  // not empty: a Unix socket, and the rest is unused
     std::string host;       // a name or an address, IPv6 without brackets
-    int port = 0;           // 0: a free one (to listen on; nobody connects to it)
+    int port = 0;           // 0: a free port, only for listening
 
+    // Returns the text that parse_join_endpoint() reads.
     [[nodiscard]] std::string text() const;
+    // Returns true for a Unix socket.
     [[nodiscard]] bool is_unix() const { return !unix_path.empty(); }
 };
 
-// Parses TEXT. Throws Error{kUsage} that says what it should look like. Refuses port 0.
+// Parses TEXT. Throws Error{kUsage} that describes the expected form. Refuses port 0.
 [[nodiscard]] JoinEndpoint parse_join_endpoint(std::string_view text);
 
-// A listening socket, and what must be removed with it. Close-on-exec, does not block.
+// A listening socket, and the paths that must be removed with it. Close-on-exec and non-blocking.
 class JoinListener {
   public:
-    // Throws Error{kSetup}: the address is not this machine's, or the port is taken (it says by
-    // whom if that can be seen). Name look-ups may block.
+    // Throws Error{kSetup} if the address is not this machine's or if the port is taken (the
+    // message names the process if it is visible). Name look-ups may block.
     explicit JoinListener(const JoinEndpoint& endpoint);
-    // Opens a Unix socket in a fresh folder of mode 0700 below $XDG_RUNTIME_DIR or /tmp.
+    // Opens a Unix socket in a new folder of mode 0700 below $XDG_RUNTIME_DIR or /tmp.
     [[nodiscard]] static JoinListener in_private_folder();
     JoinListener(JoinListener&&) = default;
     JoinListener& operator=(JoinListener&&) = delete;
     ~JoinListener();
 
+    // Returns the listening socket; -1 after close().
     [[nodiscard]] int fd() const { return socket_.get(); }
-    // Returns the endpoint as it was bound, with the chosen port.
+    // Returns the endpoint as it was bound, including the port that was chosen.
     [[nodiscard]] const JoinEndpoint& endpoint() const { return endpoint_; }
     // Closes the socket: nobody can connect any more.
     void close();
@@ -52,14 +55,15 @@ class JoinListener {
     std::string folder_;  // removed with the socket; empty: none
 };
 
-// Returns the address of this machine that faces HOSTS: the local end of a route to the first of
-// them that is not this machine, without sending anything. Falls back to this machine's first
-// address, and to loopback when it has no address. Name look-ups may block.
+// Returns the address of this machine from which HOSTS can be reached: the local end of a route to
+// the first of them that is not this machine, found without sending anything. Falls back to this
+// machine's first address, and to loopback if it has no address. Name look-ups may block.
 [[nodiscard]] std::string address_facing(const std::vector<HostAddress>& hosts);
 
-// Returns a socket's peer: "10.0.0.2:41712", or "uid 1000, pid 4711" of a Unix socket.
+// Returns a description of a socket's peer: "10.0.0.2:41712", or "uid 1000, pid 4711" for a Unix
+// socket.
 [[nodiscard]] std::string peer_text(int fd);
-// Returns true if the other end of a Unix socket is a process of this user, or root.
+// Returns true if the process at the other end of a Unix socket belongs to this user or root.
 [[nodiscard]] bool is_own_peer(int fd);
 
 }  // namespace dslaunch::launch

@@ -29,7 +29,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// The part of kJoinOpening that every version shares.
+// The beginning of kJoinOpening, which is the same in every version.
 constexpr std::string_view kFamily = "dslaunch-join ";
 constexpr size_t kLengthBytes = 4;
 constexpr char kJoined = 0;
@@ -41,7 +41,8 @@ std::string refusal(const std::string& reason) {
     return writer.bytes();
 }
 
-// Returns the string of at most BYTES_MAX that begins at AT; nothing: it is not whole yet.
+// Returns the string of at most BYTES_MAX bytes that begins at AT; nothing if it has not arrived
+// completely.
 std::optional<std::string_view> string_at(std::string_view bytes, size_t at, size_t bytes_max) {
     if (bytes.size() < at + kLengthBytes) return std::nullopt;
     const size_t length = WireReader(bytes.substr(at, kLengthBytes), "a length").u32();
@@ -50,13 +51,13 @@ std::optional<std::string_view> string_at(std::string_view bytes, size_t at, siz
     return bytes.substr(at + kLengthBytes, length);
 }
 
-// Returns true if TEXT could still become an opening of some version.
+// Returns true if TEXT could still become the opening of some version.
 bool may_be_opening(std::string_view text) {
     const size_t length = std::min(text.size(), kFamily.size());
     return text.substr(0, length) == kFamily.substr(0, length);
 }
 
-// Moves bytes from REST to OPENING until it is whole.
+// Moves bytes from REST to OPENING until the opening is complete.
 void fill_opening(std::string& opening, std::string_view& rest) {
     const size_t length = std::min(rest.size(), kJoinOpening.size() - opening.size());
     opening.append(rest.substr(0, length));
@@ -67,13 +68,13 @@ constexpr milliseconds kConnectMax{10'000};  // limit of one attempt
 constexpr milliseconds kAnswerMax{10'000};   // limit of the wait for the launcher's next frame
 constexpr milliseconds kSayAgain{30'000};    // interval at which a long wait is reported
 
-// An attempt without a verdict, and its reason; another may succeed.
+// An attempt that ended without a verdict, and the reason; a further attempt may succeed.
 struct Attempt {
     UniqueFd socket;
     std::string trouble;  // not empty: no connection
 };
 
-// Waits for EVENTS on FD until UNTIL.
+// Waits for EVENTS on FD until UNTIL; returns false if the time is over.
 bool ready_by(int fd, short events, steady_clock::time_point until) {
     for (;;) {
         const auto left = std::chrono::duration_cast<milliseconds>(until - steady_clock::now());
@@ -129,7 +130,8 @@ Attempt connect_tcp(const JoinEndpoint& endpoint, milliseconds limit) {
     return attempt;
 }
 
-// Shakes hands. Returns empty if joined, else why the connection ended before a verdict.
+// Performs the handshake. Returns empty if the agent has joined, else the reason why the connection
+// ended before a verdict.
 std::string shake_hands(int socket, const JoinRequest& request, AgentHandshake& handshake) {
     using State = AgentHandshake::State;
     char block[kJoinBytesMax];
@@ -159,7 +161,7 @@ std::string shake_hands(int socket, const JoinRequest& request, AgentHandshake& 
     }
 }
 
-// Removes the socket, also without joining: nobody else would come for it.
+// Removes the socket even if the agent has not joined, since nobody else would remove it.
 class SocketRemoval {
   public:
     explicit SocketRemoval(const JoinRequest& request)
@@ -183,12 +185,12 @@ LauncherHandshake::State LauncherHandshake::feed(std::string_view bytes) {
     DSL_CHECK(state_ == State::kRunning, "bytes nobody wanted");
     bytes_ += bytes.size();
     if (bytes_ > kJoinBytesMax) return end(State::kStranger, "it does not say who it is");
-    if (!opened_) {
+    if (!is_opened_) {
         fill_opening(opening_, bytes);
         if (!may_be_opening(opening_)) return end(State::kStranger, "it speaks something else");
         if (opening_.size() < kJoinOpening.size()) return state_;
         take_opening();
-        if (!opened_) return state_;
+        if (!is_opened_) return state_;
     }
     try {
         channel_.receive(bytes);
@@ -202,7 +204,7 @@ LauncherHandshake::State LauncherHandshake::feed(std::string_view bytes) {
 
 void LauncherHandshake::take_opening() {
     if (opening_ == kJoinOpening) {
-        opened_ = true;
+        is_opened_ = true;
         output_ = kJoinOpening;
         return;
     }
@@ -248,10 +250,10 @@ AgentHandshake::AgentHandshake(const JoinKey& key, const JoinIdentity& identity)
 AgentHandshake::State AgentHandshake::feed(std::string_view bytes) {
     DSL_CHECK(state_ == State::kRunning, "bytes nobody wanted");
     bytes_ += bytes.size();
-    if (!opened_) {
+    if (!is_opened_) {
         if (bytes_ > kJoinBytesMax) return end(State::kNotLauncher, "what answers talks nonsense");
         fill_opening(opening_, bytes);
-        if (take_opening() != State::kRunning || !opened_) return state_;
+        if (take_opening() != State::kRunning || !is_opened_) return state_;
     }
     try {
         channel_.receive(bytes);
@@ -263,7 +265,8 @@ AgentHandshake::State AgentHandshake::feed(std::string_view bytes) {
     return state_;
 }
 
-// Takes the opening, or a refusal in clear instead, which begins with another byte.
+// Takes the launcher's opening or, instead of it, an unencrypted refusal, which begins with another
+// byte.
 AgentHandshake::State AgentHandshake::take_opening() {
     if (opening_.empty()) return state_;
     if (opening_.front() == kRefused) {
@@ -279,12 +282,12 @@ AgentHandshake::State AgentHandshake::take_opening() {
         return end(State::kNotLauncher,
                    "the launcher there speaks another version; give both the same dslaunch");
     }
-    opened_ = true;
+    is_opened_ = true;
     return state_;
 }
 
 AgentHandshake::State AgentHandshake::take_verdict() {
-    if (!std::exchange(introduced_, true)) {
+    if (!std::exchange(is_introduced_, true)) {
         WireWriter writer;
         writer.string(identity_bytes_);
         channel_.say(writer.bytes());

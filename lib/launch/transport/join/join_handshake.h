@@ -1,4 +1,4 @@
-// The handshake in which an agent that calls back says who it is, before the first byte of the
+// The handshake in which an agent that calls back identifies itself, before the first byte of the
 // agent protocol. Bytes in, bytes out: no sockets, no clock, no threads.
 //
 //     agent    -> kJoinOpening (16); the rest of both directions is a channel (join_channel.h)
@@ -8,8 +8,9 @@
 //     launcher -> 0 u8: joined; the agent protocol follows
 //                 1 u8, length u32, text: refused
 //
-// A refusal through the channel is the launcher's; one in clear, or a channel that does not come
-// about, may be anybody's, so the agent tries again. Integers are little-endian.
+// A refusal through the channel comes from the launcher. A refusal in clear, or a channel that
+// cannot be established, may come from anybody, so the agent tries again. Integers are
+// little-endian.
 #pragma once
 
 #include <chrono>
@@ -33,15 +34,16 @@ using dslaunch::encode;
 inline constexpr std::string_view kJoinOpening = "dslaunch-join 1\n";
 inline constexpr size_t kJoinIdentityBytesMax = 1024;
 inline constexpr size_t kJoinRefusalBytesMax = 1024;
-// The most that a side sends before the verdict: neither reads further.
+// The most bytes that a side sends before the verdict; neither side reads more.
 inline constexpr size_t kJoinBytesMax = 16U << 10;
 
-// The identity that an agent claims.
+// The identity that an agent claims to have.
 struct JoinIdentity {
     static constexpr const char* kWhat = "an agent's identity";
+    // Returns the members that are sent (base/text/message.h).
     static auto wire_members(auto& m) { return std::tie(m.node, m.node_name, m.host_name); }
 
-    std::optional<uint32_t> node;  // --node: its place among the hosts
+    std::optional<uint32_t> node;  // --node: its index among the hosts
     std::string node_name;  // --node-name: the launcher's name for its host; empty: not given
     std::string host_name;  // host name of the agent's machine, for messages
 
@@ -56,30 +58,32 @@ class JoinHandshake {
         output_ += std::exchange(channel_.to_connection(), {});
         return std::exchange(output_, {});
     }
-    // Returns the reason of a refusal, or why the peer is not one, in words for a log.
+    // Returns, in words for a log, the reason for a refusal, or why the peer is not an agent or
+    // launcher of this job.
     [[nodiscard]] const std::string& reason() const { return reason_; }
-    // Returns the channel, for the agent protocol, once joined. It may hold bytes for the
-    // connection and later bytes of the other side. Called once.
+    // Returns the channel for the agent protocol once the agent has joined. It may contain bytes to
+    // send and later bytes of the other side. Must be called only once.
     [[nodiscard]] JoinChannel take_channel() { return std::move(channel_); }
 
   protected:
     JoinHandshake(JoinSide side, const JoinKey& key) : channel_(side, key) {}
 
     JoinChannel channel_;
-    std::string opening_;  // what came of it, or of a refusal in clear
-    std::string said_;     // what the other side said through the channel
+    std::string opening_;  // its bytes so far, or a refusal's in clear
+    std::string said_;     // what the other side has sent through the channel
     std::string output_;
     std::string reason_;
     size_t bytes_ = 0;
-    bool opened_ = false;
+    bool is_opened_ = false;
 };
 
 // The launcher's side of one connection.
 class LauncherHandshake : public JoinHandshake {
   public:
+    // The progress of the handshake.
     enum class State {
         kRunning,
-        kProven,    // identity() holds; accept() or refuse() is up to the caller
+        kProven,    // identity() is known; the caller must accept() or refuse()
         kRefused,   // the last bytes of output() say why; close after sending them
         kStranger,  // the peer uses another protocol: close without an answer
     };
@@ -87,9 +91,11 @@ class LauncherHandshake : public JoinHandshake {
 
     // Takes bytes that came over the connection. REQUIRES: state kRunning.
     State feed(std::string_view bytes);
+    // Returns the identity that the agent claims, from state kProven on.
     [[nodiscard]] const JoinIdentity& identity() const { return identity_; }
+    // Returns the state after the last feed(), accept() or refuse().
     [[nodiscard]] State state() const { return state_; }
-    // Accept or refuse an agent in state kProven.
+    // These accept or refuse an agent in state kProven.
     void accept();
     void refuse(const std::string& reason);
 
@@ -105,14 +111,16 @@ class LauncherHandshake : public JoinHandshake {
 // The agent's side.
 class AgentHandshake : public JoinHandshake {
   public:
+    // The progress of the handshake.
     enum class State {
         kRunning,
         kJoined,       // the agent protocol follows
         kRefused,      // reason(): the launcher's words, proven to be its own
-        kNotLauncher,  // reason(): something else answers there, or a launcher of another token
+        kNotLauncher,  // reason(): something else answers there, or a launcher with another token
     };
     AgentHandshake(const JoinKey& key, const JoinIdentity& identity);
 
+    // Takes bytes that came over the connection; returns the new state. REQUIRES: state kRunning.
     State feed(std::string_view bytes);
 
   private:
@@ -121,29 +129,31 @@ class AgentHandshake : public JoinHandshake {
     State end(State state, std::string reason);
 
     std::string identity_bytes_;
-    bool introduced_ = false;
+    bool is_introduced_ = false;
     State state_ = State::kRunning;
 };
 
+// The launcher to join, and the agent's identity.
 struct JoinRequest {
     JoinEndpoint endpoint;
     std::string token;  // empty only over a Unix socket
     JoinIdentity identity;
     bool removes_socket = false;  // removes the Unix socket, which nobody else uses, when joined
-    // The time for which it tries again, 50 ms to 2 s apart, when no launcher listens yet or
+    // The time for which the agent tries again, every 50 ms to 2 s, if no launcher listens yet or
     // something else is in its place.
     std::chrono::milliseconds connect_max{300'000};
 };
 
+// The connection to a launcher that has accepted the agent.
 struct JoinedLauncher {
     UniqueFd socket;              // blocking, close-on-exec
-    JoinChannel channel;          // for all that passes it from here on
+    JoinChannel channel;          // for all bytes from here on
     std::string arrival_address;  // address of this end; empty over a Unix socket
 };
 
-// Joins as REQUEST says. Throws Error{kHosts}: nobody with the token listens within the time, or
-// the launcher refuses (its reason); Error{kUsage}: a Unix socket that belongs to somebody else or
-// that others may use.
+// Joins as REQUEST says. Throws Error{kHosts} if nobody with the token listens within the time or
+// if the launcher refuses (the message gives its reason), and Error{kUsage} if a Unix socket
+// belongs to somebody else or may be used by others.
 [[nodiscard]] JoinedLauncher join_launcher(const JoinRequest& request);
 
 }  // namespace dslaunch::launch

@@ -1,11 +1,12 @@
 // The programs that start all agents of a job. Inside a Slurm allocation one srun starts one agent
-// per node, and they call back over TCP: srun itself carries no job data, so that neither its
-// buffering nor its end touches what the agents say. One mpirun of Open MPI starts the agents as it
-// can on this cluster, through ssh or the scheduler that it was built for; it carries the token in
-// its messages, never in an argument. pdsh gives a command no input and mixes its outputs, so its
-// agents call back over a Unix socket that ssh forwards, guarded by the user's id at both ends and
-// by ssh between them: nothing secret is in any argument, as the socket's name is not. And agents
-// come by themselves, but for this machine's with `dslaunch --no_ssh --node_rank 0`.
+// per node, and the agents call back over TCP: srun itself carries no job data, so that neither its
+// buffering nor its end affects the agents' messages. One mpirun of Open MPI starts the agents with
+// the method available on this cluster, ssh or the scheduler that it was built for; it carries the
+// token in its messages, never in an argument. pdsh gives a command no input and mixes the
+// commands' outputs, so its agents call back over a Unix socket that ssh forwards. The user's id
+// protects this socket at both ends, and ssh protects it between them; no argument is secret, since
+// the socket's name is not. In a job without such a program, agents connect by themselves, except
+// for this machine's agent with `dslaunch --no_ssh --node_rank 0`.
 #include <fmt/format.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -20,15 +21,16 @@
 #include "launch/machine/held_name.h"
 #include "launch/plan/join_token.h"
 #include "launch/process/spawn.h"
-#include "launch/process/standard_streams.h"
+#include "launch/process/stdin_for_starter.h"
 #include "launch/transport/join/transport_join.h"
 #include "launch/transport/ssh_options_file.h"
 
 namespace dslaunch::launch {
 namespace {
 
-// Variables that salloc, sbatch or an outer srun left for their own tasks, and that srun would take
-// as its options: the agent's step is one task per node with everything that the job has there.
+// Variables that salloc, sbatch or an outer srun set for their own tasks. Our srun would take them
+// as its own options, but the agents' step must be one task per node with everything that the job
+// has there.
 constexpr std::string_view kSteersSrun[] = {
     "SLURM_NTASKS",     "SLURM_NPROCS",   "SLURM_CPUS_PER_", "SLURM_CPU_BIND",
     "SLURM_GPUS_PER",   "SLURM_GPU_BIND", "SLURM_MEM_PER_",  "SLURM_MEM_BIND",
@@ -47,7 +49,8 @@ void erase_beginning_with(std::span<const std::string_view> prefixes, Environmen
     });
 }
 
-// Says it where the PROGRAM that brings ssh is not here; empty for another end.
+// Returns an error text if PROGRAM, an alternative to the built-in ssh, is not installed here;
+// empty if it ended for another reason.
 std::string absence_text(int status, const char* program, const char* package) {
     constexpr int kNotStarted = 127;
     if (status != kNotStarted) return "";
@@ -108,7 +111,8 @@ class SlurmStarter final : public AgentStarter {
     }
 
   private:
-    // srun numbers its tasks in the allocation's order of nodes; the first of NAMES has rank 0.
+    // Returns the option that sends stdin to the first of NAMES only. srun numbers its tasks in the
+    // allocation's order of nodes; the first of NAMES has rank 0.
     [[nodiscard]] std::string input_option(const std::vector<std::string>& names) const {
         if (stdin_.fd() < 0) return "--input=none";
         int before = 0;
@@ -126,8 +130,8 @@ class SlurmStarter final : public AgentStarter {
     StdinForStarter stdin_;
 };
 
-// Variables that an outer mpirun left for its own processes, and that an inner one would take for
-// itself, by the beginnings of their names.
+// Variables that an outer mpirun set for its own processes, given by the beginnings of their names.
+// An inner mpirun would take them as its own.
 constexpr std::string_view kSteersMpirun[] = {"OMPI_COMM_",    "OMPI_MCA_orte_", "OMPI_MCA_ess",
                                               "OMPI_UNIVERSE", "OMPI_APP_",      "OMPI_FIRST_RANKS",
                                               "OMPI_NUM_APP",  "OMPI_FILE_",     "OMPI_ARGV",
@@ -151,13 +155,14 @@ class OpenMpiStarter final : public AgentStarter {
             std::make_unique<SshOptionsFile>(hosts, ssh_config_path_, SshOptionsFile::Forward{});
         std::vector<std::string> words = {"mpirun"};
         if (::geteuid() == 0) words.emplace_back("--allow-run-as-root");
-        // Each host is reached from here: the options file is on no other machine.
-        // And is called by its whole name.
+        // Each host is reached from this machine, since the options file exists only here. Each
+        // host is called by its whole name.
         words.insert(words.end(),
                      {"--mca", "plm_rsh_no_tree_spawn", "1", "--mca", "orte_keep_fqdn_hostnames",
                       "1", "--mca", "plm_rsh_args", "-F " + options_->path()});
         words.insert(words.end(), arguments_.begin(), arguments_.end());
-        // One context per host, so that each agent knows its name whatever order mpirun prefers.
+        // One app context per host, so that each agent gets its name, whatever order mpirun
+        // prefers.
         for (size_t i = 0; i < hosts.size(); ++i) {
             if (i > 0) words.emplace_back(":");
             words.insert(words.end(),
@@ -175,7 +180,8 @@ class OpenMpiStarter final : public AgentStarter {
         set_variable(environment, kTokenVariable, token);
         set_variable(environment, "SSH_ASKPASS_REQUIRE", "never");
     }
-    // Reads a line; skips mpirun's indented boxes of advice, which name hosts not to blame.
+    // Reads a line; skips mpirun's indented boxes of advice, which name hosts that are not to
+    // blame.
     StarterLine read_line(const std::string& line,
                           const std::vector<HostAddress>& hosts) const override {
         if (line.starts_with(' ')) return {std::nullopt, line};
@@ -205,7 +211,8 @@ constexpr const char* kAppendVariable = "PDSH_SSH_ARGS_APPEND";
 constexpr std::string_view kUnixPrefix = "unix:";
 constexpr std::string_view kExitMark = "ssh exited with exit code ";
 constexpr size_t kFanOutMax = 1024;
-// The folder of the socket on the other hosts, which every system has and everybody may write to.
+// The folder of the socket on the other hosts: it exists on every system and everybody may write to
+// it.
 constexpr std::string_view kSocketFolder = "/tmp";
 
 std::string random_name() {
@@ -238,8 +245,8 @@ class PdshStarter final : public AgentStarter {
         std::vector<std::string> words = {
             "pdsh", "-S", "-R", "ssh", "-f", std::to_string(std::min(names.size(), kFanOutMax))};
         words.insert(words.end(), arguments_.begin(), arguments_.end());
-        // pdsh puts the host's name for %h and its place in the list for %n. Where there is no
-        // dslaunch nobody else would remove the socket.
+        // pdsh replaces %h by the host's name and %n by its index in the list. On a host without
+        // dslaunch, nobody else would remove the socket.
         words.insert(words.end(),
                      {"-w", join(names, ","),
                       fmt::format("[ -x {0} ] || rm -f {1}-%n; exec {0} agent --join unix:{1}-%n "
@@ -257,7 +264,7 @@ class PdshStarter final : public AgentStarter {
 
     StarterLine read_line(const std::string& line,
                           const std::vector<HostAddress>& hosts) const override {
-        // "te1: words of te1", or "pdsh@here: te1: words of pdsh about te1".
+        // A line is "te1: output of te1", or "pdsh@here: te1: pdsh's message about te1".
         std::string text = line;
         if (text.starts_with("pdsh@")) {
             const size_t end = text.find(": ");
@@ -282,7 +289,7 @@ class PdshStarter final : public AgentStarter {
     }
 
   private:
-    // Finds the host of a label: pdsh leaves out a domain that all hosts share.
+    // Finds the host for a label; pdsh leaves out a domain that all hosts share.
     static std::optional<size_t> find_host(const std::string& label,
                                            const std::vector<HostAddress>& hosts) {
         std::optional<size_t> found;

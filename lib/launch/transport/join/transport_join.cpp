@@ -21,6 +21,7 @@
 #include "launch/plan/join_token.h"
 #include "launch/process/spawn.h"
 #include "launch/transport/join/join_handshake.h"
+#include "launch/transport/join/starter_process.h"
 #include "launch/transport/transport.h"
 
 namespace dslaunch::launch {
@@ -31,7 +32,8 @@ using std::chrono::milliseconds;
 constexpr size_t kKeptRefusals = 4;
 constexpr size_t kShownNames = 8;
 constexpr size_t kLinesOfHost = 3;
-// The pause between polls for the starter's end, which comes right after it closes its pipes.
+// The pause between checks whether the starter has ended; its end comes right after it closes its
+// pipes.
 constexpr milliseconds kStarterReapPoll{5};
 constexpr milliseconds kCountOfRefusalsPause{1'000};
 
@@ -48,12 +50,12 @@ struct Member {
     std::optional<JoinChannel> channel;     // absent before it joined
     std::string waiting;                    // bytes to send when it has joined
     std::string came_from;                  // "10.0.0.2:41712 (pod-a)"; empty: not yet
-    std::deque<std::string> starter_lines;  // the last about this host
+    std::deque<std::string> starter_lines;  // the last lines about this host
     bool close_when_sent = false;
     bool ended = false;
 };
 
-// Returns the starter's words about a host, the first line first.
+// Returns the starter's lines about a host, the first line first.
 std::string last_words(const Member& member) {
     return join(std::vector<std::string>(member.starter_lines.begin(), member.starter_lines.end()),
                 "; ");
@@ -184,7 +186,7 @@ void JoinTransport::accept_all() {
         UniqueFd socket(::accept4(listener_->fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (!socket.valid()) {
             if (errno == EINTR || errno == ECONNABORTED) continue;
-            // No descriptors left: the oldest stranger gives way.
+            // If no file descriptors are left, the oldest unproven connection is closed.
             if ((errno == EMFILE || errno == ENFILE) && !unproven_.empty()) {
                 unproven_.pop_front();
                 continue;
@@ -207,7 +209,8 @@ void JoinTransport::accept_all() {
     }
 }
 
-// Reads what one connection has sent and answers; the caller removes it when its socket is gone.
+// Reads the bytes that one connection has sent and answers them; the caller removes the connection
+// if its socket was closed.
 void JoinTransport::serve(Unproven& connection) {
     char block[kJoinBytesMax];
     using State = LauncherHandshake::State;
@@ -223,7 +226,8 @@ void JoinTransport::serve(Unproven& connection) {
         handshake.feed(std::string_view(block, static_cast<size_t>(n)));
     }
     if (handshake.state() == State::kProven) return admit(connection);
-    // A few hundred bytes fit into an empty socket buffer: what does not fit is a stranger's loss.
+    // A few hundred bytes fit into an empty socket buffer. If the answer does not fit, the peer is
+    // a stranger, and its connection is closed.
     const std::string answer = handshake.take_output();
     if (!answer.empty()) {
         const ssize_t n =
@@ -250,7 +254,7 @@ std::optional<size_t> JoinTransport::choose_host(const JoinIdentity& identity,
         reason = fmt::format("this job has no host `{}`", printable(identity.node_name));
         return std::nullopt;
     }
-    // A host whose agent is started from here belongs to that agent, which says so.
+    // A host whose agent is started from here is reserved for that agent, which gives its name.
     for (size_t i = 0; i < members_.size(); ++i) {
         const bool is_started = settings_.starter != nullptr && settings_.starter->starts(i);
         if (is_missing(i) && !is_started) return i;
@@ -298,7 +302,7 @@ void JoinTransport::note_refusal(const std::string& peer, const std::string& rea
     const std::string text = fmt::format("{}: {}", peer, reason);
     refusals_.push_back(text);
     if (refusals_.size() > kKeptRefusals) refusals_.pop_front();
-    // A port scan must not fill the terminal.
+    // A port scan must not fill the terminal with messages.
     const auto now = clock_.now();
     if (settings_.announce && now - refusal_logged_ > kCountOfRefusalsPause) {
         refusal_logged_ = now;
@@ -367,7 +371,7 @@ void JoinTransport::take_starter_lines(Events& events) {
         Member& member = members_[*host];
         if (member.ended) continue;
         const bool is_lost = settings_.starter->says_host_is_lost(line);
-        // A line about a lost host tells less than the lines before it.
+        // A line that says only that a host was lost is less informative than the lines before it.
         if (!is_lost || member.starter_lines.empty()) {
             member.starter_lines.push_back(printable(trim(line)));
             if (member.starter_lines.size() > kLinesOfHost) member.starter_lines.pop_front();

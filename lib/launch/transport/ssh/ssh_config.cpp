@@ -26,7 +26,7 @@ constexpr size_t kLineBytesMax = 64U << 10;
 constexpr std::chrono::seconds kExecMax{10};
 constexpr const char* kSystemConfig = "/etc/ssh/ssh_config";
 
-// Matches comma-separated patterns; one that begins with `!` and matches decides at once.
+// Matches comma-separated patterns; a pattern that begins with `!` and matches decides at once.
 bool matches_list(std::string_view text, std::string_view list) {
     bool found = false;
     for (const std::string& pattern : split(list, ',')) {
@@ -92,7 +92,7 @@ class Reader {
         }
         const UniqueFd opened = open_ssh_config(path, origin);
         if (!opened.valid()) return;
-        // The file that was judged, though PATH may name another by now.
+        // Reads the file that was checked, even if PATH names another file meanwhile.
         std::ifstream file(fmt::format("/proc/self/fd/{}", opened.get()));
         Place place{path, 0, folder, depth};
         const bool outer = active;
@@ -135,7 +135,8 @@ class Reader {
 
     void take(const std::string& keyword, std::vector<std::string> words, const Place& place) {
         if (keyword == "ignoreunknown" && ignored_.empty()) ignored_ = lower(words.front());
-        // Each of the two ways over another host stands for both.
+        // ProxyCommand and ProxyJump exclude each other: the first one that is set also blocks the
+        // other.
         const bool is_way = keyword == "proxycommand" || keyword == "proxyjump";
         if (is_way && (values_.contains("proxycommand") || values_.contains("proxyjump"))) return;
         const std::string& key = keyword == "pubkeyacceptedkeytypes" ? kAcceptedKey : keyword;
@@ -180,7 +181,7 @@ class Reader {
                 refuse(place, fmt::format("Match {} has no value", printable(name)));
             }
             const std::string value = inside ? words[i].substr(equals + 1) : words[i];
-            // A command runs only when all before it held, as in ssh.
+            // A command runs only if all conditions before it were true, as in ssh.
             const bool holds = matches_condition(name, value, place, result && outer);
             result = result && holds != negated;
         }
@@ -216,7 +217,8 @@ class Reader {
         return name;
     }
 
-    // Runs the user's own command in the user's shell, with %h %n %p %r %u %L as in ssh.
+    // Runs the user's own command in the user's shell, with %h %n %p %r %u %L as in ssh; returns
+    // true if it succeeds.
     bool succeeds(const std::string& command, const Place& place) {
         using Token = std::pair<char, std::string>;
         const std::vector<Token> tokens = {{'%', "%"},
@@ -291,17 +293,18 @@ constexpr KeywordRow kKeywords[] = {
      "identityagent identityfile ignoreunknown include kexalgorithms macs match port "
      "proxycommand proxyjump pubkeyacceptedalgorithms pubkeyacceptedkeytypes rekeylimit tag user "
      "userknownhostsfile requiredrsasize "},
-    // Questions, and what is shown or logged: nobody is asked, errors are ours.
+    // Questions, and what is shown or logged: the user is never asked, and we print our own errors.
     {SshKeyword::kIgnored,
      " addkeystoagent batchmode escapechar enableescapecommandline fingerprinthash loglevel "
      "logverbose numberofpasswordprompts kbdinteractiveauthentication kbdinteractivedevices "
      "challengeresponseauthentication passwordauthentication syslogfacility visualhostkey "
      "obscurekeystroketiming skeyauthentication tisauthentication versionaddendum warnweakcrypto "},
-    // Host keys are always checked, against files that are never written.
+    // Host keys are always checked, against files to which we never write.
     {SshKeyword::kIgnored,
      " checkhostip hashknownhosts nohostauthenticationforlocalhost stricthostkeychecking "
      "updatehostkeys casignaturealgorithms verifyhostkeydns "},
-    // Sharing, sessions and what they carry: each host has one connection with one command.
+    // Sharing of connections, sessions and their content: each host has one connection with one
+    // command.
     {SshKeyword::kIgnored,
      " controlmaster controlpath controlpersist forkafterauthentication localcommand "
      "permitlocalcommand remotecommand requesttty sendenv setenv sessiontype stdinnull "
@@ -309,10 +312,10 @@ constexpr KeywordRow kKeywords[] = {
      "clearallforwardings dynamicforward exitonforwardfailure gatewayports localforward "
      "permitremoteopen remoteforward streamlocalbindmask streamlocalbindunlink tunnel "
      "tunneldevice channeltimeout "},
-    // Launcher and agent notice each other's silence themselves.
+    // Launcher and agent detect each other's silence themselves.
     {SshKeyword::kIgnored,
      " serveralivecountmax serveraliveinterval tcpkeepalive keepalive ipqos connectionattempts "},
-    // Read by `canonicalizehostname` alone, which is refused, or by nothing any more.
+    // Used only by `canonicalizehostname`, which is refused, or no longer used by ssh at all.
     {SshKeyword::kIgnored,
      " canonicaldomains canonicalizefallbacklocal canonicalizemaxdots "
      "canonicalizepermittedcnames cipher protocol useprivilegedport useroaming usersh "

@@ -1,6 +1,6 @@
 // Reads the user's ssh configuration as ssh does, for one host: the directives that apply, with
 // file and line. Reads files and runs `Match exec` commands; contacts no host. It does not use
-// libssh's own reader, which skips what it does not know.
+// libssh's own reader, which skips directives that it does not know.
 #pragma once
 
 #include <map>
@@ -10,55 +10,59 @@
 
 namespace dslaunch::launch {
 
+// The host and the user for whom the configuration is read.
 struct SshConfigRequest {
     std::string name;         // name in the hostfile
     std::string config_path;  // empty: ~/.ssh/config, then the system's
     std::string home;
     std::string local_user;
-    // Directives that come before any file's, as ssh's options on the command line: keyword in
-    // lower case, value.
+    // Directives that take precedence over every file's, like ssh's command-line options: keyword
+    // in lower case, value.
     std::vector<std::pair<std::string, std::string>> given;
 };
 
+// A line of the configuration: its words after the keyword, and its place.
 struct SshDirective {
     std::vector<std::string> words;
-    std::string file;  // empty: given
+    std::string file;  // empty: from SshConfigRequest::given
     int line = 0;
 
     [[nodiscard]] std::string where() const;  // "FILE:LINE"
 };
 
-// Keyword in lower case -> the directive that applies; all for IdentityFile, CertificateFile.
+// Keyword in lower case -> the directive that applies; for IdentityFile and CertificateFile, all
+// directives.
 using SshDirectives = std::map<std::string, std::vector<SshDirective>>;
 
-// Reads the configuration. Throws Error{kUsage} that names file, line and directive: an unknown
-// keyword, a `Match` condition that only the ssh program knows, a named file that cannot be read, a
-// command of `Match exec` that does not end within 10 s.
+// Reads the configuration. Throws Error{kUsage}, naming file, line and directive, for an unknown
+// keyword, a `Match` condition that only the ssh program supports, a named file that cannot be
+// read, or a command of `Match exec` that does not end within 10 s.
 [[nodiscard]] SshDirectives read_ssh_config(const SshConfigRequest& request);
 
-// Returns the first directive of KEYWORD; null: it is not set.
+// Returns the first directive with KEYWORD; null if it is not set.
 [[nodiscard]] const SshDirective* find_directive(const SshDirectives& directives,
                                                  const std::string& keyword);
 
-// Returns true if TEXT fits PATTERN, which is shell-like with `*` and `?`.
+// Returns true if TEXT matches PATTERN, a shell-like pattern with `*` and `?`.
 [[nodiscard]] bool matches_pattern(std::string_view text, std::string_view pattern);
 
+// The use that the built-in ssh makes of a keyword.
 enum class SshKeyword {
     kUnknown,
     kUsed,
-    // Has no effect on a connection that carries one command and asks nobody.
+    // Has no effect on a connection that carries one command and asks no questions.
     kIgnored,
-    // Another credential, which is named if the keys alone are refused.
+    // Another kind of credential, which is named in the error if the keys alone are refused.
     kOtherCredential,
-    // Changes a connection in a way that libssh cannot follow: an error unless its value asks for
-    // nothing.
+    // Changes a connection in a way that libssh does not support: an error, unless its value
+    // changes nothing.
     kRefused,
 };
 
-// Classifies KEYWORD, in lower case.
+// Returns the class of KEYWORD, which is in lower case.
 [[nodiscard]] SshKeyword classify_ssh_keyword(std::string_view keyword);
 
-// Returns true if VALUE of a refused KEYWORD asks for nothing: "no", "none", or ssh's default.
+// Returns true if VALUE of a refused KEYWORD changes nothing: "no", "none", or ssh's default.
 [[nodiscard]] bool asks_for_nothing(std::string_view keyword, std::string_view value);
 
 }  // namespace dslaunch::launch

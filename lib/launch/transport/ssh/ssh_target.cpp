@@ -47,7 +47,8 @@ class Resolver {
         if (!host.user.empty()) request.given.emplace_back("user", host.user);
         if (host.port != 0) request.given.emplace_back("port", std::to_string(host.port));
         if (!host.address.empty()) {
-            // The key is looked up under the host's name, the connection goes to its address.
+            // The key is looked up under the host's name, but the connection is made to its
+            // address.
             request.given.emplace_back("hostname", host.address);
             request.given.emplace_back("hostkeyalias", host.name);
         }

@@ -1,6 +1,6 @@
-// Resolves how the built-in ssh connects to one host: the user's ssh configuration with every token
-// expanded and every default filled in, or a refusal that names host, file, line and directive.
-// Contacts nobody.
+// Determines how the built-in ssh connects to one host: the user's ssh configuration with every
+// token expanded and every default filled in, or a refusal that names host, file, line and
+// directive. Contacts no host.
 #pragma once
 
 #include <chrono>
@@ -12,6 +12,7 @@
 
 namespace dslaunch::launch {
 
+// Everything that a session needs to know about one host.
 struct SshTarget {
     std::string name;       // name in the hostfile
     std::string host_name;  // host to connect to
@@ -25,8 +26,8 @@ struct SshTarget {
     bool use_agent = true;
     std::string agent_socket;        // empty: SSH_AUTH_SOCK
     std::string proxy_command;       // empty: none
-    std::vector<HostAddress> jumps;  // ProxyJump: the last one reaches the host, reached over those
-                                     // before it; empty: none
+    std::vector<HostAddress> jumps;  // ProxyJump: the last one connects to the host and is reached
+                                     // through the others; empty: none
     int address_family = 0;          // AF_UNSPEC, AF_INET, AF_INET6
     std::string bind_address;        // empty: any
     std::chrono::seconds connect_max{10};
@@ -34,6 +35,7 @@ struct SshTarget {
     int rsa_bits_min = 0;      // 0: libssh's own limit
     uint64_t rekey_bytes = 0;  // 0: libssh's own limit
     uint32_t rekey_s = 0;      // 0: none
+    // A directive that lists algorithms: its keyword in lower case, its list, its FILE:LINE.
     struct Algorithms {
         std::string keyword;
         std::string list;
@@ -43,10 +45,11 @@ struct SshTarget {
     std::string unused_credentials;      // other credentials in the configuration, "X (FILE:LINE)"
 };
 
-// Resolves HOST. Throws Error{kUsage}: libssh cannot do it, or the configuration is unreadable.
+// Resolves HOST. Throws Error{kUsage} if libssh does not support what the configuration asks for,
+// or if the configuration is unreadable.
 [[nodiscard]] SshTarget resolve_ssh_target(const HostAddress& host, const std::string& config_path);
 
-// Parses "[user@]host[:port]" or "ssh://...", separated by commas, as ProxyJump has them. Throws
+// Parses "[user@]host[:port]" or "ssh://...", separated by commas, in the form of ProxyJump. Throws
 // Error{kUsage} that names WHERE.
 [[nodiscard]] std::vector<HostAddress> parse_proxy_jump(const std::string& text,
                                                         const std::string& where);

@@ -1,7 +1,6 @@
-// The way of an ssh session to a host that it does not connect to itself, and names looked up in
-// threads of their own.
+#include "launch/transport/ssh/ssh_way.h"
+
 #include <fmt/format.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,92 +8,24 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <deque>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
-#include "launch/network/interfaces.h"
 #include "launch/process/spawn.h"
 #include "launch/transport/ssh/ssh_session.h"
 
 namespace dslaunch::launch {
 namespace {
 
-constexpr int kThreadsMax = 32;
-
-struct Question {
-    size_t host;
-    std::string name;
-    int port;
-    int family;
-};
-
-// Above this many bytes on the way, in either direction, no more is read.
+// While more than this many bytes are in transit in one direction, no more are read.
 constexpr size_t kOnTheWayBytesMax = 1U << 20;
 constexpr int kDepthMax = 8;
 constexpr std::chrono::milliseconds kCommandEndMax{100};
 
 }  // namespace
-
-struct SshResolver::State {
-    std::mutex mutex;
-    std::deque<Question> questions;
-    std::vector<Resolved> answers;
-    int threads = 0;
-    UniqueFd wake;
-
-    static void serve(const std::shared_ptr<State>& state) {
-        for (;;) {
-            Question question;
-            {
-                const std::lock_guard lock(state->mutex);
-                if (state->questions.empty()) {
-                    --state->threads;
-                    return;
-                }
-                question = std::move(state->questions.front());
-                state->questions.pop_front();
-            }
-            Resolved resolved{question.host, nullptr, {}};
-            std::string error;
-            resolved.addresses = look_up(question.name, question.port, 0, &error, question.family);
-            if (!resolved.addresses)
-                resolved.error =
-                    fmt::format("the name `{}` does not resolve: {}", question.name, error);
-            const std::lock_guard lock(state->mutex);
-            state->answers.push_back(std::move(resolved));
-            ::eventfd_write(state->wake.get(), 1);
-        }
-    }
-};
-
-SshResolver::SshResolver() : state_(std::make_shared<State>()) {
-    state_->wake = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!state_->wake.valid()) fail(ExitCode::kSetup, "eventfd: {}", errno_text(errno));
-}
-
-void SshResolver::ask(size_t host, const std::string& name, int port, int family) {
-    const std::lock_guard lock(state_->mutex);
-    state_->questions.push_back({host, name, port, family});
-    if (state_->threads == kThreadsMax) return;
-    ++state_->threads;
-    std::thread([state = state_] { State::serve(state); }).detach();
-}
-
-int SshResolver::fd() const {
-    return state_->wake.get();
-}
-
-std::vector<Resolved> SshResolver::take() {
-    eventfd_t ignored = 0;
-    ::eventfd_read(state_->wake.get(), &ignored);
-    const std::lock_guard lock(state_->mutex);
-    return std::exchange(state_->answers, {});
-}
 
 bool SshWay::is_needed(const SshTarget& target) {
     return !target.proxy_command.empty() || !target.jumps.empty();
@@ -117,12 +48,12 @@ void SshWay::begin(SshResolver& resolver) {
         return;
     }
     HostAddress last = target_.jumps.back();
-    // The hosts before the last are the way to the last.
+    // The hosts before the last one are the path to the last one.
     std::vector<HostAddress> before(target_.jumps.begin(), target_.jumps.end() - 1);
     jump_name_ = last.name;
     jump_ = std::make_unique<SshSession>(
         index_, std::move(last), config_path_,
-        SshPurpose{{}, target_.host_name, target_.port, std::move(before)}, depth_ + 1);
+        SshPurpose{{}, target_.host_name, target_.port, std::move(before), depth_ + 1});
     jump_->begin(resolver);
 }
 
@@ -140,7 +71,7 @@ void SshWay::make_sockets() {
 void SshWay::start_command() {
     make_sockets();
     if (!failure_.empty()) return;
-    // The command reads and writes as it likes: its end blocks.
+    // The command may not support non-blocking descriptors, so its end of the socket blocks.
     set_blocking(tunnel_.get(), true);
     Pipe errors = make_pipe();
     SpawnRequest request;
@@ -190,7 +121,7 @@ void SshWay::advance() {
 }
 
 void SshWay::carry() {
-    // One that reads no more is seen when it is read from.
+    // A command or session that has stopped reading is noticed when this end reads from it.
     if (tunnel_.valid()) static_cast<void>(send_now(tunnel_.get(), output_));
     char block[kReadBytes];
     while (tunnel_.valid() && failure_.empty() && jump_->unsent_bytes() < kOnTheWayBytesMax) {
@@ -200,7 +131,7 @@ void SshWay::carry() {
         jump_->send(std::string_view(block, static_cast<size_t>(n)));
         jump_->flush();
     }
-    // The session reads what is left, then the end.
+    // The session still reads the remaining bytes, then the end.
     if (!failure_.empty()) tunnel_.reset();
 }
 

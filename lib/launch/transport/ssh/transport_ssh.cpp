@@ -1,4 +1,4 @@
-// libssh: all sessions of a job in one loop over one poll().
+// The transport over libssh: all sessions of a job in one loop over one poll().
 #include <poll.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class SshTransport final : public Transport {
         const size_t index = sessions_.size();
         sessions_.push_back(std::make_unique<SshSession>(
             index, host, config_path_,
-            SshPurpose{remote_command(launcher_path_, host), {}, 0, {}}));
+            SshPurpose{remote_command(launcher_path_, host), {}, 0, {}, 0}));
         sessions_.back()->begin(resolver_);
         touched_.push_back(true);
         return index;
@@ -48,7 +48,8 @@ class SshTransport final : public Transport {
 
     std::vector<TransportEvent> wait(milliseconds timeout, int wake_fd) override {
         std::vector<TransportEvent> events;
-        // The bytes queued since the last call go out at once: its answer may be in the next wait.
+        // The bytes queued since the last call are sent at once, so that the answer may arrive
+        // during this wait.
         advance_touched(events);
         if (!events.empty()) timeout = milliseconds(0);
         std::vector<pollfd> entries = {{wake_fd, POLLIN, 0}, {resolver_.fd(), POLLIN, 0}};

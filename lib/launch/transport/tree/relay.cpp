@@ -1,6 +1,5 @@
-// The relay's process: `dslaunch relay --stdio` on a host with many others beyond it. It starts the
-// agents of its own host and of its subtree's hosts, and carries bytes unread between them and its
-// starter (launch/transport/tree/relay_messages.h).
+#include "launch/transport/tree/relay.h"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -40,26 +39,27 @@ constexpr milliseconds kTick{500};
 
 constexpr milliseconds kEndMax{500};
 
-// A program of this machine as a stream: its stdin and stdout are one socket here, its stderr is
-// ours. Never blocks but for its end.
+// A program on this machine as a stream: its stdin and stdout are one socket here, its stderr is
+// ours. Never blocks, except to wait for the program's end.
 class ChildStream {
   public:
-    // Starts it with our environment. Throws Error{kSetup} when that fails.
+    // Starts the program with our environment. Throws Error{kSetup} if that fails.
     explicit ChildStream(const std::vector<std::string>& command);
     ChildStream(const ChildStream&) = delete;
     ChildStream& operator=(const ChildStream&) = delete;
-    // Closes its stdin and stdout, which makes an agent end; does not wait for it.
+    // Closes the program's stdin and stdout, which makes an agent end; does not wait for its end.
     ~ChildStream() = default;
 
     [[nodiscard]] int fd() const { return socket_.get(); }  // -1: it has ended
     [[nodiscard]] bool wants_to_write() const { return !outbox_.empty(); }
-    void send(std::string_view bytes);  // queues what does not go at once
+    void send(std::string_view bytes);  // queues bytes that cannot be sent now
     void flush();
-    void close_input();  // after what is queued
-    // Returns some bytes of its stdout; empty: none now, or it has ended (fd() is -1 then).
+    void close_input();  // after the queued bytes
+    // Returns some bytes of the program's stdout; empty if there are none now, or if it has ended
+    // (then fd() is -1).
     [[nodiscard]] std::string read_some();
-    // Returns its exit status, 128+n for a signal; after half a second kills it and returns -1.
-    // REQUIRES: fd() is -1.
+    // Returns the program's exit status, 128+n for a signal. If it has not ended after half a
+    // second, kills it and returns -1. REQUIRES: fd() is -1.
     [[nodiscard]] int take_status();
 
   private:
@@ -94,7 +94,8 @@ void ChildStream::send(std::string_view bytes) {
 
 void ChildStream::flush() {
     if (!socket_.valid() || send_now(socket_.get(), outbox_) == Sending::kLater) return;
-    // When it has closed its end, the reading side reports its last words, and then its end.
+    // If the program has closed its end, reading from the socket returns its last output and then
+    // the end.
     outbox_.clear();
     if (close_when_sent_) ::shutdown(socket_.get(), SHUT_WR);
 }
@@ -119,14 +120,14 @@ int ChildStream::take_status() {
     return wait_or_kill(pid_, kEndMax).value_or(-1);
 }
 
-// Makes the transport of one of the kinds that is_known(TransportKind) lets through.
+// Makes the transport for one of the kinds that is_known(TransportKind) accepts.
 std::unique_ptr<Transport> transport_below(const RelayHosts& hosts) {
     if (hosts.transport == TransportKind::kLocal) return make_local_transport();
     if (hosts.transport == TransportKind::kSsh) return make_ssh_transport(hosts.ssh_config_path);
     return make_openssh_transport(hosts.ssh_config_path);
 }
 
-// Place 0 is the agent of this host, place i > 0 host i - 1 of below_.
+// In this class, index 0 is the agent of this host, and index i > 0 is host i - 1 of below_.
 class Relay {
   public:
     Relay(int in_fd, int out_fd, LauncherLease lease);
@@ -150,7 +151,7 @@ class Relay {
 
     int in_fd_;
     int out_fd_;
-    UniqueFd epoll_;  // our own descriptors, for the transport to wait for beside its own
+    UniqueFd epoll_;  // our own descriptors; the transport waits for it too
     std::optional<uint32_t> watched_in_, watched_out_, watched_agent_;
     RelayDecoder frames_{false};
     std::string outbox_;
@@ -160,21 +161,18 @@ class Relay {
     std::unique_ptr<Transport> below_;  // none until the hosts are known, or when it has only one
     std::vector<int64_t> windows_;      // by place: bytes that may still be sent upwards
     bool over_ = false;
-    LauncherLease lease_;
-    Attention attention_;
-    steady_clock::time_point last_input_ = steady_clock::now();
-    steady_clock::time_point last_sign_ = steady_clock::now();
+    LauncherSilence silence_;
 };
 
 Relay::Relay(int in_fd, int out_fd, LauncherLease lease)
     : in_fd_(in_fd),
       out_fd_(out_fd),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      lease_(std::move(lease)) {
+      silence_(std::move(lease)) {
     if (!epoll_.valid()) fail(ExitCode::kSetup, "epoll_create1: {}", errno_text(errno));
     outbox_ = kRelayGreeting;
     send(RelayFrameKind::kHello, encode(RelayHello{kRelayProtocolVersion, DSL_VERSION}));
-    // Whatever the hosts are, this one is the first of them.
+    // This host is always the first of the hosts, so its agent starts before the others are known.
     agent_.emplace(
         std::vector<std::string>{"/proc/self/exe", "agent", "--stdio", "--same-machine"});
 }
@@ -192,7 +190,7 @@ void Relay::flush() {
         } else if (errno == EAGAIN) {
             break;
         } else if (errno != EINTR) {
-            over_ = true;  // nobody listens any more
+            over_ = true;  // nobody reads any more
             return;
         }
     }
@@ -240,7 +238,7 @@ void Relay::read_input() {
         over_ = true;
         return;
     }
-    last_input_ = steady_clock::now();
+    silence_.end(steady_clock::now());
     frames_.append(std::string_view(block, static_cast<size_t>(n)));
     while (const auto frame = frames_.next()) handle(*frame);
 }
@@ -285,16 +283,13 @@ void Relay::handle(const RelayFrame& frame) {
     }
 }
 
-// Returns why the launcher is gone; empty: it is not.
+// Returns the reason to treat the launcher as gone; empty if it is not gone.
 std::string Relay::check_lease() {
     const auto now = steady_clock::now();
-    last_input_ += attention_.look(now);
-    const auto silence = std::chrono::floor<milliseconds>(now - last_input_);
-    if (silence > kPingInterval && now - last_sign_ >= kPingInterval) {
-        last_sign_ = now;
-        send(RelayFrameKind::kPong);  // something for the launcher's machine to acknowledge
-    }
-    return lease_.over(silence);
+    const auto silence = silence_.look(now);
+    if (silence > kPingInterval && silence_.sends_sign(now))
+        send(RelayFrameKind::kPong);  // the launcher's machine must acknowledge it
+    return silence_.over(silence);
 }
 
 void Relay::hold(uint32_t place, bool held) {
@@ -337,7 +332,8 @@ void Relay::take(const TransportEvent& event) {
     }
 }
 
-// Watches FD for WANTED. KNOWN: its present events, nothing when it is not watched.
+// Lets epoll watch FD for WANTED. KNOWN: the events watched so far; nothing if FD is not watched
+// yet.
 void Relay::watch(int fd, uint32_t wanted, std::optional<uint32_t>& known) {
     if (known == wanted) return;
     epoll_event event{};
@@ -353,7 +349,7 @@ void Relay::watch(int fd, uint32_t wanted, std::optional<uint32_t>& known) {
 void Relay::watch_all() {
     watch(in_fd_, EPOLLIN, watched_in_);
     watch(out_fd_, sent_ < outbox_.size() ? EPOLLOUT : 0U, watched_out_);
-    // The agent's first output waits until the relay has its hosts.
+    // The agent's first output is not read until the relay has received its hosts.
     if (agent_->fd() < 0 || windows_.empty()) return;
     const bool may_read = agent_ended_ || windows_[0] > 0;
     watch(agent_->fd(), (may_read ? EPOLLIN : 0U) | (agent_->wants_to_write() ? EPOLLOUT : 0U),

@@ -1,6 +1,6 @@
 // Frames between a launcher (or a relay) and a relay below it, in the outer form of
-// launch/protocol/frame.h but with kinds of their own: what an agent says passes a relay unread.
-// docs/dev/agent-protocol.md, "The tree", describes them.
+// launch/protocol/frame.h but with kinds of their own: a relay passes an agent's messages on
+// unread. docs/dev/agent-protocol.md, "The tree", describes them.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@
 
 namespace dslaunch::launch {
 
+// The kinds of frames to and from a relay, with their payloads.
 enum class RelayFrameKind : uint16_t {
     // to the relay
     kHosts = 120,       // RelayHosts; the first frame
@@ -36,11 +37,11 @@ inline constexpr uint32_t kRelayProtocolVersion = 1;
 // A relay writes this before its first frame, as an agent writes kAgentGreeting.
 inline constexpr std::string_view kRelayGreeting{"\0dslaunch-relay\n", 16};
 
-// The most bytes of one agent that may be on their way to the launcher before it has taken them
-// (RelayCredit gives them back): a flood from one host neither fills a relay's memory nor keeps the
-// other hosts' frames waiting long.
+// The most bytes of one agent that may be in transit to the launcher before the launcher has taken
+// them (RelayCredit allows further bytes): a flood from one host neither fills a relay's memory nor
+// delays the other hosts' frames for long.
 inline constexpr int64_t kRelayWindowBytes = 256 << 10;
-// The most bytes of one agent in a frame: others' frames go in between.
+// The most bytes of one agent in a frame, so that other agents' frames can be sent in between.
 inline constexpr size_t kRelayBytesMax = 64U << 10;
 
 // Returns true for the kinds that a relay may use.
@@ -48,16 +49,18 @@ inline bool is_known(TransportKind kind) {
     return kind <= TransportKind::kOpenSsh;
 }
 
-// A hello of another version may have more members.
+// A hello of another version may have more members than this.
 struct RelayHello {
     static constexpr const char* kWhat = "a relay's hello";
     static constexpr uint32_t kVersion = kRelayProtocolVersion;
+    // Returns the members that every version of this message has.
     static auto wire_beginning(RelayHello& m) { return std::tie(m.protocol_version); }
 
     uint32_t protocol_version = kRelayProtocolVersion;
     std::string version;  // DSL_VERSION
 };
 
+// Payload of RelayFrameKind::kHosts.
 struct RelayHosts {
     static constexpr const char* kWhat = "a relay's hosts";
     TransportKind transport = TransportKind::kSsh;
@@ -65,7 +68,7 @@ struct RelayHosts {
     uint32_t fanout = 0;             // see JobSpec; at least 2
     std::vector<HostAddress> hosts;  // by place; place 0 is the relay's own host, never empty
 
-    // Throws Error{kInternal} without hosts, with a bad port, or with a fan-out below 2.
+    // Throws Error{kInternal} if there are no hosts, a port is invalid, or the fan-out is below 2.
     void check() const {
         constexpr int kPortMax = 65'535;
         for (const HostAddress& host : hosts) {
@@ -78,23 +81,27 @@ struct RelayHosts {
     }
 };
 
+// Payload of RelayFrameKind::kCloseInput and kAbandon: one host of the relay.
 struct RelayPlace {
     static constexpr const char* kWhat = "a relay's place";
     uint32_t place = 0;
 };
 
+// Payload of RelayFrameKind::kInput, kOutput and kDiagnostic.
 struct RelayBytes {
     static constexpr const char* kWhat = "relayed bytes";
     uint32_t place = 0;
     std::string bytes;
 };
 
+// Payload of RelayFrameKind::kCredit: further bytes that the relay may send.
 struct RelayCredit {
     static constexpr const char* kWhat = "a relay's credit";
     uint32_t place = 0;
-    uint32_t bytes_count = 0;  // taken by whoever the relay speaks to
+    uint32_t bytes_count = 0;  // taken by the launcher or relay above
 };
 
+// Payload of RelayFrameKind::kEnded.
 struct RelayEnded {
     static constexpr const char* kWhat = "the end of a relayed agent";
     uint32_t place = 0;
@@ -104,6 +111,7 @@ struct RelayEnded {
 
 using RelayFrame = BasicFrame<RelayFrameKind>;
 using RelayDecoder = BasicFrameDecoder<RelayFrameKind>;
+// Returns the rules for the frames of a relay.
 [[nodiscard]] inline const FrameRules& frame_rules(RelayFrameKind) {
     static constexpr FrameRules kRules{"a relay's frame", kFramePayloadBytesMax,
                                        [](uint16_t number) {

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "launch/process/attention.h"
 #include "launch/process/spawn.h"
 #include "launch/process/timing.h"
 #include "launch/transport/tree/relay_messages.h"
@@ -21,13 +22,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Returns true if RADIX connections from each give HOSTS_COUNT hosts a place within DEPTH levels:
-// radix + radix^2 + … of them are enough.
+// Returns true if HOSTS_COUNT hosts fit into DEPTH levels when each opens RADIX connections: that
+// is, if radix + radix^2 + … is large enough.
 bool has_room(size_t hosts_count, size_t radix, size_t depth) {
     size_t room = 0;
     size_t level = 1;
     for (size_t i = 0; i < depth && room < hosts_count; ++i) {
-        level *= std::min(radix, hosts_count);  // no more than is asked for: no overflow
+        level *= std::min(radix, hosts_count);  // limited to avoid overflow
         room += level;
         level = std::min(level, hosts_count);
     }
@@ -37,11 +38,13 @@ bool has_room(size_t hosts_count, size_t radix, size_t depth) {
 using Time = TimePoint;
 using Kind = TransportEvent::Kind;
 
-// The most hosts in a row that fail as relays; after them the rest of their subtree gets no relay.
+// The most hosts in a row that fail as relays; then the rest of their subtree is reached without a
+// relay.
 constexpr int kRelaysTriedMax = 2;
-// The most starts in a row, since each may take a while on a busy machine: relays wait.
+// The most starts in a row. Each start may take a while on a busy machine, and the relays wait
+// meanwhile.
 constexpr int kStartsInARow = 4;
-// The time for which the launcher itself tries a host that a relay did not reach.
+// The time for which the launcher itself tries to reach a host that a relay did not reach.
 constexpr milliseconds kTrialMax{5'000};
 
 class TreeTransport final : public Transport {
@@ -64,31 +67,32 @@ class TreeTransport final : public Transport {
         std::optional<size_t> base;   // connection of a host that is reached directly
         std::optional<size_t> relay;  // else the relay that reaches it, with its place there
         uint32_t place = 0;
-        std::string pending;  // to be sent when there is a way
+        std::string pending;  // to be sent once the host is connected
         bool close_pending = false;
         bool spoke = false;
         bool ended = false;
         bool held = false;
-        int64_t owed_bytes = 0;  // taken, not given back to its relay as credit yet
+        int64_t owed_bytes = 0;  // taken, but not yet returned to its relay as credit
     };
     struct Relay {
         size_t base = 0;
-        std::vector<size_t> hosts;  // by place; 0 is its own
+        std::vector<size_t> hosts;  // by place; place 0 is the relay's own host
         RelayDecoder frames{true};
-        std::string last_line;  // on its stderr: often why it ended
+        std::string last_line;  // on its stderr; often the reason for its end
         bool serves = false;
         bool ended = false;
-        // The launcher finds out whether it reaches what a relay does not. Hosts that ended
-        // meanwhile wait for the verdict, which is added to the error of every host of the relay.
+        // The launcher finds out whether it can itself reach a host that a relay cannot reach.
+        // Hosts that ended meanwhile wait for the verdict, which is added to the error of every
+        // host of the relay.
         enum class Trying { kNotYet, kNow, kDone } trying = Trying::kNotYet;
         std::vector<TransportEvent> undecided;
         std::string verdict;
-        int relays_tried = 0;  // before it, of this subtree
+        int relays_tried = 0;  // relays tried before it in this subtree
         Time greeting_until = kNever;
         Time last_byte;
         Time next_ping = kNever;
     };
-    // A connection that is made to learn whether it can be made.
+    // A connection that is made only to find out whether it can be made.
     struct Trial {
         size_t relay = 0;  // the relay that asks
         size_t base = 0;
@@ -96,7 +100,7 @@ class TreeTransport final : public Transport {
         std::string heard;
         bool ended = false;
     };
-    // The purpose of a connection of the base.
+    // The purpose of a connection of the base transport.
     struct Owner {
         enum class Use { kHost, kRelay, kTrial } use = Use::kHost;
         size_t index = 0;
@@ -245,7 +249,7 @@ void TreeTransport::hold(size_t index, bool held) {
     if (host.relay) give_credit(host);
 }
 
-// Gives credit for a quarter of the window at once, not for each frame.
+// Gives credit for a quarter of the window at a time, not for each frame.
 void TreeTransport::give_credit(Host& host) {
     if (host.held || host.owed_bytes < kRelayWindowBytes / 4) return;
     const auto bytes_count = static_cast<uint32_t>(std::exchange(host.owed_bytes, 0));
@@ -253,7 +257,7 @@ void TreeTransport::give_credit(Host& host) {
                encode(RelayCredit{host.place, bytes_count}));
 }
 
-// Closes a relay whose hosts have all ended: it has no work left.
+// Closes a relay whose hosts have all ended, since it has no work left.
 void TreeTransport::close_if_over(Relay& relay) {
     const auto is_over = [&](size_t host) { return hosts_[host].ended; };
     if (relay.ended || !std::all_of(relay.hosts.begin(), relay.hosts.end(), is_over)) return;
@@ -323,7 +327,7 @@ void TreeTransport::take_of_relay(size_t index, TransportEvent& event) {
     }
     relays_[index].last_byte = clock_.now();
     relays_[index].frames.append(event.text);
-    // A frame may open further relays, which moves them all.
+    // A frame may add further relays to relays_, which moves all of them in memory.
     while (auto frame = relays_[index].frames.next()) take_frame(index, *frame);
 }
 
@@ -467,7 +471,8 @@ void TreeTransport::check_time() {
         if (relays_[i].ended) continue;
         relays_[i].last_byte += away;
         if (now >= relays_[i].greeting_until) {
-            // The relay keeps trying for its own host.
+            // The relay keeps its own host and continues to try; only the other hosts are reached
+            // in another way.
             relays_[i].greeting_until = kNever;
             std::vector<size_t> rest(relays_[i].hosts.begin() + 1, relays_[i].hosts.end());
             relays_[i].hosts.resize(1);
@@ -511,16 +516,16 @@ std::vector<TransportEvent> TreeTransport::wait(milliseconds timeout, int wake_f
     return std::exchange(events_, {});
 }
 
-// Returns true if hosts may be reached over others: their transport must be one that a relay can
-// use too, without anything that was given to this launcher alone.
+// Returns true if hosts may be reached through others: a relay must be able to use the job's
+// transport too, without options that only this launcher was given.
 bool can_be_tree(const JobSpec& spec) {
     const TransportKind kind = spec.transport;
     return kind == TransportKind::kLocal || kind == TransportKind::kSsh ||
            (kind == TransportKind::kOpenSsh && spec.launcher_args.empty());
 }
 
-// One host takes stdin, stdout and stderr of an ssh and their copies while it starts; with libssh a
-// socket and what ProxyJump or ProxyCommand adds.
+// The descriptors for one host: stdin, stdout and stderr of an ssh program and their copies while
+// it starts or, with libssh, one socket and what ProxyJump or ProxyCommand adds.
 constexpr size_t kDescriptorsOfHost = 4;
 constexpr size_t kOwnDescriptors = 64;
 
@@ -569,7 +574,7 @@ std::unique_ptr<Transport> make_tree_transport(std::unique_ptr<Transport> base,
 
 std::unique_ptr<Transport> make_job_transport(const JobSpec& spec) {
     const bool is_tree = spec.fanout > 0 && spec.nodes.size() > spec.fanout && can_be_tree(spec);
-    // Agents on this machine, and so their workers, would inherit the limit.
+    // Agents on this machine, and therefore their workers, would inherit the raised limit.
     if (spec.transport != TransportKind::kLocal)
         need_descriptors(spec.nodes.size(), is_tree ? spec.fanout : spec.nodes.size());
     auto transport = make_transport(spec);

@@ -1,6 +1,7 @@
 // A transport for many hosts: it connects to a few of them, and relays there
-// (launch/transport/tree/relay.cpp) connect to the rest, each in the same way. It behaves as any
-// transport: neither the supervisor nor an agent knows of the tree. One thread, as every transport.
+// (launch/transport/tree/relay.cpp) connect to the rest, each in the same way. It behaves like any
+// other transport: neither the supervisor nor an agent is aware of the tree. One thread, as for
+// every transport.
 #pragma once
 
 #include <chrono>
@@ -10,14 +11,13 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "launch/machine/launcher_lease.h"
 #include "launch/process/timing.h"
 #include "launch/transport/transport.h"
 
 namespace dslaunch::launch {
 
-// The division of a job's hosts among relays: pure numbers, so that the same tree comes out
-// everywhere. Each relay divides its hosts by the same rule.
+// The division of a job's hosts among relays: computed from numbers only, so that the same tree
+// results everywhere. Each relay divides its hosts by the same rule.
 struct HostRange {
     size_t first = 0;
     size_t hosts_count = 0;
@@ -25,49 +25,46 @@ struct HostRange {
     bool operator==(const HostRange&) const = default;
 };
 
-// Returns the levels of connections to the last of HOSTS_COUNT hosts when nobody opens more than
-// FANOUT: 1 when all are reached directly. REQUIRES: fanout >= 2.
+// Returns the number of connection levels from the launcher to the last of HOSTS_COUNT hosts if no
+// process opens more than FANOUT connections; 1 if all hosts are reached directly. REQUIRES: fanout
+// >= 2.
 [[nodiscard]] size_t tree_depth(size_t hosts_count, size_t fanout);
 
-// Returns the hosts to connect to: consecutive ranges that hold each of HOSTS_COUNT hosts once. The
-// first host of a range with several starts agents on the others. Returns at most FANOUT ranges,
-// and only as many as keep the tree as flat as FANOUT can make it, so that every level has about
-// the same work; their sizes differ by at most one. REQUIRES: fanout >= 2.
+// Returns the hosts to connect to: consecutive ranges that together contain each of HOSTS_COUNT
+// hosts once. The first host of a range with several hosts starts agents on the others. Returns at
+// most FANOUT ranges, and only as many as keep the tree as flat as FANOUT allows, so that every
+// level has about the same work; the sizes of the ranges differ by at most one. REQUIRES: fanout >=
+// 2.
 [[nodiscard]] std::vector<HostRange> split_tree(size_t hosts_count, size_t fanout);
 
+// The settings of a tree; relays get the same ones.
 struct TreeOptions {
     TransportKind transport = TransportKind::kSsh;  // kind of the base transport, for the relays
     std::string ssh_config_path;                    // see JobSpec
     size_t fanout = 0;                              // at least 2
-    // A relay that has not greeted by then keeps only its own host; the next host of its subtree
-    // becomes the relay of the rest.
+    // A relay that has not sent its greeting within this time keeps only its own host; the next
+    // host of its subtree becomes the relay for the rest.
     std::chrono::milliseconds greeting_max{4'000};
     std::chrono::milliseconds silence_max = kRelaySilenceMax;
-    // True at the launcher: it tries a host itself that a relay does not reach, to find out what is
-    // wrong.
+    // True in the launcher: if a relay does not reach a host, the launcher tries to reach it
+    // itself, to find out what is wrong.
     bool tries_itself = false;
-    std::string tried_from;  // a relay's own name: connection errors say who met them
-    // The clock for these limits. It must outlive the transport; null: the system's.
+    std::string tried_from;  // a relay's own name, for connection errors
+    // The clock for these limits. It must outlive the transport; null means the system's clock.
     const Clock* clock = nullptr;
 };
 
-// Makes a tree over BASE, which is not started and has add() and hold().  A relay that cannot be
-// reached hides no other host: the next of its subtree takes its place, and after two such relays
-// the rest is reached without one. A relay that ends while it serves takes its subtree along: each
-// host of it ends with the relay named, its own host first. So does a relay that says nothing for
-// silence_max.
+// Makes a tree over BASE, which must not be started yet and must implement add() and hold(). A
+// relay that cannot be reached does not make other hosts unreachable: the next host of its subtree
+// replaces it, and after two such relays the rest is reached without one. If a relay ends while it
+// serves, its whole subtree is lost: each of its hosts ends with an error that names the relay, the
+// relay's own host first. The same happens if a relay sends nothing for silence_max.
 [[nodiscard]] std::unique_ptr<Transport> make_tree_transport(std::unique_ptr<Transport> base,
                                                              const TreeOptions& options);
 
-// Returns the transport of a job or command on SPEC.nodes: a tree if they are more than SPEC.fanout
-// and the way allows one. Lets this process open as many descriptors as it needs. Throws
-// Error{kSetup} when even its hard limit is too low.
+// Returns the transport for a job or command on SPEC.nodes: a tree if there are more than
+// SPEC.fanout nodes and the kind of transport allows a tree. Lets this process open as many
+// descriptors as it needs. Throws Error{kSetup} if even its hard limit is too low.
 [[nodiscard]] std::unique_ptr<Transport> make_job_transport(const JobSpec& spec);
-
-// Runs a relay: frames in on IN_FD, frames out on OUT_FD, both pipes or sockets. Returns the
-// process's exit code when IN_FD is closed, or when nothing comes and LEASE is over. Every agent of
-// the relay then sees its own stdin close, and ends. At most kRelayWindowBytes of each agent wait
-// here to be sent on. Throws Error when it cannot do its work.
-[[nodiscard]] int run_relay(int in_fd, int out_fd, LauncherLease lease);
 
 }  // namespace dslaunch::launch

@@ -1,4 +1,4 @@
-#include "launch/agent/agent.h"
+#include "launch/agent/agent_command.h"
 
 #include <sys/stat.h>
 

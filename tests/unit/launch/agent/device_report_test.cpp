@@ -5,6 +5,7 @@
 
 #include <csignal>
 
+#include "launch/agent/end_process.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 #include "support/skip.h"

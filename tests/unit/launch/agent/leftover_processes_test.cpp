@@ -1,5 +1,5 @@
 // Processes that a launch left are found by its id and ended; nobody else's are.
-#include "launch/agent/device_report.h"
+#include "launch/agent/leftover_processes.h"
 
 #include "base/error.h"
 #include "support/catch.h"

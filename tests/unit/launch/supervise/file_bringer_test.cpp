@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "launch/agent/agent.h"
+#include "launch/agent/command_answers.h"
 #include "supervised_hosts.h"
 #include "support/catch.h"
 #include "support/skip.h"

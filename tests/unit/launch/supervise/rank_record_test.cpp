@@ -1,4 +1,4 @@
-#include "launch/supervise/rank_record.h"
+#include "launch/supervise/failure_report.h"
 
 #include <algorithm>
 #include <csignal>

@@ -1,4 +1,4 @@
-#include "launch/supervise/supervisor.h"
+#include "launch/supervise/restart_rules.h"
 
 #include "base/error.h"
 #include "support/catch.h"

@@ -1,0 +1,54 @@
+// An agent's connection to its launcher. One thread.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "launch/protocol/frame.h"
+#include "launch/transport/join/join_channel.h"
+
+namespace dslaunch::launch {
+
+// Two descriptors and the frames in their bytes.
+class LauncherConnection {
+  public:
+    // CHANNEL encodes and decodes the bytes of the descriptors, which the caller owns. OUT_FD does
+    // not block.
+    LauncherConnection(int in_fd, int out_fd, JoinChannel channel);
+    LauncherConnection(const LauncherConnection&) = delete;
+    LauncherConnection& operator=(const LauncherConnection&) = delete;
+
+    // Returns the descriptor to read from; -1: the launcher sends nothing more.
+    [[nodiscard]] int in_fd() const { return in_fd_; }
+    // Returns the descriptor to write to; -1: nobody listens any more.
+    [[nodiscard]] int out_fd() const { return out_fd_; }
+    // Stop using a descriptor, without closing it; close_output() drops the queued bytes.
+    void close_input() { in_fd_ = -1; }
+    void close_output();
+
+    // Reads some bytes; false if nothing more will come. Throws Error{kHosts} with the reason if
+    // the bytes are not the launcher's.
+    [[nodiscard]] bool read();
+    // Returns the next frame that has arrived. Throws Error{kInternal} if the bytes are no frame,
+    // or if the first frame is not a hello.
+    [[nodiscard]] std::optional<Frame> next();
+    // Returns true after next() has returned a hello.
+    [[nodiscard]] bool is_greeted() const { return is_greeted_; }
+
+    // Queues bytes for the launcher; they are dropped once nobody listens.
+    void say(std::string_view bytes);
+    // Sends as many queued bytes as possible; false if nobody listens any more.
+    [[nodiscard]] bool flush();
+    // Returns the number of queued bytes.
+    [[nodiscard]] size_t unsent_bytes() const { return channel_.to_connection().size(); }
+
+  private:
+    int in_fd_;
+    int out_fd_;
+    JoinChannel channel_;
+    FrameDecoder frames_{false};
+    bool is_greeted_ = false;
+};
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,67 @@
+// The files of a job, written by a thread of their own. One thread calls.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "launch/files/file_writer.h"
+#include "launch/plan/job_spec.h"
+
+namespace dslaunch::launch {
+
+// Returns the step of LINE, a line of metrics.jsonl; nothing if LINE names no step.
+[[nodiscard]] std::optional<int64_t> step_of_metrics(std::string_view line);
+
+// The files of a job below --output and --log-each-rank's folder: a log for each rank,
+// metrics.jsonl, run.json. They are open from the first attempt to the last. A thread of their own
+// writes them (files/file_writer.h), so that a disk that does not answer does not delay the job.
+class JobFiles {
+  public:
+    // The longest wait, at the end of a job, for a disk that does not answer.
+    static constexpr std::chrono::milliseconds kLastWordsMax{60'000};
+    static constexpr std::chrono::milliseconds kBrief{2'000};
+
+    // Opens the files in SPEC's folders for appending, with logs for all ranks of its world size.
+    // If WAKE_FD (-1: none) becomes readable because of a signal, the wait for a disk that does not
+    // answer ends. Throws Error{kDisk}, naming the path, if a path cannot be written,
+    // Error{kCheckpoint} if another job writes there, and Error{kInterrupted}.
+    explicit JobFiles(const JobSpec& spec, int wake_fd = -1);
+    JobFiles(const JobFiles&) = delete;
+    JobFiles& operator=(const JobFiles&) = delete;
+    // Waits as finish() does, for kBrief at most.
+    ~JobFiles();
+
+    // Opens logs for more ranks; throws as the constructor does.
+    void open_ranks(int world_size);
+    // Writes TEXT, whole lines of RANK.
+    void rank_lines(int rank, std::string_view text);
+    // Adds one line of the launcher's own to the end of every rank's log.
+    void mark_logs(std::string_view line);
+    // Adds LINE, without a newline, to metrics.jsonl.
+    void metrics(std::string_view line);
+    // Replaces run.json.
+    void run_file(std::string text);
+    // Returns one line about failed writes, each only once; empty if there is no news.
+    [[nodiscard]] std::string take_news();
+    // Waits until everything is written. Throws Error{kDisk} if run.json could not be written, if
+    // nothing was written for STANDSTILL_MAX, or if WAKE_FD became readable first.
+    void finish(std::chrono::milliseconds standstill_max = kLastWordsMax);
+
+  private:
+    struct Files;
+    void run_and_wait(const std::function<void()>& work);
+
+    std::string place_;  // the folder for messages; empty: there are no files
+    std::string output_;
+    int wake_fd_;
+    int world_size_ = 0;
+    std::shared_ptr<Files> files_;
+    FileWriter writer_;
+};
+
+}  // namespace dslaunch::launch

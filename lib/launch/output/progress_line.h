@@ -1,0 +1,49 @@
+// The line that says what a job does now. One thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "launch/plan/job_spec.h"
+#include "launch/process/standard_streams.h"
+
+namespace dslaunch::launch {
+
+// The progress of a job: on a terminal the last line, which is rewritten in place; elsewhere a new
+// line whenever kToldEach has passed without a progress line. Scripts and programs have no such
+// line, since it would disturb their own output.
+class ProgressLine {
+  public:
+    // CLOCK: null means the system's clock. All must outlive this object.
+    ProgressLine(const JobSpec& spec, StandardStreams& streams, const Clock* clock);
+    ProgressLine(const ProgressLine&) = delete;
+    ProgressLine& operator=(const ProgressLine&) = delete;
+    // Erases the line.
+    ~ProgressLine() { streams_.show_moving({}); }
+
+    // Sets WHAT, such as "reaching 4 hosts", as the launcher's current work, which is shown while
+    // rank 0 reports no progress; empty: no long work.
+    void set_work(std::string_view what);
+    // Shows rank 0's progress (Heartbeat::progress) instead of this launcher's work; empty: nothing
+    // to show.
+    void set_rank_progress(std::string_view text);
+    // Takes note that a progress line was printed as text.
+    void note_printed() { told_at_ = clock_.now(); }
+    // Shows the line in place if a line can move. Returns the line to print otherwise; empty: none
+    // is due.
+    [[nodiscard]] std::string show();
+
+  private:
+    const JobSpec& spec_;
+    StandardStreams& streams_;
+    SystemClock system_clock_;
+    const Clock& clock_;
+    std::string work_;  // this launcher's current work
+    TimePoint work_began_;
+    std::string rank_progress_;
+    std::string moving_;  // the line that was shown last; empty: no line
+    TimePoint told_at_;   // the time of the newest progress line
+};
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,52 @@
+// The rules after a failed attempt at a job: whether to restart, after how long a wait, and on
+// which hosts. Pure functions; job_loop.cpp acts on them.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "launch/plan/job_spec.h"
+
+namespace dslaunch::launch {
+
+// The failure of an attempt that lived this long does not count as one "in a row": the next attempt
+// begins at once.
+inline constexpr std::chrono::seconds kSteadyAttempt{60};
+// A host that has not answered an elastic restart within this time is left out until the next
+// restart.
+inline constexpr std::chrono::seconds kAnswerMax{15};
+// The time for which hosts are tried repeatedly if too few answer after a failure.
+inline constexpr std::chrono::seconds kGatherMax{60};
+
+// Returns the wait before a restart: nothing after a steady attempt, else 1 s, doubled with each
+// quick failure in a row up to 30 s. FAILURES_IN_A_ROW: the number of quick failures, from 1; 0
+// after a steady attempt.
+[[nodiscard]] std::chrono::milliseconds restart_delay(int failures_in_a_row);
+
+// An attempt that has ended, or is about to.
+struct EndedAttempt {
+    TargetKind target_kind = TargetKind::kModel;
+    int exit_code = 0;
+    bool may_restart = false;  // a rank failed or a host was lost, and nobody asked for the end
+    int restarts = 0;          // made before this attempt
+    int restarts_max = 0;
+};
+
+// The next thing to do after an attempt.
+enum class RestartVerdict {
+    kEnd,          // the attempt ended well or was asked to end, or all restarts have been made
+    kSameMistake,  // usage, config and input errors of a training job, which would occur again at
+                   // the same start. Exit codes of other programs have no meaning here.
+    kRestart,
+};
+// Returns the next thing to do after ATTEMPT.
+[[nodiscard]] RestartVerdict decide_restart(const EndedAttempt& attempt);
+
+// Returns the hosts of an attempt, as indices into the hostfile: the first range.max hosts that are
+// not bad, or nothing if fewer than range.min are left. REQUIRES: 1 <= range.min <= range.max.
+[[nodiscard]] std::optional<std::vector<size_t>> choose_hosts(const std::vector<bool>& is_bad,
+                                                              const NodeRange& range);
+
+}  // namespace dslaunch::launch

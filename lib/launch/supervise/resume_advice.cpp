@@ -1,0 +1,64 @@
+#include "launch/supervise/resume_advice.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launch/supervise/failure_report.h"
+
+namespace dslaunch::launch {
+
+bool ResumeAdvice::saves() const {
+    return spec_.target_kind == TargetKind::kModel && spec_.duty == ModelDuty::kTrain &&
+           !spec_.output_directory.empty();
+}
+
+bool ResumeAdvice::has_checkpoint() const {
+    return saves() && ::access((spec_.output_directory + "/checkpoints/latest").c_str(), F_OK) == 0;
+}
+
+std::string ResumeAdvice::after_failure(const RankRecord& culprit, int64_t newest_step) const {
+    if (!saves() || !culprit.started || spec_.resume_command.empty() || is_told_whole(culprit))
+        return "";
+    const bool diverged =
+        culprit.failure && culprit.failure->code == static_cast<uint32_t>(ExitCode::kDiverged);
+    // The launcher cannot see a checkpoint on another host's disk.
+    if (has_checkpoint() || spec_.transport != TransportKind::kLocal)
+        return fmt::format("dslaunch: {}from the newest checkpoint{} go on with: {}\n",
+                           diverged ? "lower the learning rate, and " : "",
+                           has_checkpoint() ? "" : ", if there is one,",
+                           printable(spec_.resume_command));
+    if (newest_step == 0) return "";
+    return fmt::format("dslaunch: no checkpoint was saved, so another start begins at step 1{}\n",
+                       diverged ? ", with a lower learning rate (--lr)"
+                                : "; --save-interval N saves one every N steps");
+}
+
+std::string ResumeAdvice::describe_interrupted(const std::vector<RankRecord>& ranks,
+                                               int64_t newest_step) const {
+    const bool trains = spec_.target_kind == TargetKind::kModel && spec_.duty == ModelDuty::kTrain;
+    const bool all_ended = std::ranges::all_of(ranks, &RankRecord::ended);
+    const char* const ended =
+        all_ended ? "every rank has ended" : "not every rank is known to have ended";
+    if (!saves() || spec_.resume_command.empty())
+        return fmt::format("dslaunch: interrupted; {}{}\n", ended,
+                           trains && !saves() ? ", and nothing is kept" : "");
+    const bool all_well = std::ranges::none_of(ranks, &RankRecord::failed);
+    if (all_well && newest_step > 0)
+        return fmt::format("dslaunch: interrupted; {}, and step {} is saved; go on with: {}\n",
+                           ended, newest_step, printable(spec_.resume_command));
+    if (has_checkpoint())
+        return fmt::format(
+            "dslaunch: interrupted; {} before {}; from the newest checkpoint go on with: {}\n",
+            ended, newest_step > 0 ? "all was saved" : "a step was trained",
+            printable(spec_.resume_command));
+    return fmt::format("dslaunch: interrupted; {}{}\n", ended,
+                       newest_step > 0
+                           ? ", and no checkpoint was saved"
+                           : " before the first step: nothing is trained, nothing is kept");
+}
+
+}  // namespace dslaunch::launch

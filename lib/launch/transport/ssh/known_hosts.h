@@ -1,0 +1,59 @@
+// Checks a host's key against the known_hosts files. Asks the user nothing and writes no file.
+#pragma once
+
+#include <libssh/libssh.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launch/transport/ssh/ssh_target.h"
+
+namespace dslaunch::launch {
+
+// Returns a copy of TEXT, which libssh allocated, and frees TEXT; null gives an empty string.
+[[nodiscard]] std::string take_string(char* text);
+// Returns the SHA-256 of KEY in ssh's notation; "unknown" if libssh returns none.
+[[nodiscard]] std::string fingerprint_of(ssh_key key);
+
+// The keys that one host may show, the keys that it must not show, and the reasons against a key.
+class KnownHosts {
+  public:
+    // Reads the lines about NAME, `host` or `[host]:port`, in FILES (skips missing files);
+    // understands hashed names. Skips a line that cannot be parsed, as ssh does.
+    KnownHosts(const std::vector<std::string>& files, const std::string& name);
+
+    // The meaning of a key that a host shows: one that it may show, a key of a host without any,
+    // not one of the keys that it may show, a key that it must not show.
+    enum class Verdict { kKnown, kUnknown, kChanged, kRevoked };
+    // Returns the meaning of KEY; changes where().
+    [[nodiscard]] Verdict judge(ssh_key key) const;
+    // Returns the file and line that decided kRevoked, or the first line about the host.
+    [[nodiscard]] const std::string& where() const { return where_; }
+    // Returns the first line that names a certificate authority, for a host without any key of its
+    // own; empty if there is none. libssh does not support host certificates.
+    [[nodiscard]] std::string only_authority() const { return keys_.empty() ? authority_ : ""; }
+    // Returns the signature algorithms of the keys that the host may show, in libssh's form of a
+    // list of host key algorithms: a server shows a key of a type that is requested.
+    [[nodiscard]] std::vector<std::string> algorithms() const;
+
+  private:
+    struct Free {
+        void operator()(ssh_knownhosts_entry* entry) const { ssh_knownhosts_entry_free(entry); }
+    };
+    using Entry = std::unique_ptr<ssh_knownhosts_entry, Free>;
+    void read(const std::string& path, const std::string& name);
+
+    std::vector<Entry> keys_;
+    std::vector<std::pair<Entry, std::string>> revoked_;
+    std::string authority_;
+    mutable std::string where_;
+};
+
+// Returns the reason not to trust the host TARGET at the other end of SESSION; empty if KNOWN has
+// the key that it shows. NAME: the host's name for the advice to the user.
+[[nodiscard]] std::string objection_to_host(ssh_session session, const KnownHosts& known,
+                                            const SshTarget& target, const std::string& name);
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,78 @@
+// The indirect path of an ssh session to a host that it does not connect to itself.
+#pragma once
+
+#include <poll.h>
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "launch/transport/ssh/ssh_resolver.h"
+#include "launch/transport/ssh/ssh_target.h"
+
+namespace dslaunch::launch {
+
+class SshSession;
+
+// The indirect path of a session to a host that it does not connect to itself: through the user's
+// ProxyCommand, or through a channel of a session with another host (ProxyJump), which may itself
+// use an indirect path. It connects two SshSessions and runs in the same thread as both.
+class SshWay {
+  public:
+    // Returns true if TARGET is reached through a command or through other hosts.
+    [[nodiscard]] static bool is_needed(const SshTarget& target);
+    // INDEX, CONFIG_PATH: see SshSession. TARGET must outlive this object. DEPTH: the number of
+    // indirect paths already in use on the route here.
+    SshWay(size_t index, const SshTarget& target, const std::string& config_path, int depth);
+    SshWay(const SshWay&) = delete;
+    SshWay& operator=(const SshWay&) = delete;
+    ~SshWay();  // ends the command or the session
+
+    void begin(SshResolver& resolver);  // begins, or starts another attempt
+    // Does what the same functions of SshSession do, for the session with the other host.
+    void take_addresses(const Resolved& resolved);
+    void advance();
+    // Returns, once, a socket that leads to the host; invalid while the path is not open.
+    [[nodiscard]] UniqueFd take_connection();
+    // Returns the reason why the path could not be opened or has ended; empty: not known.
+    [[nodiscard]] std::string failure();
+    // Returns the reason after the connection has ended. Waits briefly, since a command ends a
+    // little later than it closes the connection.
+    [[nodiscard]] std::string failure_after_end();
+    // Returns true after a failure that may mean only that the host closed the connection.
+    [[nodiscard]] bool may_retry() const { return may_retry_; }
+
+    // Do what the same functions of SshSession do.
+    [[nodiscard]] bool waits_for_retry() const;
+    void add_polls(std::vector<pollfd>& entries) const;
+    [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> deadline() const;
+
+  private:
+    void start_command();
+    void make_sockets();
+    void carry();
+
+    size_t index_;
+    const SshTarget& target_;
+    std::string config_path_;
+    int depth_;
+    std::string failure_;
+    bool may_retry_ = false;
+    UniqueFd connection_;  // the session's end
+    // for ProxyCommand
+    pid_t command_ = -1;
+    UniqueFd command_errors_;
+    std::string last_words_;
+    // for ProxyJump
+    std::string jump_name_;
+    std::unique_ptr<SshSession> jump_;
+    UniqueFd tunnel_;     // our end
+    std::string output_;  // output of the jump, for the session
+};
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,571 @@
+#include "launch/output/job_output.h"
+
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "support/catch.h"
+#include "support/job_process.h"
+#include "support/piped_stream.h"
+
+using namespace dslaunch;
+using namespace dslaunch::launch;
+using namespace dslaunch::test;
+
+namespace {
+
+JobSpec two_ranks(TargetKind kind, const std::string& output) {
+    JobSpec spec;
+    spec.target_kind = kind;
+    spec.world_size = 2;
+    spec.output_directory = output;
+    PlannedNode node;
+    node.name = "n0";
+    for (int rank = 0; rank < 2; ++rank) {
+        PlannedWorker worker;
+        worker.environment.rank = rank;
+        worker.environment.world_size = 2;
+        worker.command = {"program", "--api-key=hunter2"};
+        node.workers.push_back(worker);
+    }
+    spec.nodes = {node};
+    return spec;
+}
+
+// Descriptors 1 and 2 lead to files while this object lives.
+class Captured {
+  public:
+    Captured() {
+        for (const int fd : {1, 2}) {
+            saved_[fd - 1] = ::dup(fd);
+            const UniqueFd file(::open((folder_.path() + "/" + std::to_string(fd)).c_str(),
+                                       O_WRONLY | O_CREAT | O_APPEND, 0600));
+            ::dup2(file.get(), fd);
+        }
+    }
+    Captured(const Captured&) = delete;
+    Captured& operator=(const Captured&) = delete;
+    ~Captured() { restore(); }
+    void restore() {
+        for (const int fd : {1, 2}) {
+            if (saved_[fd - 1] < 0) continue;
+            ::dup2(saved_[fd - 1], fd);
+            ::close(saved_[fd - 1]);
+            saved_[fd - 1] = -1;
+        }
+    }
+    [[nodiscard]] std::string text(int fd) const { return folder_.read(std::to_string(fd)); }
+
+  private:
+    TemporaryFolder folder_;
+    int saved_[2] = {-1, -1};
+};
+
+// Descriptor 2, and 1 too unless a pipe has it, lead to a terminal of COLUMNS while this lives.
+class OnTerminal {
+  public:
+    explicit OnTerminal(uint16_t columns, bool has_stdout = true)
+        : master_(::posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK)) {
+        REQUIRE(::grantpt(master_.get()) == 0);
+        REQUIRE(::unlockpt(master_.get()) == 0);
+        terminal_ = UniqueFd(::open(::ptsname(master_.get()), O_RDWR | O_NOCTTY));
+        REQUIRE(terminal_.valid());
+        winsize size{};
+        size.ws_col = columns;
+        REQUIRE(::ioctl(terminal_.get(), TIOCSWINSZ, &size) == 0);
+        ::setenv("TERM", "xterm", 1);
+        ::dup2(terminal_.get(), 2);
+        if (has_stdout) ::dup2(terminal_.get(), 1);
+    }
+    // Returns what was shown since the last call; a mark tells the end of it.
+    [[nodiscard]] std::string shown() const {
+        static_cast<void>(write_full(terminal_.get(), std::string_view("|")));
+        std::string text;
+        const bool came = wait_until([&] {
+            char bytes[4096];
+            const ssize_t n = ::read(master_.get(), bytes, sizeof bytes);
+            if (n > 0) text.append(bytes, static_cast<size_t>(n));
+            return text.ends_with("|");
+        });
+        REQUIRE(came);
+        text.pop_back();
+        return text;
+    }
+
+  private:
+    UniqueFd master_;
+    UniqueFd terminal_;
+};
+
+const std::string kErased = "\r\x1b[J";
+
+// Returns what shows LINE.
+std::string moving(const std::string& line) {
+    return "\r" + line + "\x1b[J\r";
+}
+
+}  // namespace
+
+TEST_CASE("half a line that a killed launcher left in the metrics is cut off, whole ones stay") {
+    const std::pair<std::string, std::string> rows[] = {
+        {"", ""},
+        {"{\"step\": 1}\n", "{\"step\": 1}\n"},
+        {"{\"step\": 1}\n{\"ste", "{\"step\": 1}\n"},
+        {"{\"ste", ""},
+        {"\n", "\n"},
+    };
+    for (const auto& [before, kept] : rows) {
+        TemporaryFolder folder;
+        std::ofstream(folder.path() + "/metrics.jsonl") << before;
+        JobSpec spec = two_ranks(TargetKind::kModel, folder.path());
+        StandardStreams streams;
+        JobFiles files(spec);
+        JobOutput output(spec, streams, files);
+        output.metrics("{\"step\": 2}");
+        files.finish();
+        CHECK(folder.read("metrics.jsonl") == kept + "{\"step\": 2}\n");
+    }
+}
+
+TEST_CASE(
+    "a run that begins anew sets the metrics before it aside, one that goes on adds to them") {
+    const std::string earlier = "{\"step\": 0, \"eval_loss\": 3}\n{\"step\": 1, \"loss\": 2}\n";
+    const std::pair<std::string, bool> rows[] = {{"{\"step\": 0, \"eval_loss\": 4}", true},
+                                                 {"{\"step\": 1, \"loss\": 4}", true},
+                                                 {"{\"step\": 2, \"loss\": 1}", false}};
+    for (const auto& [first, begins] : rows) {
+        TemporaryFolder folder;
+        std::ofstream(folder.path() + "/metrics.jsonl") << earlier;
+        JobSpec spec = two_ranks(TargetKind::kModel, folder.path());
+        StandardStreams streams;
+        JobFiles files(spec);
+        JobOutput output(spec, streams, files);
+        output.metrics(first);
+        output.metrics("{\"step\": 1, \"loss\": 5}");  // as after a restart
+        files.finish();
+        const std::string added = first + "\n{\"step\": 1, \"loss\": 5}\n";
+        CHECK(folder.read("metrics.jsonl") == (begins ? added : earlier + added));
+        if (begins) CHECK(folder.read("metrics-1.jsonl") == earlier);
+    }
+}
+
+TEST_CASE("results of a model's rank 0 are plain on stdout, all else carries its rank on stderr") {
+    Captured captured;
+    TemporaryFolder folder;
+    const JobSpec spec = two_ranks(TargetKind::kModel, folder.path());
+    StandardStreams streams;
+    JobFiles files(spec);
+    JobOutput output(spec, streams, files);
+    output.ranks().add(0, OutputStream::kStdout, "result\n");
+    output.ranks().add(0, OutputStream::kStderr, "log\x1b[2J\r\n");
+    output.ranks().add(1, OutputStream::kStdout, "other\n");
+    files.finish();
+    captured.restore();
+    CHECK(captured.text(1) == "result\n");
+    CHECK(captured.text(2) == "[0] log\\x1b[2J\n[1] other\n");
+    CHECK(folder.read("logs/rank-0.log") == "result\nlog\x1b[2J\r\n");
+    CHECK(folder.read("logs/rank-1.log") == "other\n");
+}
+
+TEST_CASE("a program keeps its two streams apart") {
+    Captured captured;
+    const JobSpec spec = two_ranks(TargetKind::kProgram, "");
+    StandardStreams streams;
+    JobFiles files(spec);
+    JobOutput output(spec, streams, files);
+    output.ranks().add(1, OutputStream::kStdout, "out\n");
+    output.ranks().add(1, OutputStream::kStderr, "err\n");
+    captured.restore();
+    CHECK(captured.text(1) == "[1] out\n");
+    CHECK(captured.text(2) == "[1] err\n");
+}
+
+TEST_CASE("into a pipe every progress line comes at once, without control characters") {
+    Captured captured;
+    const JobSpec spec = two_ranks(TargetKind::kModel, "");
+    StandardStreams streams;
+    JobFiles files(spec);
+    JobOutput output(spec, streams, files);
+    output.progress("step 1");
+    output.progress("step 2");
+    output.progress("step 3");
+    output.ranks().add(0, OutputStream::kStdout, "trained\n");
+    captured.restore();
+    CHECK(captured.text(2) == "step 1\nstep 2\nstep 3\n");
+}
+
+TEST_CASE("quiet shows no progress") {
+    Captured captured;
+    JobSpec spec = two_ranks(TargetKind::kModel, "");
+    spec.log.quiet = true;
+    StandardStreams streams;
+    JobFiles files(spec);
+    JobOutput output(spec, streams, files);
+    output.progress("step 1");
+    captured.restore();
+    CHECK(captured.text(2).empty());
+}
+
+TEST_CASE("on a terminal lines have its width, and warnings have a colour unless NO_COLOR") {
+    const std::string no_color = GENERATE("", "1");
+    const UniqueFd master(::posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK));
+    REQUIRE(master.valid());
+    REQUIRE(::grantpt(master.get()) == 0);
+    REQUIRE(::unlockpt(master.get()) == 0);
+    const UniqueFd terminal(::open(::ptsname(master.get()), O_RDWR | O_NOCTTY));
+    REQUIRE(terminal.valid());
+    ::setenv("TERM", "xterm", 1);
+    ::setenv("NO_COLOR", no_color.c_str(), 1);
+    winsize size{};
+    size.ws_col = 26;
+    REQUIRE(::ioctl(terminal.get(), TIOCSWINSZ, &size) == 0);
+    {
+        Captured captured;
+        ::dup2(terminal.get(), 2);
+        const JobSpec spec = two_ranks(TargetKind::kModel, "");
+        StandardStreams streams;
+        JobFiles files(spec);
+        JobOutput output(spec, streams, files);
+        output.progress("step 1/100  loss 6.2541  left 0:05");
+        output.progress("step 2/100  loss 6.2540");
+        output.note("dslaunch: warning: a note that is long");
+        output.ranks().add(1, OutputStream::kStderr, "data: a/long/path/to/it and more\n");
+    }
+    ::unsetenv("NO_COLOR");
+    char bytes[256] = {};
+    const ssize_t n = ::read(master.get(), bytes, sizeof bytes - 1);
+    REQUIRE(n > 0);
+    const std::string warning = no_color.empty() ? "\x1b[33mwarning:\x1b[0m" : "warning:";
+    CHECK(std::string(bytes) ==
+          "step 1/100  loss 6.2541\r\nstep 2/100  loss 6.2540\r\ndslaunch: " + warning +
+              " a note\r\n    that is long\r\n[1] data:\r\n    a/long/path/to/it and\r\n    "
+              "more\r\n");
+}
+
+TEST_CASE("details are in log files, and on stderr with debug lines only") {
+    for (const std::string level : {"info", "debug"}) {
+        Captured captured;
+        TemporaryFolder folder;
+        JobSpec spec = two_ranks(TargetKind::kModel, folder.path());
+        spec.log.level = level;
+        StandardStreams streams;
+        JobFiles files(spec);
+        JobOutput output(spec, streams, files);
+        const std::string detail = "12:00:00.123 detail model: m.pt sha256=ab\n";
+        const std::string shown = "12:00:00.124 model: m.pt\n";
+        output.ranks().add(0, OutputStream::kStderr, detail + shown);
+        output.detail("dslaunch: OMP_NUM_THREADS=1");
+        // A program's text that begins in the same way is its own.
+        output.ranks().add(1, OutputStream::kStdout, "12:00 detail of x\n");
+        files.finish();
+        captured.restore();
+        const bool debug = level == "debug";
+        CHECK(captured.text(2) == (debug ? "[0] " + detail : "") + "[0] " + shown +
+                                      (debug ? "dslaunch: OMP_NUM_THREADS=1\n" : "") +
+                                      "[1] 12:00 detail of x\n");
+        CHECK(folder.read("logs/rank-0.log") == detail + shown + "dslaunch: OMP_NUM_THREADS=1\n");
+        CHECK(output.ranks().last_lines(0).size() == (debug ? 2 : 1));
+    }
+}
+
+TEST_CASE("on a terminal log lines go without their time, and warnings have a colour") {
+    ::unsetenv("NO_COLOR");
+    const int ranks = GENERATE(1, 2);
+    Captured captured;
+    const OnTerminal terminal(40);
+    JobSpec spec = two_ranks(TargetKind::kModel, "");
+    spec.world_size = ranks;
+    spec.nodes.front().workers.resize(static_cast<size_t>(ranks));
+    StandardStreams streams;
+    JobFiles files(spec);
+    JobOutput output(spec, streams, files);
+    output.ranks().add(
+        0, OutputStream::kStderr,
+        "12:00:00.123 model: m.pt\n12:00:00.124 warning data: 3 samples are fewer than "
+        "8\nno log line\n");
+    const std::string prefix = ranks == 1 ? "" : "[0] ";
+    const std::string wrapped = ranks == 1 ? "data: 3 samples are fewer than\r\n    8"
+                                           : "data: 3 samples are fewer\r\n    than 8";
+    const std::string shown = terminal.shown();
+    captured.restore();
+    CHECK(shown == prefix + "model: m.pt\r\n" + prefix + "\x1b[33mwarning:\x1b[0m " + wrapped +
+                       "\r\n[0] no log line\r\n");
+}
+
+TEST_CASE("the progress of a training moves on its terminal, and every other line is whole") {
+    Captured captured;
+    const OnTerminal terminal(24);
+    const JobSpec spec = two_ranks(TargetKind::kModel, "");
+    StandardStreams streams;
+    JobFiles files(spec);
+    FakeClock clock;
+    std::vector<std::string> shown;
+    {
+        JobOutput output(spec, streams, files, nullptr, &clock);
+        const auto look = [&] {
+            output.tell_progress();
+            shown.push_back(terminal.shown());
+        };
+        output.begin_work("reaching 3 hosts");
+        look();
+        clock.sleep_for(std::chrono::seconds(2));
+        look();
+        output.rank_progress("step 1/9  loss 2.5  668 MiB");
+        look();
+        look();
+        output.ranks().add(0, OutputStream::kStderr, "one\ntwo\n");
+        look();
+        output.ranks().add(0, OutputStream::kStdout, "result\n");
+        look();
+        output.progress("step 2/9  loss 2.4");
+        look();
+        output.begin_work("");
+        look();
+        // A rank that works and says nothing of its progress has started.
+        output.begin_work("starting 2 ranks");
+        output.rank_progress("");
+        clock.sleep_for(std::chrono::seconds(2));
+        look();
+        output.rank_progress("step 3/9");
+        look();
+        output.note("dslaunch: the end");
+        shown.push_back(terminal.shown());
+    }
+    captured.restore();
+    const std::string step = moving("step 1/9  loss 2.5");
+    CHECK(shown == std::vector<std::string>{
+                       "", moving("reaching 3 hosts  2 s"), step, "",
+                       kErased + "[0] one\r\n" + kErased + "[0] two\r\n" + step,
+                       kErased + "result\r\n" + step, kErased + "step 2/9  loss 2.4\r\n" + step,
+                       kErased, "", moving("step 3/9"), kErased + "dslaunch: the end\r\n"});
+    CHECK(terminal.shown().empty());
+}
+
+TEST_CASE("a moving line that is there at the end of a job is erased") {
+    Captured captured;
+    const OnTerminal terminal(40);
+    const JobSpec spec = two_ranks(TargetKind::kModel, "");
+    StandardStreams streams;
+    JobFiles files(spec);
+    {
+        JobOutput output(spec, streams, files);
+        output.rank_progress("step 1/9");
+        output.tell_progress();
+    }
+    captured.restore();
+    CHECK(terminal.shown() == moving("step 1/9") + kErased);
+}
+
+TEST_CASE("a program that reads stdout has the terminal until the next progress comes") {
+    Captured captured;
+    PipedStream out(1);
+    const OnTerminal terminal(40, /*has_stdout=*/false);
+    const JobSpec spec = two_ranks(TargetKind::kModel, "");
+    StandardStreams streams;
+    JobFiles files(spec);
+    JobOutput output(spec, streams, files);
+    output.rank_progress("step 1/9");
+    output.tell_progress();
+    output.ranks().add(0, OutputStream::kStdout, "result\n");
+    output.tell_progress();
+    const std::string before = terminal.shown();
+    output.rank_progress("step 2/9");
+    output.tell_progress();
+    const std::string after = terminal.shown();
+    out.restore();
+    captured.restore();
+    CHECK(before == moving("step 1/9") + kErased);
+    CHECK(after == moving("step 2/9"));
+}
+
+TEST_CASE("where no line moves, progress is a line each 30 s in which no other told it") {
+    Captured captured;
+    const JobSpec spec = two_ranks(TargetKind::kModel, "");
+    StandardStreams streams;
+    JobFiles files(spec);
+    FakeClock clock;
+    JobOutput output(spec, streams, files, nullptr, &clock);
+    for (int second = 1; second <= 100; ++second) {
+        clock.sleep_for(std::chrono::seconds(1));
+        output.rank_progress("step 1/9, " + std::to_string(second) + " s");
+        if (second == 50) output.progress("step 1/9");
+        output.tell_progress();
+    }
+    captured.restore();
+    CHECK(captured.text(2) == "step 1/9, 30 s\nstep 1/9\nstep 1/9, 80 s\n");
+}
+
+TEST_CASE("scripts, programs and quiet jobs have no line of ours that moves") {
+    for (const TargetKind kind : {TargetKind::kPython, TargetKind::kProgram, TargetKind::kModel}) {
+        Captured captured;
+        const OnTerminal terminal(40);
+        JobSpec spec = two_ranks(kind, "");
+        spec.log.quiet = kind == TargetKind::kModel;
+        StandardStreams streams;
+        JobFiles files(spec);
+        FakeClock clock;
+        JobOutput output(spec, streams, files, nullptr, &clock);
+        output.begin_work("reaching 3 hosts");
+        clock.sleep_for(std::chrono::seconds(100));
+        output.tell_progress();
+        output.rank_progress("step 1/9");
+        output.tell_progress();
+        captured.restore();
+        CHECK(terminal.shown().empty());
+    }
+}
+
+TEST_CASE("a failure's own text is told by the report, not by the terminal too; logs keep it") {
+    Captured captured;
+    TemporaryFolder folder;
+    const JobSpec spec = two_ranks(TargetKind::kModel, folder.path());
+    StandardStreams streams;
+    JobFiles files(spec);
+    JobOutput output(spec, streams, files);
+    output.ranks().expect_failure_text(1, "two problems:\nfirst\n");
+    output.ranks().add(1, OutputStream::kStderr,
+                       "12:00 error train: two problems:\nfirst\nfirst\n");
+    files.finish();
+    captured.restore();
+    CHECK(captured.text(2) == "[1] first\n");
+    CHECK(output.ranks().last_lines(1) == std::deque<std::string>{"first"});
+    CHECK(folder.read("logs/rank-1.log") == "12:00 error train: two problems:\nfirst\nfirst\n");
+}
+
+TEST_CASE("run.json tells environment and result, hides secrets, and knows one attempt only") {
+    TemporaryFolder folder;
+    const JobSpec spec = two_ranks(TargetKind::kProgram, folder.path());
+    for (int attempt = 0; attempt < 2; ++attempt) {
+        StandardStreams streams;
+        JobFiles files(spec);
+        JobOutput output(spec, streams, files);
+        output.run_file().set_restarts(attempt);
+        output.run_file().add_node({}, "n0", nullptr);
+        WorkerStarted started;
+        started.rank = 1;
+        started.pid = 4242 + attempt;
+        started.environment = {{"RANK", "1"},
+                               {"HF_TOKEN", "hunter2"},
+                               {"aws_secret_key", "x"},
+                               {"ALERT_TO", "hunter2@example.com"},
+                               {"HF_ARGUMENTS", "--fast --auth=hunter2 hf_abcdefghijklmnop"}};
+        output.run_file().add_rank(started);
+        output.write_run_file(3);
+        files.finish();
+    }
+    const auto json = nlohmann::json::parse(folder.read("run.json"));
+    CHECK(json["exit_code"] == 3);
+    CHECK(json["restarts"] == 1);
+    CHECK(json["nodes"].size() == 1);
+    CHECK(json["ranks"][1]["pid"] == 4243);
+    CHECK(json["ranks"][1]["environment"]["RANK"] == "1");
+    CHECK(folder.read("run.json").find("hunter2") == std::string::npos);
+    CHECK(json["ranks"][1]["environment"]["aws_secret_key"] == "(hidden)");
+    CHECK(json["ranks"][1]["environment"]["ALERT_TO"] == "(hidden)");
+    struct stat status {};
+    REQUIRE(::stat((folder.path() + "/run.json").c_str(), &status) == 0);
+    CHECK((status.st_mode & 0777) == 0600);
+    CHECK(json["ranks"][1]["environment"]["HF_ARGUMENTS"] == "--fast --auth=(hidden) (hidden)");
+    CHECK(json["ranks"][1]["command"] == nlohmann::json::array({"program", "--api-key=(hidden)"}));
+}
+
+TEST_CASE("a folder that cannot be written is named before anything starts") {
+    TemporaryFolder folder;
+    std::ofstream(folder.path() + "/file") << "x";
+    const JobSpec spec = two_ranks(TargetKind::kProgram, folder.path() + "/file/out");
+    CHECK_THROWS_AS(JobFiles(spec), Error);
+}
+
+TEST_CASE("a progress bar is seen as it moves, and other lines have lines of their own") {
+    Captured captured;
+    TemporaryFolder folder;
+    const JobSpec spec = two_ranks(TargetKind::kProgram, folder.path());
+    {
+        StandardStreams streams;
+        JobFiles files(spec);
+        JobOutput output(spec, streams, files);
+        output.ranks().add(0, OutputStream::kStderr, "\r  0%");
+        output.ranks().add(0, OutputStream::kStderr, "\r 20%");
+        output.ranks().add(1, OutputStream::kStderr, "hello\n");
+        output.ranks().add(0, OutputStream::kStdout, "a result\n");
+        output.ranks().add(0, OutputStream::kStderr, "\r 40%");
+        output.ranks().add(1, OutputStream::kStderr, "\r 10%");
+        output.ranks().add(0, OutputStream::kStderr, "\r100%\n");
+        output.ranks().add(1, OutputStream::kStderr, "\r 30%");
+        output.note("a note");
+        output.ranks().add(1, OutputStream::kStderr, "\x1b[2J\r\n");
+        output.ranks().add(1, OutputStream::kStderr, "the end");
+        files.finish();
+        CHECK(output.ranks().last_lines(0).back() == "100%");
+        CHECK(output.ranks().last_lines(1).back() == " 30%\\x1b[2J");
+    }
+    captured.restore();
+    CHECK(captured.text(1) == "[0] a result\n");
+    CHECK(captured.text(2) ==
+          "[0]   0%\r[0]  20%\r\n[1] hello\n[0]  40%\r[1]  10%\r\n[0] 100%\n[1]  30%\r\na note\n"
+          "[1]  30%\\x1b[2J\n[1] the end\r\n");
+    // What a rank wrote is in its file as it wrote it, but no stream's line inside of the other's.
+    CHECK(folder.read("logs/rank-0.log") == "\r  0%\r 20%\na result\n\r 40%\r100%\n");
+}
+
+TEST_CASE("that nobody reads a training's output is said once, and is the end of a program") {
+    TemporaryFolder folder;
+    Captured captured;
+    PipedStream out(1);
+    out.close_reader();
+    for (const TargetKind kind : {TargetKind::kModel, TargetKind::kProgram}) {
+        const JobSpec spec = two_ranks(kind, folder.path());
+        StandardStreams streams;
+        JobFiles files(spec);
+        JobOutput output(spec, streams, files);
+        CHECK_FALSE(output.is_lost());
+        for (int line = 0; line < 3; ++line) {
+            output.ranks().add(0, OutputStream::kStdout, "line\n");
+            CHECK(output.is_lost() == (kind == TargetKind::kProgram));
+        }
+    }
+    out.restore();
+    captured.restore();
+    const std::string said = captured.text(2);
+    CHECK(said.starts_with("dslaunch: nobody reads this output any more; the job goes on"));
+    CHECK(std::count(said.begin(), said.end(), '\n') == 1);
+    CHECK(folder.read("logs/rank-0.log") == "line\nline\nline\nline\nline\nline\n");
+}
+
+TEST_CASE("a log that takes nothing holds up nobody, and all of it is there when it takes again") {
+    Captured captured;
+    TemporaryFolder folder;
+    std::filesystem::create_directories(folder.path() + "/logs");
+    const std::string fifo = folder.path() + "/logs/rank-0.log";
+    REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+    const JobSpec spec = two_ranks(TargetKind::kModel, folder.path());
+    StandardStreams streams;
+    JobFiles files(spec);
+    JobOutput output(spec, streams, files);
+    // More than a pipe holds: the writer's thread stands still, this one does not.
+    const std::string line(9'999, 'x');
+    constexpr int kLines = 100;
+    for (int i = 0; i < kLines; ++i)
+        output.ranks().add(1 - i % 2, OutputStream::kStderr, line + "\n");
+    output.metrics("{\"step\": 1}");
+    CHECK(folder.read("metrics.jsonl").empty());
+    const UniqueFd reader(::open(fifo.c_str(), O_RDONLY | O_CLOEXEC));
+    REQUIRE(reader.valid());
+    std::string got;
+    char block[1 << 16];
+    while (got.size() < kLines / 2 * (line.size() + 1)) {
+        const ssize_t n = ::read(reader.get(), block, sizeof block);
+        REQUIRE(n > 0);
+        got.append(block, static_cast<size_t>(n));
+    }
+    files.finish();
+    captured.restore();
+    CHECK(got.size() == kLines / 2 * (line.size() + 1));
+    CHECK(folder.read("metrics.jsonl") == "{\"step\": 1}\n");
+    CHECK(folder.read("logs/rank-1.log").size() == kLines / 2 * (line.size() + 1));
+}

@@ -1,0 +1,107 @@
+#include "launch/supervise/straggler_watch.h"
+
+#include <fmt/format.h>
+
+#include "support/catch.h"
+
+using namespace dslaunch;
+using namespace dslaunch::launch;
+
+namespace {
+
+// Ranks that send a heartbeat each step of STEP_MS and compute WORK_MS[rank] of it.
+class Ranks {
+  public:
+    Ranks(std::vector<double> work_ms, double step_ms)
+        : work_ms_(std::move(work_ms)), step_ms_(step_ms), records_(work_ms_.size()) {
+        for (size_t i = 0; i < records_.size(); ++i) {
+            records_[i].rank = static_cast<int>(i);
+            records_[i].host = fmt::format("n{}", i);
+        }
+    }
+    // The lines that the watch says over STEPS steps.
+    std::vector<std::string> run(StragglerWatch& watch, int steps) {
+        std::vector<std::string> lines;
+        for (int step = 0; step < steps; ++step) {
+            ++steps_;
+            for (size_t i = 0; i < records_.size(); ++i) {
+                work_total_ms_.resize(records_.size());
+                work_total_ms_[i] += work_ms_[i];
+                Heartbeat heartbeat;
+                heartbeat.instructions_done = static_cast<uint64_t>(steps_) * 10;
+                heartbeat.instructions_per_step = 10;
+                heartbeat.lanes = {{"compute", std::chrono::nanoseconds(
+                                                   static_cast<int64_t>(work_total_ms_[i] * 1e6))}};
+                records_[i].heartbeat = heartbeat;
+                records_[i].heard_at =
+                    std::chrono::steady_clock::time_point() +
+                    std::chrono::microseconds(static_cast<int64_t>(steps_ * step_ms_ * 1e3));
+                if (const auto line = watch.look(records_)) lines.push_back(*line);
+            }
+        }
+        return lines;
+    }
+    std::vector<double> work_ms_;
+    double step_ms_;
+    std::vector<RankRecord> records_;
+
+  private:
+    int steps_ = 0;
+    std::vector<double> work_total_ms_;
+};
+
+}  // namespace
+
+TEST_CASE("the rank that works longest is named, with its host, its lane and how much more") {
+    struct Row {
+        std::vector<double> work_ms;
+        double step_ms;
+        std::string words;  // empty: nothing is said
+    };
+    const std::vector<Row> rows = {
+        {{30, 30, 45, 30},
+         50,
+         "rank 2 on n2 works 45.0 ms a step in its compute lane, the median "
+         "rank 30.0 ms: 50 % more, 30 % of the step"},
+        {{30, 60}, 60, "rank 1 on n1 works 60.0 ms"},
+        {{60, 30}, 60, "rank 0 on n0"},
+        {{30, 30, 30}, 40, ""},
+        {{30, 35, 31}, 40, ""},  // 13 % more than the median
+        {{1, 2, 1}, 100, ""},    // twice as much, but nobody waits for 1 ms of 100
+        {{30, 30, 90, 91}, 100, "rank 3 on n3"},
+        {{30}, 30, ""},  // nobody to compare with
+        {{0, 0, 20}, 40, "rank 2 on n2"},
+    };
+    for (const Row& row : rows) {
+        StragglerWatch watch(10);
+        const auto lines = Ranks(row.work_ms, row.step_ms).run(watch, 11);
+        INFO(row.words);
+        REQUIRE(lines.size() == (row.words.empty() ? 0 : 1));
+        if (!lines.empty()) CHECK_THAT(lines[0], Catch::Contains(row.words));
+    }
+}
+
+TEST_CASE("it looks once in so many steps, anew each time, and never when the interval is 0") {
+    Ranks ranks({30, 60}, 60);
+    StragglerWatch watch(10);
+    CHECK(ranks.run(watch, 51).size() == 5);
+    ranks.work_ms_ = {30, 30};
+    CHECK(ranks.run(watch, 10).size() <= 1);  // the rest of the slow time
+    CHECK(ranks.run(watch, 50).empty());
+    StragglerWatch off(0);
+    CHECK(Ranks({30, 60}, 60).run(off, 100).empty());
+}
+
+TEST_CASE("ranks that measure nothing, or have not all spoken, give no line") {
+    Ranks ranks({30, 60, 30}, 60);
+    StragglerWatch watch(1);
+    ranks.records_[1].heartbeat.reset();
+    std::vector<RankRecord> silent(3);
+    CHECK_FALSE(watch.look(silent));
+    silent[0].heartbeat = Heartbeat{10, 10, "step 1", {}};
+    silent[1] = silent[2] = silent[0];
+    for (int i = 0; i < 5; ++i) {
+        for (RankRecord& record : silent) record.heartbeat->instructions_done += 10;
+        CHECK_FALSE(watch.look(silent));
+    }
+}

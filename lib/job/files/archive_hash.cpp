@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <ctime>
 #include <exception>
 #include <mutex>
 #include <stop_token>
@@ -29,7 +30,8 @@ launch::FileIdentity identity_at(const std::string& path) {
     return launch::identity_of(status);
 }
 
-// Returns the identity of the file that was hashed.
+// Checks the file's hash and returns the identity of the file that was hashed. Throws Error{kInput}
+// if the hash is not EXPECTED.
 launch::FileIdentity check_archive_hash(const std::string& path, const std::string& expected) {
     const launch::FileIdentity identity = identity_at(path);
     const launch::FileFacts facts = launch::look_at_file(path, /*all_bytes=*/true, [] {});
@@ -41,10 +43,10 @@ launch::FileIdentity check_archive_hash(const std::string& path, const std::stri
     return identity;
 }
 
-// A job's first steps come before the hash: it is only for the log.
+// The hash is only for the log, so it waits until the first steps of the job have begun.
 constexpr Duration kHeadStart = std::chrono::milliseconds(1500);
 
-// Returns the archive, or what a folder's model is read from.
+// Returns the archive, or the files from which the model of a folder is read.
 std::vector<std::string> files_of(const std::string& path) {
     return storage::model_folder_of(path) ? storage::open_model_folder(path).files()
                                           : std::vector{path};
@@ -52,10 +54,10 @@ std::vector<std::string> files_of(const std::string& path) {
 
 class Stopped final : public std::exception {};
 
-// Hashes for at most a sixteenth of the time: after each piece of work the thread sleeps fifteen
-// times as long. Its priority stays the usual one, since a process cannot end, by SIGKILL neither,
-// before all its threads have had a processor, and one that is for idle time alone (SCHED_IDLE)
-// waits for that while others compute.
+// Hashes for at most a sixteenth of the time: after each piece of work, the thread sleeps fifteen
+// times as long as it has computed. The thread keeps its normal priority. A process cannot end, not
+// even by SIGKILL, before each of its threads has been scheduled on a processor; with SCHED_IDLE, a
+// thread would wait for this while other processes compute.
 std::jthread log_archive_hash(const std::string& path) {
     return std::jthread([path](const std::stop_token& stop) {
         std::mutex mutex;
@@ -65,14 +67,20 @@ std::jthread log_archive_hash(const std::string& path) {
             stopped.wait_for(lock, stop, time, [] { return false; });
             if (stop.stop_requested()) throw Stopped();
         };
-        const SystemClock clock;
+        // Returns the processor time that the thread has used. Waits for a disk or a processor do
+        // not count.
+        const auto worked = [] {
+            timespec time{};
+            ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+            return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+        };
         try {
             sleep_for(kHeadStart);
             for (const std::string& file : files_of(path)) {
-                TimePoint rested = clock.now();
+                auto rested = worked();
                 const launch::FileFacts facts = launch::look_at_file(file, /*all_bytes=*/true, [&] {
-                    sleep_for(15 * (clock.now() - rested));
-                    rested = clock.now();
+                    sleep_for(15 * (worked() - rested));
+                    rested = worked();
                 });
                 if (facts.error.empty()) {
                     log_detail("model", "{} sha256={}", file, facts.hash);

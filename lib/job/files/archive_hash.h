@@ -1,5 +1,6 @@
-// The identity of the archive that a job trains: its SHA-256, compared with the user's before any
-// of its code runs, or only logged, by a thread that leaves the processors to the ranks.
+// The identity of the archive that a job trains: its SHA-256. It is compared with the user's value
+// before any code of the archive runs, or only logged, by a thread that uses little of the
+// processors' time.
 #pragma once
 
 #include <optional>
@@ -10,20 +11,19 @@
 
 namespace dslaunch::job {
 
+// The result of identify_archive(). Its destruction stops the thread that logs the hash.
 struct IdentifiedArchive {
-    std::optional<launch::FileIdentity> identity;  // of the file whose hash was compared; none:
-                                                   // none was
-    std::jthread log;  // logs the hash, computing for a sixteenth of the time; gives up when asked
-                       // to stop
+    std::optional<launch::FileIdentity> identity;  // of the file whose hash was compared, if any
+    std::jthread log;  // logs the hash; computes for a sixteenth of the time; can be stopped
 };
 
-// Identifies an archive. It is a program: an unexpected one must not run at all. Throws
-// Error{kInput} when PATH cannot be read or is not the file with hash EXPECTED (64 hex digits);
-// blocks while it reads the whole file. If EXPECTED is empty, the FIRST rank gets a thread.
+// Identifies an archive. An archive is a program, so an unexpected one must not run at all. Throws
+// Error{kInput} if PATH cannot be read or if its hash is not EXPECTED (64 hex digits); blocks while
+// it reads the whole file. If EXPECTED is empty, the FIRST rank starts a thread that logs the hash.
 [[nodiscard]] IdentifiedArchive identify_archive(const std::string& path,
                                                  const std::string& expected, bool first);
-// Called when PATH has been read again: throws Error{kInput} unless it is still the file whose hash
-// was compared.
+// Called after PATH has been read once more. Throws Error{kInput} unless PATH is still the file
+// whose hash was compared.
 void require_unchanged(const IdentifiedArchive& archive, const std::string& path);
 
 }  // namespace dslaunch::job

@@ -15,7 +15,7 @@ namespace dslaunch::job {
 
 namespace {
 
-// Says how samples are made of the file, and their order but for the seed.
+// Returns a text about the way samples are made from the file, and their order apart from the seed.
 std::string samples_text(const config::DataConfig& data) {
     std::string text = "rows";
     if (!storage::is_row_file(data.train_path))
@@ -49,7 +49,7 @@ storage::Hash128 file_fingerprint(const std::string& path) {
     } else {
         const size_t last = bytes.size() - kBlockBytes;
         for (size_t block = 0; block < kBlocks; ++block) {
-            // last · block would overflow for files beyond 2^56 bytes.
+            // last * block would overflow for files larger than 2^56 bytes.
             const size_t begin =
                 last / (kBlocks - 1) * block + last % (kBlocks - 1) * block / (kBlocks - 1);
             look_at(bytes.substr(begin, kBlockBytes));
@@ -71,7 +71,7 @@ std::string data_difference(const storage::DataMark& saved, const storage::DataM
                 fmt::format("the fingerprint of {} is {} and was {}", what, is, printable(was)));
     };
     compare("the training data", saved.train, here.train);
-    // A run that begins or ends to hold out a file of its own trains on the same samples.
+    // A run that starts or stops using a separate held-out file still trains on the same samples.
     if (!saved.held_out.empty() && !here.held_out.empty())
         compare("the held-out data", saved.held_out, here.held_out);
     if (saved.samples != here.samples)

@@ -1,5 +1,5 @@
-// The mark of the data that a run trains on, in its checkpoints: a resumed run goes on with the
-// same samples in the same order, or says that it does not. Data path: config -> [here] ->
+// The mark of the training data, which a run stores in its checkpoints. A resumed run goes on with
+// the same samples in the same order, or reports that it does not. Data path: config -> [here] ->
 // job/run/job_saving.h, manifest. Blocks on the disk. No state.
 #pragma once
 
@@ -11,19 +11,20 @@
 
 namespace dslaunch::job {
 
-// Returns a mark of a file's contents that is cheap for large files: the hash of the size and the
-// bytes of PATH; of a file over 64 MiB, of 256 blocks of 64 KiB, evenly spread from the first to
-// the last. Two files with one mark hold the same bytes, as far as looking at a few of them can
-// tell. Neither names nor times count, so a copy on another host has the same mark. Throws
-// Error{kInput} as MappedFile does.
+// Returns a mark of a file's contents that is cheap to compute for large files: a hash of the size
+// and the bytes of PATH. For a file larger than 64 MiB, only 256 blocks of 64 KiB are hashed,
+// evenly spread from the first byte to the last; so two files with the same mark are only very
+// likely to be equal. Names and times are not part of the mark, so a copy on another host has the
+// same one. Throws Error{kInput} as MappedFile does.
 [[nodiscard]] storage::Hash128 file_fingerprint(const std::string& path);
 
-// Returns the mark of the files that DATA names and of the way samples are made of them. It hangs
-// on no path and on no host. Throws Error{kInput} for a file that cannot be read.
+// Returns the mark of the files that DATA names and of the way samples are made from them. It does
+// not depend on paths or hosts. Throws Error{kInput} if a file cannot be read.
 [[nodiscard]] storage::DataMark data_mark(const config::DataConfig& data);
 
-// Says how a run with the data HERE would see other samples than the one of SAVED; empty: it would
-// not, or SAVED is of a checkpoint that tells nothing.
+// Returns a text about the differences between the samples of a run with the data HERE and the
+// samples of the run SAVED. Empty if there is no difference, or if SAVED is from a checkpoint that
+// does not store its data.
 [[nodiscard]] std::string data_difference(const storage::DataMark& saved,
                                           const storage::DataMark& here);
 

@@ -20,7 +20,7 @@ namespace dslaunch::job {
 namespace {
 
 constexpr std::string_view kAuto = "auto";
-// Folders of network file systems may show a new file late.
+// Network file systems may show a new file in a folder with a delay.
 constexpr std::chrono::seconds kSharedFolderWait{10};
 
 // Returns rank 0's TEXT on all ranks.
@@ -29,42 +29,44 @@ std::string agreed(runtime::Collectives& collectives, std::string text) {
     return collectives.all_gather(text).front();
 }
 
-// Returns the complete and finite checkpoints in ROOT, newest first; empty if there is no such
-// folder. Warns of each that is newer than the first of them.
+// Returns the complete and finite checkpoints in ROOT, newest first; empty if the folder does not
+// exist. Warns about each other checkpoint that is newer than the first one returned.
 std::vector<std::string> candidates_in(storage::FileTree& tree, const std::string& root) {
     std::vector<std::string> folders;
     for (const storage::StoredCheckpoint& stored : storage::CheckpointStore(tree, root, 0).list()) {
-        if (stored.complete && stored.finite) {
+        if (stored.is_complete && stored.is_finite) {
             folders.push_back(stored.folder);
         } else if (folders.empty()) {
             log_warn("checkpoint", "{} is passed over: {}", stored.folder,
-                     stored.complete ? "it holds NaN or infinity" : stored.fault);
+                     stored.is_complete ? "it holds NaN or infinity" : stored.fault);
         }
     }
     return folders;
 }
 
-// Returns the checkpoints in PATH, a folder that the user named, or PATH if it is a checkpoint.
+// Returns the checkpoints in PATH, a folder that the user named; or PATH itself if it is a
+// checkpoint.
 std::vector<std::string> candidates_of(storage::FileTree& tree, const std::string& path) {
     const storage::CheckpointPlace place = storage::find_checkpoints(tree, path);
     if (!place.step_folder.empty()) return {place.step_folder};
     return candidates_in(tree, place.root);
 }
 
-// Returns the checkpoints beside FOLDER, which the user has named, that are of earlier steps and
-// might serve instead.
+// Returns the checkpoints of earlier steps that are in the same folder as FOLDER, a checkpoint that
+// the user named. They might be used in its place.
 std::vector<std::string> earlier_ones(storage::FileTree& tree, const std::string& folder) {
     const std::string root = folder_of(folder);
     std::vector<std::string> folders;
     bool passed = false;
     for (const storage::StoredCheckpoint& stored : storage::CheckpointStore(tree, root, 0).list()) {
-        if (passed && stored.complete && stored.finite) folders.push_back(stored.folder);
+        if (passed && stored.is_complete && stored.is_finite) folders.push_back(stored.folder);
         passed = passed || stored.folder == folder;
     }
     return folders;
 }
 
-// Returns true if OUTPUT shows that a run did steps. The launcher makes the file before the first.
+// Returns true if OUTPUT shows that a run did steps: its metrics file is not empty. (The launcher
+// creates the file before the first step.)
 bool has_metrics(storage::FileTree& tree, const std::string& output) {
     for (const storage::FolderEntry& entry :
          tree.list(output).value_or(std::vector<storage::FolderEntry>{}))
@@ -77,7 +79,8 @@ struct Opened {
     std::string fault;  // first fault that any rank found, the same on all ranks; empty: none
 };
 
-// Opens and verifies the checkpoint. READERS: ranks that see the folder.
+// Opens and verifies the checkpoint in FOLDER. READERS is the number of ranks that can read the
+// folder.
 Opened open_and_verify(storage::FileTree& tree, runtime::Collectives& collectives,
                        const std::string& folder, int readers) {
     Opened opened;
@@ -100,7 +103,8 @@ Opened open_and_verify(storage::FileTree& tree, runtime::Collectives& collective
     return opened;
 }
 
-// Warns that training begins at step 0, or refuses to if PATH tells of steps that nobody saved.
+// Warns that training begins at step 0. Throws Error{kCheckpoint} instead if PATH shows that an
+// earlier run did steps but saved nothing.
 void tell_nothing_to_resume(storage::FileTree& tree, const ResumeRequest& request,
                             const std::string& path) {
     if (!request.restarted && has_metrics(tree, path))
@@ -110,7 +114,8 @@ void tell_nothing_to_resume(storage::FileTree& tree, const ResumeRequest& reques
             "before its first save. Start again without --resume, which sets its metrics aside, or "
             "name its folder with --output",
             path);
-    // A run that is started again resumes from nothing by itself.
+    // A restarted run looks for checkpoints although the user did not ask for it, so this is no
+    // reason for a warning.
     if (request.restarted) {
         log_info("checkpoint", "no complete checkpoint below {}: training begins at step 0", path);
     } else {
@@ -151,7 +156,7 @@ std::unique_ptr<storage::CheckpointReader> find_resume(storage::FileTree& tree,
         found = list();
     }
     std::string damage;
-    bool offering = false;  // the named one is damaged: a loop over those to name instead
+    bool offering = false;  // true: the named checkpoint is damaged, looks for an earlier one
     while (!found.empty()) {
         const size_t end = found.find('\n');
         const std::string folder = found.substr(0, end);
@@ -221,7 +226,7 @@ void require_shared_folder(storage::FileTree& tree, runtime::Collectives& collec
     if (topology.rank() == 0) tree.remove_file(path);
     const auto host = std::ranges::find_if(blind, [](const auto& name) { return !name.empty(); });
     if (host == blind.end()) return;
-    // No rank fails before the file is gone: the end of one is the end of all.
+    // No rank may fail before the file is removed: when one rank fails, all ranks are ended.
     static_cast<void>(collectives.all_gather({}));
     fail(ExitCode::kSetup,
          "rank {} on host {} does not see what rank 0 writes below {}: checkpoints need one file "

@@ -13,7 +13,7 @@ plan::DiskRates stored_rates(const config::OffloadConfig& config) {
         try {
             id = storage::disk_facts(folder).id;
         } catch (const Error&) {
-            return {};  // a plan may be for other machines: the folder need not be here
+            return {};  // a plan may be for other machines, so the folder need not exist here
         }
         const auto stored = storage::stored_io_settings(storage::io_settings_path(), id);
         if (!stored || stored->read_bytes_per_s <= 0 || stored->write_bytes_per_s <= 0) return {};

@@ -1,4 +1,4 @@
-// The rates that `dslaunch io-bench` has stored for the disks that a config offloads to.
+// The rates that `dslaunch io-bench` has stored for the disks to which a config offloads.
 #pragma once
 
 #include "config/run/offload_config.h"
@@ -6,7 +6,8 @@
 
 namespace dslaunch::job {
 
-// Returns the rates of all folders together; 0 if one of them is not here or was not measured.
+// Returns the rates of all offload folders together; 0 if a folder is not on this host or was not
+// measured.
 [[nodiscard]] plan::DiskRates stored_rates(const config::OffloadConfig& config);
 
 }  // namespace dslaunch::job

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/text/wire.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
@@ -27,7 +26,7 @@ namespace dslaunch::job {
 namespace {
 
 Bytes arena_of_stage(const JobSetup& setup) {
-    if (setup.on_gpu) return {};  // each rank's is in the memory of its GPU
+    if (setup.on_gpu) return {};  // each rank's buffers are in the memory of its GPU
     const runtime::Topology& ranks = setup.place.of_stage;
     const zero::ShardMap shards(setup.layout, setup.partition.get(), setup.plan_options.stage,
                                 ranks, setup.plan_options.offload.parameters,
@@ -39,9 +38,9 @@ Bytes arena_of_stage(const JobSetup& setup) {
     return touched_bytes(arena);
 }
 
-// Bytes of the other local ranks' gradients that a rank of the stage neither reads nor writes,
-// where each bucket has memory of its own: the rank sums its part of them, and at ZeRO stage 0
-// reads the other ranks' parts of the sums.
+// Returns the bytes of the other local ranks' gradients that a rank of the stage neither reads nor
+// writes, if each bucket has separate memory. The rank sums its part of these gradients; at ZeRO
+// stage 0 it also reads the parts that the other ranks have summed.
 Bytes unread(const JobSetup& setup) {
     const plan::StepPlanOptions& options = setup.plan_options;
     const int64_t ranks = options.local_world_size;
@@ -53,8 +52,8 @@ Bytes unread(const JobSetup& setup) {
                  static_cast<int64_t>(sizeof(float))};
 }
 
-// Returns the job as one rank of each other stage, and of each other share, on PLACE's host sees
-// it. Shares are taken to be as large as SETUP's.
+// Returns SETUP's job as seen from other ranks on PLACE's host: one rank for each other stage and
+// each other tensor share. All shares are assumed to be as large as SETUP's.
 std::vector<JobSetup> others_on_host(const JobSetup& setup, const runtime::Topology& place) {
     std::set<std::pair<int, int>> seen = {{setup.place.stage, setup.sharing.place.share()}};
     std::vector<JobSetup> others;
@@ -119,7 +118,8 @@ config::RunConfig with_choice(config::RunConfig config, const plan::MemoryChoice
     return config;
 }
 
-// Returns PLACE among HOSTS, or more than it has: as many ranks on each as on those, in turns.
+// Returns PLACE in a job with HOSTS hosts, if these are more than it has. The additional hosts
+// repeat the numbers of ranks of the given hosts, in turn.
 runtime::Topology among_hosts(runtime::Topology place, int64_t hosts) {
     const auto given = static_cast<int64_t>(place.node_count());
     for (int64_t node = given; node < hosts; ++node)
@@ -127,7 +127,7 @@ runtime::Topology among_hosts(runtime::Topology place, int64_t hosts) {
     return place;
 }
 
-// Bytes of the largest gradient of a parameter that the backward of SEGMENT makes.
+// Returns the bytes of the largest parameter gradient that the backward of SEGMENT makes.
 Bytes largest_gradient(const plan::ModelInfo& info, const plan::SegmentInfo& segment) {
     Bytes largest;
     for (const int p : segment.parameters) {
@@ -138,10 +138,10 @@ Bytes largest_gradient(const plan::ModelInfo& info, const plan::SegmentInfo& seg
     return largest;
 }
 
-// Returns INFO with NUMERATOR / DENOMINATOR of its rows, as if each row needed the same.
+// Returns INFO for NUMERATOR / DENOMINATOR of its rows. Assumes that all rows need the same memory.
 plan::ModelInfo with_rows(plan::ModelInfo info, int64_t numerator, int64_t denominator) {
     const auto scale = [&](Bytes& bytes) { bytes.value = bytes.value * numerator / denominator; };
-    // Gradients of parameters do not shrink with the rows.
+    // The gradients of parameters do not become smaller with fewer rows.
     const auto scale_above = [&](Bytes& bytes, Bytes fixed) {
         fixed = std::min(bytes, fixed);
         Bytes rest = bytes - fixed;
@@ -179,14 +179,15 @@ std::optional<plan::HostNeed> need_with(const JobSetup& setup, const runtime::To
         lay_out_job(other, ranks);
     } catch (const Error& error) {
         if (error.code() != ExitCode::kConfig) throw;
-        return {};  // a job that would be refused is no choice
+        return {};  // a config that would be refused is no choice
     }
     if (!why_no_plan(other).empty()) return {};
     other.plan = make_plan(other, other.place.of_stage);
     return need_of_host(other, ranks, program);
 }
 
-// Returns the buffers of a rank's two checkpoint files: its part of the weights and the states.
+// Returns the size of the buffers of a rank's two checkpoint files, for its part of the weights and
+// of the states.
 Bytes saving_memory_of_stage(const JobSetup& setup) {
     int64_t numel = 0;
     for (int p = 0; p < std::ssize(setup.info.parameters); ++p) {
@@ -200,8 +201,9 @@ Bytes saving_memory_of_stage(const JobSetup& setup) {
            storage::DiskSink::memory(Bytes{bytes * setup.plan_options.optimizer_states});
 }
 
-// Bytes in which a rank that talks to other hosts adds up its stripe of the largest bucket, and
-// receives their stripes of its host's part (comm/host_exchange.h).
+// Returns the bytes that a rank needs to communicate with other hosts: it sums its stripe of the
+// largest bucket, and receives the other hosts' stripes of its own host's part
+// (comm/host_exchange.h).
 Bytes exchange_memory(const JobSetup& setup) {
     const runtime::Topology& ranks = setup.place.of_stage;
     if (ranks.node_count() == 1) return {};
@@ -220,7 +222,7 @@ bool limits_known(const std::vector<plan::TierVerdict>& verdicts) {
                                [](const plan::TierVerdict& one) { return one.limit.has_value(); });
 }
 
-// Returns the buffers of the stage on PLACE's host that needs most.
+// Returns the size of the saving buffers for the stage on PLACE's host that needs most.
 Bytes saving_memory(const JobSetup& setup, const runtime::Topology& place) {
     Bytes most = saving_memory_of_stage(setup);
     if (!setup.place.is_pipeline()) return most;
@@ -233,7 +235,7 @@ Bytes saving_memory(const JobSetup& setup, const runtime::Topology& place) {
 
 HostAdmission admit_host(const JobSetup& setup, const runtime::Topology& place,
                          const AdmissionOptions& options) {
-    ::malloc_trim(0);  // memory that the trial run has freed is no part of the program
+    ::malloc_trim(0);  // memory that the trial run has freed does not count
     ProgramMemory program = read_program_memory();
     program.own += exchange_memory(setup);
     if (options.saves) program.own += saving_memory(setup, place);
@@ -284,8 +286,8 @@ std::string JobRoom::brief() const {
 }
 
 void JobRoom::agree(runtime::Collectives& job) {
-    for (const std::string& words : job.all_gather(WireWriter().i64(estimate_.value).bytes()))
-        estimate_ = std::max(estimate_, Bytes{WireReader(words, "estimate of a rank").i64()});
+    for (const Bytes estimate : runtime::gather_values(job, estimate_))
+        estimate_ = std::max(estimate_, estimate);
 }
 
 void JobRoom::compare(JobSetup& setup, const runtime::Topology& place,

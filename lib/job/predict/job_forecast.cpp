@@ -50,15 +50,16 @@ double shortest_s(Action&& action) {
     return shortest;
 }
 
-// Returns the number of elements whose states the rank keeps, within the limits of measurement.
+// Returns the number of elements whose states the rank keeps, clamped to the range that is
+// measured.
 int64_t update_numel(const JobSetup& setup) {
     int64_t numel = 0;
     for (const plan::StateChunk& chunk : setup.plan.chunks.all) numel += chunk.range.numel;
     return std::clamp<int64_t>(numel, 1 << 16, kUpdateNumelMax);
 }
 
-// Returns an optimizer that goes through about as much memory for an element as CONFIG's, and takes
-// no whole tensors.
+// Returns an optimizer that updates single elements and uses about as much memory for each element
+// as CONFIG's optimizer.
 config::OptimizerConfig element_wise(config::OptimizerConfig config) {
     if (!config.needs_whole_tensors()) return config;
     const int64_t states = zero::ShardOptimizer::states_per_parameter(config);
@@ -67,7 +68,7 @@ config::OptimizerConfig element_wise(config::OptimizerConfig config) {
     return config;
 }
 
-// The optimizer's step over arrays like a rank's own.
+// Runs the optimizer's step over arrays that are like a rank's own.
 class UpdateWork {
   public:
     UpdateWork(const JobSetup& setup, int threads)
@@ -116,7 +117,7 @@ double measure_updates(const JobSetup& setup, int threads) {
     return work.numel() / shortest_s([&] { work.run(); });
 }
 
-// Bytes per second that one thread reads and writes while it sums.
+// Returns how many bytes per second one thread reads and writes while it sums.
 double measure_sums(const JobSetup& setup) {
     const int64_t numel = update_numel(setup);
     std::vector<float> a(static_cast<size_t>(numel), 1.0F);
@@ -126,9 +127,10 @@ double measure_sums(const JobSetup& setup) {
     return 3.0 * sizeof(float) * static_cast<double>(numel) / took_s;
 }
 
-// Gives gradients of parameters memory that is written once in a while, as their places in the
-// arena are in a step: each place after the one before, as long as all of them together, but no
-// longer than what no cache holds.
+// Provides memory for the gradients of parameters. As with their places in the arena during a real
+// step, some time passes before the same memory is written again: each place follows the previous
+// one, and the whole is as long as all gradients together, but at most so long that no cache can
+// hold it.
 class GradientPlaces final : public runtime::MemoryLender {
   public:
     explicit GradientPlaces(const plan::ModelInfo& model) {
@@ -168,11 +170,11 @@ class GradientPlaces final : public runtime::MemoryLender {
         size_t bytes = 0;
     };
     static constexpr size_t kLine = 64;
-    static constexpr size_t kLeastBytes = 64 << 10;  // smaller gradients are in some cache anyway
+    static constexpr size_t kLeastBytes = 64 << 10;  // smaller gradients are in a cache anyway
     static constexpr size_t kRoom = size_t{256} << 20;
     static size_t round_up_line(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
-    std::set<size_t> bytes_;  // sizes of the gradients that get a place
+    std::set<size_t> bytes_;  // sizes of the gradients that are given a place
     std::vector<Place> out_;
     at::Tensor memory_;
     size_t next_ = 0;
@@ -197,7 +199,7 @@ double backward_s(const std::vector<plan::SegmentTimes>& times) {
     return sum;
 }
 
-// Rates of segments with updates beside them all the time, as in the backward of a step.
+// The speed of segments and of updates while both run all the time, as in the backward of a step.
 struct Beside {
     double backward_s = 0;
     double update_numel_per_s = 0;
@@ -223,7 +225,8 @@ Beside measure_both(const JobSetup& setup, int threads) {
     return beside;
 }
 
-// Returns the share of its speed that work keeps beside other work. For times, swap the arguments.
+// Returns the fraction of its speed that work keeps while other work runs. The arguments are rates;
+// swap them if they are times.
 double share_of_speed(double beside, double alone) {
     return alone > 0 ? std::clamp(beside / alone, 0.1, 1.0) : 0.5;
 }
@@ -242,7 +245,8 @@ JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options
         if (options.before) options.before(work);
     };
     begin(MeasuredWork::kUpdates);
-    // The arrays of these two go back to the system, so that the run need not hold them besides.
+    // The memory of the arrays of these two measurements goes back to the system, so that the run
+    // need not hold it in addition.
     rates.machine.update_numel_per_s = measure_updates(setup, options.threads);
     rates.machine.sum_bytes_per_s = measure_sums(setup);
     keep_freed_memory();
@@ -274,7 +278,7 @@ std::optional<JobRates> rates_on_gpu(const JobSetup& setup, const plan::DeviceRa
     rates.segments =
         plan::times_from_flops(setup.model_info, flops_per_s, device.memory_bytes_per_s);
     // An update reads the gradient, reads and writes the parameter and each state, and writes the
-    // parameter that segments read if it is another one.
+    // parameter that segments read if this is a separate copy.
     const plan::StepPlanOptions& plan = setup.plan_options;
     const auto touched = static_cast<double>((3 + 2 * plan.optimizer_states) * plan::kFp32Bytes +
                                              (plan.master ? plan.parameter_bytes : 0));
@@ -286,13 +290,16 @@ std::optional<JobRates> rates_on_gpu(const JobSetup& setup, const plan::DeviceRa
 
 namespace {
 
-// Returns the number of processes to start beside this one, which has the model and will hold its
-// gradients.
+// Returns the number of processes to start beside this one. Each is taken to need twice the memory
+// that this process uses now, since it has the model and will also hold the gradients.
 int neighbour_count(int ranks) {
     const auto processors = static_cast<int>(std::thread::hardware_concurrency());
     int count = std::max(0, std::min(ranks, processors) - 1);
     const int64_t each = 2 * runtime::process_usage().rss_bytes;
-    if (const auto limit = tightest_share(read_memory_state().limits, 1))
+    // A limit on a single process does not limit the number of processes.
+    std::vector<MemoryLimit> limits = read_memory_state().limits;
+    std::erase_if(limits, [](const MemoryLimit& limit) { return limit.of != LimitOf::kHost; });
+    if (const auto limit = tightest_share(limits, 1))
         count = static_cast<int>(std::min<int64_t>(count, limit->left.value / each - 1));
     return std::max(0, count);
 }

@@ -1,5 +1,5 @@
-// The rates at which this machine runs a job, measured before the job steps, and the time that a
-// step of its plan will take by them. Data path: job setup -> [here] ->
+// The rates at which this machine runs a job, measured before the first step, and the time that a
+// step of its plan will take at these rates. Data path: job setup -> [here] ->
 // plan/predict/step_forecast.h -> trace, `dslaunch plan`.
 #pragma once
 
@@ -14,55 +14,60 @@
 
 namespace dslaunch::job {
 
+// The times of segments, by segment of the model, and the rates of the machine, both for one rank.
 struct JobRates {
     std::vector<plan::SegmentTimes> segments;
     plan::MachineRates machine;
 };
 
+// Facts for a measurement that JobSetup does not contain.
 struct JobRatesOptions {
     int threads = 1;              // threads of a rank
     double link_bytes_per_s = 0;  // rate between hosts; 0: not known
-    // Called before each kind of work; empty: no call.
+    // Called before each kind of work is measured. May be empty.
     std::function<void(MeasuredWork)> before = {};
 };
 
-// Sets LibTorch's threads for trial passes, as RANKS of a host divide this machine's processors,
-// unless OMP_NUM_THREADS says how many.
+// Sets the number of LibTorch's threads for trial passes so that RANKS ranks share this machine's
+// processors, unless OMP_NUM_THREADS is set.
 void set_rank_threads(int ranks);
 
-// Returns the rates of a rank of SETUP's job: times of segments, of the optimizer's step over the
-// rank's own part, of sums; the disks' as io-bench has stored them. Takes some steps' time; freed
-// memory is kept meanwhile, as in training (job/process/process_resources.h). Ranks of one host
-// that call this together measure how they slow each other. REQUIRES: SETUP is not for a GPU.
+// Returns the rates of a rank of SETUP's job: the times of segments, of the optimizer's step over
+// the rank's own part, and of sums; for disks, the rates that io-bench has stored. Takes as long as
+// a few steps. Freed memory is kept during the measurement, as in training
+// (job/process/process_resources.h). If the ranks of a host call this at the same time, the result
+// includes how much they slow each other. REQUIRES: SETUP is not for a GPU.
 [[nodiscard]] JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options);
 
+// Rates from the command line; 0: not given.
 struct GivenRates {
     double flops_per_s = 0;
     double link_bytes_per_s = 0;
 };
-// Returns the rates of a rank of SETUP's job on a GPU of that kind, from its peaks: a step takes no
-// less. Nullopt if its speed at products in the config's precision is not known. A rate in GIVEN
-// takes precedence.
+// Returns the rates of a rank of SETUP's job on a GPU with the rates DEVICE. They are computed from
+// the GPU's peaks, so a real step takes at least as long. Returns nullopt if the rate of matrix
+// products in the config's precision is not known. Rates in GIVEN take precedence.
 [[nodiscard]] std::optional<JobRates> rates_on_gpu(const JobSetup& setup,
                                                    const plan::DeviceRates& device,
                                                    const GivenRates& given);
 
+// The result of measure_host_rates().
 struct HostRates {
     JobRates rates;
     int beside = 0;  // processes that worked beside this one
 };
-// Returns the rates of a rank if this machine, which may have fewer processors, ran RANKS of them:
-// processes are started to work beside this one, as many as processors and memory allow. Throws
-// Error{kUsage} for a model whose weights are not there.
+// Returns the rates of a rank if this machine ran RANKS of them, even if it has fewer processors.
+// Starts processes that work beside this one, as many as processors and memory allow. Throws
+// Error{kUsage} if the weights of the model do not exist.
 [[nodiscard]] HostRates measure_host_rates(const JobSetup& setup, int ranks,
                                            double link_bytes_per_s);
 
-// Called in such a process (measuring_neighbours.h).
+// Called in a process that was started to work beside another one (measuring_neighbours.h).
 inline constexpr const char* kMeasureBesideOption = "--measure-beside";
 void measure_beside_rank(const JobSetup& setup, int ranks);
 
-// Returns the spans of PLAN's instructions if all stages run at RATES. PLAN is the plan of SETUP's
-// rank, which is at PLACE.
+// Returns the predicted spans of PLAN's instructions, if all stages run at RATES. PLAN is the plan
+// of SETUP's rank, which is at PLACE.
 [[nodiscard]] std::vector<plan::InstructionSpan> forecast_step(const plan::StepPlan& plan,
                                                                const JobSetup& setup,
                                                                const runtime::Topology& place,

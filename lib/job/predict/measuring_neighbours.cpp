@@ -29,7 +29,8 @@ std::vector<std::string> own_arguments() {
     return arguments;
 }
 
-// Returns the last order that came, after a wait if WAITS; 0: none, -1: standard input has ended.
+// Returns the newest order that has arrived; if WAITS, waits for the first. 0: there is no order;
+// -1: standard input has ended.
 int next_order(bool waits) {
     int order = 0;
     while (true) {
@@ -65,9 +66,8 @@ void MeasuringNeighbours::start(const std::vector<std::string>& command) {
     Pipe orders = make_pipe(), answers = make_pipe();
     launch::SpawnRequest request;
     request.command = command;
-    launch::set_variable(request.environment, launch::kLogLevelVariable, "error");  // this process
-                                                                                    // has logged
-                                                                                    // the rest
+    launch::set_variable(request.environment, launch::kLogLevelVariable, "error");  // the rest is
+                                                                                    // logged here
     request.stdin_fd = orders.read_end.get();
     request.stdout_fd = answers.write_end.get();
     request.stderr_fd = STDERR_FILENO;

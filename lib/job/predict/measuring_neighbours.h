@@ -1,6 +1,7 @@
-// Processes that stand for the other ranks of a host while one is measured: they run this command
-// too and do the same at the same time, for ranks share memory, caches and clock. Used by `dslaunch
-// plan --forecast`; ranks of a job measure together anyway. Not for several threads.
+// Processes that take the places of the other ranks of a host while one rank is measured. They run
+// the same command and do the same work at the same time, because ranks share memory, caches and
+// clock. Used by `dslaunch plan --forecast`; the ranks of a real job measure at the same time
+// anyway. Not for several threads.
 #pragma once
 
 #include <sys/types.h>
@@ -13,19 +14,22 @@
 
 namespace dslaunch::job {
 
+// The work that neighbours repeat. The values are the bytes that are sent to them as orders.
 enum class MeasuredWork : char { kUpdates = 'u', kSegments = 's', kBoth = 'b' };
 
+// The neighbour processes of one measurement. They end when this object is destroyed.
 class MeasuringNeighbours {
   public:
-    // Starts COUNT processes with this one's program and arguments and OPTION added, which call
-    // measure_beside(). Returns when all of them do. Throws Error{kSetup} when one cannot.
+    // Starts COUNT processes with this process's program and arguments, and OPTION added. They call
+    // measure_beside(). Returns when all of them are ready. Throws Error{kSetup} if a process
+    // cannot be started or ends.
     MeasuringNeighbours(int count, const std::string& option);
     MeasuringNeighbours(const MeasuringNeighbours&) = delete;
     MeasuringNeighbours& operator=(const MeasuringNeighbours&) = delete;
     // Kills the neighbours.
     ~MeasuringNeighbours();
 
-    // Lets the neighbours repeat WORK until the next call. Returns when all have begun.
+    // Makes the neighbours repeat WORK until the next call. Returns when all have begun.
     void begin(MeasuredWork work) const;
 
   private:
@@ -40,7 +44,7 @@ class MeasuringNeighbours {
     std::vector<Neighbour> neighbours_;
 };
 
-// Called in such a process: does WORK as ordered, until the end of its standard input.
+// Called in a neighbour process. Repeats the work that was ordered last, until standard input ends.
 void measure_beside(const std::function<void(MeasuredWork)>& work);
 
 }  // namespace dslaunch::job

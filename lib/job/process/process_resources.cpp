@@ -12,7 +12,7 @@
 namespace dslaunch::job {
 
 std::string pin_to_processors(const launch::WorkerEnvironment& environment, int threads) {
-    // The agent has bound this process already.
+    // The agent has already bound this process to processors.
     if (const char* given = std::getenv(launch::kBindingVariable)) {
         return std::string_view(given) == "none" ? "not pinned"
                                                  : fmt::format("bound to processors {}", given);
@@ -35,8 +35,8 @@ std::string pin_to_processors(const launch::WorkerEnvironment& environment, int 
 
 void return_freed_memory() {
     ::mallopt(M_MMAP_THRESHOLD, 256 << 10);
-    // Every arena takes its padding of address space, which a limit on data counts; lanes allocate
-    // little.
+    // Each arena of malloc pads its address space, which a limit on data counts. One arena is
+    // enough, because lanes allocate little.
     ::mallopt(M_ARENA_MAX, 1);
 }
 
@@ -44,7 +44,7 @@ void keep_freed_memory() {
     ::malloc_trim(0);
     ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
     ::mallopt(M_TRIM_THRESHOLD, -1);
-    ::mallopt(M_TOP_PAD, 4 << 20);  // counted by a limit on data
+    ::mallopt(M_TOP_PAD, 4 << 20);  // a limit on data counts it
     runtime::keep_large_blocks();
 }
 

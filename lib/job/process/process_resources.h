@@ -1,6 +1,6 @@
-// The processors that a rank's process runs on, and the allocator's treatment of freed memory:
-// given back while a job is set up, kept while it steps. All calls act on the whole process; call
-// them while there are few threads.
+// The processors that a rank's process runs on, and the allocator's treatment of freed memory: it
+// is returned to the system while a job is set up, and kept while the job steps. All calls affect
+// the whole process; call them while there are few threads.
 #pragma once
 
 #include <string>
@@ -9,15 +9,16 @@
 
 namespace dslaunch::job {
 
-// Keeps ranks that share this machine's processors on their own ones; lets the system decide if
-// other work may run beside. Returns in words what was done.
+// If the host's ranks use exactly the processors of this machine, pins each rank to separate ones.
+// Otherwise other work may run too, and the system decides. Returns a text about what was done.
 std::string pin_to_processors(const launch::WorkerEnvironment& environment, int threads);
 
-// Returns memory that loading takes to the system when it is freed: large blocks stay mappings of
-// their own.
+// Makes the allocator return memory of loading to the system when it is freed: large blocks are
+// separate mappings.
 void return_freed_memory();
 
-// Keeps freed memory: activations come and go each step, and no page should be faulted in twice.
+// Makes the allocator keep freed memory: activations are allocated and freed in each step, and no
+// page should be faulted in twice.
 void keep_freed_memory();
 
 }  // namespace dslaunch::job

@@ -14,6 +14,8 @@
 #include "job/setup/job_tensor.h"
 #include "runtime/save/final_weights.h"
 #include "storage/checkpoint/manifest.h"
+#include "storage/export/weight_export.h"
+#include "storage/huggingface/model_folder.h"
 #include "zero/states/shard_optimizer.h"
 
 namespace dslaunch::job {
@@ -24,7 +26,8 @@ JobSaving::JobSaving(JobSetup& setup, RankComms& comms, SavingOptions options)
       options_(std::move(options)),
       files_(storage::make_disk_tree()) {}
 
-// Returns false with one host, which has nothing to bring.
+// Returns true if the files of saves must be brought to rank 0's disk. With a single host there is
+// nothing to bring.
 bool JobSaving::via_first() const {
     return saves() && setup_.config().save.via_rank0 && place().node_count() > 1;
 }
@@ -35,7 +38,8 @@ std::string JobSaving::own_root() const {
                   : options_.output + "/checkpoints";
 }
 
-// Claims the folder, so that the last save there is read only when nobody saves there any more.
+// Claims the folder first, so that the last save there is read only after no other run saves there
+// any more.
 void JobSaving::claim() {
     if (!saves() || place().rank() != 0) return;
     storage::CheckpointClaim claim;
@@ -44,7 +48,11 @@ void JobSaving::claim() {
     claim.told = [](const std::string& line) { log_warn("checkpoint", "{}", line); };
     claim_ = storage::claim_checkpoints(*files_, own_root(), claim);
     if (options_.resume.empty() && !options_.restarted)
-        storage::require_unused_output(*files_, options_.output);
+        storage::require_unused_output(
+            *files_, options_.output, /*resumes=*/false,
+            storage::model_folder_of(options_.model_path) && !setup_.config().lora.on()
+                ? storage::config_files_of(options_.model_path)
+                : std::vector<std::string>{});
 }
 
 void JobSaving::resume() {
@@ -82,7 +90,7 @@ void JobSaving::require_same_adapters() const {
     if (!other.empty()) fail(ExitCode::kCheckpoint, "{}: {}", reader_->folder(), printable(other));
 }
 
-// Adapters are of use beside the weights that they were trained with alone.
+// Adapters are useful only with the weights that they were trained with.
 void JobSaving::require_same_base() const {
     const std::string& saved = reader_->checkpoint().base_fingerprint;
     if (saved.empty() || saved == base_) return;
@@ -93,8 +101,9 @@ void JobSaving::require_same_base() const {
          reader_->folder(), printable(options_.model_path), saved, base_.empty() ? "none" : base_);
 }
 
-// Refuses numbers that nothing names here if the run that goes on began with others. The launcher
-// takes them over from the run's run.json, which may be elsewhere.
+// Refuses to resume with the default learning rate, clipping or batch size if the run began with
+// other values, which neither the config nor the command line names now. Normally, the launcher
+// takes these values from the run's run.json, but this file may be elsewhere.
 void JobSaving::require_same_numbers() const {
     const std::vector<std::string> began =
         config::begun_otherwise(setup_.resolved, reader_->checkpoint().config_json);
@@ -105,7 +114,7 @@ void JobSaving::require_same_numbers() const {
          reader_->folder(), join(began, " "));
 }
 
-// Lets rank 0 compare the data, and all ranks hear of it.
+// Compares the data on rank 0 and shares the result with all ranks.
 void JobSaving::require_same_data() {
     std::string difference;
     const storage::DataMark& saved = reader_->checkpoint().data;
@@ -136,8 +145,8 @@ storage::TrainingState JobSaving::training() const {
     return training;
 }
 
-// Refuses a checkpoint without a choice of important units, unless the update that takes everything
-// and chooses them is still to come.
+// Refuses a checkpoint without a choice of important units, unless the update that updates
+// everything and makes the choice is still to come.
 void JobSaving::require_choice() const {
     const config::LaggingConfig& lagging = setup_.config().lagging;
     const int64_t updates = saved_->training().updates;
@@ -212,11 +221,11 @@ void JobSaving::open_checkpointer(runtime::SavableState& state, runtime::ModelBu
     if (saved_) checkpointer_->set_saved_step(saved_->training().step);
 }
 
-// Marks the buffers that forward may change in training: graph inputs that it writes, and buffers
-// that it gives new values.
+// Returns a mark for each buffer: true if forward may change it in training. These are graph inputs
+// that forward writes, and buffers to which it assigns new values.
 std::vector<char> JobSaving::moved_buffers() const {
     const graph::LoweredGraph& lowered = setup_.segmented->lowered();
-    std::vector<char> moved(setup_.model->buffers().size(), lowered.module_input ? 1 : 0);
+    std::vector<char> moved(setup_.model->buffers().size(), lowered.takes_module ? 1 : 0);
     const auto written = graph::find_written_values(*lowered.graph);
     for (size_t i = 0; i < lowered.buffers.size(); ++i)
         if (written.count(lowered.graph->inputs()[lowered.first_buffer() + i]) > 0)
@@ -248,7 +257,7 @@ void JobSaving::bring_buffers(runtime::ModelBuffers& buffers) {
 
 bool JobSaving::write_weights(runtime::SavableState& state, runtime::ModelBuffers& buffers) {
     if (comms_.stages() != nullptr && saves()) bring_buffers(buffers);
-    // Rank 0's disk has all that was saved.
+    // Everything that was saved is on rank 0's disk by now.
     if (via_first() && place().node_rank > 0 && place().local_rank == 0)
         files_->remove_folder(own_root());
     return runtime::write_final_weights(

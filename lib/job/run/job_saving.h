@@ -1,6 +1,6 @@
-// The files that a rank of a job reads and writes beside its data: the checkpoint that training
-// resumes from, the checkpoints that it saves, and the trained weights. Data path: job setup,
-// communication -> [here] -> lib/runtime/save. Threads: the one that trains.
+// The files that a rank of a job reads and writes in addition to its data: the checkpoint that
+// training resumes from, the checkpoints that it saves, and the trained weights. Data path: job
+// setup, communication -> [here] -> lib/runtime/save. Threads: the one that trains.
 #pragma once
 
 #include <chrono>
@@ -18,49 +18,56 @@
 
 namespace dslaunch::job {
 
+// The folder of a run and the rules for its checkpoints, from the command line.
 struct SavingOptions {
     std::string output;      // folder of the run; empty: nothing is saved
     std::string resume;      // see ResumeRequest::from
     bool restarted = false;  // see ResumeRequest::restarted
-    std::string model_path;  // that adapters are said to belong to
-    std::string owner;       // of the folder's checkpoints, for messages: job, attempt, host
-    bool new_data = false;   // goes on with other data than the checkpoint's
-    // After a restart a rank of the attempt before may still save, until its agent ends it.
+    std::string model_path;  // the base model that saved adapters name
+    std::string owner;       // owner of the folder, for messages: job, attempt, host
+    bool new_data = false;   // true: may continue with other data than the checkpoint's
+    // The longest wait for the claim on the folder. After a restart, a rank of the previous attempt
+    // may still be saving until its agent ends it.
     std::chrono::milliseconds claim_wait_max{0};
 };
 
+// Resumes a run, saves its checkpoints and writes its trained weights. Every rank has one, and
+// calls resume(), begin() and write_weights() in this order.
 class JobSaving {
   public:
-    // SETUP and COMMS must outlive this. REQUIRES: COMMS is open.
+    // SETUP and COMMS must outlive this object. REQUIRES: COMMS is open.
     JobSaving(JobSetup& setup, RankComms& comms, SavingOptions options);
 
-    // Called by all ranks: takes the folder that checkpoints go to and checks it, and opens the
-    // checkpoint that training resumes from, whose untrained parameters are put into the model.
-    // Throws what storage::claim_checkpoints(), require_unused_output(), require_shared_folder()
-    // and find_resume() do, and Error{kCheckpoint} if the run would go on with other data than the
-    // checkpoint's.
+    // Called by all ranks. Claims and checks the folder for checkpoints. Opens the checkpoint that
+    // training resumes from, and puts its untrained parameters into the model. Throws what
+    // storage::claim_checkpoints(), require_unused_output(), require_shared_folder() and
+    // find_resume() throw, and Error{kCheckpoint} if the run would continue with other data than
+    // the checkpoint's.
     void resume();
-    // Returns the state that training resumes from, until begin(); null: training starts over.
+    // Returns the state that training resumes from; null if training starts over. Valid until
+    // begin().
     [[nodiscard]] runtime::SavedState* saved() { return saved_ ? &*saved_ : nullptr; }
-    // Returns the progress of the resumed run, until begin(); by default none.
+    // Returns the progress of the run that is resumed, or no progress if training starts over.
+    // Valid until begin().
     [[nodiscard]] storage::TrainingState training() const;
 
-    // Frees the saved state, which STATE has taken, and lets STATE be saved from now on.
-    // OWN_BUFFERS: each rank's buffers differ. STATE and BUFFERS must outlive the training.
+    // Frees the saved state, from which STATE has been made, and begins to save STATE from now on.
+    // OWN_BUFFERS is true if the buffers of each rank differ. STATE and BUFFERS must outlive the
+    // training.
     void begin(runtime::SavableState& state, runtime::ModelBuffers& buffers, bool own_buffers);
-    // Returns null if nothing is saved.
+    // Returns null if the job does not save.
     [[nodiscard]] runtime::Checkpointer* checkpointer() {
         return checkpointer_ ? &*checkpointer_ : nullptr;
     }
 
-    // Called by all ranks after the last step: the first rank gets and writes the trained weights.
-    // Returns false if none are written.
+    // Called by all ranks after the last step. The first rank collects the trained weights and
+    // writes them. Returns false if the job does not write weights.
     [[nodiscard]] bool write_weights(runtime::SavableState& state, runtime::ModelBuffers& buffers);
 
   private:
     [[nodiscard]] bool saves() const { return !options_.output.empty(); }
     [[nodiscard]] bool via_first() const;
-    // Returns the folder where this rank's host has its files of a save.
+    // Returns the folder in which this rank's host stores its files of a save.
     [[nodiscard]] std::string own_root() const;
     void claim();
     [[nodiscard]] const runtime::Topology& place() const { return comms_.job().topology(); }
@@ -80,12 +87,12 @@ class JobSaving {
     RankComms& comms_;
     SavingOptions options_;
     std::unique_ptr<storage::FileTree> files_;
-    std::unique_ptr<storage::FileLock> claim_;  // of rank 0, from resume() to begin()
+    std::unique_ptr<storage::FileLock> claim_;  // on rank 0, from resume() to begin()
     std::unique_ptr<storage::CheckpointReader> reader_;
     std::optional<runtime::SavedState> saved_;
     std::string base_;          // graph::base_fingerprint(), empty without adapters
-    storage::DataMark data_;    // of rank 0
-    bool begins_data_ = false;  // the data are others than the checkpoint's
+    storage::DataMark data_;    // on rank 0
+    bool begins_data_ = false;  // true: the data are not the checkpoint's
     std::optional<runtime::Checkpointer> checkpointer_;
 };
 

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/machine/files_of_process.h"
 #include "graph/lower/device_rewrite.h"
-#include "plan/step/stage_model.h"
+#include "plan/pipeline/stage_model.h"
 #include "runtime/comm/device_collectives.h"
 #include "storage/disk/disk_facts.h"
 
@@ -47,7 +47,8 @@ void JobState::add_slices(runtime::ArenaLayout& arena) {
             zero::ZeroState::add_slices(zero_place(), setup_.config().precision.weights(), arena);
 }
 
-// Opens the rank's own memory, which no other rank can read, and collectives between GPUs.
+// Opens the memory of a rank on a GPU, which no other rank can read, and the collectives between
+// the GPUs.
 void JobState::open_gpu_comm(runtime::Collectives& control) {
     runtime::ArenaLayout layout(1);
     slices_ =
@@ -103,7 +104,7 @@ void JobState::report_offload(runtime::Collectives& job, const runtime::StateAcc
                               const std::string& placement, const runtime::DiskTraffic& before,
                               const runtime::TrainResult& result) const {
     if (!setup_.plan_options.offload.any()) return;
-    // The traffic is zero on a rank that has nothing to offload.
+    // The traffic of a rank without offloaded values is zero.
     const runtime::DiskTraffic after = state.disk_traffic().value_or(runtime::DiskTraffic{});
     const std::vector<Bytes> of_ranks = runtime::gather_values(job, after.written - before.written);
     if (job.topology().rank() > 0) return;

@@ -1,6 +1,6 @@
 // The parts from which a rank makes its parameters, gradients and optimizer states, and reports on
-// them: its own part of them, the places in the arena, the disk. Data path: job setup -> [here]
-// -> lib/zero. One thread.
+// them: the rank's share of them, their places in the arena, the disk. Data path: job setup ->
+// [here] -> lib/zero. One thread.
 #pragma once
 
 #include <memory>
@@ -17,32 +17,35 @@
 
 namespace dslaunch::job {
 
+// Makes the parameters, gradients and optimizer states of one rank. The calls come in this order:
+// constructor, add_slices(), make(), reports.
 class JobState {
   public:
-    // Takes the room on disk, if the plan needs any, before anything large is taken. Ranks on GPUs
-    // wait for each other for TIME_LIMIT. SETUP and GPU must outlive this. Throws Error{kDisk}.
+    // Reserves the space on disk, if the plan needs any, before large amounts of memory are taken.
+    // TIME_LIMIT is how long ranks on GPUs wait for each other. SETUP and GPU must outlive this
+    // object. Throws Error{kDisk}.
     JobState(const JobSetup& setup, const launch::WorkerEnvironment& environment,
              const runtime::RankDevice& gpu, Duration time_limit);
 
-    // Adds what the state needs to the arena that the ranks of this host share: nothing if each has
-    // a GPU's memory.
+    // Adds what the state needs to the arena that the ranks of this host share. Adds nothing if
+    // each rank uses the memory of a GPU.
     void add_slices(runtime::ArenaLayout& arena);
 
-    // Makes the state from SAVED, or if it is null from the model as loaded. SAVED must live until
-    // the return. THREADS are this rank's. This must outlive the state. Blocks until all ranks that
-    // train the same parameters have come.
+    // Makes the state from SAVED or, if SAVED is null, from the model as loaded. SAVED must live
+    // until this returns. THREADS is the number of this rank's threads. This object must outlive
+    // the state. Blocks until all ranks that train the same parameters have called it.
     [[nodiscard]] std::unique_ptr<runtime::ParameterState> make(RankComms& comms,
                                                                 runtime::SavedState* saved,
                                                                 int threads);
-    // Returns null if ranks are on CPUs. REQUIRES: made.
+    // Returns null if ranks are on CPUs. REQUIRES: make() has been called.
     [[nodiscard]] runtime::Collectives* collectives_of_gpus() const {
         return gpu_comm_.collectives.get();
     }
-    // Logs the offloaded parts and their place.
+    // Logs which parts are offloaded, and to where.
     void describe_offload() const;
 
-    // Called by all ranks if anything is offloaded: the first rank logs the bytes that all ranks of
-    // its host wrote to disk since BEFORE, and the wear of the disks, and PLACEMENT unless it is
+    // Called by all ranks if anything is offloaded. The first rank logs the bytes that all ranks of
+    // its host have written to disk since BEFORE, the wear of the disks, and PLACEMENT unless it is
     // empty.
     void report_offload(runtime::Collectives& job, const runtime::StateAccount& state,
                         const std::string& placement, const runtime::DiskTraffic& before,
@@ -60,7 +63,7 @@ class JobState {
     std::optional<device::HostDevice> host_;
     std::optional<zero::OffloadFile> offload_;
     zero::ZeroSlices slices_;
-    runtime::JobComm gpu_comm_;  // of the GPU's memory; empty: ranks are on CPUs
+    runtime::JobComm gpu_comm_;  // between GPUs; empty: ranks are on CPUs
 };
 
 }  // namespace dslaunch::job

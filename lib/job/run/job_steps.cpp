@@ -13,8 +13,8 @@
 namespace dslaunch::job {
 namespace {
 
-// Returns the bytes of each chunk, in keep order, on the rank that has most of it; the same on all
-// ranks.
+// Returns the bytes of each chunk, in keep order, on the rank where it is largest. The result is
+// the same on all ranks.
 std::vector<Bytes> chunk_bytes(const plan::StateChunks& chunks, const plan::ChunkFormat& format) {
     std::vector<Bytes> bytes;
     for (const int c : chunks.keep_order) {
@@ -26,7 +26,7 @@ std::vector<Bytes> chunk_bytes(const plan::StateChunks& chunks, const plan::Chun
     return bytes;
 }
 
-// Returns the bytes that this rank may still take if all RANKS of its host take as much.
+// Returns how many bytes this rank may still use if all RANKS ranks of its host use as much.
 Bytes free_memory(int ranks) {
     const std::optional<MemoryLimit> share = tightest_share(read_memory_state().limits, ranks);
     return share ? share->left : Bytes{std::numeric_limits<int64_t>::max()};
@@ -59,7 +59,7 @@ const plan::StepPlan* JobSteps::before_step(int64_t update) {
     return kinds_ ? plan_of(update) : nullptr;
 }
 
-// Returns the plan of UPDATE if it differs from the plan of the update before, else null.
+// Returns the plan of UPDATE if it differs from the plan of the previous update, otherwise null.
 const plan::StepPlan* JobSteps::plan_of(int64_t update) {
     const plan::StepKind kind = kinds_->of(update);
     if (kind == kind_) return nullptr;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "base/text/wire.h"
+#include "base/text/message.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/job_wire.h"
 #include "kernels/packing.h"
@@ -20,10 +20,17 @@ namespace dslaunch::job {
 
 namespace {
 
-// The rates that a host has measured.
+// The rates that one host has measured.
 struct Rates {
     double link_bytes_per_s = 0;                 // to the next host; 0: not measured
-    std::array<double, 2> packed_numel_per_s{};  // in 8 and in 4 bits, there and back
+    std::array<double, 2> packed_numel_per_s{};  // elements packed and unpacked, in 8 and in 4 bits
+};
+
+// The address at which a host's probe waits for the measurement.
+struct ProbeAddress {
+    static constexpr const char* kWhat = "address of a probe";
+    std::string host;
+    int64_t port = 0;
 };
 
 double packed_numel_per_s(WirePacking packing) {
@@ -40,8 +47,8 @@ double packed_numel_per_s(WirePacking packing) {
     return static_cast<double>(values.size()) / best_s;
 }
 
-// Lets every host's first rank probe the next host, all at once, as in training. Returns what each
-// host has measured.
+// Makes the first rank of every host measure the link to the next host, all at the same time, as in
+// training. Returns the rates that each host has measured.
 std::vector<Rates> measure_links(runtime::JobComm& all) {
     runtime::Collectives& collectives = *all.collectives;
     const runtime::Topology& place = collectives.topology();
@@ -49,23 +56,23 @@ std::vector<Rates> measure_links(runtime::JobComm& all) {
     runtime::ProbeToken token{};
     std::random_device random;
     for (uint64_t& word : token) word = uint64_t{random()} << 32 | random();
-    token = runtime::gather_values(collectives, token).front();  // rank 0's
+    token = runtime::gather_values(collectives, token).front();  // rank 0's token
     std::optional<runtime::ProbeServer> server;
     std::string mine;
     if (probes) {
-        const std::string address = all.rendezvous->own_address();
-        server.emplace(address, token);
-        mine = WireWriter().string(address).i64(server->port()).bytes();
+        const std::string host = all.rendezvous->own_address();
+        server.emplace(host, token);
+        mine = encode(ProbeAddress{host, server->port()});
     }
     const std::vector<std::string> servers = collectives.all_gather(mine);
     Rates measured;
     if (probes) {
         const int next = (place.node_rank + 1) % place.node_count();
-        const std::string& theirs = servers[static_cast<size_t>(place.first_rank(next))];
-        WireReader words(theirs, "address of a probe");
+        const auto theirs =
+            decode<ProbeAddress>(servers[static_cast<size_t>(place.first_rank(next))]);
         runtime::ProbePlace way;
-        way.to = words.string();
-        way.port = static_cast<int>(words.i64());
+        way.to = theirs.host;
+        way.port = static_cast<int>(theirs.port);
         runtime::ProbeLimits limits;
         limits.latency = std::chrono::milliseconds(50);
         limits.burst = std::chrono::milliseconds(500);

@@ -1,6 +1,6 @@
-// Chooses what a job packs between its hosts if its config leaves that to the link (`auto`): the
-// links are measured once all ranks have met. Data path: comm of all ranks -> [here] -> step plan
-// options. Threads: one.
+// Chooses which values a job packs between its hosts, for config settings that depend on the links
+// (`auto`). The links are measured after all ranks have connected. Data path: comm of all ranks ->
+// [here] -> step plan options. Threads: one.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,20 @@
 
 namespace dslaunch::job {
 
-// Measures the links between the hosts and decides what the config leaves to them. Changes SETUP's
-// options and the bytes of its plan. All ranks call it, with ALL the comm of all ranks; without
-// anything to decide it sends nothing. Rank 0 logs the reasons.
+// Measures the links between the hosts and decides the settings that the config leaves open.
+// Changes SETUP's options and the bytes of its plan. Called by all ranks; ALL connects all ranks.
+// Sends nothing if there is nothing to decide. Rank 0 logs the reasons.
 void choose_wire(JobSetup& setup, runtime::JobComm& all);
 
-// The time to bring an element to another host, as it is or packed, by a link of BYTES_PER_S and a
-// processor that packs NUMEL_PER_S elements.
+// The time to send one element to another host, packed and not packed, over a link of BYTES_PER_S
+// and with a processor that packs NUMEL_PER_S elements per second.
 struct WireCost {
     double exact_ns = 0;
-    double packed_ns = 0;  // the packing counted too
+    double packed_ns = 0;  // including the time to pack
+    // Returns true if packing saves more than a tenth of the time.
     [[nodiscard]] bool packs() const { return packed_ns < 0.9 * exact_ns; }
 };
+// Returns the cost of an element that takes ELEMENT_BYTES if it is not packed.
 [[nodiscard]] WireCost wire_cost(WirePacking packing, int64_t element_bytes, double bytes_per_s,
                                  double numel_per_s);
 

@@ -19,7 +19,8 @@ int hosts_of(const JobSetup& setup) {
     return setup.place.of_stage.node_count();
 }
 
-// The bytes that this rank's host sends in all updates, and those that it would send exactly.
+// The bytes that this rank's host sends in all updates, and the bytes that it would send without
+// compression.
 struct SentInAll {
     double bytes = 0;
     double exact = 0;

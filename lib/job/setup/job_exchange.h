@@ -1,6 +1,6 @@
-// The step plans of a job whose updates differ: in some, hosts exchange less than gradients in
-// full, or the rest of the parameters lags. Tells the kinds, how often each runs, and what that
-// saves. Data path: job setup -> [here] -> `dslaunch plan`, log, steps.
+// The step plans of a job whose updates differ: in some steps, hosts exchange less than full
+// gradients, or updates of some parameters lag. Lists the kinds of steps, how often each occurs,
+// and what that saves. Data path: job setup -> [here] -> `dslaunch plan`, log, steps.
 #pragma once
 
 #include <cstdint>
@@ -12,29 +12,31 @@
 
 namespace dslaunch::job {
 
+// All updates of one kind: the first of them, their number, and the plan of their steps.
 struct StepPhase {
     plan::StepKind kind;
     int64_t first_update = 1;
-    int64_t updates = 0;  // of the config's steps
+    int64_t updates = 0;  // number of the config's updates in this phase
     plan::StepPlan plan;  // of this rank
 };
 
-// Returns the phases in the order in which they first come; one if all updates are of one kind.
-// Without the config's steps the first 10,000 updates are counted.
+// Returns the phases in the order in which they first occur; a single phase if all updates are of
+// one kind. If the config has no number of steps, the first 10,000 updates are counted.
 [[nodiscard]] std::vector<StepPhase> step_phases(const JobSetup& setup);
 
 // Returns "hosts exchange …" or "a step updates …".
 [[nodiscard]] std::string phase_title(const StepPhase& phase);
 
-// Returns a table of the bytes that those phases send; empty: there is only one phase. And a line
-// of the same for a log.
+// Returns a table of the bytes that the phases send; empty if there is only one phase.
+// exchange_line returns the same as a line for a log.
 [[nodiscard]] std::string exchange_table(const JobSetup& setup,
                                          const std::vector<StepPhase>& phases);
 [[nodiscard]] std::string exchange_line(const JobSetup& setup);
-// Returns such a table of what steps update and what they read and write on disk.
+// Returns a table of what the phases update and what they read and write on disk. lag_line returns
+// the same as a line for a log.
 [[nodiscard]] std::string lag_table(const JobSetup& setup, const std::vector<StepPhase>& phases);
 [[nodiscard]] std::string lag_line(const JobSetup& setup);
-// Writes the phases as an array.
+// Writes the phases as a JSON array.
 void phases_json(const std::vector<StepPhase>& phases, JsonWriter& json);
 
 }  // namespace dslaunch::job

@@ -13,8 +13,8 @@
 #include "job/setup/job_tensor.h"
 #include "job/setup/job_wire.h"
 #include "job/setup/step_kinds.h"
+#include "plan/pipeline/stage_model.h"
 #include "plan/step/plan_check.h"
-#include "plan/step/stage_model.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/schedules/exchange_schedule.h"
 #include "zero/states/shard_optimizer.h"
@@ -24,7 +24,8 @@ namespace dslaunch::job {
 
 namespace {
 
-// Sets the place of RANKS. They share the memory of a host, not of GPUs.
+// Sets the place of RANKS in OPTIONS. Ranks share the memory of their host, but not the memory of
+// GPUs.
 void set_place(plan::StepPlanOptions& options, const runtime::Topology& ranks, bool on_gpu) {
     const runtime::Topology place = on_gpu ? ranks.each_alone() : ranks;
     options.rank = place.rank();
@@ -62,9 +63,11 @@ plan::OffloadPlan offload_plan(const config::RunConfig& run) {
     return offload;
 }
 
-// Returns StepPlanOptions::shard_group. CPUs' ranks read each other's memory in a group; GPUs send.
+// Returns the value for StepPlanOptions::shard_group. On CPUs, the ranks of a group read each
+// other's memory, so a group is a whole host. On GPUs, they send values.
 int shard_group(const config::RunConfig& config, const runtime::Topology& place, bool on_gpu) {
-    // Hosts exchange the states of whole copies.
+    // With a compressing optimizer, hosts exchange the states of whole copies, so each host must
+    // have a copy.
     const bool by_hosts =
         config.optimizer.compresses() && config.zero.stage > 0 && place.node_count() > 1;
     const int64_t ranks = by_hosts && config.zero.shard_ranks == 0 ? place.local_world_size()
@@ -93,8 +96,8 @@ int shard_group(const config::RunConfig& config, const runtime::Topology& place,
     return static_cast<int>(ranks);
 }
 
-// Returns true if summing while updating reads less. It reads every rank's gradients once; with
-// more ranks a reduction by parts reads less.
+// Returns true if summing gradients in the update reads less memory than a separate reduction. It
+// reads every rank's gradients once; with more ranks, a reduction by parts reads less.
 bool fuses(const plan::StepPlanOptions& options) {
     constexpr int kFusedRanksMax = 2;
     const bool accumulates = options.reduce_each_micro_step && options.accumulation_steps > 1;
@@ -102,7 +105,7 @@ bool fuses(const plan::StepPlanOptions& options) {
            options.sums_on_host() && options.local_world_size <= kFusedRanksMax;
 }
 
-// Returns StepPlanOptions::tensor_states.
+// Returns the value for StepPlanOptions::tensor_states.
 std::vector<int64_t> tensor_states(const config::OptimizerConfig& optimizer,
                                    const plan::ModelInfo& model) {
     std::vector<int64_t> states;
@@ -241,8 +244,8 @@ JobSetup seen_from(const JobSetup& setup, const runtime::Topology& place) {
 
 namespace {
 
-// Returns plans stage by stage, equally many of each: the plans of a host's ranks, or one per stage
-// if stages lie otherwise on their hosts.
+// Returns plans stage by stage, the same number for each stage: the plans of all ranks on a host,
+// or a single plan if the stages have different numbers of ranks on a host.
 std::vector<plan::StepPlan> plans_of_pipeline(const JobSetup& setup, const runtime::Topology& place,
                                               const plan::StepKind& kind) {
     std::vector<JobSetup> stages;

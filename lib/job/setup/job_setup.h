@@ -1,6 +1,5 @@
 // The parts that the roles train and plan share: config, model, segments, data and the step plan of
-// a rank. Plain data: set_up_job.h fills it in, with the help of job_stages.h, job_tensor.h and
-// job_layout.h.
+// a rank. Plain data: set_up_job.h fills it in, using job_stages.h, job_tensor.h and job_layout.h.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -14,13 +13,13 @@
 
 #include "config/resolve/resolve.h"
 #include "graph/lower/cpu_products.h"
-#include "graph/segment/segment.h"
+#include "graph/segment/segmented_model.h"
 #include "graph/tensor/tensor_check.h"
 #include "graph/tensor/tensor_rank.h"
 #include "graph/trust/trust.h"
 #include "plan/choose/shard_choice.h"
 #include "plan/choose/stage_choice.h"
-#include "plan/step/stage_model.h"
+#include "plan/pipeline/stage_model.h"
 #include "plan/step/step_plan.h"
 #include "runtime/comm/ranks/topology.h"
 #include "runtime/data/data_source.h"
@@ -28,21 +27,22 @@
 
 namespace dslaunch::job {
 
+// The arguments of a job from the command line, and the functions that its role provides.
 struct JobArguments {
     std::string model_path;
-    std::string config_path;  // --config; empty: in the archive, else ds_config.json beside it,
-                              // else defaults
+    std::string config_path;  // --config; empty: the config in the archive, else ds_config.json in
+                              // its folder, else defaults
     std::vector<std::string> overrides;  // --set a.b=c
     std::vector<std::string> begun;      // begun_values() of the run that is resumed
-    bool trust_model = false;            // its code may use any operator
+    bool trust_model = false;            // true: the model's code may use any operator
     int64_t segments = 0;                // 0: by whole layers
     bool plan_only = false;              // true: nothing will be trained
-    bool plan_meshes = false;            // true: plans are for other numbers of ranks than the
-                                         // config may shard over
+    bool plan_meshes = false;            // true: plans will be for various numbers of ranks, so the
+                                         // config must not name a shard group
     // Chooses the device to compute on, when the config is known and before any tensor is made.
     // Empty: the CPU.
     std::function<c10::Device(const config::RunConfig&)> open_device;
-    // Called with the work that begins, as "reading the model". Empty: nobody asks.
+    // Called with a description of the work that begins, such as "reading the model". May be empty.
     std::function<void(std::string_view)> begins;
 };
 
@@ -50,74 +50,81 @@ struct JobArguments {
 struct SharingPlace {
     int index = 0;
     int size = 1;
-    bool positions = false;  // true: they share the positions of each sample; false: every layer
+    bool positions = false;  // true: they divide the positions of each sample; false: the layers
     runtime::GroupPlace group;
 
     // Returns the index of the rank's shares of the parameters; 0 if they are whole.
     [[nodiscard]] int share() const { return positions ? 0 : index; }
 };
 
-// The parts of the model that such a group shares.
+// The tensor or sequence parallelism of a job: this rank's place, the plan, and what the ranks need
+// beside it.
 struct JobSharing {
     SharingPlace place;
     std::unique_ptr<plan::TensorPlan> plan;  // null: every rank works alone
-    // The model as it was loaded, if parameters of JobSetup::model are shares now; else null.
-    // Buffers are shared with that model.
+    // The model as it was loaded; null unless the parameters of JobSetup::model have been replaced
+    // by shares. Both models share their buffers.
     std::unique_ptr<graph::Model> whole;
     std::unique_ptr<graph::SegmentedModel> held_out;  // in eval mode; null: no held-out data
     std::optional<graph::TensorCheck> check;          // present if this rank made it
-    // The measurements of the group's first rank, if shares differ and stages are to be chosen.
+    // The measurements of the group's first rank, if the shares differ in size and stages must be
+    // chosen.
     std::optional<plan::ModelInfo> of_first;
 
+    // Returns true if the ranks divide layers, so that a rank may have shares of parameters.
     [[nodiscard]] bool splits() const { return plan != nullptr && !place.positions; }
+    // Returns true if a rank has only a share of PARAMETER, an index into the model's parameters.
     [[nodiscard]] bool is_split(int parameter) const {
         return splits() && plan->parameters[parameter].rule != plan::TensorRule::kReplicated;
     }
-    // Returns the number of ranks that have the same rows, in the world that ZeRO shards over.
+    // Returns how many of the ranks that ZeRO shards over have the same rows.
     [[nodiscard]] int position_ranks() const { return place.positions ? place.size : 1; }
 };
 
+// A job as one rank sees it, before training. set_up_job() makes it.
 struct JobSetup {
     config::Resolved resolved;
     std::string config_origin;  // "train.pt:ds_config.json", "ds_config.json", "defaults"
     graph::Trust trust = graph::Trust::kNone;
     std::unique_ptr<graph::Model> model;
-    // Set for a plan of a model without its weights: products give only shapes.
+    // Not null in a plan of a model without its weights. Products then compute only shapes.
     std::unique_ptr<graph::ShapesOnly> shapes_only;
     std::unique_ptr<graph::SegmentedModel> segmented;
     std::optional<runtime::DataSets> data;
     plan::ModelInfo model_info;
     JobSharing sharing;  // the ranks that work together on a micro batch, and their shares
-    // All that follows describes the ranks that train the same parameters: in a pipeline the ranks
-    // of a stage, among tensor ranks the ones with the same shares.
+    // All fields below describe the ranks that train the same parameters: in a pipeline the ranks
+    // of a stage, with tensor parallelism the ranks with the same shares.
     runtime::PipelinePlace place;
     std::vector<plan::SegmentRange> parts;  // parts of the model; each stage has one per chunk
     plan::PipelineSchedule schedule;        // order of a pipeline's work
     std::vector<plan::TiedParameter> ties;  // parameters that several stages train
-    // The number of this stage's ranks on this host whose peer in another stage is on another host,
-    // by that stage.
+    // For each other stage, the number of this stage's ranks on this host whose peer in that stage
+    // is on another host.
     std::vector<int> far_ranks;
     plan::ModelInfo info;
     plan::FlatLayout layout;
     std::vector<plan::ShardCost> shard_costs;    // empty unless shard auto has chosen
-    ShardBy shard = ShardBy::kFlat;              // the shard of the partition
-    std::unique_ptr<plan::Partition> partition;  // owners from ZeRO stage 1 on
-    zero::UpdateRules update_rules;              // by the model's parameters
+    ShardBy shard = ShardBy::kFlat;              // the way of sharding of the partition
+    std::unique_ptr<plan::Partition> partition;  // the owners, used from ZeRO stage 1 on
+    zero::UpdateRules update_rules;              // by parameter of the model
     plan::StepPlanOptions plan_options;          // options of this rank
-    bool on_gpu = false;  // true: each rank has a GPU, whose memory it shares with no other
+    bool on_gpu = false;  // true: each rank has a GPU that no other rank uses
     plan::StepPlan plan;
 
+    // Returns the config with all its defaults filled in.
     [[nodiscard]] const config::RunConfig& config() const { return resolved.config; }
-    // Returns whole parameters by name, as checkpoints and final weights have them.
+    // Returns the model with whole parameters, under the names that checkpoints and final weights
+    // use.
     [[nodiscard]] graph::Model& whole_model() const {
         return sharing.whole ? *sharing.whole : *model;
     }
-    // Returns the ranks that train the same parameters as this one: in a pipeline its stage's, else
-    // all.
+    // Returns the ranks that train the same parameters as this rank: in a pipeline the ranks of its
+    // stage, otherwise all ranks.
     [[nodiscard]] const runtime::Topology& own_ranks() const { return place.of_stage; }
     // Returns the index of this rank's rows among the rows of all ranks.
     [[nodiscard]] int data_rank() const { return own_ranks().rank() / sharing.position_ranks(); }
-    // Returns true if own_ranks() are not all ranks of the job.
+    // Returns true if own_ranks() are only some of the job's ranks.
     [[nodiscard]] bool is_divided() const {
         return place.is_pipeline() || (!sharing.place.positions && sharing.place.size > 1);
     }
@@ -125,6 +132,7 @@ struct JobSetup {
     [[nodiscard]] std::vector<std::vector<plan::SegmentRange>> stages() const {
         return plan::ranges_of_stages(schedule.kind, schedule.shape, parts);
     }
+    // Returns the segments of this rank's stage, one range for each chunk.
     [[nodiscard]] std::vector<plan::SegmentRange> own_segments() const {
         return stages()[place.stage];
     }

@@ -11,8 +11,8 @@
 #include "plan/choose/schedule_choice.h"
 #include "plan/choose/stage_choice.h"
 #include "plan/mesh/mesh.h"
+#include "plan/pipeline/stage_model.h"
 #include "plan/step/recompute_groups.h"
-#include "plan/step/stage_model.h"
 
 namespace dslaunch::job {
 
@@ -23,7 +23,7 @@ plan::PipelineShape pipeline_shape(const config::RunConfig& config) {
             static_cast<int>(config.batch.accumulation_steps)};
 }
 
-// Returns the ranks of each stage with the same shares as the rank at PLACE.
+// Returns, for each stage, the ranks that have the same tensor shares as the rank at PLACE.
 std::vector<std::vector<int>> ranks_of_stages(const config::RunConfig& config,
                                               const runtime::Topology& place) {
     constexpr auto kTensor = static_cast<size_t>(plan::MeshAxis::kTensor);
@@ -52,7 +52,7 @@ void choose_segments(JobSetup& setup) {
     setup.schedule = {};
     setup.ties.clear();
     if (!setup.place.is_pipeline()) return;
-    constexpr double kFlopsPerSecond = 1e11;  // any value: only shares count
+    constexpr double kFlopsPerSecond = 1e11;  // any value will do: only the ratios of times matter
     const plan::ModelInfo& costs =
         setup.sharing.of_first ? *setup.sharing.of_first : setup.model_info;
     plan::StageRequest request = plan::make_stage_request(
@@ -259,7 +259,7 @@ Agreement agreement(const JobSetup& setup) {
     std::string sizes;
     for (const plan::SegmentInfo& segment : setup.model_info.segments) {
         text += fmt::format(" {}", segment.name);
-        // Shares may differ in size.
+        // With split layers, sizes are not compared, since shares may differ in size.
         if (!setup.sharing.splits()) sizes += fmt::format(" {}", segment.output_bytes.value);
     }
     for (const graph::ModelParameter& parameter : setup.whole_model().parameters())

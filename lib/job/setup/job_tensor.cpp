@@ -15,7 +15,6 @@
 #include "base/machine/memory_limits.h"
 #include "graph/adapter/packed_base.h"
 #include "graph/lower/device_rewrite.h"
-#include "graph/lower/precision.h"
 #include "graph/measure/measure.h"
 #include "graph/sharing/share_of.h"
 #include "graph/sharing/thread_group.h"
@@ -104,7 +103,7 @@ SharingPlace place_in_group(const config::RunConfig& config, const runtime::Topo
     members.clear();
     bool alike = true;
     if (sharing.positions) {
-        // Members are neighbours in the world that ZeRO shards over.
+        // The members of a group are neighbours among the ranks that ZeRO shards over.
         sharing.index = position % sharing.size;
         for (int k = 0; k < sharing.size; ++k)
             members.push_back(stage.members[position - sharing.index + k]);
@@ -119,8 +118,9 @@ SharingPlace place_in_group(const config::RunConfig& config, const runtime::Topo
             if (index[kPipeline] == stage.stage) worlds[index[kTensor]].push_back(rank);
         }
         for (const std::vector<int>& world : worlds) members.push_back(world[position]);
-        // Worlds that lie alike on hosts add up in one order, so that the ranks of a group keep
-        // their whole parameters equal.
+        // The ranks with the same shares form a world. Worlds that are distributed over hosts in
+        // the same way sum in the same order, so the ranks of a group keep their whole parameters
+        // equal.
         const auto hosts_of = [&](const std::vector<int>& world) {
             return runtime::Topology::of_member(place.node_sizes, world, world.front()).node_sizes;
         };
@@ -163,7 +163,7 @@ void check_sharing(const JobSetup& setup) {
 
 namespace {
 
-// Checks that training and evaluation read the same shares.
+// Checks that training and evaluation use the same shares.
 void require_same_shares(const plan::TensorPlan& train, const plan::TensorPlan& held_out) {
     for (size_t p = 0; p < train.parameters.size(); ++p) {
         const plan::TensorParameter& a = train.parameters[p];
@@ -176,8 +176,8 @@ void require_same_shares(const plan::TensorPlan& train, const plan::TensorPlan& 
     }
 }
 
-// Checks the room for weights, gradients, and both of all shares, in fp64: an error before they are
-// made is better than a host without memory.
+// Checks that there is enough memory for the comparison in fp64: weights, gradients, and both for
+// all shares. An error before they are made is better than a host that runs out of memory.
 void check_room_for_check(const JobSetup& setup, const TensorRequest& request) {
     constexpr int64_t kBytesOfParameter = 32;
     Bytes need;
@@ -193,7 +193,8 @@ void check_room_for_check(const JobSetup& setup, const TensorRequest& request) {
              request.sequence ? "sequence" : "tensor");
 }
 
-// Positions are shared, weights are whole.
+// Packs the base weights if the config asks for it. This is possible because the ranks share
+// positions and have whole weights.
 void pack_shared(JobSetup& setup, graph::LoweredGraph& lowered) {
     const config::LoraBase base = setup.config().lora.base;
     if (base != config::LoraBase::kAsIs) graph::pack_base(*setup.model, lowered, base);
@@ -215,9 +216,9 @@ void make_held_out(JobSetup& setup, const JobArguments& arguments,
         graph::SegmentedModel::of_graph(*setup.model, std::move(tensor.lowered), segments));
 }
 
-// Loads the whole model beside the one whose parameters become shares: checkpoints and final
-// weights hold whole parameters. Parameters keep the archive's memory unless they are split and not
-// contiguous.
+// Loads the whole model in addition to the one whose parameters become shares, because checkpoints
+// and final weights contain whole parameters. Parameters stay in the archive's memory unless they
+// are split and not contiguous.
 void keep_whole(JobSetup& setup, const JobArguments& arguments) {
     const at::NoGradGuard no_grad;
     setup.sharing.whole = std::make_unique<graph::Model>(graph::Model::load(
@@ -226,7 +227,8 @@ void keep_whole(JobSetup& setup, const JobArguments& arguments) {
         setup.trust));
     graph::Model& whole = *setup.sharing.whole;
     whole.hold_like(*setup.model, /*with_constants=*/true);
-    // Adapters are not in the archive, and what they leave frozen is trained there.
+    // Adapters are not in the archive, and parameters that are frozen beside adapters are marked as
+    // trained there.
     const std::vector<graph::ModelParameter>& own = setup.model->parameters();
     for (size_t p = 0; p < own.size(); ++p) {
         const bool trained = own[p].tensor.requires_grad();
@@ -241,8 +243,7 @@ void keep_whole(JobSetup& setup, const JobArguments& arguments) {
     }
     for (size_t i = 0; i < whole.buffers().size(); ++i) {
         at::Tensor buffer = whole.buffers()[i].tensor;
-        buffer.set_data(setup.model->buffers()[i].tensor);  // shared with the model, which training
-                                                            // changes
+        buffer.set_data(setup.model->buffers()[i].tensor);  // shared with the model that is trained
     }
     for (size_t p = 0; p < whole.parameters().size(); ++p) {
         at::Tensor tensor = whole.parameters()[p].tensor;
@@ -264,7 +265,7 @@ void narrow(JobSetup& setup, const std::vector<c10::IValue>& batch) {
     const config::RunConfig& config = setup.config();
     const bool unequal = !divides_evenly(plan);
     if (unequal && place.index > 0 && config.pipeline.stages > 1) {
-        // The measurements of each group's first rank choose the stages.
+        // The measurements of each group's first rank decide the stages.
         SharingPlace first = place;
         first.index = 0;
         graph::narrow_to_shares(*setup.model, plan, {0, place.size});
@@ -280,7 +281,8 @@ void narrow(JobSetup& setup, const std::vector<c10::IValue>& batch) {
     graph::narrow_to_shares(*setup.model, plan, {place.index, place.size});
 }
 
-// Keeps written parameters whole: their new values follow from whole parameters.
+// Keeps parameters that forward writes whole, since their new values are computed from whole
+// parameters.
 void hold_written_whole(const JobSetup& setup, TensorRequest& request) {
     for (const graph::ParameterWrites& writes : setup.segmented->lowered().writes)
         for (const std::vector<int>* const list : {&writes.written, &writes.parameters})

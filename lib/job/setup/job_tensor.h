@@ -1,6 +1,6 @@
-// The division of a job by its tensor or sequence parallelism: the ranks that work on a micro batch
-// together, the graph that they share, and the shares of its parameters. Data path: config,
-// model, first batch -> [here] -> job setup.
+// The division of a job by tensor or sequence parallelism: the ranks that work on a micro batch
+// together, the graph that they share, and the shares of its parameters. Data path: config, model,
+// first batch -> [here] -> job setup.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -19,56 +19,59 @@ class Collectives;
 
 namespace dslaunch::job {
 
+// The division of the work on a micro batch that the config requests.
 struct TensorRequest {
     plan::TensorRules rules;
-    bool sequence = false;  // true: rules.size ranks share positions, parameters are whole
+    bool sequence = false;  // true: rules.size ranks divide positions, parameters are whole
     bool check = true;      // true: compare in fp64, at 32 bytes per parameter
 };
 
-// Returns the request that CONFIG makes; rules.size is 1 if nothing is shared.
+// Returns the tensor request for CONFIG; its rules.size is 1 if nothing is shared.
 [[nodiscard]] TensorRequest tensor_request(const config::RunConfig& config);
 
-// Returns MODEL's LOWERED graph as REQUEST wants it, by the shapes of one micro batch: FIRST_INPUTS
-// are the inputs of its first segment. Throws what make_tensor_parallel does.
+// Returns LOWERED, the graph of MODEL, rewritten for a group of ranks as REQUEST says. The shapes
+// are those from one micro batch; FIRST_INPUTS are the inputs of its first segment. Throws what
+// make_tensor_parallel throws.
 [[nodiscard]] graph::TensorModel rewrite_for_group(const graph::Model& model,
                                                    const graph::LoweredGraph& lowered,
                                                    std::vector<c10::IValue> first_inputs,
                                                    const TensorRequest& request);
 
-// Compares the graph under REQUEST's rules with the whole graph in fp64, with ranks as threads of
-// this process. Throws what check_tensor_model does.
+// Compares the graph that is rewritten by REQUEST's rules with the whole graph, in fp64. The ranks
+// are threads of this process. Throws what check_tensor_model throws.
 [[nodiscard]] graph::TensorCheck check_with_threads(const JobSetup& setup,
                                                     const std::vector<c10::IValue>& first_inputs,
                                                     const TensorRequest& request);
 
-// Returns all ranks of the job as CONFIG lays them out.
+// Returns the mesh of all ranks of the job, as CONFIG lays them out.
 [[nodiscard]] plan::Mesh mesh_of_job(const config::RunConfig& config,
                                      const runtime::Topology& place);
 
-// Returns the group place of the rank at PLACE in a job. STAGE: its place in the ranks that train
-// the same parameters. Throws Error{kConfig} if groups cannot be laid over the hosts' slots.
+// Returns the place of the rank at PLACE in its group. STAGE is the rank's place among the ranks
+// that train the same parameters. Throws Error{kConfig} if groups cannot be laid over the hosts'
+// slots.
 [[nodiscard]] SharingPlace place_in_group(const config::RunConfig& config,
                                           const runtime::Topology& place,
                                           const runtime::PipelinePlace& stage);
 
-// Throws Error{kConfig} if SETUP's job cannot be shared in this version.
+// Throws Error{kConfig} if this version cannot share SETUP's job among the ranks of a group.
 void check_sharing(const JobSetup& setup);
 
-// Replaces SETUP's graph by its rank's group's graph, and its model's parameters by their shares.
-// BATCH is the first micro batch; the job's FIRST rank compares the two graphs on it. Throws as
-// rewrite_for_group and check_with_threads do.
+// Replaces SETUP's graph by the graph of its rank's group, and the parameters of its model by the
+// rank's shares. BATCH is the first micro batch; the job's FIRST rank compares the two graphs on
+// it. Throws what rewrite_for_group and check_with_threads throw.
 void share_job(JobSetup& setup, const JobArguments& arguments,
                const std::vector<c10::IValue>& batch, bool first);
 
-// Frees the shares that only stages other than SETUP's read.
+// Frees the shares of parameters that SETUP's stage does not read.
 void let_go_of_other_stages(JobSetup& setup);
 
-// Copies PARAMETERS, indices of parameters that are not trained, from SETUP's whole model, which
-// has changed.
+// Copies the untrained PARAMETERS (indices) from SETUP's whole model, which has changed, to the
+// rank's own model.
 void share_untrained(JobSetup& setup, const std::vector<int>& parameters);
 
-// A scope in which this thread runs SETUP's graph without the other ranks of the group: shapes are
-// as in a run, values are not.
+// A scope in which this thread can run SETUP's graph without the other ranks of its group. Shapes
+// are the same as in a real run, values are not.
 class WithoutGroup {
   public:
     explicit WithoutGroup(const SharingPlace& place)
@@ -79,12 +82,13 @@ class WithoutGroup {
     graph::TensorGroupScope scope_;
 };
 
-// Called by all ranks of a group: checks that they reduce the same parameters together, and
-// recompute the same segments. Throws Error{kConfig}: shares of unequal size can fill buckets
-// differently.
+// Called by all ranks of a group. Checks that they reduce the same parameters together and
+// recompute the same segments. Throws Error{kConfig} if they do not, since shares of unequal size
+// can fill buckets differently.
 void compare_plans_of_group(runtime::Collectives& group, const JobSetup& setup);
 
-// Returns a description of the shared parts, a few lines; with the check's result if it was made.
+// Returns a description of the shared parts in a few lines, with the result of the check if it was
+// made.
 [[nodiscard]] std::string sharing_text(const JobSetup& setup);
 
 }  // namespace dslaunch::job

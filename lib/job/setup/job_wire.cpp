@@ -14,7 +14,7 @@ namespace dslaunch::job {
 
 namespace {
 
-// Returns "; it has A, B": the classes of modules with parameters.
+// Returns "; it has A, B", naming the classes of modules with parameters.
 std::string known_classes(const graph::Model& model) {
     std::set<std::string> classes;
     for (const graph::ModelParameter& parameter : model.parameters())
@@ -24,7 +24,8 @@ std::string known_classes(const graph::Model& model) {
     return "; it has " + join(names, ", ");
 }
 
-// Returns true if each host keeps what it gathers. RANKS is zero_hpz_partition_size, 0 for auto.
+// Returns true if each host keeps the parameters that it gathers. RANKS is zero_hpz_partition_size;
+// 0 means auto.
 bool keeps_copy(int64_t ranks, const runtime::Topology& place) {
     const auto all_have = [&](int64_t number) {
         return std::ranges::all_of(place.node_sizes, [&](int size) { return size == number; });
@@ -40,10 +41,10 @@ bool keeps_copy(int64_t ranks, const runtime::Topology& place) {
     return true;
 }
 
-// Names each WirePacking for people, in the order of the enum.
+// Words for each WirePacking, for people, in the order of the enum.
 constexpr std::array kPackingWords = {"exact", "in 8 bits", "in 4 bits", "in bf16", "in fp16"};
 
-// Returns the gradients that are rounded, if not all are.
+// Returns a text about the gradients that are rounded; empty if all are.
 std::string exact_text(const JobSetup& setup) {
     if (!setup.config().zero.wire.gradient_modules) return "";
     int64_t rounded = 0, trained = 0;

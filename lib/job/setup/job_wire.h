@@ -1,6 +1,6 @@
-// The form in which values travel between the hosts of a job: the config says it, or the job
-// decides it if the config leaves it to the measured link (`auto`). Data path: run config, topology
-// -> [here] -> step plan options; links -> [here] -> the same. Threads: one.
+// The form in which values are sent between the hosts of a job. The config names it, or the job
+// decides it from the measured links if the config says `auto`. Data path: run config, topology ->
+// [here] -> step plan options; links -> [here] -> the same. Threads: one.
 #pragma once
 
 #include <array>
@@ -11,21 +11,22 @@
 
 namespace dslaunch::job {
 
-// Returns CONFIG's answer for the ranks that train the same parameters, PLACE being one of them.
-// Settings that are left to the link are off. Throws Error{kConfig} if zero_hpz_partition_size is
-// not the number of each host's ranks.
+// Returns the form that CONFIG names, for the ranks that train the same parameters; PLACE is one of
+// these ranks. Settings that depend on measured links are off. Throws Error{kConfig} if
+// zero_hpz_partition_size is not the number of ranks on each host.
 [[nodiscard]] plan::HostWire wire_of(const config::RunConfig& config,
                                      const runtime::Topology& place, bool on_gpu);
 
-// Marks the parameters in INFO, of MODEL, whose gradients travel as they are, while gradients of
+// Marks the parameters of MODEL in INFO whose gradients are sent exactly, while the gradients of
 // other modules are rounded to 16 bits (torch_autocast.lower_precision_safe_modules).
 void mark_exact_gradients(const config::WireConfig& config, const graph::Model& model,
                           plan::ModelInfo& info);
 
-// Returns a line about values that travel in fewer bits and copies that hosts keep; empty: none do.
+// Returns a line about the values that are sent in fewer bits and the copies that hosts keep; empty
+// if there are neither.
 [[nodiscard]] std::string wire_text(const JobSetup& setup);
 
-// A key that may leave its setting to the measured link (`auto`, run/link_choice.h).
+// A config key whose setting may depend on the measured links (`auto`, run/link_choice.h).
 struct WireKey {
     const char* key;
     config::WireChoice config::WireConfig::*said;

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/lower/precision.h"
+#include "graph/archive/scalar_types.h"
 #include "runtime/data/data_source.h"
 
 namespace dslaunch::job {
@@ -11,20 +11,21 @@ namespace dslaunch::job {
 graph::LowerOptions lower_options(const config::RunConfig& config, c10::Device device,
                                   bool training) {
     graph::LowerOptions options;
-    options.training = training;
-    // The column of the loss's target is no argument of forward, and must be known to be left out.
+    options.trains = training;
+    // The column with the target of the loss is not an argument of forward. If the config does not
+    // name that column, it cannot be left out, so no names are offered.
     const bool names_loss = config.loss.kind != config::LossKind::kModel;
     if (!names_loss || !config.loss.target.empty())
         options.offered = runtime::offered_names(config.data);
     if (names_loss) std::erase(options.offered, config.loss.target);
     options.loss = config.loss;
     options.lora = config.lora;
-    // share_job() packs what it has shared.
+    // share_job() packs the weights if ranks share micro batches.
     if (config.tensor.size * config.sequence.size == 1) options.base = config.lora.base;
     options.adapter_seed = config.seed;
     options.device = device;
     options.compute_dtype = graph::scalar_type_of(config.precision.compute);
-    options.fp32_parameters = config.precision.fp32_weights;
+    options.keeps_fp32_parameters = config.precision.fp32_weights;
     return options;
 }
 

@@ -1,5 +1,5 @@
-// The options by which a job's config wants the model's forward lowered: one answer for training,
-// held-out data and whoever looks at a job's graph.
+// The options with which a job lowers the model's forward. They are the same for training, for
+// held-out data and for all other uses of a job's graph.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -9,7 +9,7 @@
 
 namespace dslaunch::job {
 
-// TRAINING: false in eval mode, which is lowered as training is but for that.
+// TRAINING is false for eval mode. Otherwise, eval mode is lowered like training.
 [[nodiscard]] graph::LowerOptions lower_options(const config::RunConfig& config, c10::Device device,
                                                 bool training = true);
 

@@ -65,7 +65,7 @@ zero::UpdateRule rule_of(const config::RunConfig& config, const graph::ModelPara
     return rule;
 }
 
-// Refuses a pattern that fits nothing: most often the model does not have the name.
+// Refuses a pattern that matches no parameter: usually the model does not have the name.
 void check_patterns(const config::RunConfig& config, const graph::Model& model) {
     for (const ParameterGroup& group : config.parameter_groups)
         for (const std::string& pattern : group.match) {

@@ -1,5 +1,5 @@
-// The rule by which each parameter of a model is updated, from the run config's optimizer, its
-// groups of parameters, and the parameters' names and dimensions. Data path: run config, model ->
+// The rule by which each parameter of a model is updated, from the run config's optimizer and
+// parameter groups, and from the parameters' names and dimensions. Data path: run config, model ->
 // [here] -> ZeRO state. Pure.
 #pragma once
 
@@ -11,14 +11,16 @@
 
 namespace dslaunch::job {
 
-// Returns the update rules. Muon updates parameters of two and more dimensions without "embed" and
-// "lm_head" in their names, as DeepSpeed chooses them, and not in modules "wte", "wpe" or "head",
-// unless their group says otherwise; AdamW updates the rest. Throws Error{kConfig} for a pattern
-// that fits no trained parameter, and for a group that gives Muon a vector.
+// Returns the update rules. Muon updates parameters with two or more dimensions, unless their group
+// says otherwise; AdamW updates the rest. As in DeepSpeed, Muon does not update parameters with
+// "embed" or "lm_head" in their names; nor does it update parameters in modules "wte", "wpe" or
+// "head". Throws Error{kConfig} for a pattern that matches no trained parameter, and for a group
+// that assigns a vector to Muon.
 [[nodiscard]] zero::UpdateRules parameter_rules(const config::RunConfig& config,
                                                 const graph::Model& model);
 
-// Says which rules RULES has for how many tensors and elements of MODEL; empty if there is one.
+// Returns a text about the number of tensors and elements of MODEL that each of RULES applies to;
+// empty if there is only one rule.
 [[nodiscard]] std::string describe_rules(const zero::UpdateRules& rules, const graph::Model& model);
 
 }  // namespace dslaunch::job

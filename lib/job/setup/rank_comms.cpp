@@ -49,7 +49,7 @@ Bytes touched_bytes(const runtime::ArenaLayout& arena) {
 void RankComms::open(const launch::WorkerEnvironment& environment, const JobSetup& setup,
                      runtime::ArenaLayout own, Duration time_limit) {
     const SharingPlace& sharing = setup.sharing.place;
-    // On GPUs the links carry words of control, and NCCL has streams of its own.
+    // On GPUs, the links carry only control messages, and NCCL has separate streams.
     const int streams = setup.on_gpu ? 1 : static_cast<int>(setup.config().streams);
     if (!setup.is_divided() && sharing.size == 1) {
         own_ = runtime::open_job_comm(environment, std::move(own), time_limit, streams);

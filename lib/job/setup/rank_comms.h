@@ -1,6 +1,6 @@
-// The channels of a rank of a job: to all ranks, to the ranks that train the same parameters, to
-// the ranks that work on its micro batches, and to the other stages. Data path: worker environment,
-// job setup -> [here] -> state, trainer. Threads: one opens it.
+// The communication channels of a rank of a job: to all ranks, to the ranks that train the same
+// parameters, to the ranks that work on the same micro batches, and to the other stages. Data path:
+// worker environment, job setup -> [here] -> state, trainer. Threads: one opens it.
 #pragma once
 
 #include <optional>
@@ -16,44 +16,50 @@
 
 namespace dslaunch::job {
 
-// Returns the bytes of ARENA that are ever touched: the control block does not fill the room before
+// Returns how many bytes of ARENA are ever used: the control block does not fill the space before
 // the slices.
 [[nodiscard]] Bytes touched_bytes(const runtime::ArenaLayout& arena);
 
+// Owns the channels of one rank. REQUIRES, for all calls but open() and poison(): it is open.
 class RankComms {
   public:
-    // Called by all ranks of the job. SETUP must outlive this. OWN is the arena of the ranks that
-    // train the same parameters. Throws what open_job_comm and open_group_comm do, and
-    // Error{kDiverged} if ranks whose plans differ do not agree on the rest.
+    // Called by all ranks of the job. SETUP must outlive this object. OWN is the arena of the ranks
+    // that train the same parameters. Throws what open_job_comm and open_group_comm throw, and
+    // Error{kDiverged} if ranks with different plans do not agree on everything else.
     void open(const launch::WorkerEnvironment& environment, const JobSetup& setup,
               runtime::ArenaLayout own, Duration time_limit);
 
     // Returns the collectives of all ranks.
     [[nodiscard]] runtime::Collectives& job() const { return *(job_ ? job_ : own_)->collectives; }
+    // Returns the channel to all ranks.
     [[nodiscard]] runtime::JobComm& of_job() { return job_ ? *job_ : *own_; }
-    // Returns true if the ranks that train the same parameters are not all ranks.
+    // Returns true if only some of the job's ranks train the same parameters.
     [[nodiscard]] bool is_divided() const { return job_.has_value(); }
+    // Returns the channel to the ranks that train the same parameters.
     [[nodiscard]] runtime::JobComm& own() { return *own_; }
+    // Returns the link to the other stages; null without a pipeline.
     [[nodiscard]] const runtime::StageLink* stages() const { return stages_ ? &*stages_ : nullptr; }
-    // Returns the link to stages on other hosts; null: there are none.
+    // Returns the link to stages on other hosts; null if there are no such stages.
     [[nodiscard]] const runtime::Link* far() const { return links_.far.get(); }
-    // Returns the group of ranks that work on the same micro batches; null: each works alone.
+    // Returns the group of ranks that work on the same micro batches; null if each rank works
+    // alone.
     [[nodiscard]] graph::TensorGroup* tensor() { return tensor_.get(); }
-    // Returns this rank's shares of the parameters; null: they are whole.
+    // Returns this rank's shares of the parameters; null if the parameters are whole.
     [[nodiscard]] const graph::TensorRank* shares() const { return shares_ ? &*shares_ : nullptr; }
 
-    // Returns the collectives of groups of ranks, without job()'s.
+    // Returns the collectives of groups of ranks; the collectives of job() are not among them.
     [[nodiscard]] std::vector<runtime::Collectives*> groups() const;
 
-    // Frees ranks that wait for this one. Any thread, also while nothing is open.
+    // Ends the waits of other ranks for this one, with the reason WHY. Can be called on any thread,
+    // even while nothing is open.
     void poison(const std::string& why) const;
 
-    // Returns the bytes of a host's arenas, without the arena of the ranks that train the same
-    // parameters, for RANKS ranks like SETUP's.
+    // Returns the bytes of the arenas on a host with RANKS ranks like SETUP's, without the arena of
+    // the ranks that train the same parameters.
     [[nodiscard]] static Bytes shared_bytes(const JobSetup& setup, int ranks);
 
   private:
-    std::optional<runtime::JobComm> job_;  // present if own_ is not of all ranks
+    std::optional<runtime::JobComm> job_;  // present if own_ does not connect all ranks
     std::optional<runtime::JobComm> group_;
     runtime::StageLinks links_;
     std::optional<runtime::StageLink> stages_;

@@ -40,7 +40,7 @@ namespace {
 
 constexpr const char* kConfigName = "ds_config.json";
 
-// The config and the folder where its relative paths start.
+// The config, and the folder to which its relative paths refer.
 struct FoundConfig {
     config::TrainConfig config;
     std::string origin;
@@ -65,15 +65,16 @@ FoundConfig find_config(const JobArguments& arguments) {
     return {config::empty_config(), "defaults", "."};
 }
 
-// Places a relative path of a config in the config's folder (the archive's for a packed one), or in
-// the working directory if the file is only there, as for a flag.
+// Makes a relative path refer to the config's folder (the archive's folder for a config in an
+// archive) if the file exists there. Otherwise the path stays relative to the working directory, as
+// for an option.
 void place_path(std::string& path, const std::string& folder) {
     if (path.empty() || path.front() == '/') return;
     const std::string beside = folder + "/" + path;
     if (::access(beside.c_str(), F_OK) == 0) path = beside;
 }
 
-// Loads what the model needs before it can be read.
+// Loads the operator libraries that are needed before the model can be read.
 void load_libraries(const FoundConfig& found, const JobArguments& arguments) {
     config::Resolved resolved = config::resolve(found.config, {});
     config::require_named_libraries(resolved, !arguments.config_path.empty());
@@ -81,7 +82,7 @@ void load_libraries(const FoundConfig& found, const JobArguments& arguments) {
     graph::load_op_libraries(resolved.config.op_libraries);
 }
 
-// Elements of MODEL's parameters by type.
+// The number of elements of MODEL's parameters, by type.
 struct WeightTypes {
     explicit WeightTypes(const graph::Model& model) {
         for (const graph::ModelParameter& parameter : model.parameters()) {
@@ -93,18 +94,18 @@ struct WeightTypes {
         }
     }
 
-    // Returns the type of 16 bits that more elements have; fp32: no element has one.
+    // Returns the 16-bit type that more elements have; fp32 if no element has a 16-bit type.
     [[nodiscard]] DType narrow() const {
         if (half + bfloat16 == 0) return DType::kF32;
         return half > bfloat16 ? DType::kF16 : DType::kBF16;
     }
-    // Returns narrow() if at least half of all elements are of 16 bits, else fp32.
+    // Returns narrow() if at least half of all elements have 16 bits, otherwise fp32.
     [[nodiscard]] DType main() const { return half + bfloat16 >= wide ? narrow() : DType::kF32; }
 
     int64_t half = 0, bfloat16 = 0, wide = 0;
 };
 
-// Returns in which form PARAMETER, whose type is not trained, can be.
+// Returns advice on how to save PARAMETER, whose type cannot be trained, so that it can be.
 std::string trainable_form(const graph::ModelParameter& parameter) {
     const at::ScalarType type = parameter.tensor.scalar_type();
     if (at::isComplexType(type))
@@ -116,8 +117,9 @@ std::string trainable_form(const graph::ModelParameter& parameter) {
     return "save the model with .float()";
 }
 
-// Types that are not trained here are found before anything is laid out for training, and types
-// that no checkpoint holds before there is something to save.
+// Checks the types of parameters and buffers. A type that cannot be trained is reported before
+// anything is laid out for training, and a type that checkpoints cannot store before there is
+// something to save.
 void check_types(const JobSetup& setup) {
     const std::vector<int> unused = setup.segmented->unused_parameters();
     const std::vector<graph::ModelParameter>& parameters = setup.model->parameters();
@@ -135,11 +137,11 @@ void check_types(const JobSetup& setup) {
              trainable_form(parameter));
     }
     for (const graph::ModelBuffer& buffer : setup.model->buffers())
-        if (buffer.persistent) static_cast<void>(graph::dtype_of(buffer.name, buffer.tensor));
+        if (buffer.is_persistent) static_cast<void>(graph::dtype_of(buffer.name, buffer.tensor));
 }
 
-// Returns what to do if the model, whose graph failed, has weights of 16 bits and runs in another
-// type.
+// Returns advice if the graph of the model failed and the model has 16-bit weights but runs in
+// another type.
 std::string weights_type_text(const JobSetup& setup) {
     const DType weights = WeightTypes(*setup.model).narrow();
     if (weights == DType::kF32 || weights == setup.config().precision.compute) return "";
@@ -150,8 +152,8 @@ std::string weights_type_text(const JobSetup& setup) {
         half ? "float16" : "bfloat16", half ? "fp16" : "bf16", half ? "--fp16" : "--bf16");
 }
 
-// Drops the context of a config that also serves token files: rows have a length of their own. If
-// the command line gives one, it is refused where the rows are opened.
+// Drops the context of a config that is also used for token files, because row files have a length
+// of their own. A context on the command line is refused when the rows are opened.
 void leave_context_to_rows(config::Resolved& resolved) {
     config::DataConfig& data = resolved.config.data;
     if (data.context == 0 || !storage::is_row_file(data.train_path)) return;
@@ -165,7 +167,8 @@ void leave_context_to_rows(config::Resolved& resolved) {
     }
 }
 
-// REQUIRES: the model is loaded. Epochs have a number of steps once the data are open.
+// Resolves the config. REQUIRES: the model is loaded. The number of steps in an epoch is known only
+// after the data are open.
 void resolve_config(JobSetup& setup, const FoundConfig& found, const JobArguments& arguments,
                     const runtime::Topology& place, const ContextChoice& context = {}) {
     config::ResolveOptions options;
@@ -173,8 +176,8 @@ void resolve_config(JobSetup& setup, const FoundConfig& found, const JobArgument
     options.model_dtype = WeightTypes(*setup.model).main();
     options.model_is_folder = storage::model_folder_of(arguments.model_path).has_value();
     options.is_pretrained = options.model_is_folder && setup.model->has_weights();
-    options.context = context.tokens;
-    options.context_reason = context.reason;
+    options.context = context.value;
+    options.context_reason = context.why;
     if (setup.data) {
         options.samples = setup.data->train.rows();
         if (const int64_t tokens = setup.data->train.tokens_read(); tokens > 0)
@@ -190,7 +193,8 @@ void resolve_config(JobSetup& setup, const FoundConfig& found, const JobArgument
     for (std::string& folder : placed.offload.nvme_paths) place_path(folder, found.folder);
 }
 
-// Checks the data's indices. OF_FOLDER: a Hugging Face folder, whose `tokens` are a tokenizer's.
+// Checks the indices in the data. OF_FOLDER is true for a Hugging Face folder, where `tokens` are
+// tokens of its tokenizer.
 void check_indices(const JobSetup& setup, bool of_folder) {
     for (const graph::ArgumentLimit& limit :
          graph::argument_limits(setup.segmented->lowered(), *setup.model)) {
@@ -209,7 +213,8 @@ runtime::DataRequest data_request(const JobSetup& setup) {
             setup.segmented->argument_types()};
 }
 
-// Returns true if the data are pairs of answers, [2, length] a sample, and the loss is of none.
+// Returns true if the samples are pairs of answers, [2, length] each, but the loss is not for
+// pairs.
 bool has_pairs_without_loss(const JobSetup& setup) {
     if (!setup.data || setup.config().loss.is_preference()) return false;
     const std::vector<runtime::DataInput>& inputs = setup.data->train.inputs();
@@ -226,7 +231,8 @@ bool has_pairs_without_loss(const JobSetup& setup) {
          printable(setup.data->train.path()));
 }
 
-// Refuses a micro batch that would hold each sample many times, and warns of one that repeats some.
+// Refuses a micro batch that would contain each sample many times, and warns about one that repeats
+// some samples.
 void require_micro_batch(const JobSetup& setup, bool is_first) {
     constexpr int64_t kRepeatsMax = 8;
     const int64_t rows = setup.config().batch.micro_rows, samples = setup.data->train.rows();
@@ -246,17 +252,17 @@ void require_micro_batch(const JobSetup& setup, bool is_first) {
 void open_and_check_data(JobSetup& setup, const JobArguments& arguments,
                          const runtime::Topology& place) {
     setup.data = runtime::open_data(data_request(setup));
-    // One rank of a host reads the files whole.
+    // Only one rank of each host reads the whole files.
     if (place.local_rank != 0) return;
     const auto folder = storage::model_folder_of(arguments.model_path);
     if (folder && has_pairs_without_loss(setup)) fail_pairs(setup);
     check_indices(setup, folder.has_value());
-    if (!folder) return;  // another model may mean something else by the argument
+    if (!folder) return;  // in another model, the argument may mean something else
     setup.data->check_documents("documents");
     if (place.rank() == 0) setup.data->check_origin(*folder);
 }
 
-// Opens the data, whose samples the config may hang on.
+// Opens the data and resolves the config once more, since it may depend on the samples.
 void read_data(JobSetup& setup, const FoundConfig& found, const JobArguments& arguments,
                const runtime::Topology& place, const ContextChoice& context) {
     open_and_check_data(setup, arguments, place);
@@ -268,8 +274,9 @@ void check_labels(const JobSetup& setup, int64_t classes) {
     if (classes > 0) setup.data->check_labels(data_request(setup), classes);
 }
 
-// Names bad labels, which a loss refuses in its own words. With class 0 everywhere the model runs
-// on any labels and shows how many classes there are, so that the check can name the bad one.
+// Throws an error that names a bad label, since the message of the loss itself is less clear. With
+// class 0 as every label, the model runs whatever the labels are, and shows the number of classes,
+// so that the check can find the bad label.
 void blame_labels(const JobSetup& setup, std::vector<c10::IValue> batch) {
     batch.back() = at::zeros_like(batch.back().toTensor());
     int64_t classes = 0;
@@ -284,8 +291,8 @@ void blame_labels(const JobSetup& setup, std::vector<c10::IValue> batch) {
     check_labels(setup, classes);
 }
 
-// Fails in words about the data if BATCH holds an index that a table of the model has no row for:
-// whichever rank is first to run into it, all say the same.
+// Throws an error about the data if BATCH contains an index for which a table of the model has no
+// row. All ranks then report the same error, whichever rank finds the index first.
 void blame_indices(const JobSetup& setup, const std::vector<c10::IValue>& batch) {
     const std::vector<std::string>& arguments = setup.segmented->arguments();
     for (const graph::ArgumentLimit& limit :
@@ -297,7 +304,7 @@ void blame_indices(const JobSetup& setup, const std::vector<c10::IValue>& batch)
     }
 }
 
-// Returns advice if the model was exported for other sizes than BATCH has; or empty.
+// Returns advice if the model was exported for sizes other than BATCH's; empty otherwise.
 std::string exported_sizes_text(const JobSetup& setup, const std::vector<c10::IValue>& batch) {
     const std::vector<std::string>& names = setup.segmented->arguments();
     for (size_t i = 0; i < std::min(names.size(), batch.size()); ++i) {
@@ -340,7 +347,7 @@ plan::ModelInfo measure_batch(const JobSetup& setup, const std::vector<c10::IVal
     return info;
 }
 
-// Labels can only be looked at where classes are whole: before the graph is shared.
+// Checks the labels before the graph is shared, because classes must be whole for this.
 void check_whole(const JobSetup& setup, const std::vector<c10::IValue>& batch,
                  const runtime::Topology& place) {
     const bool has_labels = setup.data && setup.data->train.tokens_per_sample() == 0 &&
@@ -348,7 +355,7 @@ void check_whole(const JobSetup& setup, const std::vector<c10::IValue>& batch,
     if (has_labels && place.local_rank == 0) static_cast<void>(measure_batch(setup, batch, place));
 }
 
-// Checks that the loss is one number that the parameters make.
+// Checks that the loss is a single number that depends on trained parameters.
 void require_loss(const graph::LossFacts& loss) {
     if (loss.numel != 1)
         fail(ExitCode::kInput,
@@ -361,7 +368,7 @@ void require_loss(const graph::LossFacts& loss) {
              "has no gradient between parameters and loss, as detach(), argmax() or a comparison");
 }
 
-// Refuses a run whose steps all leave the model as it is: it would pass for training.
+// Refuses a run in which no step can change the model, since it would look like training.
 void require_trainable(const JobSetup& setup, const graph::LossFacts& loss) {
     const plan::ModelInfo& info = setup.model_info;
     if (info.parameters.empty())
@@ -390,7 +397,8 @@ void load_model(JobSetup& setup, const JobArguments& arguments) {
     if (!setup.model->has_weights()) setup.shapes_only = std::make_unique<graph::ShapesOnly>();
 }
 
-// Finds and resolves the config, and loads the model, whose types it may hang on.
+// Finds and resolves the config, and loads the model, since the config may depend on the model's
+// types.
 FoundConfig begin_setup(JobSetup& setup, const JobArguments& arguments,
                         const runtime::Topology& place) {
     FoundConfig found = find_config(arguments);
@@ -428,19 +436,19 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
                    (arguments.plan_only && setup.config().device == config::DeviceChoice::kCuda);
 
     tell_begin(arguments, "cutting the model into segments");
-    // Parameters stay in the archive's mapping, from which ZeRO takes each rank's part: a device
-    // need never hold the whole model.
+    // Parameters stay in the archive's mapping, from which ZeRO copies each rank's part, so no
+    // device has to hold the whole model.
     graph::move_state_to_device(*setup.model, device);
     setup.segmented = std::make_unique<graph::SegmentedModel>(graph::SegmentedModel::make(
         *setup.model, lower_options(setup.config(), device), arguments.segments));
-    // Lowering makes buffers of parameters that forward writes.
+    // Lowering makes buffers of the parameters that forward writes.
     graph::move_state_to_device(*setup.model, device);
     check_types(setup);
     const config::RunConfig& config = setup.config();
     const ContextChoice context = choose_context(setup, arguments.plan_only);
-    if (context.tokens > 0) resolve_config(setup, found, arguments, place, context);
-    // A plan needs shapes, not samples: tokens of the context's length will do where no data are
-    // named.
+    if (context.value > 0) resolve_config(setup, found, arguments, place, context);
+    // A plan needs only shapes, not samples. If no data are named, tokens of the context's length
+    // are enough.
     const bool assume_tokens =
         arguments.plan_only && config.data.train_path.empty() && config.data.context > 0;
     if (arguments.plan_only && config.data.train_path.empty() && !assume_tokens)
@@ -453,8 +461,8 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
              "prepare` writes it");
     tell_begin(arguments, "reading the data");
     if (!assume_tokens) read_data(setup, found, arguments, place, context);
-    if (arguments.plan_only && context.tokens > 0 && place.rank() == 0)
-        log_info("plan", "{} tokens a sample: {} (--context)", context.tokens, context.reason);
+    if (arguments.plan_only && context.value > 0 && place.rank() == 0)
+        log_info("plan", "{} tokens a sample: {} (--context)", context.value, context.why);
     const std::vector<c10::IValue> batch = trial_batch(setup);
     check_pipeline(setup);
     check_sharing(setup);

@@ -1,5 +1,5 @@
-// Tells the kind of step of each update of a job. Data path: run config -> [here] -> step plans.
-// One thread.
+// The kind of step for each update of a job. Data path: run config -> [here] -> step plans. One
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,14 @@
 
 namespace dslaunch::job {
 
+// The kinds of steps of a job, update by update.
 class StepKinds {
   public:
     explicit StepKinds(const JobSetup& setup);
 
-    // Returns true if not all updates are of one kind.
+    // Returns true if updates are of different kinds.
     [[nodiscard]] static bool differ(const config::RunConfig& config);
-    // UPDATE counts from 1. Cheap for updates that follow each other.
+    // Returns the kind of UPDATE, counted from 1. Fast for consecutive updates.
     [[nodiscard]] plan::StepKind of(int64_t update);
 
   private:
@@ -24,11 +25,12 @@ class StepKinds {
     config::LaggingConfig lagging_;
 };
 
+// Returns the kind of step that PLAN was made for.
 [[nodiscard]] inline plan::StepKind kind_of(const plan::StepPlan& plan) {
     return {plan.exchange, plan.lag};
 }
 
-// Returns all kinds of steps that the job may have, each once.
+// Returns all kinds of steps that the job can have, each once.
 [[nodiscard]] std::vector<plan::StepKind> all_step_kinds(const JobSetup& setup);
 
 }  // namespace dslaunch::job

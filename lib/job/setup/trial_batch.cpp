@@ -22,7 +22,7 @@ namespace dslaunch::job {
 
 namespace {
 
-// Returns the number of different tokens that the model takes; 1 if nothing tells.
+// Returns the number of different tokens that the model accepts; 1 if it is not known.
 int64_t vocabulary(const JobSetup& setup) {
     constexpr int64_t kNotKnown = std::numeric_limits<int64_t>::max();
     int64_t rows = setup.info.loss_classes > 0 ? setup.info.loss_classes : kNotKnown;
@@ -32,8 +32,8 @@ int64_t vocabulary(const JobSetup& setup) {
     return rows == kNotKnown ? 1 : rows;
 }
 
-// Returns the first ROWS samples, or, if they are known to have no target, the first later ROWS
-// with one: a mean over no targets is no number to compare.
+// Returns the first ROWS samples. If these are known to have no target, returns the next ROWS
+// samples that have one: a mean over no targets is not a number that can be compared.
 std::vector<c10::IValue> batch_with_targets(const JobSetup& setup, int64_t rows) {
     constexpr int64_t kTriesMax = 1000;
     const runtime::DataSource& train = setup.data->train;
@@ -52,10 +52,12 @@ std::vector<c10::IValue> batch_with_targets(const JobSetup& setup, int64_t rows)
     return first;
 }
 
-// TRL's max_length. The memory of a pass grows with it.
+// The largest number of tokens that is chosen automatically; it is TRL's max_length. The memory of
+// a pass grows with it.
 constexpr int64_t kTokensMax = 1024;
 
-// Returns the length that the program was exported for; 0: it takes any, or is none.
+// Returns the sequence length that the program was exported for; 0 if it accepts any length, or if
+// the model is not an exported program.
 int64_t exported_length(const JobSetup& setup) {
     if (setup.segmented->arguments().empty()) return 0;
     const auto& sizes = setup.model->argument_sizes();
@@ -64,7 +66,7 @@ int64_t exported_length(const JobSetup& setup) {
     return std::max<int64_t>(first->second[1], 0);
 }
 
-// Returns the largest context for which the token file has a sample; 0: it is not known.
+// Returns the largest context for which the token file contains a sample; 0 if it is not known.
 int64_t longest_in_file(const config::DataConfig& data) {
     std::error_code unreadable;
     const auto bytes = std::filesystem::file_size(data.train_path, unreadable);
@@ -94,15 +96,16 @@ ContextChoice choose_context(JobSetup& setup, bool plan_only) {
     if (data.context > 0 || (has_file ? storage::is_row_file(data.train_path) : !plan_only))
         return {};
     if (const int64_t exported = exported_length(setup); exported > 0)
-        return {exported, "the program was exported for them"};
+        return {exported, {}, "the program was exported for them"};
     const int64_t positions = graph::longest_sequence(setup.model->module());
     if (positions <= 0) return {};
-    ContextChoice choice{positions, "all positions of the model"};
+    ContextChoice choice{positions, {}, "all positions of the model"};
     if (positions > kTokensMax)
         choice = {kTokensMax,
+                  {},
                   fmt::format("of the model's {} positions, {} at most", positions, kTokensMax)};
-    const int64_t in_file = has_file ? longest_in_file(data) : choice.tokens;
-    if (in_file > 0 && in_file < choice.tokens) choice = {in_file, "all of the file"};
+    const int64_t in_file = has_file ? longest_in_file(data) : choice.value;
+    if (in_file > 0 && in_file < choice.value) choice = {in_file, {}, "all of the file"};
     return choice;
 }
 

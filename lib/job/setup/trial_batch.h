@@ -1,33 +1,34 @@
-// A micro batch for passes that only look at the model: for its shapes, its times, its tensor plan;
-// and the length of its samples if nothing names it.
+// A micro batch for passes that only examine the model, for its shapes, its times or its tensor
+// plan. Also chooses the length of the samples if nothing names it.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "job/setup/job_setup.h"
+#include "plan/choose/choice.h"
 
 namespace dslaunch::job {
 
+// The tokens that fill a trial batch if there are no data.
 enum class TrialTokens {
     kZero,
-    kSpread,  // far apart in the vocabulary
+    kSpread,  // tokens that are far apart in the vocabulary
 };
 
-// Returns a batch as large as training's micro batch: the first rows of the data in which a target
-// counts, again from the start if there are fewer. Without data, each argument has TOKENS of the
-// context's length. REQUIRES: SETUP has its segments, and data unless the config has a context.
+// Returns a batch with as many rows as training's micro batch: the first rows of the data in which
+// a target counts, starting again at the first row if there are too few. Without data, each
+// argument is filled with tokens as TOKENS says, of the context's length. REQUIRES: SETUP has its
+// segments, and has data unless the config has a context.
 [[nodiscard]] std::vector<c10::IValue> trial_batch(const JobSetup& setup,
                                                    TrialTokens tokens = TrialTokens::kZero);
 
-struct ContextChoice {
-    int64_t tokens = 0;  // 0: the config names them, rows have them, or nothing tells
-    std::string reason;
-};
+// The tokens of a sample; 0: the config or the rows have a length, or it is not known.
+using ContextChoice = plan::Choice<int64_t>;
 
-// Returns the context of SETUP's token file, or of the tokens that PLAN_ONLY assumes without data.
-// The same for each rank. REQUIRES: the config is resolved and the model lowered.
+// Returns the context for SETUP's token file; if there are no data and PLAN_ONLY is true, the
+// context for assumed tokens. The result is the same on each rank. REQUIRES: the config is resolved
+// and the model is lowered.
 [[nodiscard]] ContextChoice choose_context(JobSetup& setup, bool plan_only);
 
 }  // namespace dslaunch::job

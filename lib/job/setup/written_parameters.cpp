@@ -23,8 +23,8 @@ std::string name_of(const JobSetup& setup, int parameter) {
     return printable(setup.model->parameters()[parameter].name);
 }
 
-// Returns why a parameter that the graph writes in place would not be written as in one process;
-// empty: it is.
+// Returns the reason why a parameter that the graph writes in place would get other values than in
+// one process; empty if it would not.
 std::string why_apart(const JobSetup& setup) {
     const config::RunConfig& config = setup.config();
     if (setup.own_ranks().world_size() > 1)
@@ -60,7 +60,7 @@ void check_in_place(const JobSetup& setup, const LoweredGraph& lowered) {
          printable(writes.nodes.front()), name_of(setup, writes.written.front()), why);
 }
 
-// Stages write the parameters that they train, from what they have.
+// Checks that each stage has all values from which it writes the parameters that it trains.
 void check_stages(const JobSetup& setup, const ParameterWrites& writes) {
     if (!setup.place.is_pipeline()) return;
     const std::vector<std::vector<int>> parameters = stages_of_parameters(setup);
@@ -91,7 +91,8 @@ void check_shares(const JobSetup& setup, const ParameterWrites& writes) {
                                    name_of(setup, parameter)));
 }
 
-// REPEATS: how often forward runs between two updates, in words; empty: once.
+// Checks that WRITES may be repeated. REPEATS says how often forward runs between two updates;
+// empty if it runs once.
 void check_repeats(const JobSetup& setup, const ParameterWrites& writes,
                    const std::string& repeats) {
     if (repeats.empty()) return;

@@ -1,5 +1,5 @@
-// Trained parameters that forward writes (graph/lowered/lowered_graph.h): tells which of them a job
-// can write as one process does, and on which ranks.
+// Trained parameters that forward writes (graph/lowered/lowered_graph.h). Decides which of them a
+// job can write as one process would, and on which ranks.
 #pragma once
 
 #include <functional>
@@ -11,15 +11,16 @@ namespace dslaunch::job {
 // Returns true if forward writes trained parameters, before a step or in its graph.
 [[nodiscard]] bool writes_parameters(const JobSetup& setup);
 
-// Returns true for the parameters that SETUP's stage trains; empty: all.
+// Returns a function that returns true for the parameters that SETUP's stage trains. Returns an
+// empty function if the stage trains all parameters.
 [[nodiscard]] std::function<bool(int parameter)> written_here(const JobSetup& setup);
 
-// Throw Error{kInput} naming the parameter, where it is written, why one process cannot compute the
-// same, and what to do. The first checks writes by the graph itself, the second the rest. REQUIRES
-// of the second: the job is laid out.
+// Throw Error{kInput} if a write cannot be done as in one process. The error names the parameter,
+// where it is written, the reason, and what to do. check_writes_in_place checks writes by the graph
+// itself, check_writes all others. REQUIRES for check_writes: the job is laid out.
 void check_writes_in_place(const JobSetup& setup);
 void check_writes(const JobSetup& setup);
-// Checks the same for HELD_OUT, the graph in eval mode.
+// Checks the writes of HELD_OUT, the graph in eval mode, in the same way.
 void check_held_out_writes(const JobSetup& setup, const graph::LoweredGraph& held_out);
 
 }  // namespace dslaunch::job

@@ -31,8 +31,8 @@ std::vector<int64_t> numbers(const Json& list) {
     return all;
 }
 
-// Adds the tensors of FOLDER ("data/weights/"), whose table is the one record there of a name that
-// ends in TABLE.
+// Adds the tensors of FOLDER (such as "data/weights/") to TENSORS. The table of the tensors is the
+// only record in the folder whose name ends in TABLE.
 void read_folder(caffe2::serialize::PyTorchStreamReader& reader, const std::string& folder,
                  std::string_view table, Tensors& tensors) {
     for (const std::string& record : reader.getAllRecords()) {

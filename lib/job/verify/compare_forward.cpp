@@ -24,7 +24,7 @@
 #include "graph/lower/dropout_seeds.h"
 #include "graph/nodes/graph_nodes.h"
 #include "graph/segment/compute_context.h"
-#include "graph/segment/segment.h"
+#include "graph/segment/segmented_model.h"
 #include "graph/tensor/tensor_check.h"
 #include "job/verify/whole_reference.h"
 
@@ -34,8 +34,8 @@ namespace {
 
 using c10::IValue;
 
-// Returns forward's arguments in the order of its schema. The batch gives them by name. A dict
-// takes all names that the schema does not have, and defaults fill the rest.
+// Returns the arguments of forward in the order of its schema. The batch gives them by name. A dict
+// argument gets all names that are not in the schema; defaults fill in the rest.
 std::vector<IValue> stack_of(const c10::FunctionSchema& schema,
                              const std::vector<std::string>& names,
                              const std::vector<IValue>& batch) {
@@ -60,7 +60,7 @@ std::vector<IValue> stack_of(const c10::FunctionSchema& schema,
     return stack;
 }
 
-// Returns the tensor of OUTPUT named WANTED, or its first or only one.
+// Returns the tensor of OUTPUT that is named WANTED, otherwise its first or only tensor.
 at::Tensor chosen_of(const IValue& output, const std::string& wanted) {
     if (output.isTensor()) return output.toTensor();
     if (output.isTuple()) {
@@ -76,13 +76,14 @@ at::Tensor chosen_of(const IValue& output, const std::string& wanted) {
     return dict.at(IValue(wanted)).toTensor();
 }
 
-// Calls MODEL's forward in its present mode on BATCH, the values of LOWERED's arguments, as
-// LibTorch's interpreter runs it, without the lowered graph. Returns LOSS of the result, with
-// autograd graph. Throws Error{kInput} if forward cannot be called like that, and what LibTorch
-// throws. REQUIRES: LOSS is not a loss of preferences.
+// Runs MODEL's forward in its present mode on BATCH, the values of LOWERED's arguments, with
+// LibTorch's interpreter and without the lowered graph. Returns LOSS of the result, with its
+// autograd graph. Throws Error{kInput} if forward cannot be called like this, and what LibTorch
+// throws. REQUIRES: LOSS is not a preference loss.
 at::Tensor own_loss(graph::Model& model, const graph::LoweredGraph& lowered,
                     const config::LossConfig& loss, const std::vector<IValue>& batch) {
-    // The interpreter takes node after node: no fusion, no derivative of LibTorch's compiler.
+    // Makes the interpreter run node by node: no fusion, and no derivatives from LibTorch's
+    // compiler.
     const torch::jit::GraphOptimizerEnabledGuard plain(false);
     const torch::jit::Method forward = model.module().get_method("forward");
     std::vector<std::string> names = lowered.arguments;
@@ -110,8 +111,8 @@ at::Tensor own_loss(graph::Model& model, const graph::LoweredGraph& lowered,
 
 }  // namespace
 
-// Returns what LibTorch computes of BATCH by the forward of the model in its file, with all floats
-// in TYPE; none: weights have the types of the file.
+// Returns what LibTorch computes from BATCH with the forward of the model in its file. All
+// floating-point values are in TYPE; if TYPE is nullopt, weights keep the types of the file.
 WholeReference::Sums WholeReference::computed_by_libtorch(
     std::optional<at::ScalarType> type, bool training,
     const std::vector<c10::IValue>& batch) const {
@@ -127,7 +128,8 @@ WholeReference::Sums WholeReference::computed_by_libtorch(
     Sums mine;
     mine.loss = loss.item<double>();
     torch::autograd::backward({loss}, {at::full(loss.sizes(), 1.0, loss.options())});
-    // Several may have no name: they come in the same order.
+    // Several parameters may have the same name or an empty one. They are in the same order in both
+    // models.
     std::map<std::string, std::vector<at::Tensor>> named;
     for (const graph::ModelParameter& parameter : model.parameters())
         named[parameter.name].push_back(parameter.tensor);
@@ -141,8 +143,8 @@ WholeReference::Sums WholeReference::computed_by_libtorch(
     return mine;
 }
 
-// Returns by what OWN differs from EXACT, in words; empty: by no more than rounding explains.
-// ROUNDED, if it is not null, is EXACT with what rounding did to it.
+// Returns a text about the difference between OWN and EXACT; empty if rounding explains it.
+// ROUNDED, if it is not null, is EXACT with rounding errors; they are allowed in OWN too.
 std::string WholeReference::difference_of(const Sums& own, const Sums& exact,
                                           const Sums* rounded) const {
     const at::NoGradGuard no_grad;
@@ -174,20 +176,22 @@ std::string WholeReference::difference_of(const Sums& own, const Sums& exact,
     return {};
 }
 
-// Says why the model's own forward cannot be run beside the graph; empty: it can be.
+// Returns the reason why the model's own forward cannot be compared with the graph; empty if it
+// can.
 std::string WholeReference::why_not_run() const {
     if (setup_.config().lora.on()) return "the adapters are not part of it";
     if (setup_.config().loss.is_preference()) return "the loss of pairs is not part of it";
     return {};
 }
 
-// Returns the weight of the graph's loss in the mean that forward gives of BATCH: with mean "token"
-// the graph sums the losses of the targets.
+// Returns the weight of the graph's loss in the mean that forward computes from BATCH. With mean
+// "token", the graph sums the losses of the targets.
 double WholeReference::weight_by_itself(const std::vector<c10::IValue>& batch) {
     return setup_.config().loss.mean == config::LossMean::kToken ? loss_weight({{batch}}) : 1;
 }
 
-// Returns by what the model's own forward differs on BATCH from EXACT, which GRAPH gives in fp64.
+// Returns a text about the difference on BATCH between the model's own forward and EXACT, the
+// result of GRAPH in fp64.
 std::string WholeReference::difference_from(const Sums& exact, const graph::LoweredGraph& graph,
                                             bool training, const std::vector<c10::IValue>& batch) {
     Sums own, rounded;
@@ -195,7 +199,8 @@ std::string WholeReference::difference_from(const Sums& exact, const graph::Lowe
     try {
         own = computed_by_libtorch(at::kFloat, training, batch);
     } catch (const std::exception&) {
-        // Forward may want its weights in the 16 bits of its file; the job's step rounds as much.
+        // Forward may need its weights in the 16 bits of its file. The job's step rounds as much as
+        // this does.
         if (!training || !whole_.states().empty() || whole_.lowered().compute_dtype == at::kFloat)
             throw;
         own = computed_by_libtorch(std::nullopt, training, batch);
@@ -208,18 +213,20 @@ std::string WholeReference::difference_from(const Sums& exact, const graph::Lowe
     }
     std::string different = difference_of(own, exact, nullptr);
     if (different.empty()) return {};
-    // The rounding of forward's own code, then of a graph that rounds as it does, may explain it.
+    // Rounding may explain the difference: checks forward's own code in fp64, then the graph in
+    // fp32, which rounds as forward does.
     try {
         const Sums wide = computed_by_libtorch(at::kDouble, training, batch);
         if (difference_of(wide, exact, nullptr).empty()) return {};
-    } catch (const std::exception&) {  // its code wants fp32
+    } catch (const std::exception&) {  // forward's code may work only in fp32
     }
     rounded = computed(graph, at::kFloat, batch, {}, {weight});
     return difference_of(own, exact, &rounded);
 }
 
-// Compares the graph with the model's own forward on BATCH. Both run without random numbers: in
-// evaluation if the graph draws some. Returns the difference in words; empty: they are equal.
+// Compares the graph with the model's own forward on BATCH. Both run without random numbers: if the
+// graph draws any, they run in evaluation mode. Returns a text about the difference; empty if they
+// are equal.
 std::string WholeReference::compare_forward(const std::vector<c10::IValue>& batch) {
     forward_not_run_ = why_not_run();
     if (!forward_not_run_.empty()) return {};
@@ -229,7 +236,7 @@ std::string WholeReference::compare_forward(const std::vector<c10::IValue>& batc
         const graph::LoweredGraph graph = lowered_in_fp32(training);
         if (!training && graph::find_node(*graph.graph->block(), graph::draws) != nullptr)
             forward_not_run_ = "it draws random numbers in evaluation too";
-        if (graph.module_input) forward_not_run_ = "its graph needs the module in evaluation";
+        if (graph.takes_module) forward_not_run_ = "its graph needs the module in evaluation";
         if (!forward_not_run_.empty()) return {};
         const double weight = weight_by_itself(batch);
         const Sums exact = computed(graph::in_double(graph), at::kDouble, batch, {}, {weight});

@@ -16,11 +16,12 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/message.h"
 #include "graph/archive/scalar_types.h"
 #include "graph/memory/memory_order.h"
-#include "job/verify/update_rules.h"
+#include "job/verify/update_error.h"
 #include "launch/machine/machine_name.h"
-#include "plan/layout/tensor_shares.h"
+#include "plan/layout/tensor_share.h"
 #include "plan/print/plan_text.h"
 #include "runtime/schedules/learning_rate.h"
 #include "zero/states/shard_optimizer.h"
@@ -29,7 +30,8 @@ namespace dslaunch::job {
 
 namespace {
 
-// Findings of an earlier kind come first: what follows from them is no news.
+// Findings of an earlier kind are reported first, since findings of later kinds may only follow
+// from them.
 enum Kind : int64_t { kBegin, kGradient, kCoverage, kState, kFactor, kUpdate, kBuffer };
 constexpr int64_t kKindStride = int64_t{1} << 40;
 
@@ -58,7 +60,7 @@ std::vector<float> copy_of(std::span<const float> values) {
     return {values.begin(), values.end()};
 }
 
-// Returns a number that says where a value is and which (the finalizer of splitmix64).
+// Returns a number that depends on a value and on its place (the finalizer of splitmix64).
 uint64_t mixed(int64_t place, float value) {
     uint64_t bits =
         static_cast<uint64_t>(place) * 0x9E3779B97F4A7C15U + std::bit_cast<uint32_t>(value);
@@ -174,7 +176,7 @@ void JobVerifier::look_at_copy(std::span<const uint16_t> half, Piece& piece) con
         if (half[i] != expected[i]) piece.misrounded = static_cast<int64_t>(i);
 }
 
-// Calls USE(begin in the piece, range in the whole parameter).
+// Calls USE(begin in the piece, range in the whole parameter) for each contiguous range of PIECE.
 template <typename Use>
 void JobVerifier::in_whole(const Piece& piece, Use&& use) const {
     const JobSharing& sharing = parts_.setup->sharing;
@@ -186,7 +188,7 @@ void JobVerifier::in_whole(const Piece& piece, Use&& use) const {
     });
 }
 
-// Returns the place in this rank's plan of the last Backward that adds to the parameter's gradient.
+// Returns the index in this rank's plan of the last Backward that adds to the parameter's gradient.
 int64_t JobVerifier::backward_of(int parameter) const {
     const JobSetup& setup = *parts_.setup;
     const auto& instructions = setup.plan.instructions;
@@ -325,8 +327,8 @@ void JobVerifier::check_update(const Piece& piece, Finding& finding) const {
             zero::ShardOptimizer::name(parts_.setup->config().optimizer), makers_of(piece)));
 }
 
-// Takes the parameter's new values from all ranks on rank 0. Finds elements that nobody updated,
-// and replicas that differ.
+// Collects the parameter's new values from all ranks on rank 0. Reports elements that no rank
+// updated, and replicas that differ.
 void JobVerifier::take_over(int parameter, bool has_gradient, Finding& finding) {
     std::string mine;
     for (const Piece& piece : pieces_) {
@@ -373,7 +375,7 @@ void JobVerifier::take_over(int parameter, bool has_gradient, Finding& finding) 
 void JobVerifier::check_parameter(int parameter, const ReferenceStep& reference, Finding& finding) {
     const at::Tensor& tensor = whole().parameters()[parameter].tensor;
     std::vector<float> gradient(static_cast<size_t>(tensor.numel()));
-    std::array<double, 2> facts = {0, 0};  // 1: there is a gradient; the bound
+    std::array<double, 2> facts = {0, 0};  // 1 if there is a gradient, and the bound
     if (first() && reference.gradients[parameter].defined()) {
         facts = {1, reference.bounds[parameter]};
         std::copy_n(reference.gradients[parameter].const_data_ptr<float>(), gradient.size(),
@@ -383,7 +385,7 @@ void JobVerifier::check_parameter(int parameter, const ReferenceStep& reference,
     if (facts[0] > 0) job().broadcast(bytes_of(gradient));
     std::vector<float> begin(gradient.size());
     if (first()) {
-        // A copy where its elements do not lie next to each other.
+        // This is a copy if the parameter's elements are not adjacent in memory.
         const at::Tensor own = graph::in_memory_order(reference_->parameter(parameter));
         std::copy_n(own.const_data_ptr<float>(), begin.size(), begin.begin());
     }
@@ -399,7 +401,8 @@ void JobVerifier::check_parameter(int parameter, const ReferenceStep& reference,
     take_over(parameter, facts[0] > 0 && moves, finding);
 }
 
-// Elements without a gradient in one of the two steps are not compared.
+// Compares the states before this update with the states after the previous one. Elements without a
+// gradient in one of the two steps are not compared.
 void JobVerifier::check_states(int parameter, Finding& finding) {
     const auto p = static_cast<size_t>(parameter);
     const StateSums begin = std::exchange(begin_[p], {}), end = std::exchange(end_[p], {});
@@ -414,7 +417,8 @@ void JobVerifier::check_states(int parameter, Finding& finding) {
                              whole().parameters()[p].name, piece->update, makers_of(*piece)));
 }
 
-// Checks the buffers that this rank's segments read, if it has the first data rank's batches.
+// Checks the buffers that this rank's segments read, if the rank has the same batches as the first
+// data rank.
 void JobVerifier::check_buffers(Finding& finding) const {
     const JobSetup& setup = *parts_.setup;
     std::vector<char> read(setup.model->buffers().size(), 0);
@@ -447,13 +451,13 @@ void JobVerifier::check_buffers(Finding& finding) const {
     }
 }
 
-// Fails on every rank with the loss, if that differs, and the first finding of all.
+// If the loss differs or any rank has a finding, fails on every rank, with the loss and the first
+// of all findings.
 void JobVerifier::agree(const Finding& loss, const Finding& mine) {
     Finding first_of_all;
-    for (const std::string& other :
-         job().all_gather(fmt::format("{}\n{}", mine.order, mine.text))) {
-        const size_t line = other.find('\n');
-        first_of_all.note(std::stoll(other.substr(0, line)), other.substr(line + 1));
+    for (const std::string& other : job().all_gather(encode(mine))) {
+        const auto theirs = decode<Finding>(other);
+        first_of_all.note(theirs.order, theirs.text);
     }
     std::string text = job().all_gather(loss.text).front();
     if (!text.empty() && !first_of_all.text.empty()) text += "; ";
@@ -499,7 +503,7 @@ void JobVerifier::end_step(int64_t step, double loss, bool skipped) {
     agree(of_loss, finding);
 }
 
-// Says that no update moved a weight, and how many steps have one that does.
+// Returns a text which says that no update changed a weight, and after how many steps one does.
 std::string JobVerifier::idle_updates_text() const {
     constexpr int64_t kUpdatesMax = 1'000'000;
     const config::RunConfig& config = parts_.setup->config();

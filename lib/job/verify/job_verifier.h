@@ -1,6 +1,6 @@
 // Checks each step of a job against one rank that computes the whole model alone: loss, every
 // gradient, clipping, every update, buffers. Every rank checks the values and updates of its own
-// part of ZeRO; rank 0 computes the reference meanwhile. Data path: trainer, ZeRO -> [here] -> the
+// ZeRO shard, while rank 0 also computes the reference. Data path: trainer, ZeRO -> [here] -> the
 // first difference, by name. Threads: the communication lane calls UpdateWitness's functions, the
 // compute lane the rest.
 #pragma once
@@ -21,26 +21,30 @@
 
 namespace dslaunch::job {
 
+// The objects that a verifier works with but does not own, and its files.
 struct VerifierParts {
     const JobSetup* setup = nullptr;
     const RankComms* comms = nullptr;
     runtime::SteppingState* state = nullptr;
-    runtime::BetweenSteps* inner = nullptr;  // what a job does between steps anyway
+    runtime::BetweenSteps* inner = nullptr;  // the job's own work between steps
     std::string model_path;
     std::string scratch;  // see WholeReference; empty: none
 };
 
+// The verifier of one rank. It takes the place of the job's own BetweenSteps and passes each call
+// on to it.
 class JobVerifier final : public runtime::BetweenSteps, public runtime::UpdateWitness {
   public:
-    // All that PARTS points to must outlive this. Rank 0 throws what WholeReference does, and
-    // the others what their peer's failure gives them. REQUIRES: the job computes on the host.
+    // All objects that PARTS points to must outlive this one. Rank 0 throws what WholeReference
+    // throws; the other ranks then fail because their peer has failed. REQUIRES: the job computes
+    // on the host.
     explicit JobVerifier(VerifierParts parts);
 
     [[nodiscard]] const plan::StepPlan* before_step(int64_t update) override {
         return parts_.inner->before_step(update);
     }
-    // Checks the step. Throws Error{kDiverged} on every rank with step, parameter, element, rank
-    // and instruction of the first difference that rounding does not explain.
+    // Checks the step. Throws Error{kDiverged} on every rank, with the step, parameter, element,
+    // rank and instruction of the first difference that rounding does not explain.
     void end_step(int64_t step, double loss, bool skipped) override;
     [[nodiscard]] const plan::StepPlan* after_step(const runtime::StepRun& run) override {
         return parts_.inner->after_step(run);
@@ -50,45 +54,46 @@ class JobVerifier final : public runtime::BetweenSteps, public runtime::UpdateWi
     void before_update(const runtime::SeenUpdate& update) override;
     void after_update(const runtime::SeenUpdate& update) override;
 
-    // Says for rank 0's output what was checked. Throws Error{kDiverged} if all steps were skipped.
+    // Returns a text, for rank 0's output, about what was checked. Throws Error{kDiverged} if all
+    // steps were skipped.
     [[nodiscard]] std::string report() const;
 
   private:
-    // An update as this rank saw it.
+    // One update as this rank saw it.
     struct Piece {
         int parameter = -1;
         int bucket = -1, chunk = -1;
-        Range elements;  // of this rank's share
+        Range elements;  // elements of this rank's share of the parameter
         float factor = 1;
         double lr = 0, loss_scale = 1;
         int64_t update = 1;
         std::vector<float> gradients, begin, end;  // `begin` and `end`: the parameter's values
         std::vector<float> first, second;
         std::array<std::vector<float>, 3> factors;
-        double update_error = 0;  // as update_error() has it
-        int64_t worst = 0;        // the element with it
-        int64_t misrounded = -1;  // an element whose 16-bit copy is not its value, rounded; -1:
-                                  // none
+        double update_error = 0;  // the largest, as update_error() defines it
+        int64_t worst = 0;        // the element with this error
+        int64_t misrounded = -1;  // an element whose 16-bit copy is not its rounded value, or -1
     };
-    // A difference, or none.
+    // A difference that was found, or none.
     struct Finding {
-        int64_t order = std::numeric_limits<int64_t>::max();  // the first one counts
+        static constexpr const char* kWhat = "a finding";
+        int64_t order = std::numeric_limits<int64_t>::max();  // the lowest is reported
         std::string text;
         void note(int64_t order, const std::string& text);
     };
-    // Sums over a parameter's elements on this rank, to compare the optimizer's states before an
-    // update with the states after the update before.
+    // Sums over a parameter's elements on this rank. They are used to compare the optimizer's
+    // states before an update with the states after the previous update.
     struct StateSums {
-        uint64_t elements = 0;  // which elements these are; 0: none
+        uint64_t elements = 0;  // depends on which elements are included; 0: none
         uint64_t first = 0, second = 0;
         void add(const runtime::SeenUpdate& update);
     };
-    // Sums over the steps.
+    // Sums over all steps.
     struct Counts {
         int64_t steps = 0, skipped = 0;
-        bool moves = false;              // an update had a learning rate above 0
-        double elements = 0, equal = 0;  // of gradients, over all ranks
-        double worst = 0;                // the largest difference, of what rounding explains
+        bool moves = false;              // true: an update had a learning rate above 0
+        double elements = 0, equal = 0;  // numbers of gradient elements, over all ranks
+        double worst = 0;                // the largest difference, in multiples of the allowed one
         std::string where;
     };
 
@@ -117,8 +122,9 @@ class JobVerifier final : public runtime::BetweenSteps, public runtime::UpdateWi
     VerifierParts parts_;
     std::optional<WholeReference> reference_;  // on rank 0
     int64_t step_ = 0;
-    std::vector<Piece> pieces_;  // of the step under way
-    // Sums of each model parameter before and after this step's updates, and after the last step's.
+    std::vector<Piece> pieces_;  // of the current step
+    // The sums of each model parameter before and after this step's updates, and after the previous
+    // step's.
     std::vector<StateSums> begin_, end_, last_;
     double sizes_ = 0;
     Counts counts_;

@@ -18,7 +18,7 @@ namespace dslaunch::job {
 
 namespace {
 
-constexpr uint8_t kPriority = 1;  // as the allocator that lends memory has (runtime/memory)
+constexpr uint8_t kPriority = 1;  // the same as the lending allocator's (runtime/memory)
 
 struct Mapping {
     void* begin = nullptr;
@@ -35,7 +35,7 @@ void unmap(void* context) {
          to_text(Bytes{static_cast<int64_t>(bytes)}), errno_text(error_number));
 }
 
-// Returns a file that goes when its last mapping does.
+// Returns a file without a name, which is deleted with its last mapping.
 UniqueFd nameless_file(const std::string& folder) {
     return UniqueFd(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
 }
@@ -59,7 +59,7 @@ c10::DataPtr ScratchMemory::allocate(size_t bytes) {
     if (bytes < static_cast<size_t>(kLeast.value)) return small_->allocate(bytes);
     const UniqueFd file = nameless_file(folder_);
     if (!file.valid()) refuse(folder_, bytes, errno);
-    // Blocks are taken now: a full disk would end the process later.
+    // The blocks are allocated now; otherwise a full disk would kill the process later.
     const int error_number = ::posix_fallocate(file.get(), 0, static_cast<off_t>(bytes));
     if (error_number != 0) refuse(folder_, bytes, error_number);
     void* const begin = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);

@@ -18,7 +18,8 @@
 #include "base/error.h"
 #include "base/machine/memory_limits.h"
 #include "base/text.h"
-#include "graph/lower/precision.h"
+#include "graph/archive/scalar_types.h"
+#include "graph/lower/parameters_as.h"
 #include "graph/lower/target_count.h"
 #include "graph/memory/memory_order.h"
 #include "graph/memory/shared_storage.h"
@@ -33,7 +34,8 @@ namespace dslaunch::job {
 
 namespace {
 
-// Returns GRADIENT's elements in the order of PARAMETER's memory.
+// Returns the elements of GRADIENT as TYPE, in the order in which PARAMETER's elements are in
+// memory.
 at::Tensor flat_like(const at::Tensor& parameter, const at::Tensor& gradient, at::ScalarType type) {
     const at::NoGradGuard no_grad;
     const at::Tensor laid =
@@ -42,7 +44,7 @@ at::Tensor flat_like(const at::Tensor& parameter, const at::Tensor& gradient, at
     return graph::in_memory_order(laid).clone();
 }
 
-// Returns the number of elements from the first to the last, both included.
+// Returns how many elements of memory the tensor spans, from its first element to its last.
 int64_t reach_of(const at::Tensor& tensor) {
     int64_t last = 0;
     for (int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
@@ -88,7 +90,7 @@ WholeReference::WholeReference(const JobSetup& setup, const std::string& path,
           model_, options_in(setup, graph::scalar_type_of(setup.config().precision.compute)), 1)),
       in_double_(graph::in_double(lowered_in_fp32(true))) {
     const config::RunConfig& config = setup.config();
-    if (in_double_.module_input)
+    if (in_double_.takes_module)
         fail(ExitCode::kInput,
              "{} needs the module itself, so that the graph cannot be computed in fp64 to say what "
              "rounding explains; call a method of a known type instead",
@@ -113,9 +115,9 @@ graph::Model WholeReference::load_with_room(const std::string& path) const {
     return load_in_fp32(path);
 }
 
-// Returns the model at PATH with weights in fp32, which training keeps them in; those that the job
-// holds in fewer bits have the values that products see. With adapters it is tied as the job's
-// model is, which has one adapter for all names of a layer.
+// Returns the model at PATH with its weights in fp32, as training keeps them. Weights that the job
+// holds in fewer bits have the values that products use. If the job has adapters, tensors are tied
+// as in the job's model, which has one adapter for all names of a layer.
 graph::Model WholeReference::load_in_fp32(const std::string& path) const {
     const at::NoGradGuard no_grad;
     std::optional<ScratchMemory::Scope> scope;
@@ -123,7 +125,7 @@ graph::Model WholeReference::load_in_fp32(const std::string& path) const {
     graph::Model model = setup_.config().lora.on()
                              ? graph::Model::load(path, graph::Weights::kRequired, setup_.trust)
                              : load_as_torch(path);
-    std::set<const void*> narrow;  // storages
+    std::set<const void*> narrow;  // storages that must be converted
     for (const graph::ModelParameter& parameter : model.parameters()) {
         const at::ScalarType type = parameter.tensor.scalar_type();
         if (graph::is_trained_type(type) && (type != at::kFloat || scope))
@@ -144,8 +146,8 @@ graph::Model WholeReference::load_in_fp32(const std::string& path) const {
     return model;
 }
 
-// Finds by name what the job's parameters and buffers are in the reference, and by memory which
-// further names the reference has for them.
+// Finds by name the reference's parameters and buffers for the job's. Then finds by memory which
+// other names in the reference belong to each of the job's parameters.
 void WholeReference::find_homes() {
     const auto name_of = [](const auto& item) { return item.name; };
     for (const graph::ModelParameter& parameter : setup_.whole_model().parameters()) {
@@ -193,8 +195,8 @@ const at::Tensor* WholeReference::buffer(int index) const {
     return buffer_of_[index] < 0 ? nullptr : &model_.buffers()[buffer_of_[index]].tensor;
 }
 
-// Adds the gradients of LEAVES, one per parameter of the reference, as TYPE to the gradients of the
-// parameters whose memory they have.
+// Converts the gradients of LEAVES (one leaf per parameter of the reference) to TYPE and adds them
+// to the gradients of the parameters with the same memory.
 void WholeReference::take_gradients(std::span<const at::Tensor> leaves, at::ScalarType type,
                                     Sums& sums) const {
     const at::NoGradGuard no_grad;
@@ -232,8 +234,8 @@ void WholeReference::take_gradients(std::span<const at::Tensor> leaves, at::Scal
     }
 }
 
-// Weights and gradients in fp32 and fp64, the compute dtype's copy, and sums of both kinds, of
-// NUMEL parameters.
+// Throws unless there is room for NUMEL parameters: weights and gradients in fp32 and fp64, a copy
+// in the compute dtype, and sums of both kinds.
 void WholeReference::require_room(int64_t numel) const {
     constexpr int64_t kBytesPerElement = 4 + 4 + 2 + 2 * (4 + 8) + 8 + 8;
     const Bytes need{numel * kBytesPerElement};
@@ -274,8 +276,8 @@ void WholeReference::Sums::scale(double factor) {
         if (gradient.defined()) gradient.mul_(factor);
 }
 
-// Returns the weight of each micro batch's loss in the mean over a rank's; the mean over ranks
-// comes on top.
+// Returns the weight of each micro batch's loss in the mean over a rank's micro batches. The mean
+// over the ranks is taken separately.
 double WholeReference::loss_weight(const std::vector<Batches>& all) {
     const config::RunConfig& config = setup_.config();
     const bool by_token = config.loss.mean == config::LossMean::kToken;
@@ -301,7 +303,7 @@ void WholeReference::put_buffers(const std::vector<at::Tensor>& values) {
     for (size_t b = 0; b < values.size(); ++b) moving_[b].copy_(values[b]);
 }
 
-// Returns false without targets that count: a mean over none is no number.
+// Returns false if BATCH has no targets that count: a mean over no targets is not a number.
 bool WholeReference::counts(const Batch& batch) const {
     return !whole_.lowered().targets || whole_.lowered().targets->of(batch) != 0;
 }
@@ -326,8 +328,8 @@ void WholeReference::add_step(const Batch& batch, const graph::DrawKey& key, con
     sums.add(mine);
 }
 
-// Returns what GRAPH computes of BATCH with all tensors in TYPE, weights and buffers as they are
-// now. SCALE multiplies the loss and its gradients.
+// Returns what GRAPH computes from BATCH with all tensors in TYPE, and with the present weights and
+// buffers. SCALE multiplies the loss and its gradients.
 WholeReference::Sums WholeReference::computed(const graph::LoweredGraph& graph, at::ScalarType type,
                                               const Batch& batch, const graph::DrawKey& key,
                                               const Scale& scale) {
@@ -336,7 +338,7 @@ WholeReference::Sums WholeReference::computed(const graph::LoweredGraph& graph, 
     for (const c10::IValue& value : whole_.first_inputs(batch))
         inputs.arguments.push_back(type == at::kDouble ? graph::map_tensors(value, to_double)
                                                        : value);
-    // Tensors that share memory share it in the copies too, as forward may write buffers.
+    // Tensors that share memory must share it in the copies too, since forward may write buffers.
     const std::vector<at::Tensor> tensors = tensors_of(model_);
     std::vector<at::Tensor> copies = graph::copied_together(tensors, type);
     for (size_t i = 0; i < copies.size(); ++i) {
@@ -358,7 +360,7 @@ WholeReference::Sums WholeReference::computed(const graph::LoweredGraph& graph, 
 
 graph::LoweredGraph WholeReference::lowered_in_fp32(bool training) {
     graph::LowerOptions options = options_in(setup_, at::kFloat);
-    options.training = training;
+    options.trains = training;
     return graph::lower(model_, options);
 }
 
@@ -373,7 +375,7 @@ void WholeReference::average_buffers() {
     }
 }
 
-// Gives the parameters what forward writes into them before it reads them.
+// Assigns to the parameters the values that forward writes into them before it reads them.
 void WholeReference::write_parameters() {
     const at::NoGradGuard no_grad;
     std::vector<std::pair<int, at::Tensor>> all;
@@ -418,8 +420,9 @@ ReferenceStep WholeReference::run(int64_t step, double loss_scale) {
         add_step(all[rank][m], key, {weight, loss_scale}, sums);
         buffers_[rank] = buffers_now();
     };
-    // The order in which ZeRO adds up, for equal bits: up to stage 1 each rank its micro steps and
-    // then all ranks, from stage 2 on all ranks in each micro step.
+    // Adds in the same order as ZeRO, so that the bits are equal: up to stage 1, each rank sums its
+    // micro steps, and then all ranks are summed; from stage 2 on, all ranks are summed in each
+    // micro step.
     const bool by_micro_step = setup_.config().zero.stage >= 2;
     Sums sums;
     for (size_t i = 0; i < (by_micro_step ? micro_steps : ranks); ++i) {

@@ -1,6 +1,6 @@
-// Computes a job's step on one rank alone: the whole graph as one piece, on every micro batch of
-// every rank in turn, without plan, buckets, shards or groups. Feeds job_verifier.h. The same
-// step in fp64 says how much of a difference rounding explains. Thread: one.
+// Computes a job's step on one rank alone: the whole graph in one piece, on every micro batch of
+// every rank in turn, without plan, buckets, shards or groups. Used by job_verifier.h. The same
+// step in fp64 shows how much of a difference rounding explains. Thread: one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,88 +16,96 @@
 
 #include "graph/archive/model.h"
 #include "graph/lowered/lowered_graph.h"
-#include "graph/segment/segment.h"
+#include "graph/segment/segmented_model.h"
 #include "job/setup/job_setup.h"
 #include "job/verify/scratch_memory.h"
 #include "runtime/data/batch_loader.h"
 
 namespace dslaunch::job {
 
-// Rounding differs between orders of sums; so many times what one order is off by is allowed.
+// Different orders of a sum have different rounding errors. A difference of up to this multiple of
+// one order's error is allowed.
 inline constexpr double kOrders = 8;
 
-// Returns kOrders for a tensor of NUMEL elements, more for a few. The bound is a multiple of the
-// largest error in the tensor. One element may by luck be nearly exact; several hardly all are. The
-// ratio of two normally distributed errors is above 6000 once in 10^4 times, and the ratio of one
-// error to the largest of N is then above the N-th root of 6000.
+// Returns the multiple that is allowed for a tensor of NUMEL elements: kOrders, or more if it has
+// only a few elements. The multiple applies to the largest error in the tensor. A single element
+// can be nearly exact by luck, but it is unlikely that all of several elements are. The ratio of
+// two normally distributed errors is above 6000 once in 10^4 times; the ratio of one error to the
+// largest of N errors is above the N-th root of 6000 equally seldom.
 inline double orders_of(int64_t numel) {
     constexpr double kOfOne = 6000;
     return std::max(kOrders,
                     std::pow(kOfOne, 1.0 / static_cast<double>(std::max<int64_t>(1, numel))));
 }
 
-// Returns floating tensors in fp64, others as they are; without gradient.
+// Returns a floating-point tensor in fp64, any other tensor as it is; without gradient.
 inline at::Tensor to_double(const at::Tensor& tensor) {
     return tensor.is_floating_point() ? tensor.detach().to(at::kDouble) : tensor.detach();
 }
 
-// Returns the largest magnitude; 0 of no elements.
+// Returns the largest magnitude; 0 if the tensor has no elements.
 inline double largest(const at::Tensor& tensor) {
     return tensor.numel() == 0 ? 0 : tensor.abs().max().item<double>();
 }
 
 // Returns MODEL's parameters, and then its buffers.
 [[nodiscard]] std::vector<at::Tensor> tensors_of(const graph::Model& model);
-// Brings the floating ones of TENSORS to DTYPE. Tensors that share memory go on to share it.
+// Converts the floating-point tensors in TENSORS to DTYPE. Tensors that share memory still share it
+// afterwards.
 void convert(std::vector<at::Tensor> tensors, at::ScalarType dtype);
 
-// Loads a model as PyTorch does, for a reference that goes neither through what model.h makes of
-// tied tensors nor through its reader of records: every tensor by itself, sharing memory as in the
-// archive. TorchScript archives go through torch::jit::load. The weights of an exported program are
-// read once more, by LibTorch's reader of archives, and share a storage where its tables name one
-// record. A folder of Hugging Face is read as for the job. Throws as Model::load does. REQUIRES:
-// Model::load has read PATH, which checks it.
+// Loads a model as PyTorch does. The reference must depend neither on the way in which model.h
+// handles tied tensors nor on its reader of records, so every tensor is loaded separately and
+// shares memory as in the archive. TorchScript archives are loaded with torch::jit::load. The
+// weights of an exported program are read a second time, with LibTorch's archive reader; they share
+// a storage if the program's tables name the same record. A Hugging Face folder is read as for the
+// job. Throws what Model::load throws. REQUIRES: Model::load has read PATH, which checks it.
 [[nodiscard]] graph::Model load_as_torch(const std::string& path);
 
-// A value, and the largest difference from it that rounding explains.
+// The results of a step on one rank alone, with the largest differences that rounding explains.
 struct ReferenceStep {
     double loss = 0;  // mean over all micro batches
     double loss_bound = 0;
-    // By model parameter: the mean over the ranks of the gradients of the scaled loss, [numel] fp32
-    // in the order of the parameter's memory; undefined: it has none.
+    // For each model parameter, the mean over the ranks of the gradients of the scaled loss,
+    // [numel] fp32 in the order of the parameter's memory; undefined if the parameter has no
+    // gradient.
     std::vector<at::Tensor> gradients;
-    std::vector<double> bounds;  // by model parameter, absolute
+    std::vector<double> bounds;  // by model parameter; absolute errors
     double norm = 0;             // global L2 norm of the gradients of the loss itself
-    // Says after step 1 how the graph differs from the model's own forward. Empty: they agree, or
-    // the forward was not run.
+    // A text, after step 1, about the difference between the graph and the model's own forward.
+    // Empty if they agree, or if the forward was not run.
     std::string graph_fault;
 };
 
+// A second copy of the job's model, with its own data. The caller writes the parameters of each
+// update into it before the next step.
 class WholeReference {
   public:
-    // Loads the model at PATH again. SETUP, whose data and config count, must outlive this. SCRATCH
-    // is a folder for large values on disk, if models do not fit in memory; empty: memory alone.
-    // Throws Error{kSetup} if the memory left on this host is too little, Error{kDisk} for
-    // SCRATCH, Error{kInput} if forward writes attributes and several ranks have batches.
+    // Loads the model at PATH again. SETUP, whose data and config are used, must outlive this
+    // object. SCRATCH is a folder for large values, if the models do not fit in memory; empty: only
+    // memory is used. Throws Error{kSetup} if too little memory is left on this host, Error{kDisk}
+    // if SCRATCH cannot be used, and Error{kInput} if forward writes attributes and several ranks
+    // have batches.
     WholeReference(const JobSetup& setup, const std::string& path, const std::string& scratch);
 
-    // Returns the values of the job's parameter or buffer that the next step begins with. Buffers
-    // are the first data rank's; each has its own, unless the config broadcasts or averages them.
+    // Returns the values of a parameter or buffer of the job at the beginning of the next step. The
+    // buffers are the first data rank's; other data ranks have their own, unless the config
+    // broadcasts or averages them.
     [[nodiscard]] const at::Tensor& parameter(int index) const;
     // Returns null for a buffer that the reference does not have.
     [[nodiscard]] const at::Tensor* buffer(int index) const;
-    // Computes step STEP (from 1) and moves the buffers. Step 1 compares the graph with the model's
-    // own forward first, as LibTorch runs it on one batch.
+    // Computes step STEP (from 1) and updates the buffers. Step 1 first compares the graph with the
+    // model's own forward, which LibTorch runs on one batch.
     [[nodiscard]] ReferenceStep run(int64_t step, double loss_scale);
-    // Says why forward did not run; empty: it did.
+    // Returns the reason why forward was not run; empty if it was.
     [[nodiscard]] const std::string& forward_not_run() const { return forward_not_run_; }
 
   private:
     using Batch = std::vector<c10::IValue>;
-    using Batches = std::vector<Batch>;  // of one rank in one step
+    using Batches = std::vector<Batch>;  // batches of one rank in one step
     struct Scale {
-        double weight = 1;  // of the loss in a mean
-        double loss = 1;    // of the gradients
+        double weight = 1;  // weight of the loss in the mean
+        double loss = 1;    // factor of the gradients
     };
     struct Sums {
         double loss = 0;
@@ -127,27 +135,28 @@ class WholeReference {
     [[nodiscard]] graph::LoweredGraph lowered_in_fp32(bool training);
     [[nodiscard]] graph::Model load_with_room(const std::string& path) const;
     [[nodiscard]] graph::Model load_in_fp32(const std::string& path) const;
-    // A parameter of model_ in the memory of a parameter of the job.
+    // A parameter of model_ as a part of the memory of a parameter of the job.
     struct Place {
         int owner = -1;  // parameter of the job; -1: none
         std::vector<int64_t> sizes, strides;
-        int64_t offset = 0;  // elements from the owner's first
-        int64_t reach = 0;   // elements from its first to its last
+        int64_t offset = 0;  // in elements, from the owner's first element
+        int64_t reach = 0;   // elements of memory from its first element to its last
     };
     void find_homes();
     void take_gradients(std::span<const at::Tensor> leaves, at::ScalarType type, Sums& sums) const;
 
     const JobSetup& setup_;
-    std::unique_ptr<ScratchMemory> scratch_;  // null: memory alone
+    std::unique_ptr<ScratchMemory> scratch_;  // null: only memory is used
     std::string path_;
-    graph::Model model_;           // as PyTorch loads it: nothing is tied, memory is shared
+    graph::Model model_;           // as PyTorch loads it: tied parameters are separate tensors in
+                                   // shared memory
     graph::SegmentedModel whole_;  // one segment
     graph::LoweredGraph in_double_;
     std::vector<std::unique_ptr<runtime::BatchLoader>> loaders_;  // by data rank
-    std::vector<int> parameter_of_;   // by parameter of the job: its first name in model_
-    std::vector<int> buffer_of_;      // by buffer of the job
+    std::vector<int> parameter_of_;   // by parameter of the job, its first index in model_
+    std::vector<int> buffer_of_;      // by buffer of the job, its index in model_, or -1
     std::vector<Place> places_;       // by parameter of model_
-    std::vector<at::Tensor> moving_;  // buffers of model_ that no parameter has
+    std::vector<at::Tensor> moving_;  // buffers of model_ that share no memory with a parameter
     std::vector<std::vector<at::Tensor>> buffers_;  // by data rank, the values of moving_
     std::string forward_not_run_ = "no batch of step 1 has a target";
 };

@@ -2,13 +2,16 @@
 #pragma once
 
 #include <string>
+#include <variant>
 
 namespace dslaunch::plan {
 
-template <typename Value, typename Cost>
+// A value that was chosen, such as a number of chunks to keep in memory, and the reason for it.
+// Cost is left out if nothing was compared by cost.
+template <typename Value, typename Cost = std::monostate>
 struct Choice {
     Value value = {};
-    Cost cost = {};   // VALUE's, as the choice counts it
+    Cost cost = {};   // cost of VALUE; its unit depends on the choice
     std::string why;  // one line
 };
 

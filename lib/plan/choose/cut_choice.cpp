@@ -20,8 +20,8 @@ int64_t largest_gap(const std::vector<CutPlace>& places, int64_t live_max,
     return std::max(gap, parameter_numel - previous);
 }
 
-// Returns the fewest live values with which the pieces stay about as small as all places together
-// would allow.
+// Returns the smallest limit on live values with which the pieces stay about as small as if all
+// places could be used.
 int64_t live_threshold(const std::vector<CutPlace>& places, int64_t parameter_numel) {
     std::vector<int64_t> levels;
     for (const CutPlace& place : places) levels.push_back(place.live_values);
@@ -34,8 +34,8 @@ int64_t live_threshold(const std::vector<CutPlace>& places, int64_t parameter_nu
     return levels.back();
 }
 
-// Returns one place per group of places with the same parameters before them: the first with the
-// fewest live values.
+// Returns one place per group of places with the same parameters before them: the first of those
+// with the fewest live values. Leaves out places with more than LIVE_MAX live values.
 std::vector<CutPlace> best_of_groups(const std::vector<CutPlace>& places, int64_t live_max) {
     std::vector<CutPlace> best;
     for (const CutPlace& place : places) {
@@ -73,8 +73,8 @@ std::vector<int64_t> choose_cuts(const std::vector<CutPlace>& places, int64_t pa
     const auto count = static_cast<int64_t>(places.size());
     const int64_t cuts_wanted = std::min(segments - 1, count);
     std::vector<int64_t> cuts;
-    // Each cut leaves enough places for the cuts after it. It takes the place nearest to its share
-    // of the parameters; of equally near ones the one with the fewest live values.
+    // Each cut leaves enough places for the cuts after it. It uses the place that is nearest to its
+    // share of the parameters; if several are equally near, the one with the fewest live values.
     int64_t first = 0;
     for (int64_t cut = 0; cut < cuts_wanted; ++cut) {
         const int64_t last = count - (cuts_wanted - cut);

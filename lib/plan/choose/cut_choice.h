@@ -1,6 +1,7 @@
-// The choice among the legal places to cut at: few live values, whole layers, pieces of similar
-// weight. Pure; the result depends on the model alone (never on batch, ranks or machine), so that
-// every rank and every run cuts alike.
+// Chooses places to cut the model at, from the legal ones: with few live values, between whole
+// layers, and so that the pieces have similar numbers of parameters. Pure. The result depends on
+// the model alone (never on batch, ranks or machine), so every rank and every run makes the same
+// cuts.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +9,17 @@
 
 namespace dslaunch::plan {
 
+// A legal place for a cut.
 struct CutPlace {
     int64_t position = 0;                // the cut is before this node
     int64_t live_values = 0;             // values alive here, without parameters and constants
-    int64_t parameter_numel_before = 0;  // elements of the parameters first read before the
+    int64_t parameter_numel_before = 0;  // elements of all parameters that are first read before
                                          // position
 };
 
-// Returns the positions of the cuts, ascending; SEGMENTS - 1 of them, or fewer if there are not
-// enough places. SEGMENTS 0: by whole layers, at most kSegmentsAutoMax. 1: no cuts. Larger than
-// places.size() + 1: every place.
+// Returns the positions of the cuts, ascending: SEGMENTS - 1 of them, or fewer if there are not
+// enough places. If SEGMENTS is 0, cuts between whole layers into at most kSegmentsAutoMax
+// segments. If it is 1, makes no cuts. If it is larger than places.size() + 1, cuts at every place.
 [[nodiscard]] std::vector<int64_t> choose_cuts(const std::vector<CutPlace>& places,
                                                int64_t parameter_numel, int64_t segments);
 

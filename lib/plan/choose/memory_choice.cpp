@@ -17,8 +17,8 @@ bool device_is_short(std::span<const TierVerdict> verdicts) {
     });
 }
 
-// Returns the largest count from BEGIN to BEGIN * kMostTimes that FITS, by doubling and halving;
-// BEGIN if no other does. REQUIRES: FITS(BEGIN).
+// Returns the largest count from BEGIN to BEGIN * kMostTimes for which FITS returns true, found by
+// doubling and bisection; BEGIN if no larger count fits. REQUIRES: FITS(BEGIN).
 template <typename Fits>
 int64_t largest_that(int64_t begin, const Fits& fits) {
     int64_t low = begin, high = begin * 2;
@@ -76,7 +76,8 @@ class Ladder {
     }
 
   private:
-    // Returns the need of the memory that is too small: a GPU's, or else the host's.
+    // Returns how much CHOICE needs of the memory that is too small: the GPU's, or else the host's.
+    // Returns nullopt if CHOICE cannot be run.
     [[nodiscard]] std::optional<Bytes> memory_of(const MemoryChoice& choice) const {
         const std::optional<HostNeed> need = search_.need_of(choice);
         if (!need) return {};
@@ -88,7 +89,8 @@ class Ladder {
         return need && all_fit(admit(*need, search_.limits));
     }
 
-    // Continues from CHOICE if it needs less memory. Returns true if it fits.
+    // Makes CHOICE the best choice so far if it needs less memory. Returns true if it does and
+    // fits.
     bool step_to(const MemoryChoice& choice) {
         const std::optional<Bytes> before = memory_of(best_), after = memory_of(choice);
         if (!after || (before && *after >= *before)) return false;
@@ -105,7 +107,8 @@ class Ladder {
         return false;
     }
 
-    // Tries recompute, which costs a forward for any number of groups.
+    // Tries recomputation with more and more groups. It costs one extra forward pass, whatever the
+    // number of groups.
     bool recompute() {
         for (int64_t groups = 2; groups < 2 * search_.segments; groups *= 2) {
             MemoryChoice choice = best_;
@@ -129,7 +132,8 @@ class Ladder {
         return step_to(choice);
     }
 
-    // Tries divisors of the rows, so that the global batch stays the same.
+    // Tries smaller numbers of rows that divide the given one, so that the global batch can stay
+    // the same.
     bool fewer_rows() {
         for (int64_t rows = search_.from.micro_rows / 2; rows >= 1; --rows) {
             if (search_.from.micro_rows % rows != 0) continue;
@@ -140,7 +144,7 @@ class Ladder {
         return false;
     }
 
-    // Tries more hosts, whose ranks have smaller shards.
+    // Tries more hosts: the more hosts there are, the smaller is the shard of each rank.
     bool more_hosts() {
         const auto short_with = [&](int64_t hosts) {
             MemoryChoice choice = best_;

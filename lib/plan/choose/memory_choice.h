@@ -1,5 +1,5 @@
-// The keys of a config that decide the memory of a job, and the nearest choice that fits a host.
-// Data path: failed admission -> [here] -> advice. Pure.
+// Finds the memory settings nearest to a given config with which a job fits on its hosts. Data
+// path: failed admission -> [here] -> advice. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,44 +13,47 @@
 
 namespace dslaunch::plan {
 
+// The settings that decide how much memory a job needs.
 struct MemoryChoice {
     int64_t stage = 0;             // ZeRO stage
     int64_t recompute_groups = 0;  // 0: activations are kept
     bool optimizer_on_disk = false;
     bool parameters_on_disk = false;
     int64_t micro_rows = 1;
-    int64_t hosts = 1;  // hosts like those that there are
+    int64_t hosts = 1;  // number of hosts like the given ones
 
     bool operator==(const MemoryChoice&) const = default;
 };
 
-// Returns the need of a choice; nullopt if it cannot be run.
+// Returns what a host needs with a choice; nullopt if the choice cannot be run.
 using NeedOfChoice = std::function<std::optional<HostNeed>(const MemoryChoice&)>;
 
+// A search for settings: the ones that it starts from, and the limits of a host.
 struct ChoiceSearch {
     MemoryChoice from;
-    int64_t segments = 1;  // segments of the model: the most groups that can be recomputed
+    int64_t segments = 1;  // number of the model's segments: the largest number of groups
     HostLimits limits;
     NeedOfChoice need_of;
 };
 
-// Its cost is the need of a host; WHY names the changes as keys of a config:
-// "zero_optimization.stage: 3, activation_checkpointing.number_checkpoints: 4".
+// A choice that fits. Its cost is what a host needs with it. WHY lists the changes as keys of a
+// config: "zero_optimization.stage: 3, activation_checkpointing.number_checkpoints: 4".
 using FittingChoice = Choice<MemoryChoice, HostNeed>;
 
-// Returns the first choice that fits of: a higher stage, recompute, optimizer states on disk,
-// parameters on disk, a smaller micro batch, more hosts, each added to the earlier ones. Then
-// undoes changes that are not needed. Returns nullopt if no choice fits.
+// Returns the first choice that fits. Makes these changes in order, each in addition to the earlier
+// ones: a higher stage, recomputation, optimizer states on disk, parameters on disk, a smaller
+// micro batch, more hosts. Then undoes the changes that turn out not to be needed. Returns nullopt
+// if no choice fits.
 [[nodiscard]] std::optional<FittingChoice> nearest_fitting(const ChoiceSearch& search);
 
-// The search looks at most at this many times the rows or hosts that there are.
+// The search tries at most this multiple of the given numbers of rows and hosts.
 inline constexpr int64_t kMostTimes = 64;
 
-// Returns the most rows in a micro batch with which SEARCH.from fits: its own, or more. REQUIRES:
-// SEARCH.from fits.
+// Returns the largest number of rows in a micro batch with which SEARCH.from fits, at least the
+// number that it has now. REQUIRES: SEARCH.from fits.
 [[nodiscard]] int64_t most_rows(const ChoiceSearch& search);
 
-// Returns advice for a job that VERDICTS refuse, a clause; it searches for a choice that fits.
+// Returns advice for a job that VERDICTS refuse, as a clause. Searches for a choice that fits.
 [[nodiscard]] std::string admission_advice(const ChoiceSearch& search,
                                            std::span<const TierVerdict> verdicts);
 

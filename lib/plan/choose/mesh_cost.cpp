@@ -13,7 +13,7 @@
 namespace dslaunch::plan {
 namespace {
 
-constexpr int kAllToAlls = 4;  // per segment with attention: queries, keys, values, outputs
+constexpr int kAllToAlls = 4;  // in a segment with attention: queries, keys, values, outputs
 
 size_t at(MeshAxis axis) {
     return static_cast<size_t>(axis);
@@ -23,7 +23,7 @@ Bytes part_of_bytes(Bytes bytes, double share) {
     return Bytes{std::llround(static_cast<double>(bytes.value) * share)};
 }
 
-// Returns the share of a segment's work that one tensor and sequence rank does.
+// Returns the fraction of a segment's work that one rank of the tensor and sequence axes does.
 double share_of_segment(const ModelInfo& model, const SegmentInfo& segment, const MeshSizes& sizes,
                         const TensorCosts* costs) {
     double share = 1.0 / sizes.sequence;
@@ -65,13 +65,13 @@ class MeshCoster {
     }
 
   private:
-    // The weight of a stage at one place of the tensor axis.
+    // The sizes of a stage's part on one rank of the tensor axis.
     struct StageWeight {
         Bytes parameters;
         Bytes gradients;  // fp32
         Bytes states;     // fp32, with master copies
         int64_t trained_numel = 0;
-        Bytes largest_gradients;  // largest of one bucket
+        Bytes largest_gradients;  // of the bucket with most
         Bytes largest_parameters;
         Bytes persistent;  // parameters that stage 3 keeps whole
     };
@@ -95,8 +95,8 @@ class MeshCoster {
         for (const int rank : ranks) hosts.insert(mesh_.node_of(rank));
         return {static_cast<int>(ranks.size()), static_cast<int>(hosts.size())};
     }
-    // Returns the shape of the widest of GROUPS, which is the slowest, and the number of groups
-    // that share a link.
+    // Returns a shape that stands for the slowest of GROUPS: the largest number of hosts that a
+    // group spans, and the largest number of groups that share one host's link.
     template <typename Groups>
     [[nodiscard]] GroupShape widest_of(const Groups& groups, int ranks) const {
         GroupShape most{ranks, 1, 1};
@@ -140,8 +140,8 @@ class MeshCoster {
         return times;
     }
 
-    // Adds the collectives of tensor and sequence ranks in the middle of a segment, which nothing
-    // hides.
+    // Adds the time of the collectives of tensor and sequence ranks. They run in the middle of a
+    // segment, so no computation hides them.
     void add_collectives(std::vector<SegmentTimes>& times) const {
         const auto flops = static_cast<double>(std::max<int64_t>(1, whole_flops()));
         const GroupShape tensor = widest(MeshAxis::kTensor);
@@ -213,8 +213,9 @@ class MeshCoster {
             weigh_buckets(parameters[stage], weights_[stage]);
     }
 
-    // Finds the largest bucket of a stage, which it reduces and gathers at once. A bucket of the
-    // whole model's layout that lies in two stages is two there.
+    // Finds the sizes of a stage's largest bucket, which is reduced and gathered as a unit. If a
+    // bucket of the whole model's layout has parameters in two stages, each stage counts its part
+    // as a separate bucket.
     void weigh_buckets(const std::set<int>& parameters, StageWeight& weight) const {
         std::map<int, Bytes> gradients, gathered;
         for (const int p : parameters) {
@@ -236,9 +237,9 @@ class MeshCoster {
             weight.largest_parameters = std::max(weight.largest_parameters, bytes);
     }
 
-    // Adds the communication that is longer than the work that hides it: at ZeRO stages 2 and 3
-    // sums follow every backward, and at stage 3 over several hosts forwards and backwards wait for
-    // parameters.
+    // Adds the communication time that exceeds the computation that hides it. At ZeRO stages 2 and
+    // 3, gradients are summed after every backward; at stage 3 over several hosts, forwards and
+    // backwards also wait for parameters.
     void hide_sums(std::vector<PartCost>& costs) const {
         if (choice_.zero_stage < 2 || data() == 1) return;
         for (size_t part = 0; part < costs.size(); ++part) {
@@ -259,14 +260,15 @@ class MeshCoster {
         return rates_.sum_s(static_cast<double>(weight.gradients.value),
                             choice_.zero_stage == 0 ? 2 : 1, data_shape_);
     }
-    // Returns the time to gather other hosts' parameters; a rank reads its own host's in place.
+    // Returns the time to gather the parameters of other hosts. A rank reads its own host's
+    // parameters in place.
     [[nodiscard]] double gathers_s(const StageWeight& weight) const {
         return rates_.between_s(static_cast<double>(weight.parameters.value), data_shape_);
     }
 
     void add_sum(MeshAxis axis, const GroupShape& group, double bytes, double passes) {
         AxisTraffic& traffic = cost_.traffic[at(axis)];
-        // Hosts add up among their own ranks first.
+        // Each host first adds up the values of its own ranks.
         traffic.inside += Bytes{static_cast<int64_t>(passes * bytes * (group.ranks - group.hosts))};
         traffic.between += Bytes{static_cast<int64_t>(passes * bytes * (group.hosts - 1))};
     }
@@ -326,7 +328,8 @@ class MeshCoster {
             }
     }
 
-    // Counts the outputs that go from a part to the rank of the next one, and gradients back.
+    // Counts the outputs that each part sends to the rank of the next part, and the gradients that
+    // come back.
     void count_pipeline() {
         AxisTraffic& traffic = cost_.traffic[at(MeshAxis::kPipeline)];
         for (int part = 0; part + 1 < shape().parts(); ++part) {
@@ -351,7 +354,8 @@ class MeshCoster {
             const MeshAxis axis = MeshAxis::kShard;
             add_sum(axis, group, times * static_cast<double>(weight.gradients.value),
                     choice_.zero_stage == 0 ? 2 : 1);
-            // Parameters lie in the host's arena, so only other hosts' are fetched.
+            // A rank reads its own host's parameters in the arena (memory that the host's ranks
+            // share), so only other hosts' parameters are fetched.
             double gathers = choice_.zero_stage == 0 ? 0 : 1;
             if (choice_.zero_stage == 3) gathers = 2 * choice_.micro_batches;
             cost_.traffic[at(axis)].between += Bytes{static_cast<int64_t>(
@@ -379,7 +383,8 @@ class MeshCoster {
             const MeshMemory& memory = cost_.stages[stage];
             Bytes& held = hosts[host];
             held += memory.own + memory.shared + request_.program;
-            // Ranks that share the arena read one copy. (Sequence ranks, too, hold the same.)
+            // The ranks that share an arena read one copy there. (Sequence ranks hold the same
+            // parameters, so they share it too.)
             const bool first = counted.insert({host, stage, index[at(MeshAxis::kTensor)]}).second;
             if (first || choice_.zero_stage == 3) held += memory.parameters;
         }
@@ -400,7 +405,7 @@ class MeshCoster {
         if (zero == 3 && offload.parameters) memory.disk += std::exchange(memory.parameters, {});
         if (zero == 3 && (several_hosts || offload.parameters))
             memory.shared += std::min(weight.parameters, weight.largest_parameters * 2);
-        // From stage 2 on the gradients of two buckets are alive at once.
+        // From ZeRO stage 2 on, the gradients of at most two buckets are in memory at once.
         memory.shared +=
             zero < 2 ? weight.gradients : std::min(weight.gradients, weight.largest_gradients * 2);
         const bool keeps =
@@ -439,7 +444,8 @@ class MeshCoster {
         add_disk();
     }
 
-    // Returns the time of one micro batch's backward; the last one hides sums of gradients.
+    // Returns the time that a stage takes for the backward of one micro batch. The last backward of
+    // a step can hide the sums of gradients for this long.
     [[nodiscard]] double stage_backward_s(size_t stage) const {
         double seconds = 0;
         for (size_t part = 0; part < costs_of_parts_.size(); ++part)
@@ -448,7 +454,8 @@ class MeshCoster {
         return seconds;
     }
 
-    // Adds the disks: states pass once each way, parameters three times: two gathers, the update.
+    // Adds the time of the disks: everything that is offloaded is read once and written once in a
+    // step. The slowest host counts, and only if its disks take longer than the rest of the step.
     void add_disk() {
         std::map<int, double> moved;
         for (int rank = 0; rank < mesh_.world_size(); ++rank) {
@@ -469,7 +476,8 @@ class MeshCoster {
     ModelInfo model_;  // model of one rank
     FlatLayout layout_;
     std::vector<double> shares_;
-    // All ranks that hold the same part of a stage, shard x replica, by stage, tensor and sequence.
+    // The ranks that hold the same part of a stage (shard x replica), by stage, tensor rank and
+    // sequence rank.
     std::map<std::array<int, 3>, std::vector<int>> data_groups_;
     GroupShape data_shape_;             // shape of the widest data group
     std::vector<StageWeight> weights_;  // by stage

@@ -64,8 +64,8 @@ class Searcher {
         }
     }
 
-    // Tries all ZeRO stages of a mesh and schedule, and keeps the best, or each if the search asks
-    // for each.
+    // Tries all ZeRO stages for one mesh and schedule. Keeps the best one, or all of them if the
+    // search asks for each stage.
     void try_stages(MeshChoice choice) {
         std::optional<MeshFinding> best;
         for (const int stage : search_.zero_stages) {
@@ -83,13 +83,13 @@ class Searcher {
         if (best) findings_.best.push_back(std::move(*best));
     }
 
-    // Tries recompute only if memory does not suffice, since it costs time.
+    // Tries recomputation only if memory is too small without it, since it costs time.
     std::optional<MeshFinding> try_memory(MeshChoice choice) {
         for (const bool recompute : {false, true}) {
             choice.recompute = recompute;
             ++findings_.looked_at;
             std::optional<MeshFinding> best = try_choice(choice, std::nullopt);
-            if (!best) return best;  // another cut would not help
+            if (!best) return best;  // with other stages it would not fit either
             if (share_ && choice.sizes.pipeline > 1) {
                 std::optional<MeshFinding> even = try_choice(choice, share_);
                 if (even && (!fits(*best) || is_better(*even, *best))) best = std::move(even);

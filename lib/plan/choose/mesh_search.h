@@ -1,7 +1,7 @@
-// The meshes that suit a job best: every way to lay pipeline, data, tensor and sequence over the
-// hosts, with every ZeRO stage, schedule and, where memory is short, recompute, at the same global
-// batch. Data path: mesh cost -> [here] -> mesh_text, `dslaunch plan --search`. Pure; some
-// thousand choices a second.
+// Finds the meshes that suit a job best. Tries every way to lay the pipeline, data, tensor and
+// sequence axes over the hosts, with every ZeRO stage and schedule, and with recomputation if
+// memory is short; the global batch is always the same. Data path: mesh cost -> [here] ->
+// mesh_text, `dslaunch plan --search`. Pure. Some thousand choices are tried in a second.
 #pragma once
 
 #include <cstdint>
@@ -12,39 +12,44 @@
 
 namespace dslaunch::plan {
 
+// The meshes and settings to try, and the limit that they must keep.
 struct MeshSearch {
     std::vector<int> pipeline_sizes = {};  // empty: all
     std::vector<int> tensor_sizes = {1};   // sizes that the model's rules allow
     std::vector<int> sequence_sizes = {1};
     std::vector<int> zero_stages = {0, 1, 2, 3};
-    bool each_zero_stage = false;  // true: findings have each stage, not a mesh's best one alone
+    bool each_zero_stage = false;  // true: each stage is a finding, not only a mesh's best stage
     std::vector<ScheduleKind> schedules = {kScheduleKinds.begin(), kScheduleKinds.end()};
-    int chunks = 2;             // chunks of a stage in an interleaved schedule
-    int64_t micro_batches = 1;  // of the global batch, over all data-parallel ranks
+    int chunks = 2;             // chunks of each stage in an interleaved schedule
+    int64_t micro_batches = 1;  // number in the global batch, over all data-parallel ranks
     std::optional<Bytes> host_memory_max;
     size_t count_max = 5;
 };
 
+// A mesh that is possible, with its cost.
 struct MeshFinding {
     MeshChoice choice;
     MeshCost cost;
 };
 
+// The result of a search.
 struct MeshFindings {
-    // The shortest steps that fit, each with another mesh or schedule, or another ZeRO stage if the
-    // search asks for each; of equally short steps the one that needs less memory.
+    // The findings with the shortest steps that fit, shortest first. Each has a different mesh or
+    // schedule, or a different ZeRO stage if the search asks for each stage. If two steps are
+    // equally short, the one that needs less memory is preferred.
     std::vector<MeshFinding> best;
     int64_t looked_at = 0;
     int64_t fitting = 0;
-    // The finding that needs least memory of a host, if nothing fits. Empty: something fits, or no
-    // mesh is possible at all.
+    // The finding that needs the least memory on a host, if nothing fits. Empty if something fits,
+    // or if no mesh is possible at all.
     std::optional<MeshFinding> smallest;
 };
 
-// Returns the best meshes. Ignores REQUEST.rank_memory_max: if a host has not enough memory, stages
-// are cut again so that its ranks have an equal share of it. Data-parallel ranks share the micro
-// batches of the global batch evenly; other meshes are left out. A data axis of one rank shares no
-// states, so only the lowest of the ZeRO stages is tried.
+// Returns the best meshes. Ignores REQUEST.rank_memory_max; instead, stages are cut in two ways,
+// with and without the limit of an equal share of the host's memory for each rank. The micro
+// batches of the global batch are shared evenly among the data-parallel ranks; meshes for which
+// this is not possible are left out. A data axis of one rank shares no states, so only the first
+// ZeRO stage of the search is tried for it.
 [[nodiscard]] MeshFindings search_meshes(const MeshRequest& request, const MeshSearch& search);
 
 }  // namespace dslaunch::plan

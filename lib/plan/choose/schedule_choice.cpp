@@ -15,12 +15,12 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr int kChunks = 2;
 
 struct Rules {
-    bool forward_first = false;  // the choice between a forward and a backward that could both run
-    double patience = 0;         // a backward_weight is not begun if work that others wait for can
-                                 // begin within this share of its time
+    bool forward_first = false;  // true: if a forward and a backward can both run, the forward does
+    double patience = 0;         // a backward_weight is not begun if other work can begin within
+                                 // this fraction of its time
 };
 
-// One step, run with a clock: a stage chooses its next work when it is free.
+// Simulates one step with a clock: a stage chooses its next work whenever it becomes free.
 class GreedyStep {
   public:
     GreedyStep(const PipelineShape& shape, const std::vector<PartCost>& costs, const Rules& rules)
@@ -66,13 +66,14 @@ class GreedyStep {
         return static_cast<size_t>(part_of(schedule_.kind, schedule_.shape, {stage, chunk}));
     }
 
-    // Returns the time at which the next forward of CHUNK can begin; kNever: not known yet, or
-    // there is no room.
+    // Returns the time at which the next forward of CHUNK can begin; kNever if it is not known yet,
+    // or if the stage has no room for more activations.
     double forward_at(int stage, int chunk) {
         const Stage& own = at(stage);
         const int next = own.forwards[chunk];
         if (next == schedule_.shape.micro_batches) return kNever;
-        // One place is kept for the second chunk; without it the first never becomes free.
+        // One place is reserved for the second chunk: without it, the first chunk could never free
+        // its activations.
         const int room = 2 * schedule_.shape.stages - (chunk == 0 ? 1 : 0);
         if (own.live >= room) return kNever;
         return inputs_s_[part_at(stage, chunk)][next];
@@ -108,7 +109,7 @@ class GreedyStep {
         for (const int chunk : {1, 0}) {
             const auto c = static_cast<size_t>(chunk);
             if (at(stage).weights[c] == at(stage).inputs[c]) continue;
-            // The second chunk's gradients come first, as on a single rank.
+            // The weight gradients of the second chunk are computed first, as on a single rank.
             if (chunk == 0 && at(stage).weights[0] == at(stage).weights[1]) continue;
             const double takes_s = costs_[part_at(stage, chunk)].backward_weight_s;
             if (next_s - now_s < rules_.patience * takes_s) continue;
@@ -154,13 +155,12 @@ class GreedyStep {
     const Rules& rules_;
     PipelineSchedule schedule_;
     std::vector<Stage> stages_;
-    std::vector<std::vector<double>> inputs_s_;     // by part, then micro batch: the time of
-                                                    // arrival
-    std::vector<std::vector<double>> gradients_s_;  // arrival of the outputs' gradients
+    std::vector<std::vector<double>> inputs_s_;     // by part, then micro batch: inputs arrive
+    std::vector<std::vector<double>> gradients_s_;  // the same: the outputs' gradients arrive
     std::priority_queue<Waking, std::vector<Waking>, std::greater<>> wakings_;
 };
 
-// Fills in OPTION. Throws Error{kConfig}.
+// Fills in the fields of OPTION. Throws Error{kConfig} if the model or the memory limit forbids it.
 void fill_in(PipelineOption& option, StageRequest request, const PipelineWish& wish) {
     request.schedule = option.kind;
     request.shape = option.shape;

@@ -1,11 +1,11 @@
-// The schedule of a pipeline whose parts' costs are known. With zb-v it is the best order found for
-// the costs: the regular order of make_schedule leaves gaps where forwards and backwards differ in
-// length or micro batches are few. And all schedules for a model side by side: stages chosen,
-// orders made, the step simulated. Data path: costs of parts -> [here] -> simulator, step plans,
-// pipeline_text. Pure; every rank computes the same.
+// Chooses the schedule of a pipeline from the known costs of its parts. For zb-v, this is the best
+// order that is found for the costs: the regular order of make_schedule leaves gaps if forwards and
+// backwards differ in length or if micro batches are few. Also compares all schedules for a model:
+// for each, the stages are chosen, the orders made, and the step simulated. Data path: costs of
+// parts -> [here] -> simulator, step plans, pipeline_text. Pure; every rank computes the same.
 //
-// A few heuristic rules are tried, each by running through the step: a free stage takes the work
-// for which others wait, and fills the time until then with backward_weights. Like the heuristic of
+// For zb-v, a few heuristic rules are tried, each by simulating a step: a free stage runs the work
+// for which others wait, and runs backward_weights until such work can begin. Like the heuristic of
 // arXiv 2401.10241, section 6, no rule promises the best possible order.
 #pragma once
 
@@ -18,12 +18,14 @@
 
 namespace dslaunch::plan {
 
-// Returns the fastest order of those tried, which include the regular one; it keeps to live_bound.
-// SHAPE is one of kZeroBubbleV. COSTS are by part of the model.
+// Returns the fastest of the orders that were tried, which include the regular one. It never
+// exceeds live_bound. SHAPE must be a valid shape for kZeroBubbleV. COSTS are indexed by part of
+// the model.
 [[nodiscard]] PipelineSchedule best_zero_bubble_v(const PipelineShape& shape,
                                                   const std::vector<PartCost>& costs);
 
-// Returns the order of KIND: the best found for COSTS where it uses them, else make_schedule's.
+// Returns the schedule of KIND: for kZeroBubbleV the best order that is found for COSTS, for other
+// kinds the order of make_schedule.
 [[nodiscard]] PipelineSchedule schedule_for(ScheduleKind kind, const PipelineShape& shape,
                                             const std::vector<PartCost>& costs);
 
@@ -37,23 +39,25 @@ struct PipelineOption {
     TimedRun run;
 };
 
+// The pipeline that a user asks for.
 struct PipelineWish {
     int stages = 1;
-    int chunks = 2;  // chunks of an interleaved schedule
+    int chunks = 2;  // chunks of each stage in an interleaved schedule
     int micro_batches = 1;
-    std::optional<ScheduleKind> schedule = {};  // only this one; nullopt: each there is
+    std::optional<ScheduleKind> schedule = {};  // the only schedule to try; nullopt: all schedules
     std::vector<int> first_segments = {};       // first segments of parts; empty: chosen by cost
 };
 
-// Returns the options. Ignores COSTS' schedule and shape. An option that the model or the limit of
-// memory forbids has a reason; if WISH names one schedule, that reason is thrown as Error{kConfig}.
+// Returns the options. Ignores the schedule and shape in COSTS. An option that the model or the
+// memory limit forbids states the reason; if WISH names a single schedule, that reason is thrown as
+// Error{kConfig} instead.
 [[nodiscard]] std::vector<PipelineOption> pipeline_options(const StageRequest& costs,
                                                            const PipelineWish& wish);
 
-// Returns the number of chunks of a stage with KIND.
+// Returns how many chunks each stage has with KIND.
 [[nodiscard]] int chunks_of(ScheduleKind kind, const PipelineWish& wish);
 
-// Returns the index of the option with the fastest step; -1: no option is possible.
+// Returns the index of the option with the fastest step; -1 if no option is possible.
 [[nodiscard]] int fastest_of(const std::vector<PipelineOption>& options);
 
 }  // namespace dslaunch::plan

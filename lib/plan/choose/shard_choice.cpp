@@ -12,8 +12,8 @@
 namespace dslaunch::plan {
 namespace {
 
-constexpr double kDifference = 0.05;  // two ways that differ by less are equal
-// Stage 3 gathers parameters for forward and for backward.
+constexpr double kDifference = 0.05;  // costs that differ by less count as equal
+// At stage 3, parameters are gathered twice: for the forward and for the backward.
 constexpr int64_t kGathers = 2;
 
 struct DiskLoad {
@@ -43,7 +43,7 @@ void add_disk_loads(ShardCost& cost, const FlatLayout& layout, const Partition& 
                     const StepPlanOptions& options, std::span<const int> node_sizes) {
     std::vector<int> order(static_cast<size_t>(layout.trained_buckets));
     std::iota(order.begin(), order.end(), 0);
-    int first = 0;  // first rank of the host among those that shard
+    int first = 0;  // the host's first rank among the ranks that shard
     for (const int ranks : node_sizes) {
         DiskLoad host;
         for (int rank = first; rank < first + ranks; ++rank) {
@@ -76,7 +76,7 @@ void add_sent(ShardCost& cost, const FlatLayout& layout, const StepPlanOptions& 
     }
 }
 
-// Returns the numbers by which ways are compared, the most important first.
+// Returns the numbers by which two ways of sharding are compared, the most important first.
 std::array<double, 3> measures(const ShardCost& cost) {
     return {static_cast<double>(cost.moved().value), static_cast<double>(cost.balance.numel_max),
             static_cast<double>(cost.sent.value)};

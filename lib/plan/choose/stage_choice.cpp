@@ -15,7 +15,7 @@
 namespace dslaunch::plan {
 namespace {
 
-// A byte of each kind that is counted.
+// The cost of one byte of each kind of memory that is counted.
 constexpr PartCost kUnits[] = {
     {.activations = Bytes{1}}, {.kept_for_weight = Bytes{1}}, {.backward_takes = Bytes{1}}};
 constexpr size_t kKinds = std::size(kUnits);
@@ -26,7 +26,7 @@ bool covers(const std::vector<int>& larger, const std::vector<int>& smaller) {
 
 constexpr double kImpossible = std::numeric_limits<double>::infinity();
 
-// A part that grows segment by segment, from its end to its begin.
+// A part that grows by one segment at a time, from its last segment to its first.
 class GrowingPart {
   public:
     explicit GrowingPart(const StageRequest& request)
@@ -63,7 +63,7 @@ PartCost cost_of(const StageRequest& request, SegmentRange range) {
     return cost;
 }
 
-// The numbers by which a choice is judged; less is better, and the first difference counts.
+// The numbers by which is_better() compares two choices. Less is better.
 struct Verdict {
     double slowest_s = 0;
     int64_t sent_bytes = 0;
@@ -78,7 +78,8 @@ class StageChooser {
             fronts_.emplace_back(schedule, stage);
     }
 
-    // Returns the ranges by dynamic programming or by search.
+    // Finds the ranges: by dynamic programming if each stage has one chunk, otherwise by local
+    // search.
     std::vector<SegmentRange> choose() {
         return request_.shape.chunks == 1 ? choose_exactly() : search();
     }
@@ -115,7 +116,8 @@ class StageChooser {
     }
 
   private:
-    // The quantity that is minimized over the stages' costs: their largest, for kSent their sum.
+    // The quantity to minimize: for kSlowest and kMemory the largest cost of a stage, for kSent the
+    // sum of the stages' costs.
     enum class Goal { kSlowest, kSent, kMemory };
 
     std::vector<SegmentRange> choose_exactly() {
@@ -125,8 +127,8 @@ class StageChooser {
         return best_ranges(Goal::kSent);
     }
 
-    // Returns the ranges, from a table by stages and by their ends. Empty: nothing fits (never for
-    // kMemory).
+    // Returns the best ranges, by dynamic programming over the number of parts and the end of the
+    // last one. Returns an empty list if nothing fits (never for kMemory).
     std::vector<SegmentRange> best_ranges(Goal goal) {
         const auto segments = static_cast<int>(request_.segments.size());
         const int parts = request_.shape.parts();
@@ -164,7 +166,8 @@ class StageChooser {
         return ranges;
     }
 
-    // Returns the cost of part P, which ends at END. Memory is checked if a stage has one part.
+    // Returns the cost of part P if it ends at END; kImpossible if it does not fit. Memory is
+    // checked only if each stage has one part.
     [[nodiscard]] double cost_for(Goal goal, int p, int end, const GrowingPart& part) const {
         const double takes_s = micro_batch_s(part.cost());
         if (goal != Goal::kMemory && takes_s > slowest_s_max_) return kImpossible;
@@ -224,7 +227,7 @@ class StageChooser {
                std::tuple(excess(b), b.slowest_s, b.sent_bytes);
     }
 
-    // Throws the refusal. RANGES need least memory.
+    // Throws the error that nothing fits. RANGES is the choice that comes nearest to fitting.
     [[noreturn]] void refuse(const std::vector<SegmentRange>& ranges) const {
         const StageChoice choice = weigh(ranges);
         const auto fullest = std::max_element(
@@ -241,7 +244,7 @@ class StageChooser {
     const StageRequest& request_;
     std::vector<LiveFront> fronts_;  // by stage
     double slowest_s_max_ = kImpossible;
-    double best_ = kImpossible;  // cost of the last best_ranges
+    double best_ = kImpossible;  // the cost that best_ranges found last
 };
 
 void check_request(const StageRequest& request) {
@@ -258,8 +261,8 @@ void check_request(const StageRequest& request) {
              request.shape.chunks == 1 ? "chunk" : "chunks", parts, request.segments.size());
 }
 
-// Returns the bytes of parameter P on each rank that shares states, without its gathered copy at
-// stage 3.
+// Returns how many bytes of parameter P (weights, gradients, optimizer states) each rank that
+// shares them holds. The gathered copy at ZeRO stage 3 is not included.
 Bytes state_bytes(const ModelInfo& model, int p, const StepPlanOptions& options) {
     const ParameterInfo& parameter = model.parameters[static_cast<size_t>(p)];
     const auto share = [&](int64_t bytes, int from_stage) {
@@ -294,7 +297,7 @@ SegmentCost segment_cost(const ModelInfo& model, size_t index, const StepPlanOpt
     } else {
         cost.activations += segment.activation_bytes;
     }
-    // The boundary's tensors stay alive as a factor of the first weight gradient.
+    // The inputs of the segment stay alive, since they are a factor of its first weight gradient.
     const bool measured = segment.weight_half_bytes.value > 0;
     cost.kept_for_weight =
         inputs + (measured ? segment.weight_half_bytes : segment.activation_bytes);

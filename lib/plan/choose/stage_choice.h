@@ -1,7 +1,7 @@
-// The choice of the segments for each stage of a pipeline, and the costs of segments that it uses.
-// Data path: model info, times, a schedule -> [here] -> costs of parts for the simulator, step
-// plans. Pure; ranks with the same costs choose alike (measured times are one rank's, and must be
-// sent to the others).
+// Chooses the segments of each stage of a pipeline, from the costs of segments, which are computed
+// here too. Data path: model info, times, a schedule -> [here] -> costs of parts for the simulator,
+// step plans. Pure. Ranks with the same costs make the same choice; measured times come from one
+// rank, so they must be sent to the others.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@
 
 namespace dslaunch::plan {
 
-// The cost of one segment and one micro batch. UNITS: seconds.
+// The cost of one segment for one micro batch. UNITS: seconds.
 struct SegmentCost {
     double forward_s = 0;
     double backward_input_s = 0;  // with recomputation
@@ -24,29 +24,33 @@ struct SegmentCost {
     Bytes activations = {};      // see PartCost, inputs included
     Bytes kept_for_weight = {};  // see PartCost
     Bytes backward_takes = {};   // see PartCost
-    Bytes outputs = {};          // bytes sent by a cut after it; their gradients come back
+    Bytes outputs = {};          // bytes sent if the model is cut after it; gradients come back
 };
 
+// The costs from which stages are chosen, and the conditions for the choice.
 struct StageRequest {
     ScheduleKind schedule = ScheduleKind::k1F1B;
     PipelineShape shape;
     std::vector<SegmentCost> segments;
     std::vector<std::vector<int>> parameters;  // by segment, indices into state_bytes
-    // The bytes of each parameter that a rank of its stage holds all the time: weights, gradients,
-    // states.
+    // The bytes of each parameter that a rank of its stage holds permanently: weights, gradients,
+    // optimizer states.
     std::vector<Bytes> state_bytes;
     std::optional<Bytes> memory_max;  // limit of a rank
     double link_bytes_per_s = 0;      // rate between stages; 0: not known, transfers take no time
 };
 
+// The time and the memory of one rank of a stage.
 struct StageLoad {
     double micro_batch_s = 0;  // forward and backward of all its parts
-    Bytes states;              // a parameter that several segments read counts once
-    Bytes activations;         // the most, as the simulator counts them
+    Bytes states;              // a parameter is counted once, even if several segments read it
+    Bytes activations;         // at most, counted as in the simulator
 
+    // Returns the largest number of bytes that the rank needs at once.
     [[nodiscard]] Bytes memory() const { return states + activations; }
 };
 
+// The chosen segments of all stages, with their costs.
 struct StageChoice {
     std::vector<SegmentRange> parts;  // by part of the model; parts tile the segments
     std::vector<PartCost> costs;      // by part of the model
@@ -54,50 +58,55 @@ struct StageChoice {
     std::vector<TiedParameter> tied;  // by parameter
 };
 
-// The moments of a schedule in which a stage can hold most activations, whatever the costs of its
-// parts, so that many choices of parts are compared without running through the schedule for each.
+// The moments of a schedule at which a stage may hold the most activations, whatever its parts
+// cost. With them, many choices of parts can be compared without running through the schedule for
+// each.
 class LiveFront {
   public:
     // REQUIRES: SCHEDULE comes from make_schedule.
     LiveFront(const PipelineSchedule& schedule, int stage);
 
-    // Returns the most that the stage holds, LaneUse::live_bytes_max. COSTS are by chunk of the
-    // stage.
+    // Returns the largest number of bytes that the stage holds at once, as in
+    // LaneUse::live_bytes_max. COSTS are indexed by chunk of the stage.
     [[nodiscard]] Bytes peak(const std::vector<PartCost>& costs) const;
 
   private:
-    // Three counts per chunk, one after the other: forwards whose activations are held,
-    // backward_weights that are still to come, and backwards that run.
+    // Three counts for each chunk, one chunk after the other: forwards whose activations are held,
+    // backward_weights that are not finished yet, and backwards that are running.
     using Moment = std::vector<int>;
 
-    std::vector<Moment> moments_;  // no moment has less of everything than another
+    std::vector<Moment> moments_;  // no moment has at most as much of everything as another
 };
 
-// Chooses the stages; the slowest one decides the time of a step. With one chunk a stage, exactly:
-// of the choices that fit in memory_max whose slowest stage is within kSlowestSlack of the best, it
-// takes the one that sends least. With several, it begins with parts of even time and moves borders
-// one segment at a time while the slowest stage gets faster, or stays so and less is sent. Throws
-// Error{kConfig} if there are fewer segments than parts, or nothing fits.
+// Chooses the segments of the stages. The slowest stage decides the time of a step. If each stage
+// has one chunk, the result is exact: among the choices that fit in memory_max and whose slowest
+// stage is within kSlowestSlack of the best, the one that sends least. If stages have several
+// chunks, the search begins with parts of even time and moves borders by one segment at a time, as
+// long as the slowest stage gets faster, or stays as fast and less is sent. Throws Error{kConfig}
+// if there are fewer segments than parts, or if nothing fits.
 [[nodiscard]] StageChoice choose_stages(const StageRequest& request);
 inline constexpr double kSlowestSlack = 1.02;
 
-// Returns the parts that begin at segment 0 and at FIRST_SEGMENTS. Throws Error{kConfig} if these
-// are not parts - 1 ascending numbers of segments, or if the parts do not fit.
+// Returns the choice whose parts begin at segment 0 and at FIRST_SEGMENTS. Throws Error{kConfig} if
+// FIRST_SEGMENTS is not parts - 1 ascending numbers of segments, or if the parts do not fit in
+// memory.
 [[nodiscard]] StageChoice given_stages(const StageRequest& request,
                                        const std::vector<int>& first_segments);
 
-// Returns times by the FLOPs of products and convolutions. Gradients of inputs and of weights take
-// as many as the forward each, if a segment has a backward. FLOPS_PER_S is a rank's rate, > 0. If
-// MEMORY_BYTES_PER_S is known, no pass is faster than one reading of parameters and kept values.
+// Returns times that are estimated from the FLOPs of matrix products and convolutions. In a segment
+// with a backward, the gradients of the inputs take as many FLOPs as the forward, and so do the
+// gradients of the weights. FLOPS_PER_S is one rank's rate, > 0. If MEMORY_BYTES_PER_S is known
+// (not 0), each pass takes at least the time to read the parameters and the kept activations once.
 [[nodiscard]] std::vector<SegmentTimes> times_from_flops(const ModelInfo& model, double flops_per_s,
                                                          double memory_bytes_per_s = 0);
 
-// Returns a request. TIMES are by segment. OPTIONS are for the data-parallel ranks of one stage,
-// whose ZeRO stage decides each rank's part of a parameter. The caller fills in schedule, shape,
-// limit and link. Activations are the tensors that autograd keeps and the live values before a
-// segment. With recompute they are only the live values, and a backward takes one forward more and
-// the memory that it keeps. The bytes between the two halves of a backward are MODEL's measure;
-// without a measure, as many as before the backward.
+// Returns a request without schedule, shape, memory limit and link rate, which the caller fills in.
+// TIMES are indexed by segment. OPTIONS are for the data-parallel ranks of one stage; their ZeRO
+// stage decides how much of a parameter each rank holds. The activations of a segment are the
+// tensors that autograd keeps and the live values before the segment. With recomputation they are
+// only the live values, and a backward takes one more forward and the memory that this forward
+// keeps. The bytes between the two halves of a backward are as measured in MODEL, or if not
+// measured, as many as before the backward.
 [[nodiscard]] StageRequest make_stage_request(const ModelInfo& model,
                                               const StepPlanOptions& options,
                                               const std::vector<SegmentTimes>& times);

@@ -1,5 +1,5 @@
-// The values that hosts of a job exchange in a step of 1-bit Adam, 1-bit LAMB or 0/1 Adam. Every
-// other optimizer has only kExact. Pure.
+// The values that the hosts of a job exchange in a step of 1-bit Adam, 1-bit LAMB or 0/1 Adam. All
+// other optimizers use only kExact. Pure.
 #pragma once
 
 #include <cstdint>
@@ -7,27 +7,29 @@
 
 namespace dslaunch::plan {
 
+// The values that hosts exchange in one step.
 enum class Exchange : uint8_t {
     kExact,     // gradients in full
     kMomentum,  // momenta in 1 bit an element
     kGradient,  // gradients in 1 bit an element
-    kNone,      // nothing: each host goes on alone
-    kMoves,     // how far parameters have moved since the hosts met last, in 1 bit an element
+    kNone,      // nothing: each host trains on alone in this step
+    kMoves,     // changes of parameters since the last exchange, in 1 bit an element
 };
 inline constexpr int kExchanges = 5;
 
+// Returns true if the values are sent in 1 bit an element.
 [[nodiscard]] constexpr bool is_compressed(Exchange exchange) {
     return exchange == Exchange::kMomentum || exchange == Exchange::kGradient ||
            exchange == Exchange::kMoves;
 }
 
-// Returns "gradients in full" and the like.
+// Returns a description of EXCHANGE, such as "gradients in full".
 [[nodiscard]] std::string_view exchange_name(Exchange exchange);
 
-// The values that a compressing optimizer keeps beside its states.
+// The buffers that a compressing optimizer needs in addition to its states.
 struct CompressionRoom {
-    bool errors = false;   // losses of compression so far
-    bool meeting = false;  // the parameters when the hosts met last
+    bool errors = false;   // the errors of compression so far
+    bool meeting = false;  // the parameters at the last exchange
 
     bool operator==(const CompressionRoom&) const = default;
 };

@@ -1,7 +1,8 @@
-// The compressed exchange of a bucket: its blocks (blocks_of), each with one scale, are dealt to
-// the bridges of a host, and each bridge's part to the hosts, which average them. Every host sends
-// each other host its run, and gets it back averaged. The bridge and host of a block change no bit.
-// Source: Tang et al. 2021 (1-bit Adam), section 4. Pure.
+// The compressed exchange of a bucket. Its blocks (blocks_of), each with one scale, are divided
+// among the bridges (the ranks of a host that communicate with other hosts), and each bridge's
+// blocks among the hosts. Every host sends its values of a run to the host that averages this run,
+// and gets the averages back. The result does not depend, in any bit, on which bridge and host a
+// block is assigned to. Source: Tang et al. 2021 (1-bit Adam), section 4. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +14,19 @@
 
 namespace dslaunch::plan {
 
+// The division of one bucket's blocks among bridges and hosts.
 class SignRuns {
   public:
     // REQUIRES: at least one host and one bridge.
     SignRuns(const FlatLayout& layout, int bucket, int nodes, int bridges);
 
-    // Returns the blocks that bridge BRIDGE of every host exchanges and host NODE averages; and all
-    // blocks of that bridge.
+    // Returns the blocks that bridge BRIDGE of every host exchanges and that host NODE averages.
+    // of_bridge returns all blocks of that bridge.
     [[nodiscard]] std::span<const LayoutBlock> run(int bridge, int node) const;
     [[nodiscard]] std::span<const LayoutBlock> of_bridge(int bridge) const;
 
-    // Returns the bytes that host NODE sends to the others, to have its values averaged and to give
-    // back its averages; and the bytes of all hosts together.
+    // Returns the bytes that host NODE sends to the other hosts: its values for them to average,
+    // and the averages that it returns to them. sent_by_all returns the sum over all hosts.
     [[nodiscard]] Bytes sent_by(int node) const;
     [[nodiscard]] Bytes sent_by_all() const;
 
@@ -35,15 +37,16 @@ class SignRuns {
     }
 
     std::vector<LayoutBlock> blocks_;
-    std::vector<size_t> ends_;  // of the runs, bridge by bridge
+    std::vector<size_t> ends_;  // ends of the runs in blocks_, bridge by bridge
     int nodes_;
     int bridges_;
 };
 
-// Returns the bytes of a message: the blocks' scales in fp32, then each one's signs in new bytes.
+// Returns the bytes of a message: the scales of all blocks in fp32, then the signs of each block,
+// which begin at a new byte.
 [[nodiscard]] int64_t sign_message_bytes(std::span<const LayoutBlock> blocks);
 
-// Returns the elements of BLOCKS.
+// Returns the number of elements of BLOCKS.
 [[nodiscard]] int64_t numel_of(std::span<const LayoutBlock> blocks);
 
 }  // namespace dslaunch::plan

@@ -23,7 +23,7 @@ struct Placed {
     BucketKind kind;
 };
 
-// The first and the last segment of a use; -1: none.
+// The first and the last segment in which a parameter is used; -1: it is not used.
 struct SegmentSpan {
     int first = -1;
     int last = -1;
@@ -33,12 +33,13 @@ struct SegmentSpan {
     }
 };
 
-// Returns the part that SEGMENT is in, by the first segments of the parts.
+// Returns the index of the part that contains SEGMENT. PART_BEGINS are the first segments of the
+// parts, without the first part.
 int64_t part_of(const std::vector<int>& part_begins, int segment) {
     return std::ranges::count_if(part_begins, [&](int begin) { return begin <= segment; });
 }
 
-// Returns the parameters that get a slice, in the order of the flat buffer.
+// Returns the parameters that are given a slice, in the order of the flat buffer.
 std::vector<Placed> order_parameters(const ModelInfo& model, const FlatLayoutOptions& options) {
     std::vector<SegmentSpan> read(model.parameters.size());
     std::vector<SegmentSpan> trained(model.parameters.size());
@@ -54,8 +55,8 @@ std::vector<Placed> order_parameters(const ModelInfo& model, const FlatLayoutOpt
     int64_t persistent_numel = 0;
     for (size_t p = 0; p < model.parameters.size(); ++p) {
         const ParameterInfo& parameter = model.parameters[p];
-        // After a detach even a trainable parameter gets no gradient, and no Backward would
-        // complete its bucket.
+        // If the model detaches its use, even a trainable parameter gets no gradient, and no
+        // Backward would complete its bucket.
         const bool is_frozen = trained[p].first < 0;
         if (read[p].first < 0 || (is_frozen && !options.frozen) || parameter.own_type) continue;
         BucketKind kind = BucketKind::kTrained;
@@ -82,8 +83,8 @@ std::vector<Placed> order_parameters(const ModelInfo& model, const FlatLayoutOpt
     return placed;
 }
 
-// Appends the slice to the last bucket or opens a new one: a bucket takes whole segments, so that
-// it is ready at one segment's backward, unless that makes it too large.
+// Appends the slice to the last bucket or opens a new one. A bucket contains whole segments, so
+// that it is ready after one segment's backward, unless that would make it too large.
 void add_to_bucket(const Placed& placed, const FlatLayoutOptions& options, FlatLayout& layout) {
     const ParameterSlice& slice = placed.slice;
     const auto index = static_cast<int>(layout.slices.size()) - 1;

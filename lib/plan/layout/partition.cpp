@@ -17,15 +17,9 @@ int64_t Partition::owned_numel(int rank, int bucket) const {
     return numel;
 }
 
-int64_t Partition::owned_numel_below(int rank, int end_bucket) const {
-    int64_t numel = 0;
-    for (int b = 0; b < end_bucket; ++b) numel += owned_numel(rank, b);
-    return numel;
-}
-
 namespace {
 
-// Appends a piece, or extends the last one if the owner stays the same.
+// Appends a piece, or extends the last piece if the owner is the same.
 void append(std::vector<ShardPiece>& pieces, int64_t numel, int owner) {
     if (numel == 0) return;
     if (!pieces.empty() && pieces.back().owner == owner) {
@@ -40,7 +34,7 @@ int64_t padded_numel(const ParameterSlice& slice) {
     return round_up(slice.numel, kSliceAlignmentNumel);
 }
 
-// Cuts at the block borders nearest to r / world_size of the bucket.
+// Cuts at the block borders that are nearest to r / world_size of the bucket, for each rank r.
 std::vector<ShardPiece> cut_flat(const FlatLayout& layout, int bucket, int world_size) {
     const int64_t numel = layout.buckets[bucket].numel;
     std::vector<int64_t> borders;
@@ -79,7 +73,8 @@ std::vector<ShardPiece> cut_rows(const FlatLayout& layout, const ModelInfo& mode
     return pieces;
 }
 
-// Returns the name of parameters that stay together: a segment's, a module's, or just one.
+// Returns the name of the unit that the parameter belongs to. The parameters of a unit (a segment,
+// a module, or a single parameter) have the same owner.
 std::string unit_name(const ParameterSlice& slice, const ModelInfo& model, ShardBy by) {
     if (by == ShardBy::kLayer) return std::to_string(slice.first_segment);
     const std::string& name = model.parameters[slice.parameter].name;
@@ -87,7 +82,8 @@ std::string unit_name(const ParameterSlice& slice, const ModelInfo& model, Shard
     return name.substr(0, name.rfind('.'));
 }
 
-// Returns each slice's owner: units by falling size, each to the rank with least elements so far.
+// Returns the owner of each slice. Units are assigned in the order of falling size, each to the
+// rank with the fewest elements so far.
 std::vector<int> deal_out(const FlatLayout& layout, const ModelInfo& model, ShardBy by,
                           int world_size) {
     std::map<std::string, size_t> index_of;

@@ -1,7 +1,8 @@
-// Ownership at ZeRO stages 1 to 3: every bucket of the flat buffers cut into pieces, each with the
-// rank that keeps its optimizer states (stage 1), reduced gradients (2) and parameters (3). Data
-// path: flat layout -> partition -> step plan, lib/zero. Pure; every rank computes the same. Source
-// of the stages: Rajbhandari et al. 2019 (ZeRO), sections 5 and 7.
+// Ownership at ZeRO stages 1 to 3: every bucket of the flat buffers is cut into pieces, and each
+// piece has an owner, the rank that keeps its optimizer states (stage 1), its reduced gradients
+// (stage 2) and its parameters (stage 3). Data path: flat layout -> partition -> step plan,
+// lib/zero. Pure; every rank computes the same. Source of the stages: Rajbhandari et al. 2019
+// (ZeRO), sections 5 and 7.
 #pragma once
 
 #include <cstdint>
@@ -14,35 +15,38 @@
 
 namespace dslaunch::plan {
 
+// A range of a bucket with one owner.
 struct ShardPiece {
     Range range;    // elements of the bucket, never empty
     int owner = 0;  // rank
 };
 
+// The owners of all elements of the flat buffers.
 struct Partition {
     int world_size = 1;
     std::vector<std::vector<ShardPiece>> buckets;  // by bucket; pieces tile the bucket, in order
 
-    // Returns the elements that RANK owns of one bucket, or of the buckets below END_BUCKET.
+    // Returns the number of elements that RANK owns in a bucket.
     [[nodiscard]] int64_t owned_numel(int rank, int bucket) const;
-    [[nodiscard]] int64_t owned_numel_below(int rank, int end_bucket) const;
 };
 
-// Returns the partition. Pieces begin and end at the layout's blocks (by row: at rows), padding
-// goes with the piece before it. By kFlat every rank gets 1 / WORLD_SIZE of each bucket, within a
-// block; by kLayer, kGroup and kParameter whole layers, modules or parameters go to the rank with
-// least elements, largest first; by kRow rows are shared out evenly in order, and parameters with
-// fewer rows than ranks leave some ranks without. REQUIRES: world_size >= 1.
+// Returns the partition. Pieces begin and end at block borders of the layout (with kRow: at rows);
+// padding belongs to the piece before it. With kFlat, every rank gets 1 / WORLD_SIZE of each
+// bucket, to the nearest block. With kLayer, kGroup and kParameter, whole layers, modules or
+// parameters are assigned, largest first, each to the rank with the fewest elements so far. With
+// kRow, the rows of each parameter are divided evenly among the ranks in order; a parameter with
+// fewer rows than ranks gives some ranks nothing. REQUIRES: world_size >= 1.
 [[nodiscard]] Partition make_partition(const FlatLayout& layout, const ModelInfo& model, ShardBy by,
                                        int world_size);
 
-// The evenness of a partition over the elements of all buckets.
+// The evenness with which a partition divides the elements of all buckets among the ranks.
 struct PartitionBalance {
     int64_t numel_min = 0;  // elements of the rank that owns least
     int64_t numel_max = 0;
     int64_t pieces = 0;
-    double imbalance = 1;  // the largest share over the mean
+    double imbalance = 1;  // the largest share, divided by the mean share
 };
+// Returns the balance over all buckets.
 [[nodiscard]] PartitionBalance balance_of(const Partition& partition);
 
 }  // namespace dslaunch::plan

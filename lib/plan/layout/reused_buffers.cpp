@@ -45,7 +45,7 @@ namespace {
 
 struct Held {
     int bucket;
-    BufferUse use;  // positions count the backwards
+    BufferUse use;  // positions are numbers of backwards
 };
 
 std::vector<Held> find_uses(const ModelInfo& model, const FlatLayout& layout,
@@ -63,7 +63,8 @@ std::vector<Held> find_uses(const ModelInfo& model, const FlatLayout& layout,
             const int begin = first[b];
             if (bucket.ready_segment != static_cast<int>(s) || begin < 0) continue;
             const int64_t numel = bucket.numel + flag_numel(bucket);
-            // A bucket that is reduced at the step's end holds its memory through all micro steps.
+            // A bucket that is reduced at the end of the step uses its memory throughout all micro
+            // steps.
             const bool always = bucket.kind == BucketKind::kTied;
             held.push_back({b, {numel, always ? 0 : begin, always ? last : position}});
         }

@@ -1,4 +1,4 @@
-// Buffers that several uses of a step share one after the other: gradient buckets at stages 2 and
+// Buffers that several uses of a step share, one after the other: gradient buckets at stages 2 and
 // 3, gathered parameters at stage 3. Pure.
 #pragma once
 
@@ -11,26 +11,28 @@
 
 namespace dslaunch::plan {
 
-// A use from position BEGIN to position END of the step, both included.
+// A use of a buffer from position BEGIN to position END of the step, both included.
 struct BufferUse {
     int64_t numel = 0;
     int begin = 0;
     int end = 0;
 };
 
+// Buffers, and the buffer of each use.
 struct ReusedBuffers {
     std::vector<int> buffer_of_use;
     std::vector<int64_t> numel;  // by buffer, the elements of its largest use
 };
 
-// Gives each use a buffer that no other use holds at the same time, and keeps the elements of all
-// buffers together small. It takes the buffer given back last only if no other is free, so that its
-// readers have time to finish. REQUIRES: USES are sorted by begin.
+// Assigns each use a buffer that no other use occupies at the same time, and keeps the sum of all
+// buffers' elements small. The buffer that became free last is not reused, so that its readers have
+// time to finish. REQUIRES: USES are sorted by begin.
 [[nodiscard]] ReusedBuffers assign_buffers(std::span<const BufferUse> uses);
 
-// Returns buffers in elements, with flags. A bucket holds its buffer from the first backward that
-// adds to it to the last, a tied bucket always. BUCKETS_OF[s] are the buckets to which segment s's
-// backward adds. The result's uses are the trained buckets; -1: no backward adds to it.
+// Returns buffers for the gradients of the buckets, in elements, with flags. A bucket uses its
+// buffer from the first backward that adds to it to the last, a tied bucket all the time.
+// BUCKETS_OF[s] lists the buckets to which segment s's backward adds. The uses in the result are
+// the trained buckets; -1 if no backward adds to the bucket.
 [[nodiscard]] ReusedBuffers make_gradient_buffers(const ModelInfo& model, const FlatLayout& layout,
                                                   std::span<const std::vector<int>> buckets_of);
 

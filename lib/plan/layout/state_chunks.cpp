@@ -12,17 +12,17 @@ namespace dslaunch::plan {
 
 namespace {
 
-// A chosen size is a multiple of this, so that a chunk fills pages in any dtype.
+// An automatically chosen size is a multiple of this, so that a chunk fills whole pages in any
+// dtype.
 constexpr int64_t kChunkStepNumel = int64_t{16} * 1024;
-// The largest chosen size: large enough for a disk's full rate, small enough that the few chunks in
-// memory are a small part of all.
+// The largest size that is chosen automatically: large enough to use a disk's full rate, and small
+// enough that the few chunks in memory are a small part of all chunks.
 constexpr int64_t kChunkNumelMax = 2 << 20;
 constexpr int64_t kChunksWanted = 64;
-constexpr int64_t kPageBytes = 4096;
 // The size of chunks whose moments are packed in memory.
 constexpr int64_t kPackedChunkNumel = 256 * kPackedTileNumel;
 
-// Returns the elements of each rank's states of a bucket, padding included.
+// Returns, for each rank, the number of elements of its states of a bucket, padding included.
 std::vector<int64_t> shares_of(const Partition& partition, int bucket) {
     std::vector<int64_t> numel(static_cast<size_t>(partition.world_size), 0);
     for (const ShardPiece& piece : partition.buckets[bucket])
@@ -40,8 +40,8 @@ bool is_on_disk(const FlatLayout& layout, const OffloadPlan& offload, int bucket
            (offload.parameters && !persistent);
 }
 
-// Returns the number of chunks of STEP elements for buckets of LARGEST elements on disk, the same
-// on every rank.
+// Returns how many chunks of STEP elements are needed for buckets on disk with up to LARGEST
+// elements on a rank. The number is the same on every rank.
 int64_t chunks_of(const std::vector<int64_t>& largest, int64_t step) {
     int64_t chunks = 0;
     for (const int64_t numel : largest) chunks += std::max<int64_t>(1, (numel + step - 1) / step);
@@ -63,7 +63,8 @@ int64_t choose_chunk_numel(const FlatLayout& layout, const Partition& partition,
     return std::min(chosen, whole_lines(offload.chunk_numel_max));
 }
 
-// Gives turns to the chunks that pass, and spreads those whose states stay in memory among them.
+// Gives turns to the chunks that pass through memory. Chunks whose states stay in memory (as
+// `ratio` says) are spread evenly among them.
 void deal_turns(StateChunks& chunks, const StateChunkOptions& options) {
     int64_t seen = 0;
     for (const int b : options.update_order) {
@@ -84,8 +85,8 @@ void deal_turns(StateChunks& chunks, const StateChunkOptions& options) {
     }
 }
 
-// Returns 0 to COUNT - 1 so that any number of first ones lie about evenly in between: the numbers
-// below COUNT among numbers that count up with their bits reversed.
+// Returns the numbers from 0 to COUNT - 1 in an order whose every prefix is spread about evenly
+// over the range: bit-reversed counting, without the numbers that are too large.
 std::vector<int> spread_order(int count) {
     int bits = 0;
     while ((1 << bits) < count) ++bits;
@@ -99,9 +100,9 @@ std::vector<int> spread_order(int count) {
     return order;
 }
 
-// Leaves parameters in memory as far as the config allows (parameter_numel_in_memory), first those
-// that are trained, which are written, too. The rank that has most of a chunk counts, so that all
-// ranks choose the same.
+// Keeps parameters in memory as far as the config allows (parameter_numel_in_memory). Trained
+// parameters come first, because on disk they would also be written. Each chunk counts with its
+// size on the rank that has most of it, so that all ranks choose the same.
 void keep_parameters(StateChunks& chunks, const StateChunkOptions& options) {
     int64_t left = options.offload.parameter_numel_in_memory;
     std::vector<int> order = options.update_order;
@@ -119,8 +120,8 @@ void keep_parameters(StateChunks& chunks, const StateChunkOptions& options) {
     }
 }
 
-// Fills keep_order and keeps its first chunks if the placement is adaptive: updated ones are spread
-// over the step, frozen ones come last.
+// If the placement is adaptive, fills keep_order and keeps its first chunks in memory. Chunks that
+// are updated are spread over the step; frozen chunks come last.
 void keep_adaptive_chunks(StateChunks& chunks, const StateChunkOptions& options) {
     if (!options.offload.adaptive) return;
     std::vector<int> updated;
@@ -147,7 +148,7 @@ void keep_adaptive_chunks(StateChunks& chunks, const StateChunkOptions& options)
     }
 }
 
-// Returns the buffers that several turns share.
+// Returns the number of buffers that are shared by several turns.
 int64_t shared_buffers(int64_t turns, int64_t buffers, EvictionRule rule) {
     DSL_CHECK(buffers > 0 || turns == 0, "{} buffers for {} turns", buffers, turns);
     const bool keeps = rule == EvictionRule::kLfu && turns > buffers;
@@ -163,50 +164,12 @@ StateChunk StateChunk::given_back() const {
     return other;
 }
 
-ChunkLayout chunk_layout(const StateChunk& chunk, const ChunkFormat& format) {
-    ChunkLayout layout;
-    const auto place = [&](int64_t element_bytes) {
-        const int64_t at = layout.bytes;
-        layout.bytes += round_up(chunk.range.numel * element_bytes, kPageBytes);
-        return at;
-    };
-    if (chunk.parameters_on_disk()) {
-        layout.parameters = place(format.parameter_bytes);
-        if (format.master) layout.read_from = layout.bytes;
-        layout.disk_parameters = layout.bytes;
-    }
-    if (!chunk.states_on_disk()) return layout;
-    if (format.master) layout.master = place(4);
-    int64_t image = format.master ? round_up(chunk.range.numel * 4, kImageAlignment) : 0;
-    for (size_t k = 0; k < static_cast<size_t>(format.optimizer_states); ++k) {
-        layout.moments[k] = place(4);
-        image += round_up(packed_bytes(format.packings[k], chunk.range.numel), kImageAlignment);
-    }
-    layout.disk_states =
-        format.packs() ? round_up(image, kPageBytes) : layout.bytes - layout.disk_parameters;
-    if (format.sums) layout.sum_bytes = round_up(chunk.range.numel * 4, kPageBytes);
-    return layout;
-}
-
 int64_t StateChunks::numel_where(bool (StateChunk::*holds)() const, int bucket) const {
     int64_t numel = 0;
     const auto b = static_cast<size_t>(bucket);
     for (int c = first_of_bucket[b]; c < first_of_bucket[b + 1]; ++c)
         if ((all[c].*holds)()) numel += all[c].range.numel;
     return numel;
-}
-
-PackingRoom packing_room(const StateChunks& chunks, const ChunkFormat& format) {
-    PackingRoom room;
-    if (!format.packs()) return room;
-    for (const StateChunk& chunk : chunks.all) {
-        const ChunkLayout layout = chunk_layout(chunk.given_back(), format);
-        if (layout.bytes == 0) continue;
-        room.image_bytes = std::max(room.image_bytes, layout.disk_written());
-        room.section_bytes =
-            std::max(room.section_bytes, round_up(chunk.range.numel * 4, kPageBytes));
-    }
-    return room;
 }
 
 std::string too_many_chunks(const FlatLayout& layout, const Partition* partition,
@@ -218,8 +181,7 @@ std::string too_many_chunks(const FlatLayout& layout, const Partition* partition
     const int64_t step = choose_chunk_numel(layout, *partition, offload);
     const int64_t chunks = chunks_of(largest, step);
     if (chunks <= kChunksMax) return "";
-    int64_t low = step / kSliceAlignmentNumel, high = low;  // low: too small, high: large enough;
-                                                            // in cache lines
+    int64_t low = step / kSliceAlignmentNumel, high = low;  // in cache lines; low: too small
     while (chunks_of(largest, high * kSliceAlignmentNumel) > kChunksMax) low = high, high *= 2;
     while (high - low > 1) {
         const int64_t middle = low + (high - low) / 2;
@@ -255,7 +217,8 @@ StateChunks make_state_chunks(const FlatLayout& layout, const Partition* partiti
                                                 ? std::vector<int64_t>{layout.buckets[b].numel}
                                                 : shares_of(*partition, b);
         const int64_t own = shares[options.stage == 0 ? 0 : options.rank];
-        // A checkpoint unpacks a chunk at a time, so packed ones are small; cut at tiles.
+        // A checkpoint unpacks one chunk at a time, so packed chunks are small. They are cut at
+        // tiles.
         const bool in_parts = on_disk || offload.packed_in_memory;
         const int64_t most = in_parts ? std::max<int64_t>(largest_of(shares), 1) : own;
         const int64_t size = on_disk                    ? step
@@ -291,7 +254,7 @@ std::vector<int> deal_buffers(int64_t turns, int64_t buffers, EvictionRule rule)
 int64_t passing_turns(int64_t turns, int64_t buffers, EvictionRule rule) {
     const int64_t shared = shared_buffers(turns, buffers, rule);
     const int64_t dealt = turns - (std::min(buffers, turns) - shared);
-    // A turn that goes round moves nothing if it is the only one of its buffer.
+    // A turn that shares buffers moves nothing if it is the only turn of its buffer.
     return dealt - std::max<int64_t>(0, std::min(dealt, 2 * shared - dealt));
 }
 

@@ -17,7 +17,7 @@ namespace {
 constexpr std::array<std::string_view, kMeshAxes> kAxisNames = {"tensor", "sequence", "shard",
                                                                 "replica", "pipeline"};
 
-using Block = std::vector<int>;  // ranks, in the order of positions
+using Block = std::vector<int>;  // ranks, in the order of their positions in the grid
 
 MeshIndex checked_sizes(const MeshSizes& sizes) {
     const auto require = [](int size, const char* name) {
@@ -36,8 +36,8 @@ MeshIndex checked_sizes(const MeshSizes& sizes) {
     return {sizes.tensor, sizes.sequence, shard, sizes.data / shard, sizes.pipeline};
 }
 
-// Throws unless the ranks of the grid and of the hosts agree. Called before any product is used as
-// an int.
+// Throws Error{kConfig} unless the grid has as many ranks as the hosts. Called before any product
+// of sizes is stored in an int.
 void require_ranks(const MeshSizes& sizes, const std::vector<int>& node_sizes) {
     double wanted = 1;
     for (const int size : {sizes.tensor, sizes.sequence, sizes.data, sizes.pipeline})
@@ -56,7 +56,8 @@ void require_ranks(const MeshSizes& sizes, const std::vector<int>& node_sizes) {
              ranks == 1 ? "slot" : "slots");
 }
 
-// Takes whole blocks of BLOCK_RANKS from the front of each host's free ranks.
+// Removes as many whole blocks of BLOCK_RANKS as possible from the front of each host's free ranks,
+// and returns them.
 std::vector<Block> take_whole(std::vector<Block>& free, int block_ranks) {
     std::vector<Block> taken;
     for (Block& ranks : free) {
@@ -74,7 +75,7 @@ void sort_blocks(std::vector<Block>& blocks) {
               [](const Block& a, const Block& b) { return a.front() < b.front(); });
 }
 
-// Returns blocks made of PARTS smaller blocks each, neighbours together.
+// Returns larger blocks, each made of PARTS neighbouring smaller blocks.
 std::vector<Block> assemble(std::vector<Block> smaller, int parts) {
     sort_blocks(smaller);
     DSL_CHECK(smaller.size() % static_cast<size_t>(parts) == 0, "{} blocks in groups of {}",
@@ -87,8 +88,9 @@ std::vector<Block> assemble(std::vector<Block> smaller, int parts) {
     return larger;
 }
 
-// Returns the ranks by position in the grid. Places the largest blocks that hosts hold whole first,
-// smaller ones in the remaining slots; blocks that no host can hold are then made of smaller ones.
+// Returns the rank at each position of the grid. First places the largest blocks that fit on one
+// host, then smaller ones in the remaining slots. Blocks that fit on no single host are then made
+// of smaller blocks.
 std::vector<int> lay_out(const MeshIndex& sizes, const std::vector<int>& node_sizes) {
     std::vector<Block> free;
     int first = 0;

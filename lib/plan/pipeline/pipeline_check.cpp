@@ -13,8 +13,8 @@ std::string work_text(const PipelineWork& work) {
                        work.micro_batch);
 }
 
-// Checks one stage by itself: each work once, in an order that the stage's own values allow, and
-// the number of activations that it holds.
+// Checks one stage by itself: that each work is done once, in an order in which the stage's own
+// values allow it, and that the stage holds no more activations than allowed.
 class StageCheck {
   public:
     StageCheck(const PipelineSchedule& schedule, int stage, std::vector<std::string>& problems)
@@ -107,7 +107,7 @@ std::vector<std::string> check_schedule(const PipelineSchedule& schedule) {
         check.run();
         if (!check.in_range()) return problems;
     }
-    // A stage that waits for ever does so with any costs of works.
+    // Whether a stage waits for ever does not depend on the costs of the works.
     const std::vector<PartCost> costs(static_cast<size_t>(schedule.shape.parts()));
     const TimedRun run = try_timed_plan(timed_schedule(schedule, costs));
     for (size_t stage = 0; stage < schedule.stages.size(); ++stage) {

@@ -21,7 +21,8 @@ Works gpipe(const PipelineShape& shape) {
     return works;
 }
 
-// Returns WARM_UP forwards, then one backward after each forward, then the rest of the backwards.
+// Returns WARM_UP forwards, then one backward after each further forward, then the remaining
+// backwards.
 Works alternate(const Works& forwards, const Works& backwards, int warm_up) {
     Works works;
     size_t forward = 0;
@@ -34,10 +35,10 @@ Works alternate(const Works& forwards, const Works& backwards, int warm_up) {
     return works;
 }
 
-// Returns the groups in which micro batches pass the chunks: as many as there are stages, so that a
-// chunk's first micro batch is back from the last stage when the chunk before has sent its last.
-// Micro batches that do not fill a group make the groups larger: every stage would wait for a
-// smaller group once per chunk.
+// Returns the sizes of the groups in which micro batches pass through the chunks. A group has as
+// many micro batches as there are stages, so that the first micro batch comes back from the last
+// stage when the first stage has just sent the group's last one. The remaining micro batches make
+// the groups larger, since every stage would wait for a smaller group once per chunk.
 std::vector<int> group_sizes(const PipelineShape& shape) {
     const int groups = std::max(1, shape.micro_batches / shape.stages);
     std::vector<int> sizes(static_cast<size_t>(groups), shape.micro_batches / groups);
@@ -66,8 +67,8 @@ Works interleaved(const PipelineShape& shape, int stage) {
     return alternate(forwards, backwards, interleaved_warm_up(shape, stage));
 }
 
-// Keeps s backward_weights of stage s for the time after all forwards: later stages begin later, so
-// all of them hold as many activations as the first.
+// Returns the works of STAGE. Stage s leaves s backward_weights until after all forwards. Later
+// stages begin later, so all stages hold as many activations as the first.
 Works zero_bubble_h1(const PipelineShape& shape, int stage) {
     Works works;
     int forward = 0;
@@ -83,8 +84,9 @@ Works zero_bubble_h1(const PipelineShape& shape, int stage) {
     return works;
 }
 
-// The order for forward, backward_input and backward_weight of equal length. A regular order needs
-// 2 stages - 1 micro batches; with fewer, the missing ones are left out of a larger order.
+// Makes the order that is best if forward, backward_input and backward_weight have equal length.
+// The regular order needs at least 2 stages - 1 micro batches. If there are fewer, makes this order
+// and leaves out the works of the missing ones.
 class ZeroBubbleV {
   public:
     ZeroBubbleV(const PipelineShape& shape, int stage)

@@ -1,5 +1,5 @@
-// The work of one pipeline stage in a step plan: its parts of the model and the sides at which live
-// values come and go. Value types.
+// The work of one pipeline stage in a step plan: its parts of the model, and the stages with which
+// it exchanges live values. Value types.
 #pragma once
 
 #include <cstddef>
@@ -11,46 +11,48 @@
 
 namespace dslaunch::plan {
 
-// A parameter that several stages read: each has a copy, and their gradients are added.
+// A parameter that several stages read. Each of them has a copy, and their gradients are added.
 struct TiedParameter {
     int parameter = 0;
     std::vector<int> stages;  // ascending
 };
 
-// The place from which live values come, or to which they go.
+// The stage that live values come from or go to, on one side of a part.
 struct StageSide {
-    int stage = -1;   // stage with the part on that side; -1: none, but batches or the loss
-    bool up = false;  // true: the values pass on the way up of a V
+    int stage = -1;   // stage of the part on that side; -1: no part, but batches or the loss
+    bool up = false;  // true: the values pass on the upward half of a V
 };
 
-// A range of the model's segments that a stage has; they are neighbours in the plan too.
+// A range of the model's segments that belongs to a stage. The segments are neighbours in the plan
+// too.
 struct StagePart {
     int part = 0;           // part of the model
-    SegmentRange segments;  // segments of the plan
-    int first_segment = 0;  // segment of the model at its begin
+    SegmentRange segments;  // its segments, as indices in the plan
+    int first_segment = 0;  // its first segment, as an index in the model
     StageSide before = {};
     StageSide behind = {};
-    Bytes received = {};           // live values before it, one micro step
-    bool gives_gradients = false;  // true: sends gradients to the part before
+    Bytes received = {};           // live values before it, of one micro step
+    bool gives_gradients = false;  // true: sends gradients to the previous part
 };
 
-// One stage of a pipeline. The model of its plan has only the segments of its parts.
+// One stage of a pipeline. The model in its plan has only the segments of the stage's parts.
 struct StageWork {
-    std::vector<PipelineWork> order;  // empty: no pipeline, each micro step forward and backward
+    std::vector<PipelineWork> order;  // empty: no pipeline, each micro step runs as a whole
     int stage = 0;
-    std::vector<StagePart> parts = {};     // by chunk; one after the other in the plan
-    std::vector<TiedParameter> ties = {};  // parameters that this stage and others train, by
-                                           // parameter
+    std::vector<StagePart> parts = {};     // by chunk; they follow each other in the plan
+    std::vector<TiedParameter> ties = {};  // parameters that other stages train too, sorted
 
+    // Returns true if the step consists of works, false if each micro step runs as a whole.
     [[nodiscard]] bool in_pipeline() const { return !order.empty(); }
-    // Returns true if the values at this SIDE of a part stay on this stage, for a neighbouring
-    // part.
+    // Returns true if the values on this SIDE of a part stay on this stage, because the
+    // neighbouring part is here too.
     [[nodiscard]] bool stay(const StageSide& side) const { return side.stage == stage; }
 };
 
-// Returns the parts of WORK; without a pipeline one of all SEGMENTS.
+// Returns the parts of WORK. Without a pipeline, this is one part with all SEGMENTS.
 [[nodiscard]] std::vector<StagePart> parts_of(const StageWork& work, size_t segments);
-// Returns the part of a segment of the plan, and that segment's index in the model.
+// Returns the part that contains a segment of the plan. segment_of_model returns that segment's
+// index in the model.
 [[nodiscard]] size_t part_at(const std::vector<StagePart>& parts, int segment);
 [[nodiscard]] int segment_of_model(const std::vector<StagePart>& parts, int segment);
 

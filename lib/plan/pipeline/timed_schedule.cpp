@@ -19,7 +19,8 @@ class ScheduleTiming {
 
     TimedPlan make() {
         const int stages = schedule_.shape.stages;
-        // A stage has a link to the stage before and one to the stage after it, round the pipeline.
+        // Each stage has two links, one to the stage before it and one to the stage after it; the
+        // first and the last stage are neighbours too.
         plan_.lanes.resize(static_cast<size_t>(stages) * (sends_ ? 3 : 1));
         for (int stage = 0; stage < stages; ++stage) note_arrivals(stage);
         for (int stage = 0; stage < stages; ++stage) add_works(stage);
@@ -27,7 +28,8 @@ class ScheduleTiming {
     }
 
   private:
-    // Returns the task with which PART's inputs, or the gradients of its outputs, have arrived.
+    // Returns the task after whose end PART's inputs, or the gradients of its outputs, have
+    // arrived.
     TaskRef& arrival(int part, const PipelineWork& work) {
         const size_t cell =
             static_cast<size_t>(part) * static_cast<size_t>(schedule_.shape.micro_batches) +

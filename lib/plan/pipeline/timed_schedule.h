@@ -1,10 +1,10 @@
-// A pipeline's schedule as a timed plan: the begin and the end of each work, the idle time of
-// stages, the activations that they hold. Data path: schedule and costs of parts -> [here] ->
-// time/timed_plan.h -> searches, plan's tables and pictures. Pure.
+// A pipeline's schedule as a timed plan, which gives the begin and the end of each work, the idle
+// time of the stages, and the activations that they hold. Data path: schedule and costs of parts ->
+// [here] -> time/timed_plan.h -> searches, plan's tables and pictures. Pure.
 //
-// Model: stages are lanes of works. A message to another stage leaves when the work that makes it
-// ends; messages from a stage to one neighbour go one after the other. The step ends with the last
-// work; the optimizer is not included.
+// Model: each stage is a lane of works. A message to another stage is sent when the work that
+// produces it ends; a stage sends messages to the same neighbour one after the other. The step ends
+// with the last work; the optimizer is not included.
 #pragma once
 
 #include <vector>
@@ -15,27 +15,30 @@
 
 namespace dslaunch::plan {
 
-// The cost of one part of the model and one micro batch. UNITS: seconds.
+// The cost of one part of the model for one micro batch. UNITS: seconds.
 struct PartCost {
     double forward_s = 0;
     double backward_input_s = 0;   // with recomputation
-    double backward_weight_s = 0;  // a whole backward takes both times
+    double backward_weight_s = 0;  // a whole backward takes the sum of both times
     double send_s = 0;             // outputs to the next part, or their gradients back
-    Bytes activations = {};        // from the begin of forward to the end of a (whole) backward
-    Bytes kept_for_weight = {};    // activations that are left, and tensors made for
-                                   // backward_weight, from the end of backward_input to its end
-    Bytes backward_takes = {};     // more bytes, while a backward other than backward_weight runs
+    Bytes activations = {};        // held from the begin of forward to the end of backward(_input)
+    Bytes kept_for_weight = {};    // remaining activations and tensors for backward_weight: held
+                                   // from the end of backward_input to the end of backward_weight
+    Bytes backward_takes = {};     // further bytes, while a whole backward or backward_input runs
 };
 
-// Returns a work as a task without waits. Its stage holds a micro batch until that one's last work.
+// Returns a work as a task without waits. The stage holds a micro batch's activations until the
+// last work on that micro batch.
 [[nodiscard]] TimedTask timed_work(WorkKind kind, const PartCost& cost);
 
-// Returns a plan whose first lanes are the stages, with their works in SCHEDULE's order, then
-// links. COSTS are by part of the model. REQUIRES: chunks and micro batches are in range.
+// Returns a plan whose first lanes are the stages, with their works in the order of SCHEDULE; links
+// are the lanes after them. COSTS are indexed by part of the model. REQUIRES: chunks and micro
+// batches are in range.
 [[nodiscard]] TimedPlan timed_schedule(const PipelineSchedule& schedule,
                                        const std::vector<PartCost>& costs);
 
-// Returns that timed plan's run, for the stages alone. REQUIRES: check_schedule finds nothing.
+// Runs the timed plan of SCHEDULE and returns the results of the stages, without the links.
+// REQUIRES: check_schedule finds no fault.
 [[nodiscard]] TimedRun simulate_pipeline(const PipelineSchedule& schedule,
                                          const std::vector<PartCost>& costs);
 

@@ -19,7 +19,8 @@ struct RankNeed {
     Bytes device;
 };
 
-// Returns PLAN's need. Shared buffers are in the arena, which is counted whole.
+// Returns the memory and disk that PLAN needs. Shared buffers are not included: they are in the
+// arena, which is counted as a whole.
 RankNeed need_of(const StepPlan& plan) {
     const auto peaks = peak_by_tier(plan);
     const auto peak = [&](Tier tier) { return peaks[static_cast<size_t>(tier)].peak; };
@@ -32,7 +33,8 @@ struct RankLimit {
     Bytes need;
 };
 
-// Returns the least that LIMITS leave to processes that hold HELD already.
+// Returns the lowest of LIMITS on OF. Each limit is what it still leaves plus HELD, the memory that
+// the job's processes hold already.
 TierVerdict least_of(std::span<const MemoryLimit> limits, LimitOf of, Bytes held) {
     TierVerdict verdict;
     for (const MemoryLimit& limit : limits) {
@@ -45,8 +47,8 @@ TierVerdict least_of(std::span<const MemoryLimit> limits, LimitOf of, Bytes held
     return verdict;
 }
 
-// Returns the verdict on NEED's share on the disk of DISKS[at]; nullopt if an earlier folder is on
-// that disk.
+// Returns the verdict on the disk that contains the folder DISKS[at]: whether the part of NEED in
+// all folders on this disk fits. Returns nullopt if an earlier folder is on the same disk.
 std::optional<TierVerdict> disk_verdict(std::span<const DiskRoom> disks, size_t at, Bytes need) {
     TierVerdict verdict;
     verdict.tier = TierVerdict::Tier::kDisk;
@@ -83,8 +85,8 @@ Bytes HostNeed::of_rank() const {
 
 Bytes group_memory(const StepPlanOptions& options) {
     if (options.world_size == 1) return {};
-    // With hybrid shards a rank is in three groups: all ranks, the ranks of its copy, and the
-    // ranks with the same shard (comm/device_collectives.h).
+    // With hybrid shards, a rank is in three groups: all ranks, the ranks that share its copy of
+    // the states, and the ranks with the same shard (comm/device_collectives.h).
     return kDeviceGroup * (options.copies() > 1 ? 3 : 1);
 }
 
@@ -119,7 +121,7 @@ std::vector<TierVerdict> admit(const HostNeed& need, const HostLimits& limits) {
     host.name = "memory";
     host.need = need.of_host();
     std::vector<TierVerdict> verdicts = {host};
-    // Code is mapped already, and is not part of memory.held.
+    // The code is not added: it is mapped already, and memory.held does not include it.
     const Bytes own = need.private_max + need.program + kProgramRoom + kProgramStacks;
     for (const auto& [of, name, bytes] :
          {RankLimit{LimitOf::kPrivate, "own memory of a rank", own},

@@ -15,8 +15,8 @@ namespace {
 
 struct KnownDevice {
     std::string_view name;
-    std::string_view full_name;  // as the driver tells it
-    int64_t mib;                 // as nvidia-smi tells it, with ECC where it is on by default
+    std::string_view full_name;  // as the driver reports it
+    int64_t mib;                 // as nvidia-smi reports it, with ECC if it is on by default
     double gb_per_s;
     double fp32, tf32, half;  // TFLOP/s
 };
@@ -32,7 +32,7 @@ constexpr std::array kDevices = {
     KnownDevice{"RTX4090", "NVIDIA GeForce RTX 4090", 24'564, 1'008, 82.6, 82.6, 165.2},
     KnownDevice{"RTX3090", "NVIDIA GeForce RTX 3090", 24'576, 936, 35.6, 35.6, 71}};
 
-// CUDA's context and its libraries' code.
+// The memory of a CUDA context and of the code of CUDA's libraries.
 constexpr Bytes kContext = mib(768);
 
 std::string upper(std::string text) {
@@ -63,8 +63,10 @@ DeviceRoom device_room_of(const std::string& text) {
         fail(ExitCode::kUsage, "--device-memory: `{}` is neither a size, as 24GiB, nor one of {}",
              printable(text), known_devices());
     if (*bytes < mib(1).value)
-        fail(ExitCode::kUsage, "--device-memory: `{0}` is {1}: write {0}GiB", printable(text),
-             counted(*bytes, "byte"));
+        fail(ExitCode::kUsage, "--device-memory: `{}` is {}{}", printable(text),
+             counted(*bytes, "byte"),
+             parse_int(text) ? fmt::format(": write {}GiB", printable(text))
+                             : ", less than any GPU has");
     return {Bytes{*bytes}, "--device-memory"};
 }
 

@@ -10,8 +10,8 @@
 namespace dslaunch::plan {
 namespace {
 
-// Returns true if gradients of later micro steps are added in place to the first micro step's, and
-// no Post hands those on before.
+// Returns true if later micro steps add their gradients in place to the gradients of the first
+// micro step: no Post passes on the first micro step's gradients before.
 bool adds_in_place(const StepPlan& plan) {
     return std::ranges::none_of(plan.instructions, [](const Instruction& instruction) {
         return instruction.op == Op::kPost && instruction.micro_step == 0;
@@ -73,14 +73,16 @@ class InstructionTimes {
     }
 
   private:
-    // Returns an update's time. If updates lag, it updates the important part and adds up the rest.
+    // Returns the time of an update. If updates lag, it updates only the important units and adds
+    // the other gradients to the waiting ones.
     [[nodiscard]] double update_s(const Instruction& update) const {
         const int64_t numel = chunk_numel(update);
         if (plan_.lag.kind == Lag::kWhole) return rates_.update_s(static_cast<double>(numel));
         const double important = static_cast<double>(numel) * plan_.lag.important;
         return rates_.update_s(important) + rates_.add_s(numel - static_cast<int64_t>(important));
     }
-    // Returns the time to write, compress and expand a bucket's values: four passes over them.
+    // Returns the time of an exchange: four passes over the bucket's values, to write, compress and
+    // expand them, and the time on the link.
     [[nodiscard]] double exchange_s(const Instruction& exchange) const {
         int64_t numel = 0;
         for (const StateChunk& chunk : plan_.chunks.all)
@@ -94,7 +96,7 @@ class InstructionTimes {
     [[nodiscard]] int64_t chunk_numel(const Instruction& instruction) const {
         return plan_.chunks.all[instruction.chunk].range.numel;
     }
-    // Returns the time to add a segment's gradients to the gradients of the micro steps before.
+    // Returns the time to add a segment's gradients to the gradients of the earlier micro steps.
     [[nodiscard]] double adding_s(const Instruction& instruction) const {
         if (!adds_ || instruction.micro_step == 0) return 0;
         int64_t numel = 0;
@@ -116,13 +118,14 @@ class InstructionTimes {
     bool adds_;
 };
 
-// Returns true if an instruction takes the processor. Sums with other hosts take the link longer.
+// Returns true if an instruction mainly uses the processor. Sums with other hosts mainly use the
+// link.
 bool takes_processor(const Instruction& instruction) {
     return instruction.lane == Lane::kCompute ||
            (instruction.lane == Lane::kCommunication && instruction.sent.value == 0);
 }
 
-// The lanes of all ranks, rank by rank.
+// The step plans of all ranks as one timed plan: the lanes of the first rank, then of the next.
 class StepTiming {
   public:
     StepTiming(std::span<const RankStep> steps, const MachineRates& rates) : steps_(steps) {
@@ -143,8 +146,7 @@ class StepTiming {
     }
 
   private:
-    using TransferKey = std::tuple<int, bool, int>;  // the part before the cut, values or
-                                                     // gradients, micro step
+    using TransferKey = std::tuple<int, bool, int>;  // part before it, gradients?, micro step
 
     static TransferKey key_of(const Instruction& instruction) {
         return {instruction.part, instruction.gradients, instruction.micro_step};
@@ -175,7 +177,8 @@ class StepTiming {
             const Instruction& instruction = steps_[rank].plan->instructions[i];
             std::vector<TaskRef> waits;
             for (const int wait : instruction.waits) waits.push_back(places_[rank][wait]);
-            // A stage that is forecast alone finds its messages there.
+            // If only one stage is forecast, the messages that it receives are taken to have
+            // arrived.
             if (instruction.op == Op::kReceive && steps_.size() > 1)
                 waits.push_back(sends_.at(key_of(instruction)));
             plan_.lanes[places_[rank][i].lane].add(

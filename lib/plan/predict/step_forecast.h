@@ -1,6 +1,6 @@
-// The forecast of a step: the step plans of ranks as a timed plan, by the known times and rates of
-// segments, updates, sums, links and disks. Data path: step plans, times of segments, machine rates
-// -> [here] -> time/timed_plan.h -> trace, `dslaunch plan --forecast`. Pure.
+// The forecast of a step. Makes a timed plan of the step plans of ranks, with the known times and
+// rates of segments, updates, sums, links and disks. Data path: step plans, times of segments,
+// machine rates -> [here] -> time/timed_plan.h -> trace, `dslaunch plan --forecast`. Pure.
 #pragma once
 
 #include <span>
@@ -11,28 +11,29 @@
 
 namespace dslaunch::plan {
 
-// One rank's step. All three must outlive the results made from them.
+// The step of one rank. The plan, model and times must outlive all results that are computed from
+// this.
 struct RankStep {
     const StepPlan* plan = nullptr;
     const ModelInfo* model = nullptr;
     std::span<const SegmentTimes> times;  // by segment of the model
 };
 
-// Returns the seconds that each instruction takes if nothing else of the rank runs. Instructions
-// that only wait take no time, as do transfers between hosts or to disks at a rate that is not
-// known.
+// Returns how many seconds each instruction takes if no other instruction of the rank runs.
+// Instructions that only wait take no time; neither do transfers between hosts or to disks whose
+// rate is not known.
 [[nodiscard]] std::vector<double> instruction_seconds(const RankStep& step,
                                                       const MachineRates& rates);
 
-// Returns the spans of the instructions, by rank. STEPS are of one rank, or of one rank of each
-// stage of a pipeline in order; a stage's other ranks count as doing the same at the same time. The
-// compute lane and the sums and updates beside it share the rank's processors, at the speeds of
-// RATES. Transfers to other hosts, stages or disks take no processor. REQUIRES: check_plans finds
-// nothing.
+// Returns the spans of the instructions, by rank. STEPS are the step of one rank, or the steps of
+// one rank of each stage of a pipeline, in order; the other ranks of a stage are taken to do the
+// same at the same time. The compute lane, and the sums and updates that run beside it, share the
+// rank's processors, at the speeds that RATES gives. Transfers to other hosts, stages or disks use
+// no processor. REQUIRES: check_plans finds no fault.
 [[nodiscard]] std::vector<std::vector<InstructionSpan>> forecast_steps(
     std::span<const RankStep> steps, const MachineRates& rates);
 
-// Returns the time from the begin of the step to the end of its last instruction, in seconds.
+// Returns the time from the beginning of the step to the end of its last instruction, in seconds.
 [[nodiscard]] double end_of(std::span<const std::vector<InstructionSpan>> spans);
 
 }  // namespace dslaunch::plan

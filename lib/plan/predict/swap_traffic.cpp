@@ -9,8 +9,9 @@
 namespace dslaunch::plan {
 namespace {
 
-// Belady's choice for n chunks in a circle repeats after n - 1 rounds: enough of them for a mean,
-// not so many that thousands of chunks take seconds.
+// With Belady's rule and n chunks used in a cycle, evictions repeat after n - 1 cycles. This many
+// uses are enough for a mean, but not so many that the simulation of thousands of chunks takes
+// seconds.
 constexpr int64_t kUsesWanted = 200'000;
 constexpr int64_t kStepsMin = 4;
 constexpr int64_t kStepsMax = 512;
@@ -18,7 +19,7 @@ constexpr int64_t kStepsMax = 512;
 struct HeldChunk {
     bool held = false;
     bool changed = false;
-    int64_t next_use = 0;  // number of a use
+    int64_t next_use = 0;  // index of its next use
 };
 
 class BeladyCache {
@@ -26,7 +27,7 @@ class BeladyCache {
     BeladyCache(const SwapTrace& trace, int64_t buffers)
         : trace_(trace), buffers_(buffers), chunks_(trace.traffic.size()) {
         DSL_CHECK(buffers > 0, "{} buffers", buffers);
-        // The next use of a chunk may be in the next step, whose uses are the same.
+        // The next use of a chunk may be in the next step, which has the same uses.
         const auto length = std::ssize(trace.uses);
         std::vector<int64_t> next(trace.traffic.size(), std::numeric_limits<int64_t>::max() / 4);
         ahead_.resize(trace.uses.size());
@@ -74,9 +75,9 @@ class BeladyCache {
 
     const SwapTrace& trace_;
     int64_t buffers_;
-    std::vector<int64_t> ahead_;  // uses from each use to the next of the same chunk
+    std::vector<int64_t> ahead_;  // by use, the distance to the next use of the same chunk
     std::vector<HeldChunk> chunks_;
-    std::set<std::pair<int64_t, int>> order_;  // chunks held, the one needed last first
+    std::set<std::pair<int64_t, int>> order_;  // chunks in buffers, the latest next use first
     int64_t now_ = 0;
     SwapTraffic sums_;
 };
@@ -117,7 +118,7 @@ SwapTraffic planned_swaps(const StepPlan& plan, const ChunkFormat& format) {
         if (instruction.op != Op::kRead) continue;
         if (moves_chunk) read(trace.traffic[instruction.chunk].read);
         if (instruction.chunk >= 0) continue;
-        // A gather reads the bucket's chunks in order, each from its buffer or from disk.
+        // A gather reads the chunks of its bucket in order, each from its buffer or from disk.
         const int first = plan.chunks.first_of_bucket[instruction.bucket];
         for (int k = 0; k < std::ssize(instruction.reads); ++k) {
             const bool on_disk = plan.chunks.all[first + k].parameters_on_disk();

@@ -15,7 +15,7 @@ double milliseconds(double seconds) {
     return seconds * 1e3;
 }
 
-// The weight of a part of the model, each parameter counted once.
+// The size of a part of the model, with each parameter counted once.
 struct PartWeight {
     int64_t parameter_numel = 0;
     int64_t forward_flops = 0;
@@ -41,7 +41,7 @@ std::string segments_text(const ModelInfo& model, SegmentRange range) {
     return fmt::format("{}..{} {} .. {}", range.begin, last, first, model.segments[last].name);
 }
 
-// Returns the bytes that a stage holds while the step runs.
+// Returns the most bytes of activations that a stage holds during the step.
 Bytes activations_of(const PipelineOption& option, size_t stage) {
     return option.run.lanes[stage].live_bytes_max;
 }
@@ -107,7 +107,7 @@ void option_json(const PipelineOption& option, const ModelInfo& model, JsonWrite
     json.end_array().end_object();
 }
 
-// The colours of works, by WorkKind; a whole backward has the colour of its first half.
+// The colours of the works, by WorkKind. A whole backward has the colour of its first half.
 constexpr int kColourOfWork[] = {0, 1, 1, 2};
 
 }  // namespace

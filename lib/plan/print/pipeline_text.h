@@ -1,5 +1,5 @@
-// Pipelines in words and as a picture: `dslaunch plan --stages` prints them, --json for machines,
-// --svg draws them. Pure.
+// Pipelines as tables, JSON and pictures: `dslaunch plan --stages` prints the tables, --json the
+// JSON, and --svg draws the pictures. Pure.
 #pragma once
 
 #include <string>
@@ -12,18 +12,20 @@
 
 namespace dslaunch::plan {
 
-// Returns a line per schedule: a step's time, bubble, its stages' most activations and memory.
+// Returns a line per schedule: the time of a step, the bubble, and the largest activations and
+// memory of a stage.
 [[nodiscard]] std::string schedules_table(const std::vector<PipelineOption>& options);
-// Returns one line per part of the model, in the order of stages: its segments, parameters, FLOPs,
-// time; for each stage states and activations; then parameters that several stages read.
+// Returns one line per part of the model, in the order of stages: its segments, parameters, FLOPs
+// and time; for each stage its states and activations; then the parameters that several stages
+// read.
 [[nodiscard]] std::string stages_table(const PipelineOption& option, const ModelInfo& model);
 
-// Writes the contents of the tables as JSON. UNITS: bytes, seconds, FLOPs of a micro batch's
-// forward.
+// Writes the contents of the tables as JSON. UNITS: bytes, seconds; FLOPs of the forward of one
+// micro batch.
 void schedules_json(const std::vector<PipelineOption>& options, const ModelInfo& model,
                     JsonWriter& json);
 
-// Returns the lanes of SCHEDULE's stages with the times of RUN, which is its run.
+// Returns the lanes of SCHEDULE's stages, with the times of RUN, the simulated run of SCHEDULE.
 [[nodiscard]] Timeline pipeline_timeline(const PipelineSchedule& schedule, const TimedRun& run);
 
 }  // namespace dslaunch::plan

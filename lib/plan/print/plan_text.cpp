@@ -36,7 +36,7 @@ void memory_json(const StepPlan& plan, JsonWriter& json) {
     json.end_object().end_object();
 }
 
-// The contents of buffers, by kind, if the kind's name does not say them.
+// The contents of buffers, for the kinds whose name does not say it.
 constexpr std::array<std::string_view, kBufferKinds> kContents = {
     "",
     "",
@@ -50,7 +50,7 @@ constexpr std::array<std::string_view, kBufferKinds> kContents = {
     "norm and flags",
     "chunks on their way from and to the disk"};
 
-// Returns "live values" for "live_values", its name in JSON.
+// Returns the name of KIND with blanks, "live values" for its name in JSON, "live_values".
 std::string title_of(BufferKind kind) {
     std::string name(buffer_kind_name(kind));
     std::ranges::replace(name, '_', ' ');
@@ -79,11 +79,11 @@ std::string memory_table(const StepPlan& plan) {
     return text;
 }
 
-// The most segments of a layer that still look alike from layer to layer.
+// The largest number of segments in a layer with which equal layers are recognized.
 constexpr size_t kPiecesMax = 8;
 
-// Returns which part of the dotted NAME is a number by one less than in NEXT; empty if the two
-// differ in anything else.
+// Returns the index of the part of the dotted NAME that is a number and is one higher in NEXT.
+// Returns nullopt if the names differ in anything else.
 std::optional<size_t> counted_part(const std::string& name, const std::string& next) {
     const std::vector<std::string> parts = split(name, '.'), others = split(next, '.');
     if (parts.size() != others.size()) return std::nullopt;
@@ -97,7 +97,7 @@ std::optional<size_t> counted_part(const std::string& name, const std::string& n
     return found;
 }
 
-// Returns how many layers of PIECES segments follow each other from BEGIN on and are alike.
+// Returns how many consecutive layers of PIECES segments each are alike, from row BEGIN on.
 size_t like_layers(const std::vector<SegmentRow>& rows, size_t begin, size_t pieces) {
     const auto part = begin + pieces < rows.size()
                           ? counted_part(rows[begin].name, rows[begin + pieces].name)
@@ -129,7 +129,7 @@ std::string bytes_or_blank(Bytes bytes) {
     return bytes.value > 0 ? to_text(bytes) : "";
 }
 
-// Bytes of a step by their target.
+// The bytes that a step moves, by destination.
 struct Moved {
     Bytes between_ranks;
     Bytes from_disk;
@@ -147,7 +147,7 @@ Moved moved(const StepPlan& plan) {
     return moved;
 }
 
-// Returns the bytes sent by kind of instruction, if there are several kinds.
+// Returns the sent bytes for each kind of instruction that sends, if there are several kinds.
 std::string kinds_text(const StepPlan& plan) {
     const auto sent = plan.sent_by_kind();
     std::string text;
@@ -166,11 +166,11 @@ std::string describe(const Instruction& instruction, const ModelInfo& model) {
         text += fmt::format(" segment {} ({})", instruction.segment,
                             model.segments[instruction.segment].name);
     if (instruction.peer >= 0)
-        text += fmt::format(", {} behind part {}, stage {}",
+        text += fmt::format(", {} after part {}, stage {}",
                             instruction.gradients ? "gradients" : "values", instruction.part,
                             instruction.peer);
     if (instruction.bucket >= 0) text += fmt::format(" bucket {}", instruction.bucket);
-    // A bucket that stays in memory is one chunk.
+    // A bucket that stays in memory has only one chunk.
     const bool passes =
         instruction.chunk >= 0 && (instruction.buffer >= 0 || instruction.sum_buffer >= 0);
     if (passes) text += fmt::format(" chunk {}", instruction.chunk);

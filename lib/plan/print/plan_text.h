@@ -1,4 +1,4 @@
-// A plan as the text, or with --json the JSON, that `dslaunch plan` prints.
+// Prints a plan as `dslaunch plan` shows it: as text, or with --json as JSON.
 #pragma once
 
 #include <string>
@@ -10,28 +10,30 @@
 
 namespace dslaunch::plan {
 
-// Returns one line: "Backward segment 3 (blocks.2), micro step 0".
+// Returns one line, such as "Backward segment 3 (blocks.2), micro step 0".
 [[nodiscard]] std::string describe(const Instruction& instruction, const ModelInfo& model);
-// Returns bytes moved and sent to other hosts in a step, memory by kind and by tier.
+// Returns the bytes that a step moves and sends to other hosts, and its memory by kind and by tier.
 [[nodiscard]] std::string plan_summary(const StepPlan& plan);
 
-// A segment as a row of a table: its name and the cells after it.
+// A row of a table about a segment: the segment's name and the cells after it.
 struct SegmentRow {
     std::string name;
     std::vector<std::string> cells;
 };
-// Returns ROWS with the number of each segment before its name. IS_FOLDED: layers that follow each
-// other and have equal cells are one row, "1..28" and "model.layers.1 to 28, each". Layers that are
-// cut into several segments are a row for each of them: "1, 3..7", "2, 4..8".
+// Returns ROWS with the number of each segment before its name. If IS_FOLDED, layers that follow
+// each other and have equal cells become one row, "1..28" and "model.layers.1 to 28, each". If each
+// layer is cut into several segments, there is one row for each segment of a layer: "1, 3..7", "2,
+// 4..8".
 [[nodiscard]] std::vector<std::vector<std::string>> numbered_rows(
     const std::vector<SegmentRow>& rows, bool is_folded);
-// Returns a line for each segment, numbered_rows() of nodes, parameters, bytes and FLOPs.
+// Returns a line for each segment: nodes, parameters, bytes and FLOPs, in the form of
+// numbered_rows().
 [[nodiscard]] std::string segments_table(const ModelInfo& model, bool is_folded);
 // Returns a line for each instruction, with its bytes and its waits.
 [[nodiscard]] std::string instructions_table(const StepPlan& plan, const ModelInfo& model,
                                              const FlatLayout& layout);
-// Writes the plan as one JSON object. UNITS: bytes. memory.by_kind is the most of each kind at
-// once, as in the table.
+// Writes the plan as one JSON object. UNITS: bytes. memory.by_kind is the largest number of bytes
+// of each kind at once, as in the table.
 void plan_json(const StepPlan& plan, const ModelInfo& model, const FlatLayout& layout,
                JsonWriter& json);
 

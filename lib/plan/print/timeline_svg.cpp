@@ -14,9 +14,9 @@ namespace {
 
 // Okabe and Ito's colours, which most people with colour blindness can tell apart.
 constexpr std::array kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9"};
-constexpr double kShadeStep = 0.38;  // share by which the next shade is lighter
+constexpr double kShadeStep = 0.38;  // fraction by which each shade is lighter than the one before
 
-// UNITS: pixels.
+// Sizes in the picture. UNITS: pixels.
 constexpr double kMargin = 12;
 constexpr double kRowHeight = 26;
 constexpr double kRowGap = 6;
@@ -62,7 +62,8 @@ TimeUnit unit_for(double end_s) {
     return {1e-6, "us"};
 }
 
-// Returns the least of 1, 2 or 5 times a power of ten such that AT_MOST of them cover WHOLE.
+// Returns the smallest number that is 1, 2 or 5 times a power of ten and of which at most AT_MOST
+// cover WHOLE.
 double tick_step(double whole, double at_most) {
     const double least = whole / at_most;
     const double power = std::pow(10, std::floor(std::log10(least)));
@@ -86,7 +87,7 @@ class Picture {
             for (const TimelineSpan& span : lane.spans) {
                 end_s_ = std::max(end_s_, span.end_s);
                 if (span.end_s <= span.begin_s || span.mark.empty()) continue;
-                // The width of a second at which the mark fits.
+                // The number of pixels per second that the span's box needs for its mark.
                 const double room = kMarkRoom + text_width(span.mark);
                 lengths_s.push_back(room / (span.end_s - span.begin_s));
             }
@@ -185,7 +186,7 @@ class Picture {
         const double x = x_of(span.begin_s);
         const double width = x_of(span.end_s) - x;
         if (width <= 0) return;
-        // The box has a white ground, so that a lighter shade is not a darker grey.
+        // The box has a white background, so that a lighter shade does not become a darker grey.
         text_ += fmt::format(
             "<g><title>{}</title><rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" "
             "height=\"{:.1f}\" fill=\"#fff\"/><rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" "

@@ -1,5 +1,5 @@
-// A step that ran, lane by lane, as a trace that https://ui.perfetto.dev and chrome://tracing open
-// ("Trace Event Format", complete events). Pure.
+// A step that has run, lane by lane, as a trace that https://ui.perfetto.dev and chrome://tracing
+// can open ("Trace Event Format", complete events). Pure.
 #pragma once
 
 #include <span>
@@ -10,9 +10,10 @@
 
 namespace dslaunch::plan {
 
-// Returns the trace. SPANS are the spans of the plan's instructions, in order. PREDICTED are spans
-// of the same instructions by step_forecast.h; if not empty, they are a second group of tracks
-// beside the measured one. Times in the trace are in microseconds.
+// Returns the trace. SPANS are the spans of the plan's instructions, in order. PREDICTED are the
+// spans of the same instructions as predicted by step_forecast.h. If they are not empty, they are
+// shown as a second group of tracks beside the measured one. Times in the trace are in
+// microseconds.
 [[nodiscard]] std::string trace_json(const StepPlan& plan, const ModelInfo& model,
                                      std::span<const InstructionSpan> spans,
                                      std::span<const InstructionSpan> predicted = {});

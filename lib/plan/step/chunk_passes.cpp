@@ -12,7 +12,8 @@ namespace dslaunch::plan {
 
 namespace {
 
-// The most buffers that take turns: one is added to, one read, one written, and one is ahead.
+// The largest number of buffers that are used in rotation while gradients are added: one is added
+// to, one is read, one is written, and one is ahead.
 constexpr int64_t kBuffersInTurn = 4;
 
 class Assignment {
@@ -56,7 +57,7 @@ class Assignment {
         auto best = last_use_.end();
         const auto needed = [&](int64_t used) { return used < 0 ? kNever : next_[used]; };
         for (auto buffer = last_use_.begin(); buffer != last_use_.end(); ++buffer) {
-            // Updates are read ahead by as many as there are buffers.
+            // For updates, as many sums are read ahead as there are buffers.
             const bool may_go = i < first_update
                                     ? *buffer <= i - in_turn
                                     : *buffer < first_update || *buffer <= i - passes_.buffers;
@@ -70,15 +71,16 @@ class Assignment {
     }
 
     SumPasses& passes_;
-    std::vector<int64_t> previous_;  // by use, the use before of the same chunk; -1: none
+    std::vector<int64_t> previous_;  // by use, the previous use of the same chunk; -1: none
     std::vector<int64_t> next_;
     std::vector<int64_t> last_use_;  // by buffer; -1: none
 };
 
-// Returns the passes. ADDED are the chunks in the order in which the step reduces them, each as
-// often as it is reduced; UPDATED are the same, each once, in the order of updates. BUFFERS_MAX
-// bounds the buffers. The sums needed last are evicted, but a few used last stay, so that reads and
-// writes go on beside the adding. Sums for up to BUFFERS_MAX - 1 later updates are read ahead.
+// Returns the passes. ADDED lists the chunks in the order in which the step reduces them, each as
+// often as it is reduced. UPDATED lists the same chunks once each, in the order of updates.
+// BUFFERS_MAX is the largest number of buffers. The sums that are needed last are evicted; but the
+// few sums that were used last stay in memory, so that reads and writes overlap with the adding.
+// Sums for up to BUFFERS_MAX - 1 later updates are read ahead.
 SumPasses make_sum_passes(std::span<const int> added, std::span<const int> updated,
                           int64_t buffers_max) {
     SumPasses passes;
@@ -128,7 +130,7 @@ void ChunkPasses::add_buffers(std::span<const int> reduce_order) {
         (last < 0 ? first_turn_[buffer_of(t)] : next_turn_[last]) = t;
         last = t;
     }
-    // The step before has left the chunk of its last turn in each buffer.
+    // The previous step has left the chunk of its last turn in each buffer.
     for (const int turn : last_turn_) held_.push_back(chunk_in(turn));
 }
 
@@ -180,7 +182,7 @@ void ChunkPasses::add_read(int turn) {
     read.reads = {extents_[c]};
     read.writes = {swap_buffers_[buffer_of(turn)]};
     read.bytes = Bytes{layout_of(c).disk_read()};
-    // 16-bit parameters are not read, only made by the update.
+    // 16-bit parameters are not read, since the update makes them.
     held_[buffer_of(turn)] = layout_of(c).read_from == 0 ? c : -1;
 }
 
@@ -244,7 +246,8 @@ void ChunkPasses::join_sums(Instruction& update) const {
 void ChunkPasses::after_update(int c) {
     const size_t before = plan_.instructions.size();
     after_chunk(c);
-    // The sums that may be read ahead now, together with their chunk if that is read now, too.
+    // Now the sums of another chunk may be read ahead, together with that chunk if it is read now
+    // too.
     const int other = next_with_sums(c);
     if (other < 0) return;
     const bool comes =
@@ -264,7 +267,7 @@ void ChunkPasses::after_sums(int c) {
     if (other >= 0) read_sums(add(Op::kRead, other), update_use(other));
 }
 
-// Returns the chunk whose sums may be read once C is updated, or -1.
+// Returns the chunk whose sums may be read when C has been updated, or -1.
 int ChunkPasses::next_with_sums(int c) const {
     const int turn = chunk(c).turn, later = turn + plan_.swap_buffers;
     if (turn < 0 || later >= turns()) return -1;

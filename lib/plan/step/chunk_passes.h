@@ -1,6 +1,6 @@
-// The part of a step plan that moves offloaded chunks: their extents, the buffers of chunks and of
-// their gradients' sums, the reads and writes. Data path: state chunks -> chunk passes -> step plan
-// builder. Used by one thread.
+// The part of a step plan that moves offloaded chunks: their extents on disk, the buffers of chunks
+// and of the sums of their gradients, the reads and writes. Data path: state chunks -> chunk passes
+// -> step plan builder. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -11,61 +11,69 @@
 
 namespace dslaunch::plan {
 
-// The reduced gradients of chunks that wait for the norm: the buffer of each while micro steps are
-// added up and when its chunk is updated, with the reads and writes.
+// A use of a chunk's reduced gradients, which wait for the norm: their buffer, when a micro step is
+// added to them or when the chunk is updated, and the reads and writes around the use.
 struct SumUse {
     int chunk = 0;  // index into StateChunks::all
     int buffer = 0;
     bool read = false;   // from disk, before the use
-    bool write = false;  // to disk, after the use: the buffer is needed before the chunk is used
-                         // again
+    bool write = false;  // to disk, after the use, since others need the buffer before the next use
 };
 
+// The uses of all sums that pass between memory and disk in a step.
 struct SumPasses {
     int chunks = 0;
     int buffers = 0;
-    // One use for each time that a chunk's gradients are added to the sums, then one for each
-    // chunk's update; nothing is held before the first use.
+    // One use for each time that a chunk's gradients are added to the sums, then one use for each
+    // chunk's update. No buffer holds anything before the first use.
     std::vector<SumUse> uses;
 
+    // Returns the index of the first use for an update.
     [[nodiscard]] size_t first_update() const { return uses.size() - static_cast<size_t>(chunks); }
 };
 
+// Adds buffers and instructions for chunks to one step plan. C is an index into StateChunks::all.
 class ChunkPasses {
   public:
-    // Everything is added to PLAN, whose chunks are chosen. PLAN and OPTIONS must outlive this.
+    // All calls add to PLAN, whose chunks must have been chosen. PLAN and OPTIONS must outlive this
+    // object.
     ChunkPasses(StepPlan& plan, const StepPlanOptions& options) : plan_(plan), options_(options) {}
 
-    // Adds extents and buffers. REDUCE_ORDER has the trained buckets in the order in which the step
-    // reduces them, over all micro steps.
+    // Adds extents and buffers. REDUCE_ORDER lists the trained buckets in the order in which the
+    // step reduces them, over all micro steps.
     void add_buffers(std::span<const int> reduce_order);
 
-    // Begins a step: chunks that the step before has left in the buffers make room for the first
-    // turns of this one.
+    // Begins a step: the chunks that the previous step has left in the buffers make room for the
+    // chunks of this step's first turns.
     void begin_turns();
-    // Returns true if the sums of a chunk's gradients pass; else they stay in memory, which is the
-    // caller's task.
+    // Returns true if the sums of a chunk's gradients pass between memory and disk. Otherwise they
+    // stay in memory, and the caller must provide it.
     [[nodiscard]] bool sums_pass(int c) const {
         return options_.keeps_reduced() && chunk(c).states_on_disk();
     }
-    // Called around a chunk's Accumulate, in the order of add_buffers(): reads the sums to which it
-    // adds, and writes them if the buffer is needed. Join is for chunks whose sums pass.
+    // before_accumulate and after_accumulate are called around a chunk's Accumulate, in the order
+    // of add_buffers(). They read the sums that it adds to, and write them if their buffer is
+    // needed for other sums. join_accumulate adds that buffer to the instruction; it is only for
+    // chunks whose sums pass.
     void before_accumulate(int c);
     void join_accumulate(Instruction& accumulate) const;
     void after_accumulate(int c);
-    // Called when all sums are complete: reads the sums of the first turns.
+    // Called when all sums are complete. Reads the sums of the first turns.
     void begin_updates();
-    // Called around a chunk's Update: reads a passing chunk before it, and makes room for another
-    // after it. Its sums come and go with it.
+    // Called before and after a chunk's Update. join_update adds the buffers of the chunk and of
+    // its sums to the instruction. after_update writes the chunk if another one needs its buffer,
+    // and reads the next chunk and the next sums.
     void join_update(Instruction& update);
     void after_update(int c);
-    // Does the same for an update that takes no sums of this step (kUpdateRest), and for one that
-    // leaves the chunk in its place.
+    // Do one half of the same: join_chunk and after_chunk for an update that uses no sums of this
+    // step (kUpdateRest), join_sums and after_sums for an update that leaves the chunk in its
+    // place.
     void join_chunk(Instruction& update);
     void after_chunk(int c);
     void join_sums(Instruction& update) const;
     void after_sums(int c);
-    // Gives READ this rank's part of its bucket, from disk or from the buffers that hold it then.
+    // Adds to READ this rank's part of its bucket, from disk or from the buffers that hold it at
+    // that time.
     void join_bucket_read(Instruction& read) const;
 
   private:
@@ -93,17 +101,16 @@ class ChunkPasses {
     StepPlan& plan_;
     const StepPlanOptions& options_;
     SumPasses sums_;
-    size_t next_sum_ = 0;            // use of the next Accumulate
-    std::vector<int> sum_turn_;      // by chunk, its place among the updates with sums, or -1
+    size_t next_sum_ = 0;            // index of the use for the next Accumulate
+    std::vector<int> sum_turn_;      // by chunk, its index among the updates with sums, or -1
     std::vector<int> extents_;       // by chunk on disk, its plan buffer
     std::vector<int> sum_extents_;   // by chunk, plan buffer of its sums; -1: in memory
     std::vector<int> swap_buffers_;  // plan buffers for chunks that pass
-    std::vector<int> first_turn_;    // by swap buffer, its first and last turn
+    std::vector<int> first_turn_;    // by swap buffer, its first turn (and last_turn_: its last)
     std::vector<int> last_turn_;
-    std::vector<int> next_turn_;    // by turn, the next one of its buffer; -1: none
+    std::vector<int> next_turn_;    // by turn, the next turn of the same buffer; -1: none
     std::vector<int> sum_buffers_;  // plan buffers for sums that pass
-    std::vector<int> held_;         // by swap buffer, the chunk whose parameters can be read in it
-                                    // now
+    std::vector<int> held_;         // by swap buffer, the chunk whose parameters are in it
 };
 
 }  // namespace dslaunch::plan

@@ -1,5 +1,4 @@
 #include "plan/step/gather_schedule.h"
-#include "plan/step/recompute_groups.h"
 
 #include <algorithm>
 #include <limits>
@@ -64,7 +63,7 @@ class Scheduler {
   private:
     [[nodiscard]] int64_t numel_of(int bucket) const { return layout_.buckets[bucket].numel; }
 
-    // Collects one use for each run of neighbouring positions that read a bucket.
+    // Collects the uses of buckets: one for each run of consecutive positions that read the bucket.
     void collect() {
         std::map<int, size_t> newest;  // by bucket
         for (size_t p = 0; p < positions_.size(); ++p) {
@@ -81,7 +80,8 @@ class Scheduler {
         }
     }
 
-    // Returns the elements of other buckets read between two uses of one, each bucket once.
+    // Returns the number of elements of other buckets that are read between two uses of the same
+    // bucket. Each bucket counts once.
     [[nodiscard]] int64_t distance(const GatherUse& first, const GatherUse& second) const {
         std::set<int> between;
         for (int p = first.end + 1; p < second.begin; ++p)
@@ -134,8 +134,8 @@ class Scheduler {
         uses_ = std::move(kept);
     }
 
-    // Moves each gather ahead of the uses before it, as far as the prefetch limit allows (any limit
-    // above 0 allows one use) and the live limit is kept.
+    // Moves each gather ahead of the uses before it, as far as the prefetch limit and the live
+    // limit allow. Any prefetch limit above 0 allows at least one use.
     void prefetch() {
         std::stable_sort(uses_.begin(), uses_.end(),
                          [](const GatherUse& a, const GatherUse& b) { return a.begin < b.begin; });
@@ -145,7 +145,7 @@ class Scheduler {
                 ahead += numel_of(uses_[j + 1].bucket);
                 if (ahead > limits_.prefetch_numel_max && j + 1 != i) break;
                 const int issue = uses_[i].issue;
-                // Gathers stay in the order of their use, and a bucket is not fetched while
+                // Gathers stay in the order of their uses, and a bucket is not gathered again while
                 // it is still held.
                 uses_[i].issue = std::max(uses_[i - 1].issue, uses_[j].begin);
                 if (still_held(i) || live_numel_max() > limits_.live_numel_max) {
@@ -191,7 +191,7 @@ GatherSchedule make_gather_schedule(const FlatLayout& layout,
 
 namespace {
 
-// Gives each gathered bucket a buffer of its own.
+// Gives each gathered bucket a separate buffer.
 void keep_apart(const FlatLayout& layout, StepGathers& gathers) {
     std::map<int, int> buffer_of;
     gathers.buffer_numel.clear();
@@ -216,7 +216,8 @@ StepGathers make_step_gathers(const ModelInfo& model, const FlatLayout& layout,
                               const StepPlanOptions& options) {
     StepGathers gathers;
     GatherLimits limits = options.gather;
-    // Kept buckets are gathered ahead as far as the prefetch limit allows; no other limit holds.
+    // Buckets that are kept are gathered ahead as far as the prefetch limit allows. The live limit
+    // does not apply to them.
     if (options.keeps_gathered()) limits.live_numel_max = std::numeric_limits<int64_t>::max();
     const auto schedule = [&](std::span<const int> positions) {
         GatherSchedule made = make_gather_schedule(layout, buckets_of, positions, limits);

@@ -1,8 +1,8 @@
-// Updates that may lag (ZenFlow, arXiv:2505.12242): the important units of each parameter are
-// updated in every step; the gradients of the rest are added up and become one update every few
-// steps. A unit is kUnitNumel neighbouring elements of a parameter, counted from its first one;
-// units are chosen within each block of the layout. No shard cuts a block, so the choice is the
-// same at every number of ranks. Pure.
+// Updates that may lag (ZenFlow, arXiv:2505.12242). The important units of each parameter are
+// updated in every step. The gradients of the other units, the rest, are added up and become one
+// update every few steps. A unit is kUnitNumel neighbouring elements of a parameter, counted from
+// its first element. The important units are chosen within each block of the layout. No shard cuts
+// a block, so the choice does not depend on the number of ranks. Pure.
 #pragma once
 
 #include <algorithm>
@@ -11,17 +11,17 @@
 
 namespace dslaunch::plan {
 
-// The step's work on the rest.
+// The treatment of the rest in a step.
 enum class Lag : uint8_t {
-    kWhole,    // it is updated, by the mean of what waited and this step's gradients; without
-               // lagging, and where none wait, this is as the important units are
-    kPartial,  // its gradients are added to those that wait
-    kLate,     // the gradients that waited become an update beside this step's computation, which
-               // lands with the step's own updates; this step's gradients then wait
+    kWhole,    // updated with the mean of the waiting gradients and this step's; if no gradients
+               // wait, like the important units
+    kPartial,  // its gradients are added to the waiting ones
+    kLate,     // waiting gradients become an update while the step computes; it takes effect with
+               // the step's other updates, and this step's gradients wait
 };
 inline constexpr int kLags = 3;
 
-// Returns "everything" and the like.
+// Returns a description of LAG, such as "everything".
 [[nodiscard]] constexpr std::string_view lag_name(Lag lag) {
     switch (lag) {
         case Lag::kWhole:
@@ -36,20 +36,21 @@ inline constexpr int kLags = 3;
 
 inline constexpr int64_t kUnitNumel = 256;
 
+// The rules by which updates lag, the same for all steps of a job, and their effect in one step.
 struct LagPlan {
     bool on = false;
     bool overlaps = false;   // some steps are kLate
-    double important = 0.1;  // part of the units of a block that are important; at least one
+    double important = 0.1;  // fraction of a block's units that are important; at least one unit
     int64_t unit_numel = kUnitNumel;  // REQUIRES: divides the layout's block_numel
-    // The fields from here on differ from step to step.
+    // The fields below differ from step to step.
     Lag kind = Lag::kWhole;
-    bool selects = false;  // important units are chosen again, by this step's gradients
-    bool fills = false;    // this step's gradients are the last ones of a late update
+    bool selects = false;  // important units are chosen again, from this step's gradients
+    bool fills = false;    // this step's gradients are the last of a late update
 
     bool operator==(const LagPlan&) const = default;
 };
 
-// Returns the number of important units among UNITS.
+// Returns how many of UNITS units are important.
 [[nodiscard]] inline int64_t important_units(int64_t units, double part) {
     const auto wanted = static_cast<int64_t>(part * static_cast<double>(units) + 1e-9);
     return std::min(units, std::max<int64_t>(1, wanted));

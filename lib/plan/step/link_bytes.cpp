@@ -19,7 +19,7 @@ LinkBytes::LinkBytes(const FlatLayout& layout, const StepPlanOptions& options)
         node_of_rank_[first_owner_ + options.shard_ranks() - 1] - node_of_rank_[first_owner_] + 1;
 }
 
-// Returns the elements of a bucket that the ranks of a host own.
+// Returns how many elements of a bucket the ranks of host NODE own.
 int64_t LinkBytes::owned_numel(int bucket, int node) const {
     return owned_in(bucket, node, {{0, layout_.buckets[bucket].numel}});
 }
@@ -41,8 +41,9 @@ int64_t LinkBytes::stream_bytes(WirePacking packing, int64_t numel, int64_t elem
 
 namespace {
 
-// Returns the elements that a host sends for a sum of NUMEL for all of NODES: the others' parts,
-// and its own part's sum to all of them.
+// Returns how many elements host NODE sends if NODES hosts sum NUMEL elements and all get the
+// result: to each other host the elements that it sums, and to all of them the sums of its own
+// part.
 int64_t sent_by_all_reduce(int64_t numel, int node, int64_t nodes) {
     const int64_t own = part_range(numel, {node, static_cast<int>(nodes)}).numel;
     return numel - own + own * (nodes - 1);
@@ -76,13 +77,14 @@ Bytes LinkBytes::sent_by_reduce(int bucket) const {
     return Bytes{sent_to_all(as_they_are) * 4 + sent_to_all(numel - as_they_are) * 2};
 }
 
-// Returns the elements that a host owns and that are not packed in 16 bits.
+// Returns how many elements the host owns that are not packed in 16 bits.
 int64_t LinkBytes::exact_numel(int bucket, int node) const {
     if (!is_half(options_.reduce_packing())) return 0;
     return owned_in(bucket, node, exact_ranges(layout_, bucket));
 }
 
-// Returns the elements sent for a sum of NUMEL that all hosts get. Bridge k sums stripe k.
+// Returns how many elements this host sends for a sum of NUMEL elements that all hosts get. Bridge
+// k sums stripe k.
 int64_t LinkBytes::sent_to_all(int64_t numel) const {
     int64_t sent = 0;
     for (int k = 0; k < bridges_; ++k)
@@ -116,7 +118,8 @@ Bytes LinkBytes::sent_by_norm() const {
                 if (node_of_rank_[first_owner_ + piece.owner] == node_ &&
                     intersect(piece.range, {block.begin, block.numel}).numel > 0)
                     ++numbers;
-    // A length for the host's message and one for each rank's string in it.
+    // The bytes of a length field: one for the message of a host, and one for each rank's string in
+    // it.
     constexpr int64_t kHostLength = 8;
     constexpr int64_t kRankLength = 4;
     const int64_t ranks = options_.node_sizes[node_];

@@ -12,7 +12,8 @@ namespace dslaunch::plan {
 
 namespace {
 
-// Every rank keeps whether a unit is important, and the squares of a choice's step in fp64.
+// For each unit, every rank keeps one byte, whether the unit is important, and in fp64 the sum of
+// squares by which units are chosen.
 constexpr int64_t kChoiceBytesPerUnit = 1 + 8;
 
 class Adder {
@@ -26,7 +27,7 @@ class Adder {
         const bool gathered = options_.is_gathered(bucket(b));
         const int64_t numel =
             sharded ? options_.partition->owned_numel(options_.shard_rank(), b) : bucket(b).numel;
-        // A bucket is gathered again, into another buffer, only once it was released.
+        // A bucket is gathered again, into another buffer, only after it has been released.
         made.places.push_back(
             !gathered ? -1
                       : plan_.add({fmt::format("place of bucket {}", b), BufferKind::kScalars,
@@ -64,8 +65,8 @@ class Adder {
                                              BufferKind::kGradients, owned - on_disk, on_disk));
     }
 
-    // Adds gradients that wait for an update of the rest and, where that lands later, its
-    // parameters. Important units of chunks on disk have their states in memory.
+    // Adds buffers for the gradients that wait for an update of the rest and, if that update lands
+    // later, for its parameters. The states of important units of chunks on disk are in memory.
     void add_waiting(int b, PersistentBuffers& made) {
         const LagPlan& lag = options_.lag;
         const int64_t bytes = 4 + (lag.overlaps ? options_.parameter_bytes : 0);
@@ -81,7 +82,8 @@ class Adder {
                        Tier::kMemory, Bytes{important * states * 4}, true});
     }
 
-    // Adds one bucket's values at a time, in memory that the host's ranks share.
+    // Adds a buffer for the values that hosts exchange, one bucket at a time, in memory that the
+    // host's ranks share. Adds buffers for the compression errors of each bucket.
     void add_exchange(PersistentBuffers& made) {
         int64_t numel = 0;
         for (int b = 0; b < layout_.trained_buckets; ++b) numel = std::max(numel, bucket(b).numel);
@@ -95,7 +97,8 @@ class Adder {
     }
 
   private:
-    // Returns the important units' elements: all of a vector, at least one unit of each block.
+    // Returns the number of elements in important units: all elements of a vector, and at least one
+    // unit of each block.
     [[nodiscard]] int64_t important_numel(int b) const {
         const LagPlan& lag = options_.lag;
         int64_t important = 0;
@@ -114,7 +117,8 @@ class Adder {
         }
         return important;
     }
-    // Returns the errors of values that this rank sends for its host, and of its host's averages.
+    // Returns the number of compression errors that this rank keeps: of the values that it sends
+    // for its host, and of the averages that its host computes.
     [[nodiscard]] int64_t error_numel(int b) const {
         const int bridges = options_.bridge_count();
         if (options_.local_rank >= bridges) return 0;
@@ -126,13 +130,13 @@ class Adder {
         return options_.compression.meeting ? owned_numel(b) : 0;
     }
     [[nodiscard]] const Bucket& bucket(int b) const { return layout_.buckets[b]; }
-    // Returns the elements of a bucket for which this rank keeps optimizer states.
+    // Returns the number of elements of a bucket whose optimizer states this rank keeps.
     [[nodiscard]] int64_t owned_numel(int b) const {
         return options_.stage == 0 ? bucket(b).numel
                                    : options_.partition->owned_numel(options_.shard_rank(), b);
     }
-    // Returns the values of states of whole tensors beside their moments, for the tensors of a
-    // bucket whose states this rank keeps.
+    // Returns the number of values that an optimizer keeps per whole tensor in addition to moments,
+    // for the tensors of a bucket whose states this rank keeps.
     [[nodiscard]] int64_t tensor_state_numel(int b) const {
         int64_t numel = 0;
         for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
@@ -150,11 +154,11 @@ class Adder {
                        element < piece.range.end();
             });
     }
-    // Returns the elements of a bucket whose optimizer states this rank has on disk.
+    // Returns the number of elements of a bucket whose optimizer states this rank has on disk.
     [[nodiscard]] int64_t numel_on_disk(int b) const {
         return std::min(plan_.chunks.numel_where(&StateChunk::states_on_disk, b), owned_numel(b));
     }
-    // Adds a buffer for each tier that has bytes. Returns the buffer in memory.
+    // Adds a buffer in memory and, if ON_DISK is not 0, one on disk. Returns the buffer in memory.
     int add_tiers(const std::string& name, BufferKind kind, Bytes in_memory, Bytes on_disk) {
         if (on_disk.value > 0) plan_.add({name + " on disk", kind, Tier::kDisk, on_disk, true});
         return plan_.add({name, kind, Tier::kMemory, in_memory, true});

@@ -1,4 +1,4 @@
-// The buffers that a rank holds before and after a step: parameters, gradients, states and the
+// The buffers that a rank keeps from one step to the next: parameters, gradients, states, and the
 // buffers through which they pass. Data path: layout, chosen buffers and chunks -> [here] -> step
 // plan builder. Pure.
 #pragma once
@@ -12,21 +12,22 @@ namespace dslaunch::plan {
 // Indices into StepPlan::buffers.
 struct PersistentBuffers {
     std::vector<int> parameters;        // by bucket
-    std::vector<int> places;            // by bucket, the place that its tensors point to; -1: not
-                                        // gathered
+    std::vector<int> places;            // by bucket, stands for the memory that its tensors point
+                                        // to; -1: not gathered
     std::vector<int> gradients;         // by trained bucket, below stage 2
-    std::vector<int> gradient_buffers;  // from stage 2 on
+    std::vector<int> gradient_buffers;  // from stage 2 on, shared by buckets
     std::vector<int> moments;           // by trained bucket, the part in memory
     std::vector<int> reduced;           // by trained bucket, if reduced gradients are kept
-    std::vector<int> staging;           // by gather buffer
-    std::vector<int> errors;            // by trained bucket, of compression; none without it
-    std::vector<int> waiting;           // by trained bucket, gradients that lag; none without them
-    int choice = -1;                    // of important units
-    int exchange = -1;                  // values that hosts exchange compressed
+    std::vector<int> staging;           // by gather buffer, the gathered parameters
+    std::vector<int> errors;            // by trained bucket, errors of compression; empty without
+                                        // it
+    std::vector<int> waiting;           // by trained bucket, waiting gradients; empty without lag
+    int choice = -1;                    // which units are important
+    int exchange = -1;                  // values that hosts exchange in compressed form
     int norm = -1;
 };
 
-// Adds the buffers to PLAN, whose chunks and buffers are chosen.
+// Adds the buffers to PLAN, whose chunks and shared buffers must have been chosen.
 [[nodiscard]] PersistentBuffers add_persistent_buffers(const ModelInfo& model,
                                                        const FlatLayout& layout,
                                                        const StepPlanOptions& options,

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <string_view>
+#include <utility>
 
 #include "plan/time/timed_plan.h"
 
@@ -20,21 +21,22 @@ std::string label(const StepPlan& plan, size_t i) {
                        instruction.micro_step);
 }
 
-// Returns the lane at the other end of a lane that sends or receives: these lanes come in pairs.
+// Returns the lane at the other end of a lane that sends or receives. Such lanes come in pairs.
 Lane opposite(Lane lane) {
     static_assert(static_cast<uint8_t>(Lane::kSend) % 2 == 0);
     return static_cast<Lane>(static_cast<uint8_t>(lane) ^ 1U);
 }
 
-// Returns true if INSTRUCTION is of a bucket, or of the first chunk of its bucket; instructions of
-// the other chunks follow it.
+// Returns true if INSTRUCTION is for a whole bucket or for the first chunk of its bucket.
+// Instructions for the other chunks follow it.
 bool begins_bucket(const StepPlan& plan, const Instruction& instruction) {
     return instruction.chunk < 0 ||
            instruction.chunk == plan.chunks.first_of_bucket[instruction.bucket];
 }
 
-// The instructions done before another one starts, by lane order and waits alone. A lane runs its
-// instructions in order, so the newest one of each lane is enough.
+// The instructions that are done before another one starts, derived only from the order on each
+// lane and from the waits. A lane runs its instructions in order, so the newest instruction on each
+// lane is enough.
 class HappensBefore {
   public:
     explicit HappensBefore(const StepPlan& plan) : plan_(plan) {
@@ -144,7 +146,7 @@ class Checker {
             problems_.push_back(fmt::format("{} is never freed", buffer.name));
     }
 
-    // Checks that every two uses of a buffer are ordered if one of them changes it.
+    // Checks that every two uses of a buffer are ordered if at least one of them changes it.
     void check_order(size_t b) {
         const std::vector<Use>& uses = uses_[b];
         for (size_t i = 0; i < uses.size(); ++i) {
@@ -161,7 +163,7 @@ class Checker {
     }
 
     // Checks that no Backward adds to a bucket's summed gradients before their memory is claimed
-    // again. Reduce sums them, or without a Reduce Accumulate or Update.
+    // again. Reduce sums them; if there is no Reduce, Accumulate or Update does.
     void check_reductions() {
         for (size_t i = 0; i < plan_.instructions.size(); ++i) {
             const Instruction& sum = plan_.instructions[i];
@@ -196,8 +198,8 @@ class Checker {
         return false;
     }
 
-    // Checks that a bucket gathered into a buffer lies there alone from its Gather to its Release;
-    // all readers of the bucket read that buffer.
+    // Checks that a bucket gathered into a buffer is there alone from its Gather to its Release,
+    // and that all readers of the bucket read this buffer.
     void check_gathers() {
         std::map<int, int> buffer_of_place;  // indices into StepPlan::buffers
         for (const Instruction& gather : plan_.instructions)
@@ -246,15 +248,15 @@ class Checker {
         }
     }
 
-    // Checks sums that pass through buffers: each Accumulate finds all terms of its chunk so far,
-    // each Update all terms.
+    // Checks the sums that pass through buffers: each Accumulate must find all earlier terms of its
+    // chunk, and each Update all terms.
     void check_sums() {
         struct Sums {
             int chunk = -1;
             int terms = 0;
         };
         std::map<int, Sums> buffers;
-        std::map<int, int> disk, given;  // terms of each chunk
+        std::map<int, int> disk, given;  // number of terms of each chunk's sums
         for (size_t i = 0; i < plan_.instructions.size(); ++i) {
             const Instruction& instruction = plan_.instructions[i];
             if (instruction.sum_buffer < 0) continue;
@@ -281,17 +283,17 @@ class Checker {
     std::vector<std::string> problems_;
 };
 
-// Rehearses the plans of one host's ranks as tasks that take no time. A task waits as its
-// instruction does, in its own plan and in other ranks' plans.
+// Simulates the plans of one host's ranks as tasks that take no time. A task waits for what its
+// instruction waits for, in the same plan and in the plans of other ranks.
 class Rehearsal {
   public:
     Rehearsal(std::span<const StepPlan> plans, size_t ranks) : plans_(plans), ranks_(ranks) {
         timed_.lanes.resize(plans.size() * kLanes);
+        places_.resize(plans.size());
         for (size_t r = 0; r < plans.size(); ++r) {
             std::array<int, kLanes> counts{};
             for (const Instruction& instruction : plans[r].instructions) {
                 const auto lane = static_cast<size_t>(instruction.lane);
-                places_.resize(r + 1);
                 places_[r].push_back({static_cast<int>(r * kLanes + lane), counts[lane]++});
             }
         }
@@ -342,9 +344,8 @@ class Rehearsal {
                 break;
             case Op::kNorm:
                 for (size_t other = 0; other < plans_.size(); ++other)
-                    for (size_t k = 0; k < places_[other].size(); ++k)
-                        if (plans_[other].instructions[k].op == Op::kReduce)
-                            waits.push_back(places_[other][k]);
+                    wait_for_last(other, plans_[other].instructions.size(), waits,
+                                  [](const Instruction& one) { return one.op == Op::kReduce; });
                 break;
             case Op::kSend:
             case Op::kReceive:
@@ -372,14 +373,15 @@ class Rehearsal {
         waits.push_back({places_[r][i].lane, std::numeric_limits<int>::max()});
     }
 
-    // Returns the first rank of the stage of R.
+    // Returns the first rank of the stage that rank R belongs to.
     [[nodiscard]] size_t stage_begin(size_t r) const { return r / ranks_ * ranks_; }
-    // Waits until every rank of the stage of R begins I, which ends it.
+    // Waits until every other rank of the stage may begin instruction I, which ends only then.
     void meet_all(size_t r, size_t i, Waits& waits) const {
         for (size_t other = stage_begin(r); other < stage_begin(r) + ranks_; ++other)
             if (other != r) meet(other, i, waits);
     }
-    // Waits for the peer: a Send ends with its Receive, which waits for the Send only.
+    // Waits for the other end of a transfer: a Send and its Receive end only when both may begin.
+    // If the peer has no such instruction, waits for ever.
     void meet_peer(size_t r, size_t i, Waits& waits) const {
         const Instruction& own = plans_[r].instructions[i];
         const size_t other = static_cast<size_t>(own.peer) * ranks_ + r % ranks_;
@@ -395,20 +397,30 @@ class Rehearsal {
         if (!meets) return wait_for_ever(r, i, waits);
         meet(other, static_cast<size_t>(end - instructions.begin()), waits);
     }
-    // Waits until every rank has read the gradients that a Claim's memory held before.
+    // Waits until every rank has read the gradients that were in the memory of CLAIM before.
     void wait_for_readers(size_t of, size_t claim, Waits& waits) const {
         for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
-            const std::vector<Instruction>& instructions = plans_[r].instructions;
-            const int memory = instructions[claim].writes.front();
-            for (size_t i = 0; i < claim; ++i) {
-                const Instruction& earlier = instructions[i];
-                const bool touches = std::ranges::count(earlier.reads, memory) > 0 ||
-                                     std::ranges::count(earlier.writes, memory) > 0;
-                if (earlier.lane == Lane::kCommunication && touches) waits.push_back(places_[r][i]);
-            }
+            const int memory = plans_[r].instructions[claim].writes.front();
+            wait_for_last(r, claim, waits, [&](const Instruction& earlier) {
+                return earlier.lane == Lane::kCommunication &&
+                       (std::ranges::count(earlier.reads, memory) > 0 ||
+                        std::ranges::count(earlier.writes, memory) > 0);
+            });
         }
     }
-    // Waits until every rank has done OP for LIKE's bucket, and for its micro step if it has one.
+    // Waits, on each lane, for the last of rank R's instructions before END for which IS_MEANT
+    // returns true. This is enough because a lane runs its instructions in order.
+    template <typename IsMeant>
+    void wait_for_last(size_t r, size_t end, Waits& waits, const IsMeant& is_meant) const {
+        std::array<bool, kLanes> found{};
+        for (size_t i = end; i-- > 0;) {
+            const Instruction& one = plans_[r].instructions[i];
+            if (is_meant(one) && !std::exchange(found[static_cast<size_t>(one.lane)], true))
+                waits.push_back(places_[r][i]);
+        }
+    }
+    // Waits until every rank of the stage has done OP for the bucket of LIKE, and for its micro
+    // step if LIKE has one.
     void wait_for_all(size_t of, Op op, const Instruction& like, Waits& waits) const {
         for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
             const std::vector<Instruction>& instructions = plans_[r].instructions;
@@ -423,7 +435,8 @@ class Rehearsal {
     void wait_for_summed(size_t r, const Instruction& instruction, Waits& waits) const {
         wait_for_all(r, has(r, Op::kReduce) ? Op::kReduce : Op::kPost, instruction, waits);
     }
-    // Makes an instruction that takes gradients of its bucket wait for their sums.
+    // Makes an instruction that uses the gradients of its bucket wait for their sums, unless a Norm
+    // does so before it.
     void wait_for_sums(size_t r, const Instruction& instruction, Waits& waits) const {
         if (!has(r, Op::kNorm) && begins_bucket(plans_[r], instruction))
             wait_for_summed(r, instruction, waits);

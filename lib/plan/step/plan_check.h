@@ -1,4 +1,4 @@
-// The checker that every plan passes before it runs, and its memory by tier. Pure.
+// The checker that every plan must pass before it runs, and the memory of a plan by tier. Pure.
 #pragma once
 
 #include <array>
@@ -10,29 +10,33 @@
 
 namespace dslaunch::plan {
 
-// Returns all faults of one rank's plan, no fault if it is sound: uses before creation or after
-// free, double frees, buffers that are never freed, two lanes touching a buffer without a wait
-// between them (a happens-before analysis, independent of derive_waits), a Reduce before the last
-// Backward that adds to its bucket, waits on later instructions, and reads of a gathered bucket
-// that are not between its Gather and its Release, or in another buffer.
+// Returns all faults of one rank's plan; an empty list if it is sound. The faults are: uses before
+// creation or after free, double frees, buffers that are never freed, two lanes that use a buffer
+// without a wait between them (found by a happens-before analysis that is independent of
+// derive_waits), a Reduce before the last Backward that adds to its bucket, waits for later
+// instructions, and reads of a gathered bucket outside of its Gather and Release or in another
+// buffer.
 [[nodiscard]] std::vector<std::string> check_plan(const StepPlan& plan);
 
-// Returns the faults between the plans of a host's local ranks, taken together: different order of
-// collectives, a Post without its Reduce, and any deadlock of lanes and buckets (found by running
-// the plans with every duration zero). A pipeline has STAGES times as many plans, stage by stage;
-// Send and Receive join the ranks at the same place in their stages.
+// Returns the faults that appear only when the plans of a host's local ranks are taken together: a
+// different order of collectives, a Post without its Reduce, and any deadlock of lanes and buckets
+// (found by simulating the plans with every duration zero). For a pipeline there are STAGES times
+// as many plans, stage by stage; Send and Receive connect the ranks with the same index in their
+// stages.
 [[nodiscard]] std::vector<std::string> check_plans(std::span<const StepPlan> plans, int stages = 1);
 
-// The peak bytes of a plan by tier, in program order, and the instruction at which they are
+// The peak bytes of a plan in each tier, in program order, and the instruction at which the peak is
 // reached.
 struct TierPeak {
     Bytes persistent;  // held all the time
-    Bytes peak;        // persistent included
+    Bytes peak;        // persistent bytes included
     int instruction = -1;
 };
+// Returns the peaks, indexed by Tier.
 [[nodiscard]] std::array<TierPeak, kTiers> peak_by_tier(const StepPlan& plan);
 
-// Returns the most bytes of each kind that a plan holds at once, over all tiers, in program order.
+// Returns the largest number of bytes of each kind that a plan holds at once, over all tiers, in
+// program order.
 [[nodiscard]] std::array<Bytes, kBufferKinds> peak_by_kind(const StepPlan& plan);
 
 }  // namespace dslaunch::plan

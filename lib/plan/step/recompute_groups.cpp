@@ -16,7 +16,8 @@ void add_recompute_groups(const ModelInfo& model, int64_t groups, const SegmentR
         const int64_t share = left / (groups - group);
         int end = begin;
         int64_t held = 0;
-        // Each group has at least one segment, and one is left for every group to come.
+        // Each group gets at least one segment, and at least one segment is left for each later
+        // group.
         while (end < range.end && (end == begin || held < share) &&
                range.end - end > groups - group - 1) {
             held += model.segments[end].activation_bytes.value;

@@ -1,6 +1,6 @@
-// Segments that are recomputed together (activation checkpointing): a group keeps only its inputs
-// in the forward and runs again before its backward. Data path: model info, config -> [here]
-// -> step plan builder, segment runner. Pure.
+// Segments that are recomputed together (activation checkpointing). A group keeps only its inputs
+// in the forward and runs its forward again before its backward. Data path: model info, config ->
+// [here] -> step plan builder, segment runner. Pure.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,9 @@ struct RecomputeGroup {
     int end = 0;
 };
 
-// Returns GROUPS ranges of each part of the model, of about equal activation bytes, in order. A
-// segment without a backward is in no group. GROUPS 0: no groups. PARTS empty: one part.
+// Divides each part of the model into GROUPS ranges with about equal activation bytes, and returns
+// them in order. A segment without a backward is in no group. If GROUPS is 0, there are no groups.
+// If PARTS is empty, the model is one part.
 [[nodiscard]] std::vector<RecomputeGroup> make_recompute_groups(
     const ModelInfo& model, int64_t groups, const std::vector<StagePart>& parts = {});
 

@@ -3,8 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
+#include "plan/layout/reused_buffers.h"
 #include "plan/step/gather_schedule.h"
 
 namespace dslaunch::plan {
@@ -49,7 +51,8 @@ bool sums_itself(const StepPlanOptions& options) {
 
 namespace {
 
-// The backwards that add to the gradients of parameters, in the order of the step.
+// A backward that adds to the gradients of parameters. gradient_works() returns them in the order
+// of the step.
 struct GradientWork {
     size_t part = 0;
     int micro_step = 0;
@@ -95,6 +98,12 @@ std::vector<int> update_order(const ModelInfo& model, const FlatLayout& layout,
     return order;
 }
 
+namespace {
+
+// Returns, for each segment, the trained buckets to which its backward adds. If several parts of
+// the stage read a parameter, only the part that contains the bucket's ready segment adds to the
+// bucket. The sums of the other parts wait outside the bucket until that part runs its backward of
+// the same micro step.
 std::vector<std::vector<int>> gradient_buckets_of_segments(const ModelInfo& model,
                                                            const FlatLayout& layout,
                                                            const StepPlanOptions& options) {
@@ -109,6 +118,42 @@ std::vector<std::vector<int>> gradient_buckets_of_segments(const ModelInfo& mode
     return buckets_of;
 }
 
+}  // namespace
+
+ReduceAndUpdate::ReduceAndUpdate(const ModelInfo& model, const FlatLayout& layout,
+                                 const StepPlanOptions& options, const PersistentBuffers& kept,
+                                 StepPlan& plan, ChunkPasses& chunk_passes)
+    : layout_(layout),
+      options_(options),
+      kept_(kept),
+      plan_(plan),
+      chunk_passes_(chunk_passes),
+      links_(layout, options),
+      buckets_of_(gradient_buckets_of_segments(model, layout, options)),
+      claimed_(layout.buckets.size(), -1) {}
+
+void ReduceAndUpdate::choose_buffers(const ModelInfo& model) {
+    if (options_.stage < 2) return;
+    ReusedBuffers buffers = make_gradient_buffers(model, layout_, buckets_of_);
+    plan_.gradient_buffer_of_bucket = std::move(buffers.buffer_of_use);
+    plan_.gradient_buffer_numel = std::move(buffers.numel);
+}
+
+void ReduceAndUpdate::add_claims(int segment, int m) {
+    for (const int b : buckets_of_[segment]) {
+        int& claimed = claimed_[b];
+        const bool fresh = claimed < 0 || (options_.reduces_each(bucket(b)) && claimed != m);
+        if (!fresh) continue;
+        claimed = m;
+        plan_.add(Op::kClaim, Lane::kCompute, b, m).writes = {gradients(b)};
+    }
+}
+
+void ReduceAndUpdate::join_gradients(int segment, Instruction& backward) const {
+    for (const int b : buckets_of_[segment]) backward.writes.push_back(gradients(b));
+}
+
+// Returns the plan buffer that contains the gradients of bucket B.
 int ReduceAndUpdate::gradients(int b) const {
     const auto i = static_cast<size_t>(b);
     return options_.stage < 2 ? kept_.gradients[i]
@@ -134,7 +179,8 @@ void ReduceAndUpdate::add_rest_update(int c) {
     const int b = chunk(c).bucket;
     Instruction& update = plan_.add(Op::kUpdateRest, Lane::kUpdate, b);
     update.chunk = c;
-    // The parameters in its reads are this step's until Update, which comes after it.
+    // The parameters that it reads are not listed: they do not change until Update, which comes
+    // after it.
     update.reads = {kept_.choice};
     update.writes = {kept_.waiting[b], kept_.moments[b]};
     chunk_passes_.join_chunk(update);
@@ -156,7 +202,7 @@ void ReduceAndUpdate::add_reductions(int segment, int m) {
 }
 
 void ReduceAndUpdate::add_reduction(int b, int m) {
-    // Slices that got no gradient are zeroed.
+    // Post writes the gradients, since it zeroes the slices that got no gradient.
     plan_.add(Op::kPost, Lane::kCompute, b, m).writes = {gradients(b)};
     if (!sums_itself(options_)) {
         Instruction& reduce = plan_.add(Op::kReduce, Lane::kCommunication, b, m);
@@ -200,13 +246,13 @@ void ReduceAndUpdate::add_accumulates(int b, int m) {
         } else {
             accumulate.writes = {kept_.reduced[i]};
         }
-        // The squares for the norm are summed while the sums are in memory.
+        // The squares for the norm are added up here, while the sums are in memory.
         if (options_.norm_first() && last_micro_step(m)) accumulate.writes.push_back(kept_.norm);
         chunk_passes_.after_accumulate(c);
     }
 }
 
-// Returns the plan buffer of the gradients that Norm and Update read.
+// Returns the plan buffer with the gradients of bucket B that Norm and Update read.
 int ReduceAndUpdate::summed(int b) const {
     return options_.keeps_reduced() ? kept_.reduced[b] : gradients(b);
 }
@@ -214,7 +260,7 @@ int ReduceAndUpdate::summed(int b) const {
 void ReduceAndUpdate::add_norm() {
     Instruction& norm = plan_.add(Op::kNorm, Lane::kCommunication);
     for (int b = 0; b < layout_.trained_buckets; ++b) norm.reads.push_back(summed(b));
-    // No rank updates before every rank's late updates have read the parameters.
+    // No rank may update before the late updates of all ranks have read the parameters.
     if (options_.lag.kind == Lag::kLate)
         norm.reads.insert(norm.reads.end(), kept_.waiting.begin(), kept_.waiting.end());
     norm.writes = {kept_.norm};
@@ -228,7 +274,8 @@ void ReduceAndUpdate::add_select() {
     select.writes = {kept_.choice};
 }
 
-// Adds the exchange: values come from this rank's states, and later updates take their average.
+// Adds the exchange of bucket B. The exchanged values come from this rank's states, and the updates
+// after it use the average.
 void ReduceAndUpdate::add_exchange(int b) {
     Instruction& exchange = plan_.add(Op::kExchange, Lane::kCommunication, b);
     exchange.reads = {summed(b), kept_.norm};

@@ -1,5 +1,6 @@
-// The part of a step plan that sums gradients over ranks and updates parameters, and its order.
-// Data path: flat layout, persistent buffers -> [here] -> step plan builder. Used by one thread.
+// The part of a step plan that sums gradients over ranks and updates parameters, and the order of
+// these operations. Data path: flat layout, persistent buffers -> [here] -> step plan builder. Used
+// by one thread.
 #pragma once
 
 #include <vector>
@@ -13,58 +14,59 @@
 
 namespace dslaunch::plan {
 
-// Aborts on options that contradict each other.
+// Aborts if OPTIONS contradict each other.
 void check_options(const StepPlanOptions& options);
 
-// Returns true if a bucket may be updated as soon as it is reduced, before others are.
+// Returns true if a bucket may be updated as soon as it is reduced, before other buckets are
+// reduced.
 [[nodiscard]] bool updates_early(const StepPlanOptions& options);
-// Returns true if there is no Reduce: the instruction that needs the sums reads every local rank's
-// gradients itself.
+// Returns true if there is no Reduce: the instruction that needs the sums reads the gradients of
+// all local ranks itself.
 [[nodiscard]] bool sums_itself(const StepPlanOptions& options);
 
-// Returns trained buckets in the order in which the step reduces them, each as often as it is
-// reduced, tied ones at the end; and, each once, in the order of their updates.
+// Returns the trained buckets in the order in which the step reduces them, each as often as it is
+// reduced, tied buckets at the end. update_order returns the trained buckets in the order of their
+// updates, each once.
 [[nodiscard]] std::vector<int> reduce_order(const ModelInfo& model, const FlatLayout& layout,
                                             const StepPlanOptions& options);
 [[nodiscard]] std::vector<int> update_order(const ModelInfo& model, const FlatLayout& layout,
                                             const StepPlanOptions& options);
 
-// Returns by segment the trained buckets to which its backward adds. If several parts of the stage
-// read a parameter, the part of the bucket's ready segment adds to the bucket: the other parts'
-// sums wait beside it for the turn of the same micro step there.
-[[nodiscard]] std::vector<std::vector<int>> gradient_buckets_of_segments(
-    const ModelInfo& model, const FlatLayout& layout, const StepPlanOptions& options);
-
+// Adds the claims of gradient memory, the sums of gradients over ranks, and the updates to one step
+// plan.
 class ReduceAndUpdate {
   public:
-    // Everything is added to PLAN. All arguments must outlive this; KEPT is filled before the first
-    // call.
-    ReduceAndUpdate(const FlatLayout& layout, const StepPlanOptions& options,
-                    const PersistentBuffers& kept, StepPlan& plan, ChunkPasses& chunk_passes)
-        : layout_(layout),
-          options_(options),
-          kept_(kept),
-          plan_(plan),
-          chunk_passes_(chunk_passes),
-          links_(layout, options) {}
+    // All calls add to PLAN. MODEL is needed only here; all other arguments must outlive this
+    // object. KEPT must be filled before the first call other than choose_buffers().
+    ReduceAndUpdate(const ModelInfo& model, const FlatLayout& layout,
+                    const StepPlanOptions& options, const PersistentBuffers& kept, StepPlan& plan,
+                    ChunkPasses& chunk_passes);
 
-    // Returns the plan buffer that holds a bucket's gradients.
-    [[nodiscard]] int gradients(int b) const;
-
-    // Adds the reductions of the buckets that the backward of SEGMENT completes, without tied ones.
+    // Chooses the buffers that gradients of several buckets share, from stage 2 on.
+    void choose_buffers(const ModelInfo& model);
+    // Adds, before a backward of SEGMENT in micro step M, the waits until the gradient memory of
+    // its buckets may be overwritten.
+    void add_claims(int segment, int m);
+    // Adds the gradients of SEGMENT's parameters to the writes of BACKWARD.
+    void join_gradients(int segment, Instruction& backward) const;
+    // Adds the reductions of the buckets that the backward of SEGMENT completes, except for tied
+    // buckets.
     void add_reductions(int segment, int m);
-    // Adds a tie at the step's end, when all stages of the parameter arrive, so that no stage waits
-    // for another while there is work.
+    // Adds the sum of a tied parameter's gradients over its stages. It comes at the end of the
+    // step, when all these stages reach it, so that no stage waits for another while it has other
+    // work.
     void add_tie(const TiedParameter& tie);
-    // Adds the updates of gradients that waited, at the start of a step that has them.
+    // Begins the turns of the chunks, and adds the updates of waiting gradients (kUpdateRest) if
+    // the step has them.
     void begin_step(const ModelInfo& model);
-    // Adds Norm, and the updates if they wait for all reductions.
+    // Adds Norm if it is needed, and the updates if they must wait for all reductions.
     void end_step(const ModelInfo& model);
 
     // Fills in the bytes that GATHER moves.
     void count_gather(Instruction& gather) const;
 
   private:
+    [[nodiscard]] int gradients(int b) const;
     void add_reduction(int b, int m);
     void add_accumulates(int b, int m);
     [[nodiscard]] int summed(int b) const;
@@ -85,6 +87,8 @@ class ReduceAndUpdate {
     StepPlan& plan_;
     ChunkPasses& chunk_passes_;
     LinkBytes links_;
+    std::vector<std::vector<int>> buckets_of_;  // by segment, buckets that its backward adds to
+    std::vector<int> claimed_;  // by bucket, the micro step of its last claim; -1: none
 };
 
 }  // namespace dslaunch::plan

@@ -82,7 +82,7 @@ StageTransfers::Received StageTransfers::receive_values(const StagePart& part, i
 StageTransfers::Received StageTransfers::receive_gradients(const StagePart& part, int m) {
     const int last = part.segments.end - 1;
     const int buffer = plan_.add(
-        {fmt::format("gradients of the live values behind part {}, micro step {}", part.part, m),
+        {fmt::format("gradients of the live values after part {}, micro step {}", part.part, m),
          BufferKind::kLiveValues, Tier::kMemory, model_.segments[last].output_bytes, false});
     return receive({Op::kReceive, true, part.behind, part.part, last, m, buffer});
 }

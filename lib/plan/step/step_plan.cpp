@@ -33,7 +33,7 @@ TrafficKind traffic_kind(Op op) {
         case Op::kBackward:
         case Op::kBackwardInput:
         case Op::kBackwardWeight:
-        case Op::kPost:  // sums the gradients of what tensor ranks hold whole
+        case Op::kPost:  // sums gradients of parameters that each tensor rank holds whole
             return TrafficKind::kTensor;
         default:
             return TrafficKind::kControl;
@@ -60,25 +60,10 @@ std::string_view buffer_kind_name(BufferKind kind) {
     return kNames[static_cast<size_t>(kind)];
 }
 
-bool StepPlanOptions::sums_on_host() const {
-    return node_count() == 1 || exchange != Exchange::kExact;
-}
-
-int StepPlanOptions::node_rank() const {
-    int node = 0;
-    for (int begin = 0; node + 1 < node_count() && begin + node_sizes[node] <= rank; ++node)
-        begin += node_sizes[node];
-    return node;
-}
-
-int StepPlanOptions::bridge_count() const {
-    return node_sizes.empty() ? 1 : *std::ranges::min_element(node_sizes);
-}
-
 void derive_waits(StepPlan& plan) {
     struct Last {
         int writer = -1;
-        std::vector<int> readers;  // instructions that read since the last write
+        std::vector<int> readers;  // instructions that have read it since the last write
     };
     std::vector<Last> last(plan.buffers.size());
     for (size_t i = 0; i < plan.instructions.size(); ++i) {
@@ -151,8 +136,8 @@ uint64_t StepPlan::hash() const {
         add(instruction.gradients ? 1 : 0);
         add(instruction.part);
         add(instruction.peer);
-        // The bytes of these instructions depend on the host or the rank; ranks of a host compare
-        // the layout of their arena.
+        // The bytes of these instructions differ between hosts or ranks, so they are left out of
+        // the hash. The ranks of a host compare the layouts of their arena instead.
         const bool own = instruction.op == Op::kUpdate || instruction.op == Op::kUpdateRest ||
                          instruction.op == Op::kGather || instruction.op == Op::kRead ||
                          instruction.op == Op::kWrite;

@@ -1,6 +1,6 @@
-// The step plan: one optimizer step of one rank as a list of instructions, known before it runs.
-// Plain data without LibTorch: it is printed, costed, simulated, hashed and checked;
-// runtime/executor.h runs it.
+// The step plan: one optimizer step of one rank as a list of instructions, known before it runs. It
+// is plain data without LibTorch, so that it can be printed, costed, simulated, hashed and checked.
+// runtime/executor/executor.h runs it.
 #pragma once
 
 #include <array>
@@ -21,43 +21,45 @@
 
 namespace dslaunch::plan {
 
-// The kinds of instructions, each with the segment, bucket or chunk that it has.
+// The kinds of instructions. Each comment begins with the segment, bucket or chunk that the
+// instruction is for, if it has one.
 enum class Op : uint8_t {
-    kLoad,    // take the next micro batch from the data thread
-    kAwait,   // wait until every local rank has written its part of a bucket's parameters (the step
-              // before)
-    kGather,  // bucket: gather its parameters on this host, in a buffer or (after an update) in
-              // place
-    kForward,     // segment
-    kRecompute,   // segment: its forward again, before its backward
+    kLoad,     // take the next micro batch from the data thread
+    kAwait,    // bucket: wait until every local rank has written its part of the parameters in the
+               // previous step
+    kGather,   // bucket: gather its parameters on this host, in a buffer or, after an update, in
+               // place
+    kForward,  // segment
+    kRecompute,   // segment: run its forward again, before its backward
     kRelease,     // bucket: this rank no longer reads its gathered parameters
-    kClaim,       // bucket: wait until every local rank has read the former contents of its
+    kClaim,       // bucket: wait until every local rank has read the previous contents of its
                   // gradient memory
     kBackward,    // segment
     kPost,        // bucket: this rank's gradients are complete
-    kReduce,      // bucket: ordered sum over all ranks, or sums_on_host(), to all or to its owners
+    kReduce,      // bucket: ordered sum over all ranks, or the host's if sums_on_host()
     kAccumulate,  // chunk: keep or add up the reduced gradients of a micro step
     kNorm,        // global gradient norm, clip factor, non-finite check
     kUpdate,      // chunk: optimizer states and this rank's part of the parameters
-    kRead,     // from disk: a chunk, its sums, or both into their buffers; or (bucket) this rank's
-               // part of the parameters, into their gather buffer
-    kWrite,    // chunk, or its sums: to disk
-    kSend,     // live values after a part of the model to the stage of the next part, or gradients
-               // of the live values before a part to the stage of the part before
+    kRead,        // chunk, its sums, or both: from disk into their buffers; or bucket: this rank's
+                  // part of the parameters, into their gather buffer
+    kWrite,       // chunk, or its sums: to disk
+    kSend,     // live values after a part of the model, to the stage of the next part; or gradients
+               // of the live values before a part, to the stage of the previous part
     kReceive,  // the other end of a Send
     kBackwardInput,   // segment: the gradients of its inputs
-    kBackwardWeight,  // segment, later: the gradients of its parameters
-    kTie,  // bucket of a tied parameter: this rank's gradients become their sum over its stages
-    kExchange,    // bucket: the values of the plan's Exchange, averaged over hosts in 1 bit each
-    kSelect,      // by this step's gradients, which units are important from the next update on
-    kUpdateRest,  // chunk: gradients that waited become an update, which Update lands
+    kBackwardWeight,  // segment: the gradients of its parameters, later
+    kTie,             // bucket of a tied parameter: sum its gradients over its stages
+    kExchange,        // bucket: average the values of the plan's Exchange over hosts, in 1 bit each
+    kSelect,          // choose by this step's gradients the important units for later updates
+    kUpdateRest,      // chunk: make an update of waiting gradients, which Update then applies
 };
 
-// Transfers in both directions go on at once, so each direction has a lane. Between stages, values
-// and the gradients that come back have lanes of their own, so that neither waits for a neighbour
-// busy with the other. If parts come up the stages again (kZeroBubbleV), the way up has its own
-// lanes too: both ends of a lane have the same messages in the same order under any schedule.
-// Updates that lag have a lane beside the lane of a step's own updates.
+// Transfers in the two directions run at the same time, so each direction has a lane. Between
+// stages, values and the gradients that come back have separate lanes, so that neither waits for a
+// neighbour that is busy with the other. If parts go up the stages again (kZeroBubbleV), the upward
+// direction has separate lanes too. Thus both ends of a lane have the same messages in the same
+// order in every schedule. Updates that lag have a separate lane beside the lane of a step's other
+// updates.
 enum class Lane : uint8_t {
     kCompute,
     kCommunication,
@@ -75,12 +77,12 @@ enum class Lane : uint8_t {
 };
 inline constexpr int kLanes = 13;
 
-// The tiers: private memory of the rank, the host's shared arena, the offload file, the memory of
-// the rank's GPU.
+// The tiers of memory: private memory of the rank, the host's shared arena, the offload file, the
+// memory of the rank's GPU.
 enum class Tier : uint8_t { kMemory, kShared, kDisk, kDevice };
 inline constexpr int kTiers = 4;
 
-// The uses of memory, in the words of `dslaunch plan` and metrics.jsonl.
+// The uses of memory, named as in `dslaunch plan` and metrics.jsonl.
 enum class BufferKind : uint8_t {
     kParameters,
     kGradients,
@@ -96,48 +98,49 @@ enum class BufferKind : uint8_t {
 };
 inline constexpr int kBufferKinds = 11;
 
+// Returns the name as `dslaunch plan` prints it, such as "BackwardInput".
 [[nodiscard]] std::string_view op_name(Op op);
-// Returns the purpose for which an instruction sends to other hosts.
+// Returns the purpose for which an instruction sends bytes to other hosts.
 [[nodiscard]] TrafficKind traffic_kind(Op op);
+// Return the names as `dslaunch plan` prints them, such as "send back", "shared", "live_values".
 [[nodiscard]] std::string_view lane_name(Lane lane);
 [[nodiscard]] std::string_view tier_name(Tier tier);
 [[nodiscard]] std::string_view buffer_kind_name(BufferKind kind);
 
+// Memory or disk space that instructions use as a unit.
 struct PlanBuffer {
     std::string name;  // "gradients of bucket 3"
     BufferKind kind = BufferKind::kScalars;
     Tier tier = Tier::kMemory;
     Bytes bytes;              // held by this rank
-    bool persistent = false;  // true: exists before and after the step; else created and freed in
-                              // it
+    bool persistent = false;  // true: exists before and after the step; false: only in the step
 };
 
+// A unit of work on one lane. A field that its Op does not use has its default value.
 struct Instruction {
     Op op = Op::kLoad;
     Lane lane = Lane::kCompute;
     int segment = -1;
     int bucket = -1;
     int micro_step = -1;
-    int buffer = -1;  // kGather, kRelease, kRead of a bucket: gather buffer, -1: in place; kUpdate,
-                      // kRead, kWrite of a chunk: swap buffer
-    int chunk = -1;   // index into StepPlan::chunks
-    int sum_buffer = -1;  // kAccumulate, kUpdate, kRead, kWrite of a chunk: buffer of the sums that
-                          // pass
-    bool gradients = false;  // kSend, kReceive: true: gradients of the live values, else the values
+    int buffer = -1;      // kGather, kRelease, kRead of a bucket: the gather buffer, -1: in place;
+                          // kUpdate, kRead, kWrite of a chunk: the swap buffer
+    int chunk = -1;       // index into StepPlan::chunks
+    int sum_buffer = -1;  // kAccumulate, kUpdate, kRead, kWrite of a chunk: buffer of passing sums
+    bool gradients = false;  // kSend, kReceive: true: gradients of live values; false: live values
     int part = -1;           // kSend, kReceive: part of the model before those live values
     int peer = -1;           // kSend, kReceive: the stage at the other end
     std::vector<int> reads;  // indices into StepPlan::buffers
     std::vector<int> writes;
     std::vector<int> creates;
     std::vector<int> frees;
-    Bytes bytes;  // moved between ranks for kPost…kUpdate, kGather, kSend and kReceive, in memory
-                  // otherwise 0
+    Bytes bytes;  // moved between ranks or stages, or from and to disk; otherwise 0
     Bytes sent;   // by this rank's host to other hosts
     int64_t flops = 0;
-    std::vector<int> waits;  // instructions of other lanes that must be done first; derived
+    std::vector<int> waits;  // instructions of other lanes that must be done first (derive_waits)
 };
 
-// The facts by which the plans of one job's steps differ.
+// The properties in which the plans of one job's steps can differ.
 struct StepKind {
     Exchange exchange = Exchange::kExact;
     LagPlan lag = {};
@@ -145,56 +148,58 @@ struct StepKind {
     bool operator==(const StepKind&) const = default;
 };
 
-// The time in which an instruction ran, from the begin of its step, without waits for others.
+// The time during which an instruction ran, counted from the beginning of its step. Waits for other
+// instructions are not included.
 struct InstructionSpan {
     Duration begin{0};
     Duration end{0};
 };
 
+// The step of one rank. Lanes run their instructions in order, side by side.
 struct StepPlan {
     int rank = 0;
     Exchange exchange = Exchange::kExact;
     LagPlan lag;
     std::vector<PlanBuffer> buffers;
-    std::vector<Instruction> instructions;  // in program order; each lane runs its own in this
-                                            // order
+    std::vector<Instruction> instructions;  // in program order, also on each lane
     // The gradient buffer of each trained bucket, if buckets share memory (stages 2, 3), and the
     // fp32 elements of each buffer, flags included. Empty: every bucket has its own.
     std::vector<int> gradient_buffer_of_bucket;
     std::vector<int64_t> gradient_buffer_numel;
     std::vector<int64_t> gather_buffer_numel;  // elements by gather buffer
     StateChunks chunks;
-    // The number of swap buffers, and by turn the one through which its chunk passes. Before a step
-    // each holds the chunk of its last turn, of the step before; a chunk that is not used again at
-    // once is written while the step computes.
+    // The number of swap buffers and, for each turn, the buffer through which its chunk passes.
+    // Before a step, each buffer still holds the chunk of its last turn in the previous step; if
+    // this chunk is not used again at once, it is written while the step computes.
     int swap_buffers = 0;
     std::vector<int> buffer_of_turn;
-    // The number of other buffers, which hold in turn reduced gradients of chunks that wait for the
-    // norm (plan/step/chunk_passes.h). They are empty before a step.
+    // The number of further buffers, which are used in rotation for the reduced gradients of chunks
+    // that wait for the norm (plan/step/chunk_passes.h). They are empty before a step.
     int sum_buffers = 0;
 
-    // Returns FNV-1a over the common parts of the plans of one data-parallel group: the
-    // instructions and their order.
+    // Returns the FNV-1a hash of the parts that are the same in all plans of one data-parallel
+    // group: the instructions and their order.
     [[nodiscard]] uint64_t hash() const;
     [[nodiscard]] Bytes sent() const;  // by all instructions
     [[nodiscard]] std::array<Bytes, kTrafficKinds> sent_by_kind() const;
 
     // Adds a buffer and returns its index.
     int add(PlanBuffer buffer);
-    // Adds an instruction. The reference holds until the next one is added.
+    // Adds an instruction. The reference is valid until the next one is added.
     Instruction& add(Op op, Lane lane, int bucket = -1, int micro_step = -1);
 };
 
-// Returns the plan. Stage 0: parameters in the host's shared arena, gradients per rank in it,
-// optimizer states private and whole. Stage 1: optimizer states and master copies only of the
-// rank's part of the partition. Stage 2: gradient buckets share buffers, given back once they are
-// reduced. Stage 3: also only owners keep parameters; on one host the others read them in place,
-// over several hosts they are gathered. Offloaded chunks are read before their update and written
-// after it. Waits are derived and the plan is checked before it is returned.
+// Returns the plan. Stage 0: parameters are in the host's shared arena, and so are the gradients of
+// each rank; optimizer states are private and whole. Stage 1: a rank has optimizer states and
+// master copies only for its part of the partition. Stage 2: gradient buckets share buffers, which
+// become free once they are reduced. Stage 3: parameters too are kept only by their owners; on one
+// host the other ranks read them in place, over several hosts they are gathered. Offloaded chunks
+// are read before their update and written after it. Waits are derived and the plan is checked
+// before it is returned.
 [[nodiscard]] StepPlan make_step_plan(const ModelInfo& model, const FlatLayout& layout,
                                       const StepPlanOptions& options);
 
-// Fills in Instruction::waits by the buffers that instructions read, write, create and free.
+// Fills in Instruction::waits from the buffers that instructions read, write, create and free.
 void derive_waits(StepPlan& plan);
 
 }  // namespace dslaunch::plan

@@ -19,7 +19,7 @@ namespace {
 constexpr std::array<std::string_view, 4> kRuleNames = {"column", "row", "vocabulary",
                                                         "replicated"};
 
-// Returns "blocks.*.qkv.weight" for "blocks.3.qkv.weight": the same for equal layers.
+// Returns the same name for equal layers: "blocks.*.qkv.weight" for "blocks.3.qkv.weight".
 std::string layer_name(const std::string& name) {
     std::vector<std::string> parts = split(name, '.');
     for (std::string& part : parts)
@@ -36,8 +36,8 @@ std::string layer_site(const std::string& where) {
     return fmt::format("{} in {}", node.substr(0, in), layer_name(node.substr(in + kInLength)));
 }
 
-// Returns "aten::softmax in model.0.mlp (net.py:4): it needs all of what is split" without the
-// layer's number and the line.
+// Returns WHY, such as "aten::softmax in model.0.mlp (net.py:4): it needs all of what is split",
+// without the layer's number and the source line.
 std::string obstacle_text(const std::string& why) {
     const size_t line = why.find(" ("), reason = why.find("): ");
     if (line == why.npos || reason == why.npos || reason < line) return why;
@@ -67,7 +67,7 @@ std::string_view gradient_text(const TensorParameter& parameter) {
 
 using Row = std::vector<std::string>;
 
-// Makes equal rows one, whose first cell gives their number.
+// Merges equal rows into one row whose first cell is their number.
 std::vector<Row> count_equal(const std::vector<Row>& rows) {
     std::vector<Row> distinct;
     std::map<Row, size_t> place;

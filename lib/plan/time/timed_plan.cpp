@@ -9,9 +9,9 @@
 namespace dslaunch::plan {
 namespace {
 
-// Runs a plan. The end of a task that shares nothing is known once the ends for which it waits are.
-// Only tasks that share processors go through the clock, in the order of time: their duration
-// depends on the other running tasks.
+// Runs a plan. The end of a task that shares no processors is known as soon as the ends of all
+// tasks that it waits for are known. Only tasks that share processors are simulated with a clock,
+// in the order of time, because their duration depends on the other tasks that run then.
 class PlanRun {
   public:
     explicit PlanRun(const TimedPlan& plan) : plan_(plan), lanes_(plan.lanes.size()) {
@@ -54,14 +54,14 @@ class PlanRun {
         double free_s = 0;
         Holding held;
         std::vector<int> waiting;  // lanes whose next task waits for a task of this lane
-        // The fields below are for a task that goes through the clock.
+        // The fields below are for a task that is simulated with the clock.
         double begin_s = 0;
         double since_s = 0;  // time of the last change of speed
         double left_s = 0;   // seconds left at that time, if alone on its processors
         double speed = 0;    // 0: no task runs
-        int event = 0;       // number of the event that counts
+        int event = 0;       // number of its valid event; earlier ones are ignored
     };
-    // The begin or the end of a task's time in the clock.
+    // The begin or the end of a task that is simulated with the clock.
     struct Event {
         double at_s;
         int lane;
@@ -83,7 +83,8 @@ class PlanRun {
         }
     }
 
-    // Runs tasks of a lane up to one that waits for another lane or for the clock.
+    // Runs the tasks of a lane up to the first that waits for another lane or must be simulated
+    // with the clock.
     void advance(int l) {
         const TimedLane& lane = plan_.lanes[l];
         const std::vector<TimedSpan>& spans = run_.spans[l];
@@ -106,7 +107,8 @@ class PlanRun {
 
     void expect(int lane, double at_s) { events_.push({at_s, lane, ++lanes_[lane].event}); }
 
-    // Sets the speeds again when a task of LANE has begun or ended.
+    // Changes the speeds of the lanes that share processors with LANE, after a task of LANE has
+    // begun or ended.
     void change_speeds(int lane, double now_s) {
         const std::vector<int>& all = sharing_[plan_.lanes[lane].processors];
         const auto running =
@@ -154,8 +156,8 @@ class PlanRun {
 
     const TimedPlan& plan_;
     std::vector<Lane> lanes_;
-    std::vector<std::vector<int>> sharing_;  // by processors, their lanes
-    std::vector<int> to_try_;                // lanes that may have become able to go on
+    std::vector<std::vector<int>> sharing_;  // by processors, the lanes that share them
+    std::vector<int> to_try_;                // lanes that may be able to continue now
     std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
     TimedRun run_;
 };

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "graph/lower/precision.h"
+#include "graph/archive/scalar_types.h"
 #include "graph/segment/compute_context.h"
 #include "job/predict/host_admission.h"
 #include "job/run/job_saving.h"
@@ -52,7 +52,7 @@ struct Job {
     std::function<void()> trained = [] {};  // called behind the last step
 };
 
-// The rank's way through dsworker (apps/worker/train.cpp), without a launcher.
+// The rank's way through dsworker (apps/worker/train/train.cpp), without a launcher.
 class Rank {
   public:
     // BACKEND is null on the host. DEVICE is LibTorch's name for where the rank computes.
@@ -111,13 +111,13 @@ class Rank {
         MetricsKeeper reporter;
         runtime::TrainerParts parts;
         parts.config = &config;
-        parts.info = &setup_.info;
-        parts.plan = &setup_.plan;
-        parts.segments = &segments;
-        parts.state = &state;
+        parts.steps.info = &setup_.info;
+        parts.steps.plan = &setup_.plan;
+        parts.steps.segments = &segments;
+        parts.steps.state = &state;
         parts.account = &state;
-        parts.collectives = &comms_.job();
-        parts.device = backend_;
+        parts.steps.collectives = &comms_.job();
+        parts.steps.device = backend_;
         parts.reporter = &reporter;
         parts.evaluator = &evaluator;
         parts.loader = &loader;

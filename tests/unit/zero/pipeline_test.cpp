@@ -6,7 +6,7 @@
 #include <array>
 #include <thread>
 
-#include "plan/step/stage_model.h"
+#include "plan/pipeline/stage_model.h"
 #include "support/catch.h"
 #include "support/every_nth.h"
 #include "training_world.h"

@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "mesh_models.h"
+#include "plan/pipeline/stage_model.h"
 #include "plan/step/plan_check.h"
-#include "plan/step/stage_model.h"
 #include "support/catch.h"
 
 namespace dslaunch {

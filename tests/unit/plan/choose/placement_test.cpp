@@ -1,6 +1,6 @@
 // Placement of chunks by measured times: the path of a step in closed form, the choice, and when it
 // is made.
-#include "plan/choose/placement.h"
+#include "plan/choose/placement_control.h"
 
 #include <numeric>
 

@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "plan/pipeline/stage_model.h"
 #include "plan/pipeline/timed_schedule.h"
 #include "plan/print/trace.h"
-#include "plan/step/stage_model.h"
 #include "support/catch.h"
 
 namespace dslaunch {

@@ -5,8 +5,8 @@
 #include <tuple>
 
 #include "base/text.h"
+#include "plan/pipeline/stage_model.h"
 #include "plan/step/plan_check.h"
-#include "plan/step/stage_model.h"
 #include "support/catch.h"
 
 namespace dslaunch {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <tuple>
 
-#include "plan/step/stage_model.h"
+#include "plan/pipeline/stage_model.h"
 #include "runtime/executor/executor.h"
 #include "support/catch.h"
 

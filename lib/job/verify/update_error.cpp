@@ -1,4 +1,4 @@
-#include "job/verify/update_rules.h"
+#include "job/verify/update_error.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,9 +8,9 @@ namespace dslaunch::job {
 
 namespace {
 
-constexpr double kUnit = 0x1p-23;  // relative rounding of fp32, twice
+constexpr double kUnit = 0x1p-23;  // twice the relative rounding error of fp32
 
-// A sum: its value, and the size that its rounding is relative to.
+// A sum: its value, and the sum of the terms' magnitudes, to which its rounding is relative.
 struct Sum {
     Sum(std::initializer_list<double> terms) {
         for (const double term : terms) {
@@ -27,7 +27,8 @@ double error(double found, const Sum& expected, double more = 0) {
     return std::isfinite(found) ? std::abs(found - expected.value) / allowed : INFINITY;
 }
 
-// Returns the error of PARAMETER after a step of DELTA; its own rounding is 16 units and MORE.
+// Returns the error of FOUND, which should be PARAMETER after a step of DELTA. Allows a rounding of
+// 16 units in DELTA, and MORE.
 double moved(double found, double parameter, double delta, double more = 0) {
     return error(found, {parameter, -delta}, 16 * kUnit * std::abs(delta) + more);
 }
@@ -46,7 +47,7 @@ double adam_error(const config::OptimizerConfig& config, const UpdateFacts& fact
     const double rest2 = config.bias_correction ? 1 - std::pow(config.beta2, step) : 1;
     const bool decoupled = config.kind == config::OptimizerKind::kAdamW;
     const double kept = before.parameter * (1 - (decoupled ? facts.lr * config.weight_decay : 0.0));
-    // With the states as they were stored: their rounding is not counted twice.
+    // The states are taken as they were stored, so that their rounding is not counted twice.
     const double delta =
         facts.lr / rest1 * after.first / (std::sqrt(after.second / rest2) + config.eps);
     return std::max(worst, moved(after.parameter, kept, delta));
@@ -69,7 +70,7 @@ double lion_error(const config::OptimizerConfig& config, const UpdateFacts& fact
     const Sum mixed{config.beta1 * before.first, (1 - config.beta1) * gradient.value};
     const Sum first{config.beta2 * before.first, (1 - config.beta2) * gradient.value};
     const double worst = error(after.first, first, 8 * kUnit * gradient.size);
-    // Its sign may fall either way where the terms cancel.
+    // The sign may be either one if the terms almost cancel.
     if (std::abs(mixed.value) <= 16 * kUnit * mixed.size) return worst;
     const double kept = before.parameter * (1 - facts.lr * config.weight_decay);
     return std::max(worst, moved(after.parameter, kept, facts.lr * (mixed.value > 0 ? 1.0 : -1.0)));
@@ -105,7 +106,7 @@ double update_error(const config::OptimizerConfig& config, const UpdateFacts& fa
             return lion_error(config, facts, gradient, before, after);
         case config::OptimizerKind::kSgd:
             return sgd_error(config, facts, gradient, before, after);
-        default:  // rules of whole tensors, and optimizers whose jobs are not verified
+        default:  // rules for whole tensors, and optimizers that are not verified
             return INFINITY;
     }
 }

@@ -6,15 +6,16 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "job/verify/update_rules.h"
+#include "job/verify/update_error.h"
 
 namespace dslaunch::job {
 
 namespace {
 
-constexpr double kRoundingUnit = 0x1p-23;  // relative rounding of fp32, twice
-// Steps of a quintic from fp32 numbers: small singular values grow some hundred times, and their
-// rounding with them. Relative to the largest singular value, which is about 1.
+constexpr double kRoundingUnit = 0x1p-23;  // twice the relative rounding error of fp32
+// The tolerance after several steps of a quintic iteration that starts from fp32 numbers: small
+// singular values grow by a factor of some hundred, and their rounding errors grow with them. It is
+// relative to the largest singular value, which is about 1.
 constexpr double kOrthogonalSlack = 1e-3;
 
 at::Tensor values_of(std::span<const float> values, const at::Tensor& like) {
@@ -23,7 +24,7 @@ at::Tensor values_of(std::span<const float> values, const at::Tensor& like) {
         .to(at::kDouble);
 }
 
-// Returns the largest |FOUND - EXPECTED| / ALLOWED and where it is.
+// Returns the largest |FOUND - EXPECTED| / ALLOWED, and the element where it occurs.
 TensorError worst_of(const at::Tensor& found, const at::Tensor& expected,
                      const at::Tensor& allowed) {
     const at::Tensor ratio = ((found - expected).abs() / (allowed + 1e-37)).contiguous().view(-1);
@@ -37,7 +38,8 @@ TensorError larger(const TensorError& a, const TensorError& b) {
     return b.error > a.error ? b : a;
 }
 
-// Returns the error of FOUND, a state of KEEP parts OLD and the rest ADDED, within UNITS.
+// Returns the error of FOUND, a state that should be KEEP * OLD + (1 - KEEP) * ADDED, relative to
+// UNITS rounding units.
 TensorError state_error(const at::Tensor& found, const at::Tensor& old, const at::Tensor& added,
                         double keep, double units = 16) {
     return worst_of(found, keep * old + (1 - keep) * added,
@@ -53,7 +55,7 @@ TensorError lamb_error(const config::OptimizerConfig& config, const at::Tensor& 
         larger(state_error(m, values_of(before.first, facts.like), g, config.beta1),
                state_error(v, values_of(before.second, facts.like), g * g, config.beta2));
     const at::Tensor p = values_of(before.parameters, facts.like);
-    // With the states as they were stored: their rounding is not counted twice.
+    // The states are taken as they were stored, so that their rounding is not counted twice.
     const at::Tensor way = m / (v.sqrt() + config.eps) + config.weight_decay * p;
     const double weights = p.norm().item<double>(), size = way.norm().item<double>();
     const double ratio = weights > 0 && size > 0
@@ -68,7 +70,8 @@ TensorError lamb_error(const config::OptimizerConfig& config, const at::Tensor& 
                                    kRoundingUnit * (8 * p.abs() + 64 * delta.abs())));
 }
 
-// A mean of the second moment over some dimensions: what it is after the update, and its check.
+// A mean of the second moment over some dimensions: its value after the update, and the error of
+// this value.
 struct MovedMean {
     at::Tensor value;  // as it was stored
     TensorError error;
@@ -120,7 +123,7 @@ TensorError adafactor_error(const config::OptimizerConfig& config, const at::Ten
                                    kRoundingUnit * (8 * p.abs() + 64 * way.abs())));
 }
 
-// Computes Jordan's iteration as it is published.
+// Computes Jordan's iteration as it was published.
 at::Tensor newton_schulz(at::Tensor x) {
     const bool tall = x.size(-2) > x.size(-1);
     if (tall) x = x.mT();

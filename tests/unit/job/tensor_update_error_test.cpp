@@ -1,6 +1,6 @@
 // The formulas that verify checks updates of whole tensors by, against first steps worked out by
 // hand.
-#include "job/verify/update_rules.h"
+#include "job/verify/update_error.h"
 
 #include <ATen/Functions.h>
 

@@ -1,4 +1,4 @@
-#include "plan/step/stage_model.h"
+#include "plan/pipeline/stage_model.h"
 
 #include <algorithm>
 #include <iterator>

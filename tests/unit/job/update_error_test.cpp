@@ -1,5 +1,5 @@
 // The optimizers' formulas that verify checks updates by, against first steps worked out by hand.
-#include "job/verify/update_rules.h"
+#include "job/verify/update_error.h"
 
 #include <cmath>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "job/setup/describe_run.h"
+#include "job/run/describe_run.h"
 
 #include <fmt/format.h>
 #include <torch/csrc/jit/ir/ir.h>
@@ -12,7 +12,7 @@
 #include "graph/lower/dropout_seeds.h"
 #include "graph/lowered/lowered_graph.h"
 #include "graph/models/text_model.h"
-#include "graph/writes/written_state.h"
+#include "graph/writes/hoisted_writes.h"
 #include "graph/writes/written_values.h"
 #include "job/setup/job_exchange.h"
 #include "job/setup/job_layout.h"
@@ -37,7 +37,7 @@ std::string model_text(const JobSetup& setup, const std::string& path) {
                        counted(std::ssize(setup.plan.instructions), "instruction"));
 }
 
-// Returns "134.5 M", "37888".
+// Returns the number as a text, such as "134.5 M" or "37888".
 std::string numel_text(int64_t numel) {
     constexpr double kMillion = 1e6;
     const auto value = static_cast<double>(numel);
@@ -101,7 +101,7 @@ std::string method_text(const JobSetup& setup) {
                        "1.0 then)");
 }
 
-// Returns "; LoRA r=16, alpha=32, targets=*.q_proj; base weights nf4"; empty: no adapters.
+// Returns "; LoRA r=16, alpha=32, targets=*.q_proj; base weights nf4"; empty without adapters.
 std::string adapters_text(const config::LoraConfig& lora) {
     if (!lora.on()) return "";
     const char* const base = lora.base == config::LoraBase::kInt8   ? "int8"
@@ -117,7 +117,8 @@ std::string adapters_text(const config::LoraConfig& lora) {
                        *base == '\0' ? "" : fmt::format("; base weights {}", base));
 }
 
-// Returns a warning of adapters that have more rows than their layer; empty: none has.
+// Returns a warning about adapters whose rank is larger than a side of their layer; empty if there
+// are no such adapters.
 std::string wide_adapters_text(const JobSetup& setup) {
     int64_t layers = 0;
     int64_t least = std::numeric_limits<int64_t>::max();
@@ -135,8 +136,8 @@ std::string wide_adapters_text(const JobSetup& setup) {
         setup.config().lora.r, counted(layers, "layer"), least);
 }
 
-// Says which parts stay in evaluation, or that the archive was saved so and trains; empty if
-// nothing asks for the mode.
+// Returns a text about the parts that stay in evaluation mode, or about an archive that was saved
+// in evaluation mode and is now trained. Empty if nothing depends on the mode.
 std::string modes_text(const JobSetup& setup) {
     if (!setup.segmented->lowered().reads_mode) return "";
     if (setup.model->was_saved_in_evaluation())
@@ -155,8 +156,8 @@ std::string modes_text(const JobSetup& setup) {
         kept.size() == 1 ? "stays" : "stay");
 }
 
-// Says that the processor has no instructions for the run's bf16; empty: it has, or none are
-// needed.
+// Returns a warning that the processor has no instructions for bf16, in which the run computes;
+// empty if it has them or the run does not need them.
 std::string slow_bf16_text(const JobSetup& setup) {
     const kernels::Isa isa = kernels::isa_in_use();
     const bool has_none =
@@ -175,12 +176,12 @@ std::string ranks_text(const RunFacts& facts, const launch::WorkerEnvironment& e
     return text;
 }
 
-// Shows TEXT, if there is any.
+// Logs TEXT if it is not empty.
 void tell(const char* component, const std::string& text) {
     if (!text.empty()) log_info(component, "{}", text);
 }
 
-// Shows the first notes, and how many more there are; all are details.
+// Logs the first notes for the user, and how many more there are. The others are logged as details.
 void tell_notes(const std::vector<std::string>& notes) {
     constexpr std::ptrdiff_t kShown = 3;
     const std::ptrdiff_t shown = std::ssize(notes) > kShown ? kShown - 1 : std::ssize(notes);
@@ -196,9 +197,9 @@ void tell_notes(const std::vector<std::string>& notes) {
                  counted(std::ssize(notes) - shown, "more note"));
 }
 
-// Returns "text" or "ids", as `generate` wants its prompts for an archive that is trained on a file
-// of tokens; empty if the archive gives no logits of tokens. Letters have tokens where a vocabulary
-// has ASCII and at most BYTES_MAX tokens.
+// Returns "text" or "ids", the form in which `generate` expects its prompts, for an archive that is
+// trained on a file of tokens. Returns an empty text if the archive does not compute logits of
+// tokens. A vocabulary has tokens for letters if it contains ASCII and at most BYTES_MAX tokens.
 std::string prompts_of(const JobSetup& setup, int64_t bytes_max) {
     const torch::jit::Module& module = setup.whole_model().module();
     const bool returns_loss =
@@ -300,7 +301,7 @@ std::string own_buffers_text(const JobSetup& setup) {
         names.push_back(setup.model->buffers()[lowered.buffers[i]].name);
         inputs.push_back(input);
     }
-    // Copies that follow weights are the same on all ranks.
+    // Copies that are updated only from weights are the same on all ranks.
     if (!inputs.empty() && !graph::moves_by_batch(lowered, inputs, graph::draws)) names.clear();
     std::string text =
         "buffers (running averages) are each rank's own while training; rank 0's are evaluated and "

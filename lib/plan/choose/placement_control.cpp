@@ -1,4 +1,4 @@
-#include "plan/choose/placement.h"
+#include "plan/choose/placement_control.h"
 
 #include <fmt/core.h>
 
@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "plan/layout/state_chunks.h"
 
 namespace dslaunch::plan {
 namespace {
@@ -24,8 +23,8 @@ double median(std::span<const StepTimes> steps, Time&& time) {
     return *middle;
 }
 
-// Returns the median of each time by itself; of an even number the upper one in the middle.
-// REQUIRES: STEPS is not empty.
+// Returns the median of each time separately. If the number of steps is even, it is the upper of
+// the two in the middle. REQUIRES: STEPS is not empty.
 StepTimes median_of(std::span<const StepTimes> steps) {
     DSL_CHECK(!steps.empty(), "the median of no step");
     StepTimes result;
@@ -39,55 +38,11 @@ StepTimes median_of(std::span<const StepTimes> steps) {
     return result;
 }
 
-// Steps in the window: enough for a median, few enough to be recent.
+// The number of steps in the window: enough for a median, few enough to be recent.
 constexpr int64_t kWindow = 16;
-// The least share by which two measurements of a step differ though nothing has changed.
+// The smallest relative difference that is expected between two measurements of a step even if
+// nothing has changed.
 constexpr double kNoiseMin = 0.02;
-
-// Returns the bytes of chunks that pass between memory and disk in a step when KEPT are kept.
-double moving_bytes(const PlacementSpace& space, int64_t kept) {
-    const int64_t turns = std::ssize(space.chunks) - kept;
-    const int64_t passing = passing_turns(turns, space.swap_buffers, space.eviction);
-    if (passing == 0) return 0;
-    double bytes = 0;
-    for (const Bytes chunk : space.chunks.subspan(static_cast<size_t>(kept)))
-        bytes += static_cast<double>(chunk.value);
-    return bytes * static_cast<double>(passing) / static_cast<double>(turns);
-}
-
-std::string share_text(const PlacementSpace& space) {
-    return fmt::format("{} of {} chunks in memory", space.kept, space.chunks.size());
-}
-
-std::string wait_text(const PlacementFacts& facts) {
-    if (facts.waited_write_s <= 0) return fmt::format("{:.3g} s for reads", facts.waited_read_s);
-    if (facts.waited_read_s <= 0) return fmt::format("{:.3g} s for writes", facts.waited_write_s);
-    return fmt::format("{:.3g} s for reads and {:.3g} for writes", facts.waited_read_s,
-                       facts.waited_write_s);
-}
-
-std::string rate_text(const PlacementFacts& facts) {
-    const double busy = std::max(facts.read_s, facts.write_s);
-    if (busy <= 0) return "no rate known";
-    return fmt::format("{:.3g} GB/s both ways",
-                       static_cast<double>((facts.read + facts.written).value) / busy / 1e9);
-}
-
-PlacementChoice unchanged(const PlacementFacts& facts, const PlacementSpace& space,
-                          const std::string& why) {
-    return {space.kept, facts.step_s, fmt::format("unchanged, {}: {}", share_text(space), why)};
-}
-
-PlacementChoice give_back(const PlacementFacts& facts, const PlacementSpace& space) {
-    int64_t kept = space.kept;
-    Bytes free = facts.free;
-    while (kept > 0 && free < kPlacementReserve) free += space.chunks[--kept];
-    return {kept, facts.step_s,
-            fmt::format("{} of {} chunks back to disk ({} in memory now): {} of memory are free, "
-                        "{} are to be",
-                        space.kept - kept, space.chunks.size(), kept, to_text(facts.free),
-                        to_text(kPlacementReserve))};
-}
 
 }  // namespace
 
@@ -99,7 +54,7 @@ StepTimes step_times(const StepPlan& plan, std::span<const InstructionSpan> span
     if (spans.empty()) return times;
     const auto end_of = [&](int i) { return spans[i].end; };
     const auto lane_of = [&](size_t i) { return static_cast<size_t>(plan.instructions[i].lane); };
-    std::vector<int> before;  // by instruction, the one before it on its lane, or -1
+    std::vector<int> before;  // by instruction, the previous one on its lane, or -1
     std::array<int, kLanes> last;
     last.fill(-1);
     int at = 0;
@@ -118,59 +73,6 @@ StepTimes step_times(const StepPlan& plan, std::span<const InstructionSpan> span
         at = waited_for;
     }
     return times;
-}
-
-PlacementFacts agreed_facts(std::span<const PlacementFacts> ranks) {
-    DSL_CHECK(!ranks.empty(), "facts of no rank");
-    PlacementFacts all = ranks.front();
-    for (const PlacementFacts& rank : ranks) {
-        for (double PlacementFacts::*time :
-             {&PlacementFacts::step_s, &PlacementFacts::noise_s, &PlacementFacts::compute_s,
-              &PlacementFacts::read_s, &PlacementFacts::write_s, &PlacementFacts::waited_read_s,
-              &PlacementFacts::waited_write_s})
-            all.*time = std::max(all.*time, rank.*time);
-        all.communication_s = std::min(all.communication_s, rank.communication_s);
-        all.read = std::max(all.read, rank.read);
-        all.written = std::max(all.written, rank.written);
-        all.free = std::min(all.free, rank.free);
-    }
-    return all;
-}
-
-PlacementChoice choose_placement(const PlacementFacts& facts, const PlacementSpace& space) {
-    if (space.kept > 0 && facts.free.value < kPlacementReserve.value / 2)
-        return give_back(facts, space);
-    const double waited = facts.waited_read_s + facts.waited_write_s;
-    const double moving = moving_bytes(space, space.kept);
-    if (moving <= 0) return unchanged(facts, space, "the others stay where they are");
-    if (waited < kPlacementGainMin * facts.step_s)
-        return unchanged(
-            facts, space,
-            fmt::format("the disk is hidden, a step of {:.3g} s waited {:.3g} s for it",
-                        facts.step_s, waited));
-    if (!space.may_keep_more) return unchanged(facts, space, "more of them were no gain");
-    const double disk = std::max(facts.read_s, facts.write_s);
-    const double other = std::max(facts.compute_s, facts.communication_s);
-    const double wanted = disk > other ? 1 - other / disk : 1;  // share of the disk's time to save
-    Bytes room = facts.free - std::max(kPlacementReserve, Bytes{facts.free.value / 8});
-    int64_t kept = space.kept;
-    double less = 0;
-    while (kept < std::ssize(space.chunks) && less < wanted && space.chunks[kept] <= room) {
-        room -= space.chunks[kept++];
-        less = 1 - moving_bytes(space, kept) / moving;
-    }
-    const double expected = facts.step_s - less * waited;
-    const std::string waits = fmt::format("a step waited {}", wait_text(facts));
-    if (less * waited < kPlacementGainMin * facts.step_s)
-        return unchanged(facts, space,
-                         fmt::format("{}, {} of memory are free, and what of it may be taken would "
-                                     "gain {:.3g} s of {:.3g}",
-                                     waits, to_text(facts.free), less * waited, facts.step_s));
-    return {kept, expected,
-            fmt::format("{} of {} chunks more in memory ({} now): {} ({}), {} were free; expected "
-                        "{:.3g} s a step instead of {:.3g}",
-                        kept - space.kept, space.chunks.size(), kept, waits, rate_text(facts),
-                        to_text(facts.free), expected, facts.step_s)};
 }
 
 PlacementControl::PlacementControl(std::vector<Bytes> chunks, int64_t swap_buffers, int64_t kept,
@@ -210,7 +112,8 @@ bool PlacementControl::made_slower(const PlacementFacts& agreed) const {
     if (!unjudged_) return false;
     const double noise =
         std::max({unjudged_->noise_s_before, agreed.noise_s, kNoiseMin * unjudged_->step_s_before});
-    // Computing takes longer because of other work on the machine, not because of the placement.
+    // If the computation itself takes longer, the cause is other work on the machine, not the
+    // placement.
     const double slower =
         unjudged_->compute_s_before > 0 ? agreed.compute_s / unjudged_->compute_s_before : 1;
     return agreed.step_s > unjudged_->step_s_before * std::max(1.0, slower) + noise;
@@ -240,7 +143,7 @@ PlacementChoice PlacementControl::decide(const PlacementFacts& agreed) {
         unjudged_ = Change{kept_, agreed.step_s, agreed.noise_s, agreed.compute_s, choice.cost};
         expected_step_s_ = choice.cost;
     } else if (choice.value < kept_) {
-        expected_step_s_.reset();  // a change to free memory promises no time
+        expected_step_s_.reset();  // a change that frees memory promises no speed
     }
     const bool changed = choice.value != kept_;
     settle_ = changed ? kPlacementSettle : 0;

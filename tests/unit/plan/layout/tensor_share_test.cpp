@@ -1,4 +1,4 @@
-#include "plan/layout/tensor_shares.h"
+#include "plan/layout/tensor_share.h"
 
 #include "support/catch.h"
 

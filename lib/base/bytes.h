@@ -8,6 +8,7 @@
 
 namespace dslaunch {
 
+// A number of bytes; differences may be negative. Arithmetic is not checked for overflow.
 struct Bytes {
     int64_t value = 0;
 
@@ -31,6 +32,8 @@ struct Bytes {
 [[nodiscard]] constexpr Bytes operator*(Bytes a, int64_t factor) {
     return {a.value * factor};
 }
+
+// Return N KiB, MiB or GiB (powers of 1024).
 [[nodiscard]] constexpr Bytes kib(int64_t n) {
     return {n << 10};
 }

@@ -1,4 +1,5 @@
-// DSL_CHECK: a broken invariant is a bug of ours; it prints its place and aborts, in every build.
+// DSL_CHECK: a broken invariant is a bug in this program. The check prints its source location and
+// aborts, in every build.
 #pragma once
 
 #include <fmt/core.h>
@@ -7,6 +8,7 @@
 
 namespace dslaunch::detail {
 
+// Prints the place, CONDITION and MESSAGE to stderr, then aborts.
 [[noreturn]] void check_failed(const char* file, int line, const char* condition,
                                const std::string& message);
 

@@ -1,5 +1,6 @@
-// The error that a user or the world causes, and the exit codes of both programs.
-// Thrown anywhere, caught only in main() and at a thread's edge. Bugs use check.h instead.
+// The error that a user or the environment causes, and the exit codes of both programs. It is
+// thrown anywhere, and caught only in main() and at the top of each thread. Bugs use check.h
+// instead.
 #pragma once
 
 #include <fmt/core.h>
@@ -11,16 +12,17 @@
 
 namespace dslaunch {
 
-// The one list of exit codes: README.md holds the same table and a test compares them.
+// The only list of exit codes in the source: README.md has the same table, and a test compares
+// them.
 enum class ExitCode : int {
-    kOk = 0,            // every rank ended well
+    kOk = 0,            // every rank succeeded
     kUsage = 64,        // the command line or the hostfile
     kConfig = 65,       // ds_config.json: unknown key, bad value, something not supported
     kInput = 66,        // the model archive or the data
     kHosts = 67,        // a host cannot be reached or cannot start an agent
     kRankFailed = 68,   // a rank ended with an error or by a signal
     kHang = 69,         // a rank stopped making progress
-    kInternal = 70,     // a bug of ours
+    kInternal = 70,     // a bug in dslaunch
     kSetup = 71,        // this machine lacks something: library, device, port, limit
     kDisk = 72,         // writing or reading a file failed: full, read-only, I/O error
     kCheckpoint = 73,   // no usable checkpoint, or saving one failed
@@ -32,12 +34,14 @@ enum class ExitCode : int {
 // Returns "usage", "config", …: the word used in messages and in --json output.
 [[nodiscard]] const char* exit_code_name(ExitCode code);
 
-// Returns true when the exit status CODE is one of ours and not 0.
+// Returns true if the exit status CODE is one of this program's and not 0.
 [[nodiscard]] bool is_own_code(uint32_t code);
 
+// A failure that a person can act on, and the exit code that the process ends with.
 class Error : public std::runtime_error {
   public:
-    // MESSAGE: what, where (file:line, JSON path, rank and host), the likely cause, what to do.
+    // MESSAGE says what failed and where (file:line, JSON path, rank and host), the likely cause,
+    // and what to do.
     Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
 
     [[nodiscard]] ExitCode code() const { return code_; }

@@ -1,5 +1,5 @@
-// File descriptors with an owner, and reads and writes that finish or report why not. EINTR is
-// retried everywhere.
+// File descriptors with an owner, and reads and writes that either finish or report why they did
+// not. EINTR is retried everywhere.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace dslaunch {
 
-// The room for one read of a socket or a pipe.
+// The buffer size for one read from a socket or a pipe.
 inline constexpr size_t kReadBytes = 64U << 10;
 
-// Owns one descriptor (-1: none); closes it once.
+// Owns one descriptor (-1: none) and closes it once.
 class UniqueFd {
   public:
     UniqueFd() = default;
@@ -25,6 +25,7 @@ class UniqueFd {
     }
     ~UniqueFd() { reset(); }
 
+    // release() returns the descriptor without closing it; reset() closes it and owns FD instead.
     [[nodiscard]] int get() const { return fd_; }
     [[nodiscard]] bool valid() const { return fd_ >= 0; }
     [[nodiscard]] int release() { return std::exchange(fd_, -1); }
@@ -34,6 +35,7 @@ class UniqueFd {
     int fd_ = -1;
 };
 
+// The two ends of a pipe, each closed by its owner.
 struct Pipe {
     UniqueFd read_end;
     UniqueFd write_end;
@@ -49,8 +51,8 @@ struct Pipe {
 [[nodiscard]] int write_full(int fd, std::span<const std::byte> from);
 [[nodiscard]] int write_full(int fd, std::string_view from);
 
-// Returns the whole file. Throws Error{kInput} that names the path when it cannot be read or is
-// larger than BYTES_MAX.
+// Returns the content of the whole file. Throws Error{kInput} that names the path if the file
+// cannot be read or is larger than BYTES_MAX.
 [[nodiscard]] std::string read_file(const std::string& path, size_t bytes_max);
 
 }  // namespace dslaunch

@@ -1,14 +1,16 @@
-// Converts one number between fp32 and the 16-bit types, alike on processors and GPUs. Rounding is
-// to nearest even. A NaN stays a NaN with its sign and its upper bits, made quiet, as x86 and ARM
-// convert, and PyTorch to fp16 (its bf16 NaN differs by processor: 0x7FC0 or 0xFFFF). Everything
-// here has internal linkage, since it is compiled once per instruction set.
+// Converts one number between fp32 and the 16-bit types, with the same result on processors and
+// GPUs. Rounding is to nearest even. A NaN keeps its sign and its upper bits and becomes quiet: x86
+// and ARM convert it in the same way, and so does PyTorch to fp16 (PyTorch's bf16 NaN differs by
+// processor: 0x7FC0 or 0xFFFF). Everything here has internal linkage, since it is compiled once for
+// each instruction set.
 #pragma once
 
 #include <cstdint>
 
 #include "base/host_device.h"
 
-// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set needs its own definitions, as said
+// above.
 namespace dslaunch {
 namespace {
 
@@ -16,7 +18,7 @@ DSL_HOST_DEVICE inline bool is_nan_bits(uint32_t bits) {
     return (bits & 0x7FFFFFFFU) > 0x7F800000U;
 }
 
-// A carry out of the mantissa goes to the exponent, up to infinity.
+// A carry out of the mantissa increments the exponent, up to infinity.
 DSL_HOST_DEVICE inline uint16_t bf16_of(float value) {
     const auto bits = __builtin_bit_cast(uint32_t, value);
     const uint32_t rounded = (bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16;
@@ -33,8 +35,8 @@ DSL_HOST_DEVICE inline uint16_t fp16_of(float value) {
     const uint32_t magnitude = bits & 0x7FFFFFFFU;
     constexpr uint32_t kRebias = 112U << 23, kInfinity = 0x7C00U;
     const uint32_t normal = (magnitude - kRebias + 0xFFFU + (bits >> 13 & 1U)) >> 13;
-    // The last place of 1/2 is 2^-24, the unit of fp16's subnormal numbers: adding 1/2 rounds to
-    // it.
+    // The last place of 1/2 is 2^-24, the unit of fp16's subnormal numbers, so that adding 1/2
+    // rounds to that unit.
     const float shifted = __builtin_bit_cast(float, magnitude) + 0.5F;
     const uint32_t subnormal = __builtin_bit_cast(uint32_t, shifted) - 0x3F000000U;
     const uint32_t bounded = normal < kInfinity ? normal : kInfinity;

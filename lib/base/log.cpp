@@ -25,7 +25,8 @@ Output& output() {
     return one;
 }
 
-// Writes LINE. A lost reader must not end a job, and there is nowhere left to say so.
+// Writes LINE. Failure is ignored: a job must not end because nobody reads its output, and there is
+// no other place to report it.
 void write_line(std::string_view line) {
     {
         const std::lock_guard lock(output().mutex);
@@ -34,7 +35,7 @@ void write_line(std::string_view line) {
     static_cast<void>(write_full(2, line));
 }
 
-constexpr std::string_view kTime = "00:00:00.000 ";  // as the logger's pattern writes it
+constexpr std::string_view kTime = "00:00:00.000 ";  // the form that the logger's pattern prints
 
 // Colours the level of LINE, which follows its time.
 void colour_level(std::string& line) {
@@ -49,7 +50,8 @@ void colour_level(std::string& line) {
     }
 }
 
-// spdlog's own stderr sink goes through stdio, which may split a long line into several writes.
+// A sink that writes each line with one call. spdlog's own stderr sink goes through stdio, which
+// may split a long line into several writes.
 class OneWriteSink final : public spdlog::sinks::base_sink<std::mutex> {
   protected:
     void sink_it_(const spdlog::details::log_msg& message) override {
@@ -81,7 +83,7 @@ bool& are_messages() {
     return chosen;
 }
 
-// Returns the word before the component, or before a message of the launcher's.
+// Returns the word that stands before the component, or before a message of the launcher.
 std::string_view level_word(LogLevel level) {
     switch (level) {
         case LogLevel::kError:

@@ -1,7 +1,7 @@
-// Log lines on stderr: one line is one write, `time speaker component: message`, with the level
-// before the component unless it is info. The launcher's are `dslaunch: message`. Callable from any
-// thread. stdout is for results only and is never touched here. A line may wait for whoever reads
-// stderr, unless a LogSink takes it.
+// Log lines on stderr. One line is one write: `time speaker component: message`, with the level
+// before the component unless it is info. The launcher's lines are `dslaunch: message`. The
+// functions may be called from any thread. stdout is for results only and is never touched here.
+// Writing a line may block until stderr is read, unless a LogSink takes the line.
 #pragma once
 
 #include <fmt/core.h>
@@ -14,43 +14,49 @@
 
 namespace dslaunch {
 
-// A job's log files hold a detail at every level; the launcher and other programs show it with
-// debug lines only.
+// kDetail lines are always in a job's log files; the launcher and other programs show them only if
+// debug lines are shown.
 enum class LogLevel { kError, kWarn, kInfo, kDetail, kDebug };
 
-// Sets who speaks: "r3@host" in a worker whose lines no launcher marks, "agent@host", else empty.
-// Called once, in main().
+// Sets the speaker of all lines: "r3@host" in a worker whose lines are not marked by a launcher,
+// "agent@host", else empty. Called once, in main().
 void set_log_speaker(const std::string& name);
-// Writes lines as `dslaunch: message` from now on, like the launcher's other messages; with debug
-// lines they keep time and component.
+// Writes lines as `dslaunch: message` from now on, like the launcher's other messages. If debug
+// lines are shown, the lines keep their time and component.
 void set_log_as_messages();
+// Drops lines that are less urgent than LEVEL from now on.
 void set_log_level(LogLevel level);
 // Reads "error", "warn", "info" or "debug"; throws Error{kUsage} on anything else.
 [[nodiscard]] LogLevel parse_log_level(std::string_view name);
+// Returns true if a line of LEVEL would be written.
 [[nodiscard]] bool log_enabled(LogLevel level);
-// While a LogSink lives, its WRITE gets each log line with its newline, in place of stderr: on the
-// thread that logs, one line at a time. WRITE must neither log nor wait. The newest sink gets them.
+// While a LogSink lives, its WRITE gets each log line, with its newline, in place of stderr: on the
+// thread that logs, one line at a time. WRITE must neither log nor wait. If there are several
+// sinks, the newest one gets the lines.
 class LogSink {
   public:
     explicit LogSink(std::function<void(std::string_view line)> write);
     LogSink(const LogSink&) = delete;
     LogSink& operator=(const LogSink&) = delete;
-    // REQUIRES: newer sinks have ended. WRITE is not running when this returns.
+    // REQUIRES: newer sinks have been destroyed. WRITE is not running when this returns.
     ~LogSink();
 
   private:
     std::function<void(std::string_view)> before_;
 };
+// Writes one line; the callers have checked log_enabled(LEVEL). The functions below do both.
 void log_line(LogLevel level, std::string_view component, std::string_view message);
 
-// A line that log_line() wrote in a program without a speaker, and with a time.
+// A line that log_line() wrote in a program that has no speaker and that prints the time.
 struct LoggedLine {
     LogLevel level = LogLevel::kInfo;
     std::string_view said;  // "component: message"
 };
-// Returns the parts of LINE; nothing for other text.
+// Returns the parts of LINE; nothing if LINE is another kind of text.
 [[nodiscard]] std::optional<LoggedLine> read_logged(std::string_view line);
 
+// Write one line each, formatted only if lines of their level are written. COMPONENT: the part of
+// the program that speaks ("checkpoint").
 template <typename... Args>
 void log_info(std::string_view component, fmt::format_string<Args...> format, Args&&... args) {
     if (log_enabled(LogLevel::kInfo))

@@ -1,5 +1,5 @@
-// A loop that several threads share, for work that waits or takes long; kernels/thread_team.h
-// shares loops over numbers.
+// A loop that several threads share, for work that blocks or takes long. For loops over numbers,
+// kernels/thread_team.h is used instead.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace dslaunch {
 
-// Calls WORK(i) for each i below COUNT, each once, on this thread and up to THREADS_MAX - 1 others.
-// Returns when all are done. WORK must not throw.
+// Calls WORK(i) exactly once for each i below COUNT, on this thread and up to THREADS_MAX - 1
+// others. Returns when all calls have returned. WORK must not throw.
 template <typename Work>
 void loop_on_threads(size_t count, size_t threads_max, const Work& work) {
     std::atomic<size_t> next = 0;

@@ -44,7 +44,8 @@ TemporaryFile open_temporary(const std::string& path, mode_t mode) {
     const std::optional<mode_t> earlier = mode_of(path);
     for (int i = 0; i < kTries && !file.fd.valid(); ++i) {
         file.path = fmt::format("{}.tmp-{:016x}", path, random_number());
-        // Nobody may read a private file's next content meanwhile.
+        // If the file that is being replaced is private, the temporary must not be readable for
+        // others either.
         file.fd.reset(::open(file.path.c_str(), kFlags, earlier ? *earlier & 0700 : mode));
         if (!file.fd.valid() && errno != EEXIST) break;
     }
@@ -56,8 +57,8 @@ TemporaryFile open_temporary(const std::string& path, mode_t mode) {
     return file;
 }
 
-// EINVAL: a file system whose folders need no fsync. EACCES: a folder that may be written and not
-// read cannot be opened.
+// EINVAL: this file system's folders need no fsync. EACCES: a folder that this user may write but
+// not read cannot be opened.
 int flush_folder(const std::string& folder) {
     const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!fd.valid()) return errno == EACCES ? 0 : errno;
@@ -73,7 +74,7 @@ int make_folders(const std::string& folder, mode_t mode) {
         if (const int failed = make_folders(parent, mode); failed != 0) return failed;
     if (::mkdir(trimmed.c_str(), mode) != 0) {
         const int error_number = errno;
-        // Another rank may have made it meanwhile; a path may end in "/." too.
+        // Another rank may have made the folder meanwhile. A path that ends in "/." fails here too.
         return is_folder(trimmed) ? 0 : error_number;
     }
     return flush_folder(parent);

@@ -1,5 +1,5 @@
-// Makes files and folders: a file that replaces another, first written under a random name that
-// nobody can have prepared, and folders that survive a power cut. No state; any thread.
+// Makes files and folders: a file that replaces another is first written under a random name that
+// nobody can have prepared, and folders survive a power cut. No state; any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -12,25 +12,27 @@
 
 namespace dslaunch {
 
+// A file that is being written and will be renamed. It is not deleted by the destructor.
 struct TemporaryFile {
-    UniqueFd fd;       // for writing; not valid: errno says why
+    UniqueFd fd;       // for writing; if it is not valid, errno says why
     std::string path;  // PATH.tmp- and 16 random digits
 };
 
-// Opens a new, empty file beside PATH for its next content, with the mode of the file at PATH, else
-// MODE less the umask. It never opens a file or link that lies there under the same name.
+// Opens a new, empty file next to PATH, for the next content of PATH. It has the mode of the file
+// at PATH or, if there is no such file, MODE less the umask. It never opens a file or link that
+// already exists.
 [[nodiscard]] TemporaryFile open_temporary(const std::string& path, mode_t mode);
 
-// Writes through open_temporary(), fsync and rename: PATH holds the old content or the new one,
-// never a part, even after a power cut. A new file has MODE less the umask. Throws Error{kDisk}
-// with path, cause and bytes needed.
+// Writes a file through open_temporary(), fsync and rename: PATH has either the old content or the
+// new one, never a part of it, even after a power cut. A new file has MODE less the umask. Throws
+// Error{kDisk} with path, cause and bytes needed.
 void write_file_atomically(const std::string& path, std::string_view content, mode_t mode = 0644);
 
 // Returns the permissions of the file at PATH; nothing if there is no file.
 [[nodiscard]] std::optional<mode_t> mode_of(const std::string& path);
 
 // Makes FOLDER and its missing parents with MODE less the umask, and flushes the parent of each new
-// one. Returns 0, or the errno of the step that failed.
+// folder. Returns 0, or the errno of the step that failed.
 [[nodiscard]] int make_folders(const std::string& folder, mode_t mode = 0777);
 
 // Flushes the names in FOLDER to the disk. Returns 0, or an errno.

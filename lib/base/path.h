@@ -1,4 +1,4 @@
-// Paths as texts.
+// Functions on paths given as text.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace dslaunch {
     return std::string(path.substr(0, std::max<size_t>(slash, 1)));
 }
 
-// Returns PATH relative to the current folder if it lies below it, with `./` if it would look like
-// an option; else PATH.
+// Returns PATH relative to the current folder if it is inside that folder, with `./` in front if it
+// would look like an option; else returns PATH.
 [[nodiscard]] inline std::string path_from_here(const std::string& path) {
     std::error_code unreadable;
     const std::filesystem::path here = std::filesystem::current_path(unreadable);

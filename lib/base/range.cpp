@@ -9,7 +9,7 @@ namespace dslaunch {
 
 namespace {
 
-constexpr int64_t kBorderNumel = 16;  // a cache line of fp32: neighbours never write to one line
+constexpr int64_t kBorderNumel = 16;  // a cache line of fp32: adjacent parts never share a line
 
 }  // namespace
 

@@ -10,20 +10,21 @@ struct Range {
     int64_t begin = 0;
     int64_t numel = 0;
 
-    [[nodiscard]] int64_t end() const { return begin + numel; }
+    [[nodiscard]] int64_t end() const { return begin + numel; }  // after the last element
     bool operator==(const Range&) const = default;
 };
 
-// Part INDEX of NUMEL elements, cut into PARTS neighbours that tile exactly. Borders are multiples
-// of a cache line (16 fp32), so with few elements the last parts are empty. REQUIRES: 0 <= index <
-// parts, numel >= 0.
+// Part INDEX of PARTS.
 struct PartOf {
     int index = 0;
     int parts = 1;
 };
+// Returns the elements of PART of NUMEL elements, which are cut into adjacent parts without gaps.
+// The borders are multiples of a cache line (16 fp32), so that with few elements the last parts are
+// empty. REQUIRES: 0 <= index < parts, numel >= 0.
 [[nodiscard]] Range part_range(int64_t numel, PartOf part);
 
-// Returns the elements that both ranges have (numel 0 when there are none).
+// Returns the elements that are in both ranges (numel is 0 if there are none).
 [[nodiscard]] Range intersect(const Range& a, const Range& b);
 
 }  // namespace dslaunch

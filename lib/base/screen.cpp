@@ -14,9 +14,9 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kFurtherIndent = 4;  // of what follows the first line
+constexpr size_t kFurtherIndent = 4;  // added to continuation lines
 
-// Returns the words of LINE, parted by blanks outside of quotes.
+// Returns the words of LINE, which are separated by blanks outside of quotes.
 std::vector<std::string> shell_words(std::string_view line) {
     std::vector<std::string> words(1);
     char quote = 0;
@@ -31,7 +31,8 @@ std::vector<std::string> shell_words(std::string_view line) {
     return words;
 }
 
-// Returns the beginning of the command at the end of LINE; npos: LINE ends without a command.
+// Returns the offset in LINE where the command at its end begins; npos if LINE does not end with a
+// command.
 size_t command_in(std::string_view line) {
     constexpr std::string_view kName = "dslaunch ";
     const size_t indent = std::min(line.find_first_not_of(' '), line.size());
@@ -43,12 +44,12 @@ size_t command_in(std::string_view line) {
     return line.npos;
 }
 
-// Returns WORDS as lines; GOES_ON ends each line but the last.
+// Returns WORDS broken into lines. GOES_ON is appended to each line but the last.
 std::string broken(const std::vector<std::string>& words, const Wrap& wrap,
                    std::string_view goes_on) {
     std::string lines;
     size_t column = wrap.first;
-    bool begins = true;  // no word stands on this line yet
+    bool begins = true;  // this line has no word yet
     for (const std::string& word : words) {
         const size_t columns = columns_of(word);
         if (!begins && column + 1 + columns + goes_on.size() > wrap.width) {
@@ -67,7 +68,8 @@ std::string broken(const std::vector<std::string>& words, const Wrap& wrap,
     return lines;
 }
 
-// Breaks LINE, whose command begins at BEGIN, so that a shell joins its lines.
+// Breaks LINE, whose command begins at BEGIN, with backslashes, so that a shell reads it as one
+// command.
 std::string wrapped_command(std::string_view line, size_t begin, size_t width) {
     constexpr std::string_view kGoesOn = " \\";
     const size_t indent = std::min(line.find_first_not_of(' '), line.size()) + kFurtherIndent;

@@ -1,5 +1,5 @@
-// Our words on a screen: how wide they are (a character of UTF-8 takes one column), how they fit a
-// terminal, and their colours. Any thread.
+// Messages on a screen: how wide they are (each UTF-8 character counts as one column), how they are
+// fitted to a terminal, and their colours. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -8,40 +8,43 @@
 
 namespace dslaunch {
 
+// Returns the number of columns that TEXT, one line without escape sequences, takes.
 [[nodiscard]] size_t columns_of(std::string_view text);
 
-// Returns the columns of the terminal at FD; 0: FD is not a terminal, or does not say.
+// Returns the number of columns of the terminal at FD; 0 if FD is not a terminal or its width is
+// unknown.
 [[nodiscard]] size_t terminal_columns(int fd);
 
-// Breaks lines between words.
+// The form in which lines are broken between words.
 struct Wrap {
     size_t width = 80;
-    size_t first = 0;   // columns that stand before the text already
-    size_t indent = 0;  // blanks before each further line
+    size_t first = 0;   // columns of the first line that are in use already
+    size_t indent = 0;  // blanks before each line after the first
 };
 
 // Breaks TEXT, one line, into lines of at most WRAP.width columns, without a newline at the end. A
-// longer word stays whole.
+// word that is longer is not broken.
 [[nodiscard]] std::string wrapped(std::string_view text, const Wrap& wrap);
 
-// Breaks LINES, messages of ours, between words for a terminal of WIDTH columns and indents further
-// lines by four columns. A line that holds only a command (`dslaunch …` after blanks) is broken
-// outside of quotes and after a backslash, so that a shell can read a copy. WIDTH 0: returns LINES
-// unchanged.
+// Breaks LINES, messages of this program, between words for a terminal of WIDTH columns, and
+// indents continuation lines by four columns. In a line that holds only a command (`dslaunch …`
+// after blanks), breaks are made outside of quotes and marked by a backslash, so that the command
+// can be copied into a shell. WIDTH 0: returns LINES unchanged.
 [[nodiscard]] std::string fitted_to(size_t width, std::string_view lines);
 
-// Returns LINES fitted to the terminal at FD. Elsewhere, as in a file that programs read line by
-// line, returns them unchanged.
+// Returns LINES fitted to the terminal at FD. If FD is not a terminal, as a file that programs read
+// line by line, returns LINES unchanged.
 [[nodiscard]] std::string fitted(std::string_view lines, int fd);
 
-// Returns true if FD is a terminal with colours and NO_COLOR (no-color.org) is unset or empty.
+// Returns true if FD is a terminal that shows colours and NO_COLOR (no-color.org) is unset or
+// empty.
 [[nodiscard]] bool takes_colours(int fd);
 
 // Colours `error:` after `dslaunch: ` at the beginning of TEXT red, and `warning:` yellow.
 [[nodiscard]] std::string painted(std::string text);
 
-// Writes LINES, a message without a final newline, to stderr in one write: fitted to its terminal
-// (text/columns.h), with colours. May wait for whoever reads stderr.
+// Writes LINES, a message without a final newline, to stderr in one write: fitted to the terminal
+// at stderr, with colours. May block until stderr is read.
 void print_message(std::string_view lines);
 
 }  // namespace dslaunch

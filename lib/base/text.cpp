@@ -83,7 +83,8 @@ std::optional<std::string> nearest(std::string_view word, std::span<const std::s
     std::optional<std::string> best;
     size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
     for (const std::string& candidate : candidates) {
-        // At least as many characters have to go; the word may be of any length.
+        // The difference of the lengths is a lower bound of the distance, and WORD may be very
+        // long.
         if (word.size() >= candidate.size() + best_distance) continue;
         const size_t distance = edit_distance(word, candidate);
         if (distance < best_distance) {
@@ -96,7 +97,7 @@ std::optional<std::string> nearest(std::string_view word, std::span<const std::s
 
 bool fits_pattern(std::string_view pattern, std::string_view name) {
     size_t p = 0, n = 0;
-    size_t star = pattern.npos, resume = 0;  // the last `*`, and its end in NAME so far
+    size_t star = pattern.npos, resume = 0;  // the last `*`, and the end of its match in NAME
     while (n < name.size()) {
         if (p < pattern.size() && pattern[p] == '*') {
             star = p++;
@@ -132,8 +133,8 @@ size_t utf8_length(std::string_view text, size_t i) {
 
 namespace {
 
-// Returns true for two bytes of C1 controls, which a terminal obeys as ESC sequences, and for
-// invisible marks that turn the direction of later text, or end a line.
+// Returns true if LETTER is a C1 control of two bytes, which a terminal obeys like an ESC sequence,
+// or an invisible mark that changes the direction of later text or ends a line.
 bool misleads(std::string_view letter) {
     if (letter.size() == 2)
         return letter[0] == '\xC2' && static_cast<unsigned char>(letter[1]) < 0xA0;

@@ -10,46 +10,51 @@
 
 namespace dslaunch {
 
-// Returns true for a digit, in every locale.
+// Returns true if C is a digit; does not depend on the locale.
 [[nodiscard]] constexpr bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
+// Returns TEXT without the white space at both ends; a view into TEXT.
 [[nodiscard]] std::string_view trim(std::string_view text);
-// Returns the pieces between separators; "a,,b" gives three.
+// Returns the pieces between separators: "a,,b" gives three pieces.
 [[nodiscard]] std::vector<std::string> split(std::string_view text, char separator);
+// Returns PARTS in one text, with SEPARATOR between them.
 [[nodiscard]] std::string join(std::span<const std::string> parts, std::string_view separator);
-// Returns TEXT with ASCII's capitals as small letters.
+// Returns TEXT with ASCII capitals as lower-case letters.
 [[nodiscard]] std::string lower(std::string_view text);
 
-// Returns "1 host", "3 hosts". REQUIRES: the plural of NOUN adds an s.
+// Returns "1 host", "3 hosts". REQUIRES: the plural of NOUN is formed by adding an s.
 [[nodiscard]] std::string counted(int64_t count, std::string_view noun);
 
-// Reads the whole text as a decimal integer; nothing on any other character, overflow or emptiness.
+// Reads the whole of TEXT as a decimal integer. Returns nothing if TEXT is empty, contains another
+// character, or overflows.
 [[nodiscard]] std::optional<int64_t> parse_int(std::string_view text);
+// Reads the whole of TEXT as a decimal number, with the same rule.
 [[nodiscard]] std::optional<double> parse_double(std::string_view text);
 
-// Returns the number of single-character insertions, deletions, replacements and neighbour swaps
-// between the two.
+// Returns the number of single-character insertions, deletions, replacements and swaps of
+// neighbouring characters that turn A into B.
 [[nodiscard]] size_t edit_distance(std::string_view a, std::string_view b);
 
-// Returns the candidate nearest to WORD by edit distance, if it is near enough to be meant (a third
-// of the length, at least 2).
+// Returns the candidate with the smallest edit distance from WORD, if it is so near that it is
+// probably meant (at most a third of the length of WORD, or 2 if that is more).
 [[nodiscard]] std::optional<std::string> nearest(std::string_view word,
                                                  std::span<const std::string> candidates);
 
-// Returns true if NAME fits PATTERN. Each `*` in PATTERN stands for any number of characters.
+// Returns true if NAME matches PATTERN, in which each `*` stands for any number of characters.
 [[nodiscard]] bool fits_pattern(std::string_view pattern, std::string_view name);
 
-// Returns the length of the valid UTF-8 sequence that starts at I, or 0.
+// Returns the length of the valid UTF-8 sequence that starts at index I, or 0 if there is none.
 [[nodiscard]] size_t utf8_length(std::string_view text, size_t i);
 
-// Writes as \xNN the C0 and C1 control characters (and so escape sequences), bytes that are not
-// UTF-8 (C1 to a terminal of 8 bits) and marks that turn the direction of writing; keeps tabs.
-// Foreign text must neither drive a terminal nor read otherwise than it is.
+// Replaces by \xNN: the C0 and C1 control characters (and with them escape sequences), bytes that
+// are not UTF-8 (an 8-bit terminal may read them as C1), and marks that change the direction of
+// writing. Keeps tabs. Foreign text must neither control a terminal nor look different from what it
+// is.
 [[nodiscard]] std::string printable(std::string_view text);
 
-// Returns TEXT made printable line by line, without a newline at the end; lines after the first are
+// Returns TEXT made printable line by line, without a newline at the end. Lines after the first are
 // indented by INDENT columns.
 [[nodiscard]] std::string printable_lines(std::string_view text, size_t indent);
 

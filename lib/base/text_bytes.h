@@ -1,4 +1,4 @@
-// Bytes as text, and text as bytes; nothing is copied.
+// Views of bytes as text, and of text as bytes, without a copy.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,7 @@
 
 namespace dslaunch {
 
+// Return views of the argument's memory, which must outlive them.
 [[nodiscard]] inline std::string_view text_in(std::span<const std::byte> bytes) {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }

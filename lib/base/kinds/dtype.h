@@ -1,5 +1,5 @@
-// Element types of tensors and data files: one enum for files, plans and data, named as safetensors
-// names them. Threads: pure functions.
+// Element types of tensors and data files: one enum for files, plans and data, with the names of
+// safetensors. Threads: pure functions.
 #pragma once
 
 #include <array>
@@ -9,6 +9,7 @@
 
 namespace dslaunch {
 
+// In the order of detail::kDTypeRows.
 enum class DType : uint8_t {
     kBool,
     kU8,
@@ -27,6 +28,7 @@ enum class DType : uint8_t {
 };
 
 namespace detail {
+// The name of a type in safetensors files, and the bytes of an element.
 struct DTypeRow {
     std::string_view name;
     int64_t bytes;
@@ -47,7 +49,7 @@ inline constexpr std::array<DTypeRow, 14> kDTypeRows{{{"BOOL", 1},
                                                       {"U64", 8}}};
 }  // namespace detail
 
-// Returns the bytes of one element.
+// Returns the size of one element in bytes.
 [[nodiscard]] constexpr int64_t dtype_bytes(DType dtype) {
     return detail::kDTypeRows[static_cast<size_t>(dtype)].bytes;
 }
@@ -64,6 +66,7 @@ inline constexpr std::array<DTypeRow, 14> kDTypeRows{{{"BOOL", 1},
     return std::nullopt;
 }
 
+// Returns true for the floating-point types of 16 bits.
 [[nodiscard]] constexpr bool is_half(DType dtype) {
     return dtype == DType::kF16 || dtype == DType::kBF16;
 }

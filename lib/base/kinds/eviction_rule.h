@@ -1,20 +1,23 @@
-// The rule by which chunks between memory and disk give up their buffers (dslaunch.offload.cache).
+// The rule that selects which chunk, of those that pass between memory and disk, loses its buffer
+// (dslaunch.offload.cache).
 #pragma once
 
 #include <cstdint>
 
 namespace dslaunch {
 
+// Each value names the chunk that loses its buffer.
 enum class EvictionRule : uint8_t {
-    kFifo,  // the chunk that came first
+    kFifo,  // the chunk that was read first
     kLru,   // the chunk used longest ago. A step updates each chunk once, always in the same order,
-            // so that this is the one that came first.
-    kLfu    // the chunk used least since it came, of several the newest, so that most of the others
-            // stay in memory
+            // so that this is the chunk that was read first.
+    kLfu    // the chunk used least often since it was read, or the newest of several such chunks,
+            // so that most of the others stay in memory
 };
 
-// The buffers that chunks pass through under kLfu, if there are as many: one chunk is updated, one
-// is read, one is written, and one is ahead. All other buffers keep their chunk.
+// The number of buffers that chunks pass through under kLfu, if there are so many: one for the
+// chunk that is updated, one that is read, one that is written, and one that is read ahead. All
+// other buffers keep their chunk.
 inline constexpr int64_t kLfuPassingBuffers = 4;
 
 }  // namespace dslaunch

@@ -1,5 +1,5 @@
-// The order of a pipeline's micro batches: one enum for the config, which reads it
-// (`dslaunch.pipeline.schedule`), and for plans, which follow it. Threads: pure functions.
+// The order of a pipeline's micro batches: one enum for the config (`dslaunch.pipeline.schedule`)
+// and for the plans that implement it. Threads: pure functions.
 #pragma once
 
 #include <array>
@@ -9,12 +9,13 @@
 
 namespace dslaunch {
 
+// The order in which one stage works on the forwards and backwards of a step.
 enum class ScheduleKind : uint8_t {
     kGPipe,         // all forwards, then all backwards
     k1F1B,          // one forward, one backward, as soon as there is a backward
-    kInterleaved,   // 1F1B, several chunks a stage: smaller bubble, more transfers
-    kZeroBubbleH1,  // 1F1B with split backwards, no more activations than 1F1B's first stage
-    kZeroBubbleV,   // two chunks a stage, the second half of the model in reverse, split backwards
+    kInterleaved,   // 1F1B with several chunks a stage: smaller bubble, more transfers
+    kZeroBubbleH1,  // 1F1B with split backwards; no more activations than 1F1B's first stage
+    kZeroBubbleV,   // two chunks a stage, the second half of the model in reverse; split backwards
 };
 inline constexpr std::array kScheduleKinds = {
     ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kInterleaved,
@@ -25,6 +26,7 @@ inline constexpr std::array<std::string_view, kScheduleKinds.size()> kScheduleNa
     "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};
 }  // namespace detail
 
+// Returns the name that the config uses for KIND.
 [[nodiscard]] constexpr std::string_view schedule_name(ScheduleKind kind) {
     return detail::kScheduleNames[static_cast<size_t>(kind)];
 }
@@ -36,7 +38,7 @@ inline constexpr std::array<std::string_view, kScheduleKinds.size()> kScheduleNa
     return std::nullopt;
 }
 
-// Returns true when the backwards for inputs and for weights are separate works.
+// Returns true if the backward pass for inputs and the one for weights are separate pieces of work.
 [[nodiscard]] constexpr bool splits_backward(ScheduleKind kind) {
     return kind == ScheduleKind::kZeroBubbleH1 || kind == ScheduleKind::kZeroBubbleV;
 }

@@ -1,5 +1,5 @@
-// The way to deal a bucket's elements to ranks at ZeRO stages 1 to 3: one enum for the config,
-// which reads it (`dslaunch.shard`), and for plans, which follow it. Threads: pure functions.
+// The rule that divides a bucket's elements among ranks at ZeRO stages 1 to 3: one enum for the
+// config (`dslaunch.shard`) and for the plans that implement it. Threads: pure functions.
 #pragma once
 
 #include <array>
@@ -9,6 +9,7 @@
 
 namespace dslaunch {
 
+// The pieces that are never divided between two ranks.
 enum class ShardBy : uint8_t {
     kFlat,       // equal ranges of the bucket, wherever parameters begin
     kLayer,      // whole segments
@@ -24,7 +25,7 @@ inline constexpr std::array<std::string_view, kShardKinds> kShardByNames{"flat",
                                                                          "row", "parameter"};
 }  // namespace detail
 
-// Returns the word of the config.
+// Returns the name that the config uses for KIND.
 [[nodiscard]] constexpr std::string_view shard_by_name(ShardBy kind) {
     return detail::kShardByNames[static_cast<size_t>(kind)];
 }

@@ -1,5 +1,5 @@
-// A packing of optimizer states in fewer bytes than fp32; the kernels are in lib/kernels/packing.h.
-// The plan knows it to count the bytes.
+// Packings of optimizer states into fewer bytes than fp32; the kernels are in
+// lib/kernels/packing.h. The plan uses this header to count bytes.
 #pragma once
 
 #include <cstdint>
@@ -8,34 +8,37 @@
 
 namespace dslaunch {
 
+// The form of one optimizer state; the errors are of one rounding.
 enum class StatePacking : uint8_t {
-    kNone,      // fp32 as it is
-    kBf16,      // off by less than 2^-7 of the number
-    kInt8,      // off by less than 1/127 of the largest of its block
-    kUint8Root  // the root in 8 bits, of numbers >= 0. It is off by at most 511/255^2 of its
-                // block's largest; what is not 0 stays so, at least 1/255^2 of the largest
+    kNone,      // fp32, unpacked
+    kBf16,      // error less than 2^-7 of the number
+    kInt8,      // error less than 1/127 of the block's largest number
+    kUint8Root  // the square root in 8 bits, for numbers >= 0. The error of a number is at most
+                // 511/255^2 of the block's largest; numbers other than 0 become at least 1/255^2
+                // of the largest
 };
 
-// Elements that share a scale in the 8-bit packings.
+// The number of elements that share a scale in the 8-bit packings.
 inline constexpr int64_t kPackedBlockNumel = 256;
 
-// Returns the bytes of the scales of NUMEL elements, one fp32 a block, before their one-byte codes.
+// Returns the size of the scales of NUMEL elements: one fp32 for each block. The scales stand
+// before the one-byte codes.
 [[nodiscard]] constexpr int64_t packed_scale_bytes(int64_t numel) {
     return round_up(numel, kPackedBlockNumel) / kPackedBlockNumel * 4;
 }
 
-// Returns the bytes that NUMEL elements take.
+// Returns the size of NUMEL packed elements.
 [[nodiscard]] constexpr int64_t packed_bytes(StatePacking packing, int64_t numel) {
     if (packing == StatePacking::kNone) return 4 * numel;
     if (packing == StatePacking::kBf16) return 2 * numel;
     return packed_scale_bytes(numel) + numel;
 }
 
-// Elements of a tile. Packed states in memory are images of so many elements each, one after the
-// other, so that a thread unpacks, updates and packs one at a time.
+// The number of elements in a tile. Packed states in memory are a sequence of tiles, each packed
+// separately, so that a thread can unpack, update and pack one tile at a time.
 inline constexpr int64_t kPackedTileNumel = int64_t{16} * 1024;
 
-// Returns the bytes of NUMEL elements in tiles. A tile begins at a line of the cache.
+// Returns the size of NUMEL elements in tiles. Each tile begins at a cache line.
 [[nodiscard]] constexpr int64_t tiled_bytes(StatePacking packing, int64_t numel) {
     const int64_t whole = numel / kPackedTileNumel;
     return whole * packed_bytes(packing, kPackedTileNumel) +

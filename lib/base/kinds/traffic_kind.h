@@ -1,5 +1,6 @@
-// The purpose of bytes between hosts, in the words of `dslaunch plan`, metrics.jsonl and the logger
-// of communication. The plan counts them by its instructions, a run where they leave.
+// The purpose of bytes that travel between hosts, with the names that `dslaunch plan`,
+// metrics.jsonl and the communication log use. The plan counts the bytes of its instructions; a run
+// counts the bytes that it sends.
 #pragma once
 
 #include <array>
@@ -8,19 +9,21 @@
 
 namespace dslaunch {
 
+// Each byte that is sent counts under exactly one kind.
 enum class TrafficKind : uint8_t {
     kReduce,  // gradients: sums over ranks
     kGather,  // parameters
     kNorm,    // partial norms of the gradients
     kStage,   // values and gradients between stages of a pipeline
     kTensor,  // values between ranks that share layers or positions
-    kControl  // everything else: agreements, facts of a step, descriptions of messages, start, end
+    kControl  // everything else: agreements, facts of a step, message headers, start, end
 };
 inline constexpr int kTrafficKinds = 6;
 
 inline constexpr std::array<std::string_view, kTrafficKinds> kTrafficKindNames = {
     "reduce", "gather", "norm", "stage", "tensor", "control"};
 
+// Returns "reduce", "gather", …
 [[nodiscard]] constexpr std::string_view traffic_kind_name(TrafficKind kind) {
     return kTrafficKindNames[static_cast<size_t>(kind)];
 }

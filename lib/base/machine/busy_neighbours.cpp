@@ -20,12 +20,13 @@ namespace dslaunch {
 namespace {
 
 constexpr std::chrono::seconds kWindow{5};
-// The least use that is worth a line; less is the system's own work.
+// The smallest use by other programs, in processors, that is reported; less is the system's own
+// work.
 constexpr double kLeastProcessors = 0.25;
-// The share of a window that threads waited in all. Threads that find a processor free wait for
-// microseconds.
+// The smallest part of a window that this process's threads must have waited in total before a line
+// is logged. Threads that find a free processor wait for microseconds only.
 constexpr double kLeastDelay = 0.1;
-// The share by which other ranks' use may differ from this one's.
+// The share by which the processor use of the other ranks may differ from this rank's.
 constexpr double kUnlikeProcesses = 0.1;
 
 bool is_allowed(std::string_view name, const cpu_set_t& allowed) {
@@ -33,8 +34,8 @@ bool is_allowed(std::string_view name, const cpu_set_t& allowed) {
     return number && *number < CPU_SETSIZE && CPU_ISSET(static_cast<size_t>(*number), &allowed);
 }
 
-// Adds the lines "cpu<N> user nice system idle iowait irq softirq steal ..." of the processors that
-// this process may use, in seconds.
+// Returns the sum of the lines "cpu<N> user nice system idle iowait irq softirq steal ..." without
+// idle and iowait, in seconds, for the processors that this process may use.
 double busy_seconds(const std::string& path) {
     cpu_set_t allowed;
     CPU_ZERO(&allowed);
@@ -53,7 +54,8 @@ double busy_seconds(const std::string& path) {
     return ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
-// Adds the second number of each thread's schedstat, nanoseconds spent waiting to run.
+// Returns the sum of the second number in each thread's schedstat, the nanoseconds spent waiting to
+// run, in seconds.
 double delayed_seconds(const std::string& path) {
     std::error_code unreadable;
     double sum = 0;
@@ -109,19 +111,19 @@ std::string neighbours_text(const ProcessorUse& before, const ProcessorUse& afte
 BusyNeighbours::BusyNeighbours(std::string component, const ProcessorShare& share, bool at_end)
     : component_(std::move(component)),
       share_(share),
-      at_end_(at_end),
+      warns_at_end_(at_end),
       thread_([this] { watch(); }) {}
 
 BusyNeighbours::~BusyNeighbours() {
     {
         const std::lock_guard lock(mutex_);
-        ending_ = true;
+        is_ending_ = true;
     }
     changed_.notify_all();
 }
 
 void BusyNeighbours::watch() {
-    const auto ends = [this] { return ending_; };
+    const auto ends = [this] { return is_ending_; };
     std::unique_lock lock(mutex_);
     std::string text;
     for (ProcessorUse before = read_processor_use(); text.empty();) {
@@ -130,7 +132,7 @@ void BusyNeighbours::watch() {
         text = neighbours_text(before, after, share_);
         before = after;
     }
-    if (at_end_) changed_.wait(lock, ends);
+    if (warns_at_end_) changed_.wait(lock, ends);
     log_warn(component_, "{}", text);
 }
 

@@ -1,6 +1,7 @@
-// Notices other programs that use this process's processors while it computes: a step waits for its
-// slowest thread, so a neighbour costs more than its share. /proc -> [here] -> one line of the log.
-// BusyNeighbours has a thread of its own, which sleeps.
+// Detects other programs that use this process's processors while it computes: a step waits for its
+// slowest thread, so that such a program costs more time than it uses itself. Data path: /proc ->
+// [here] -> one line of the log. BusyNeighbours has a thread of its own, which sleeps between
+// measurements.
 #pragma once
 
 #include <condition_variable>
@@ -8,38 +9,42 @@
 #include <string>
 #include <string_view>
 
-#include "base/small_thread.h"
+#include "base/machine/small_thread.h"
 
 namespace dslaunch {
 
-// Counters that only grow, in seconds since some moment.
+// Counters that only increase, in seconds from an arbitrary start.
 struct ProcessorUse {
     double wall = 0;
-    double busy = 0;     // of all programs and virtual machines, on the processors that we may use
-    double own = 0;      // of this process
-    double delayed = 0;  // that threads of this process waited for a processor, all together
+    double busy = 0;     // time used by all programs and virtual machines on our processors
+    double own = 0;      // time used by this process
+    double delayed = 0;  // time that this process's threads waited for a processor, summed
 };
 
-// Reads the counters; one that cannot be read is 0. ROOT: the folder that holds proc/, for tests.
+// Reads the counters; a counter that cannot be read is 0. ROOT: the folder that holds proc/, for
+// tests.
 [[nodiscard]] ProcessorUse read_processor_use(const std::string& root = "");
 
-// A process whose host runs PROCESSES like it, each with THREADS, on PROCESSORS in all.
+// The share of this process on a host that runs PROCESSES such processes, each with THREADS
+// threads, on PROCESSORS processors in total.
 struct ProcessorShare {
     int processors = 1;
     int processes = 1;
     int threads = 1;
-    std::string_view setting = "OMP_NUM_THREADS=";  // says how many, before the number
+    std::string_view setting = "OMP_NUM_THREADS=";  // the setting of THREADS, up to the number
 };
 
-// Returns the line that names busy neighbours between BEFORE and AFTER; empty: no neighbour is busy
-// or takes time from this process.
+// Returns the line that reports other programs that were busy between BEFORE and AFTER; empty if no
+// other program was busy or took time from this process.
 [[nodiscard]] std::string neighbours_text(const ProcessorUse& before, const ProcessorUse& after,
                                           const ProcessorShare& share);
 
+// Watches the other programs for as long as it lives.
 class BusyNeighbours {
   public:
-    // Warns once, as COMPONENT, when neighbours were busy for some seconds: at once, or with AT_END
-    // when this object ends, so that no line cuts a text on the terminal.
+    // Logs one warning, as COMPONENT, after other programs were busy for some seconds. It is logged
+    // at once or, with AT_END, when this object is destroyed, so that it does not interrupt text on
+    // the terminal.
     BusyNeighbours(std::string component, const ProcessorShare& share, bool at_end = false);
     BusyNeighbours(const BusyNeighbours&) = delete;
     BusyNeighbours& operator=(const BusyNeighbours&) = delete;
@@ -50,10 +55,10 @@ class BusyNeighbours {
 
     std::string component_;
     ProcessorShare share_;
-    bool at_end_;
+    bool warns_at_end_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    bool ending_ = false;
+    bool is_ending_ = false;
     SmallThread thread_;
 };
 

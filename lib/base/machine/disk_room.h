@@ -1,5 +1,5 @@
-// The free room of folders on disks. Data path: folders of a config -> [here] -> admission. No
-// threads; may block as the file system does.
+// The free space of the disks on which folders are. Data path: folders of a config -> [here] ->
+// admission. No threads; may block as long as the file system does.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,19 @@
 
 namespace dslaunch {
 
+// The space for FOLDER at the time of the reading.
 struct DiskRoom {
     std::string folder;
-    uint64_t device = 0;  // folders with the same number share the room
-    Bytes free;           // bytes that this user may still take
-    Bytes reserve;  // part of it that is left for others: a hundredth of the disk, 1 GiB at most
+    uint64_t device = 0;  // folders with the same number share the space
+    Bytes free;           // bytes that this user may still write
+    Bytes reserve;  // the part of FREE that is left for others: 1 % of the disk, at most 1 GiB
 
+    // Returns the bytes that a job may use.
     [[nodiscard]] Bytes left() const { return free > reserve ? free - reserve : Bytes{}; }
 };
 
-// Returns the room of each folder. Throws Error{kDisk} that names the first one that is not a
-// folder or cannot be asked.
+// Returns the free space of each folder. Throws Error{kDisk} that names the first one that is not a
+// folder or whose disk cannot be queried.
 [[nodiscard]] std::vector<DiskRoom> read_disk_room(std::span<const std::string> folders);
 
 }  // namespace dslaunch

@@ -9,12 +9,13 @@
 
 namespace dslaunch {
 
-// An entry of the list. Entries are used again and never freed, so that a handler may read any.
+// An entry of the list. Entries are reused and never freed, so that a signal handler may read every
+// entry at any time.
 struct FileOfProcess {
-    std::atomic<bool> is_named{false};  // PATH and FOLDER are whole, and stay as they are
-    std::atomic<bool> is_taken{true};   // by whoever names a file with it
+    std::atomic<bool> is_named{false};  // PATH and FOLDER are complete and do not change
+    std::atomic<bool> is_taken{true};   // some thread uses this entry for a file
     std::string path;
-    std::string folder;  // empty: it stays
+    std::string folder;  // empty: the folder is not removed
     FileOfProcess* next = nullptr;
 };
 

@@ -1,6 +1,6 @@
-// Files that must not outlive this process however it ends: temporaries of a command that Ctrl-C
-// ends, files of a rank that fails and leaves by _exit. Only KILL leaves them. The list belongs to
-// the whole process, since signal handlers have nothing else. Any thread.
+// Files that must be removed when this process ends, however it ends: temporaries of a command that
+// Ctrl-C interrupts, files of a rank that fails and calls _exit. Only SIGKILL leaves them. The list
+// is global, since a signal handler can use nothing else. Any thread.
 #pragma once
 
 #include <string>
@@ -9,18 +9,18 @@ namespace dslaunch {
 
 struct FileOfProcess;
 
-// Adds a file for remove_files_of_process() to remove, and WITH_FOLDER its folder too if it is
-// empty then. Returns the entry for forget_file_of_process().
+// Adds a file that remove_files_of_process() will remove; if WITH_FOLDER is true, also its folder
+// if that is empty then. Returns the entry, for forget_file_of_process().
 FileOfProcess* add_file_of_process(const std::string& path, bool with_folder = false);
 
-// Forgets FILE, which stays from now on or is gone already. FILE may be null.
+// Takes FILE off the list: it was removed already, or must stay from now on. FILE may be null.
 void forget_file_of_process(FileOfProcess* file) noexcept;
 
-// Removes the named files that are still there. A signal handler may call it.
+// Removes the files on the list that still exist. A signal handler may call it.
 void remove_files_of_process() noexcept;
 
-// Makes INT, TERM and HUP remove them before they end the process, where no other handler takes
-// these signals.
+// Sets handlers for INT, TERM and HUP that call remove_files_of_process() and then end the process.
+// A signal that has another handler is left alone.
 void remove_files_at_signals();
 
 }  // namespace dslaunch

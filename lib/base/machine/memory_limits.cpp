@@ -16,7 +16,8 @@ namespace dslaunch {
 
 namespace {
 
-// The least value that means no limit: version 1 writes the largest multiple of a page.
+// Values from this one on mean that there is no limit: cgroup version 1 then writes the largest
+// multiple of a page.
 constexpr int64_t kNoLimit = int64_t{1} << 60;
 
 std::string text_of(const std::string& path) {
@@ -26,7 +27,8 @@ std::string text_of(const std::string& path) {
     return std::move(text).str();
 }
 
-// Returns the number in a file of its own; nothing when it is not there or is "max".
+// Returns the number in a file that contains only a number; nothing if the file does not exist or
+// contains "max".
 std::optional<int64_t> number_in(const std::string& path) {
     return parse_int(trim(text_of(path)));
 }
@@ -38,8 +40,8 @@ std::vector<std::string> words_of(std::string_view line) {
     return words;
 }
 
-// Returns the sum of the numbers after NAMES in a file of lines "name number"; missing names count
-// as 0.
+// Returns the sum of the numbers that follow NAMES in a file of lines "name number"; missing names
+// count as 0.
 int64_t sum_of(const std::string& path, std::span<const std::string_view> names) {
     int64_t sum = 0;
     for (const std::string& line : split(text_of(path), '\n')) {
@@ -54,18 +56,19 @@ int64_t sum_of(const std::string& path, std::span<const std::string_view> names)
     return sum;
 }
 
-// Returns the value of NAME in a file of /proc, where it stands in KiB.
+// Returns the value of NAME in a file of /proc that gives values in KiB.
 Bytes kib_of(const std::string& path, std::string_view name) {
     return kib(sum_of(path, std::span(&name, 1)));
 }
 
-// A mount point and the path, inside the hierarchy, of the folder that is mounted there.
+// A mount point, and the path within the cgroup hierarchy of the folder that is mounted there.
 struct Mount {
     std::string point;
     std::string root;
 };
 
-// Reads "36 35 98:0 /mnt1 /mnt2 rw shared:1 - ext3 /dev/root rw,errors=continue".
+// Finds a mount in lines such as "36 35 98:0 /mnt1 /mnt2 rw shared:1 - ext3 /dev/root
+// rw,errors=continue".
 std::optional<Mount> find_mount(const std::string& root, std::string_view type,
                                 std::string_view option) {
     for (const std::string& line : split(text_of(root + "/proc/self/mountinfo"), '\n')) {
@@ -82,7 +85,8 @@ std::optional<Mount> find_mount(const std::string& root, std::string_view type,
     return {};
 }
 
-// Returns the path of this process's group in the hierarchy with CONTROLLER ("": version 2).
+// Returns the path of this process's control group in the hierarchy with CONTROLLER ("": version
+// 2).
 std::optional<std::string> own_group(const std::string& root, std::string_view controller) {
     for (const std::string& line : split(text_of(root + "/proc/self/cgroup"), '\n')) {
         const size_t first = line.find(':');
@@ -96,8 +100,8 @@ std::optional<std::string> own_group(const std::string& root, std::string_view c
     return {};
 }
 
-// Returns GROUP as seen from ROOT, which a container may have mounted in place of the whole
-// hierarchy; empty, ROOT itself, if it cannot be seen from there.
+// Returns the path of GROUP relative to ROOT, which a container may have mounted in place of the
+// whole hierarchy; empty, which means ROOT itself, if GROUP is not inside ROOT.
 std::string inside(std::string_view root, std::string_view group) {
     if (!group.starts_with(root) || group.find("..") != std::string_view::npos) return "";
     group.remove_prefix(root.size());
@@ -109,16 +113,17 @@ struct GroupFiles {
     std::string_view controller;  // the name in /proc/self/cgroup and among the mount's options
     const char* limit;
     const char* usage;
-    std::span<const std::string_view> given_back;  // lines of memory.stat, whole subtrees
+    std::span<const std::string_view> given_back;  // lines of memory.stat, for the whole subtree
 };
 
-// Pages of files, whatever list they are on; shared memory is on neither.
+// Memory that the kernel can reclaim: file pages on the inactive and the active list, and slabs.
+// Shared memory is on neither list.
 constexpr std::array<std::string_view, 3> kGivenBack2 = {"inactive_file", "active_file",
                                                          "slab_reclaimable"};
 constexpr std::array<std::string_view, 2> kGivenBack1 = {"total_inactive_file",
                                                          "total_active_file"};
 
-// Adds every limit from this process's group up to the top of what is mounted.
+// Adds every limit from this process's control group up to the top of the mounted hierarchy.
 void add_groups(const std::string& root, const GroupFiles& files,
                 std::vector<MemoryLimit>& limits) {
     const std::optional<Mount> mount = find_mount(root, files.type, files.controller);
@@ -142,7 +147,7 @@ void add_groups(const std::string& root, const GroupFiles& files,
     }
 }
 
-// "Max address space         unlimited            unlimited            bytes"
+// Reads a line such as "Max address space         unlimited            unlimited            bytes".
 std::optional<int64_t> soft_limit(const std::string& root, std::string_view name) {
     for (const std::string& line : split(text_of(root + "/proc/self/limits"), '\n')) {
         if (!line.starts_with(name)) continue;

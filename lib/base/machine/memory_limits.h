@@ -1,6 +1,6 @@
-// The memory that this process may still take, by each limit of the system: control groups, the
-// machine itself, ulimits. limits -> admission, before a job's memory is taken. No threads; may
-// block as reading /proc does.
+// The memory that this process may still use under each limit of the system: control groups, the
+// machine itself, ulimits. Data path: limits -> admission, before a job allocates its memory. No
+// threads; may block as long as reading /proc does.
 #pragma once
 
 #include <optional>
@@ -11,30 +11,33 @@
 
 namespace dslaunch {
 
-// A limit bounds one of these: the memory of everything that runs on the host or in a control
-// group; the memory that one process maps; its writable private memory.
+// The memory that a limit restricts: all memory in use on the host or in a control group; all that
+// one process maps; its writable private memory.
 enum class LimitOf { kHost, kAddressSpace, kPrivate };
 
+// One limit of the system and the memory that it leaves.
 struct MemoryLimit {
     std::string name;  // "memory.max of control group /job/step", "MemAvailable of /proc/meminfo"
-    Bytes left;  // bytes that may still be taken: the limit, less what is held under it and would
-                 // not be given back for the asking, as the page cache is
+    Bytes left;  // bytes that may still be used: the limit less the memory that counts against it,
+                 // except memory that the kernel can reclaim, such as the page cache
     LimitOf of = LimitOf::kHost;
 };
 
+// All limits of this process at the time of the reading.
 struct MemoryState {
     std::vector<MemoryLimit> limits;  // the limits that are set; empty: none is known
-    Bytes held;  // anonymous and shared memory of this process, which counts under all of them
+    Bytes held;  // anonymous and shared memory of this process, which counts against each limit
 };
 
-// Reads control groups of version 2 and 1 (this process's own and those above it that it sees),
+// Reads control groups of version 2 and 1 (this process's own and the visible ones above it),
 // MemAvailable, RLIMIT_AS and RLIMIT_DATA. Swap space does not count. A value that cannot be read
 // sets no limit. ROOT: the folder that holds proc/ and sys/, for tests.
 [[nodiscard]] MemoryState read_memory_state(const std::string& root = "");
 
-// Returns the limit that leaves this process the least if all LOCAL_RANKS of its host take as much.
-// After RESERVE is taken from the limit, `left` is this process's share of a host's limit, or all
-// of its own limit. Unset: no limit is known.
+// Returns the limit that leaves the least memory to this process if all LOCAL_RANKS ranks of its
+// host use the same amount. In the result, RESERVE has been subtracted from `left`, and a limit of
+// the host has been divided by LOCAL_RANKS; a limit of the process is not divided. Unset: no limit
+// is known.
 [[nodiscard]] std::optional<MemoryLimit> tightest_share(const std::vector<MemoryLimit>& limits,
                                                         int local_ranks, Bytes reserve = {});
 

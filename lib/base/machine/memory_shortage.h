@@ -1,5 +1,5 @@
-// Tells a shortage of memory from other failures, so that the message does not blame a bad model or
-// a bug of ours. Pure.
+// Distinguishes a shortage of memory from other failures, so that the message does not blame a bad
+// model or a bug in this program. Pure.
 #pragma once
 
 #include <exception>
@@ -7,11 +7,13 @@
 
 namespace dslaunch {
 
-// Returns true for std::bad_alloc; for a std::system_error of ENOMEM, or of EAGAIN, which a thread
-// without room for its stack gives; and for LibTorch's allocators, known by their words.
+// Returns true for std::bad_alloc; for a std::system_error with ENOMEM, or with EAGAIN, which
+// starting a thread reports if there is no room for its stack; and for the errors of LibTorch's
+// allocators, which are recognized by their text.
 [[nodiscard]] bool is_memory_shortage(const std::exception& error);
 
-// Returns the message of Error{kSetup} for such an error: the first line of REASON, and what to do.
+// Returns the message of Error{kSetup} for a shortage of memory: the first line of REASON, and what
+// to do.
 [[nodiscard]] std::string memory_shortage_text(const std::string& reason);
 
 }  // namespace dslaunch

@@ -1,6 +1,6 @@
-// A library of this build that lies beside the program. It is opened only when it is needed, since
-// its own libraries are large or not on every machine. It exports one function without arguments,
-// which returns data that begin with their version (uint32_t). Any thread.
+// A shared library of the same build, in the program's folder. It is opened only when it is needed,
+// since the libraries that it links are large or not on every machine. It exports one function
+// without arguments, which returns data that begin with their version (uint32_t). Any thread.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,21 @@
 
 namespace dslaunch {
 
+// The facts that a plugin of one kind is opened and checked with.
 struct PluginKind {
     const char* name = "";        // "GPU"
-    const char* entry = "";       // the function
-    uint32_t version = 0;         // of its data; both sides come from one build
-    const char* remedy = "";      // what to do where it cannot be opened
-    bool shares_symbols = false;  // libraries that are opened later may use those that it links
+    const char* entry = "";       // the name of its function
+    uint32_t version = 0;         // the version of its data; program and plugin must agree
+    const char* remedy = "";      // what to do if it cannot be opened
+    bool shares_symbols = false;  // later libraries may use symbols of the libraries that it links
 };
 
-// Returns the path of FILE, a plugin of this program's own build.
+// Returns the path of FILE, a plugin from the same build as this program.
 [[nodiscard]] std::string own_plugin(const std::string& file);
 
-// Returns the data of the plugin at PATH, which stays open until the process ends: its libraries
-// may keep threads. Throws Error{kSetup} that names it if it is missing, not a KIND plugin, or of
-// another build.
+// Returns the data of the plugin at PATH. The plugin stays loaded until the process ends, since its
+// libraries may have running threads. Throws Error{kSetup} that names the plugin if it is missing,
+// not a KIND plugin, or from another build.
 [[nodiscard]] const void* open_plugin(const std::string& path, const PluginKind& kind);
 
 }  // namespace dslaunch

@@ -13,7 +13,7 @@ namespace dslaunch {
 namespace {
 
 struct FilePages {
-    bool runs = false;  // some part of it is mapped to be executed
+    bool runs = false;  // a part of the file is mapped as executable
     int64_t unchanged_kib = 0;
 };
 
@@ -33,7 +33,8 @@ ProgramMemory read_program_memory(const std::string& root) {
         std::istringstream words(line);
         std::string first, second;
         words >> first >> second;
-        // "7f00-7f01 r-xp 00000000 fe:00 12 /lib/x.so", then "Rss:  4 kB" and more.
+        // Lines are "7f00-7f01 r-xp 00000000 fe:00 12 /lib/x.so", then "Rss:  4 kB" and other
+        // values.
         if (first.back() != ':') {
             std::string offset, device, inode, name;
             words >> offset >> device >> inode >> name;

@@ -1,6 +1,6 @@
-// Measures the memory that this process holds for its program as it stands, since libraries differ
-// in what they keep. Data path: after the trial run of a model -> admission. No threads; reads
-// /proc.
+// Measures the memory that this process currently uses for the program itself, since libraries
+// differ in the buffers that they keep. Data path: after the trial run of a model -> admission. No
+// threads; reads /proc.
 #pragma once
 
 #include <string>
@@ -9,13 +9,15 @@
 
 namespace dslaunch {
 
+// Memory that this process would use without a model's tensors.
 struct ProgramMemory {
-    Bytes own;   // anonymous: heap, stacks, changed pages of libraries, what kernels keep to pack
-                 // their operands
-    Bytes code;  // resident pages of the program's and its libraries' files, unchanged
+    Bytes own;   // anonymous memory: heap, stacks, changed pages of libraries, buffers in which
+                 // kernels pack their operands
+    Bytes code;  // resident, unchanged pages of the files of the program and its libraries
 };
 
-// ROOT: the folder of proc/, for tests. Throws Error{kSetup} if proc/self/smaps cannot be read.
+// Measures this process. ROOT: the folder that holds proc/, for tests. Throws Error{kSetup} if
+// proc/self/smaps cannot be read.
 [[nodiscard]] ProgramMemory read_program_memory(const std::string& root = "");
 
 }  // namespace dslaunch

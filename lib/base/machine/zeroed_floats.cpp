@@ -26,9 +26,9 @@ ZeroedFloats::ZeroedFloats(int64_t numel) {
     };
     if (begin == MAP_FAILED) give_up();
     values_ = {static_cast<float*>(begin), static_cast<size_t>(numel)};
-    // Small pages: updates stream through the states, as fast as through huge ones, which take many
-    // times as long to get where memory is fragmented. Before Linux 5.14 (EINVAL) the pages come
-    // when they are written.
+    // No huge pages are requested: updates stream through the states as fast with small pages, and
+    // huge pages take many times as long to allocate if memory is fragmented. Before Linux 5.14 the
+    // call fails with EINVAL, and the pages are allocated when they are first written.
     if (::madvise(begin, length, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) {
         const int error_number = errno;
         ::munmap(begin, length);

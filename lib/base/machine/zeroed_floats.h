@@ -1,5 +1,6 @@
-// A large array of zeros, taken from the system as fresh pages: nobody writes the zeros a second
-// time. For state that lives as long as a job (optimizer moments). Threads: as any array.
+// A large array of zeros, allocated from the system as fresh pages, which are zero already and are
+// not written again. It is for state that lives as long as a job (optimizer moments). Threads: as
+// for any array.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +8,18 @@
 
 namespace dslaunch {
 
+// Owns the array; returns its pages to the system when it is destroyed.
 class ZeroedFloats {
   public:
     ZeroedFloats() = default;
-    // Takes [numel] fp32 zeros with their pages present. Throws Error{kSetup} that names the bytes
-    // when memory runs out. REQUIRES: numel >= 0.
+    // Allocates NUMEL fp32 zeros, with their pages present. Throws Error{kSetup} that gives the
+    // number of bytes if memory runs out. REQUIRES: numel >= 0.
     explicit ZeroedFloats(int64_t numel);
     ZeroedFloats(ZeroedFloats&& other) noexcept;
     ZeroedFloats& operator=(ZeroedFloats&& other) noexcept;
     ~ZeroedFloats();
 
+    // Return the array: valid until this object is assigned to or destroyed.
     [[nodiscard]] std::span<float> values() { return values_; }
     [[nodiscard]] std::span<const float> values() const { return values_; }
 

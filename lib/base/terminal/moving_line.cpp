@@ -15,7 +15,7 @@ namespace dslaunch {
 namespace {
 
 constexpr std::string_view kErase = "\x1b[J";  // from the cursor to the end of the screen
-constexpr size_t kColumnsUnknown = 80;         // of a terminal that does not say how wide it is
+constexpr size_t kColumnsUnknown = 80;         // if the terminal does not report its width
 
 }  // namespace
 
@@ -60,16 +60,17 @@ std::string without_last_fields(std::string_view text, size_t columns) {
 
 MovingLine::MovingLine(int fd) : fd_(fd), erases_(erases_lines(fd)) {}
 
-// Another terminal than the controlling one has no foreground, and its line moves.
+// A terminal that is not the controlling one has no foreground process group; the line moves there
+// too.
 bool MovingLine::moves() const {
     if (!erases_) return false;
     const pid_t foreground = ::tcgetpgrp(fd_);
     return foreground < 0 || foreground == ::getpgrp();
 }
 
-// Keeps one column free: a terminal whose last one is filled may begin another line. The cursor
-// returns to the begin of the line: a shrinking terminal may break a line there, and erasing from
-// its begin on then erases all of it.
+// Keeps one column free, since a terminal may begin another line when its last column is filled.
+// The cursor returns to the beginning of the line: if the terminal becomes narrower and wraps the
+// line, erasing from there on still erases all of it.
 std::string MovingLine::draw(std::string_view text) {
     text_ = text;
     is_drawn_ = true;
@@ -78,7 +79,7 @@ std::string MovingLine::draw(std::string_view text) {
     return fmt::format("\r{}{}\r", without_last_fields(text, width - 1), kErase);
 }
 
-// Erases the line even if it is not drawn: another program may have written into it.
+// Erases the line even if it is not drawn, since another program may have written into it.
 std::string MovingLine::clear() {
     is_drawn_ = false;
     return text_.empty() || !moves() ? std::string() : fmt::format("\r{}", kErase);

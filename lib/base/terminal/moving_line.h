@@ -1,6 +1,6 @@
-// A terminal line that shows the progress of a long work, gives way to every other line and comes
-// back after it. The owner writes the returned bytes itself, so that it chooses how to wait.
-// Threads: one at a time.
+// A terminal line that shows the progress of a long operation. It is erased before other lines are
+// written and drawn again after them. The owner writes the returned bytes itself, so that the owner
+// decides how to wait. Threads: one at a time.
 #pragma once
 
 #include <chrono>
@@ -9,8 +9,8 @@
 
 namespace dslaunch {
 
-// A work that takes longer than kShownAfter is shown. Where no line can move (a pipe, a file or the
-// background) a line is written every kToldEach.
+// An operation is shown once it has taken longer than kShownAfter. If no line can move (a pipe, a
+// file or a background process), a line is written every kToldEach.
 inline constexpr std::chrono::seconds kShownAfter{1};
 inline constexpr std::chrono::seconds kToldEach{30};
 
@@ -25,22 +25,25 @@ inline constexpr std::chrono::seconds kToldEach{30};
 // Returns "123" or "2.46", without a unit.
 [[nodiscard]] std::string rate_number(double per_second);
 
+// The state of the line at the terminal FD, which must stay open.
 class MovingLine {
   public:
     explicit MovingLine(int fd);
 
-    // Returns true if FD is a terminal that can erase a line and this process is in its foreground:
-    // a background job does not write into the line that the user types.
+    // Returns true if FD is a terminal that can erase a line and this process is in the foreground:
+    // a background job must not write into the line that the user types.
     [[nodiscard]] bool moves() const;
-    // Returns the bytes that show TEXT in place of the last text. TEXT loses last fields (parted by
-    // two blanks), or is cut, until it is narrower than the terminal. REQUIRES: moves().
+    // Returns the bytes that show TEXT in place of the text before it. Fields at the end of TEXT
+    // (separated by two blanks) are dropped, and then TEXT is cut, until it is narrower than the
+    // terminal. REQUIRES: moves().
     [[nodiscard]] std::string draw(std::string_view text);
-    // Returns the bytes that free the line for other text. Empty: no line is in use or moves.
+    // Returns the bytes that erase the line, so that other text can be written. Empty if the line
+    // is not in use or does not move.
     [[nodiscard]] std::string clear();
-    // Returns the bytes that show the last text again after other text; empty: it is shown, or
-    // there is no text.
+    // Returns the bytes that show the last text again after other text; empty if it is still shown
+    // or there is no text.
     [[nodiscard]] std::string draw_again();
-    // Returns clear()'s bytes; draw_again() shows nothing from now on.
+    // Returns the bytes of clear(); draw_again() shows nothing from now on.
     [[nodiscard]] std::string end();
 
   private:

@@ -53,7 +53,7 @@ Progress::Progress(std::string_view component, std::string_view what, int64_t to
     : component_(component), text_(clock_.now()), line_(kTerminal) {
     text_.begin(clock_.now(), what, total, noun);
     if (!log_enabled(LogLevel::kInfo)) {
-        ended_ = true;
+        has_ended_ = true;
         return;
     }
     sink_.emplace([this](std::string_view line) { log(line); });
@@ -78,7 +78,7 @@ void Progress::total(int64_t total) {
 void Progress::end() {
     {
         const std::lock_guard lock(mutex_);
-        ended_ = true;
+        has_ended_ = true;
     }
     changed_.notify_all();
     thread_.join();
@@ -96,14 +96,14 @@ void Progress::log(std::string_view line) {
 
 void Progress::draw_until_ended() {
     std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, kShownAfter, [this] { return ended_; })) {
+    while (!changed_.wait_for(lock, kShownAfter, [this] { return has_ended_; })) {
         const TimePoint now = clock_.now();
         if (line_.moves()) {
             if (text_.is_shown(now))
                 static_cast<void>(write_full(kTerminal, line_.draw(text_.text(now))));
         } else if (text_.is_told(now)) {
             const std::string text = text_.text(now);
-            // Logging takes the lock where a line may move.
+            // The log sink calls log(), which takes the lock.
             lock.unlock();
             log_info(component_, "{}", text);
             lock.lock();

@@ -1,7 +1,8 @@
-// The progress of a command's long work: on a terminal at stderr a line that moves each second,
-// elsewhere a log line after 10 s and then each 20 s, so that successive works never leave 30 s
-// silent. Meanwhile log lines of this process have lines of their own. A small thread draws, so
-// that the line moves while the work is deep in a library.
+// The progress of a command's long operations. If stderr is a terminal, a line is redrawn each
+// second; otherwise a line is logged after 10 s and then every 20 s, so that a sequence of
+// operations never leaves 30 s without output. Log lines of this process are written as lines of
+// their own meanwhile. A small thread draws the line, so that it moves even during a long call into
+// a library.
 #pragma once
 
 #include <condition_variable>
@@ -13,27 +14,29 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/small_thread.h"
+#include "base/machine/small_thread.h"
 #include "base/terminal/moving_line.h"
 
 namespace dslaunch {
 
-// Composes the text about a work and decides when it is shown. No thread, no descriptor.
+// Composes the text about an operation and decides when it is shown. No thread, no descriptor.
 class ProgressText {
   public:
     explicit ProgressText(TimePoint now) : begin_(now), part_begin_(now), told_(now) {}
 
-    // Begins WHAT, in words ("reading the model"), at NOW. TOTAL: the number of NOUN ("samples")
-    // that it has; 0: not known.
+    // Begins the operation WHAT ("reading the model") at NOW. TOTAL: how many NOUN ("samples") it
+    // processes; 0: unknown.
     void begin(TimePoint now, std::string_view what, int64_t total = 0, std::string_view noun = {});
+    // Set how many of the operation are done, and how many there are (0: unknown).
     void done(int64_t count) { done_ = count; }
     void total(int64_t total) { total_ = total; }
 
     // Returns "reading the model  12 s", "evaluating  40/120 samples  3.3 samples/s  left 0:00:24".
     [[nodiscard]] std::string text(TimePoint now) const;
-    // Returns true once the work has taken long enough to be shown.
+    // Returns true once the operation has taken long enough to be shown.
     [[nodiscard]] bool is_shown(TimePoint now) const { return now - begin_ >= kShownAfter; }
-    // Returns true each time a log line about the work is due at NOW, where no line moves.
+    // Returns true each time a log line about the operation is due at NOW. For use if no line can
+    // move.
     [[nodiscard]] bool is_told(TimePoint now);
 
   private:
@@ -43,17 +46,18 @@ class ProgressText {
     int64_t total_ = 0, done_ = 0;
 };
 
+// Shows a ProgressText on stderr for as long as it lives.
 class Progress {
   public:
-    // COMPONENT: of the log lines. Shows nothing below the log level info. REQUIRES: end signals
-    // may go to any thread.
+    // COMPONENT: the component of the log lines. Shows nothing if the log level is below info.
+    // REQUIRES: the signals that end the process may be delivered to any thread.
     explicit Progress(std::string_view component, std::string_view what, int64_t total = 0,
                       std::string_view noun = {});
     Progress(const Progress&) = delete;
     Progress& operator=(const Progress&) = delete;
     ~Progress() { end(); }
 
-    // These are ProgressText's; any thread.
+    // The same functions as in ProgressText; any thread.
     void begin(std::string_view what, int64_t total = 0, std::string_view noun = {});
     void done(int64_t count);
     void total(int64_t total);
@@ -70,9 +74,9 @@ class Progress {
     std::condition_variable changed_;
     ProgressText text_;
     MovingLine line_;
-    bool ended_ = false;
-    std::optional<LogSink> sink_;  // present until the end
-    SmallThread thread_;           // started last, when all that it reads is there
+    bool has_ended_ = false;
+    std::optional<LogSink> sink_;  // present until end()
+    SmallThread thread_;           // started last, since it reads the other members
 };
 
 }  // namespace dslaunch

@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// Reads "64K" as 65,536; K, M, G and T, small letters too. Returns nothing for text that is not
-// such a number, is negative, or means more bytes than an int64_t holds.
+// Reads "64K" as 65,536. The suffixes are K, M, G and T, also in lower case. Returns nothing if
+// TEXT is not such a number, is negative, or exceeds an int64_t.
 [[nodiscard]] std::optional<int64_t> parse_byte_size(std::string_view text);
 
 }  // namespace dslaunch

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kArguments = "arguments";
 
-// Returns the place of an error: "dslaunch config check" gives "config check: ".
+// Returns the prefix of an error message: for "dslaunch config check" it is "config check: ".
 std::string place_of(std::string_view name) {
     for (const std::string_view program : {"dslaunch ", "dsworker "})
         if (name.starts_with(program)) name.remove_prefix(program.size());
@@ -47,7 +47,7 @@ std::string guess_text(const std::string& word, const std::vector<std::string>& 
     return guess ? fmt::format(", did you mean `{}`?", *guess) : "";
 }
 
-// Returns a hint at the option that a bare word may be meant for; empty: APP has no such option.
+// Returns a hint at the option that a bare word may be meant for; empty if APP has no such option.
 std::string meant_text(const CLI::App& app) {
     for (const char* option : {"--prompt", "--hostfile"})
         if (app.get_option_no_throw(option) != nullptr)
@@ -56,19 +56,20 @@ std::string meant_text(const CLI::App& app) {
     return "";
 }
 
-// Says what is wrong with an unknown word.
+// Returns a message that explains the unknown word WORD.
 std::string describe_extra(const CLI::App& app, const std::string& word) {
     if (word.size() > 1 && word.front() == '-') {
         const std::string name = word.substr(0, word.find('='));
         const auto has_option = [&](std::string_view option) {
             return app.get_option_no_throw(fmt::format("--{}", option)) != nullptr;
         };
-        const std::string_view bare = std::string_view(name).substr(name.find_first_not_of('-'));
+        const std::string_view bare =
+            std::string_view(name).substr(std::min(name.find_first_not_of('-'), name.size()));
         if (const ForeignName* foreign = find_foreign(bare, has_option); foreign != nullptr)
-            return fmt::format("unknown option `{}`; here it is {}", printable(name),
-                               foreign->here);
+            return fmt::format("unknown option `{}`: {}", printable(name), advice_of(*foreign));
         const std::vector<std::string> known = long_names(app);
-        // `--api-key` is the beginning of a name that takes more than it says.
+        // `--api-key` is the beginning of a longer name (`--api-key-file`), which is a better guess
+        // than the nearest one.
         const auto longer = std::ranges::find_if(
             known, [&](const std::string& other) { return other.starts_with(name + "-"); });
         const std::string guess = longer == known.end()
@@ -84,7 +85,7 @@ std::string describe_extra(const CLI::App& app, const std::string& word) {
                        guess.empty() ? "; there are: " + join(commands, ", ") : guess);
 }
 
-// Says CLI11's texts of a value out of range in our words: "--weights: q4_0 not in {f32,bf16}" and
+// Rewords CLI11's messages for values out of range: "--weights: q4_0 not in {f32,bf16}" and
 // "--port: Value 99999 not in range 0 to 65535".
 std::string plain_words(const std::string& what) {
     const size_t colon = what.find(": ");
@@ -106,7 +107,7 @@ std::string plain_words(const std::string& what) {
     return what;
 }
 
-// Returns the usage, "dslaunch pack -o FILE [options] MODEL.pt", without the name.
+// Returns the usage without the command's name: "-o FILE [options] MODEL.pt".
 std::string usage_of(const CLI::App& app) {
     std::string required, words;
     bool has_options = false;
@@ -128,10 +129,11 @@ std::string usage_of(const CLI::App& app) {
     return required + (has_options ? " [options]" : "") + words;
 }
 
-// NAME: "dslaunch config check".
+// Returns the message for ERROR. NAME: "dslaunch config check".
 std::string describe(const CLI::App& app, const std::string& name, const CLI::ParseError& error) {
     const bool lacks = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
-    // A mistyped word is why another one is missing.
+    // If a required word is missing, the reason may be another word that is mistyped; that one is
+    // reported.
     if (lacks || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
         const std::vector<std::string> extras = app.remaining(true);
         if (!extras.empty()) return describe_extra(app, extras.front());
@@ -139,7 +141,7 @@ std::string describe(const CLI::App& app, const std::string& name, const CLI::Pa
     const std::vector<std::string> commands = subcommand_names(app);
     if (lacks && !commands.empty()) return "which one? There are: " + join(commands, ", ");
     std::string what = printable(error.what());
-    // "--out: 1 required FILE missing"
+    // CLI11's message is "--out: 1 required FILE missing".
     const size_t colon = what.find(": 1 required ");
     if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && colon != what.npos)
         return what.substr(0, colon) + " needs a value; --help lists the options";
@@ -149,7 +151,7 @@ std::string describe(const CLI::App& app, const std::string& name, const CLI::Pa
     return plain_words(what) + "; --help lists the options";
 }
 
-// Returns "-o, --out DIR", or the name of a word.
+// Returns "-o, --out DIR" for an option, or the name of a positional word.
 std::string head_of(const CLI::Option& option) {
     if (option.get_positional()) return option.get_name(true);
     std::vector<std::string> names = option.get_snames();
@@ -160,11 +162,11 @@ std::string head_of(const CLI::Option& option) {
                                              : option.get_type_name());
 }
 
-// Returns the text of OPTION, with its default if the help shows that.
+// Returns the help text of OPTION, with its default if show_default() was called.
 std::string option_text(const CLI::Option& option) {
     std::string value = option.get_default_str();
     if (value.empty()) return option.get_description();
-    if (value.front() == '[') value = value.substr(1, value.size() - 2);  // of a vector
+    if (value.front() == '[') value = value.substr(1, value.size() - 2);  // a vector's value
     return fmt::format("{}, default {}", option.get_description(), value);
 }
 
@@ -174,7 +176,7 @@ HelpGroup& group_of(std::vector<HelpGroup>& groups, const std::string& title) {
     return groups.emplace_back(HelpGroup{title, {}});
 }
 
-// Returns other tools' names for the option of NAMES, as more of them: ",--max-tokens".
+// Returns the names that other tools use for the option with NAMES, in the form ",--max-tokens".
 std::string other_names_of(const std::string& names) {
     std::string others;
     for (const std::string& name : split(names, ',')) {
@@ -308,14 +310,14 @@ CommandLine& CommandLine::subcommand(const std::string& name, HelpPage help) {
     return *subcommands_.back();
 }
 
-// Returns the subcommand that parsing reached.
+// Returns the innermost subcommand that was parsed.
 const CommandLine& CommandLine::reached() const {
     for (const auto& one : subcommands_)
         if (app_.got_subcommand(&one->app_)) return one->reached();
     return *this;
 }
 
-// Returns "dslaunch config check".
+// Returns the full name, "dslaunch config check".
 std::string CommandLine::name() const {
     std::string name = app_.get_name();
     for (const CLI::App* above = app_.get_parent(); above != nullptr; above = above->get_parent())
@@ -340,7 +342,7 @@ std::string CommandLine::help() const {
 }
 
 bool CommandLine::parse(const std::vector<std::string>& words) {
-    std::vector<std::string> reversed;  // CLI11 wants them last first
+    std::vector<std::string> reversed;  // CLI11 expects the last word first
     for (size_t i = words.size(); i > 0; --i) reversed.push_back(with_dashes(words[i - 1]));
     try {
         app_.parse(reversed);

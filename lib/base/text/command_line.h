@@ -1,6 +1,6 @@
-// A command line with its own grammar: words, options and subcommands, as CLI11 parses them. Both
-// programs declare theirs here, so that one place reports what is wrong with a line and only
-// command_line.cpp compiles CLI11. No threads.
+// A command line with words, options and subcommands, as CLI11 parses them. Both programs declare
+// their command lines with it, so that errors are reported in one place and only command_line.cpp
+// compiles CLI11. No threads.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class Option;
 
 namespace dslaunch {
 
-// One declared word or option. Valid while its CommandLine is. Each function returns *this.
+// One declared word or option. Valid as long as its CommandLine. Each function returns *this.
 class Declared {
   public:
     explicit Declared(CLI::Option& option) : option_(&option) {}
@@ -25,51 +25,58 @@ class Declared {
     Declared& required();
     Declared& show_default();  // the help shows the value that the variable has now
     Declared& hidden();        // not in the help
+    // Restrict the value; parsing throws Error{kUsage} if it is outside. LEAST and MOST are
+    // allowed.
     Declared& one_of(const std::vector<std::string>& words);
     Declared& at_least(int64_t least);
     Declared& range(int least, int most);
     Declared& range(int64_t least, int64_t most);
     Declared& range(double least, double most);
     Declared& positive();
-    Declared& needs(const std::string& option);     // "--tensor"; both must be given
-    Declared& excludes(const std::string& option);  // "--compare"; one of them at most
+    Declared& needs(const std::string& option);     // "--tensor": it must be given too
+    Declared& excludes(const std::string& option);  // "--compare": it must not be given too
 
   private:
     CLI::Option* option_;
 };
 
+// The declarations of one command, or of a subcommand that its parent owns, and their parser.
 class CommandLine {
   public:
-    // NAME: as it is typed, "dslaunch ps". HELP: the page that --help prints with the options.
+    // NAME: the name as it is typed, "dslaunch ps". HELP: the page that --help prints together with
+    // the options.
     CommandLine(HelpPage help, const std::string& name);
     CommandLine(const CommandLine&) = delete;
     CommandLine& operator=(const CommandLine&) = delete;
     ~CommandLine();
 
-    // "PATH" is a word, "-t,--tag NAME" an option with the name of its value in the help; VALUE is
-    // written when it is given, and must outlive parse(). A bool is a flag ("!--no-check" sets it
-    // to false); a vector takes the option again and again, and numbers in one word with commas.
-    // Values: bool, int, int64_t, uint64_t, double, std::string, std::optional of the signed
-    // numbers and of std::string, vectors of std::string, int and int64_t.
+    // Declares a word ("PATH") or an option ("-t,--tag NAME", with the name of its value in the
+    // help). Parsing writes VALUE if the word or option is given; VALUE must outlive parse(). A
+    // bool is a flag ("!--no-check" sets it to false). An option whose VALUE is a vector may be
+    // given several times, and numbers may also be separated by commas. Types of VALUE: bool, int,
+    // int64_t, uint64_t, double, std::string, std::optional of the signed numbers and of
+    // std::string, vectors of std::string, int and int64_t.
     template <typename Value>
     Declared add(const std::string& declaration, Value& value, const std::string& help = "");
 
-    // Lists the options that follow under TITLE in the help, not under "options".
+    // Lists the options declared after this call under TITLE in the help, and not under "options".
     void group(const std::string& title);
 
-    // Adds a subcommand. The command line must then choose one of its subcommands.
+    // Adds a subcommand. From then on one of the subcommands must be given.
     CommandLine& subcommand(const std::string& name, HelpPage help);
 
-    // Parses WORDS (without the names of program and subcommand); `-` and `_` are alike in the
-    // names of options. Returns false after --help, which is then printed to stdout. Throws
-    // Error{kUsage} that begins with the subcommand: an unknown option or subcommand (with the
-    // nearest), a missing or bad value, a word too many. REQUIRES: not a subcommand().
+    // Parses WORDS (without the names of program and subcommand). `-` and `_` are equivalent in the
+    // names of options. Returns false after --help, which prints the page to stdout. Throws
+    // Error{kUsage}, whose message begins with the subcommand, for an unknown option or subcommand
+    // (with the nearest name), a missing or bad value, or an extra word. REQUIRES: this is not a
+    // subcommand.
     [[nodiscard]] bool parse(const std::vector<std::string>& words);
 
     // Returns the page that --help prints: everything declared that is not hidden.
     [[nodiscard]] std::string help() const;
 
-    // Returns, after parse(), how often "--NAME" was given, and whether subcommand NAME was.
+    // Return, after parse(), how many times "--NAME" was given, and whether subcommand NAME was
+    // given.
     [[nodiscard]] size_t count(const std::string& name) const;
     [[nodiscard]] bool chose(const std::string& name) const;
 
@@ -78,7 +85,7 @@ class CommandLine {
     [[nodiscard]] const CommandLine& reached() const;
     [[nodiscard]] std::string name() const;
 
-    std::unique_ptr<CLI::App> owned_;  // empty: a subcommand's, which its parent owns
+    std::unique_ptr<CLI::App> owned_;  // null for a subcommand, whose App its parent owns
     CLI::App& app_;
     HelpPage help_;
     std::string group_ = "options";

@@ -14,8 +14,8 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kEntriesMax = 10'000;
-constexpr size_t kBeginningBytes = 4096;  // of a file, by which it is judged
-constexpr size_t kAnswerBytesMax = 256;   // of a server's error
+constexpr size_t kBeginningBytes = 4096;  // the part of a file that is examined
+constexpr size_t kAnswerBytesMax = 256;   // the longest text of a server's error
 constexpr const char* kCutOff =
     ": the download, copy or program that wrote it was cut off; fetch or make it again";
 

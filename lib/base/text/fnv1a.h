@@ -1,4 +1,5 @@
-// FNV-1a, a hash that is the same number on every machine. Not for names that an enemy may choose.
+// FNV-1a, a hash that gives the same number on every machine. Not for names that an attacker may
+// choose.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@ namespace dslaunch {
 
 inline constexpr uint64_t kFnv1aBegin = 0xcbf29ce484222325;
 
-// Returns the hash of the text whose hash is HASH, followed by TEXT.
+// Extends HASH, the hash of the text before TEXT, by TEXT. Returns the hash of the whole text.
 [[nodiscard]] constexpr uint64_t fnv1a(uint64_t hash, std::string_view text) {
     for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
     return hash;

@@ -1,6 +1,6 @@
 // Maps names of settings in Trainer, TRL, PEFT, axolotl, LLaMA-Factory and accelerate, and of
-// options in llama.cpp, vLLM and lm-eval, to the names here: keys of the config and options of the
-// command lines. No threads: pure.
+// options in llama.cpp, vLLM and lm-eval, to the names used here: keys of the config and options of
+// the command lines. No threads: pure.
 #pragma once
 
 #include <algorithm>
@@ -11,11 +11,13 @@
 
 namespace dslaunch {
 
+// One row: a name from another program and the advice for its user.
 struct ForeignName {
-    std::string_view name;  // in small letters, with `-` for `_`
-    std::string_view key;   // the key of the config; empty: it has none
+    std::string_view name;  // in lower case, with `-` in place of `_`
+    std::string_view key;   // the key of the config; empty: there is no such key
     std::string_view here;  // what to give on the command line
-    // The row is for the commands that have this option. Training has the option `set`.
+    // The row applies to the commands that have this option. The commands that train have the
+    // option `set`.
     std::string_view command = "set";
 };
 
@@ -89,16 +91,16 @@ inline constexpr ForeignName kForeignNames[] = {
     {"save-strategy", "dslaunch.save.interval", "--save-interval N, in steps"},
     {"save-steps", "dslaunch.save.interval", "--save-interval N"},
     {"save-total-limit", "dslaunch.save.keep", "--keep N"},
-    {"logging-steps", "", "nothing: every step is in metrics.jsonl of --output"},
-    {"logging-strategy", "", "nothing: every step is in metrics.jsonl of --output"},
-    {"report-to", "", "nothing: every step is in metrics.jsonl of --output"},
+    {"logging-steps", "", "leave it out: every step is in metrics.jsonl of --output"},
+    {"logging-strategy", "", "leave it out: every step is in metrics.jsonl of --output"},
+    {"report-to", "", "leave it out: every step is in metrics.jsonl of --output"},
     {"gradient-checkpointing", "activation_checkpointing.number_checkpoints", "--set activation_checkpointing.number_checkpoints=N"},
     {"use-gradient-checkpointing", "activation_checkpointing.number_checkpoints", "--set activation_checkpointing.number_checkpoints=N"},
     {"precision", "bf16.enabled", "--bf16 or --fp16"},
     {"mixed-precision", "bf16.enabled", "--bf16 or --fp16"},
     {"dtype", "bf16.enabled", "--bf16 or --fp16"},
     {"torch-dtype", "bf16.enabled", "--bf16 or --fp16"},
-    {"tf32", "", "nothing: leave it out"},
+    {"tf32", "", "leave it out"},
     {"zero", "zero_optimization.stage", "--set zero_optimization.stage=N"},
     {"zero-stage", "zero_optimization.stage", "--set zero_optimization.stage=N"},
     {"fp8", "bf16.enabled", "--bf16 or --fp16: fp8 is not there"},
@@ -120,9 +122,9 @@ inline constexpr ForeignName kForeignNames[] = {
     {"load-in-8bit", "dslaunch.lora.base", "--lora r=16,base=int8"},
     {"quantize-weights", "dslaunch.lora.base", "--lora r=16,base=nf4"},
     {"quantization-bit", "dslaunch.lora.base", "--lora r=16,base=nf4"},
-    {"base-model", "", "the folder of the model as the first word"},
-    {"model-name-or-path", "", "the folder of the model as the first word"},
-    {"model", "", "the folder or file of the model as the first word: dslaunch MODEL --data FILE"},
+    {"base-model", "", "name the folder of the model as the first word"},
+    {"model-name-or-path", "", "name the folder of the model as the first word"},
+    {"model", "", "name the folder or file of the model as the first word: dslaunch MODEL --data FILE"},
     {"datasets", "dslaunch.data.train", "--data FILE, which `dslaunch data prepare` writes"},
     {"train-dataset", "dslaunch.data.train", "--data FILE, which `dslaunch data prepare` writes"},
     {"dataset-name", "dslaunch.data.train", "--data FILE, which `dslaunch data prepare` writes"},
@@ -132,16 +134,17 @@ inline constexpr ForeignName kForeignNames[] = {
     {"sample-packing", "", "`dslaunch data prepare --pack`"},
     {"packing", "", "`dslaunch data prepare --pack`"},
     {"train-on-inputs", "", "`dslaunch data prepare --learn-all`"},
-    {"do-train", "", "nothing: a run trains"},
+    {"do-train", "", "leave it out: a run trains"},
     {"overwrite-output-dir", "", "--output NEW-FOLDER: no run is overwritten"},
     {"do-eval", "", "--eval-data FILE"},
 
     {"m", "", "--model DIR", "model"},
-    {"m", "", "the folder of the model as the first word", "weights"},
-    {"model", "", "the folder of the model as the first word", "weights"},
+    {"m", "", "name the folder of the model as the first word", "weights"},
+    {"model", "", "name the folder of the model as the first word", "weights"},
     {"p", "", "--prompt TEXT", "prompt"},
     {"n", "", "--tokens N", "tokens"},
-    {"e", "", "nothing: a shell writes the end of a line as $'\\n'", "prompt"},
+    {"temp", "", "--temperature X", "temperature"},
+    {"e", "", "leave it out: a shell writes the end of a line as $'\\n'", "prompt"},
     {"prompt-file", "", "--prompt \"$(cat FILE)\", or --file FILE for lines of JSON", "prompt"},
     {"f", "", "--prompt \"$(cat FILE)\", or --file FILE for lines of JSON", "prompt"},
     {"c", "", "--context N", "context"},
@@ -155,17 +158,19 @@ inline constexpr ForeignName kForeignNames[] = {
     {"tensor-parallel-size", "", "--tensor-ranks N, with N workers (--num-gpus N)", "tensor-ranks"},
     {"tp", "", "--tensor-ranks N, with N workers (--num-gpus N)", "tensor-ranks"},
     {"gpu-memory-utilization", "", "--cache-tokens N", "cache-tokens"},
-    {"dtype", "", "--weights f32, bf16 or int8", "weights"},
+    {"dtype", "", "--weights f32, bf16 or int8 (fp16 is not there)", "weights"},
     {"api-key", "", "--api-key-file FILE", "api-key-file"},
+    {"tail", "", "`| tail -n N` after the command", "follow"},
+    {"n", "", "`| tail -n N` after the command", "follow"},
     {"tasks", "", "--choices FILE, a question in each line", "choices"},
     {"limit", "", "--samples N", "samples"},
-    {"num-fewshot", "", "nothing: write the examples into each prompt", "choices"},
-    {"batch-size", "", "nothing: leave it out", "samples"},
+    {"num-fewshot", "", "leave it out: write the examples into each prompt", "choices"},
+    {"batch-size", "", "leave it out", "samples"},
     {"max-length", "", "--tokens N", "tokens"},
 };
 // clang-format on
 
-// Returns NAME as the table writes it: "maxSteps", "Max_Steps" -> "max-steps".
+// Returns NAME in the form of the table: "maxSteps", "Max_Steps" -> "max-steps".
 [[nodiscard]] inline std::string folded_name(std::string_view name) {
     std::string folded;
     char before = '-';
@@ -179,8 +184,8 @@ inline constexpr ForeignName kForeignNames[] = {
     return folded;
 }
 
-// Returns the row of NAME, in any spelling, for a command; HAS_OPTION tells if it has an option.
-// nullptr: there is no row.
+// Returns the row for NAME, in any spelling, that applies to a command; HAS_OPTION(option) returns
+// true if the command has that option. nullptr: there is no such row.
 template <typename HasOption>
 [[nodiscard]] const ForeignName* find_foreign(std::string_view name, const HasOption& has_option) {
     const std::string folded = folded_name(name);
@@ -190,7 +195,14 @@ template <typename HasOption>
     return row == std::end(kForeignNames) ? nullptr : row;
 }
 
-// Returns the row of NAME for the config and the command of a training.
+// Returns the advice for a user who gave ROW's name on the command line: "use --lr X", "leave it
+// out: …".
+[[nodiscard]] inline std::string advice_of(const ForeignName& row) {
+    const bool is_sentence = row.here.starts_with("leave ") || row.here.starts_with("name ");
+    return (is_sentence ? "" : "use ") + std::string(row.here);
+}
+
+// Returns the row for NAME that applies to the config and to the commands that train.
 [[nodiscard]] inline const ForeignName* find_foreign(std::string_view name) {
     return find_foreign(name, [](std::string_view option) { return option == "set"; });
 }

@@ -14,12 +14,14 @@ constexpr size_t kWidth = 80;
 constexpr size_t kTextColumnMax = 28;
 constexpr std::string_view kIndent = "  ";
 
-// Appends WORDS as lines that begin at COLUMN, which the last line of TEXT has reached.
+// Appends WORDS, wrapped, to TEXT. All lines begin at COLUMN, which the last line of TEXT has
+// reached already.
 void append_wrapped(std::string& text, std::string_view words, size_t column) {
     text += wrapped(words, {.width = kWidth, .first = column, .indent = column}) + '\n';
 }
 
-// Returns the column of the texts of PAGE: after its longest head, unless that is too long.
+// Returns the column at which the texts of PAGE begin: after its longest head, unless that head is
+// too long.
 size_t text_column(const HelpPage& page) {
     size_t column = 0;
     for (const HelpGroup& group : page.groups)

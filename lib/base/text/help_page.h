@@ -1,6 +1,6 @@
-// The text of --help, in one form for every command of both programs: usage, what the command does,
-// its arguments and options in aligned columns, examples, its own exit codes, and the page of docs/
-// that says more. It is 80 columns wide. No threads: pure.
+// The text of --help, in the same form for every command of both programs: usage, what the command
+// does, its arguments and options in aligned columns, examples, its own exit codes, and the page in
+// docs/ with more details. It is 80 columns wide. No threads: pure.
 #pragma once
 
 #include <string>
@@ -9,22 +9,25 @@
 
 namespace dslaunch {
 
+// One argument or option of the help.
 struct HelpEntry {
     std::string head;  // "-o, --output DIR"
     std::string text;
 };
 
+// Entries under one title.
 struct HelpGroup {
     std::string title;  // "options"
     std::vector<HelpEntry> entries;
 };
 
-// A command gives what it does, its examples, exit codes and docs; its parser fills in the rest.
+// The parts of a help page. A command supplies `does`, `examples`, `exit_codes` and `docs`; the
+// command line fills in the rest.
 struct HelpPage {
-    std::string does = {};  // sentences in the third person; the first one stands in lists. Lines
-                            // are broken here, and end where it has a newline
+    std::string does = {};  // sentences in the third person; lists show the first one. Lines are
+                            // wrapped here and also end at each newline of the text
     std::vector<std::string> examples = {};  // commands of at most 78 columns a line
-    std::string exit_codes = {};             // empty: the common ones
+    std::string exit_codes = {};             // empty: the usual ones
     std::string docs = {};                   // "docs/guide/checkpoints.md"
     std::vector<std::string> usage = {};     // "dslaunch ckpt ls [options] [PATH]"
     std::vector<HelpGroup> groups = {};
@@ -36,8 +39,8 @@ struct HelpPage {
 // Returns the first sentence of what a command does, for a list of commands: "lists the jobs".
 [[nodiscard]] std::string brief_of(const HelpPage& page);
 
-// Returns NAMES ("hostfile,H": without dashes) as an option's head, short ones first. VALUE_NAME:
-// "FILE", "[DIR]" for a value that may follow after `=`, empty for none.
+// Returns the head of an option with NAMES ("hostfile,H", without dashes), short names first.
+// VALUE_NAME: "FILE"; "[DIR]" for an optional value after `=`; empty if the option has no value.
 [[nodiscard]] std::string option_head(std::string_view names, std::string_view value_name);
 
 }  // namespace dslaunch

@@ -39,12 +39,12 @@ std::string json_quote(std::string_view text) {
 }
 
 void JsonWriter::separate() {
-    if (after_key_) {
-        after_key_ = false;
+    if (is_after_key_) {
+        is_after_key_ = false;
         return;
     }
     if (has_items_.empty()) return;
-    if (has_items_.back()) text_ += ", ";
+    if (has_items_.back()) text_ += form_ == Form::kCompact ? "," : ", ";
     has_items_.back() = true;
 }
 
@@ -67,25 +67,25 @@ JsonWriter& JsonWriter::begin_array() {
 }
 
 JsonWriter& JsonWriter::end_object() {
-    DSL_CHECK(!has_items_.empty() && !after_key_, "end_object without a begin");
+    DSL_CHECK(!has_items_.empty() && !is_after_key_, "end_object without a begin");
     has_items_.pop_back();
     text_ += '}';
     return *this;
 }
 
 JsonWriter& JsonWriter::end_array() {
-    DSL_CHECK(!has_items_.empty() && !after_key_, "end_array without a begin");
+    DSL_CHECK(!has_items_.empty() && !is_after_key_, "end_array without a begin");
     has_items_.pop_back();
     text_ += ']';
     return *this;
 }
 
 JsonWriter& JsonWriter::key(std::string_view name) {
-    DSL_CHECK(!has_items_.empty() && !after_key_, "key '{}' outside an object", name);
+    DSL_CHECK(!has_items_.empty() && !is_after_key_, "key '{}' outside an object", name);
     separate();
     text_ += json_quote(name);
-    text_ += ": ";
-    after_key_ = true;
+    text_ += form_ == Form::kCompact ? ":" : ": ";
+    is_after_key_ = true;
     return *this;
 }
 
@@ -102,7 +102,7 @@ JsonWriter& JsonWriter::value(double number) {
 }
 
 const std::string& JsonWriter::text() const {
-    DSL_CHECK(has_items_.empty() && !after_key_, "an object or array is still open");
+    DSL_CHECK(has_items_.empty() && !is_after_key_, "an object or array is still open");
     return text_;
 }
 

@@ -1,5 +1,5 @@
-// JSON output, streamed into a string: run.json, metrics.jsonl, --json. Reading is done elsewhere
-// by libraries.
+// JSON output, streamed into a string: run.json, metrics.jsonl, --json. JSON is read elsewhere,
+// with libraries.
 #pragma once
 
 #include <concepts>
@@ -10,11 +10,18 @@
 
 namespace dslaunch {
 
-// Keys and values in the order written; nesting is checked (a bug aborts). Doubles print the
-// shortest text that reads back equal; NaN and infinities become null. Bytes that are not UTF-8
-// become U+FFFD.
+// Writes keys and values in the order of the calls. Nesting is checked: an error is a bug, and the
+// program aborts. Doubles are printed as the shortest text that reads back equal; NaN and
+// infinities become null. Bytes that are not UTF-8 become U+FFFD.
 class JsonWriter {
   public:
+    enum class Form { kSpaced, kCompact };  // with or without a blank after each comma and colon
+
+    JsonWriter() = default;
+    explicit JsonWriter(Form form) : form_(form) {}
+
+    // Each function returns *this, so that calls can be chained. In an object, write a key before
+    // each value.
     JsonWriter& begin_object();
     JsonWriter& end_object();
     JsonWriter& begin_array();
@@ -28,10 +35,12 @@ class JsonWriter {
     requires(!std::same_as<Integer, bool>) JsonWriter& value(Integer number) {
         return raw(std::to_string(number));
     }
+    // Writes the value null.
     JsonWriter& null() { return raw("null"); }
-    // Writes TEXT, which is already JSON.
+    // Writes TEXT, which is JSON already, as it is.
     JsonWriter& raw(std::string_view text);
 
+    // Writes a key and its value.
     template <typename Value>
     JsonWriter& field(std::string_view name, const Value& content) {
         return key(name).value(content);
@@ -43,9 +52,10 @@ class JsonWriter {
   private:
     void separate();
 
+    Form form_ = Form::kSpaced;
     std::string text_;
     std::vector<bool> has_items_;  // one per open object or array
-    bool after_key_ = false;
+    bool is_after_key_ = false;
 };
 
 // Returns TEXT in double quotes with JSON's escapes.

@@ -16,10 +16,10 @@ namespace dslaunch {
 namespace {
 
 constexpr int kDepthMax = 200;
-constexpr size_t kShownMax = 80;  // of a bad value, in a message
+constexpr size_t kShownMax = 80;  // bytes of a bad value in a message
 
-// Returns the path from VALUE to WANTED, "graph.nodes[3].target"; nothing if it is not there. Only
-// errors ask for it, so that places need not carry it.
+// Returns the path from VALUE to WANTED, "graph.nodes[3].target"; nothing if WANTED is not inside
+// VALUE. It is called only for errors, so that a JsonPlace need not store its path.
 std::optional<std::string> way_to(const nlohmann::json& value, const nlohmann::json* wanted) {
     if (&value == wanted) return "";
     if (!value.is_structured()) return std::nullopt;
@@ -36,7 +36,8 @@ std::optional<std::string> way_to(const nlohmann::json& value, const nlohmann::j
 
 }  // namespace
 
-// Refuses equal keys by the callback, which sees each key: nlohmann keeps the last of two.
+// The callback is called for each key and refuses equal keys in an object; nlohmann alone would
+// keep only the last one.
 JsonPlace::Json JsonPlace::parse(const std::string& path, std::string_view text) {
     std::vector<std::set<std::string>> keys;
     const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {

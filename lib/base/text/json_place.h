@@ -1,6 +1,6 @@
-// A value in a JSON document. Its errors name its path in the document. Used to read the records of
-// exported programs and the config.json of Hugging Face folders. The document and its path must
-// outlive the places. Pure.
+// A value in a JSON document. Its errors give its path in the document. It is used to read the
+// records of exported programs and the config.json of Hugging Face folders. The document and its
+// path must outlive all JsonPlace objects. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,41 +12,43 @@
 
 namespace dslaunch {
 
+// A view of one value: cheap to copy.
 class JsonPlace {
   public:
     using Json = nlohmann::json;
 
-    // Parses the whole TEXT. Throws Error{kInput} that begins with PATH: not JSON, nested deeper
-    // than 200, or a key twice in one object.
+    // Parses the whole TEXT. Throws Error{kInput} that begins with PATH if TEXT is not JSON, is
+    // nested deeper than 200 levels, or has a key twice in one object.
     static Json parse(const std::string& path, std::string_view text);
     JsonPlace(const std::string& path, const Json& root)
         : path_(&path), root_(&root), json_(&root) {}
 
-    // Each throws Error{kInput} with the place if the value is of another kind. An object may have
-    // only keys in ALLOWED, and need not have all of them.
+    // Each of these throws Error{kInput} with the place if the value has another type. An object
+    // may have only keys in ALLOWED, but need not have all of them.
     void expect_object(std::initializer_list<std::string_view> allowed) const;
     [[nodiscard]] bool has(const char* key) const;       // null counts as absent
-    [[nodiscard]] bool mentions(const char* key) const;  // null counts as there
+    [[nodiscard]] bool mentions(const char* key) const;  // null counts as present
     [[nodiscard]] bool is_object() const { return json_->is_object(); }
     [[nodiscard]] JsonPlace at(const char* key) const;
     [[nodiscard]] int64_t integer() const;
     [[nodiscard]] double number() const;  // "Infinity", "-Infinity" and "NaN" are numbers here
     [[nodiscard]] bool boolean() const;
     [[nodiscard]] const std::string& text() const;
-    // Returns the one field of a union, and its value.
+    // Returns the only field of an object that stands for a union: its name and its value.
     [[nodiscard]] std::pair<std::string, JsonPlace> only() const;
-    // Calls USE for each member of an object whose keys are data.
+    // Calls USE for each member of an object whose keys are data, not field names.
     template <typename Use>
     void for_members(const Use& use) const {
         expect(json_->is_object(), "an object");
         for (const auto& item : json_->items()) use(item.key(), to(item.value()));
     }
+    // Calls USE with each element of a list, in order.
     template <typename Use>
     void for_elements(const Use& use) const {
         expect(json_->is_array(), "a list");
         for (const Json& element : *json_) use(to(element));
     }
-    // Throws Error{kInput} that names the place and WHY.
+    // Throws Error{kInput} with the place and WHY.
     [[noreturn]] void refuse(const std::string& why) const;
 
   private:

@@ -1,16 +1,18 @@
-// Plain structs cross a wire by one mechanism: the members of a struct, in their order, are its
-// bytes (base/text/wire.h). A message is such a struct with a name for the words of a refusal:
+// All plain structs are sent between processes in the same way: the encodings of a struct's
+// members, in their order, are its bytes (base/text/wire.h). A message is such a struct with a
+// name, kWhat, for error messages:
 //
 //     struct Question {
 //         static constexpr const char* kWhat = "a question";
 //         int64_t number = 0;
 //     };
 //
-// A member is a text, a flag, a number, an enum with an is_known(value) beside it, a duration, a
-// pair, another such struct, or a vector of these. A struct of which only some members travel names
-// them in wire_members(m). No state; any thread.
+// A member is a text, a flag, a number, an enum that has a function is_known(value), a duration, a
+// pair, another such struct, or a vector of these. A struct that sends only some of its members
+// returns those from wire_members(m). No state; any thread.
 #pragma once
 
+#include <bit>
 #include <concepts>
 #include <cstdint>
 #include <optional>
@@ -25,12 +27,13 @@
 namespace dslaunch {
 namespace fields {
 
-// Stands for any member while members are counted.
+// Converts to any type, so that the members of a struct can be counted.
 struct AnyMember {
     template <typename T>
     operator T() const;  // NOLINT(google-explicit-constructor): initializes a member
 };
 
+// Returns the number of members of Struct, which must be an aggregate without base classes.
 template <typename Struct, typename... Members>
 consteval size_t count() {
     if constexpr (requires { Struct{Members()..., AnyMember()}; }) {
@@ -40,7 +43,7 @@ consteval size_t count() {
     }
 }
 
-// Returns references to the members of M that travel, in their order.
+// Returns references to the members of M that are sent, in their order.
 template <typename Struct>
 auto of(Struct& m) {
     using Plain = std::remove_const_t<Struct>;
@@ -89,8 +92,9 @@ auto of(Struct& m) {
     }
 }
 
-inline constexpr uint32_t kAbsent = 0xFFFFFFFF;  // an optional number that is not there
+inline constexpr uint32_t kAbsent = 0xFFFFFFFF;  // an optional number without a value
 
+// Writes VALUE in the form that read() expects.
 template <typename T>
 void write(WireWriter& wire, const T& value) {
     if constexpr (std::is_same_v<T, std::string>) {
@@ -101,6 +105,8 @@ void write(WireWriter& wire, const T& value) {
         wire.u32(value);
     } else if constexpr (std::is_integral_v<T>) {
         wire.i64(static_cast<int64_t>(value));
+    } else if constexpr (std::is_same_v<T, double>) {
+        wire.u64(std::bit_cast<uint64_t>(value));
     } else if constexpr (std::is_same_v<T, std::optional<uint32_t>>) {
         wire.u32(value.value_or(kAbsent));
     } else if constexpr (requires { value.count(); }) {
@@ -113,7 +119,7 @@ void write(WireWriter& wire, const T& value) {
     }
 }
 
-// Throws Error{kInternal} when bytes are missing, or for an enum's value that is not known.
+// Reads VALUE. Throws Error{kInternal} if bytes are missing, or if the value of an enum is unknown.
 template <typename T>
 void read(WireReader& wire, T& value) {
     if constexpr (std::is_same_v<T, std::string>) {
@@ -129,6 +135,8 @@ void read(WireReader& wire, T& value) {
         value = wire.u32();
     } else if constexpr (std::is_integral_v<T>) {
         value = static_cast<T>(wire.i64());
+    } else if constexpr (std::is_same_v<T, double>) {
+        value = std::bit_cast<double>(wire.u64());
     } else if constexpr (std::is_same_v<T, std::optional<uint32_t>>) {
         const uint32_t number = wire.u32();
         if (number != kAbsent) value = number;
@@ -136,7 +144,7 @@ void read(WireReader& wire, T& value) {
         value = T(wire.i64());
     } else if constexpr (requires { typename T::value_type; }) {
         value.clear();
-        // One by one: a count that lies runs out of bytes before it runs out of memory.
+        // Items are read one by one: with a false count, the bytes run out before the memory does.
         for (uint32_t left = wire.u32(); left > 0; --left) read(wire, value.emplace_back());
     } else {
         std::apply([&](auto&... member) { (read(wire, member), ...); }, of(value));
@@ -150,14 +158,15 @@ concept Message = requires {
     { M::kWhat } -> std::convertible_to<std::string_view>;
 };
 
-// A message that begins with the version of its form. A message of another version has only that
-// member and the members of wire_beginning(m).
+// A message that begins with the version of its format. If a message has another version, only the
+// members of wire_beginning(m), which include protocol_version, are read.
 template <typename M>
 concept VersionedMessage = Message<M> && requires(M m) {
     {m.protocol_version == M::kVersion};
     M::wire_beginning(m);
 };
 
+// Returns the bytes of MESSAGE, without a length or a type: the frame around them has both.
 template <Message M>
 [[nodiscard]] std::string encode(const M& message) {
     WireWriter wire;
@@ -165,8 +174,8 @@ template <Message M>
     return wire.bytes();
 }
 
-// Throws Error{kInternal} with M::kWhat when bytes are missing or left over, and what M::check()
-// throws, if it has one.
+// Returns the message in BYTES. Throws Error{kInternal} with M::kWhat if bytes are missing or left
+// over, and whatever M::check() throws, if M has that function.
 template <Message M>
 [[nodiscard]] M decode(std::string_view bytes) {
     M message;

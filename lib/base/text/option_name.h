@@ -1,5 +1,5 @@
-// The names of options, spelt with `-` or `_` alike, and their names in other tools. Used for the
-// command lines of both programs. No threads: pure.
+// The names of options, in which `-` and `_` are equivalent, and their names in other tools. Used
+// for the command lines of both programs. No threads: pure.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace dslaunch {
 
-// Writes `_` in an option's name as `-`: "--top_k=a_b" -> "--top-k=a_b".
+// Replaces each `_` in an option's name by `-`: "--top_k=a_b" -> "--top-k=a_b".
 [[nodiscard]] inline std::string with_dashes(std::string word) {
     if (word.starts_with("--")) {
         const auto end = std::find(word.begin(), word.end(), '=');
@@ -20,8 +20,8 @@ namespace dslaunch {
     return word;
 }
 
-// Names of one thing elsewhere (Hugging Face, llama.cpp, vLLM, axolotl), and its name here. They
-// are taken, and the help does not list them.
+// Option names of other tools (Hugging Face, llama.cpp, vLLM, axolotl), each with the name used
+// here. These names are accepted, but the help does not list them.
 inline constexpr std::array<std::pair<std::string_view, std::string_view>, 52> kOtherOptionNames = {
     {
         {"max-new-tokens", "tokens"},

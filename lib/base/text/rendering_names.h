@@ -1,4 +1,4 @@
-// The names that a rendering gives to a chat template. They must not appear in
+// The names that are passed to a chat template whenever it is rendered. They must not appear in
 // `chat_template_kwargs` of rows, requests and options.
 #pragma once
 

@@ -17,7 +17,7 @@ std::string padded(const std::string& cell, size_t width, bool is_right) {
     return is_right ? blanks + cell : cell + blanks;
 }
 
-// Returns the columns CHOSEN of all ROWS.
+// Returns the table of all ROWS with only the columns in CHOSEN.
 std::string chosen_columns(const Rows& rows, const std::vector<size_t>& widths,
                            const std::vector<size_t>& chosen, std::string_view align) {
     std::string text;
@@ -35,8 +35,8 @@ std::string chosen_columns(const Rows& rows, const std::vector<size_t>& widths,
     return text;
 }
 
-// Returns the columns of each part. Each part is at most LIMIT wide, unless it has only the first
-// column and one more.
+// Divides the columns into parts, and returns the columns of each part. Each part is at most LIMIT
+// wide, unless it has only the first column and one more.
 std::vector<std::vector<size_t>> parts_within(const std::vector<size_t>& widths, size_t limit) {
     std::vector<std::vector<size_t>> parts(1);
     size_t width = 0;
@@ -60,7 +60,8 @@ std::string text_table(const Rows& rows, const TableForm& form) {
         for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], columns_of(row[i]));
     }
     auto parts = parts_within(widths, form.width > 0 ? form.width : std::string::npos);
-    // Parts of like width read better than a last one with little in it.
+    // Lowers the limit as long as the number of parts stays the same: parts of similar width read
+    // better than a narrow last one.
     for (size_t limit = form.width; limit > 0 && parts.size() > 1; --limit) {
         auto narrower = parts_within(widths, limit - 1);
         if (narrower.size() > parts.size()) break;

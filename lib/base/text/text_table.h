@@ -1,4 +1,5 @@
-// A table for people: columns as wide as their widest cell, two blanks between. Pure.
+// A table for people: each column is as wide as its widest cell, with two blanks between columns.
+// Pure.
 #pragma once
 
 #include <cstddef>
@@ -8,14 +9,15 @@
 
 namespace dslaunch {
 
+// The alignment and the width of a table.
 struct TableForm {
-    std::string_view align = "";  // "<>>": a letter for each column; those without one are left
-    // Columns that do not fit go into further tables below, each with the first column again.
+    std::string_view align = "";  // "<>>": a sign for each column; columns without one: left
+    // Columns that do not fit go into further tables below, each of which repeats the first column.
     size_t width = 0;  // 0: without limit
 };
 
-// Returns ROWS as a table. The first row is the head; the others have at most as many cells. Lines
-// have no blanks at their ends and end with newlines. Cells are printed as they are.
+// Returns ROWS as a table. The first row is the head; no other row has more cells. Lines end with
+// newlines and have no trailing blanks. Cells are printed as they are.
 [[nodiscard]] std::string text_table(const std::vector<std::vector<std::string>>& rows,
                                      const TableForm& form = {});
 

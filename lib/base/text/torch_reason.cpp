@@ -20,7 +20,7 @@ struct Frame {
     bool of_torch = false;
 };
 
-// Returns the lines of TEXT up to the frames of C++.
+// Returns the lines of TEXT before the C++ stack frames.
 std::vector<std::string> lines_of_model(std::string_view text) {
     std::vector<std::string> lines = split(text, '\n');
     const auto end = std::find_if(lines.begin(), lines.end(), [](const std::string& line) {
@@ -44,7 +44,8 @@ bool is_frame(std::string_view line) {
     return trim(line).starts_with("File \"") && line.find("\", line ") != kNowhere;
 }
 
-// Returns the frame that begins at BEGIN: lines of source follow, and a line that marks the last.
+// Returns the frame that begins at line BEGIN. It is followed by lines of source, and a line that
+// marks the one that failed.
 Frame frame_at(const std::vector<std::string>& lines, size_t begin) {
     const std::string path(between(lines[begin], "File \"", "\""));
     const std::string line(trim(between(lines[begin], "\", line ", ",")));
@@ -59,7 +60,8 @@ Frame frame_at(const std::vector<std::string>& lines, size_t begin) {
     return frame;
 }
 
-// Returns the innermost frame of the model's own source, or else of the serialized code.
+// Returns the place of the innermost frame of the model's own source, or else of the innermost
+// frame.
 std::string where_of(const std::vector<std::string>& lines) {
     std::vector<Frame> frames;
     for (size_t i = 0; i < lines.size(); ++i) {
@@ -73,7 +75,8 @@ std::string where_of(const std::vector<std::string>& lines) {
     return fmt::format(", at {}{}{}", frame.place, frame.source.empty() ? "" : ": ", frame.source);
 }
 
-// Returns the length of `RuntimeError: ` or `builtins.ValueError: ` after a traceback.
+// Returns the length of a prefix such as `RuntimeError: ` or `builtins.ValueError: ` of LINE; 0 if
+// there is none.
 size_t kind_length(std::string_view line) {
     const size_t colon = line.find(": ");
     if (colon == kNowhere) return 0;
@@ -83,7 +86,8 @@ size_t kind_length(std::string_view line) {
     return colon + 2;
 }
 
-// Returns the line with the reason: the last that names its kind, or the first of all.
+// Returns the line with the reason: the last one that begins with a kind of error, or else the
+// first that is not boilerplate.
 std::string_view saying_line(const std::vector<std::string>& lines) {
     std::string_view first;
     std::string_view named;
@@ -96,8 +100,8 @@ std::string_view saying_line(const std::vector<std::string>& lines) {
     return trim(named.empty() ? first : named);
 }
 
-// Returns LINE without the marks of the place in LibTorch's source and without the kind of error,
-// unless that says something.
+// Returns LINE without the location in LibTorch's source, and without the kind of error if it is a
+// RuntimeError or an IndexError, which says nothing.
 std::string without_marks(std::string_view line) {
     const size_t kind = kind_length(line);
     if (line.starts_with("RuntimeError: ") || line.starts_with("IndexError: "))
@@ -120,7 +124,7 @@ bool is_capital(char c) {
     return c >= 'A' && c <= 'Z';
 }
 
-// Returns the first sentence of LINE, and the next one if the first has only a few words.
+// Returns the first sentence of LINE, or the first two if the first has only a few words.
 std::string_view first_sentence(std::string_view line) {
     constexpr int64_t kFewWords = 5;
     for (size_t end = line.find(". "); end != kNowhere; end = line.find(". ", end + 1)) {

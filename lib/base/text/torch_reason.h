@@ -1,5 +1,5 @@
-// Finds the reason in LibTorch's error text, which is a page long: advice, two tracebacks of the
-// model's source, frames of C++. Knows the texts, not LibTorch.
+// Finds the reason in an error text of LibTorch, which is a page long: advice, two tracebacks of
+// the model's source, C++ stack frames. Uses only the texts and does not call LibTorch.
 #pragma once
 
 #include <exception>
@@ -8,12 +8,13 @@
 
 namespace dslaunch {
 
-// Returns one printable line: the first sentence and the line of the model that it is about, if
-// TEXT says so: "mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5), at m.py:11: self.fc(h)".
+// Returns one printable line: the first sentence of the reason and, if TEXT names it, the line of
+// the model where it happened: "mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5), at
+// m.py:11: self.fc(h)".
 [[nodiscard]] std::string torch_reason(std::string_view text);
 
-// Does the same for ERROR; returns the text of our own Error unchanged. Logs what it leaves out at
-// level debug.
+// Does the same for ERROR; returns the text of an Error of dslaunch unchanged. If text is left out,
+// logs the whole text at level debug.
 [[nodiscard]] std::string torch_reason(const std::exception& error);
 
 }  // namespace dslaunch

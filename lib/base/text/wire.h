@@ -1,6 +1,6 @@
 // A plain binary encoding for messages in pipes between launcher, agent and worker: little-endian
-// integers and length-prefixed strings that may hold any bytes. Reading checks every length and
-// never allocates more than is there.
+// integers and length-prefixed strings that may contain any bytes. Reading checks every length and
+// never allocates more than the bytes that are present.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 namespace dslaunch {
 
+// Appends values to a text of bytes. Each function returns *this.
 class WireWriter {
   public:
     WireWriter& u8(uint8_t value);
@@ -24,13 +25,14 @@ class WireWriter {
     std::string bytes_;
 };
 
-// Reads what WireWriter wrote. Throws Error{kInternal} with WHAT in the message when bytes are
-// missing; done() says whether all were used.
+// Reads what WireWriter wrote. Throws Error{kInternal} with WHAT in the message if bytes are
+// missing.
 class WireReader {
   public:
     // BYTES must outlive the reader.
     WireReader(std::string_view bytes, std::string_view what) : bytes_(bytes), what_(what) {}
 
+    // Read the next value; done() returns true if no bytes are left.
     [[nodiscard]] uint8_t u8();
     [[nodiscard]] uint32_t u32();
     [[nodiscard]] uint64_t u64();

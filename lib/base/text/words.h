@@ -8,16 +8,16 @@
 
 namespace dslaunch {
 
-enum class Comments { kAreWords, kEndTheLine };  // `#` at the begin of a word
+enum class Comments { kAreWords, kEndTheLine };  // `#` at the beginning of a word
 
-// Returns the words between blanks. Single or double quotes group and vanish. A backslash makes a
-// following quote, backslash or (outside quotes) blank literal, and else stands for itself. Nothing
-// when a quote is not closed.
+// Returns the words of TEXT, which are separated by blanks. Single or double quotes group
+// characters and are removed. A backslash makes a following quote, backslash or (outside quotes)
+// blank literal; before any other character it is kept. Returns nothing if a quote is not closed.
 [[nodiscard]] std::optional<std::vector<std::string>> split_words(std::string_view text,
                                                                   Comments comments);
 
-// Returns WORD as a shell reads it back: quoted if it has more than plain characters, with
-// characters that a terminal would obey escaped.
+// Returns WORD in the form in which a shell reads it back: quoted if it has more than plain
+// characters, with control characters, which a terminal would obey, escaped.
 [[nodiscard]] std::string shell_word(const std::string& word);
 
 }  // namespace dslaunch

@@ -94,11 +94,12 @@ TEST_CASE("names of other tools are taken, and CLI11's words are ours") {
           "options");
     CHECK(said({"--tokens", "10"}) ==
           "write: --tokens: `10` is not a number from 0 to 9; --help lists the options");
-    CHECK(said({"-p", "hi"}) == "write: unknown option `-p`; here it is --prompt TEXT");
-    CHECK_THAT(said({"--prompt_file", "x"}),
-               Catch::Contains("here it is --prompt \"$(cat FILE)\""));
+    CHECK_THAT(said({"---"}), Catch::Contains("unknown option `---`"));
+    CHECK_THAT(said({"--=x"}), Catch::Contains("unknown option `--`"));
+    CHECK(said({"-p", "hi"}) == "write: unknown option `-p`: use --prompt TEXT");
+    CHECK_THAT(said({"--prompt_file", "x"}), Catch::Contains("use --prompt \"$(cat FILE)\""));
     CHECK(said({"--dtype=float16"}) ==
-          "write: unknown option `--dtype`; here it is --weights f32, bf16 or int8");
+          "write: unknown option `--dtype`: use --weights f32, bf16 or int8 (fp16 is not there)");
     CHECK_THAT(said({"--model", "x"}),
                Catch::Contains("the folder of the model as the first word"));
     CHECK_THAT(said({"--tasks", "mmlu"}), Catch::EndsWith("--help lists all"));

@@ -1,4 +1,4 @@
-#include "base/small_thread.h"
+#include "base/machine/small_thread.h"
 
 namespace dslaunch {
 
@@ -23,11 +23,11 @@ SmallThread::SmallThread(std::function<void()> work, size_t stack_bytes) {
         fail(ExitCode::kSetup, "no more threads can be started: {}; look at ulimit -u and -v",
              errno_text(error));
     static_cast<void>(own.release());
-    running_ = true;
+    is_running_ = true;
 }
 
 void SmallThread::join() {
-    if (std::exchange(running_, false)) ::pthread_join(thread_, nullptr);
+    if (std::exchange(is_running_, false)) ::pthread_join(thread_, nullptr);
 }
 
 }  // namespace dslaunch

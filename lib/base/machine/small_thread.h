@@ -1,5 +1,5 @@
-// A thread with a stack of fixed size, whatever `ulimit -s` says. The stack is small, for little
-// work: a limit on data counts it.
+// A thread with a small stack of fixed size, whatever `ulimit -s` says, for small tasks: a limit on
+// data (RLIMIT_DATA) counts the whole stack.
 #pragma once
 
 #include <pthread.h>
@@ -13,30 +13,32 @@
 
 namespace dslaunch {
 
+// Owns one thread, or none. Throwing WORK ends the program.
 class SmallThread {
   public:
     static constexpr size_t kStackBytes = size_t{512} << 10;
 
     SmallThread() = default;
-    // Runs WORK, which must not throw. Throws Error{kSetup} when the system has no thread left.
+    // Starts a thread that runs WORK, which must not throw. Throws Error{kSetup} if the system
+    // cannot start another thread.
     explicit SmallThread(std::function<void()> work, size_t stack_bytes = kStackBytes);
     SmallThread(SmallThread&& other) noexcept
-        : thread_(other.thread_), running_(std::exchange(other.running_, false)) {}
+        : thread_(other.thread_), is_running_(std::exchange(other.is_running_, false)) {}
     SmallThread& operator=(SmallThread&& other) noexcept {
         join();
         thread_ = other.thread_;
-        running_ = std::exchange(other.running_, false);
+        is_running_ = std::exchange(other.is_running_, false);
         return *this;
     }
-    // The end of the object joins the thread.
+    // Destroying the object joins the thread.
     ~SmallThread() { join(); }
 
-    // Waits until WORK is done; returns at once if no work was begun.
+    // Waits until WORK has returned; returns at once if no work was started.
     void join();
 
   private:
     pthread_t thread_{};
-    bool running_ = false;
+    bool is_running_ = false;
 };
 
 }  // namespace dslaunch

@@ -36,10 +36,11 @@ class TokenizerStream final : public TextStream {
     }
 
     text::TokenStream stream_;
-    std::string held_;  // the end of the text before, which the stream has still to give
+    std::string held_;  // the end of BEFORE's text that stream_ has not returned yet
 };
 
-// Keeps the bytes of an unfinished character until the rest or something else comes.
+// Holds back the bytes of an incomplete character until its other bytes, or another character,
+// arrive.
 class ByteStream final : public TextStream {
   public:
     std::string push(int32_t token) override {
@@ -52,11 +53,11 @@ class ByteStream final : public TextStream {
     std::string finish() override { return std::exchange(held_, {}); }
 
   private:
-    // Returns how many bytes at the end of TEXT begin a character and do not end it.
+    // Returns the number of bytes at the end of TEXT that begin a character but do not complete it.
     static size_t unfinished_bytes(std::string_view text) {
         for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
             const auto byte = static_cast<unsigned char>(text[text.size() - back]);
-            if ((byte & 0xC0U) == 0x80U) continue;  // goes on a character
+            if ((byte & 0xC0U) == 0x80U) continue;  // continues a character
             const size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
             return back < length ? back : 0;
         }

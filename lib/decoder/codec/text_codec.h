@@ -1,6 +1,6 @@
-// Text as tokens and back: by a tokenizer.json, or as bytes for models whose tokens are the bytes
-// of text, as `dslaunch tokens bytes` makes them. Data path: prompts -> [here] -> engine -> [here]
-// -> text. Const functions: any thread.
+// Converts text to tokens and back: with a tokenizer.json, or as bytes for models whose tokens are
+// the bytes of text, which `dslaunch tokens bytes` makes. Data path: prompts -> [here] -> engine ->
+// [here] -> text. Const functions: any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,36 +14,40 @@
 
 namespace dslaunch::decoder {
 
-// The text of tokens that come one by one.
+// The text of tokens that arrive one by one.
 class TextStream {
   public:
     virtual ~TextStream() = default;
-    // Returns the text that TOKEN makes certain, whole characters, perhaps none yet.
+    // Adds TOKEN. Returns the text that is certain by now, in whole characters; it may be empty.
     [[nodiscard]] virtual std::string push(int32_t token) = 0;
-    // Returns what is left at the end; bytes that are no character become U+FFFD.
+    // Returns the rest of the text after the last token; bytes that are not a character become
+    // U+FFFD.
     [[nodiscard]] virtual std::string finish() = 0;
 };
 
+// The two directions between a model's tokens and text.
 class TextCodec {
   public:
     virtual ~TextCodec() = default;
-    // IS_RENDERED: a chat template has written TEXT, so the special tokens are in it.
+    // Returns the tokens of TEXT. IS_RENDERED: a chat template wrote TEXT, which then contains the
+    // special tokens already.
     [[nodiscard]] virtual std::vector<int32_t> encode(std::string_view text,
                                                       bool is_rendered) const = 0;
-    // Returns the stream of the tokens after BEFORE, without BEFORE's text. An empty BEFORE begins
-    // a text of its own, such as an answer.
+    // Returns a stream for the tokens that follow BEFORE; the text of BEFORE is not repeated. If
+    // BEFORE is empty, the tokens are a separate text, such as an answer.
     [[nodiscard]] virtual std::unique_ptr<TextStream> stream(
         std::span<const int32_t> before = {}) const = 0;
 };
 
+// For models with a tokenizer.json.
 class TokenizerCodec final : public TextCodec {
   public:
-    // TOKENIZER must outlive this.
+    // TOKENIZER must outlive this object.
     explicit TokenizerCodec(const text::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
     [[nodiscard]] std::vector<int32_t> encode(std::string_view text,
                                               bool is_rendered) const override;
-    // Special tokens have no text.
+    // Returns a stream in which special tokens have no text.
     [[nodiscard]] std::unique_ptr<TextStream> stream(
         std::span<const int32_t> before = {}) const override;
 
@@ -51,9 +55,10 @@ class TokenizerCodec final : public TextCodec {
     const text::Tokenizer& tokenizer_;
 };
 
-// Vocabularies up to this size are bytes plus a few special tokens.
+// A vocabulary up to this size is taken to be bytes plus a few special tokens.
 inline constexpr int64_t kByteVocabMax = 272;
 
+// For models whose tokens are the bytes of text.
 class ByteCodec final : public TextCodec {
   public:
     [[nodiscard]] std::vector<int32_t> encode(std::string_view text,
@@ -62,8 +67,8 @@ class ByteCodec final : public TextCodec {
         std::span<const int32_t> before = {}) const override;
 };
 
-// Returns the text of a byte token: the byte itself; control characters other than newline and tab
-// as \xNN, since a model must not control a terminal; a token above 255 as <256>.
+// Returns the text of a byte token: the byte itself; \xNN for control characters other than newline
+// and tab, since a model must not control a terminal; <256> for a token above 255.
 [[nodiscard]] std::string byte_token_text(int64_t token);
 
 }  // namespace dslaunch::decoder

@@ -7,7 +7,7 @@ namespace dslaunch::decoder {
 
 namespace {
 
-// Returns the length of the longest end of TEXT that begins STOP.
+// Returns the length of the longest suffix of TEXT that is a prefix of STOP.
 size_t begun(std::string_view text, std::string_view stop) {
     for (size_t length = std::min(text.size(), stop.size() - 1); length > 0; --length)
         if (text.ends_with(stop.substr(0, length))) return length;
@@ -17,9 +17,10 @@ size_t begun(std::string_view text, std::string_view stop) {
 }  // namespace
 
 std::string StopTexts::push(std::string_view text) {
-    if (stopped_) return {};
+    if (has_stopped_) return {};
     held_ += text;
-    // The stop that is whole first counts, so the pieces in which a text comes do not matter.
+    // The stop that is completed first counts, so that the result does not depend on the pieces in
+    // which the text arrives.
     size_t begin = 0, end = std::string::npos, kept = 0;
     for (const std::string& stop : stops_) {
         kept = std::max(kept, begun(held_, stop));
@@ -29,9 +30,9 @@ std::string StopTexts::push(std::string_view text) {
         begin = found;
         end = found + stop.size();
     }
-    stopped_ = end != std::string::npos;
-    std::string certain = held_.substr(0, stopped_ ? begin : held_.size() - kept);
-    held_.erase(0, stopped_ ? held_.size() : certain.size());
+    has_stopped_ = end != std::string::npos;
+    std::string certain = held_.substr(0, has_stopped_ ? begin : held_.size() - kept);
+    held_.erase(0, has_stopped_ ? held_.size() : certain.size());
     return certain;
 }
 
@@ -44,11 +45,11 @@ TextPiece WrittenText::push(const MadeToken& made) {
     if (!stream_) return {std::to_string(made.token) + " ", 1, made.end};
     TextPiece piece{"", 1, made.end};
     if (made.end != TextEnd::kStop) piece.text = stops_.push(stream_->push(made.token));
-    if (made.end != TextEnd::kNone && !stops_.stopped()) {
+    if (made.end != TextEnd::kNone && !stops_.has_stopped()) {
         piece.text += stops_.push(stream_->finish());
-        if (!stops_.stopped()) piece.text += stops_.finish();
+        if (!stops_.has_stopped()) piece.text += stops_.finish();
     }
-    if (stops_.stopped()) piece.end = TextEnd::kStop;
+    if (stops_.has_stopped()) piece.end = TextEnd::kStop;
     return piece;
 }
 

@@ -1,5 +1,5 @@
-// The text of one request as its tokens come, up to its end: an end token, a stop text or the last
-// token. Data path: engine -> [here] -> terminal, HTTP. One thread.
+// Makes the text of one request from its tokens, up to its end: an end token, a stop text or the
+// last token. Data path: engine -> [here] -> terminal, HTTP. One thread.
 #pragma once
 
 #include <cstdint>
@@ -13,39 +13,43 @@
 
 namespace dslaunch::decoder {
 
-// Ends a text at the first of several strings, which is not part of it. Text that may begin one of
-// them is held back until that is known.
+// Ends a text at the first occurrence of one of several stop texts, which is not part of it. Text
+// that may be the beginning of a stop text is held back until this is certain.
 class StopTexts {
   public:
-    // REQUIRES: no string is empty.
+    // REQUIRES: no stop text is empty.
     explicit StopTexts(std::vector<std::string> stops) : stops_(std::move(stops)) {}
 
-    // Returns the text that is certain now that TEXT has come. After a stop: nothing more.
+    // Adds TEXT. Returns the text that is certain by now; after a stop, nothing.
     [[nodiscard]] std::string push(std::string_view text);
-    // Returns what was held back, when no more text comes.
+    // Returns the text that was held back, when no more text arrives.
     [[nodiscard]] std::string finish();
-    [[nodiscard]] bool stopped() const { return stopped_; }
+    // Returns true if a stop text occurred.
+    [[nodiscard]] bool has_stopped() const { return has_stopped_; }
 
   private:
     std::vector<std::string> stops_;
     std::string held_;
-    bool stopped_ = false;
+    bool has_stopped_ = false;
 };
 
+// The next part of a text.
 struct TextPiece {
     std::string text;
-    int64_t tokens = 0;  // made since the last piece
+    int64_t tokens = 0;  // tokens made since the last piece
     TextEnd end = TextEnd::kNone;
 };
 
+// The text of one request.
 class WrittenText {
   public:
-    // STREAM: null where tokens are written as their numbers. STOPS: as StopTexts takes them.
+    // STREAM: null if tokens are to be written as their numbers. STOPS: the stop texts for
+    // StopTexts.
     WrittenText(std::unique_ptr<TextStream> stream, std::vector<std::string> stops)
         : stream_(std::move(stream)), stops_(std::move(stops)) {}
 
-    // Returns the text that MADE makes certain, and whether it ends here. The token that ends a
-    // text is no part of it, nor is a stop text. REQUIRES: it has not ended.
+    // Adds MADE. Returns the text that is certain by now, and whether the text ends here. An end
+    // token or a stop text is not part of the text. REQUIRES: the text has not ended.
     [[nodiscard]] TextPiece push(const MadeToken& made);
 
   private:

@@ -9,7 +9,7 @@ namespace dslaunch::decoder {
 
 namespace {
 
-// Reads numbers of 32 bits, one after the other.
+// Reads a sequence of 32-bit numbers.
 class NumberReader {
   public:
     explicit NumberReader(std::string_view bytes) : bytes_(bytes) {}
@@ -24,7 +24,7 @@ class NumberReader {
         bytes_.remove_prefix(sizeof number);
         return number;
     }
-    // Returns a number of things of at least BYTES each that follow.
+    // Reads the number of items that follow, each of which has at least BYTES bytes.
     size_t count(size_t bytes) {
         const int32_t number = next();
         if (number < 0 || static_cast<size_t>(number) > bytes_.size() / bytes)

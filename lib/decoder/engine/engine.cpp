@@ -8,27 +8,6 @@
 
 namespace dslaunch::decoder {
 
-PagePool::PagePool(int32_t pages) : pages_(pages) {
-    free_.reserve(static_cast<size_t>(pages));
-    for (int32_t page = pages; page > 0; --page) free_.push_back(page - 1);
-}
-
-bool PagePool::grow(std::vector<int32_t>& list, int64_t positions) {
-    const int64_t missing = pages_for(positions) - std::ssize(list);
-    if (missing > pages_free()) return false;
-    for (int64_t i = 0; i < missing; ++i) {
-        list.push_back(free_.back());
-        free_.pop_back();
-    }
-    return true;
-}
-
-void PagePool::give_back(std::vector<int32_t>& list) {
-    free_.insert(free_.end(), list.rbegin(), list.rend());
-    list.clear();
-    DSL_CHECK(pages_free() <= pages_, "a page was given back twice");
-}
-
 const char* end_name(TextEnd end) {
     if (end == TextEnd::kStop) return "stop";
     return end == TextEnd::kLength || end == TextEnd::kContext ? "length" : nullptr;
@@ -94,11 +73,13 @@ void Engine::cancel(RequestId id) {
             }
 }
 
-// Takes in, in order, sequences whose whole text and next token fit in the cache.
+// Admits waiting sequences, in order, as long as their whole text and the next token fit in the
+// cache.
 void Engine::admit() {
     while (!waiting_.empty() && std::ssize(running_) < options_.sequences_max) {
         Sequence& next = waiting_.front();
-        // A page for each one that runs stays free: what is begun should not be preempted at once.
+        // One page for each running sequence stays free, so that a sequence that was just begun is
+        // not preempted at once.
         const int64_t wanted = pages_for(std::ssize(next.text));
         if (!running_.empty() && wanted + std::ssize(running_) > pool_.pages_free()) return;
         if (!pool_.grow(next.pages, std::ssize(next.text))) return;
@@ -115,8 +96,8 @@ void Engine::preempt_last() {
 }
 
 Batch Engine::next_batch(std::vector<Sequence*>& owners) {
-    // Takes pages for the next position of each, the oldest first. The oldest alone always fits:
-    // add() and end_of() see to it.
+    // Allocates a page for the next position of each running sequence that needs one, in order of
+    // age. The oldest sequence always fits if it is alone: add() and end_of() ensure that.
     for (auto at = running_.begin(); at != running_.end(); ++at)
         while (!pool_.grow(at->pages, std::ssize(at->text))) {
             const bool is_last = std::next(at) == running_.end();
@@ -155,13 +136,14 @@ TextEnd Engine::end_of(const Sequence& sequence) const {
     if (std::ranges::find(sequence.end_tokens, sequence.text.back()) != sequence.end_tokens.end())
         return TextEnd::kStop;
     if (sequence.tokens_left == 0) return TextEnd::kLength;
-    // The next step would compute the position of the last token.
+    // The next step would compute the position of the last token, so that it may be the last
+    // position but not beyond.
     const int64_t positions = runner_.positions_max();
     return std::ssize(sequence.text) > positions ? TextEnd::kContext : TextEnd::kNone;
 }
 
 std::vector<MadeToken> Engine::step() {
-    DSL_CHECK(!idle(), "nothing to do");
+    DSL_CHECK(!is_idle(), "nothing to do");
     admit();
     DSL_CHECK(!running_.empty(), "no sequence fits");
     std::vector<Sequence*> owners;

@@ -13,12 +13,13 @@ namespace dslaunch::decoder {
 
 namespace {
 
-// Hidden rows between stages; nothing else uses these links.
+// The tag of hidden rows that are sent between stages; nothing else is sent over these links.
 constexpr uint32_t kHiddenTag = 1;
-// Rank 0 sends these in the place of a batch's length.
+// Rank 0 sends these instead of the length of a batch.
 constexpr int64_t kEnd = 0;
 constexpr int64_t kNothing = -1;
-// The longest time that a rank waits for memory: less than others wait for it.
+// The longest time that a rank waits for memory; it is shorter than the time that other ranks wait
+// for this one.
 constexpr std::chrono::seconds kPatience{10};
 
 }  // namespace
@@ -47,7 +48,8 @@ RankMesh choose_mesh(const storage::TransformerConfig& config, const std::vector
                  tensor_ranks, world, config.key_heads);
         mesh.tensor_ranks = tensor_ranks;
     } else {
-        // Sums in the middle of layers stay on a host; between hosts, rows go once a stage.
+        // The sums in the middle of layers should stay within a host; between hosts, rows are sent
+        // once per stage.
         for (int ranks = 1; ranks <= *std::ranges::min_element(node_sizes); ++ranks)
             if (divides(ranks)) mesh.tensor_ranks = ranks;
     }
@@ -107,7 +109,8 @@ void GroupRunner::compute(const Batch& batch) {
             {{stage + 1, kHiddenTag, std::as_bytes(hidden)}}, {});
 }
 
-// Returns the whole logits from the shares of the stage's ranks: each adds its own to zeros.
+// Returns the logits of the whole vocabulary, from the shares of the stage's ranks: each rank adds
+// its share to zeros, and these are summed.
 std::span<float> GroupRunner::whole_logits(const Batch& batch) {
     const std::span<float> mine = parts_.decoder.logits(batch);
     if (parts_.sum == nullptr || parts_.sum->size() == 1) return mine;
@@ -124,12 +127,12 @@ std::span<float> GroupRunner::whole_logits(const Batch& batch) {
 std::span<float> GroupRunner::run(const Batch& batch) {
     std::string bytes = batch_bytes(batch);
     const PatientThread patient(kPatience);
-    computing_ = true;
+    is_computing_ = true;
     tell(std::ssize(bytes));
     parts_.all.broadcast(std::as_writable_bytes(std::span(bytes)));
     compute(batch);
     const std::span<float> logits = whole_logits(batch);
-    computing_ = false;
+    is_computing_ = false;
     return logits;
 }
 

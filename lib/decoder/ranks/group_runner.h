@@ -1,8 +1,8 @@
 // A decoder that the ranks of a job share: stages of whole layers, each split among tensor ranks.
-// Rank 0 has the requests and decides each batch; it belongs to the last stage, so that logits come
-// out where tokens are chosen. All other ranks compute as it says. Data path: engine -> [here] on
-// rank 0 -> batch -> all ranks -> hidden rows from stage to stage -> logits on rank 0. One thread a
-// rank.
+// Rank 0 has the requests and decides each batch. It belongs to the last stage, so that the logits
+// are computed where tokens are chosen. All other ranks compute the batches that it sends. Data
+// path: engine -> [here] on rank 0 -> batch -> all ranks -> hidden rows from stage to stage ->
+// logits on rank 0. One thread on each rank.
 #pragma once
 
 #include <cstdint>
@@ -16,46 +16,49 @@
 
 namespace dslaunch::decoder {
 
-// The way in which the ranks of a job share a decoder.
+// The division of a job's ranks into stages and tensor ranks.
 struct RankMesh {
     int tensor_ranks = 1;
     int stages = 1;
 
-    // Returns the ranks of each stage; rank 0 is of the last one.
+    // Returns the ranks of each stage; rank 0 belongs to the last one.
     [[nodiscard]] std::vector<std::vector<int>> ranks_of_stages() const;
 };
 
-// Returns the mesh of a job's hosts: TENSOR_RANKS as asked for, or, if 0, as many of a host's ranks
-// as divide the heads of keys; the rest are stages. Throws Error{kUsage} that names what would fit.
+// Returns the mesh for a job's hosts. TENSOR_RANKS is the number that the user gave; if it is 0, it
+// becomes the largest number that divides the ranks of each host and the key heads. The ranks are
+// then divided into stages. Throws Error{kUsage} that says which numbers would fit.
 [[nodiscard]] RankMesh choose_mesh(const storage::TransformerConfig& config,
                                    const std::vector<int>& node_sizes, int tensor_ranks);
 
+// The objects through which this rank works with the others; it owns none of them.
 struct GroupParts {
     Decoder& decoder;
-    runtime::Collectives& all;  // of all ranks
-    GroupSum* sum = nullptr;    // of this stage's ranks; null: there is one
+    runtime::Collectives& all;  // the collectives of all ranks
+    GroupSum* sum = nullptr;    // sums over this stage's ranks; null: it has one rank
     runtime::PipelinePlace place;
     std::vector<runtime::Link*> links;  // by stage; empty: there is one stage
 };
 
+// One rank of the group.
 class GroupRunner final : public StepRunner {
   public:
-    // PARTS' objects must outlive this.
+    // The objects in PARTS must outlive this object.
     explicit GroupRunner(GroupParts parts);
 
     [[nodiscard]] int64_t vocabulary() const override { return parts_.decoder.config().vocabulary; }
     [[nodiscard]] int64_t context() const override { return parts_.decoder.config().context; }
     [[nodiscard]] int64_t pages() const override { return parts_.decoder.options().pages; }
     [[nodiscard]] int64_t rows_max() const override { return parts_.decoder.options().rows_max; }
-    [[nodiscard]] bool is_stuck() const override { return computing_; }
-    // Throws Error{kPeerLost} when a rank is lost. REQUIRES: rank 0.
+    [[nodiscard]] bool is_stuck() const override { return is_computing_; }
+    // Throws Error{kPeerLost} if a rank is lost. REQUIRES: rank 0.
     [[nodiscard]] std::span<float> run(const Batch& batch) override;
-    // Tells the other ranks that rank 0 is alive and has nothing to compute. REQUIRES: rank 0.
+    // Tells the other ranks that rank 0 is running and has nothing to compute. REQUIRES: rank 0.
     void keep_waiting();
-    // Tells the other ranks that there is nothing more to compute. REQUIRES: rank 0.
+    // Tells the other ranks that no more batches follow. REQUIRES: rank 0.
     void end();
 
-    // Computes rank 0's batches until it ends. REQUIRES: another rank.
+    // Computes rank 0's batches until it calls end(). REQUIRES: a rank other than 0.
     void follow();
 
   private:
@@ -65,7 +68,7 @@ class GroupRunner final : public StepRunner {
 
     GroupParts parts_;
     std::vector<float> logits_;
-    bool computing_ = false;  // the other ranks were told of a batch, which is not computed yet
+    bool is_computing_ = false;  // the other ranks have a batch that is not computed yet
 };
 
 }  // namespace dslaunch::decoder

@@ -1,30 +1,33 @@
-// Sums and rows of the tensor ranks of a decoder, in memory that they share, or between hosts. Data
-// path: decoder -> [here] -> collectives. One thread.
+// Sums over the tensor ranks of a decoder, in memory that they share, or between hosts. Data path:
+// decoder -> [here] -> collectives. One thread.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
-#include "decoder/decode/decoder.h"
+#include "decoder/decode/rank_sum.h"
 #include "runtime/comm/collectives.h"
 
 namespace dslaunch::decoder {
 
+// Uses two buckets in turn, so that one is read while the next is written.
 class GroupSum final : public RankSum {
   public:
-    static constexpr int kBuckets = 2;  // one is read while the next is written
+    static constexpr int kBuckets = 2;
+    // The place of the buckets in the group's arena.
     struct Slices {
         runtime::BucketId buckets[kBuckets];
-        int64_t numel = 0;  // of a bucket
+        int64_t numel = 0;  // size of a bucket
     };
-    // Adds the slices of a group to its arena, the same on every rank of it. NUMEL: the most floats
-    // that one sum has; longer ones go in pieces.
+    // Adds the slices that a group needs to its arena; every rank of the group must do the same.
+    // NUMEL: the largest number of floats in a sum; larger sums are computed in pieces.
     [[nodiscard]] static Slices add_slices(runtime::ArenaLayout& arena, int64_t numel);
 
-    // COLLECTIVES: of the tensor ranks; must outlive this.
+    // COLLECTIVES: the collectives of the tensor ranks; they must outlive this object.
     GroupSum(runtime::Collectives& collectives, const Slices& slices)
         : collectives_(collectives), slices_(slices) {}
 
+    // Return this rank's number among the tensor ranks, and their number.
     [[nodiscard]] int rank() const { return collectives_.topology().rank(); }
     [[nodiscard]] int size() const { return collectives_.topology().world_size(); }
     void sum(std::span<float> values) override;

@@ -1,15 +1,14 @@
-// A thread that other ranks wait for and that cannot give up its work: while memory is short its
-// allocations wait for memory that other threads give back, such as requests that are refused. Any
-// thread; allocations of others fail as ever.
+// For a thread that other ranks wait for and that cannot give up its work: if memory is short, its
+// allocations wait until other threads free memory, for example by refusing requests. Any thread;
+// allocations of other threads fail as usual.
 #pragma once
 
 #include "base/clock.h"
 
 namespace dslaunch::decoder {
 
-// While it lives, an allocation of this thread that finds no memory is tried again for LIMIT, all
-// of them together, before it throws std::bad_alloc. Allocations of the C library's malloc do not
-// wait.
+// While this object lives, allocations of this thread that find no memory are repeated, for LIMIT
+// in total, before they throw std::bad_alloc. The C library's malloc does not wait.
 class PatientThread {
   public:
     explicit PatientThread(Duration limit);

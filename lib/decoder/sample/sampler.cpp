@@ -18,12 +18,12 @@ void require(bool holds, const char* option, double given, const char* range) {
 
 constexpr float kBanned = -std::numeric_limits<float>::infinity();
 
-// Adds BIAS to the logit of TOKEN; a token outside the vocabulary is never made.
+// Adds BIAS to the logit of TOKEN; ignores a token outside the vocabulary, which is never made.
 void add_bias(std::span<float> logits, int32_t token, float bias) {
     if (token >= 0 && token < std::ssize(logits)) logits[static_cast<size_t>(token)] += bias;
 }
 
-// Returns true if the tokens of SEQUENCE before its last one stand at the end of TEXT.
+// Returns true if TEXT ends with all tokens of SEQUENCE but its last one.
 bool comes_next(std::span<const int32_t> sequence, std::span<const int32_t> text) {
     const size_t before = sequence.size() - 1;
     if (before == 0) return true;
@@ -31,7 +31,7 @@ bool comes_next(std::span<const int32_t> sequence, std::span<const int32_t> text
            std::ranges::equal(text.last(before), sequence.first(before));
 }
 
-// Bans tokens that would end a row of LENGTH tokens that stands in TEXT.
+// Bans tokens that would complete a sequence of LENGTH tokens that TEXT contains already.
 void ban_repeated(std::span<float> logits, std::span<const int32_t> text, size_t length) {
     if (length == 0 || text.size() < length) return;
     const auto begin = text.last(length - 1);
@@ -50,7 +50,7 @@ Sampler::Sampler(const SamplingOptions& options, TextBounds bounds)
     require(options.top_p > 0 && options.top_p <= 1, "top-p", options.top_p,
             "above 0 and at most 1");
     require(options.min_p >= 0 && options.min_p <= 1, "min-p", options.min_p, "between 0 and 1");
-    // Beyond it, products with logits of any model would be infinite.
+    // With larger penalties, products with ordinary logits could be infinite.
     constexpr double kPenaltyMax = 1e6;
     require(
         options.repetition_penalty >= 1 / kPenaltyMax && options.repetition_penalty <= kPenaltyMax,
@@ -68,7 +68,8 @@ int32_t likeliest(std::span<const float> logits) {
     return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
 }
 
-// Divides positive logits of tokens in TEXT and multiplies the others (arXiv:1909.05858).
+// Applies the repetition penalty: divides positive logits of tokens in TEXT by it and multiplies
+// negative ones (arXiv:1909.05858).
 void Sampler::penalize(std::span<float> logits, std::span<const int32_t> text) {
     const auto penalty = static_cast<float>(options_.repetition_penalty);
     penalized_.assign(logits.size(), false);
@@ -82,7 +83,7 @@ void Sampler::penalize(std::span<float> logits, std::span<const int32_t> text) {
     }
 }
 
-// Penalizes as OpenAI's protocol does: only tokens that were made count.
+// Applies the penalties of OpenAI's protocol, for which only tokens that were made count.
 void Sampler::penalize_made(std::span<float> logits, std::span<const int32_t> made) {
     if (options_.presence_penalty == 0 && options_.frequency_penalty == 0) return;
     penalized_.assign(logits.size(), false);
@@ -126,7 +127,7 @@ void Sampler::apply_rules(std::span<float> logits, std::span<const int32_t> text
         if (token < std::ssize(logits)) logits[static_cast<size_t>(token)] = 0;
 }
 
-// Collects the top_k likeliest, or all that are not banned, sorted.
+// Collects the top_k likeliest tokens, or all that are not banned, sorted by likelihood.
 void Sampler::collect(std::span<const float> logits) {
     candidates_.clear();
     for (size_t i = 0; i < logits.size(); ++i)
@@ -166,7 +167,8 @@ void Sampler::keep_likely() {
 int32_t Sampler::draw() {
     double sum = 0;
     for (const double probability : probabilities_) sum += probability;
-    // 53 bits: a distribution of the standard library would differ from one to the next.
+    // A number of 53 random bits is used, since the distributions of different standard libraries
+    // give different results.
     const double place = static_cast<double>(random_() >> 11) * 0x1p-53 * sum;
     double reached = 0;
     for (size_t i = 0; i < probabilities_.size(); ++i) {

@@ -11,7 +11,7 @@ namespace dslaunch::decoder {
 
 namespace {
 
-// Logits of a step take no more than 256 MiB.
+// The logits of a step take at most 256 MiB.
 constexpr int64_t kLogitsNumelMax = int64_t{1} << 26;
 
 double negative_log_probability(std::span<const float> logits, int32_t target) {

@@ -1,4 +1,4 @@
-// The score that a model gives to texts: the negative logarithm of the probability of each target.
+// Scores texts with a model: the score of a target is the negative logarithm of its probability.
 // Data path: rows, choices -> [here] -> decoder -> loss, perplexity, accuracy. One thread.
 #pragma once
 
@@ -11,35 +11,39 @@
 
 namespace dslaunch::decoder {
 
-// The target that the model is not asked for.
+// A target that is not scored.
 inline constexpr int32_t kNoTarget = text::kNotLearned;
 
+// The score of one text, or the sum over several.
 struct TextScore {
-    double loss = 0;        // sum over the targets that count, in nats
-    int64_t targets = 0;    // that count
-    int64_t likeliest = 0;  // of them, those that were the likeliest token
+    double loss = 0;        // sum over the targets that are scored, in nats
+    int64_t targets = 0;    // targets that are scored
+    int64_t likeliest = 0;  // those that were the likeliest token
 
-    TextScore& operator+=(const TextScore& other);
+    TextScore& operator+=(const TextScore& other);  // adds each field
 };
 
+// Facts about a text that the caller knows.
 struct ScoreOptions {
-    // The number of tokens at the beginning that are the same as in the call before and are not
+    // The number of tokens at the beginning that are the same as in the previous call, and are not
     // computed again.
     int64_t known = 0;
-    // The positions that the text counts as having; models of long contexts choose their rotary
-    // factors by it. 0: as many as it has tokens.
+    // The length of the text for models of long contexts, which choose their rotary factors by it.
+    // 0: the number of its tokens.
     int64_t length = 0;
 };
 
+// Scores one text after the other.
 class TextScorer {
   public:
-    // RUNNER must outlive this; nobody else uses its cache meanwhile.
+    // RUNNER must outlive this object, and nobody else may use its cache meanwhile.
     explicit TextScorer(StepRunner& runner) : runner_(runner) {}
 
-    // TARGETS[i] is the token that should follow TOKENS[0..i], or kNoTarget. Throws Error{kInput}
-    // for a text beyond the context or the cache, for tokens outside the vocabulary, and for logits
-    // that are not finite: no score is NaN. REQUIRES: as many targets as tokens, at least one; no
-    // target of the known tokens counts, and a token follows them.
+    // Returns the score of a text. TARGETS[i] is the token that should follow TOKENS[0..i], or
+    // kNoTarget. Throws Error{kInput} for a text that is longer than the context or the cache, for
+    // tokens outside the vocabulary, and for logits that are not finite, so that no score is NaN.
+    // REQUIRES: as many targets as tokens, at least one; the targets of the known tokens are
+    // kNoTarget, and at least one token follows them.
     [[nodiscard]] TextScore score(std::span<const int32_t> tokens, std::span<const int32_t> targets,
                                   const ScoreOptions& options = {});
 

@@ -16,7 +16,7 @@ using storage::TransformerConfig;
 
 namespace {
 
-// Returns part INDEX of NUMEL whole things cut as evenly as they go.
+// Returns part INDEX of NUMEL items, divided as evenly as possible.
 Range even_part(int64_t numel, PartOf part) {
     const int64_t begin = numel * part.index / part.parts;
     return {begin, numel * (part.index + 1) / part.parts - begin};
@@ -44,7 +44,7 @@ class DecoderLoader {
         if (part.first_layer == 0) {
             made_.embedding =
                 source_.table(in(decoder, "embed") + ".weight", config_.vocabulary, config_.width);
-            if (config_.learned_positions)
+            if (config_.has_learned_positions)
                 made_.positions = source_.table(in(decoder, "positions") + ".weight",
                                                 config_.context, config_.width);
         }
@@ -53,11 +53,11 @@ class DecoderLoader {
                                          config_.layers[static_cast<size_t>(i)]));
         if (is_last) {
             made_.norm = norm(in(decoder, "norm"), config_.width);
-            const std::string head = config_.tied ? in(decoder, "embed") : name("head");
+            const std::string head = config_.is_tied ? in(decoder, "embed") : name("head");
             MatrixPart rows = whole(head + ".weight", config_.vocabulary, config_.width);
             rows.outputs = made_.vocabulary;
             made_.head.weight = matrix(rows);
-            if (config_.head_bias)
+            if (config_.has_head_bias)
                 made_.head.bias =
                     source_.vector(name("head") + ".bias", {config_.vocabulary}, made_.vocabulary);
             source_.add_to_bias(name("head") + ".bias", config_.vocabulary, made_.vocabulary,
@@ -77,10 +77,11 @@ class DecoderLoader {
     static MatrixPart whole(std::string name, int64_t out, int64_t in) {
         return {std::move(name), out, in, false, {0, out}, {0, in}};
     }
-    // Returns a layer's matrix: the families that transpose matrices do so in layers only.
+    // Returns the whole matrix of a layer. Model families that store matrices transposed do so only
+    // in layers.
     MatrixPart whole_of_layer(const std::string& path, int64_t out, int64_t in) const {
         MatrixPart part = whole(path + ".weight", out, in);
-        part.transposed = config_.transposed;
+        part.transposed = config_.is_transposed;
         return part;
     }
 
@@ -92,7 +93,7 @@ class DecoderLoader {
         return made;
     }
 
-    // Returns the outputs OUTPUTS of a layer.
+    // Returns the part of a layer that computes some of its outputs.
     LinearWeights by_outputs(const std::string& path, const MatrixPart& part, bool bias) {
         LinearWeights made;
         made.weight = matrix(part);
@@ -102,7 +103,8 @@ class DecoderLoader {
         return made;
     }
 
-    // Returns a summand of all outputs, from some of the inputs; one rank adds the bias.
+    // Returns the part of a layer that computes a summand of all outputs, from some of the inputs;
+    // only one rank adds the bias.
     LinearWeights by_inputs(const std::string& path, int64_t out, int64_t in, Range inputs,
                             bool bias) {
         MatrixPart part = whole_of_layer(path, out, in);
@@ -116,28 +118,28 @@ class DecoderLoader {
         return made;
     }
 
-    // Returns a norm of the residual stream.
+    // Returns a norm that is applied to the residual stream.
     NormWeights norm(const std::string& path, int64_t width) {
-        return norm(path, {width}, {0, width}, config_.norm_bias);
+        return norm(path, {width}, {0, width}, config_.has_norm_bias);
     }
 
-    // OWN: this rank's numbers of the weight.
+    // OWN: the range of the weight that this rank holds.
     NormWeights norm(const std::string& path, const std::vector<int64_t>& sizes, Range own,
                      bool bias) {
         NormWeights made;
-        made.present = true;
-        if (config_.norm_weight) made.weight = source_.vector(path + ".weight", sizes, own);
+        made.is_present = true;
+        if (config_.has_norm_weight) made.weight = source_.vector(path + ".weight", sizes, own);
         if (config_.norm == NormKind::kLayerOfOne)
             for (float& number : made.weight) number += 1;
         if (bias) made.bias = source_.vector(path + ".bias", sizes.back());
         return made;
     }
 
-    // Returns a norm of this rank's HEADS of TOTAL heads of queries, or of keys.
+    // Returns a norm for the HEADS heads of this rank, out of TOTAL heads of queries or keys.
     NormWeights head_norm(const std::string& path, int64_t total, int64_t heads) {
         const int64_t width = config_.head_width;
         const Range own{tensor_.index * heads * width, heads * width};
-        const bool bias = config_.head_norm_bias;
+        const bool bias = config_.has_head_norm_bias;
         switch (config_.head_norm) {
             case HeadNormKind::kNone:
                 return {};
@@ -151,7 +153,7 @@ class DecoderLoader {
                 break;
         }
         NormWeights rows;
-        rows.present = true;
+        rows.is_present = true;
         for (int64_t i = 0; i < total; ++i) {
             const NormWeights one =
                 norm(fmt::format("{}.{}", in(path, "norms"), i), {width}, {0, width}, bias);
@@ -163,19 +165,19 @@ class DecoderLoader {
 
     LayerWeights layer(const std::string& path, const storage::TransformerLayer& what) {
         LayerWeights made;
-        made.window = what.window;
+        made.has_window = what.has_window;
         made.turns = what.turns;
-        if (config_.norms_before)
+        if (config_.has_norms_before)
             made.attention_norm = norm(in(path, "attention_norm"), config_.width);
         attention(in(path, "attention"), made);
-        if (config_.norms_before && !config_.shared_norm)
+        if (config_.has_norms_before && !config_.has_shared_norm)
             made.mlp_norm = norm(in(path, "mlp_norm"), config_.width);
-        if (config_.norms_behind) {
+        if (config_.has_norms_after) {
             made.attention_post_norm = norm(in(path, "attention_post_norm"), config_.width);
             made.mlp_post_norm = norm(in(path, "mlp_post_norm"), config_.width);
         }
         const std::string mlp_path = in(path, "mlp");
-        if (!what.experts) {
+        if (!what.has_experts) {
             made.mlp = mlp(mlp_path, config_.mlp_width);
             return made;
         }
@@ -188,7 +190,7 @@ class DecoderLoader {
         if (config_.shared_expert_width == 0) return made;
         made.shared_expert = mlp(in(mlp_path, "shared_expert"), config_.shared_expert_width);
         const std::string gate = in(mlp_path, "shared_expert_gate");
-        if (config_.shared_expert_gate)
+        if (config_.has_shared_expert_gate)
             made.shared_expert_gate =
                 by_outputs(gate, whole(gate + ".weight", 1, config_.width), false);
         return made;
@@ -199,7 +201,7 @@ class DecoderLoader {
         const int64_t queries = config_.heads * head, keys = config_.key_heads * head;
         const Range own_queries{tensor_.index * made_.heads * head, made_.heads * head};
         const Range own_keys{tensor_.index * made_.key_heads * head, made_.key_heads * head};
-        const bool bias = config_.projection_bias;
+        const bool bias = config_.has_projection_bias;
         const auto rows = [&](const std::string& layer, int64_t out, Range own, int64_t first) {
             MatrixPart part = whole_of_layer(layer, out, config_.width);
             part.outputs = {first + own.begin, own.numel};
@@ -229,8 +231,8 @@ class DecoderLoader {
             made.query_norm = head_norm(in(path, "query_norm"), config_.heads, made_.heads);
             made.key_norm = head_norm(in(path, "key_norm"), config_.key_heads, made_.key_heads);
         }
-        made.output =
-            by_inputs(in(path, "output"), config_.width, queries, own_queries, config_.output_bias);
+        made.output = by_inputs(in(path, "output"), config_.width, queries, own_queries,
+                                config_.has_output_bias);
     }
 
     MlpWeights mlp(const std::string& path, int64_t width) {
@@ -238,17 +240,17 @@ class DecoderLoader {
         const auto rows = [&](const char* layer, int64_t out, int64_t first) {
             MatrixPart part = whole_of_layer(in(path, layer), out, config_.width);
             part.outputs = {first + own.begin, own.numel};
-            return by_outputs(in(path, layer), part, config_.mlp_bias);
+            return by_outputs(in(path, layer), part, config_.has_mlp_bias);
         };
         MlpWeights made;
-        if (config_.gate_fused) {
+        if (config_.is_gate_fused) {
             made.gate = rows("gate_up", 2 * width, 0);
             made.up = rows("gate_up", 2 * width, width);
         } else {
-            if (config_.gated) made.gate = rows("gate", width, 0);
+            if (config_.is_gated) made.gate = rows("gate", width, 0);
             made.up = rows("up", width, 0);
         }
-        made.down = by_inputs(in(path, "down"), config_.width, width, own, config_.mlp_bias);
+        made.down = by_inputs(in(path, "down"), config_.width, width, own, config_.has_mlp_bias);
         return made;
     }
 

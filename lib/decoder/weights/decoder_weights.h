@@ -1,6 +1,6 @@
-// The weights of a decoder as one rank holds them: some neighbouring layers, and its share of each
+// The weights of a decoder that one rank holds: some consecutive layers, and its share of each
 // layer's heads, of the MLP's width and of the vocabulary. Data path: weight_source.h -> [here] ->
-// decode/decoder.h. Read by any number of threads.
+// decode/decoder.h. Any number of threads may read them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@
 
 namespace dslaunch::decoder {
 
-// A rank's part of a decoder: layers [first_layer, last_layer), split among `tensor_ranks`.
+// A rank's part of a decoder: layers [first_layer, last_layer), which are split among
+// `tensor_ranks` ranks.
 struct DecoderPart {
     int64_t first_layer = 0;
     int64_t last_layer = 0;
@@ -22,57 +23,63 @@ struct DecoderPart {
     int tensor_ranks = 1;
 };
 
+// A linear layer.
 struct LinearWeights {
     OwnedMatrix weight;       // [outputs of the part, inputs of the part]
     std::vector<float> bias;  // [outputs]; empty: none, or another rank adds it
     std::optional<LowRank> adapter;
 };
 
+// A norm. A model without it at this place leaves the rows as they are.
 struct NormWeights {
-    bool present = false;
+    bool is_present = false;
     std::vector<float> weight;  // [width], or a row for each head; empty: 1
     std::vector<float> bias;    // [width]; empty: 0
 };
 
+// An MLP, or one expert.
 struct MlpWeights {
-    LinearWeights gate, up, down;  // no gate: its matrix is empty
+    LinearWeights gate, up, down;  // if there is no gate, its matrix is empty
 };
 
+// The weights of one layer on this rank.
 struct LayerWeights {
-    bool window = false;  // sees the last positions alone
-    bool turns = true;    // queries and keys turn with their position
+    bool has_window = false;  // attention sees only the last positions
+    bool turns = true;        // rotary: queries and keys are rotated by their position
     NormWeights attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;
-    LinearWeights query, key, value;  // or all three in `fused`, key by key
+    LinearWeights query, key, value;  // or all three in `fused`, for one key head after the other
     LinearWeights fused;
     NormWeights query_norm, key_norm;
     LinearWeights output;
-    MlpWeights mlp;  // of a layer without experts
+    MlpWeights mlp;  // for a layer without experts
     LinearWeights router;
     std::vector<MlpWeights> experts;
-    MlpWeights shared_expert;          // `up` is empty: there is none
-    LinearWeights shared_expert_gate;  // [1, width]; empty: its factor is 1
+    MlpWeights shared_expert;          // if `up` is empty, there is none
+    LinearWeights shared_expert_gate;  // [1, width]; empty: the factor is 1
 };
 
+// All weights of a rank.
 struct DecoderWeights {
     DecoderPart part;
-    int64_t heads = 0, key_heads = 0;  // of this rank
-    Range vocabulary;                  // of this rank's rows of the output layer
-    OwnedMatrix embedding;             // [vocabulary, width]; of the first stage
-    OwnedMatrix positions;             // [context, width]; of the first stage, if learned
+    int64_t heads = 0, key_heads = 0;  // number on this rank
+    Range vocabulary;                  // the rows of the output layer on this rank
+    OwnedMatrix embedding;             // [vocabulary, width]; on the first stage
+    OwnedMatrix positions;             // [context, width]; on the first stage, if learned
     std::vector<LayerWeights> layers;
-    NormWeights norm;          // of the last stage
-    LinearWeights head;        // [vocabulary.numel, width]; of the last stage
-    int64_t bytes = 0;         // that a step of one row reads
-    int64_t mapped_bytes = 0;  // of these, bytes in files and not in memory of its own
+    NormWeights norm;          // on the last stage
+    LinearWeights head;        // [vocabulary.numel, width]; on the last stage
+    int64_t bytes = 0;         // bytes that a step with one row reads
+    int64_t mapped_bytes = 0;  // of these, the bytes that are mapped from files
 };
 
-// Takes PART of the model that CONFIG describes from SOURCE. Throws Error{kInput} as SOURCE does,
-// and for heads that attention has no room for; Error{kUsage} where heads of keys do not divide
-// among the tensor ranks.
+// Loads PART of the model that CONFIG describes from SOURCE. Throws the Error{kInput} that SOURCE
+// throws, also for heads that are larger than attention supports; Error{kUsage} if the key heads
+// cannot be divided evenly among the tensor ranks.
 [[nodiscard]] DecoderWeights load_decoder(const storage::TransformerConfig& config,
                                           const DecoderPart& part, WeightSource& source);
 
-// Returns the part of TENSOR_RANK x STAGE: whole layers, as even as they go.
+// Returns the part for a tensor rank and a stage. Stages consist of whole layers, divided as evenly
+// as possible.
 [[nodiscard]] DecoderPart decoder_part(const storage::TransformerConfig& config, PartOf tensor,
                                        PartOf stage);
 

@@ -1,9 +1,6 @@
 #include "decoder/weights/weight_source.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -27,11 +24,9 @@ using storage::WeightChange;
 
 namespace {
 
-// The numbers of a block: rows of a matrix are made in blocks, so that making it takes little
-// memory beside the result.
+// The number of elements in a block: a matrix is made in blocks of rows, so that making it takes
+// little memory besides the result.
 constexpr int64_t kBlockNumel = int64_t{1} << 22;
-
-constexpr int64_t kLargePage = int64_t{2} << 20;
 
 MatrixForm form_of(DType dtype) {
     if (dtype == DType::kF32) return MatrixForm::kF32;
@@ -42,7 +37,7 @@ bool is_aligned(const std::byte* data, DType dtype) {
     return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(dtype_bytes(dtype)) == 0;
 }
 
-// Returns the numbers of ROWS of the part, [rows.numel, part.inputs.numel] fp32.
+// Returns the numbers in ROWS of the part, [rows.numel, part.inputs.numel] fp32.
 std::vector<float> rows_of(const SafetensorsEntry& entry, const MatrixPart& part, Range rows) {
     const int64_t bytes = dtype_bytes(entry.dtype), columns = part.inputs.numel;
     std::vector<float> numbers(static_cast<size_t>(rows.numel * columns));
@@ -61,7 +56,7 @@ std::vector<float> rows_of(const SafetensorsEntry& entry, const MatrixPart& part
     return numbers;
 }
 
-// Returns the part's inputs of ROWS from NUMBERS, which has all of a matrix like PART.
+// Returns the numbers in ROWS, for the inputs of PART, from NUMBERS, which is the whole matrix.
 std::vector<float> cut(const std::vector<float>& numbers, const MatrixPart& part, Range rows) {
     std::vector<float> some;
     some.reserve(static_cast<size_t>(rows.numel * part.inputs.numel));
@@ -76,26 +71,28 @@ bool has_pair(const WeightChange* change) {
     return change != nullptr && change->pair;
 }
 
-// Returns true if the weight itself becomes another one. A pair of matrices alone lies beside it.
+// Returns true if CHANGE modifies the weight itself. An ordinary low-rank pair does not: it is kept
+// as separate matrices.
 bool changes_weight(const WeightChange* change) {
     return change != nullptr &&
            (change->magnitude || change->values || change->init != storage::AdapterInit::kNone ||
-            (change->pair && change->pair->of_table));
+            (change->pair && change->pair->is_of_table));
 }
 
-// Returns the form of ENTRY, as CHANGE makes it. The type of what an adapter brought may be
-// narrower than the model's.
+// Returns the form of the weight in ENTRY after CHANGE. A changed weight that came from the adapter
+// is fp32, because the adapter's type may be narrower than the model's.
 MatrixForm own_form(const SafetensorsEntry& entry, const WeightChange* change) {
     const bool is_brought = changes_weight(change) && change->whole;
     return is_brought ? MatrixForm::kF32 : form_of(entry.dtype);
 }
 
-// Returns true if the pair of CHANGE is in the weight that is made, and not beside it.
+// Returns true if the pair of CHANGE is added to the weight, and not kept as separate matrices.
 bool holds_pair(const WeightChange& change) {
-    return change.pair && (change.magnitude || change.pair->of_table);
+    return change.pair && (change.magnitude || change.pair->is_of_table);
 }
 
-// Gives each row of NUMBERS, or each column, its number of MAGNITUDES as norm.
+// Scales each row of NUMBERS (or each column, unless BY_ROW) so that its norm is its element of
+// MAGNITUDES.
 void set_norms(std::vector<float>& numbers, int64_t columns, const std::vector<float>& magnitudes,
                bool by_row) {
     const int64_t rows = std::ssize(numbers) / columns;
@@ -113,29 +110,6 @@ void set_norms(std::vector<float>& numbers, int64_t columns, const std::vector<f
 }
 
 }  // namespace
-
-PageMemory::PageMemory(int64_t bytes, const char* use) {
-    if (bytes == 0) return;
-    void* address = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (address == MAP_FAILED)
-        fail(ExitCode::kSetup, "no memory for {} of {}: {}", to_text(Bytes{bytes}), use,
-             errno_text(errno));
-    // A system without large pages says no, and small ones do.
-    if (bytes >= kLargePage) ::madvise(address, static_cast<size_t>(bytes), MADV_HUGEPAGE);
-    bytes_ = {static_cast<std::byte*>(address), static_cast<size_t>(bytes)};
-}
-
-PageMemory::PageMemory(PageMemory&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
-
-PageMemory& PageMemory::operator=(PageMemory&& other) noexcept {
-    std::swap(bytes_, other.bytes_);
-    return *this;
-}
-
-PageMemory::~PageMemory() {
-    if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
-}
 
 void to_fp32(const std::byte* from, DType dtype, int64_t numel, float* to) {
     if (dtype == DType::kF32) {
@@ -179,15 +153,16 @@ void WeightSource::refuse_form(const WeightChange& change, const char* why) cons
     adapter_->refuse(change.pair ? change.pair->name : change.values->name, why);
 }
 
-// Returns the adapter's tensor of that name, if it has one, else the folder's.
+// Returns the adapter's tensor with that name if it has one, else the folder's.
 FolderWeight WeightSource::take(const std::string& name, std::vector<int64_t> sizes) {
     if (adapter_ == nullptr) return weights_.take(name, sizes);
     const std::string table = storage::table_of(stored_) + ".weight";
     const bool is_head = name == storage::head_of(stored_) + ".weight";
     std::vector<int64_t> there = sizes;
     if (is_head || name == table) there[0] = stored_.vocabulary;
-    // An output layer that was the table until now begins as the table.
-    FolderWeight weight = weights_.take(is_head && stored_.tied ? table : name, there);
+    // An output layer that shared its weight with the embedding table until now starts with the
+    // table's values.
+    FolderWeight weight = weights_.take(is_head && stored_.is_tied ? table : name, there);
     const WeightChange* const change = change_of(name);
     if (change == nullptr || !change->whole) return weight;
     if (change->whole->shape != sizes)
@@ -210,7 +185,7 @@ std::vector<float> WeightSource::vector(const std::string& name, std::vector<int
     return numbers;
 }
 
-// Adds scale B A of PAIR to NUMBERS, [pair.out(), pair.in()].
+// Adds scale * B A, the product of PAIR, to NUMBERS, [pair.out(), pair.in()].
 void WeightSource::add_pair(const LowRankPair& pair, std::vector<float>& numbers) const {
     const std::vector<float> a = pair.read_a(), b = pair.read_b();
     const int64_t in = pair.in();
@@ -241,7 +216,8 @@ std::vector<float> WeightSource::changed(const SafetensorsEntry& entry, const Ma
                                      change.pair->out(), change.pair->in(), part.out, part.in));
     if (change.init != storage::AdapterInit::kNone) {
         take_out_(numbers, change, part.transposed);
-        // Training went on beside the weight as its own type holds it.
+        // The weight is rounded to its own type, because training continued with the rounded
+        // values.
         std::vector<std::byte> stored(numbers.size() *
                                       static_cast<size_t>(dtype_bytes(entry.dtype)));
         from_fp32(numbers.data(), entry.dtype, std::ssize(numbers), stored.data());
@@ -261,7 +237,7 @@ std::vector<float> WeightSource::changed(const SafetensorsEntry& entry, const Ma
     if (holds_pair(change)) add_pair(*change.pair, numbers);
     if (change.magnitude)
         set_norms(numbers, part.in, storage::fp32_numbers(*change.magnitude),
-                  !change.pair->of_table);
+                  !change.pair->is_of_table);
     return numbers;
 }
 
@@ -330,7 +306,7 @@ OwnedMatrix WeightSource::matrix(const MatrixPart& part) {
                       made.memory.bytes().data() + begin * shape.in * dtype_bytes(dtype));
         }
     }
-    // Rounded numbers are not read from the file again.
+    // The numbers in the file are not read again after the matrix was made from them.
     if (weight.file) static_cast<void>(weight.file->release_unwritten(entry.bytes));
     return made;
 }
@@ -380,8 +356,8 @@ void WeightSource::add_to_bias(const std::string& name, int64_t numel, Range par
 void WeightSource::require_all_taken() const {
     weights_.require_all_taken();
     if (adapter_ == nullptr) return;
-    // An output layer that goes on being the table has the table's change.
-    if (changed_.tied) static_cast<void>(adapter_->take(storage::head_of(changed_)));
+    // If the output layer still shares the table, it also has the table's change.
+    if (changed_.is_tied) static_cast<void>(adapter_->take(storage::head_of(changed_)));
     adapter_->require_all_taken();
 }
 

@@ -1,5 +1,5 @@
-// The weights of a rank's decoder: parts of the tensors of a Hugging Face folder, as they lie in
-// its files or rounded to fewer bits, with an adapter's tensors in their place. Data path:
+// The weights of a rank's decoder: parts of the tensors of a Hugging Face folder, as stored in its
+// files or rounded to fewer bits, with the changes of an adapter. Data path:
 // storage/huggingface/folder_weights.h -> [here] -> decoder_weights.h. One thread at a time.
 #pragma once
 
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/range.h"
+#include "decoder/weights/page_memory.h"
 #include "kernels/matrix/packed_matrix.h"
 #include "kernels/thread_team.h"
 #include "storage/adapter/adapter_changes.h"
@@ -22,81 +23,66 @@
 
 namespace dslaunch::decoder {
 
-// Fresh pages of the system: zeros, aligned to a page, large pages where there are some.
-class PageMemory {
-  public:
-    PageMemory() = default;
-    // Pages take memory when they are first written. Throws Error{kSetup} naming BYTES and USE when
-    // there is no room for them.
-    PageMemory(int64_t bytes, const char* use);
-    PageMemory(PageMemory&& other) noexcept;
-    PageMemory& operator=(PageMemory&& other) noexcept;
-    ~PageMemory();
-
-    [[nodiscard]] std::span<std::byte> bytes() { return bytes_; }
-    [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
-
-  private:
-    std::span<std::byte> bytes_;
-};
-
-// A matrix and the memory of its bytes.
+// A matrix and the memory in which its bytes are.
 struct OwnedMatrix {
     kernels::PackedMatrix matrix;
-    std::shared_ptr<const storage::MappedFile> file;  // shared by all that lie in it; or none
+    std::shared_ptr<const storage::MappedFile> file;  // set if the bytes are mapped from it
     PageMemory memory;
 };
 
-// The part of a stored tensor that becomes a matrix [outputs, inputs].
+// A part of a stored tensor, which becomes a matrix [outputs, inputs].
 struct MatrixPart {
-    std::string name;  // of the tensor, "model.layers.0.mlp.up_proj.weight"
-    int64_t out = 0;   // of the whole
+    std::string name;  // the tensor's name, "model.layers.0.mlp.up_proj.weight"
+    int64_t out = 0;   // dimensions of the whole
     int64_t in = 0;
-    bool transposed = false;  // the file has [in, out]
-    Range outputs;            // the part
+    bool transposed = false;  // the file stores [in, out]
+    Range outputs;            // the part that is needed
     Range inputs;
 };
 
-// The low-rank change of a layer: y += B (A x).
+// The low-rank change that an adapter makes to a layer: y += B (A x).
 struct LowRank {
     OwnedMatrix a;  // [r, inputs of the part] fp32
     OwnedMatrix b;  // [outputs of the part, r] fp32, times the adapter's scale
 };
 
-// Takes out of a whole weight [out, in] what training took out of it before its first step beside
-// the pair of CHANGE. TRANSPOSED: the file has it as [in, out].
+// Subtracts from a whole weight [out, in] what training subtracted from it before its first step,
+// when it initialized the pair of CHANGE. TRANSPOSED: the file stores the weight as [in, out].
 using TakeOutBeginning = std::function<void(std::span<float> weight,
                                             const storage::WeightChange& change, bool transposed)>;
 
+// Makes each weight once; require_all_taken() finds the ones that nobody asked for.
 class WeightSource {
   public:
-    // FORM: the form of products' weights; empty: as they are stored. FOLDER and TEAM must outlive
-    // this. Throws Error{kInput} naming the file.
+    // FORM: the form of the matrices that are used in products; empty: as they are stored. FOLDER
+    // and TEAM must outlive this object. Throws Error{kInput} that names the file.
     WeightSource(const storage::ModelFolder& folder, std::optional<kernels::MatrixForm> form,
                  kernels::ThreadTeam& team);
 
-    // Makes all weights as ADAPTER changes them; it must outlive this. CHANGED: the config of the
-    // folder as the adapter makes it.
+    // Applies the changes of ADAPTER, which must outlive this object, to all weights that are made
+    // from now on. CHANGED: the folder's config after the adapter's changes.
     void adapt(storage::AdapterChanges& adapter, const storage::TransformerConfig& changed,
                TakeOutBeginning take_out);
 
-    // Returns a matrix of products, in the form that was asked for.
+    // Returns a matrix for use in products, in the form that the constructor was given.
     [[nodiscard]] OwnedMatrix matrix(const MatrixPart& part);
-    // Returns the same tensor as it is stored, to look up rows.
+    // Returns a tensor as it is stored, for looking up rows.
     [[nodiscard]] OwnedMatrix table(const std::string& name, int64_t rows, int64_t columns);
-    // Returns PART of the numbers of a tensor of SIZES, in its order.
+    // Returns PART of the numbers of a tensor with the dimensions SIZES, in stored order.
     [[nodiscard]] std::vector<float> vector(const std::string& name, std::vector<int64_t> sizes,
                                             Range part);
+    // Returns the NUMEL numbers of a tensor with one dimension.
     [[nodiscard]] std::vector<float> vector(const std::string& name, int64_t numel) {
         return vector(name, {numel}, {0, numel});
     }
-    // Returns the adapter's change of the layer whose weight is PART; nothing: it has no change, or
-    // the matrix has it.
+    // Returns the adapter's low-rank change of the layer whose weight is PART; nothing if there is
+    // none, or if it was added to the matrix.
     [[nodiscard]] std::optional<LowRank> low_rank(const MatrixPart& part);
-    // Adds the adapter's change to PART of the bias NAME, of NUMEL numbers; an empty one is zeros.
+    // Adds the adapter's change to BIAS, which is PART of the bias NAME of NUMEL numbers; an empty
+    // BIAS counts as zeros.
     void add_to_bias(const std::string& name, int64_t numel, Range part, std::vector<float>& bias);
 
-    // Throws Error{kInput} for a tensor of the folder or of the adapter that nothing took.
+    // Throws Error{kInput} if a tensor of the folder or of the adapter was not used.
     void require_all_taken() const;
 
   private:
@@ -104,14 +90,15 @@ class WeightSource {
     [[nodiscard]] const storage::WeightChange* change_of(const std::string& name);
     [[noreturn]] void refuse_form(const storage::WeightChange& change, const char* why) const;
     [[nodiscard]] OwnedMatrix fp32_matrix(const std::vector<float>& numbers, int64_t rows) const;
-    // Returns the whole matrix of PART, [out, in], with all of CHANGE that does not lie beside it.
+    // Returns the whole matrix of PART, [out, in], with all of CHANGE except a pair that is kept as
+    // separate matrices.
     [[nodiscard]] std::vector<float> changed(const storage::SafetensorsEntry& entry,
                                              const MatrixPart& part,
                                              const storage::WeightChange& change) const;
     void add_pair(const storage::LowRankPair& pair, std::vector<float>& numbers) const;
 
     storage::FolderWeights weights_;
-    const storage::TransformerConfig& stored_;  // the folder's
+    const storage::TransformerConfig& stored_;  // the folder's config
     storage::AdapterChanges* adapter_ = nullptr;
     storage::TransformerConfig changed_;
     TakeOutBeginning take_out_;
@@ -119,7 +106,7 @@ class WeightSource {
     kernels::ThreadTeam& team_;
 };
 
-// Converts numbers to fp32, and back. REQUIRES: DTYPE is kF32, kBF16 or kF16; TO is aligned.
+// Convert numbers to fp32, and back. REQUIRES: DTYPE is kF32, kBF16 or kF16; TO is aligned.
 void to_fp32(const std::byte* from, DType dtype, int64_t numel, float* to);
 void from_fp32(const float* from, DType dtype, int64_t numel, std::byte* to);
 

@@ -33,7 +33,7 @@ std::vector<int32_t> random_prompt(std::mt19937& random, int64_t length) {
 
 std::map<RequestId, std::vector<int32_t>> run_all(Engine& engine) {
     std::map<RequestId, std::vector<int32_t>> made;
-    for (int steps = 0; !engine.idle(); ++steps) {
+    for (int steps = 0; !engine.is_idle(); ++steps) {
         REQUIRE(steps < 100'000);
         for (const MadeToken& token : engine.step()) made[token.request].push_back(token.token);
     }
@@ -81,7 +81,7 @@ TEST_CASE("a text ends with an end token, with its last token, or with the conte
     const RequestId by_count = engine.add(request_of(prompt, 7));
     const RequestId by_context = engine.add(request_of(prompt, 100));
     std::map<RequestId, std::vector<int32_t>> made;
-    while (!engine.idle())
+    while (!engine.is_idle())
         for (const MadeToken& token : engine.step()) {
             made[token.request].push_back(token.token);
             reasons[token.request] = token.end;
@@ -111,7 +111,7 @@ TEST_CASE("a cancelled request gives its pages back and changes no other text") 
         else
             expected[id] = continuation(prompt, 30);
     }
-    for (int steps = 0; !engine.idle(); ++steps) {
+    for (int steps = 0; !engine.is_idle(); ++steps) {
         for (const MadeToken& token : engine.step()) made[token.request].push_back(token.token);
         if (steps == 5)
             for (const RequestId id : cancelled) engine.cancel(id);

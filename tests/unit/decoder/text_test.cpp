@@ -93,7 +93,7 @@ TEST_CASE("a text ends before the first stop, however it comes in pieces") {
             std::string text;
             for (size_t i = 0; i < row.text.size(); i += piece)
                 text += stops.push(std::string_view(row.text).substr(i, piece));
-            const bool stopped = stops.stopped();
+            const bool stopped = stops.has_stopped();
             text += stops.finish();
             CHECK(text == row.expected);
             CHECK(stopped == row.stopped);

@@ -208,7 +208,7 @@ TEST_CASE("each switch of a family is seen in the logits of its fixture") {
         {"olmo2", [](auto& config) { config.norm_epsilon = 0.1; }},
         {"qwen2-moe", [](auto& config) { config.expert_weights_sum_to_one = true; }},
         {"smollm3", [](auto& config) { config.layers[3].turns = true; }},
-        {"smollm3", [](auto& config) { config.layers[3].window = false; }},
+        {"smollm3", [](auto& config) { config.layers[3].has_window = false; }},
     };
     for (const Change& change : changes) {
         Fixture fixture(fixture_path(std::string("huggingface/") + change.fixture));

@@ -1,0 +1,19 @@
+// The sums over a decoder's tensor ranks that are needed in the middle of a layer; with one rank
+// there is no such sum. ranks/group_sum.h implements it for the ranks of a job.
+#pragma once
+
+#include <span>
+
+namespace dslaunch::decoder {
+
+// One thread.
+class RankSum {
+  public:
+    virtual ~RankSum() = default;
+    // Sums VALUES over the ranks, in rank order, so that every rank gets the same bits. Every rank
+    // must call it with the same number of values. Blocks until all ranks have called. Throws
+    // Error{kPeerLost}.
+    virtual void sum(std::span<float> values) = 0;
+};
+
+}  // namespace dslaunch::decoder

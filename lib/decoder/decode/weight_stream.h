@@ -1,0 +1,28 @@
+// Reads weights that do not fit in memory: each step reads them from their file again, and this
+// object asks the system to read the next ones while the step computes.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "decoder/weights/decoder_weights.h"
+
+namespace dslaunch::decoder {
+
+// Threads: one; other threads may read the weights.
+class WeightStream {
+  public:
+    // WEIGHTS must outlive this object. Weights that are not mapped from a file are left out.
+    explicit WeightStream(const DecoderWeights& weights);
+
+    // Starts reading the weights of layer LAYER; the number after the last layer stands for the
+    // output layer. Does not wait until they are read.
+    void ask(size_t layer) const;
+
+  private:
+    using Parts = std::vector<std::span<const std::byte>>;
+    std::vector<Parts> layers_;  // parts mapped from a file; the last entry is the output layer
+};
+
+}  // namespace dslaunch::decoder

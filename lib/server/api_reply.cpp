@@ -36,7 +36,7 @@ std::string event(const std::string& json) {
     return fmt::format("data: {}\n\n", json);
 }
 
-// A departed client is noticed after this time, whether tokens come or not.
+// The largest time until a client that has left is noticed, whether tokens arrive or not.
 constexpr std::chrono::milliseconds kLookInterval{100};
 
 }  // namespace
@@ -71,8 +71,8 @@ std::string stream_event(const ReplyHead& head, const ReplyChoice& choice,
     json.key("choices").begin_array().begin_object().field("index", choice.index);
     if (head.kind == ApiKind::kChat) {
         json.key("delta").begin_object();
-        if (marks.first) json.field("role", "assistant");
-        if (marks.first || !choice.text.empty()) json.field("content", choice.text);
+        if (marks.has_role) json.field("role", "assistant");
+        if (marks.has_role || !choice.text.empty()) json.field("content", choice.text);
         json.end_object();
     } else {
         json.field("text", choice.text);
@@ -80,7 +80,7 @@ std::string stream_event(const ReplyHead& head, const ReplyChoice& choice,
     json.key("logprobs").null();
     finish_reason(json, choice.end);
     json.end_object().end_array();
-    if (marks.usage_follows) json.key("usage").null();
+    if (marks.has_null_usage) json.key("usage").null();
     json.end_object();
     return event(json.text());
 }
@@ -104,7 +104,8 @@ OpenReply::~OpenReply() {
 }
 
 void OpenReply::add(TextService::Ticket ticket, const std::string& prompt) {
-    // There is room: from here on the text is cancelled, whatever fails.
+    // The vector has room reserved, so that this cannot fail. From here on the destructor cancels
+    // the text, whatever fails later.
     open_.push_back(
         {std::move(ticket), {static_cast<int>(open_.size()), "", TextEnd::kNone}, true});
     if (echo_) open_.back().choice.text = prompt;
@@ -132,7 +133,8 @@ OpenReply::Events OpenReply::next_events(bool with_usage) {
     Events events{"", true};
     for (Open& open : open_) {
         if (open.choice.end != TextEnd::kNone) continue;
-        // With several texts each is looked at in turn, the client after all of them.
+        // If there are several texts, this waits for each in turn; the caller checks the client
+        // after that.
         const auto piece =
             open.ticket->next(Duration(kLookInterval) / static_cast<int64_t>(open_.size()));
         if (piece) {

@@ -1,6 +1,6 @@
-// The replies of OpenAI's completions and chat protocol: whole ones and the events of a stream as
-// JSON, and the texts that one request asked for until the last has ended or the client has left.
-// Data path: text_service.h -> [here] -> http_routes.h. Threads: the one of the request's
+// The replies of OpenAI's completions and chat protocol as JSON, whole or as the events of a
+// stream. Follows the texts of one request until the last one has ended or the client has left.
+// Data path: text_service.h -> [here] -> http_routes.h. Threads: the thread of the request's
 // connection.
 #pragma once
 
@@ -19,45 +19,51 @@
 
 namespace dslaunch::server {
 
-// The fields that all replies to one request share.
+// The fields that are the same in all replies to one request.
 struct ReplyHead {
     ApiKind kind = ApiKind::kCompletion;
     std::string id;         // "cmpl-…", "chatcmpl-…"
-    std::string model;      // as the server calls it
-    int64_t created_s = 0;  // since 1970
+    std::string model;      // the server's name for it
+    int64_t created_s = 0;  // seconds since 1970
 };
 
+// The numbers of tokens that a reply reports.
 struct ReplyUsage {
     int64_t prompt_tokens = 0;
     int64_t made_tokens = 0;
 };
 
+// One of the texts of a reply.
 struct ReplyChoice {
     int index = 0;
     std::string text;
     TextEnd end = TextEnd::kNone;
 };
 
+// Returns the reply with all CHOICES: a JSON object.
 [[nodiscard]] std::string whole_reply(const ReplyHead& head,
                                       const std::vector<ReplyChoice>& choices,
                                       const ReplyUsage& usage);
 
+// Fields that an event has besides the text.
 struct EventMarks {
-    bool first = false;          // of a chat: with the role
-    bool usage_follows = false;  // its `usage` is null, as the protocol has it
+    bool has_role = false;        // in a chat: the event has the role
+    bool has_null_usage = false;  // the event's `usage` is null: a later event reports it
 };
-// Returns one event of a stream with CHOICE's new text: "data: {…}\n\n".
+// Returns the event of a stream with the new text of CHOICE: "data: {…}\n\n".
 [[nodiscard]] std::string stream_event(const ReplyHead& head, const ReplyChoice& choice,
                                        const EventMarks& marks);
-// Returns the event that tells the numbers of tokens.
+// Returns the event that reports the numbers of tokens.
 [[nodiscard]] std::string usage_event(const ReplyHead& head, const ReplyUsage& usage);
-// Returns an event that says why the stream ends early.
+// Returns the event that reports why the stream ends early.
 [[nodiscard]] std::string error_event(const ApiError& error);
 inline constexpr std::string_view kStreamEnd = "data: [DONE]\n\n";
 
+// The texts of one request, which the service is making.
 class OpenReply {
   public:
-    // SERVICE must outlive this. ECHO: texts begin with their prompts. TEXTS_MAX: the most texts.
+    // SERVICE must outlive this object. ECHO: each text begins with its prompt. TEXTS_MAX: the
+    // largest number of texts.
     OpenReply(TextService& service, ReplyHead head, ReplyUsage usage, bool echo, size_t texts_max)
         : service_(service), head_(std::move(head)), usage_(usage), echo_(echo) {
         open_.reserve(texts_max);
@@ -67,18 +73,21 @@ class OpenReply {
     // Cancels the texts that have not ended.
     ~OpenReply();
 
+    // Adds the text of TICKET, which continues PROMPT. REQUIRES: fewer than TEXTS_MAX were added.
     void add(TextService::Ticket ticket, const std::string& prompt);
 
-    // Returns the whole reply once all texts have ended, or why there is no reply; nothing if
-    // CLIENT, which it looks at by the clock, has left.
+    // Waits until all texts have ended. Returns the whole reply, or why there is no reply; nothing
+    // if CLIENT, which is checked regularly, has left.
     [[nodiscard]] std::optional<std::variant<std::string, ApiError>> await_whole(
         const ReplySink& client);
 
+    // A part of a stream.
     struct Events {
-        std::string text;  // of the protocol; empty: nothing came for a while
+        std::string text;  // events of the protocol; empty: no new text for a while
         bool last = false;
     };
-    // Returns the events of the new text. WITH_USAGE: the last ones tell the numbers of tokens.
+    // Returns the events for the text that is new. WITH_USAGE: the last event reports the numbers
+    // of tokens.
     [[nodiscard]] Events next_events(bool with_usage);
 
   private:

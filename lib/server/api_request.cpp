@@ -20,7 +20,7 @@ constexpr int64_t kStopsMax = 16;
 constexpr size_t kStopBytesMax = 1000;
 constexpr int64_t kTokensMax = int64_t{1} << 30;
 
-// Thrown inside this file alone.
+// Thrown and caught inside this file only.
 struct Refusal {
     ApiError error;
 };
@@ -29,7 +29,7 @@ struct Refusal {
     throw Refusal{{400, fmt::format("{} {}", field, why), field}};
 }
 
-// Pays for BYTES that the request holds.
+// Charges LEASE for BYTES that the request keeps in memory.
 void charge(MemoryLease& lease, size_t bytes) {
     if (!lease.grow(static_cast<int64_t>(bytes))) throw Refusal{short_of_memory()};
 }
@@ -39,7 +39,7 @@ class FieldReader {
     // REQUIRES: an object.
     explicit FieldReader(JsonView json) : json_(json) {}
 
-    // Returns nothing if it is absent or null.
+    // Returns the value of FIELD; nothing if it is absent or null.
     [[nodiscard]] std::optional<JsonView> find(std::string_view field) const {
         const auto found = json_.find(field);
         return found && !found->is(JsonKind::kNull) ? found : std::nullopt;
@@ -58,13 +58,13 @@ class FieldReader {
                                                  int64_t most) const {
         const auto value = find(field);
         if (!value) return std::nullopt;
-        // Numbers beyond 64 bits, and those with a point, are doubles.
+        // Numbers that do not fit 64 bits, and numbers with a decimal point, are doubles.
         const double number = value->is_number() ? value->real() : NAN;
         if (number != std::floor(number)) refuse(field, "must be an integer");
         if (!(number >= static_cast<double>(least) && number <= static_cast<double>(most)))
             refuse(field, fmt::format("is {}, and must be between {} and {}", number, least, most));
         if (value->is(JsonKind::kInteger)) return value->integer();
-        // 2^63 is the largest that comes here: a double that does not fit int64_t.
+        // The largest possible number is 2^63, as a double, which does not fit int64_t.
         return number < 0x1p63 ? static_cast<int64_t>(number) : INT64_MAX;
     }
     [[nodiscard]] bool flag(const char* field) const {
@@ -79,7 +79,7 @@ class FieldReader {
         if (!value->is(JsonKind::kText)) refuse(field, "must be a string");
         return value->text();
     }
-    // Returns the array FIELD; nothing if it is absent or empty.
+    // Returns the value of FIELD, which must be an array; nothing if it is absent or empty.
     [[nodiscard]] std::optional<JsonView> list(const char* field) const {
         const auto value = find(field);
         if (!value) return std::nullopt;
@@ -97,7 +97,7 @@ int32_t token_of(JsonView token, const char* field) {
     return static_cast<int32_t>(token.integer());
 }
 
-// Reads {"token": bias…}, beside the rules that all requests have.
+// Reads {"token": bias…}, and adds the biases to the rules that apply to all requests.
 void read_biases(const FieldReader& reader, ApiRequest& request) {
     constexpr double kBiasMax = 100;
     constexpr int64_t kBiasesMax = 1024;
@@ -126,10 +126,10 @@ void read_sampling(const FieldReader& reader, const decoder::SamplingOptions& de
     decoder::SamplingOptions& sampling = request.sampling;
     sampling = defaults;
     sampling.temperature = reader.number("temperature", defaults.temperature, 0, 100);
-    // 0 leaves the likeliest token.
+    // With 0, only the likeliest token is left.
     sampling.top_p = std::max(reader.number("top_p", defaults.top_p, 0, 1), 1e-9);
     sampling.min_p = reader.number("min_p", defaults.min_p, 0, 1);
-    // -1 stands for all tokens in other servers.
+    // Other servers use -1 for all tokens.
     sampling.top_k =
         std::max<int64_t>(reader.integer("top_k", -1, kTokensMax).value_or(defaults.top_k), 0);
     sampling.repetition_penalty =
@@ -184,7 +184,7 @@ void add_text(JsonView text, ApiRequest& request, MemoryLease& lease) {
     request.prompts.emplace_back(text.text());
 }
 
-// Reads a string, a list of strings, a list of tokens, or a list of such lists.
+// Reads a prompt: a string, a list of strings, a list of tokens, or a list of lists of tokens.
 void read_prompt(const FieldReader& reader, ApiRequest& request, MemoryLease& lease) {
     const auto prompt = reader.find("prompt");
     if (!prompt) refuse("prompt", "is missing");
@@ -206,7 +206,7 @@ void read_prompt(const FieldReader& reader, ApiRequest& request, MemoryLease& le
     }
 }
 
-// Checks a part of a message, or of an answer that comes back.
+// Checks one part of a message, which may be an earlier answer that the client sends back.
 void check_part(JsonView part) {
     const auto type = part.is(JsonKind::kObject) ? part.find("type") : std::nullopt;
     const std::string_view name = type && type->is(JsonKind::kText) ? type->text() : "";
@@ -272,11 +272,11 @@ void read_messages(const FieldReader& reader, ApiRequest& request) {
     const std::string_view chosen = choice && choice->is(JsonKind::kText) ? choice->text() : "";
     if (choice && chosen != "auto" && chosen != "none")
         refuse("tool_choice", "is not supported by this server; `auto` and `none` are");
-    // No call is wanted: the model does not hear of tools.
+    // "none": no call is wanted, so that the model is not given the tools.
     if (chosen == "none") request.tools.reset();
 }
 
-// Reads the template's input beside messages and tools.
+// Reads the template's inputs other than messages and tools.
 void read_template_values(const FieldReader& reader, ApiRequest& request) {
     request.documents = reader.list("documents");
     request.template_kwargs = reader.find("chat_template_kwargs");

@@ -23,10 +23,10 @@ namespace dslaunch::server {
 
 namespace {
 
-// Bytes of memory for each byte of a text: while a template renders it, while it becomes tokens,
-// and where a reply repeats it.
+// The bytes of memory that each byte of a text needs: while a template renders it, while it is
+// encoded to tokens, and if a reply repeats it.
 constexpr int64_t kRenderCost = 16, kEncodeCost = 80, kEchoCost = 16;
-// The least that a rendering may take: a template has texts of its own.
+// The smallest limit for a rendering, since a template also has texts of its own.
 constexpr int64_t kRenderBytesMin = int64_t{256} << 10;
 
 std::string random_name(const char* prefix) {
@@ -58,7 +58,7 @@ constexpr std::array<Route, 5> kRoutes = {{{"GET", "/health"},
                                            {"POST", "/v1/completions"},
                                            {"POST", "/v1/chat/completions"}}};
 
-// The paths of llama.cpp's, ollama's and TGI's servers, and the one here.
+// A path of llama.cpp's, ollama's or TGI's server, and the corresponding path here.
 struct ForeignPlace {
     std::string_view path, here;
 };
@@ -78,16 +78,16 @@ std::string all_routes() {
     return join(routes, ", ");
 }
 
-// Returns the route of PATH; a model under /v1/models/ has the route of /v1/models.
+// Returns the route for PATH. A model under /v1/models/ has the route of /v1/models.
 const Route* route_of(std::string_view path) {
     const bool is_model = path.starts_with(kModels) && path.substr(kModels.size()).starts_with('/');
     const auto route = std::ranges::find(kRoutes, is_model ? kModels : path, &Route::path);
     return route == kRoutes.end() ? nullptr : &*route;
 }
 
-// Lets pages read their answers: refuse() decides before who may ask.
+// Lets web pages read the answers; refuse() has decided before whether a page may send the request.
 constexpr const char* kReadableFields = "Access-Control-Allow-Origin: *\r\n";
-// The answer to a browser that asks whether a page may ask (CORS). `*` does not stand for
+// The answer to a browser that asks whether a page may send a request (CORS). `*` does not include
 // Authorization.
 constexpr const char* kPreflightFields =
     "Access-Control-Allow-Origin: *\r\n"
@@ -95,7 +95,7 @@ constexpr const char* kPreflightFields =
     "Access-Control-Allow-Headers: Authorization, *\r\n"
     "Access-Control-Max-Age: 600\r\nAllow: GET, POST, OPTIONS\r\n";
 
-// Returns TEXT of a path with its `%2F` and the like decoded.
+// Returns TEXT, a part of a path, with `%2F` and the like decoded.
 std::string unescaped(std::string_view text) {
     std::string plain;
     for (size_t i = 0; i < text.size(); ++i) {
@@ -169,7 +169,7 @@ std::optional<ApiError> HttpRoutes::misplaced(const RequestHead& head) const {
                         fmt::format("no such place: {}{}", place,
                                     is_near ? ": put /v1 before it in the client's address"
                                     : foreign != kForeignPlaces.end()
-                                        ? fmt::format("; here it is {}", foreign->here)
+                                        ? fmt::format("; use {}", foreign->here)
                                         : fmt::format("; there are {}", all_routes())),
                         ""};
     }
@@ -187,7 +187,7 @@ std::optional<ApiError> HttpRoutes::misplaced(const RequestHead& head) const {
 }
 
 std::optional<HttpReply> HttpRoutes::refusal_of(const RequestHead& head) const {
-    // Monitors need no key, and browsers have none when they ask what a page may do.
+    // Monitoring needs no key, and browsers send none when they ask what a page may do.
     const bool needs_key = head.path != "/health" && head.method != "OPTIONS";
     if (!options_.api_key.empty() && needs_key && !has_key(head))
         return reply_of(
@@ -199,7 +199,7 @@ std::optional<HttpReply> HttpRoutes::refusal_of(const RequestHead& head) const {
     if (const auto error = misplaced(head)) return reply_of(*error);
     if (head.content_type && head.content_type->find("multipart/") != std::string_view::npos)
         return reply_of({415, "a form with files is nothing that is served here", ""});
-    // A few compressed bytes could fill all of the memory.
+    // Compressed bodies are refused, because a few bytes could expand to more than all memory.
     if (head.content_encoding)
         return reply_of({415, "send the body as it is, without a Content-Encoding", ""});
     return std::nullopt;
@@ -211,7 +211,7 @@ bool HttpRoutes::has_key(const RequestHead& head) const {
     if (!equal_ignoring_case(given.substr(0, kScheme.size()), kScheme)) return false;
     given = trim(given.substr(kScheme.size()));
     const std::string_view wanted = options_.api_key;
-    // Compares every byte, so that the time tells nothing of the key.
+    // Compares every byte, so that the time reveals nothing about the key.
     unsigned differs = given.size() == wanted.size() ? 0 : 1;
     for (size_t i = 0; i < given.size(); ++i)
         differs |= static_cast<unsigned char>(given[i]) ^
@@ -219,8 +219,8 @@ bool HttpRoutes::has_key(const RequestHead& head) const {
     return differs == 0;
 }
 
-// Returns an error for callers that a server without a key does not serve: only programs of this
-// machine may reach it, and no page that a browser here has from elsewhere.
+// Returns an error for clients that a server without a key does not serve: it serves only programs
+// on this machine, and no web pages from elsewhere that a browser on this machine shows.
 std::optional<ApiError> HttpRoutes::foreign(const RequestHead& head) const {
     if (head.host && !is_local_host(*head.host))
         return ApiError{403,
@@ -316,7 +316,8 @@ HttpReply HttpRoutes::answer_texts(ApiRequest request, MemoryLease& lease,
                          "n"});
     ReplyUsage usage;
     for (const std::vector<int32_t>& prompt : tokens) usage.prompt_tokens += std::ssize(prompt);
-    // Each choice has its own copy, and an echo also a copy of its text and of its JSON.
+    // Each choice has its own copy of the prompt's tokens. With echo it also has a copy of the
+    // prompt's text, and of that text as JSON.
     int64_t cost = usage.prompt_tokens * int64_t{sizeof(int32_t)};
     for (const std::string& prompt : *prompts)
         cost += request.echo ? std::ssize(prompt) * kEchoCost : 0;
@@ -332,14 +333,16 @@ HttpReply HttpRoutes::answer_texts(ApiRequest request, MemoryLease& lease,
         }
     if (!request.stream) {
         const auto whole = reply->await_whole(client);
-        // A client that has closed its half of the connection may still read.
+        // The answer is sent because a client that has closed its half of the connection may still
+        // read.
         if (!whole) return reply_of({499, "the client has closed the connection", ""});
         if (const ApiError* error = std::get_if<ApiError>(&*whole)) return reply_of(*error);
         return reply_of(std::get<std::string>(*whole));
     }
     HttpReply streamed;
     streamed.type = "text/event-stream";
-    // Copies of the function share the reply; its texts are cancelled when the last copy goes.
+    // All copies of the function share the reply, and its texts are cancelled when the last copy is
+    // destroyed.
     streamed.stream = [reply, with_usage = request.stream_usage] {
         OpenReply::Events events = reply->next_events(with_usage);
         return HttpReply::Piece{std::move(events.text), events.last};
@@ -393,7 +396,7 @@ TextRequest HttpRoutes::text_request(const ApiRequest& request, const std::vecto
 }
 
 int64_t HttpRoutes::tokens_max_of(const ApiRequest& request, int64_t prompt_tokens) const {
-    constexpr int64_t kTokensOfProtocol = 16;  // if a completion and all else are silent
+    constexpr int64_t kTokensOfProtocol = 16;  // for a completion, if nothing else sets it
     const int64_t room = std::max<int64_t>(options_.context - prompt_tokens, 1);
     const std::optional<int64_t> said =
         request.tokens_max ? request.tokens_max : options_.tokens_max;

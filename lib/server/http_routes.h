@@ -1,6 +1,6 @@
-// The paths of a server: OpenAI's /v1/completions, /v1/chat/completions and /v1/models, with
-// /health and /metrics beside them. Data path: connection_server.h -> [here] -> text_service.h.
-// Threads: any, several at once.
+// The paths of a server: OpenAI's /v1/completions, /v1/chat/completions and /v1/models, and also
+// /health and /metrics. Data path: connection_server.h -> [here] -> text_service.h. Threads: any,
+// several at once.
 #pragma once
 
 #include <mutex>
@@ -19,9 +19,10 @@
 
 namespace dslaunch::server {
 
+// Answers each path of the server.
 class HttpRoutes final : public HttpHandler {
   public:
-    // SERVICE and CODEC must outlive this. RENDER: as HttpServer's.
+    // SERVICE and CODEC must outlive this object. RENDER: as for HttpServer.
     HttpRoutes(TextService& service, const decoder::TextCodec& codec, ChatRenderer render,
                ServerOptions options);
     HttpRoutes(const HttpRoutes&) = delete;
@@ -36,26 +37,28 @@ class HttpRoutes final : public HttpHandler {
     [[nodiscard]] bool has_key(const RequestHead& head) const;
     [[nodiscard]] std::optional<ApiError> foreign(const RequestHead& head) const;
     [[nodiscard]] std::optional<HttpReply> refusal_of(const RequestHead& head) const;
-    // Returns why nothing stands where HEAD asks.
+    // Returns the error for a request whose path or method does not exist; nothing if it does.
     [[nodiscard]] std::optional<ApiError> misplaced(const RequestHead& head) const;
     [[nodiscard]] HttpReply health() const;
     [[nodiscard]] std::string models_json() const;
-    // Writes the one model into JSON.
+    // Writes the description of the only model.
     void write_model(JsonWriter& json) const;
     [[nodiscard]] HttpReply answer_of(HttpRequest& request, const ReplySink& client);
     [[nodiscard]] HttpReply complete(ApiKind kind, HttpRequest& http, const ReplySink& client);
     [[nodiscard]] HttpReply answer_texts(ApiRequest request, MemoryLease& lease,
                                          const ReplySink& client);
-    // Returns REQUEST's prompts as texts, and may take them out of it. Nothing: LEASE cannot pay.
+    // Returns REQUEST's prompts as texts; may move them out of REQUEST. Nothing if the memory does
+    // not fit in LEASE's budget.
     [[nodiscard]] std::optional<std::vector<std::string>> texts_of(ApiRequest& request,
                                                                    MemoryLease& lease) const;
     [[nodiscard]] TextRequest text_request(const ApiRequest& request,
                                            const std::vector<int32_t>& prompt, int choice) const;
-    // Returns the tokens to make after PROMPT. Throws Error{kInput} if there is no room for one.
+    // Returns the largest number of tokens to make after a prompt of PROMPT_TOKENS tokens. Throws
+    // Error{kInput} if there is no room for any.
     [[nodiscard]] int64_t tokens_max_of(const ApiRequest& request, int64_t prompt_tokens) const;
     [[nodiscard]] ReplyHead head_of(ApiKind kind) const;
-    // Returns the tokens of PROMPTS. A long text takes many times its size of memory meanwhile.
-    // Nothing: LEASE cannot pay.
+    // Returns the tokens of PROMPTS. Encoding a long text temporarily takes many times its size in
+    // memory. Nothing if that memory does not fit in LEASE's budget.
     [[nodiscard]] std::optional<std::vector<std::vector<int32_t>>> encode(
         const std::vector<std::string>& prompts, bool is_rendered, MemoryLease& lease);
 
@@ -63,7 +66,7 @@ class HttpRoutes final : public HttpHandler {
     const decoder::TextCodec& codec_;
     ChatRenderer render_;
     ServerOptions options_;
-    std::mutex long_texts_;  // held by the one that is encoded
+    std::mutex long_texts_;  // held while a long text is encoded
 };
 
 }  // namespace dslaunch::server

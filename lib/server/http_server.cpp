@@ -22,9 +22,9 @@ ConnectionLimits limits_of(const ServerOptions& options) {
 HttpServer::HttpServer(TextService& service, const decoder::TextCodec& codec, ChatRenderer render,
                        const ServerOptions& options)
     : options_(options),
-      account_(options.requests_bytes_max),
+      budget_(options.requests_bytes_max),
       routes_(service, codec, std::move(render), options),
-      server_(limits_of(options), account_, routes_) {}
+      server_(limits_of(options), budget_, routes_) {}
 
 void HttpServer::require_key(const ServerOptions& options) {
     if (options.api_key.empty() && listens_publicly(options.host))

@@ -72,7 +72,7 @@ bool is_medium(JsonView value) {
     return value.is(JsonKind::kText) && value.text() == "medium";
 }
 
-// The fields that become a request: names between blanks.
+// The names of the fields that are read into a request, separated by blanks.
 constexpr std::string_view kRead =
     " model max_tokens temperature top_p top_k min_p presence_penalty repetition_penalty seed "
     "frequency_penalty logit_bias stop n stream stream_options stop_token_ids ignore_eos "
@@ -82,7 +82,7 @@ constexpr std::string_view kReadOfChat =
     "documents add_generation_prompt continue_final_message ";
 constexpr std::string_view kReadOfCompletion = " prompt echo ";
 
-// A field that changes nothing here; it is taken if it is of its kind.
+// A field that has no effect here. It is accepted if its value has the right type.
 struct Passed {
     std::string_view name, kind;
     Check is_kind;
@@ -100,7 +100,8 @@ constexpr Passed kPassed[] = {{"user", "a string", is_text},
                               {"cache_prompt", "true or false", is_bool},
                               {"priority", "an integer", is_integer}};
 
-// A field that asks for something unless it IS_DEFAULT, null or empty.
+// A field that this server does not support. It is accepted if IS_DEFAULT holds for its value, or
+// if the value is null or empty.
 struct NotDone {
     std::string_view name;
     Check is_default;
@@ -136,7 +137,8 @@ constexpr NotDone kNotDone[] = {
     {"options", is_never, "send each of its fields by itself"},
     {"format", is_empty_text},
 };
-// The same, for fields that ask for something with any value.
+// The same, for fields that have no default value: they are accepted only if they are null or
+// empty.
 constexpr std::string_view kNeverDone =
     " prompt_logprobs audio prediction web_search_options structured_outputs guided_json "
     "guided_regex guided_choice guided_grammar guided_decoding_backend json_schema bad_words "

@@ -1,6 +1,6 @@
-// The fields of OpenAI's completions and chat protocol, with those that its usual servers add:
-// which are read, which change nothing here, and which are refused unless they ask for nothing.
-// Data path: json_document.h -> [here], api_request.h. Pure.
+// The fields of OpenAI's completions and chat protocol, and the ones that common servers add: which
+// are read, which have no effect here, and which are refused unless they have their defaults. Data
+// path: json_document.h -> [here], api_request.h. Pure.
 #pragma once
 
 #include <optional>
@@ -10,13 +10,14 @@
 
 namespace dslaunch::server {
 
+// A field and why the request with it is refused.
 struct FieldFault {
     std::string field, why;
 };
 
-// Returns the fault of a field of REQUEST, a completion or a chat, whose value api_request.h does
-// not read: nobody knows the field, its value is of another kind than it has, or it asks for
-// something that this server does not do. REQUIRES: an object.
+// Returns the fault of a field of REQUEST (a completion or a chat) that api_request.h does not
+// read: the field is unknown, its value has the wrong type, or it asks for something that this
+// server does not support. REQUIRES: an object.
 [[nodiscard]] std::optional<FieldFault> fault_of_fields(JsonView request, bool is_chat);
 
 }  // namespace dslaunch::server

@@ -1,4 +1,4 @@
-// The options of a server: its address, its callers, and the way a chat becomes a text.
+// The options of a server: its address, who may call it, and how a chat becomes a text.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +12,27 @@
 
 namespace dslaunch::server {
 
+// The options that `dslaunch serve` and the model's folder give.
 struct ServerOptions {
     std::string host = "127.0.0.1";
-    int port = 8000;      // 0: one that is free
+    int port = 8000;      // 0: any free port
     std::string api_key;  // the bearer token that clients must send; empty: none
     std::string model;    // the name that clients see
-    // Defaults for requests that are silent.
+    // Defaults for requests that do not set these options.
     decoder::SamplingOptions sampling;
-    std::optional<int64_t> tokens_max;  // tokens to make
-    std::optional<int64_t> length_max;  // or tokens of a text, its prompt among them
+    std::optional<int64_t> tokens_max;  // most tokens to make
+    std::optional<int64_t> length_max;  // or most tokens of prompt and text together
     std::vector<std::string> stops;
-    std::optional<int32_t> first_token;  // the prompt of a text without one
-    int64_t context = 0;                 // tokens of a text, its prompt among them
+    std::optional<int32_t> first_token;  // used as the prompt if there is none
+    int64_t context = 0;                 // most tokens of prompt and text together
     int answers_max = 512;               // requests that are answered at once
     int64_t body_bytes_max = int64_t{16} << 20;
-    int64_t requests_bytes_max = int64_t{256} << 20;  // that all requests take in memory
+    int64_t requests_bytes_max = int64_t{256} << 20;  // memory for all requests
 };
 
-// Returns CHAT's text for the model, made with about BYTES_MAX of memory. Throws Error{kInput} for
-// messages that its template refuses or that need more memory, and for what it does not read.
+// Returns the text for the model that CHAT is rendered to. Rendering takes at most about BYTES_MAX
+// of memory. Throws Error{kInput} for messages that the template refuses or that need more memory,
+// and for fields that it does not read.
 using ChatRenderer = std::function<std::string(const ApiRequest& chat, int64_t bytes_max)>;
 
 }  // namespace dslaunch::server

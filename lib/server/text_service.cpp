@@ -12,7 +12,8 @@ namespace dslaunch::server {
 
 namespace {
 
-// A decoder's own calls go as deep as the rest of a program's.
+// The decoder's calls nest as deeply as in other programs, so that it needs a stack of the usual
+// size.
 constexpr size_t kStackBytes = size_t{8} << 20;
 
 }  // namespace
@@ -21,43 +22,13 @@ ApiError service_ends(const std::string& why) {
     return {503, why.empty() ? "the server ends" : "the server ends: " + why, ""};
 }
 
-std::optional<TextPiece> TextChannel::next(Duration limit) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, limit, [&] { return waiting_.has_value(); });
-    return std::exchange(waiting_, std::nullopt);
-}
-
-void TextChannel::push(TextPiece piece) {
-    {
-        const std::lock_guard lock(mutex_);
-        if (waiting_) {
-            waiting_->text += piece.text;
-            waiting_->tokens += piece.tokens;
-            waiting_->end = piece.end;
-        } else {
-            waiting_ = std::move(piece);
-        }
-    }
-    changed_.notify_one();
-}
-
-void TextChannel::end(TextEnd reason) noexcept {
-    {
-        const std::lock_guard lock(mutex_);
-        if (!waiting_) waiting_.emplace();
-        waiting_->end = reason;
-    }
-    changed_.notify_one();
-}
-
 TextService::TextService(decoder::StepRunner& runner, const decoder::TextCodec& codec,
                          decoder::EngineOptions options, std::vector<int32_t> end_tokens,
-                         std::function<void(bool)> idle, Duration idle_interval)
+                         IdleCall idle)
     : codec_(codec),
       options_(options),
       end_tokens_(std::move(end_tokens)),
       idle_(std::move(idle)),
-      idle_interval_(idle_interval),
       engine_(runner, {options.sequences_max, options.sequences_max + options.queue_max}),
       thread_([this] { run(); }, kStackBytes) {}
 
@@ -69,14 +40,14 @@ TextService::~TextService() {
 void TextService::end() noexcept {
     {
         const std::lock_guard lock(mutex_);
-        ending_ = true;
+        is_ending_ = true;
     }
     changed_.notify_one();
 }
 
 std::variant<TextService::Ticket, ApiError> TextService::submit(TextRequest request) {
     DSL_CHECK(request.tokens_max > 0, "no token is wanted");
-    // Made before it is counted: from then on nothing may fail.
+    // Everything that may fail is done before the text is counted.
     std::vector<int32_t> ends = std::move(request.more_ends);
     if (!request.ignores_end) ends.insert(ends.end(), end_tokens_.begin(), end_tokens_.end());
     decoder::Request asked{std::move(request.prompt), request.tokens_max, request.sampling,
@@ -94,10 +65,12 @@ std::variant<TextService::Ticket, ApiError> TextService::submit(TextRequest requ
     {
         const std::lock_guard lock(mutex_);
         ++counts_.requests;
-        const bool ends = ending_ || !failure_.empty();
+        // A failure is recorded before end_all() ends the texts that have arrived.
+        const std::string failure = failure_.text();
+        const bool ends = is_ending_ || !failure.empty();
         if (ends || open_ >= texts_max()) {
             ++counts_.refused;
-            if (ends) return service_ends(failure_);
+            if (ends) return service_ends(failure);
             return ApiError{429, "the queue is full: try again later", ""};
         }
         ++open_;
@@ -111,7 +84,7 @@ void TextService::cancel(const Ticket& ticket) noexcept {
     ticket->leave();
     {
         const std::lock_guard lock(mutex_);
-        reader_left_ = true;
+        has_reader_left_ = true;
     }
     changed_.notify_one();
 }
@@ -121,16 +94,6 @@ ServiceCounts TextService::counts() const {
     return counts_;
 }
 
-std::string TextService::failure() const {
-    const std::lock_guard lock(mutex_);
-    return failure_;
-}
-
-std::exception_ptr TextService::error() const {
-    const std::lock_guard lock(mutex_);
-    return error_;
-}
-
 void TextService::forget(Texts::iterator text) {
     engine_.cancel(text->first);
     texts_.erase(text);
@@ -138,16 +101,16 @@ void TextService::forget(Texts::iterator text) {
     --open_;
 }
 
-// Gives new requests to the engine while its queue has room; drops those whose readers are gone.
+// Passes new requests to the engine, and drops texts whose readers have left.
 void TextService::take_in() {
     std::list<Arrival> taken;
     bool has_left = false;
     {
         const std::lock_guard lock(mutex_);
-        has_left = std::exchange(reader_left_, false);
+        has_left = std::exchange(has_reader_left_, false);
         if (has_left) {
             const auto gone = static_cast<int64_t>(arrivals_.remove_if(
-                [](const Arrival& arrival) { return arrival.text.channel->left(); }));
+                [](const Arrival& arrival) { return arrival.text.channel->has_left(); }));
             counts_.cancelled += gone;
             open_ -= gone;
         }
@@ -155,7 +118,7 @@ void TextService::take_in() {
     }
     for (auto at = texts_.begin(); has_left && at != texts_.end();) {
         const auto text = at++;
-        if (!text->second.channel->left()) continue;
+        if (!text->second.channel->has_left()) continue;
         forget(text);
         const std::lock_guard lock(mutex_);
         ++counts_.cancelled;
@@ -166,7 +129,8 @@ void TextService::take_in() {
 void TextService::admit(Arrival& arrival) {
     const std::shared_ptr<TextChannel> channel = arrival.text.channel;
     try {
-        // The text's place is there before the engine has the request.
+        // The entry for the text is allocated before the engine gets the request, so that nothing
+        // can fail after that.
         Texts place;
         place.emplace(0, std::move(arrival.text));
         auto node = place.extract(place.begin());
@@ -183,7 +147,7 @@ void TextService::deliver(const decoder::MadeToken& made) {
     const auto found = texts_.find(made.request);
     DSL_CHECK(found != texts_.end(), "a token for nobody");
     Text& text = found->second;
-    if (!std::exchange(text.begun, true)) {
+    if (!std::exchange(text.has_begun, true)) {
         const std::lock_guard lock(mutex_);
         counts_.first_token_seconds += to_milliseconds(SystemClock().now() - text.submitted) / 1000;
         ++counts_.first_tokens;
@@ -211,7 +175,8 @@ void TextService::step() {
         const std::vector<decoder::MadeToken> made = engine_.step();
         for (const decoder::MadeToken& token : made) deliver(token);
     } catch (const std::bad_alloc&) {
-        // Ranks that wait in the middle of a batch cannot go on with another one.
+        // Other ranks are blocked in the middle of the batch, so that another batch cannot be
+        // started.
         if (!engine_.can_go_on()) throw;
         lose_texts();
     }
@@ -221,7 +186,8 @@ void TextService::step() {
     counts_.engine = engine_.counts();
 }
 
-// Ends all texts: a step that found no memory cannot be repeated, since its work is not known.
+// Ends all texts: a step that ran out of memory cannot be repeated, since it is unknown how much of
+// it was done.
 void TextService::lose_texts() noexcept {
     engine_.clear();
     for (auto& [id, text] : texts_) text.channel->end(TextEnd::kNoMemory);
@@ -239,45 +205,32 @@ void TextService::end_all(TextEnd end) noexcept {
     open_ = 0;
 }
 
-void TextService::fail_with(const std::exception& error) noexcept {
-    try {
-        log_error("serve", "{}", error.what());
-    } catch (const std::exception&) {
-        // failure() tells it if the log cannot be written.
-    }
-    const std::lock_guard lock(mutex_);
-    error_ = std::current_exception();
-    try {
-        failure_ = error.what();
-    } catch (const std::bad_alloc&) {
-        failure_ = "no memory";  // short enough to need no memory
-    }
-}
-
 void TextService::serve() {
     for (;;) {
         {
             std::unique_lock lock(mutex_);
             counts_.engine = engine_.counts();
-            const auto has_work = [&] { return ending_ || !arrivals_.empty() || reader_left_; };
-            if (engine_.idle()) changed_.wait_for(lock, idle_interval_, has_work);
-            if (ending_) break;
+            const auto has_work = [&] {
+                return is_ending_ || !arrivals_.empty() || has_reader_left_;
+            };
+            if (engine_.is_idle()) changed_.wait_for(lock, idle_.interval, has_work);
+            if (is_ending_) break;
         }
         take_in();
-        if (engine_.idle()) {
-            idle_(true);
+        if (engine_.is_idle()) {
+            idle_.call(true);
         } else {
             step();
         }
     }
-    idle_(false);
+    idle_.call(false);
 }
 
 void TextService::run() {
     try {
         serve();
     } catch (const std::exception& error) {
-        fail_with(error);
+        failure_.record(error);
     }
     end_all(TextEnd::kFailed);
 }

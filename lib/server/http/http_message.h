@@ -1,5 +1,5 @@
-// Requests and answers of HTTP, as the code that answers sees them. Data path: connection_server.h
-// -> HttpHandler -> reply_writer.h.
+// HTTP requests and answers in the form that the answering code uses. Data path:
+// connection_server.h -> HttpHandler -> reply_writer.h.
 #pragma once
 
 #include <functional>
@@ -7,56 +7,64 @@
 #include <string>
 #include <string_view>
 
-#include "server/http/memory_account.h"
+#include "server/http/request_budget.h"
 #include "server/http/request_head.h"
 
 namespace dslaunch::server {
 
 inline constexpr const char* kJsonType = "application/json";
 
+// A whole request. Valid until it is answered.
 struct HttpRequest {
     const RequestHead& head;
-    std::string& body;   // may be taken
-    MemoryLease& lease;  // of its bytes; the answer's memory is charged to it
+    std::string& body;   // may be moved from
+    MemoryLease& lease;  // pays for the body; the answer's memory is charged to it
 };
 
+// An answer, whole or as a stream.
 struct HttpReply {
+    // A part of a stream.
     struct Piece {
         std::string text;  // may be empty
         bool last = false;
     };
     int status = 200;
-    const char* type = kJsonType;  // for ever
+    const char* type = kJsonType;  // a string literal
     std::string body;
-    const char* fields = "";  // further lines of the head, each with its end; for ever
-    // Set: the body comes in its pieces. It may wait a moment, and is not called again after the
-    // last piece or once the client has left.
+    const char* fields = "";  // further lines of the head with their ends; a literal
+    // If set, the body is sent in pieces, one for each call of this function. A call may block for
+    // a moment. The function is not called again after it has returned the last piece, or once the
+    // client has left.
     std::function<Piece()> stream;
 };
 
-// The client of a request that is answered.
+// The client of a request that is being answered.
 class ReplySink {
   public:
     virtual ~ReplySink() = default;
-    // Sends all BYTES. Returns false if the client has left, or reads nothing any more.
+    // Sends all BYTES. Returns false if the client has left or has stopped reading.
     [[nodiscard]] virtual bool write(std::string_view bytes) = 0;
-    // Returns false if the client has closed the connection, whatever it sent. Does not block.
+    // Returns false if the client has closed the connection, even if it sent bytes before. Does not
+    // block.
     [[nodiscard]] virtual bool is_there() const = 0;
 };
 
-// Whoever answers requests. Threads: any, several at once.
+// The code that answers requests. Threads: any, several at once.
 class HttpHandler {
   public:
     virtual ~HttpHandler() = default;
-    // Returns the answer to a request that is refused by its head, before its body is read.
+    // Returns the answer to a request that is refused because of its head, before its body is read;
+    // nothing if it is not refused.
     [[nodiscard]] virtual std::optional<HttpReply> refuse(const RequestHead& head) = 0;
-    // Returns true if answer() takes no time for such a request and makes a short answer: it is
-    // then called where connections are read, however many others are answered.
+    // Returns true if answer() returns at once for such a request and its answer is short. The
+    // thread that reads the connections then calls answer() itself, even if as many requests as
+    // allowed are being answered.
     [[nodiscard]] virtual bool is_quick(const RequestHead& head) = 0;
-    // Returns the answer to REQUEST, which refuse() let through; may take as long as it wants.
-    // error() answers what it throws.
+    // Returns the answer to REQUEST, which refuse() did not refuse; may take any time. If it
+    // throws, error() makes the answer.
     [[nodiscard]] virtual HttpReply answer(HttpRequest& request, const ReplySink& client) = 0;
-    // Returns the answer of STATUS to bytes that are not a request, or cannot be answered.
+    // Returns the answer with STATUS for bytes that are not a request, or for a request that cannot
+    // be answered.
     [[nodiscard]] virtual HttpReply error(int status, std::string_view why) = 0;
 };
 

@@ -32,7 +32,8 @@ std::optional<std::string_view> name_of(std::string_view host) {
     return name;
 }
 
-// Returns true for four numbers up to 255, the first of them 127, written in no other way.
+// Returns true for an IPv4 address in 127.0.0.0/8, written as four decimal numbers up to 255; other
+// notations are not accepted.
 bool is_loopback_v4(std::string_view name) {
     int parts = 0;
     for (;; ++parts) {
@@ -81,7 +82,7 @@ bool listens_publicly(const std::string& host) {
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = AI_PASSIVE;
     addrinfo* found = nullptr;
-    // bind() reports an unknown name.
+    // bind() will report an unknown name.
     if (::getaddrinfo(host.empty() ? nullptr : host.c_str(), "0", &hints, &found) != 0)
         return false;
     const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(found, &::freeaddrinfo);

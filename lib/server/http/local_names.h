@@ -1,6 +1,6 @@
-// Checks the names by which clients call a server that wants no key. A page from elsewhere, read by
-// a browser of this machine, must not reach it, not even by a name that has come to mean this
-// machine (DNS rebinding). Pure but for listens_publicly().
+// Checks the host names that clients use for a server that requires no key. A web page from
+// elsewhere, shown by a browser on this machine, must not reach the server, not even by a name that
+// was changed to mean this machine (DNS rebinding). Pure except for listens_publicly().
 #pragma once
 
 #include <string>
@@ -8,16 +8,17 @@
 
 namespace dslaunch::server {
 
-// Returns true if HOST, the field Host with or without a port, names this machine: localhost,
-// 127.0.0.0/8 or [::1]. Anyone may have given this address to another name.
+// Returns true if HOST, the value of the field Host with or without a port, is localhost, in
+// 127.0.0.0/8, or [::1]. Other names are not accepted, because anyone can make a name of their own
+// mean these addresses.
 [[nodiscard]] bool is_local_host(std::string_view host);
-// Returns true if ORIGIN is a page of this machine: http:// or https:// before such a host.
+// Returns true if ORIGIN is a page of this machine: http:// or https:// followed by such a host.
 [[nodiscard]] bool is_local_origin(std::string_view origin);
-// Returns true if TYPE, with parameters or without, is JSON: pages from elsewhere cannot send it
-// unasked.
+// Returns true if TYPE, with or without parameters, is JSON. A page from elsewhere cannot send JSON
+// unless the browser has asked the server first (CORS).
 [[nodiscard]] bool is_json_type(std::string_view type);
 
-// Returns true if other machines reach a port at HOST, which may be resolved.
+// Returns true if other machines can reach a port at HOST. May resolve the name.
 [[nodiscard]] bool listens_publicly(const std::string& host);
 
 }  // namespace dslaunch::server

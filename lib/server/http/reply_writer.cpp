@@ -36,7 +36,7 @@ std::string_view reason_of(int status) {
     return reason == std::end(kReasons) ? "Internal Server Error" : reason->words;
 }
 
-// A text of at most a fixed length; nothing is allocated.
+// A text with a fixed maximum length, which allocates nothing.
 struct ShortText {
     std::array<char, 512> bytes;
     size_t numel = 0;
@@ -73,7 +73,7 @@ ShortText head_of(const HttpReply& reply, const ReplyMode& mode) {
     return head;
 }
 
-// Writes little parts at once, so that a client sees them at once.
+// Sends small parts in one write, so that the client receives them together.
 bool write_joined(ReplySink& client, std::initializer_list<std::string_view> parts) {
     std::array<char, 4096> joined;
     size_t numel = 0;

@@ -1,4 +1,4 @@
-// An answer as bytes of HTTP/1. Data path: HttpHandler -> [here] -> ReplySink. One thread.
+// Writes an answer as HTTP/1. Data path: HttpHandler -> [here] -> ReplySink. One thread.
 #pragma once
 
 #include <string_view>
@@ -7,17 +7,19 @@
 
 namespace dslaunch::server {
 
+// The form of an answer that its request decides.
 struct ReplyMode {
     bool stays_open = true;  // another request may follow
-    bool old = false;        // to HTTP/1.0: a stream ends with the connection
-    bool sends_body = true;  // false: to HEAD
+    bool old = false;        // for HTTP/1.0: the end of the connection ends a stream
+    bool sends_body = true;  // false: for HEAD
 };
 
-// Writes REPLY to CLIENT. Returns false if the connection is of no use any more. Throws what its
-// stream throws; then the answer is cut off, and the connection must end.
+// Writes REPLY to CLIENT. Returns false if the connection cannot be used any more. Throws whatever
+// the reply's stream throws; the answer is then incomplete, and the connection must be closed.
 [[nodiscard]] bool write_reply(const HttpReply& reply, const ReplyMode& mode, ReplySink& client);
 
-// The bytes of an answer where no memory is left to make one, after which the connection ends.
+// The bytes of the answer that is sent if there is no memory to make one; the connection is closed
+// after it.
 inline constexpr std::string_view kNoMemoryReply =
     "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
     "Content-Type: application/json\r\nContent-Length: 111\r\n\r\n"

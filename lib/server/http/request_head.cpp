@@ -40,7 +40,8 @@ bool is_token(std::string_view text) {
     });
 }
 
-// Returns true for characters of values: bytes above ASCII are allowed, and mean nothing here.
+// Returns true for characters that a field value may have. Bytes above ASCII are allowed, and are
+// not interpreted here.
 bool is_value_char(char c) {
     const auto byte = static_cast<unsigned char>(c);
     return c == '\t' || (byte >= 0x20 && byte != 0x7f);
@@ -60,7 +61,8 @@ std::string_view without_blanks(std::string_view text) {
     return text;
 }
 
-// Takes a line and its end off TEXT. Returns nothing if no line ends here as it should.
+// Removes one line, with its end, from the beginning of TEXT, and returns it. Returns nothing if no
+// line ends with the required "\r\n".
 Field take_line(std::string_view& text) {
     const size_t end = text.find("\r\n");
     if (end == text.npos) return std::nullopt;
@@ -89,7 +91,7 @@ std::optional<HttpRefusal> read_first_line(std::string_view line, RequestHead& h
     return std::nullopt;
 }
 
-// The part of a head that the answering code does not see.
+// The fields of a head that the answering code does not see.
 struct Framing {
     Field length, transfer, expect;
 };
@@ -149,7 +151,8 @@ std::optional<HttpRefusal> read_framing(const Framing& framing, RequestHead& hea
             return kBadLength;
         head.body_bytes = static_cast<uint64_t>(parse_int(*framing.length).value_or(0));
     }
-    // Nobody expects a body there; a proxy before the server may not have seen it as one.
+    // A body is unusual with these methods, and a proxy in front of the server may not have
+    // recognized it as one.
     if (head.has_body() && head.method != "POST") head.stays_open = false;
     if (framing.expect) {
         if (!equal_ignoring_case(*framing.expect, "100-continue")) return kOtherExpectation;

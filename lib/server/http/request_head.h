@@ -1,6 +1,6 @@
-// The head of a request in HTTP/1: its first line and its fields, read so strictly that nothing on
-// the way can have understood it otherwise. Data path: bytes -> request_reader.h -> [here] ->
-// connection_server.h. Pure; nothing is allocated.
+// The head of an HTTP/1 request: its first line and its fields, read so strictly that no proxy can
+// have understood it differently. Data path: bytes -> request_reader.h -> [here] ->
+// connection_server.h. Pure; allocates nothing.
 #pragma once
 
 #include <cstdint>
@@ -9,30 +9,33 @@
 
 namespace dslaunch::server {
 
-// The reason why bytes are not a request, or are not taken.
+// The reason why bytes are not a request, or are not accepted.
 struct HttpRefusal {
     int status = 400;
-    const char* why = "";  // for ever
+    const char* why = "";  // a string literal
 };
 
-// Views of the bytes from which the head was read.
+// The parts of a head, as views into the bytes that were read.
 struct RequestHead {
     std::string_view method;
-    std::string_view path;  // without its query after a question mark; as it was sent
+    std::string_view path;  // as it was sent, without the query after a question mark
     std::optional<std::string_view> host, origin, authorization, content_type, content_encoding;
     bool chunked = false;
-    uint64_t body_bytes = 0;  // 0 of one in chunks
-    bool has_body() const { return chunked || body_bytes > 0; }
+    uint64_t body_bytes = 0;  // 0 if it comes in chunks
+    // Returns true if bytes follow the head.
+    [[nodiscard]] bool has_body() const { return chunked || body_bytes > 0; }
     bool stays_open = true;  // the client may send another request
-    bool old = false;        // HTTP/1.0, which knows no chunks
+    bool old = false;        // HTTP/1.0, which has no chunks
     bool wants_continue = false;
 };
 
-// Reads TEXT, a head with the empty line at its end, into HEAD. Returns why it is refused: it is
-// not in the grammar of RFC 9112, or others read it otherwise (lines folded or without a carriage
-// return, a blank before a colon, a field twice that may be there once, a length beside chunks).
+// Reads TEXT, a head with the empty line at its end, into HEAD. Returns why it is refused: it does
+// not follow the grammar of RFC 9112, or other programs might read it differently (folded lines,
+// lines without a carriage return, a blank before a colon, a repeated field that may occur only
+// once, a length together with chunks).
 [[nodiscard]] std::optional<HttpRefusal> read_head(std::string_view text, RequestHead& head);
 
+// Returns true if A and B are the same but for the case of ASCII letters.
 [[nodiscard]] bool equal_ignoring_case(std::string_view a, std::string_view b);
 
 }  // namespace dslaunch::server

@@ -8,8 +8,8 @@ namespace dslaunch::server {
 
 namespace {
 
-// A head up to this length costs the account nothing, so /health answers when bodies have taken it
-// all.
+// A head up to this length is not charged to the budget, so that /health is answered even if
+// bodies have used it up.
 constexpr size_t kFreeHeadBytes = 2048;
 constexpr int kChunkDigitsMax = 8;
 
@@ -27,8 +27,8 @@ constexpr HttpRefusal kFull{503,
 
 }  // namespace
 
-RequestReader::RequestReader(const RequestLimits& limits, MemoryAccount& account)
-    : limits_(limits), lease_(account) {
+RequestReader::RequestReader(const RequestLimits& limits, RequestBudget& budget)
+    : limits_(limits), lease_(budget) {
     head_text_.reserve(kFreeHeadBytes);
 }
 
@@ -38,7 +38,7 @@ void RequestReader::refuse(const HttpRefusal& refusal) {
 }
 
 void RequestReader::reset() {
-    // Gives the memory of a long request back to the system, too.
+    // The memory of a long request is given back to the system as well.
     body_ = {};
     if (head_text_.capacity() > kFreeHeadBytes) {
         head_text_ = {};
@@ -169,8 +169,8 @@ void RequestReader::take_size_digit(char c) {
         chunk_bytes_ * 16 + static_cast<uint64_t>(is_number ? low - '0' : low - 'a' + 10);
 }
 
-// Takes C, a byte of a chunk that is not data. Extensions of chunks and fields after the last one
-// are refused: no client needs them, and readers take them in many ways.
+// Reads C, a byte of a chunk that is not data. Chunk extensions, and fields after the last chunk,
+// are refused: no client needs them, and programs interpret them in different ways.
 void RequestReader::take_mark(char c) {
     const auto expect = [&](char wanted, ChunkPart next) {
         if (c != wanted) return refuse(kBadChunk);

@@ -1,6 +1,6 @@
-// A request from the bytes of a connection, in pieces of any size: the head, then the body by its
-// length or in chunks. Data path: sockets -> [here] -> connection_server.h. One thread; it does not
-// block.
+// Reads a request from the bytes of a connection, which may arrive in pieces of any size: the head,
+// then the body by its length or in chunks. Data path: sockets -> [here] -> connection_server.h.
+// One thread; does not block.
 #pragma once
 
 #include <cstdint>
@@ -8,45 +8,50 @@
 #include <string>
 #include <string_view>
 
-#include "server/http/memory_account.h"
+#include "server/http/request_budget.h"
 #include "server/http/request_head.h"
 
 namespace dslaunch::server {
 
+// A request that exceeds one of these is refused.
 struct RequestLimits {
     size_t head_bytes_max = size_t{64} << 10;
     size_t body_bytes_max = size_t{16} << 20;
 };
 
+// Reads the requests of one connection, one after the other.
 class RequestReader {
   public:
-    // ACCOUNT pays for the body and for a long head, and must outlive this.
-    RequestReader(const RequestLimits& limits, MemoryAccount& account);
+    // BUDGET is charged for the body and for a long head; it must outlive this object.
+    RequestReader(const RequestLimits& limits, RequestBudget& budget);
     RequestReader(const RequestReader&) = delete;
     RequestReader& operator=(const RequestReader&) = delete;
 
+    // The part of the request that has been read.
     enum class State {
-        kHead,      // bytes of the head are missing
+        kHead,      // the head is not complete
         kHeadRead,  // read_body() or reset() is next
-        kBody,      // bytes of the body are missing
+        kBody,      // the body is not complete
         kWhole,
-        kRefused,  // refusal() says why; no byte that follows is one of a request
+        kRefused,  // refusal() says why; later bytes are not read as a request
     };
-    // Takes bytes from the front of BYTES, up to the end of the head or of the request. Returns how
-    // many.
+    // Reads bytes from the beginning of BYTES, up to the end of the head or of the request. Returns
+    // the number of bytes read.
     size_t take(std::string_view bytes);
-    // Returns the bytes that the account must have left for NUMEL more bytes of a body.
+    // Returns the number of bytes that must be left in the budget if NUMEL more bytes of a body
+    // arrive.
     [[nodiscard]] int64_t growth(size_t numel) const;
     // REQUIRES: kHeadRead.
     void read_body();
-    // Begins another request.
+    // Prepares for another request.
     void reset();
 
+    // Returns the state after the last call.
     [[nodiscard]] State state() const { return state_; }
-    // REQUIRES: a state after kHead that is not kRefused. Valid until reset().
+    // REQUIRES: a state after kHead other than kRefused. The results are valid until reset().
     [[nodiscard]] const RequestHead& head() const { return head_; }
     [[nodiscard]] std::string& body() { return body_; }
-    // Returns the lease of the body's bytes; an answer's work is charged to it, too.
+    // Returns the lease for the body's bytes; the work on the answer is charged to it too.
     [[nodiscard]] MemoryLease& lease() { return lease_; }
     // REQUIRES: kRefused.
     [[nodiscard]] const HttpRefusal& refusal() const { return refusal_; }
@@ -55,15 +60,15 @@ class RequestReader {
     enum class ChunkPart { kSize, kSizeEnd, kData, kDataEnd, kDataLineEnd, kLastEnd, kLastLineEnd };
 
     size_t take_head(std::string_view bytes);
-    // Returns the place after the head's end in BYTES; npos: it is not there. Refuses bytes that no
-    // head has.
+    // Returns the position in BYTES after the head's end; npos if the end is not in BYTES. Refuses
+    // bytes that a head cannot contain.
     [[nodiscard]] size_t end_of_head(std::string_view bytes);
     size_t take_length(std::string_view bytes);
     size_t take_chunks(std::string_view bytes);
     void take_mark(char c);
     void take_size_digit(char c);
     [[nodiscard]] bool append(std::string_view bytes);
-    // Returns the longest that the body can become.
+    // Returns the largest size that the body can have.
     [[nodiscard]] size_t body_max() const {
         return head_.chunked ? limits_.body_bytes_max : head_.body_bytes;
     }
@@ -73,13 +78,13 @@ class RequestReader {
     State state_ = State::kHead;
     MemoryLease lease_;
     std::string head_text_;
-    char last_ = '\0';           // of the head
-    bool line_is_empty_ = true;  // so far
+    char last_ = '\0';           // the last byte of the head
+    bool line_is_empty_ = true;  // the current line has no byte yet
     RequestHead head_;
     HttpRefusal refusal_;
     std::string body_;
     ChunkPart part_ = ChunkPart::kSize;
-    uint64_t chunk_bytes_ = 0;  // that are missing
+    uint64_t chunk_bytes_ = 0;  // bytes of the chunk that are still to come
     int chunk_digits_ = 0;
 };
 

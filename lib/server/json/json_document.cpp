@@ -13,7 +13,7 @@
 
 namespace dslaunch::server {
 
-// Reads one text. Faults are thrown and caught inside this file alone.
+// Reads one text. Faults are thrown and caught inside this file only.
 class JsonReader {
   public:
     JsonReader(JsonDocument& document, MemoryLease& lease)
@@ -57,7 +57,7 @@ class JsonReader {
     size_t at_ = 0;
     std::array<uint32_t, JsonDocument::kDepthMax> open_{};
     size_t depth_ = 0;
-    std::vector<uint32_t> keys_;  // of an object, to be sorted
+    std::vector<uint32_t> keys_;  // the keys of an object, for sorting
 };
 
 void JsonReader::skip_blanks() {
@@ -118,7 +118,7 @@ void JsonReader::open(JsonKind kind) {
     open_[depth_++] = static_cast<uint32_t>(document_.nodes_.size() - 1);
 }
 
-// Reads one element of the innermost open value, or its end.
+// Reads one element of the innermost value that is open, or its end.
 void JsonReader::go_on() {
     const uint32_t owner = open_[depth_ - 1];
     const Node node = document_.nodes_[owner];
@@ -148,7 +148,7 @@ void JsonReader::close() {
     if (node.kind == JsonKind::kObject && node.place.numel > 1) check_keys(owner);
 }
 
-// Refuses a key that stands twice: readers take the first one or the last one.
+// Refuses an object with the same key twice: some programs use the first value, others the last.
 void JsonReader::check_keys(uint32_t object) {
     const std::vector<Node>& nodes = document_.nodes_;
     keys_.clear();
@@ -200,7 +200,8 @@ void JsonReader::number() {
     if (is_whole && std::from_chars(first, last, node.integer).ec == std::errc()) return;
     node.kind = JsonKind::kReal;
     node.marked = is_whole;
-    // The text is a whole number of the grammar: other forms that strtod() takes cannot stand here.
+    // The text was checked to be a number of JSON's grammar, so that strtod() cannot read one of
+    // the other forms that it accepts.
     const double real = std::strtod(first, nullptr);
     if (!std::isfinite(real)) refuse("a number is too large");
     if (is_whole) {
@@ -210,7 +211,7 @@ void JsonReader::number() {
     }
 }
 
-// Writes a text over its own escapes, which are never shorter than their characters.
+// Reads a text, and writes it over its own source: an escape is never shorter than its character.
 void JsonReader::text() {
     size_t to = ++at_;
     const size_t begin = to;

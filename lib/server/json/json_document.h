@@ -1,6 +1,6 @@
-// JSON of a request, read into one flat list: values in their order, texts where they stand in the
-// body. A value costs 16 bytes, whatever it is, reading takes linear time, and nothing recurses.
-// Data path: body -> [here] -> api_request.h. Immutable once it is read: any threads.
+// The JSON of a request, read into one flat list: values in their order, and texts left in the
+// body. Each value takes 16 bytes, reading takes linear time, and nothing is recursive. Data path:
+// body -> [here] -> api_request.h. Immutable after reading: any threads.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,16 @@
 #include <variant>
 #include <vector>
 
-#include "server/http/memory_account.h"
+#include "server/http/request_budget.h"
 
 namespace dslaunch::server {
 
+// The kinds of values.
 enum class JsonKind : uint8_t {
     kNull,
     kBool,
-    kInteger,  // of 64 bits with a sign
-    kReal,     // others, also whole numbers that are too large
+    kInteger,  // fits a signed 64-bit integer
+    kReal,     // other numbers, also whole numbers that are too large
     kText,
     kArray,
     kObject,
@@ -27,25 +28,26 @@ enum class JsonKind : uint8_t {
 
 class JsonDocument;
 
-// A value of a document, which must outlive it.
+// A view of a value in a document. The document must outlive it.
 class JsonView {
   public:
     class Range;
 
+    // Return the kind of the value, or whether it is of that kind.
     [[nodiscard]] JsonKind kind() const;
     [[nodiscard]] bool is(JsonKind kind) const { return this->kind() == kind; }
     [[nodiscard]] bool is_number() const { return is(JsonKind::kInteger) || is(JsonKind::kReal); }
-    // Returns true for a whole number that does not fit 64 bits.
+    // Returns true for a whole number that does not fit in 64 bits.
     [[nodiscard]] bool is_large_integer() const;
-    // REQUIRES for each: the kind that it reads.
+    // REQUIRES, for each of these: the value is of the kind that the function reads.
     [[nodiscard]] bool flag() const;
     [[nodiscard]] int64_t integer() const;
-    [[nodiscard]] double real() const;              // also of an integer
-    [[nodiscard]] std::string_view digits() const;  // of a large integer, after a `-` or not
+    [[nodiscard]] double real() const;              // also for an integer
+    [[nodiscard]] std::string_view digits() const;  // of a large integer, with its `-` if any
     [[nodiscard]] std::string_view text() const;
-    [[nodiscard]] int64_t elements() const;  // of an array, or fields of an object
-    [[nodiscard]] Range items() const;       // of an array
-    [[nodiscard]] std::optional<JsonView> find(std::string_view key) const;  // in an object
+    [[nodiscard]] int64_t elements() const;  // number of elements, or of an object's fields
+    [[nodiscard]] Range items() const;       // for an array
+    [[nodiscard]] std::optional<JsonView> find(std::string_view key) const;  // for an object
     // Calls USE(key, value) for each field of an object, in their order.
     template <typename Use>
     void for_each_field(const Use& use) const;
@@ -59,8 +61,10 @@ class JsonView {
     uint32_t at_;
 };
 
+// The elements of an array, for a loop.
 class JsonView::Range {
   public:
+    // Points at one element.
     class Iterator {
       public:
         [[nodiscard]] JsonView operator*() const { return view_; }
@@ -92,21 +96,24 @@ void JsonView::for_each_field(const Use& use) const {
     }
 }
 
-// The reason why a text is not a document.
+// The reason why a text is not valid JSON.
 struct JsonFault {
-    bool short_of_memory = false;  // the account is full
-    std::string why;               // with the place in the text
+    bool short_of_memory = false;  // the memory for requests is used up
+    std::string why;               // the reason, with the place in the text
 };
 
+// The values of one text, which it owns.
 class JsonDocument {
   public:
     static constexpr int kDepthMax = 64;
 
-    // Reads TEXT, which has under 2^31 bytes, as RFC 8259 has it: UTF-8, and no key twice in an
-    // object. LEASE pays for the values, and pays on until the caller shrinks it.
+    // Reads TEXT, which must have less than 2^31 bytes, according to RFC 8259: UTF-8, and no key
+    // twice in an object. LEASE is charged for the values, and stays charged until the caller
+    // shrinks it.
     [[nodiscard]] static std::variant<JsonDocument, JsonFault> read(std::string text,
                                                                     MemoryLease& lease);
 
+    // Returns the value that contains all others.
     [[nodiscard]] JsonView root() const { return {*this, 0}; }
 
   private:
@@ -129,7 +136,7 @@ class JsonDocument {
 
     JsonDocument() = default;
 
-    std::string text_;  // in the place of escapes their characters, and then bytes of no meaning
+    std::string text_;  // escapes are replaced by their characters and unused bytes
     std::vector<Node> nodes_;
 };
 

@@ -85,7 +85,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const ApiKind kind = data[0] % 2 == 0 ? ApiKind::kCompletion : ApiKind::kChat;
     const std::string body(reinterpret_cast<const char*>(data) + 1, size - 1);
     // With little memory, too.
-    MemoryAccount account(data[0] < 32 ? int64_t{data[0]} * 64 : int64_t{1} << 24);
+    RequestBudget account(data[0] < 32 ? int64_t{data[0]} * 64 : int64_t{1} << 24);
     const int64_t before = account.bytes_taken();
     {
         MemoryLease lease(account);

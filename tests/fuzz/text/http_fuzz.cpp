@@ -63,7 +63,7 @@ class WrittenClient final : public ReplySink {
 class Served {
   public:
     explicit Served(const std::string& key)
-        : service_(runner_, codec_, {4, 4}, {}, [](bool) {}),
+        : service_(runner_, codec_, {4, 4}, {}, {[](bool) {}}),
           routes_(
               service_, codec_,
               [](const ApiRequest& chat, int64_t) {
@@ -78,7 +78,7 @@ class Served {
     // As a connection does it: what it sends comes in pieces of STEP.
     std::string answers_to(std::string_view bytes, size_t step) {
         using State = RequestReader::State;
-        MemoryAccount account(int64_t{1} << 20);
+        RequestBudget account(int64_t{1} << 20);
         RequestReader reader({2048, 4096}, account);
         WrittenClient client;
         while (!bytes.empty()) {

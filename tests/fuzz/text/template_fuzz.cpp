@@ -67,7 +67,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t length) {
             fuzz::check_shown(printable(fault.what()));
         }
         TemplateVariables variables;
-        if (given.is(jinja::Kind::kDict))
+        if (given.is(jinja::ValueKind::kDict))
             for (const auto& [name, value] : given.dict().entries)
                 variables.emplace_back(name.text(), value);
         const RenderedChat once = chat.render(variables, options);

@@ -254,7 +254,7 @@ TEST_CASE(
         ShortOfMemory runner(decoder::pages_for(kContext) + 64, 32, kContext);
         runner.others_wait = others_wait;
         const decoder::ByteCodec codec;
-        TextService service(runner, codec, {8, 32}, {}, [](bool) {});
+        TextService service(runner, codec, {8, 32}, {}, {[](bool) {}});
         const auto end_of = [&](std::string& text) {
             TextRequest request;
             request.prompt = {'1', '2'};

@@ -11,7 +11,7 @@ namespace {
 
 std::variant<ApiRequest, ApiError> parsed_from(ApiKind kind, const std::string& body,
                                                int64_t bytes_max = 1 << 20) {
-    MemoryAccount account(bytes_max);
+    RequestBudget account(bytes_max);
     MemoryLease lease(account);
     return parse_api_request(kind, body, {.temperature = 0.5, .top_k = 7}, lease);
 }

@@ -67,7 +67,7 @@ class Server {
   public:
     explicit Server(const MadeUpOptions& options = {})
         : runner(decoder::pages_for(options.context) + 64, 32, options.context),
-          service_(runner, codec_, options.engine, {}, [](bool) {}),
+          service_(runner, codec_, options.engine, {}, {[](bool) {}}),
           server_(
               service_, codec_,
               [](const ApiRequest& chat, int64_t) {

@@ -46,8 +46,8 @@ class Echo final : public HttpHandler {
 
 class Running {
   public:
-    explicit Running(const ConnectionLimits& limits, int64_t account_bytes = 1 << 20)
-        : account(account_bytes), server_(limits, account, handler) {
+    explicit Running(const ConnectionLimits& limits, int64_t budget_bytes = 1 << 20)
+        : budget(budget_bytes), server_(limits, budget, handler) {
         port = server_.bind("127.0.0.1", 0);
         thread_ = std::thread([this] { server_.run(); });
     }
@@ -56,7 +56,7 @@ class Running {
         server_.end();
         thread_.join();
     }
-    MemoryAccount account;
+    RequestBudget budget;
     Echo handler;
     int port = 0;
 
@@ -167,7 +167,7 @@ TEST_CASE("bodies have memory together, and whoever finds none left is told to c
     std::string first = post + "2000\r\n\r\n" + std::string(1999, 'a');
     const UniqueFd holder = connection_to(running.port);
     send_all(holder, first);
-    while (running.account.bytes_taken() < 1999) std::this_thread::yield();
+    while (running.budget.bytes_taken() < 1999) std::this_thread::yield();
     const std::string refused =
         answers_to(running.port, post + "3000\r\n\r\n" + std::string(3000, 'b'));
     CHECK(refused.starts_with("HTTP/1.1 503"));
@@ -175,7 +175,7 @@ TEST_CASE("bodies have memory together, and whoever finds none left is told to c
     CHECK(answers_to(running.port, get("/")).starts_with("HTTP/1.1 200"));
     send_all(holder, "a");
     CHECK(read_all(holder).ends_with(std::string(2000, 'a')));
-    while (running.account.bytes_taken() > 0) std::this_thread::yield();
+    while (running.budget.bytes_taken() > 0) std::this_thread::yield();
     CHECK(answers_to(running.port, post + "3000\r\n\r\n" + std::string(3000, 'b'))
               .starts_with("HTTP/1.1 200"));
 }
@@ -191,11 +191,11 @@ TEST_CASE("bodies that come slowly give way where others need their memory, but 
         // They never end, and hold 1,000 to 39,000 bytes each, 80,000 in all.
         for (const int bytes : {1000, 39'000, 2000, 38'000}) {
             slow.push_back(connection_to(running.port));
-            const int64_t before = running.account.bytes_taken();
+            const int64_t before = running.budget.bytes_taken();
             send_all(slow.back(), post + "40000\r\n\r\n" + std::string(bytes, 'a'));
-            while (running.account.bytes_taken() < before + bytes) {
+            while (running.budget.bytes_taken() < before + bytes) {
                 // The third and the fourth take the place of the second.
-                if (at_once && running.account.bytes_taken() < before) break;
+                if (at_once && running.budget.bytes_taken() < before) break;
                 std::this_thread::yield();
             }
         }
@@ -229,8 +229,8 @@ TEST_CASE("an answer that throws is an error of the server, and a refusal ends t
 
 TEST_CASE("a server that was asked to end before it ran takes nobody") {
     Echo handler;
-    MemoryAccount account(1000);
-    ConnectionServer server({}, account, handler);
+    RequestBudget budget(1000);
+    ConnectionServer server({}, budget, handler);
     const int port = server.bind("127.0.0.1", 0);
     const UniqueFd client = connection_to(port);
     send_all(client, get("/"));
@@ -242,8 +242,8 @@ TEST_CASE("a server that was asked to end before it ran takes nobody") {
 TEST_CASE("a port that is taken is told of") {
     Running running({});
     Echo handler;
-    MemoryAccount account(1000);
-    ConnectionServer server({}, account, handler);
+    RequestBudget budget(1000);
+    ConnectionServer server({}, budget, handler);
     CHECK_THROWS_WITH(server.bind("127.0.0.1", running.port), Catch::Contains("the port is taken"));
     CHECK_THROWS_WITH(server.bind("203.0.113.1", 0), Catch::Contains("cannot listen"));
     CHECK_THROWS_WITH(server.bind("no such name", 0), Catch::Contains("cannot listen"));

@@ -23,7 +23,7 @@ struct Outcome {
 
 // Reads BYTES in pieces of STEP.
 Outcome outcome_of(std::string_view bytes, size_t step, int64_t account_bytes = 1 << 20) {
-    MemoryAccount account(account_bytes);
+    RequestBudget account(account_bytes);
     Outcome outcome;
     {
         RequestReader reader(kLimits, account);
@@ -134,7 +134,7 @@ TEST_CASE("a body is refused where other requests have taken the memory, a short
 }
 
 TEST_CASE("a reader that is reset reads the next request with nothing of the last one") {
-    MemoryAccount account(1000);
+    RequestBudget account(1000);
     RequestReader reader(kLimits, account);
     const std::string first = kPost + "Content-Length: 3\r\n\r\nabc";
     size_t taken = reader.take(first);

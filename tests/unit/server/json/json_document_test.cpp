@@ -47,7 +47,7 @@ json as_json(JsonView value) {
 }
 
 std::variant<JsonDocument, JsonFault> read(const std::string& text, int64_t bytes_max = 1 << 30) {
-    MemoryAccount account(bytes_max);
+    RequestBudget account(bytes_max);
     MemoryLease lease(account);
     return JsonDocument::read(text, lease);
 }
@@ -189,7 +189,7 @@ TEST_CASE("a document costs no more memory than it pays for, and that is a few t
         "\"" + std::string(1'000'000, 'a') + "\"",
     };
     for (const std::string& text : texts) {
-        MemoryAccount account(int64_t{1} << 30);
+        RequestBudget account(int64_t{1} << 30);
         MemoryLease lease(account);
         std::string copy = text;
         test::watch_peak();
@@ -203,7 +203,7 @@ TEST_CASE("a document costs no more memory than it pays for, and that is a few t
         // With less it is refused, and has not taken more.
         const int64_t half = lease.bytes() / 2;
         if (half < 4096) continue;
-        MemoryAccount small(half);
+        RequestBudget small(half);
         MemoryLease short_lease(small);
         copy = text;
         test::watch_peak();

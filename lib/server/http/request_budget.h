@@ -1,6 +1,6 @@
-// The memory that requests take: bodies, values read from them, texts on their way to the engine,
-// all connections together. A request that needs more than is left is refused and waits for nobody.
-// Data path: sockets -> [here] -> answers of 503. Threads: any; nothing blocks or allocates.
+// The memory that requests may use, all connections together: bodies, values read from them, texts
+// that are not in the engine yet. A request that needs more than is left is refused at once. Data
+// path: sockets -> [here] -> answers with status 503. Threads: any; nothing blocks or allocates.
 #pragma once
 
 #include <algorithm>
@@ -11,20 +11,23 @@
 
 namespace dslaunch::server {
 
-class MemoryAccount {
+// A number of bytes, shared by all requests of a server.
+class RequestBudget {
   public:
-    explicit MemoryAccount(int64_t bytes_max) : left_(bytes_max), bytes_max_(bytes_max) {}
-    MemoryAccount(const MemoryAccount&) = delete;
-    MemoryAccount& operator=(const MemoryAccount&) = delete;
+    explicit RequestBudget(int64_t bytes_max) : left_(bytes_max), bytes_max_(bytes_max) {}
+    RequestBudget(const RequestBudget&) = delete;
+    RequestBudget& operator=(const RequestBudget&) = delete;
 
-    // Takes BYTES. Returns false and takes nothing if they are not left.
+    // Takes BYTES from the budget. If fewer are left, returns false and takes nothing.
     [[nodiscard]] bool take(int64_t bytes) noexcept {
         int64_t left = left_.load();
         while (bytes <= left)
             if (left_.compare_exchange_weak(left, left - bytes)) return true;
         return false;
     }
+    // Gives back BYTES that take() took.
     void give_back(int64_t bytes) noexcept { left_ += bytes; }
+    // Return the bytes that are taken now, and the size of the budget.
     [[nodiscard]] int64_t bytes_taken() const { return bytes_max_ - left_.load(); }
     [[nodiscard]] int64_t bytes_max() const { return bytes_max_; }
 
@@ -33,43 +36,44 @@ class MemoryAccount {
     int64_t bytes_max_;
 };
 
-// Bytes of an account that go back to it at the lease's end. One thread.
+// Bytes taken from a budget, which are given back when the lease is destroyed. One thread.
 class MemoryLease {
   public:
-    // ACCOUNT must outlive this.
-    explicit MemoryLease(MemoryAccount& account) : account_(&account) {}
+    // BUDGET must outlive this object.
+    explicit MemoryLease(RequestBudget& budget) : budget_(&budget) {}
     MemoryLease(MemoryLease&& other) noexcept
-        : account_(other.account_), bytes_(std::exchange(other.bytes_, 0)) {}
+        : budget_(other.budget_), bytes_(std::exchange(other.bytes_, 0)) {}
     MemoryLease& operator=(MemoryLease&& other) noexcept {
         if (this != &other) {
             shrink_to(0);
-            account_ = other.account_;
+            budget_ = other.budget_;
             bytes_ = std::exchange(other.bytes_, 0);
         }
         return *this;
     }
     ~MemoryLease() { shrink_to(0); }
 
-    // Returns false and changes nothing if the account has not so much left.
+    // Takes BYTES more. Returns false and changes nothing if the budget has fewer left.
     [[nodiscard]] bool grow(int64_t bytes) noexcept {
-        if (!account_->take(bytes)) return false;
+        if (!budget_->take(bytes)) return false;
         bytes_ += bytes;
         return true;
     }
+    // Gives back all but BYTES; does nothing if fewer are taken.
     void shrink_to(int64_t bytes) noexcept {
         if (bytes >= bytes_) return;
-        account_->give_back(bytes_ - bytes);
+        budget_->give_back(bytes_ - bytes);
         bytes_ = bytes;
     }
+    // Returns the bytes that this lease holds.
     [[nodiscard]] int64_t bytes() const { return bytes_; }
-    [[nodiscard]] MemoryAccount& account() const { return *account_; }
 
   private:
-    MemoryAccount* account_;
+    RequestBudget* budget_;
     int64_t bytes_ = 0;
 };
 
-// Returns the bytes that reserve() would take of the lease's account first.
+// Returns the number of bytes that reserve() would first take from the lease's budget.
 template <typename Buffer>
 [[nodiscard]] int64_t growth_of(const Buffer& buffer, size_t numel, size_t numel_max = SIZE_MAX) {
     if (numel <= buffer.capacity()) return 0;
@@ -77,9 +81,9 @@ template <typename Buffer>
     return static_cast<int64_t>(wanted * sizeof(typename Buffer::value_type)) + 1;
 }
 
-// Makes room for NUMEL elements in BUFFER, a string or a vector of trivial ones, at the cost of
-// LEASE. It will never hold more than NUMEL_MAX. Returns false and changes nothing if the account
-// is full.
+// Reserves room for NUMEL elements in BUFFER, a string or a vector of trivial elements, and charges
+// LEASE for it. BUFFER will never have more than NUMEL_MAX elements. Returns false and changes
+// nothing if the budget is used up.
 template <typename Buffer>
 [[nodiscard]] bool reserve(Buffer& buffer, size_t numel, MemoryLease& lease,
                            size_t numel_max = SIZE_MAX) {
@@ -87,7 +91,7 @@ template <typename Buffer>
     const int64_t growth = growth_of(buffer, numel, numel_max);
     if (growth == 0) return true;
     const int64_t before = static_cast<int64_t>(buffer.capacity()) * kUnit;
-    // Old and new are there at once while one is copied to the other.
+    // The old and the new memory are both in use while one is copied to the other.
     const int64_t taken = lease.bytes();
     if (!lease.grow(growth)) return false;
     buffer.reserve(static_cast<size_t>(growth / kUnit));

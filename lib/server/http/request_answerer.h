@@ -1,0 +1,33 @@
+// Answers a request that was read: calls the handler and writes its reply. Data path: connection.h
+// -> [here] -> HttpHandler -> reply_writer.h. Threads: any, each with another connection.
+#pragma once
+
+#include <atomic>
+
+#include "server/http/connection.h"
+#include "server/http/http_message.h"
+
+namespace dslaunch::server {
+
+// Decides after each answer whether its connection may be used again.
+class RequestAnswerer {
+  public:
+    // REQUESTS_MAX: the largest number of requests on one connection. IS_ENDING: no connection is
+    // used again once it is true. HANDLER and IS_ENDING must outlive this object.
+    RequestAnswerer(HttpHandler& handler, int requests_max, const std::atomic<bool>& is_ending)
+        : handler_(handler), requests_max_(requests_max), is_ending_(is_ending) {}
+
+    // Answers CONNECTION's request, and sets is_usable to whether another one may follow.
+    // PAUSE_MAX: the longest time for which the client may read nothing. Does not throw.
+    void answer(Connection& connection, Duration pause_max);
+
+  private:
+    [[nodiscard]] HttpReply reply_to(Connection& connection, const ConnectionClient& client);
+    [[nodiscard]] bool write_answer(Connection& connection, ConnectionClient& client);
+
+    HttpHandler& handler_;
+    int requests_max_;
+    const std::atomic<bool>& is_ending_;
+};
+
+}  // namespace dslaunch::server

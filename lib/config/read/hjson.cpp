@@ -1,14 +1,14 @@
 #include "config/read/tree_builder.h"
 
-#include "base/text.h"
-#include "config/read/quoteless.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
 #include <string>
 #include <vector>
+
+#include "base/text.h"
+#include "config/read/quoteless.h"
 
 namespace dslaunch::config {
 namespace {
@@ -86,7 +86,7 @@ class HjsonReader {
         return next() == ']' ? "`]` closes no `[`: " : "";
     }
 
-    // Goes over blanks and comments.
+    // Skips blanks and comments.
     void skip() {
         while (!at_end()) {
             if (std::string_view(" \t\r\n").find(text_[at_]) != kNowhere) {
@@ -103,8 +103,8 @@ class HjsonReader {
         }
     }
 
-    // Reads one value that is not an object and ends the text, as `3` or `"abc"`. Returns false if
-    // nothing is read.
+    // Reads one value that is not an object and is the whole text, such as `3` or `"abc"`. Returns
+    // false and reads nothing if there is no such value.
     bool lone_value() {
         const size_t begin = at_;
         const bool quoted = next() == '"';
@@ -124,7 +124,8 @@ class HjsonReader {
         return false;
     }
 
-    // OPENER: the place of the `{`; nowhere: an object without braces, to the end of the text.
+    // Reads the members of an object. OPENER: the place of its `{`, or kNowhere for an object
+    // without braces, which extends to the end of the text.
     void members(size_t opener) {
         for (;;) {
             skip();
@@ -135,7 +136,7 @@ class HjsonReader {
             const size_t begin = at_;
             const std::string name = key();
             skip();
-            if (next() != ':') stop(at_, "a `:` is missing behind the key " + shown(name));
+            if (next() != ':') stop(at_, "a `:` is missing after the key " + shown(name));
             tree_.take_key(name, place(begin));
             const size_t colon = at_++;
             value(fmt::format("the value of {} ", shown(name)), colon);
@@ -169,7 +170,7 @@ class HjsonReader {
         --depth_;
     }
 
-    // Returns the indentation of the line of AT.
+    // Returns the indentation of the line that contains AT.
     [[nodiscard]] size_t indent(size_t at) const {
         const size_t line_begin = at == 0 ? 0 : text_.rfind('\n', at - 1) + 1;  // npos + 1 is 0
         return std::min(text_.find_first_not_of(" \t", line_begin), at) - line_begin;
@@ -182,8 +183,9 @@ class HjsonReader {
         ++at_;
     }
 
-    // Reports an opener. If its closing bracket stands further left than its line, it is the
-    // likelier one: the bracket was meant for another.
+    // Reports that the bracket at OPENER is never closed. If another bracket was closed further
+    // left than the line on which it was opened begins, reports that one instead: its closing
+    // bracket was probably meant for another.
     [[noreturn]] void never_closed(size_t opener) {
         if (left_.first == kNowhere)
             stop(opener, fmt::format("the `{}` is never closed", text_[opener]));
@@ -214,7 +216,8 @@ class HjsonReader {
         return std::string(name);
     }
 
-    // WHAT: "the value of `key` " for messages; BEFORE: the place of the key's colon, or the value.
+    // Reads a value. WHAT: "the value of `key` ", for messages. BEFORE: the place of the key's
+    // colon or, in a list, of the value.
     void value(const std::string& what, size_t before) {
         skip();
         if (at_end()) stop(before, what + "is missing");
@@ -231,7 +234,8 @@ class HjsonReader {
 
     void add(Value value, size_t begin) { tree_.add(std::move(value), place(begin)); }
 
-    // A literal ends where a comma, a bracket or a comment may stand, text at its line's end.
+    // Reads a value without quotes. A literal may be followed by a comma, a bracket or a comment;
+    // other text extends to the end of its line. BELOW: the value is on a line below its key.
     Value quoteless(bool below) {
         const size_t begin = at_;
         const size_t end = std::min(text_.find_first_of(",}]#/\r\n", begin), text_.size());
@@ -271,7 +275,7 @@ class HjsonReader {
         }
     }
 
-    // AT is after the backslash.
+    // Reads the rest of an escape; at_ is after its backslash.
     void escape(std::string& result) {
         static constexpr std::string_view kLetters = "\"'\\/bfnrt", kMeanings = "\"'\\/\b\f\n\r\t";
         const size_t begin = at_ - 1;
@@ -284,10 +288,11 @@ class HjsonReader {
         result += kMeanings[known];
     }
 
-    // AT is after the `\u` of BEGIN. Characters beyond U+FFFF are written as two of these.
+    // Reads the rest of a \u escape that begins at BEGIN; at_ is after its `\u`. A character beyond
+    // U+FFFF is written as two \u escapes.
     uint32_t code_point(size_t begin) {
         const auto high = hex4(text_, at_);
-        if (!high) stop(begin, "four hexadecimal digits must stand behind \\u");
+        if (!high) stop(begin, "four hexadecimal digits must stand after \\u");
         at_ += 4;
         if (*high < 0xD800 || *high > 0xDFFF) return *high;
         const auto low = text_.substr(at_, 2) == "\\u" ? hex4(text_, at_ + 2) : std::nullopt;
@@ -297,7 +302,8 @@ class HjsonReader {
         return 0x10000 + ((*high - 0xD800) << 10) + (*low - 0xDC00);
     }
 
-    // '''…''': the lines lose the indentation of the opening quotes, the text its last line break.
+    // Reads '''…'''. Each line loses the indentation of the opening quotes, and the text loses its
+    // last line break.
     std::string lines() {
         const size_t begin = at_;
         const size_t line_begin = begin == 0 ? 0 : text_.rfind('\n', begin - 1) + 1;
@@ -328,9 +334,10 @@ class HjsonReader {
     TreeBuilder& tree_;
     size_t at_ = 0;
     int depth_ = 0;
-    // The first bracket that is closed further left than its line begins, and its closing one.
+    // The first bracket whose closing bracket is further left than its own line begins, and that
+    // closing bracket.
     std::pair<size_t, size_t> left_{kNowhere, kNowhere};
-    // The state of place(): how far it has counted, and the line there.
+    // The state of place(): the position up to which it has counted lines, and the line there.
     size_t counted_ = 0, line_begin_ = 0;
     int64_t line_ = 1;
 };

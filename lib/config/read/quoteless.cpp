@@ -1,7 +1,5 @@
 #include "config/read/quoteless.h"
 
-#include "base/text.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +8,8 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
+
+#include "base/text.h"
 
 namespace dslaunch::config {
 namespace {
@@ -22,7 +22,7 @@ bool is_json_number(std::string_view text) {
     return begins && is_digit(text.back()) && nlohmann::json::accept(text);
 }
 
-// Finds words of Python and JavaScript for which JSON has a word.
+// Finds words of Python and JavaScript that JSON spells differently.
 std::optional<Mistake> foreign_word(std::string_view text) {
     static constexpr std::pair<std::string_view, std::string_view> kWords[] = {
         {"None", "null"}, {"Null", "null"}, {"NULL", "null"},   {"undefined", "null"},
@@ -37,7 +37,7 @@ std::optional<Mistake> foreign_word(std::string_view text) {
     return {};
 }
 
-// Finds word processors' quotes, and characters that look like a blank.
+// Finds typographic quotes, and characters that look like a blank.
 std::optional<Mistake> foreign_sign(std::string_view text) {
     static constexpr std::string_view kQuotes[] = {"\u201c", "\u201d", "\u201e", "\u00ab",
                                                    "\u00bb", "\u2018", "\u2019", "\u201a"};
@@ -65,7 +65,8 @@ bool pairs(std::string_view text, std::string_view opening, std::string_view clo
     return depth == 0;
 }
 
-// Returns true if a colon follows a quote, blanks aside: the quote ends a key.
+// Returns true if a quote in TEXT is followed by a colon, with or without blanks between: such a
+// quote ends a key.
 bool holds_key(std::string_view text) {
     for (size_t at = text.find_first_of("\"'"); at != std::string_view::npos;
          at = text.find_first_of("\"'", at + 1)) {
@@ -89,7 +90,7 @@ std::optional<Mistake> missing_quote(std::string_view text) {
     return Mistake{0, fmt::format("a quote is missing before {}", shown(text))};
 }
 
-// Returns true for `name:`, alone or with a blank after it.
+// Returns true if TEXT is `name:` or begins with `name: `.
 bool looks_like_entry(std::string_view text) {
     const size_t colon = text.find(':');
     if (colon == std::string_view::npos || colon == 0 || is_digit(text[0])) return false;
@@ -132,7 +133,7 @@ std::optional<std::string> number_mistake(std::string_view text) {
 
 std::optional<Mistake> quoteless_mistake(std::string_view text, bool on_next_line) {
     if (on_next_line && looks_like_entry(text)) {
-        return Mistake{0, fmt::format("{} is no value of the key above it: write the value behind "
+        return Mistake{0, fmt::format("{} is no value of the key above it: write the value after "
                                       "its `:`, and {{ }} around a section",
                                       shown(text))};
     }

@@ -1,38 +1,41 @@
-// Values without quotes: in JSON null, true, false and numbers, and in HJSON also text, which goes
-// to the end of its line. So HJSON takes some mistakes of JSON as text, as a missing quote or
-// comma. The functions here find text that nobody means. No threads.
+// Values without quotes. In JSON these are null, true, false and numbers; in HJSON also text, which
+// extends to the end of its line. HJSON therefore accepts some mistakes in JSON as text, such as a
+// missing quote or comma. The functions here find text that was probably not intended. No threads.
 #pragma once
-
-#include "config/read/value.h"
 
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "config/read/value.h"
+
 namespace dslaunch::config {
 
-// Returns the null, bool or number that TEXT is in JSON; nothing: TEXT is no such value.
+// Returns the null, bool or number that TEXT is in JSON; nothing if TEXT is not such a value.
 [[nodiscard]] std::optional<Value> json_literal(std::string_view text);
 
-// Returns why TEXT, written as a number, is not a number of this machine: 1e400. Nothing: it is
-// one, or it is not written as a number.
+// Returns why TEXT, which is written as a number, cannot be represented here, such as 1e400.
+// Returns nothing if it can, or if it is not written as a number.
 [[nodiscard]] std::optional<std::string> number_mistake(std::string_view text);
 
+// The place in a text at which it is probably wrong, and what to say about it.
 struct Mistake {
-    size_t at = 0;  // a byte of the text
+    size_t at = 0;  // the index of a byte in the text
     std::string message;
 };
 
-// Returns why nobody means TEXT as a value. ON_NEXT_LINE: it stands below its key.
+// Returns why TEXT is probably not intended as a value; nothing if it may be. ON_NEXT_LINE: TEXT is
+// on a line below its key.
 [[nodiscard]] std::optional<Mistake> quoteless_mistake(std::string_view text, bool on_next_line);
 
-// Returns why nobody means KEY as a name.
+// Returns why KEY is probably not intended as a name; nothing if it may be.
 [[nodiscard]] std::optional<Mistake> key_mistake(std::string_view key);
 
-// Returns TEXT in backticks, a long one cut.
+// Returns TEXT in backticks, shortened if it is long.
 [[nodiscard]] std::string shown(std::string_view text);
 
-// Returns VALUE for messages that expect a string: a string as above, else as describe().
+// Returns VALUE for messages that expect a string: a string in backticks, any other value in the
+// form of describe().
 [[nodiscard]] std::string shown(const Value& value);
 
 }  // namespace dslaunch::config

@@ -1,11 +1,5 @@
 #include "config/read/train_config.h"
 
-#include "base/error.h"
-#include "base/text.h"
-#include "base/text/file_faults.h"
-#include "config/read/quoteless.h"
-#include "config/read/tree_builder.h"
-
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
@@ -19,6 +13,12 @@
 #include <optional>
 #include <sstream>
 
+#include "base/error.h"
+#include "base/text.h"
+#include "base/text/file_faults.h"
+#include "config/read/quoteless.h"
+#include "config/read/tree_builder.h"
+
 namespace dslaunch::config {
 namespace {
 
@@ -29,7 +29,8 @@ bool digits_only(std::string_view text) {
            std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// Reads a decimal number of JSON and YAML 1.2: sign, digits, point, exponent; no hex, 1_000, inf.
+// Reads a decimal number of JSON and YAML 1.2: sign, digits, point and exponent, but not
+// hexadecimal numbers, 1_000 or inf.
 std::optional<double> plain_number(std::string_view text) {
     std::string_view body = text;
     if (!body.empty() && (body[0] == '-' || body[0] == '+')) body.remove_prefix(1);
@@ -59,8 +60,8 @@ Value plain_scalar(const std::string& text) {
     return make_value(text);
 }
 
-// Feeds the tree with yaml-cpp's events. Events, not nodes: they show duplicate keys, quotes and
-// aliases.
+// Builds the tree from yaml-cpp's events. They are used instead of its nodes because they show
+// duplicate keys, quotes and aliases.
 class YamlEvents : public YAML::EventHandler {
   public:
     explicit YamlEvents(TreeBuilder& tree) : tree_(tree) {}
@@ -109,8 +110,8 @@ class YamlEvents : public YAML::EventHandler {
     TreeBuilder& tree_;
 };
 
-// Rewrites characters beyond U+FFFF, which JSON writes as two \u escapes and YAML refuses, as
-// YAML's one \U escape.
+// Rewrites characters beyond U+FFFF: JSON writes them as two \u escapes, which YAML refuses, and
+// YAML as one \U escape.
 std::string join_surrogates(std::string_view text) {
     std::string result;
     result.reserve(text.size());
@@ -134,14 +135,14 @@ std::string join_surrogates(std::string_view text) {
     return result;
 }
 
-// Walks over JSON or flow YAML: brackets must pair, strings must end, nesting has a limit.
-// yaml-cpp's own words for an unclosed bracket mislead, and its parser recurses before the first
-// event.
+// Scans JSON or flow YAML: brackets must match, strings must end, and nesting is limited. It runs
+// before yaml-cpp, whose messages about an unclosed bracket are misleading, and whose parser
+// recurses before it sends the first event.
 class BracketCheck {
   public:
     explicit BracketCheck(std::string_view text) : text_(text) {}
 
-    // Returns the first fault; `origin` holds "line:column".
+    // Returns the first fault; its `origin` is "line:column".
     std::optional<Problem> run() {
         for (; at_ < text_.size(); advance()) {
             char c = text_[at_];
@@ -207,7 +208,7 @@ bool is_flow(std::string_view text) {
     return !body.empty() && (body[0] == '{' || body[0] == '[');
 }
 
-// Returns the one document in TEXT, or nothing with a problem added.
+// Returns the only document in TEXT, or adds a problem and returns nothing.
 std::optional<Value> read_yaml(TrainConfig& config, std::string_view text,
                                const Origin& fixed_origin) {
     if (auto problem = is_flow(text) ? BracketCheck(text).run() : std::nullopt) {
@@ -243,7 +244,7 @@ std::optional<Value> read_yaml(TrainConfig& config, std::string_view text,
     return {};
 }
 
-// Returns the value of TEXT; nothing: a problem is added, or TEXT has only comments.
+// Returns the value of TEXT. Returns nothing if a problem was added or TEXT has only comments.
 std::optional<Value> read_json(TrainConfig& config, std::string_view text) {
     TreeBuilder tree(config.problems, config.name, "");
     try {

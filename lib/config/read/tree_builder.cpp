@@ -1,10 +1,10 @@
 #include "config/read/tree_builder.h"
 
-#include "base/text.h"
-
 #include <fmt/format.h>
 
 #include <utility>
+
+#include "base/text.h"
 
 namespace dslaunch::config {
 
@@ -39,10 +39,10 @@ void TreeBuilder::take_key(const std::string& key, Place place) {
         problems_.size() >= kConfigSectionKeysMax) {
         stop(place, fmt::format("more than {} keys in one section", kConfigSectionKeysMax));
     }
-    level.duplicate = level.value.find(key) != nullptr;
+    level.is_duplicate = level.value.find(key) != nullptr;
     level.key = key;
     level.has_key = true;
-    if (level.duplicate) {
+    if (level.is_duplicate) {
         const Origin& first = level.value.find(key)->origin;
         problems_.push_back({path(), "duplicate key, first given at " + first, origin(place)});
     }
@@ -77,7 +77,7 @@ void TreeBuilder::put(Value value) {
     Open& level = open_.back();
     if (level.value.is(Kind::kObject)) {
         level.has_key = false;
-        if (level.duplicate) return;
+        if (level.is_duplicate) return;
         level.value.keys.push_back(std::move(level.key));
     }
     level.value.items.push_back(std::move(value));

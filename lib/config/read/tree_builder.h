@@ -1,9 +1,7 @@
-// Builds a config's tree from the parts that a reader of JSON or YAML finds in the text, one after
-// the other: places, duplicate keys and limits are the same for both. And the reader of JSON. No
-// threads.
+// Builds a config's tree from the parts that a reader of JSON or YAML finds in the text, in their
+// order, so that places, duplicate keys and limits are handled alike for both. The reader of JSON
+// is declared here too. No threads.
 #pragma once
-
-#include "config/read/value.h"
 
 #include <cstdint>
 #include <optional>
@@ -12,53 +10,58 @@
 #include <utility>
 #include <vector>
 
+#include "config/read/value.h"
+
 namespace dslaunch::config {
 
-// Limits of a text: beyond them it is refused, not truncated.
+// Limits of a text: if it exceeds them, it is refused, not truncated.
 constexpr int kConfigDepthMax = 32;
 constexpr size_t kConfigSectionKeysMax = 1024;
 
-// Counted from 1; the column in bytes.
+// A place in a text. Lines and columns are counted from 1, columns in bytes.
 struct Place {
     int64_t line = 1;
     int64_t column = 1;
 };
 
-// Ends the reading at once: what was read so far is not used.
+// Stops reading at once; what was read so far is not used.
 struct StopReading {
     Problem problem;
 };
 
+// Takes the parts of one text in their order. One thread.
 class TreeBuilder {
   public:
-    // Problems that do not end the reading, as duplicate keys, go into PROBLEMS, which must outlive
-    // the builder. NAME: the text's. FIXED_ORIGIN: the origin of every value; empty: its place in
-    // the text.
+    // Problems that do not stop reading, such as duplicate keys, are added to PROBLEMS, which must
+    // outlive the builder. NAME: the name of the text. FIXED_ORIGIN: the origin of every value; if
+    // it is empty, the origin of a value is its place in the text.
     TreeBuilder(std::vector<Problem>& problems, std::string name, Origin fixed_origin)
         : problems_(problems), name_(std::move(name)), fixed_origin_(std::move(fixed_origin)) {}
 
-    // Begins an object or a list; everything until its close() is in it. All three throw
-    // StopReading for a limit, or if a key is due and there is no plain name.
+    // Begins an object or a list, which contains everything up to its close(). open(), add() and
+    // take_key() throw StopReading if a limit is exceeded, or if a key is expected and something
+    // else comes.
     void open(Value::Kind kind, Place place);
     void add(Value value, Place place);
     void take_key(const std::string& key, Place place);
-    // REQUIRES: something is open.
+    // REQUIRES: an object or list is open.
     void close();
 
-    // Returns true if a key comes next, not a value.
+    // Returns true if a key is expected next, not a value.
     [[nodiscard]] bool awaits_key() const;
-    // Throws StopReading that names the key whose value was awaited.
+    // Throws StopReading that names the key whose value was expected.
     [[noreturn]] void stop(Place place, std::string message) const;
+    // Returns the origin of a value at PLACE.
     [[nodiscard]] Origin origin(Place place) const;
-    // Returns the whole tree; nothing: there was no value.
+    // Returns the whole tree; nothing if there was no value.
     [[nodiscard]] const std::optional<Value>& root() const { return root_; }
 
   private:
     struct Open {
         Value value;
-        std::string key;  // waits for its value
+        std::string key;  // the key whose value comes next
         bool has_key = false;
-        bool duplicate = false;
+        bool is_duplicate = false;
     };
 
     [[nodiscard]] std::string path() const;
@@ -71,14 +74,16 @@ class TreeBuilder {
     std::optional<Value> root_;
 };
 
-// hjson.cpp: JSON as DeepSpeed's reader, Python's `hjson`, takes it: comments (`#`, `//`, `/* */`),
-// no comma at a line's end or one too many, keys and text without quotes, '…', '''…''' over
-// several lines, no braces around all.
-// Gives TREE the contents of TEXT; nothing when TEXT has only comments. Throws StopReading with the
-// place: a mistake, also one that HJSON takes as text (quoteless.h), or a limit.
+// Defined in hjson.cpp. Reads JSON as DeepSpeed's reader, Python's `hjson`, accepts it: with
+// comments (`#`, `//`, `/* */`), with commas missing at the end of a line or one too many, with
+// keys and text without quotes, with '…' and '''…''' over several lines, and without braces around
+// the whole. Adds the contents of TEXT to TREE, and nothing if TEXT has only comments. Throws
+// StopReading with the place if a limit is exceeded or there is a mistake, even one that HJSON
+// would read as text (quoteless.h).
 void read_hjson(std::string_view text, TreeBuilder& tree);
 
-// Returns the number of the four hexadecimal digits of TEXT at AT.
+// Returns the number that the four hexadecimal digits of TEXT at AT are; nothing if they are not
+// four such digits.
 [[nodiscard]] std::optional<uint32_t> hex4(std::string_view text, size_t at);
 
 }  // namespace dslaunch::config

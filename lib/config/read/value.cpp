@@ -1,12 +1,12 @@
 #include "config/read/value.h"
 
-#include "base/text.h"
-#include "base/text/json.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+
+#include "base/text.h"
+#include "base/text/json.h"
 
 namespace dslaunch::config {
 namespace {

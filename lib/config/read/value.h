@@ -1,5 +1,5 @@
-// The tree of a config's text: every value with the place it came from. The step before the schema.
-// No threads: value types.
+// The tree of values in a config's text, each with the place where it was given. It is built before
+// the schema is applied. No threads: value types.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,9 @@ namespace dslaunch::config {
 // The place where a value was given: "ds_config.json:3:5", "--set" or "--steps".
 using Origin = std::string;
 
+// A value and all values in it. The field that KIND names is in use, the others are not.
 struct Value {
+    // kFloat: every number that is not written as an integer of 64 bits.
     enum class Kind { kNull, kBool, kInt, kFloat, kString, kList, kObject };
 
     Kind kind = Kind::kNull;
@@ -25,36 +27,40 @@ struct Value {
     Origin origin = {};
 
     [[nodiscard]] bool is(Kind other) const { return kind == other; }
-    // Returns the value of KEY; nullptr: no such key. REQUIRES: an object.
+    // Returns the value of KEY; nullptr if there is no such key. REQUIRES: an object.
     [[nodiscard]] const Value* find(std::string_view key) const;
     // Returns kInt or kFloat as a double.
     [[nodiscard]] double as_double() const { return is(Kind::kInt) ? double(integer) : number; }
 };
 
+// One mistake in a config, as it is shown to the user.
 struct Problem {
     std::string path;     // "zero_optimization.stage", empty: the whole text
     std::string message;  // without path and place
-    Origin origin;        // empty: no place, a relation between values
+    Origin origin;        // empty: about a relation between values, which has no place
 
     // Returns "ds_config.json:3:5: zero_optimization.stage: MESSAGE".
     [[nodiscard]] std::string text() const;
 };
 
-// Returns true if A and B mean the same: 1 equals 1.0, order of keys and origins do not count.
+// Returns true if A and B mean the same: 1 equals 1.0, and the order of keys and the origins do not
+// count.
 [[nodiscard]] bool same_value(const Value& a, const Value& b);
 
-// Returns the value at "a.b.c", nullptr when a part of the path is missing or not an object.
+// Returns the value at "a.b.c"; nullptr if a part of the path is missing or not an object.
 [[nodiscard]] const Value* find_path(const Value& root, std::string_view path);
 
-// Puts VALUE at "a.b.c", making objects on the way. Returns false if a part is not an object.
+// Sets the value at "a.b.c" to VALUE, and makes missing objects on the path. Returns false if a
+// part of the path is not an object.
 [[nodiscard]] bool set_path(Value& root, std::string_view path, Value value);
 
-// Returns VALUE as JSON; INDENT < 0: on one line. NaN and infinities become null.
+// Returns VALUE as JSON, on one line if INDENT < 0. NaN and infinities become null.
 [[nodiscard]] std::string to_json(const Value& value, int indent = -1);
 
-// Returns "a bool", "an integer 3", "a string \"3\"": for messages.
+// Returns a description for messages: "a bool", "an integer 3", "a string \"3\"".
 [[nodiscard]] std::string describe(const Value& value);
 
+// Return a value without an origin.
 [[nodiscard]] Value make_value(bool flag);
 [[nodiscard]] Value make_value(int64_t number);
 [[nodiscard]] Value make_value(double number);

@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::string_view kUsual = "derived: usual";
 
-// Keys that go together: if one is named, the others are left alone.
+// Keys that belong together: if the config has one of them, no key of the group is taken from the
+// run that is resumed.
 struct Together {
     std::vector<const char*> keys;
     bool of_pretrained = false;
@@ -43,7 +44,7 @@ bool is_number(const Value& value) {
     return value.is(Value::Kind::kInt) || value.is(Value::Kind::kFloat);
 }
 
-// Returns the values of a resolved config by key; empty for any other text.
+// Returns the values in JSON, a resolved config, by key; empty for any other text.
 std::map<std::string, Begun> all_values_of(std::string_view json) {
     const TrainConfig read = parse_config(json, "run.json");
     const Value* values = find_path(read.root, "run.config.values");
@@ -67,7 +68,8 @@ std::map<std::string, Begun> values_of(std::string_view json) {
     return found;
 }
 
-// Returns LORA's settings that make the adapters' tensors and their effect, as `--lora` takes them.
+// Returns, in the form of `--lora`, the settings in LORA that determine the adapters' tensors
+// and their effect.
 std::string lora_text(const LoraConfig& lora) {
     if (!lora.on()) return "";
     std::string text = fmt::format("r={},alpha={}", lora.r, lora.alpha);
@@ -98,13 +100,13 @@ LoraConfig lora_of(std::string_view json) {
     return lora;
 }
 
-// Returns the keys of a batch that hold for another number of ranks too.
+// Returns the keys of the batch whose values are also right for another number of ranks.
 std::vector<std::string> batch_keys(const std::map<std::string, Begun>& values) {
     std::vector<std::string> said;
     for (const char* key : groups()[2].keys) {
         const auto found = values.find(key);
         if (found == values.end()) return {};
-        if (found->second.origin.starts_with(kUsual)) return {};  // the rule makes it again
+        if (found->second.origin.starts_with(kUsual)) return {};  // the rule gives it again
         if (!found->second.is_derived()) said.emplace_back(key);
     }
     if (said.empty()) said = {groups()[2].keys[1], groups()[2].keys[2]};

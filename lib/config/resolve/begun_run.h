@@ -1,6 +1,6 @@
-// The numbers with which a resumed run goes on where nothing names others: those at its begin,
-// whatever the defaults are by now. Data path: run.json, or the config in a checkpoint -> [here] ->
-// train config. Pure.
+// The numbers with which a resumed run continues if the user gives no others: the ones with which
+// it began, even if the defaults have changed since. Data path: run.json, or the config in a
+// checkpoint -> [here] -> train config. Pure.
 #pragma once
 
 #include <string>
@@ -12,21 +12,23 @@
 
 namespace dslaunch::config {
 
-// Returns "KEY=VALUE" for the numbers of the run in JSON, its run.json or its resolved_json():
-// rate, clipping, batch, length of a sample, steps. Empty for any other text.
+// Returns "KEY=VALUE" for these numbers of the run that JSON, its run.json or its resolved_json(),
+// describes: learning rate, clipping, batch, sample length, steps. Empty for any other text.
 [[nodiscard]] std::vector<std::string> begun_values(std::string_view json);
 
-// Adds the values of BEGUN to CONFIG unless it has a key that means the same. Rate, clipping and
-// batch are for a pretrained model, whose defaults have changed once.
+// Adds the values of BEGUN to CONFIG, except those for which CONFIG has a key with the same
+// meaning. Learning rate, clipping and batch are added only for a pretrained model, because its
+// defaults once changed.
 void take_begun(TrainConfig& config, const std::vector<std::string>& begun, bool is_pretrained);
 
-// Returns the usual numbers of RESOLVED that the run of JSON did not have, as that run's "--set
-// KEY=VALUE"; empty: there are no such numbers.
+// Returns the numbers for which RESOLVED uses a usual value (resolve_usual.cpp) and the run that
+// JSON describes used another one that was not a usual value, as "--set KEY=VALUE" with the values
+// of that run. Empty if there are no such numbers.
 [[nodiscard]] std::vector<std::string> begun_otherwise(const Resolved& resolved,
                                                        std::string_view json);
 
-// Returns why adapters of LORA cannot go on with the training of JSON's run, and what to give;
-// empty: they can.
+// Returns why adapters with the settings LORA cannot continue the training of the run that JSON
+// describes, and what to give; empty if they can.
 [[nodiscard]] std::string other_lora_text(const LoraConfig& lora, std::string_view json);
 
 }  // namespace dslaunch::config

@@ -1,8 +1,5 @@
 #include "config/resolve/key_reader.h"
 
-#include "base/text.h"
-#include "config/schema/schema.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,18 +8,22 @@
 #include <string_view>
 #include <utility>
 
+#include "base/text.h"
+#include "config/schema/schema.h"
+
 namespace dslaunch::config {
 namespace {
 
 using Kind = Value::Kind;
 
-// DeepSpeed reads these sections by pydantic, which takes a value for what it spells.
+// The sections that DeepSpeed reads with pydantic, which converts a value to the key's type ("true"
+// to true).
 constexpr std::array<std::string_view, 12> kSpelledSections{
     "zero_optimization", "fp16",  "bf16",        "bfloat16", "tensor_parallel", "compile",
     "tensorboard",       "wandb", "csv_monitor", "comet",    "comms_logger",    "hybrid_engine"};
 
-// Returns VALUE in the type of a key where it spells a value of that type, else as it is: "true",
-// "yes" and 1 are true, "2" is 2, "1e-3" is 0.001.
+// Returns VALUE converted to TYPE if it is a spelling of a value of that type, or else unchanged:
+// "true", "yes" and 1 become true, "2" becomes 2, "1e-3" becomes 0.001.
 Value in_type(KeyType type, const Value& value) {
     constexpr std::array<std::string_view, 6> kTrue{"true", "t", "yes", "y", "on", "1"};
     constexpr std::array<std::string_view, 6> kFalse{"false", "f", "no", "n", "off", "0"};
@@ -65,7 +66,7 @@ Value spelled_out(Value root) {
     return root;
 }
 
-// DeepSpeed's words for a type, each with the key's own.
+// A word with which DeepSpeed names a data type, and the word that the key uses here.
 struct TypeWord {
     std::string_view word;
     const char* ours;
@@ -76,17 +77,17 @@ constexpr std::array<TypeWord, 6> kTypeWords{{{"bfloat16", "bf16"},
                                               {"float32", "fp32"},
                                               {"float", "fp32"},
                                               {"int8", "int8"}}};
-constexpr std::string_view kTorch = "torch.";  // may stand before them
+constexpr std::string_view kTorch = "torch.";  // an optional prefix of these words
 constexpr std::array<std::string_view, 5> kTypeKeys{
     "torch_autocast.dtype", "data_types.grad_accum_dtype", "data_types.param_dtype",
     "data_types.buffer_dtype", "tensor_parallel.dtype"};
-// Keys whose words DeepSpeed takes in any case.
+// Keys whose words DeepSpeed accepts in upper and lower case.
 constexpr std::array<std::string_view, 6> kAnyCaseKeys{
     "communication_data_type", "seq_parallel_communication_data_type",
     "gradient_allreduce_op",   "checkpoint.tag_validation",
     "checkpoint.writer.type",  "checkpoint.writer.data_parallel"};
 
-// Writes the word at PATH in OURS's form, where the key does not have it.
+// Replaces the word at PATH by OURS(word), unless the key allows it already.
 template <typename Ours>
 void rewrite_word(Value& root, std::string_view path, Ours ours) {
     const Value* const given = find_path(root, path);
@@ -110,8 +111,8 @@ Value in_known_words(Value root) {
     return root;
 }
 
-// Rewrites two forms of DeepSpeed: `zero_optimization: true`, which was stage 1, and
-// `datastates_ckpt: false`, which switches that section off.
+// Rewrites two old forms that DeepSpeed accepts: `zero_optimization: true`, which meant stage 1,
+// and `datastates_ckpt: false`, which switches that section off.
 Value in_new_form(Value root) {
     const Value* datastates = root.find("datastates_ckpt");
     if (datastates != nullptr && datastates->is(Kind::kBool) && !datastates->boolean)

@@ -1,8 +1,5 @@
 #include "config/resolve/key_reader.h"
 
-#include "base/check.h"
-#include "base/text.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,14 +7,17 @@
 #include <cmath>
 #include <utility>
 
+#include "base/check.h"
+#include "base/text.h"
+
 namespace dslaunch::config {
 
 namespace {
 
 using Kind = Value::Kind;
 
-// The values that Hugging Face's Trainer puts in the place of `auto` where its command line says
-// nothing: the defaults of transformers.TrainingArguments (4.57). VALUE is YAML text.
+// A value that Hugging Face's Trainer uses for `auto` if its command line does not set it: the
+// defaults of transformers.TrainingArguments (4.57). VALUE is YAML text.
 struct TrainerValue {
     std::string_view path;
     const char* value;
@@ -158,8 +158,9 @@ void KeyReader::note_auto(const std::string& path, const Value& value) {
     autos_.push_back(fmt::format("{} {}", path, to_json(value)));
 }
 
-// Notes the autos: configs made for Hugging Face's Trainer leave to its command line what decides
-// how well a model learns, so nothing of it is chosen in silence.
+// Adds a note on the keys with `auto`. In configs made for Hugging Face's Trainer, `auto` leaves to
+// its command line values that decide how well a model learns, so that each one chosen here is
+// printed.
 void KeyReader::note_autos() {
     if (autos_.empty()) return;
     result_.notes.push_back(
@@ -202,7 +203,7 @@ void KeyReader::unread(const std::string& path, const std::string& reason) {
     note(path, fmt::format("has no effect: {}", reason));
 }
 
-// Notes a section without effect in one line, if it asks for something.
+// Adds one note for a section that has no effect, if it asks for something.
 void KeyReader::note_section(const KeySpec& key, const std::string& path, const Value& value) {
     const Value* enabled = value.find("enabled");
     const bool has_switch = find_key(path + ".enabled") != nullptr;
@@ -213,8 +214,9 @@ void KeyReader::note_section(const KeySpec& key, const std::string& path, const 
         printable(fmt::format("{}: {} has no effect: {}", value.origin, path, key.note)));
 }
 
-// Notes a name without effect. A name about the training is a warning of its own, and a part of the
-// repair where there are other problems. All other names share one note.
+// Reports an unknown name, which DeepSpeed ignores too. A name that is probably about the training
+// gets a warning of its own or, if the config has other problems, becomes one of them. All other
+// names share one note.
 void KeyReader::note_ignored(const std::string& path, const std::string& name, const Value& value) {
     const std::string whole = path.empty() ? name : fmt::format("{}.{}", path, name);
     const auto meant = meant_key(path, name, value);
@@ -223,7 +225,7 @@ void KeyReader::note_ignored(const std::string& path, const std::string& name, c
         if (unknown_origin_.empty()) unknown_origin_ = value.origin;
         return;
     }
-    const std::string advice = meant->empty() ? "" : fmt::format("did you mean {}?", *meant);
+    const std::string& advice = *meant;
     if (result_.problems.empty()) {
         result_.warnings.push_back(
             printable(fmt::format("{}: {} is unknown and ignored, as by DeepSpeed{}{}",
@@ -244,8 +246,8 @@ void KeyReader::note_unknown() {
                                                unknown_names_.size() == 1 ? "is" : "are")));
 }
 
-// Notes each key that was given, asks for something and has no effect here: one printed line, never
-// silence.
+// Adds a note for each key that was given, asks for something and has no effect here, so that it is
+// never ignored silently.
 void KeyReader::collect_notes(const std::string& path, const Value& value) {
     for (size_t i = 0; i < value.keys.size(); ++i) {
         std::string inner =
@@ -273,7 +275,7 @@ void KeyReader::collect_notes(const std::string& path, const Value& value) {
 }
 
 Resolved KeyReader::finish(RunConfig run) {
-    // Both names may still be given for a value that was not read.
+    // A key may be given under two names although nothing has read its value.
     for (const KeySpec& name : schema())
         if (!name.same_as.empty()) static_cast<void>(written(name.same_as));
     note_begun();

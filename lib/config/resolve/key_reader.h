@@ -1,10 +1,7 @@
-// The keys of a config as resolve() reads them: each value through the schema, recorded with its
-// origin; problems and notes collected. Internal to lib/config. One thread; lives for one call of
-// resolve().
+// Reads the keys of a config for resolve(): looks each value up in the schema, records it with its
+// origin, and collects problems and notes. Internal to lib/config. One thread; lives for one call
+// of resolve().
 #pragma once
-
-#include "config/resolve/resolved.h"
-#include "config/schema/schema.h"
 
 #include <cstdint>
 #include <optional>
@@ -12,75 +9,85 @@
 #include <string>
 #include <vector>
 
+#include "config/resolve/resolved.h"
+#include "config/schema/schema.h"
+
 namespace dslaunch::config {
 
-// Returns the texts of VALUE, one string or a list of strings.
+// Returns the strings in VALUE, which is one string or a list of strings.
 [[nodiscard]] std::vector<std::string> texts_of(const Value& value);
 // REQUIRES: a number.
 [[nodiscard]] int64_t as_integer(const Value& value);
 
-// Every function takes a key's own name; problems and notes name it as it was written.
+// Every function takes the schema's main name of a key; problems and notes use the name that the
+// user wrote.
 class KeyReader {
   public:
     // REQUIRES: CONFIG outlives the reader.
     KeyReader(const TrainConfig& config, const ResolveOptions& options);
 
-    // Returns the config, with old forms of sections in their new ones.
+    // Returns the config, with old forms of sections converted to the new ones.
     [[nodiscard]] const Value& root() const { return root_; }
+    // Returns the facts about the run that resolve() was called with.
     [[nodiscard]] const ResolveOptions& options() const { return options_; }
 
+    // Adds a problem of the value given at PATH; resolving goes on with the next key.
     void problem(const std::string& path, std::string message);
+    // Records that PATH has the value VALUE, from ORIGIN. UNSAID: see ResolvedValue::unsaid.
     void record(const std::string& path, Value value, Origin origin, bool unsaid = false);
-    // Records that PATH holds VALUE because of FORMULA, not because the user gave it.
+    // Records that PATH has the value VALUE because of FORMULA, not because the user gave it.
     void derive(const std::string& path, Value value, const std::string& formula,
                 bool unsaid = false);
 
-    // Returns the value that the user gave, nullptr for nothing, null and auto. A value of the
-    // wrong type has been reported.
+    // Returns the value that the user gave; nullptr if there is no value, or it is null, auto or of
+    // the wrong type, which was reported already.
     [[nodiscard]] const Value* given(const std::string& path);
+    // has(): the user gave a value that can be used. is_true(): it is the bool true.
     [[nodiscard]] bool has(const std::string& path) { return given(path) != nullptr; }
     [[nodiscard]] bool is_auto(const std::string& path);
     [[nodiscard]] bool has_or_auto(const std::string& path) { return has(path) || is_auto(path); }
     [[nodiscard]] bool is_true(const std::string& path);
-    // Returns the name of the optimizer, as it was given. REQUIRES: one was.
+    // Returns the optimizer's name as the user wrote it. REQUIRES: one was given.
     [[nodiscard]] const std::string& optimizer_name() const;
-    // Returns the value that Hugging Face's Trainer has in the place of `auto` at PATH, and adds it
-    // to the note on autos; nothing where the Trainer leaves PATH alone.
+    // Returns the value that Hugging Face's Trainer uses for `auto` at PATH, and adds it to the
+    // note on `auto`; nothing if the Trainer does not set PATH.
     std::optional<Value> trainer_value(const std::string& path);
 
-    // Returns the value that holds, and records it: given, else the schema's default.
+    // Returns the value of PATH and records it: the given one, else the schema's default.
     Value take(const std::string& path);
+    // Do the same. REQUIRES: the schema gives PATH that type.
     int64_t take_integer(const std::string& path) { return as_integer(take(path)); }
     double take_number(const std::string& path) { return take(path).as_double(); }
     bool take_bool(const std::string& path) { return take(path).boolean; }
     std::string take_text(const std::string& path) { return take(path).text; }
     std::vector<std::string> take_texts(const std::string& path) { return texts_of(take(path)); }
-    // Returns the number given at PATH, else VALUE, the default of WHOSE optimizer or schedule
-    // where the schema has another.
+    // Returns the number given at PATH, or else VALUE, which is used instead of the schema's
+    // default because WHOSE (an optimizer or a schedule) has another default.
     double number_or(const std::string& path, double value, const std::string& whose);
     int64_t integer_or(const std::string& path, int64_t value, const std::string& whose);
 
-    // Adds a printed line: TEXT about the value given at PATH.
+    // Adds a note that will be printed: TEXT about the value given at PATH.
     void note(const std::string& path, const std::string& text);
-    // Adds the same as a warning: it is likely to be a mistake.
+    // Adds the same as a warning, for a value that is probably a mistake.
     void warn(const std::string& path, const std::string& text);
-    // Adds a note if PATH was given: it has no effect in this run, because of REASON.
+    // If PATH was given, adds a note that it has no effect in this run, because of REASON.
     void unread(const std::string& path, const std::string& reason);
-    // Adds a line that belongs to no key.
+    // Adds a note that belongs to no key.
     void add_note(std::string text) { result_.notes.push_back(std::move(text)); }
+    // Adds a warning that belongs to no key.
     void add_warning(std::string text) { result_.warnings.push_back(std::move(text)); }
-    // Adds to the line about `auto`: PATH is VALUE.
+    // Adds "PATH is VALUE" to the note on `auto`.
     void note_auto(const std::string& path, const Value& value);
-    // Adds to the line about choices for which nothing names a value.
+    // Adds TEXT to the line about values that were chosen here because the user gave none.
     void choose(const std::string& text) { chosen_.push_back(text); }
 
-    // Adds the notes on values given and not read, and returns everything found with RUN. REQUIRES:
-    // called once.
+    // Adds the notes on values that were given and have no effect, and returns all results together
+    // with RUN. REQUIRES: called once.
     [[nodiscard]] Resolved finish(RunConfig run);
 
   private:
-    // Returns the name under which PATH was given: its own, or another one of the schema. Adds a
-    // problem, once, when both were.
+    // Returns the name under which PATH was given: its main name or another one in the schema. Adds
+    // a problem, once, if both were given.
     std::string written(const std::string& path);
     Value take_auto(const std::string& path);
     [[nodiscard]] std::string said_of(const std::string& path, const std::string& text);
@@ -91,21 +98,21 @@ class KeyReader {
     void note_section(const KeySpec& key, const std::string& path, const Value& value);
     void collect_notes(const std::string& path, const Value& value);
 
-    const std::string name_;  // the config's
+    const std::string name_;  // the config's name
     const Value root_;
     ResolveOptions options_;
     Resolved result_;
-    std::set<std::string> named_twice_;       // reported
+    std::set<std::string> named_twice_;       // names whose problem is reported
     std::vector<std::string> autos_;          // "KEY VALUE"
     std::vector<std::string> chosen_;         // "lr 2e-05 (--lr)"
-    std::vector<std::string> unknown_names_;  // ignored, and about no training
-    Origin unknown_origin_;                   // of the first of them
+    std::vector<std::string> unknown_names_;  // ignored names that are not about training
+    Origin unknown_origin_;                   // the origin of the first of them
 };
 
-// deepspeed_forms.cpp: the forms that DeepSpeed takes a section or a value in, as one.
-// Returns ROOT with `zero_optimization: true` as stage 1, and with the values of the sections that
-// DeepSpeed checks by type in the type that they spell: "true" and 1 are true, "2" is 2. Origins
-// stay. REQUIRES: an object.
+// Defined in deepspeed_forms.cpp. Returns ROOT with the different forms of a section or value that
+// DeepSpeed accepts converted to one form: `zero_optimization: true` becomes stage 1, and in the
+// sections that DeepSpeed checks by type, a value becomes what it spells ("true" and 1 become true,
+// "2" becomes 2). Origins are kept. REQUIRES: an object.
 [[nodiscard]] Value in_one_form(Value root);
 
 }  // namespace dslaunch::config

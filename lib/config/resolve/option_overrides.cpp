@@ -25,7 +25,7 @@ std::string list_text(const std::vector<std::string>& values) {
     return json.text();
 }
 
-// Returns our key for KEY as PEFT and its users write it.
+// Returns the key of dslaunch.lora for KEY, a name that PEFT and its users write.
 std::string own_key(const std::string& key) {
     constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kOthers = {
         {{"rank", "r"},
@@ -45,7 +45,8 @@ bool is_list(const std::string& key) {
     return key == "targets" || key == "modules_to_save";
 }
 
-// Refuses brackets, quotes and blanks in the list KEY, as Python and YAML write one.
+// Refuses brackets, quotes and blanks in the names of the list KEY; Python and YAML use them in
+// lists.
 void require_plain_names(const std::string& key, const std::vector<std::string>& names) {
     constexpr std::string_view kNone = "[]()'\" ";
     std::vector<std::string> plain;
@@ -73,6 +74,9 @@ std::vector<std::string> lora_overrides(const std::string& spec) {
     std::vector<Setting> keys;
     for (const std::string& piece : split(spec, ',')) {
         const size_t equals = piece.find('=');
+        if (piece.find(';') != std::string::npos)
+            fail(ExitCode::kUsage, "`{}`: its pieces are separated by commas: r=16,alpha=32",
+                 printable(piece));
         if (equals != std::string::npos && equals > 0) {
             if (std::ranges::find(keys, own_key(piece.substr(0, equals)), &Setting::first) !=
                 keys.end())

@@ -1,4 +1,4 @@
-// The overrides of the config for which --lora and --op-library stand. Pure.
+// The config overrides that the options --lora and --op-library are short for. Pure.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@
 namespace dslaunch::config {
 
 // Returns the overrides for SPEC: "r=16,alpha=32,targets=*.q_proj,*.v_proj" sets keys of
-// dslaunch.lora; a piece without `=` is one more name in the list before it. Throws Error{kUsage}
-// naming the piece.
+// dslaunch.lora. A piece without `=` is a further name in the list before it. Throws Error{kUsage}
+// that names a bad piece.
 [[nodiscard]] std::vector<std::string> lora_overrides(const std::string& spec);
 
-// Returns the override of the config for `--op-library FILE` with each of FILES.
+// Returns the override of the config for the option --op-library given once for each of FILES.
 [[nodiscard]] std::string op_libraries_override(const std::vector<std::string>& files);
 
-// Throws Error{kConfig} if RESOLVED has libraries for which nobody asked: a config found in the
-// model's archive or beside it may not name code that runs. IS_NAMED: the user gave the config's
-// file.
+// Throws Error{kConfig} if RESOLVED names operator libraries that the user did not ask for: a
+// config that was found in the model's archive or next to it must not choose code to run. IS_NAMED:
+// the user gave the config file.
 void require_named_libraries(const Resolved& resolved, bool is_named);
 
 }  // namespace dslaunch::config

@@ -1,4 +1,8 @@
-// A resolved config is printed here: as a config again, as a table, as JSON.
+// Prints a resolved config: as a config again, as a table, as JSON.
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/screen.h"
 #include "base/text.h"
@@ -6,15 +10,12 @@
 #include "config/resolve/resolve.h"
 #include "config/schema/schema.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-
 namespace dslaunch::config {
 
 namespace {
 
-// The least room for origins after key and value; with less they stand on lines of their own.
+// The smallest width of the column of origins. If less is left of the line, origins are on lines of
+// their own.
 constexpr size_t kOriginColumns = 24;
 constexpr size_t kIndent = 4;
 

@@ -1,15 +1,15 @@
 #include "config/resolve/resolve.h"
 
-#include "base/text.h"
-#include "config/read/quoteless.h"
-#include "config/resolve/resolve_parts.h"
-#include "config/run/gpu_faults.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
+
+#include "base/text.h"
+#include "config/read/quoteless.h"
+#include "config/resolve/resolve_parts.h"
+#include "config/run/gpu_faults.h"
 
 namespace dslaunch::config {
 
@@ -29,8 +29,7 @@ constexpr int64_t kMostChunks = 1 << 16;
 // The most ranks of an axis: an int64_t holds the product of three axes.
 constexpr int64_t kMostRanks = 1 << 20;
 
-// Returns the ranks at PATH, clamped to 1 .. kMostRanks whatever was given: the checks that follow
-// divide by them.
+// Returns the number of ranks at PATH, limited to 1 .. kMostRanks, since later checks divide by it.
 int64_t take_ranks(KeyReader& keys, const std::string& path) {
     const int64_t ranks = keys.take_integer(path);
     if (ranks > kMostRanks)
@@ -108,7 +107,7 @@ void check_micro_steps(KeyReader& keys, RunConfig& run) {
                              micro_steps, kMicroStepsMax));
 }
 
-// Records only the given values: without a world size no others are known.
+// Records only the values that were given: without a world size the others are unknown.
 void batch_unsolved(KeyReader& keys, RunConfig& run, int64_t ranks) {
     BatchConfig& batch = run.batch;
     const Value *total = keys.given(kTotal), *micro = keys.given(kMicro),
@@ -188,7 +187,7 @@ void solve_batch(KeyReader& keys, RunConfig& run, int64_t ranks) {
     auto put = [&](const char* path, const Value* value, int64_t number,
                    const std::string& formula) {
         if (value != nullptr) return keys.record(path, make_value(number), value->origin);
-        // A number that `auto` is holds for every world size.
+        // A number that was chosen for `auto` does not depend on the world size.
         keys.derive(path, make_value(number), formula, !formula.starts_with("auto"));
     };
     put(kTotal, total, rows, total_formula);
@@ -208,7 +207,8 @@ void save_via(KeyReader& keys, RunConfig& run) {
     }
 }
 
-// Reads the clipping, for which DeepSpeed has two names, one among the optimizer's parameters.
+// Reads the clipping norm. DeepSpeed has two names for it, one of them among the optimizer's
+// parameters.
 void clipping(KeyReader& keys, RunConfig& run) {
     double& norm = run.gradient_clipping;
     const std::string path = "gradient_clipping", other = "optimizer.params.max_grad_norm";
@@ -253,7 +253,8 @@ void resolve_pipeline(KeyReader& keys, RunConfig& run) {
     first_segments(keys, run);
 }
 
-// Resolves how ranks share one micro batch: layers (tensor) or positions (sequence).
+// Resolves how several ranks compute one micro batch: by sharing layers (tensor) or positions
+// (sequence).
 void resolve_tensor(KeyReader& keys, RunConfig& run) {
     TensorConfig& tensor = run.tensor;
     SequenceConfig& sequence = run.sequence;
@@ -299,8 +300,8 @@ void resolve_tensor(KeyReader& keys, RunConfig& run) {
                         sequence.size));
 }
 
-// Solves train_batch_size = micro batch x accumulation steps x copies of the model that have rows
-// of their own. Two of the three give the third.
+// Solves train_batch_size = micro batch x accumulation steps x copies of the model that get
+// different rows. Two of the three keys determine the third.
 void resolve_batch(KeyReader& keys, RunConfig& run) {
     for (const char* path : {kTotal, kMicro, kMicroSteps}) {
         const Value* value = keys.given(path);

@@ -1,6 +1,6 @@
-// Turns the user's settings into a run's: train config -> [resolve] -> run config. Every value has
-// an origin, every `auto` a number and its formula, and all problems are found at once. No threads:
-// pure functions.
+// Turns the user's settings into a run's settings. Data path: train config -> [resolve] -> run
+// config. Every value gets an origin, every `auto` a number and its formula, and all problems are
+// found in one pass. No threads: pure functions.
 #pragma once
 
 #include <string>
@@ -9,20 +9,22 @@
 
 namespace dslaunch::config {
 
-// Returns the run config and its problems. Never throws on a bad config.
+// Returns the run config and its problems. Does not throw for a bad config.
 [[nodiscard]] Resolved resolve(const TrainConfig& config, const ResolveOptions& options = {});
 
-// Throws Error{kConfig} with all problems, one a line, when there are any.
+// Throws Error{kConfig} with all problems, one on each line, if there are any.
 void require_valid(const Resolved& resolved);
 
 // Returns a ds_config.json that resolves to an equal RunConfig at the same world size.
 [[nodiscard]] std::string config_text(const Resolved& resolved);
 
-// Returns a table for people: key, value, origin in columns, then the notes. Origins are broken at
-// WIDTH columns, and stand below where they have no room there; 0: nowhere.
+// Returns a table for people with the columns key, value and origin, followed by the notes. Lines
+// are broken at WIDTH columns (0: not at all), and origins are put on separate lines if the width
+// is too small for them.
 [[nodiscard]] std::string resolved_table(const Resolved& resolved, size_t width = 0);
 
-// Returns "KEY VALUE, KEY VALUE": settings in the config or by options that are not the default.
+// Returns "KEY VALUE, KEY VALUE": the settings from the config or from options that differ from the
+// default.
 [[nodiscard]] std::string differences_text(const Resolved& resolved);
 
 // Returns {"ok": bool, "values": [{"path", "value", "origin"}], "notes": [...], "warnings": [...],

@@ -1,4 +1,4 @@
-// The run config's updates that lag: zero_optimization.zenflow.
+// Resolves updates that lag: zero_optimization.zenflow.
 #include "config/resolve/resolve_parts.h"
 
 #include <fmt/format.h>
@@ -10,7 +10,8 @@ namespace dslaunch::config {
 namespace {
 
 constexpr const char* kSection = "zero_optimization.zenflow";
-// `auto` gives the interval of the paper's runs, and a choice after so many intervals.
+// The values for `auto`: the interval that the paper's runs use, and the number of intervals
+// between two choices of the important units.
 constexpr int64_t kUpdateInterval = 4;
 constexpr int64_t kIntervalsOfChoice = 16;
 
@@ -18,7 +19,7 @@ std::string key(const char* name) {
     return fmt::format("{}.{}", kSection, name);
 }
 
-// Returns the number given at NAME, else DERIVED.
+// Returns the number given at NAME, or else DERIVED, which is recorded with FORMULA.
 int64_t lag_number(KeyReader& keys, const std::string& name, int64_t derived,
                    const std::string& formula) {
     const std::string path = key(name.c_str());
@@ -45,7 +46,8 @@ void lag_intervals(KeyReader& keys, RunConfig& run) {
     if (strategy == "epoch" && steps == 0)
         keys.problem(key("select_strategy"),
                      "epoch counts in steps_per_epoch, which is not given: give it, or take step");
-    // Whole intervals, so that no gradient waits when the important units change.
+    // Rounded up to whole intervals, so that no gradient is waiting for its update when the
+    // important units change.
     const int64_t of_epoch = (std::max<int64_t>(1, steps) + interval - 1) / interval * interval;
     lagging.select_interval =
         lag_number(keys, "select_interval", by_epoch ? of_epoch : kIntervalsOfChoice * interval,
@@ -98,7 +100,7 @@ void check_lagging(KeyReader& keys, RunConfig& run) {
 
 }  // namespace
 
-// REQUIRES: all sections that are looked at have been resolved.
+// REQUIRES: all sections that are read here have been resolved.
 void resolve_lagging(KeyReader& keys, RunConfig& run) {
     if (!keys.has(kSection)) return;
     LaggingConfig& lagging = run.lagging;

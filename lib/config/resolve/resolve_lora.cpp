@@ -1,4 +1,4 @@
-// The run config's adapters.
+// Resolves the adapters: dslaunch.lora.
 #include "config/resolve/resolve_parts.h"
 
 namespace dslaunch::config {
@@ -16,7 +16,7 @@ void resolve_lora(KeyReader& keys, RunConfig& run) {
         keys.derive(alpha, make_value(lora.alpha), "dslaunch.lora.r when not given");
     }
     lora.dropout = keys.take_number(section + ".dropout");
-    if (lora.dropout >= 1) keys.problem(section + ".dropout", "must be below 1");
+    if (lora.dropout == 1) keys.problem(section + ".dropout", "must be below 1");
     lora.rslora = keys.take_bool(section + ".rslora");
     lora.targets = keys.take_texts(section + ".targets");
     lora.modules_to_save = keys.take_texts(section + ".modules_to_save");

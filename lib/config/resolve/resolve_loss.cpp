@@ -1,4 +1,4 @@
-// The part of resolve() for dslaunch.loss.
+// Resolves the loss: dslaunch.loss.
 #include <utility>
 #include <vector>
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kFolderTarget = "targets";  // forward's argument in a folder's model
 
-// Reads a key that only some losses use; the other losses have no use for it.
+// Reads a key that only some losses use. Reports a problem if it was given for another loss.
 double loss_number(KeyReader& keys, const std::string& path, bool is_read,
                    const std::string& readers) {
     if (is_read) return keys.take_number(path);
@@ -20,7 +20,8 @@ double loss_number(KeyReader& keys, const std::string& path, bool is_read,
     return default_value(*find_key(path)).as_double();
 }
 
-// Lets the folder's model compute the cross entropy that the config names.
+// If the model is a Hugging Face folder and the config names the cross entropy, the model's own
+// forward computes it.
 void loss_of_folder(RunConfig& run) {
     LossConfig& loss = run.loss;
     loss.kind = LossKind::kModel;

@@ -1,23 +1,24 @@
-// The run config's offload: the states that leave memory, their places, and their portions.
-#include "base/text.h"
-#include "config/resolve/resolve_parts.h"
-
+// Resolves offload: the states that are kept outside memory, where they are kept, and in which
+// portions.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <set>
 
+#include "base/text.h"
+#include "config/resolve/resolve_parts.h"
+
 namespace dslaunch::config {
 
-// A section that moves something out of memory.
+// A config section that moves some of the states out of memory.
 struct OffloadSection {
     const char* path;
-    const char* old_switch;  // DeepSpeed's first versions had this key in its place
+    const char* old_switch;  // the key that DeepSpeed's first versions had instead
     OffloadDevice OffloadConfig::*device;
     int64_t stage_min;
-    const char* below_stage_min;  // the message for lower stages
-    bool ignored_below = false;   // true: there it means nothing, as in DeepSpeed
+    const char* below_stage_min;  // the message if the ZeRO stage is too low
+    bool ignored_below = false;   // at too low a stage it is ignored, as in DeepSpeed
 
     [[nodiscard]] std::string key(const char* name) const {
         return fmt::format("{}.{}", path, name);
@@ -61,14 +62,14 @@ struct AioNumber {
     int64_t most;
 };
 
-// io_uring takes no more than 2^15 requests at once.
+// The largest queue depth is 2^15, which is io_uring's limit.
 constexpr std::array<AioNumber, 3> kAioNumbers{{
     {"aio.block_size", &AioConfig::block_bytes, int64_t{1} << 30},
     {"aio.queue_depth", &AioConfig::queue_depth, int64_t{1} << 15},
     {"aio.intra_op_parallelism", &AioConfig::threads, 1024},
 }};
 
-// Returns what is wrong with the folders in VALUE; empty: nothing.
+// Returns what is wrong with the folders in VALUE; empty if nothing is.
 std::string wrong_folders(const Value& value) {
     if (value.is(Kind::kString) && value.text.find(',') != std::string::npos)
         return "holds a comma: several disks are given as a list of folders";
@@ -113,7 +114,8 @@ OffloadDevice offload_device(KeyReader& keys, RunConfig& run, const OffloadSecti
     return OffloadDevice::kCpu;
 }
 
-// Reads the folders: the disks are one tier with one set of folders, for all states on them.
+// Reads the folders. All disks form one tier with one set of folders, which all states on disk
+// share.
 void offload_folders(KeyReader& keys, RunConfig& run) {
     OffloadConfig& offload = run.offload;
     std::string first;
@@ -220,7 +222,8 @@ void cache(KeyReader& keys, RunConfig& run) {
                         kOptimizer.key("buffer_count")));
 }
 
-// Reads pin_memory once: the transfers to and from the disks share their buffers.
+// Reads pin_memory, which is one setting for both sections: the transfers to and from the disks
+// share their buffers.
 void pin_memory(KeyReader& keys, RunConfig& run) {
     OffloadConfig& offload = run.offload;
     std::vector<std::string> read, said;

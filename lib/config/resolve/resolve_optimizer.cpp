@@ -1,11 +1,11 @@
-// The run config's optimizer and learning rate.
-#include "base/text.h"
-#include "config/read/quoteless.h"
-#include "config/resolve/resolve_parts.h"
-
+// Resolves the optimizer and the learning rate.
 #include <fmt/format.h>
 
 #include <algorithm>
+
+#include "base/text.h"
+#include "config/read/quoteless.h"
+#include "config/resolve/resolve_parts.h"
 
 namespace dslaunch::config {
 
@@ -30,7 +30,8 @@ void betas(KeyReader& keys, RunConfig& run) {
     run.optimizer.beta2 = betas->beta2;
 }
 
-// Reads Adam. DeepSpeed's "Adam" decays decoupled unless adam_w_mode is false; "AdamW" always.
+// Reads Adam. DeepSpeed's "Adam" has decoupled weight decay unless adam_w_mode is false; "AdamW"
+// always has it.
 void adam(KeyReader& keys, RunConfig& run, bool named_adamw) {
     OptimizerConfig& optimizer = run.optimizer;
     const std::string params = "optimizer.params.";
@@ -73,7 +74,7 @@ void lion(KeyReader& keys, RunConfig& run) {
     betas(keys, run);
 }
 
-// Takes WHAT's least and largest value, "min_coeff" or "coeff_min" and the like.
+// Reads the smallest and the largest value of WHAT: "min_coeff" or "coeff_min" and the like.
 void ratio_bounds(KeyReader& keys, const std::string& what, double& least, double& largest,
                   bool min_first) {
     const auto path = [&](const char* end) {
@@ -88,7 +89,7 @@ void ratio_bounds(KeyReader& keys, const std::string& what, double& least, doubl
                                  path("max").substr(path("max").rfind('.') + 1), largest));
 }
 
-// Reads the published rule, as in DeepSpeed's FusedLamb.
+// Reads LAMB, with the published rule, as in DeepSpeed's FusedLamb.
 void lamb(KeyReader& keys, RunConfig& run) {
     OptimizerConfig& optimizer = run.optimizer;
     const std::string params = "optimizer.params.";
@@ -126,7 +127,8 @@ void relative_step(KeyReader& keys, RunConfig& run) {
     keys.derive(params + "lr", make_value(1.0), "relative_step makes the rate from the step");
 }
 
-// Reads transformers' Adafactor, whose rates are its own unless relative_step is false.
+// Reads transformers' Adafactor, which computes its own learning rates unless relative_step is
+// false.
 void adafactor(KeyReader& keys, RunConfig& run) {
     OptimizerConfig& optimizer = run.optimizer;
     AdafactorConfig& own = optimizer.adafactor;
@@ -157,8 +159,8 @@ void adafactor(KeyReader& keys, RunConfig& run) {
     relative_step(keys, run);
 }
 
-// Reads Muon for hidden matrices and AdamW for the rest, with the defaults of DeepSpeed's
-// MuonWithAuxAdam.
+// Reads Muon for hidden matrices and AdamW for all other parameters, with the defaults of
+// DeepSpeed's MuonWithAuxAdam.
 void muon(KeyReader& keys, RunConfig& run) {
     OptimizerConfig& optimizer = run.optimizer;
     const std::string params = "optimizer.params.";
@@ -188,7 +190,8 @@ void muon(KeyReader& keys, RunConfig& run) {
     keys.derive(betas_path, std::move(both), "Muon's default for AdamW");
 }
 
-// Reads all three. Weight decay is decoupled and nothing is corrected, as in DeepSpeed's code.
+// Reads 1-bit Adam, 0/1 Adam and 1-bit LAMB. Weight decay is decoupled and there is no bias
+// correction, as in DeepSpeed's code.
 void one_bit(KeyReader& keys, RunConfig& run, OptimizerKind kind) {
     OptimizerConfig& optimizer = run.optimizer;
     OneBitConfig& phases = optimizer.one_bit;
@@ -293,7 +296,8 @@ void resolve_optimizer(KeyReader& keys, RunConfig& run) {
     const Value* type = keys.given("optimizer.type");
     const Value* section = find_path(keys.root(), "optimizer");
     if (type == nullptr) {
-        // --lr alone, or a resumed run's rate, changes the default optimizer.
+        // An optimizer section that only --lr or a resumed run's rate created does not count: the
+        // default optimizer is used, with that rate.
         const bool is_written =
             section != nullptr && section->origin != "--set" && section->origin != kBegunOrigin;
         if (is_written && section->is(Value::Kind::kObject) && !section->items.empty()) {
@@ -358,7 +362,7 @@ void resolve_parameter_groups(KeyReader& keys, RunConfig& run) {
         parameter_group(keys, run, fmt::format("{}[{}]", path, i), groups->items[i]);
 }
 
-// REQUIRES: all sections that are looked at have been resolved.
+// REQUIRES: all sections that are read here have been resolved.
 void check_compression(KeyReader& keys, RunConfig& run) {
     if (!run.optimizer.compresses()) return;
     const auto refuse = [&](const char* path, const char* what) {

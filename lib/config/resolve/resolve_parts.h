@@ -1,5 +1,7 @@
-// The parts of the run config, each made from its keys. They are called in this order, so that a
-// part may read earlier parts. Internal to lib/config.
+// The functions that resolve the parts of the run config. Each reads its keys from KEYS, sets its
+// part of RUN, and records values, notes and problems in KEYS; it goes on after a problem, with a
+// value that later functions can compute with. They are called in this order, so that each may use
+// the parts of RUN before its own. Internal to lib/config.
 #pragma once
 
 #include "config/resolve/key_reader.h"
@@ -11,32 +13,55 @@ inline constexpr const char* kTotal = "train_batch_size";
 inline constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
 inline constexpr const char* kMicroSteps = "gradient_accumulation_steps";
 
+// Reads the stages, the schedule and the chunks: `pipeline`, dslaunch.pipeline.
 void resolve_pipeline(KeyReader& keys, RunConfig& run);
+// Reads the ranks that share layers or positions: dslaunch.tensor, dslaunch.sequence.
 void resolve_tensor(KeyReader& keys, RunConfig& run);
+// Reads dslaunch.lora.
 void resolve_lora(KeyReader& keys, RunConfig& run);
+// Computes the batch keys that were not given from the others and from the number of ranks.
 void resolve_batch(KeyReader& keys, RunConfig& run);
+// Reads the number of steps, or computes it from the epochs if the number of samples is known.
 void resolve_steps(KeyReader& keys, RunConfig& run);
+// Reads `optimizer` and dslaunch.optimizer without its groups.
 void resolve_optimizer(KeyReader& keys, RunConfig& run);
+// Reads dslaunch.optimizer.groups.
 void resolve_parameter_groups(KeyReader& keys, RunConfig& run);
+// Reads `scheduler`; `auto` steps are the steps of the run.
 void resolve_scheduler(KeyReader& keys, RunConfig& run);
+// Reads fp16, bf16, torch_autocast and data_types.
 void resolve_precision(KeyReader& keys, RunConfig& run);
+// Reads zero_optimization without offloading, and dslaunch.shard.
 void resolve_zero(KeyReader& keys, RunConfig& run);
+// Reads offload_optimizer, offload_param, aio and dslaunch.offload.
 void resolve_offload(KeyReader& keys, RunConfig& run);
+// Reads the forms in which values travel between hosts.
 void resolve_wire(KeyReader& keys, RunConfig& run);
-// Refuses settings that do not go with an optimizer that compresses.
+// Refuses settings that cannot be combined with an optimizer that compresses.
 void check_compression(KeyReader& keys, RunConfig& run);
+// Reads zero_optimization.zenflow.
 void resolve_lagging(KeyReader& keys, RunConfig& run);
+// Reads dslaunch.data.
 void resolve_data(KeyReader& keys, RunConfig& run);
-void resolve_loss(KeyReader& keys, RunConfig& run);
-void resolve_comms_logger(KeyReader& keys, RunConfig& run);
+// Reads all that remains: clipping, saving, evaluation, logs, seed, device. Calls the next two.
 void resolve_training(KeyReader& keys, RunConfig& run);
+// Reads dslaunch.loss. REQUIRES: resolve_data() has run.
+void resolve_loss(KeyReader& keys, RunConfig& run);
+// Reads comms_logger.
+void resolve_comms_logger(KeyReader& keys, RunConfig& run);
 
-// resolve_usual.cpp: the usual numbers for tuning a pretrained model.
+// The next functions are defined in resolve_usual.cpp: the usual numbers for tuning a pretrained
+// model.
+
+// Returns true if the model is pretrained and the user gave no key of the batch.
 [[nodiscard]] bool takes_usual_batch(KeyReader& keys);
+// Sets and records the batch for RANKS ranks with different rows. REQUIRES: ranks > 0.
 void usual_batch(KeyReader& keys, RunConfig& run, int64_t ranks);
+// Returns and records the learning rate: the given one or, for a pretrained model, the usual one.
 double take_rate(KeyReader& keys, RunConfig& run);
+// Sets and records the usual clipping.
 void usual_clipping(KeyReader& keys, RunConfig& run);
-// Warns of a rate far above the usual one.
+// Warns of a learning rate far above the usual one.
 void check_rate(KeyReader& keys, RunConfig& run);
 
 }  // namespace dslaunch::config

@@ -1,4 +1,4 @@
-// The run config's half precision: fp16 with its loss scale, bf16, and the types that are kept.
+// Resolves half precision: fp16 with its loss scale, bf16, and the types in which values are kept.
 #include "config/resolve/resolve_parts.h"
 
 #include <fmt/format.h>
@@ -17,8 +17,9 @@ const char* config_word(DType compute) {
     return compute == DType::kF16 ? "fp16" : compute == DType::kBF16 ? "bf16" : "fp32";
 }
 
-// The defaults of torch.amp.GradScaler, except for its minimum: it has none, and goes on halving.
-// Below this minimum, the smallest fp16 number, no gradient above it would be seen.
+// The defaults of torch.amp.GradScaler, except for the minimum: GradScaler has none and continues
+// to halve its scale. The minimum here is the smallest fp16 number; with a smaller scale, gradients
+// up to 1 would become 0.
 constexpr LossScaleConfig kGradScaler{.dynamic = true,
                                       .initial = 65536,
                                       .minimum = 1.0 / (1 << 24),
@@ -58,8 +59,9 @@ void without_masters(KeyReader& keys, RunConfig& run) {
                      "or a weight_decay of 0");
 }
 
-// Returns true if nothing names a type and the model's weights are bf16: they are trained as they
-// are. fp16 takes a loss scale, which skips steps, so users must ask for it.
+// Returns true if the config names no type and the model's weights are bf16: they are then trained
+// in bf16. Weights in fp16 are not treated alike, because fp16 needs a loss scale, which skips
+// steps; the user must ask for it.
 bool takes_weights_type(KeyReader& keys) {
     const std::string path = "bf16.enabled";
     const bool named = keys.has_or_auto(path) || keys.is_auto("fp16.enabled") ||
@@ -79,7 +81,8 @@ bool takes_weights_type(KeyReader& keys) {
     return true;
 }
 
-// Returns the switch at PATH; `auto` is on if the model's weights have DTYPE and OTHER is not on.
+// Returns the value of the switch at PATH. `auto` means true if the model's weights have DTYPE and
+// the switch at OTHER is not on.
 bool take_half(KeyReader& keys, const std::string& path, DType dtype, const std::string& other) {
     if (!keys.is_auto(path)) return keys.take_bool(path);
     const Value* const other_given = keys.given(other);
@@ -138,7 +141,8 @@ void loss_scale(KeyReader& keys, RunConfig& run) {
     }
 }
 
-// Sums of gradients are fp32: null and fp32 ask for nothing, and a shorter type for less memory.
+// Reads the type of gradient sums, which are always fp32. A 16-bit type, which would save memory,
+// has no effect.
 void sum_type(KeyReader& keys) {
     const std::string path = "data_types.grad_accum_dtype";
     const Value* value = keys.given(path);

@@ -1,4 +1,4 @@
-// The run config's scheduler.
+// Resolves the scheduler.
 #include "config/resolve/resolve_parts.h"
 
 #include <fmt/format.h>
@@ -13,8 +13,8 @@ namespace dslaunch::config {
 
 namespace {
 
-// Reads OneCycle. DeepSpeed's moves the first beta where the optimizer has betas, and sets the
-// second one to 0.99 by it.
+// Reads OneCycle. DeepSpeed's OneCycle changes the first beta if the optimizer has betas, and then
+// sets the second one to 0.99.
 void one_cycle(KeyReader& keys, RunConfig& run) {
     SchedulerConfig& scheduler = run.scheduler;
     scheduler.kind = SchedulerKind::kOneCycle;
@@ -43,11 +43,9 @@ void one_cycle(KeyReader& keys, RunConfig& run) {
     if (cycle.beta_decay_rate > 0 && cycle.decay_steps > 0)
         keys.note(
             params + "decay_mom_rate",
-            "lifts the first beta with every update behind the cycle, as in DeepSpeed; from 1 on "
+            "lifts the first beta with every update after the cycle, as in DeepSpeed; from 1 on "
             "training diverges");
-    const OptimizerKind kind = run.optimizer.kind;
-    const bool has_betas = kind != OptimizerKind::kSgd && kind != OptimizerKind::kAdagrad;
-    if (cycle.betas && !has_betas) {
+    if (cycle.betas && !facts_of(run.optimizer.kind).has_betas) {
         cycle.betas = false;
         keys.note("scheduler.type",
                   "cycles no momentum: the optimizer has no betas, and DeepSpeed cycles no other");

@@ -1,5 +1,5 @@
-// The usual numbers where a pretrained model is tuned and nothing names them (docs/guide/models.md
-// lists their sources), and the line about all choices.
+// The usual numbers, used when a pretrained model is tuned and the user gives none
+// (docs/guide/models.md lists their sources), and the line that reports all such choices.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,28 +14,22 @@ namespace {
 
 constexpr const char* kRate = "optimizer.params.lr";
 
-// The rates of TRL's scripts for SFT and its DPOConfig; adapters take ten times the rate.
+// The learning rates of TRL's SFT scripts and of its DPOConfig; adapters use ten times the rate.
 constexpr double kFullRate = 2e-5, kAdapterRate = 2e-4;
 constexpr double kFullRateOfPairs = 1e-6, kAdapterRateOfPairs = 1e-5;
-// The factor above the usual rate from which a rate is likely to be a mistake.
+// A learning rate above the usual one times this factor is probably a mistake.
 constexpr double kFarAbove = 10;
-// The numbers of transformers' TrainingArguments on one device.
+// The defaults of transformers' TrainingArguments on one device.
 constexpr double kClippingNorm = 1;
 constexpr int64_t kRows = 8;
-// The tokens of a micro batch that keep a processor busy; more take memory for activations.
+// The number of tokens in a micro batch that keeps a processor busy; more tokens only need more
+// memory for activations.
 constexpr int64_t kMicroTokens = 1024;
 constexpr int64_t kMicroStepsOfStage = 4;
 
-// Returns true for Adam's kinds, and for Lion, whose own rates are smaller still.
-bool has_usual_rate(OptimizerKind kind) {
-    return kind == OptimizerKind::kAdam || kind == OptimizerKind::kAdamW ||
-           kind == OptimizerKind::kOneBitAdam || kind == OptimizerKind::kZeroOneAdam ||
-           kind == OptimizerKind::kLion;
-}
-
 struct HighestRate {
-    double value = 0;              // 0: none is known before the run
-    const char* option = "--lr ";  // changes it
+    double value = 0;              // 0: not known before the run
+    const char* option = "--lr ";  // the option that changes it
 };
 
 HighestRate highest_rate(const RunConfig& config) {
@@ -64,7 +58,7 @@ HighestRate highest_rate(const RunConfig& config) {
     return rate;
 }
 
-// Returns the loss of pairs of answers that ROOT names; empty: it names none.
+// Returns the name of the loss in ROOT if it is a loss on pairs of answers, else "".
 std::string pairs_loss(const Value& root) {
     const Value* const loss = find_path(root, "dslaunch.loss.name");
     if (loss == nullptr) return "";
@@ -79,7 +73,8 @@ double usual_rate(KeyReader& keys, RunConfig& run) {
     return adapters ? kAdapterRateOfPairs : kFullRateOfPairs;
 }
 
-// Returns the uses for which the usual rate is usual.
+// Returns the use for which the usual rate was chosen: "for adapters of a pretrained model, by
+// dpo".
 std::string usual_text(KeyReader& keys, RunConfig& run) {
     const std::string loss = pairs_loss(keys.root());
     return fmt::format("for {} of a pretrained model{}", run.lora.on() ? "adapters" : "all weights",
@@ -94,8 +89,9 @@ bool takes_usual_batch(KeyReader& keys) {
                                 [&](const char* path) { return keys.has_or_auto(path); });
 }
 
-// Chooses the rows of a step, which hardly depend on the number of ranks, so that a run may go on
-// with another, and the micro batch by the length of the samples alone, never by the machine.
+// Chooses the number of rows of a step, which hardly depends on the number of ranks, so that a run
+// may be continued with another number. The micro batch is chosen by the length of the samples
+// alone, not by the machine.
 void usual_batch(KeyReader& keys, RunConfig& run, int64_t ranks) {
     const int64_t wanted = std::clamp<int64_t>(keys.options().samples.value_or(kRows), 1, kRows);
     const int64_t of_rank = (wanted + ranks - 1) / ranks;
@@ -104,7 +100,7 @@ void usual_batch(KeyReader& keys, RunConfig& run, int64_t ranks) {
                            : context != nullptr         ? as_integer(*context)
                                                         : keys.options().context;
     int64_t micro = 1;
-    // Stages of a pipeline work at the same time only on micro batches.
+    // Stages of a pipeline work at the same time only if there are several micro batches.
     const int64_t stages = run.pipeline.stages;
     const int64_t rows_max = stages == 1 ? of_rank : of_rank / stages / kMicroStepsOfStage;
     for (int64_t rows = 2; tokens > 0 && rows <= rows_max; ++rows)
@@ -127,7 +123,7 @@ double take_rate(KeyReader& keys, RunConfig& run) {
     if (!keys.options().is_pretrained || keys.has_or_auto(kRate)) return keys.take_number(kRate);
     const double rate = usual_rate(keys, run);
     keys.derive(kRate, make_value(rate), "usual " + usual_text(keys, run));
-    // A schedule may have its own rates.
+    // If the schedule has its own rates, the usual rate is not used.
     if (!keys.has("scheduler.params.warmup_max_lr") && !keys.has("scheduler.params.cycle_max_lr"))
         keys.choose(fmt::format("lr {:.3g}, usual {} (--lr)", rate, usual_text(keys, run)));
     return rate;
@@ -141,11 +137,11 @@ void usual_clipping(KeyReader& keys, RunConfig& run) {
         fmt::format("gradients clipped at norm {:.3g} (--set gradient_clipping=N)", kClippingNorm));
 }
 
-// REQUIRES: everything about the rate has been resolved.
+// REQUIRES: all keys that change the learning rate have been resolved.
 void check_rate(KeyReader& keys, RunConfig& run) {
     const HighestRate rate = highest_rate(run);
     const double usual = usual_rate(keys, run);
-    if (!keys.options().is_pretrained || !has_usual_rate(run.optimizer.kind) ||
+    if (!keys.options().is_pretrained || !facts_of(run.optimizer.kind).has_usual_rate ||
         rate.value <= kFarAbove * usual * (1 + 1e-9))
         return;
     keys.add_warning(

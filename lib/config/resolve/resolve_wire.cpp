@@ -1,13 +1,13 @@
-// The run config's wire: values that travel between hosts in fewer bits, copies that hosts keep so
-// that values need not travel again, and the log of both.
+// Resolves communication: values that travel between hosts in fewer bits, copies that hosts keep so
+// that values need not be sent again, and the log of both.
 #include "config/resolve/resolve_parts.h"
-
-#include "base/text.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+
+#include "base/text.h"
 
 namespace dslaunch::config {
 
@@ -23,15 +23,17 @@ constexpr const char* kStreams = "dslaunch.communication.streams";
 constexpr int64_t kStreamsMost = 64;
 constexpr const char* kFeedback = "dslaunch.communication.error_feedback";
 
-// The modules of torch_autocast whose gradients travel in its type, unless the config names others.
+// The classes of modules whose gradients torch_autocast sends in its 16-bit type, unless the config
+// names others.
 constexpr std::array<const char*, 4> kSafeModules{"torch.nn.Linear", "torch.nn.Conv1d",
                                                   "torch.nn.Conv2d", "torch.nn.Conv3d"};
 
 struct OpName {
-    const char* deepspeed;  // the name begins so
+    const char* deepspeed;  // the beginning of the name
     TrafficKind kind;
 };
-// DeepSpeed's logger knows operations by the function of deepspeed.comm that was called.
+// The names of DeepSpeed's logger: each operation has the name of the function of deepspeed.comm
+// that was called.
 constexpr std::array<OpName, 12> kOpNames{{{"all_reduce", TrafficKind::kReduce},
                                            {"inference_all_reduce", TrafficKind::kTensor},
                                            {"reduce", TrafficKind::kReduce},
@@ -71,7 +73,7 @@ void autocast_modules(KeyReader& keys, RunConfig& run) {
     wire.gradient_modules = std::move(modules);
 }
 
-// Takes the factor that gradients are divided by before they are rounded.
+// Reads the divisor that is applied to gradients before they are rounded.
 void before_rounding(KeyReader& keys, RunConfig& run) {
     WireConfig& wire = run.zero.wire;
     const std::string prescale = "prescale_gradients", factor = "gradient_predivide_factor";
@@ -91,7 +93,7 @@ void before_rounding(KeyReader& keys, RunConfig& run) {
     }
 }
 
-// Reads the type to which gradients are rounded on their way between hosts.
+// Reads the type to which gradients are rounded when they travel between hosts.
 void gradient_type(KeyReader& keys, RunConfig& run) {
     WireConfig& wire = run.zero.wire;
     const bool shares_positions = run.sequence.size > 1;
@@ -129,7 +131,8 @@ void gradient_type(KeyReader& keys, RunConfig& run) {
     before_rounding(keys, run);
 }
 
-// FIRST_STAGE is the lowest with something to pack.
+// Reads the choice at PATH. FIRST_STAGE is the lowest ZeRO stage at which there is something to
+// pack.
 WireChoice take_packing(KeyReader& keys, RunConfig& run, const std::string& path,
                         int64_t first_stage) {
     const ZeroConfig& zero = run.zero;
@@ -211,7 +214,8 @@ void error_feedback(KeyReader& keys, RunConfig& run) {
                      "fp16.loss_scale 0 changes: use bf16, or a fixed loss scale");
 }
 
-// Reports a name that only DeepSpeed logs. A word near to one of ours is a mistake.
+// Reports an operation that DeepSpeed logs and dslaunch does not have. A name that is similar to a
+// known one is reported as a mistake.
 void unknown_operation(KeyReader& keys, const std::string& path, const std::string& name) {
     std::vector<std::string> known = {"barrier", "monitored_barrier"};
     for (int kind = 0; kind < kTrafficKinds; ++kind)

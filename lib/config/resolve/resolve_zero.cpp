@@ -1,4 +1,4 @@
-// The run config's ZeRO: the stage and the numbers that plans at that stage need.
+// Resolves ZeRO: the stage, and the numbers that plans at that stage need.
 #include "config/resolve/resolve_parts.h"
 
 #include <fmt/format.h>
@@ -13,8 +13,8 @@ namespace {
 struct StageNumber {
     const char* name;  // a key of zero_optimization
     int64_t ZeroConfig::*field;
-    // The number is 0 unless it is given, for this reason, where DeepSpeed's default would keep
-    // most models whole.
+    // If it is set, and the key is not given, the number is 0 for the reason in this text;
+    // DeepSpeed's default would keep most models whole.
     const char* unless_given = nullptr;
 };
 
@@ -45,7 +45,7 @@ void stage_3_numbers(KeyReader& keys, RunConfig& run) {
     }
 }
 
-// Lets the owner of a tensor have all of it.
+// Selects a sharding in which each tensor has one owner, for optimizers that update whole tensors.
 void shard_whole_tensors(KeyReader& keys, RunConfig& run, const std::string& path) {
     const std::string reason = fmt::format("{} updates whole tensors", keys.optimizer_name());
     const Value* const value = keys.given(path);
@@ -66,7 +66,7 @@ void shard_kind(KeyReader& keys, RunConfig& run) {
     const std::string path = "dslaunch.shard";
     if (run.zero.stage == 0) return keys.unread(path, "read only at ZeRO stages 1 to 3");
     if (run.optimizer.needs_whole_tensors()) return shard_whole_tensors(keys, run, path);
-    // A word that is no kind has been reported by the schema's check.
+    // The schema's check has reported a word that is not a kind of shard.
     const std::string word = keys.take_text(path);
     if (const auto kind = shard_by_from_name(word)) run.zero.shard = *kind;
     run.zero.shard_auto = word == "auto";
@@ -102,7 +102,8 @@ void reduce_when(KeyReader& keys, RunConfig& run) {
 void resolve_zero(KeyReader& keys, RunConfig& run) {
     ZeroConfig& zero = run.zero;
     zero.stage = keys.take_integer("zero_optimization.stage");
-    // Every host rounds its own copy there, and hosts cut it into other pieces.
+    // At stage 0 each host would round its own copy of the values, and the hosts cut them into
+    // different blocks.
     const char* const wants_shards =
         "wants ZeRO stage 1 or more: at stage 0 each host would round its own copy";
     if (zero.stage == 0 && run.states != MomentFormat::kFp32)

@@ -1,4 +1,4 @@
-// The run config with the origin of each value, and the problems on the way to it. Data.
+// The run config with the origin of each value, and the problems found while resolving it. Data.
 #pragma once
 
 #include <cstdint>
@@ -12,48 +12,56 @@
 
 namespace dslaunch::config {
 
+// Facts about the run that are not in the config; each may be unknown.
 struct ResolveOptions {
-    // The ranks of the run. Unset: the batch relation is checked only when the config gives all
-    // three values, and data_parallel_size is 1 where it does not follow from them.
+    // The number of ranks of the run. If it is not set, the relation between the batch keys is
+    // checked only if the config gives all three values, and data_parallel_size is 1 if it does not
+    // follow from them.
     std::optional<int64_t> world_size = {};
-    // The type of the model's weights, which `auto` of fp16 and bf16 takes; bf16 also where nothing
-    // names a type. Unset: not known, fp32.
+    // The type of the model's weights. `auto` in fp16 and bf16 uses it; if it is bf16, it is also
+    // used when the config names no type. Unset: unknown, fp32 is used.
     std::optional<DType> model_dtype = {};
-    // The model is a folder of Hugging Face: its forward computes a cross entropy, whose mean is
-    // over the targets of the global batch, as transformers has it.
+    // The model is a Hugging Face folder: its forward computes a cross entropy whose mean is over
+    // the targets of the global batch, as in transformers.
     bool model_is_folder = false;
-    // The folder has weights: rate, clipping and batch are the usual ones of tuning where nothing
-    // names them.
+    // The folder has weights: unless the user gives others, learning rate, clipping and batch are
+    // the usual ones for tuning.
     bool is_pretrained = false;
-    // Training samples; an epoch is one pass over them. Unset: not known yet, steps stay 0.
+    // The number of training samples; an epoch is one pass over them. Unset: not known yet, and
+    // `steps` stays 0.
     std::optional<int64_t> samples = {};
-    // Tokens of a sample, which bound the usual micro batch. Unset: not known yet, it is one row.
+    // The number of tokens in a sample, which limits the usual micro batch. Unset: not known yet,
+    // and the micro batch is one row.
     std::optional<int64_t> sample_tokens = {};
-    // dslaunch.data.context where nothing names it, and the reason. 0: it stays unset.
+    // The value of dslaunch.data.context if the user gives none, and the reason for it. 0: the key
+    // stays unset.
     int64_t context = 0;
     std::string context_reason = {};
 };
 
-// The origin of a value that a resumed run takes over, since nothing names another.
+// The origin of a value that is taken from the run that is resumed, because the user gives no
+// other.
 inline constexpr const char* kBegunOrigin = "the run that is resumed";
 
+// One line of `config check`: a key, its value and its origin.
 struct ResolvedValue {
     std::string path;
     Value value;  // null: unset
     // "ds_config.json:3:5" | "--set" | "--steps" | "default" | "derived: FORMULA" |
     // kBegunOrigin
     Origin origin;
-    bool unsaid = false;  // holds only for this world size: printed, left out of config_text()
+    bool unsaid = false;  // valid for this world size only: printed, but not in config_text()
 };
 
+// The result of resolve().
 struct Resolved {
-    RunConfig config;                   // REQUIRES for use: problems.empty()
-    std::vector<Problem> problems;      // they come in the order of the text, relations last
-    std::vector<ResolvedValue> values;  // every supported key that holds, in the schema's order
-    std::vector<std::string> notes;  // one line for each key that was said and has no effect here
-    std::vector<std::string> warnings;  // values that hold and are likely to be mistakes
-    // The choices for which nothing names a value, and the option that changes each, a line; empty:
-    // no choice.
+    RunConfig config;                   // only valid if problems.empty()
+    std::vector<Problem> problems;      // in the order of the text; relations come last
+    std::vector<ResolvedValue> values;  // every supported key that applies, in the schema's order
+    std::vector<std::string> notes;     // a line for each key that was given and has no effect here
+    std::vector<std::string> warnings;  // about values that are used but are probably mistakes
+    // One line with the values that were chosen here because the user gave none, and the option
+    // that changes each; empty if there are none.
     std::string chosen;
 };
 

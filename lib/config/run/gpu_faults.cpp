@@ -28,10 +28,8 @@ std::vector<GpuFault> gpu_faults(const RunConfig& config) {
             "remove it");
     if (config.states != MomentFormat::kFp32)
         add("dslaunch.optimizer.states", "moments in fewer bits than fp32 are", "use fp32");
-    if (config.optimizer.kind == OptimizerKind::kMuon)
-        add("optimizer.type", "Muon is", "take another one");
-    if (config.optimizer.kind == OptimizerKind::kAdafactor)
-        add("optimizer.type", "Adafactor is", "take another one");
+    if (const std::string_view name = facts_of(config.optimizer.kind).missing_on_gpu; !name.empty())
+        add("optimizer.type", std::string(name) + " is", "take another one");
     const WireConfig& wire = config.zero.wire;
     if (wire.parameters == WireChoice::kOn)
         add("zero_optimization.zero_quantized_weights", "is", "leave it out");

@@ -1,5 +1,5 @@
-// The parts of a config that a rank on a GPU cannot do yet, for `config check`, `plan` and a run
-// alike. Pure.
+// The parts of a config that a rank on a GPU does not support yet, for `config check`, `plan` and a
+// run. Pure.
 #pragma once
 
 #include <string>
@@ -9,12 +9,13 @@
 
 namespace dslaunch::config {
 
+// One setting that a GPU refuses.
 struct GpuFault {
-    std::string path;  // the key that asks for it
+    std::string path;  // the key that asks for what a GPU cannot do
     std::string message;
 };
 
-// Returns the faults of CONFIG on a GPU; empty: it can run.
+// Returns the faults of CONFIG on a GPU; empty if it can run there.
 [[nodiscard]] std::vector<GpuFault> gpu_faults(const RunConfig& config);
 
 }  // namespace dslaunch::config

@@ -1,4 +1,4 @@
-// Updates that may lag (zero_optimization.zenflow): a part of the run config. No threads: a value
+// Updates that may lag (zero_optimization.zenflow): part of the run config. No threads: a value
 // type.
 #pragma once
 
@@ -6,13 +6,15 @@
 
 namespace dslaunch::config {
 
+// A unit is a slice of a parameter that is updated as a whole; the important ones never lag.
 struct LaggingConfig {
     bool on = false;
     double topk_ratio = 0.1;       // part of the units of each block that are important
-    int64_t update_interval = 4;   // steps between updates of the rest
-    int64_t select_interval = 64;  // steps between choices, a multiple of update_interval
-    bool overlap = false;          // updates of the rest run beside the next step
-    int64_t warm_up_steps = 0;     // that update everything; the first step always does
+    int64_t update_interval = 4;   // steps between updates of the other units
+    int64_t select_interval = 64;  // steps between selections of the important units, a multiple of
+                                   // update_interval
+    bool overlap = false;          // updates of the other units run during the next step
+    int64_t warm_up_steps = 0;     // first steps, which update everything; step 1 always does
 
     bool operator==(const LaggingConfig&) const = default;
 };

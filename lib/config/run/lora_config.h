@@ -8,24 +8,27 @@
 
 namespace dslaunch::config {
 
-// The form in which the model's own weights are held beside adapters.
+// The form in which the weights of the model's own linear layers are stored while adapters train.
 enum class LoraBase : uint8_t { kAsIs, kInt8, kInt4, kNf4 };
 
+// The settings of the adapters; with r == 0 the others have no effect.
 struct LoraConfig {
-    int64_t r = 0;     // rank of the adapters; 0: the model trains without any
+    int64_t r = 0;     // rank of the adapters; 0: there are no adapters
     double alpha = 0;  // an adapter's output is multiplied by alpha / r
     double dropout = 0;
     bool rslora = false;  // the factor is alpha / sqrt(r) (arXiv:2312.03732)
-    // Names of linear layers: `*` for any characters, or the end of a name. Empty: all but the last
-    // that forward computes.
+    // Patterns for names of linear layers: `*` stands for any characters, or the end of a name is
+    // given. Empty: all layers but the last that forward computes.
     std::vector<std::string> targets;
-    // Names of modules, likewise, whose parameters train as they are and are saved beside the
-    // adapters.
+    // Patterns, of the same form, for names of modules whose own parameters are trained and saved
+    // with the adapters.
     std::vector<std::string> modules_to_save;
     LoraBase base = LoraBase::kAsIs;
-    std::string init;  // folder of an adapter to begin with; empty: a new one
+    std::string init;  // folder of an adapter to start from; empty: a new one
 
+    // Returns true if adapters are trained.
     [[nodiscard]] bool on() const { return r > 0; }
+    // Returns the factor of an adapter's output. REQUIRES: on().
     [[nodiscard]] double scale() const {
         const auto rank = static_cast<double>(r);
         return alpha / (rslora ? std::sqrt(rank) : rank);

@@ -1,4 +1,4 @@
-// The settings of a run's optimizer: a part of the run config (config/run/run_config.h), made by
+// The settings of a run's optimizer: part of the run config (config/run/run_config.h), made by
 // resolve() from `optimizer` and `dslaunch.optimizer`. No threads: value types.
 #pragma once
 
@@ -7,37 +7,25 @@
 #include <string>
 #include <vector>
 
+#include "config/run/optimizer_facts.h"
+
 namespace dslaunch::config {
 
-enum class OptimizerKind {
-    kAdam,
-    kAdamW,
-    kSgd,
-    kAdagrad,
-    kLion,
-    kLamb,
-    kMuon,
-    kAdafactor,
-    kOneBitAdam,
-    kZeroOneAdam,
-    kOneBitLamb
-};
-
-// Muon makes a matrix orthogonal by products of the matrix itself, or of its Gram matrix, which is
-// smaller unless the matrix is square.
+// The products by which Muon makes a matrix orthogonal: of the matrix itself, or of its Gram
+// matrix, which is smaller unless the matrix is square.
 enum class NewtonSchulz { kStandard, kGram };
 
-// The phases of 1-bit Adam, 0/1 Adam and 1-bit LAMB, in updates
-// (runtime/schedules/exchange_schedule.h), and what 1-bit LAMB's second phase does to the ratios.
+// The phases of 1-bit Adam, 0/1 Adam and 1-bit LAMB, counted in updates
+// (runtime/schedules/exchange_schedule.h), and how 1-bit LAMB's second phase changes the ratios.
 struct OneBitConfig {
-    int64_t freeze_step = 100'000;       // 1-bit Adam and LAMB: updates with gradients in full
-    int64_t var_freeze_step = 100'000;   // 0/1 Adam: hosts go on alone from the next but one on
-    int64_t var_update_scaler = 16;      // exact updates before their interval doubles
+    int64_t freeze_step = 100'000;       // 1-bit Adam and LAMB: updates with whole gradients
+    int64_t var_freeze_step = 100'000;   // 0/1 Adam: two updates later, hosts begin to step alone
+    int64_t var_update_scaler = 16;      // exact updates before the interval between them doubles
     int64_t local_step_scaler = 32'678;  // updates of a host alone before their interval doubles
-    int64_t local_step_clipper = 16;     // the longest such interval
-    double coeff_beta = 0.9;             // 1-bit LAMB: of the mean of a tensor's ratios
-    // Later the mean is multiplied by a factor between these, which changes by at most a part of
-    // THRESHOLD in an update.
+    int64_t local_step_clipper = 16;     // the longest interval of such updates
+    double coeff_beta = 0.9;             // 1-bit LAMB: decay of the mean of a tensor's ratios
+    // In the second phase the mean is multiplied by a factor between these two, which changes by at
+    // most the part `factor_threshold` of itself in an update.
     double factor_max = 4.0;
     double factor_min = 0.5;
     double factor_threshold = 0.1;
@@ -45,20 +33,20 @@ struct OneBitConfig {
     bool operator==(const OneBitConfig&) const = default;
 };
 
-// Adafactor in the form of transformers.
+// Adafactor as in transformers.
 struct AdafactorConfig {
     double square_eps = 1e-30;    // added to squares of gradients
-    double scale_eps = 1e-3;      // the least scale of a tensor
-    double clip_threshold = 1;    // of the root of the mean square of an update
+    double scale_eps = 1e-3;      // the smallest scale of a tensor
+    double clip_threshold = 1;    // limit of the root mean square of an update
     double decay_rate = -0.8;     // update t (from 1) keeps 1 - t^decay_rate of the second moment
     bool first_moment = false;    // OptimizerConfig::beta1 is its decay
-    bool scale_parameter = true;  // rates are multiplied by a tensor's root of the mean square
+    bool scale_parameter = true;  // rates are multiplied by a tensor's root mean square
 
     bool operator==(const AdafactorConfig&) const = default;
 };
 
-// Adam: L2 decay added to the gradient; AdamW: decoupled decay, applied before the update (as
-// PyTorch and DeepSpeed). DeepSpeed's "Adam" with adam_w_mode true (its default) is AdamW:
+// Adam adds L2 decay to the gradient; AdamW applies decoupled decay before the update (as PyTorch
+// and DeepSpeed do). DeepSpeed's "Adam" with adam_w_mode true (its default) is AdamW here;
 // resolve() decides.
 struct OptimizerConfig {
     OptimizerKind kind = OptimizerKind::kAdamW;
@@ -68,50 +56,43 @@ struct OptimizerConfig {
     double eps = 1e-8;
     double weight_decay = 0.0;
     bool bias_correction = true;
-    bool maximize = false;   // SGD, Adam, AdamW, Adagrad: the gradient is climbed
+    bool maximize = false;   // SGD, Adam, AdamW, Adagrad: gradient ascent
     double momentum = 0.0;   // SGD, Muon
     double dampening = 0.0;  // SGD
     bool nesterov = false;   // SGD
     double lr_decay = 0.0;  // Adagrad: update u (from 1) has the rate lr / (1 + (u - 1) * lr_decay)
     double initial_accumulator_value = 0.0;  // Adagrad
-    // LAMB: the least and the largest ratio of a tensor's norm to its update's.
+    // LAMB: the smallest and the largest ratio of a tensor's norm to the norm of its update.
     double min_coeff = 0.01;
     double max_coeff = 10.0;
     NewtonSchulz newton_schulz = NewtonSchulz::kGram;  // Muon
-    double rest_lr = 1e-3;  // Muon: AdamW's rate, for all but hidden matrices
+    double rest_lr = 1e-3;  // Muon: AdamW's rate, for parameters other than hidden matrices
 
     OneBitConfig one_bit;  // OneBitAdam, ZeroOneAdam, OneBitLamb
     AdafactorConfig adafactor;
 
-    // Returns true if hosts tell each other less than gradients in full.
-    [[nodiscard]] bool compresses() const {
-        return kind == OptimizerKind::kOneBitAdam || kind == OptimizerKind::kZeroOneAdam ||
-               kind == OptimizerKind::kOneBitLamb;
-    }
-    // Returns true if weight decay is added to the gradient and so passes through the states; the
-    // other optimizers decay the parameters themselves.
+    // Returns true if hosts exchange a compressed form instead of whole gradients.
+    [[nodiscard]] bool compresses() const { return facts_of(kind).compresses; }
+    // Returns true if weight decay is added to the gradient and thus enters the optimizer states;
+    // the other optimizers apply the decay to the parameters directly.
     [[nodiscard]] bool decays_gradient() const {
-        return weight_decay != 0 && (kind == OptimizerKind::kAdam || kind == OptimizerKind::kSgd ||
-                                     kind == OptimizerKind::kAdagrad);
+        return weight_decay != 0 && facts_of(kind).decays_gradient;
     }
-    // Returns true if the update of an element depends on all others of its tensor.
-    [[nodiscard]] bool needs_whole_tensors() const {
-        return kind == OptimizerKind::kLamb || kind == OptimizerKind::kMuon ||
-               kind == OptimizerKind::kAdafactor || kind == OptimizerKind::kOneBitLamb;
-    }
+    // Returns true if the update of an element depends on all other elements of its tensor.
+    [[nodiscard]] bool needs_whole_tensors() const { return facts_of(kind).needs_whole_tensors; }
 
     bool operator==(const OptimizerConfig&) const = default;
 };
 
-// dslaunch.optimizer.groups: parameters with numbers of their own. Unset numbers are the
-// optimizer's.
+// dslaunch.optimizer.groups: parameters with settings of their own. Settings that are not set are
+// the optimizer's.
 struct ParameterGroup {
     std::vector<std::string> match;  // names of parameters, `*` for any characters
-    std::optional<double> lr;        // schedules multiply it as they do the optimizer's
+    std::optional<double> lr;        // schedules multiply it like the optimizer's
     std::optional<double> weight_decay;
     std::optional<double> beta1, beta2;
     std::optional<double> eps;
-    std::optional<bool> muon;  // Muon: true: it updates them, false: AdamW does
+    std::optional<bool> muon;  // with Muon: true: updated by Muon, false: by AdamW
 
     bool operator==(const ParameterGroup&) const = default;
 };

@@ -1,7 +1,14 @@
-// The settings of a run, resolved: every `auto` is a number, every derived value is computed, every
-// relation is checked. resolve() (config/resolve/resolve.h) makes it from the user's settings; the
-// worker reads this and nothing else. No threads: a value type, const after resolve().
+// The settings of a run after resolving: every `auto` is a number, every derived value is computed,
+// every relation is checked. resolve() (config/resolve/resolve.h) makes it from the user's
+// settings; the worker reads only this. No threads: a value type, const after resolve().
 #pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "base/kinds/dtype.h"
 #include "base/kinds/schedule_kind.h"
@@ -14,105 +21,107 @@
 #include "config/run/precision_config.h"
 #include "config/run/scheduler_config.h"
 
-#include <cstdint>
-#include <limits>
-#include <map>
-#include <optional>
-#include <string>
-#include <vector>
-
 namespace dslaunch::config {
 
+// kAuto: a GPU if the machine has one that this rank may see.
 enum class DeviceChoice { kAuto, kCpu, kCuda };
-// The last four are losses of preferences: a sample is a pair of answers, the chosen one first.
+// The last four are preference losses: a sample is a pair of answers, the chosen one first.
 enum class LossKind { kModel, kCrossEntropy, kMse, kL1, kBceWithLogits, kDpo, kIpo, kSimPo, kOrpo };
+// kMicroBatch: the mean of the micro batches' means. kToken: the mean over all targets of a step.
 enum class LossMean { kMicroBatch, kToken };
+// kOnce: gradients are reduced once in a step. kMicroStep: after each micro step.
 enum class ReduceWhen { kOnce, kMicroStep };
 
+// The rows of a step and the parts in which ranks compute them.
 struct BatchConfig {
     int64_t train_rows = 1;          // samples per optimizer step over all ranks
     int64_t micro_rows = 1;          // samples per forward/backward of one rank
     int64_t accumulation_steps = 1;  // micro steps per optimizer step
-    int64_t data_parallel_size = 1;  // ranks that have rows of their own, of one stage:
-                                     // train_rows == micro_rows * accumulation_steps * it
+    int64_t data_parallel_size = 1;  // ranks of one stage that get different rows:
+                                     // train_rows == micro_rows * accumulation_steps * this
 
     bool operator==(const BatchConfig&) const = default;
 };
 
-// kAuto: the job decides, from the measured link.
+// kAuto: decided at the start of the job, from the measured link.
 enum class WireChoice { kOff, kOn, kAuto };
 
-// Values that travel between hosts in fewer bits.
+// The forms in which values travel between hosts in fewer bits.
 struct WireConfig {
     WireChoice parameters = WireChoice::kOff;  // zero_quantized_weights, stage 3
     WireChoice frozen = WireChoice::kOff;      // zero_quantized_nontrainable_weights, stage 3
     WireChoice gradients = WireChoice::kOff;   // zero_quantized_gradients, stages 1 to 3
     bool error_feedback = false;               // dslaunch.communication.error_feedback
-    // The type to which gradients are rounded: kF32, kBF16 or kF16. communication_data_type, or the
-    // type of torch_autocast.
+    // The type to which gradients are rounded: kF32, kBF16 or kF16. From communication_data_type or
+    // torch_autocast.
     DType gradient_dtype = DType::kF32;
-    // The classes of modules whose gradients are rounded so; not set: all.
+    // The classes of modules whose gradients are rounded to that type; not set: all.
     std::optional<std::vector<std::string>> gradient_modules;
-    bool modules_given = false;  // by the config, and not as the default has them
-    // The divisor of rounded gradients before they travel, and their factor after; 0: the number of
-    // ranks.
+    bool modules_given = false;  // gradient_modules is from the config, not the default
+    // The divisor that is applied to rounded gradients before they travel, and the factor that is
+    // applied after; 0: the number of ranks.
     double predivide_factor = 1.0;
-    // zero_hpz_partition_size, stage 3: a host's ranks, which keep a copy of gathered parameters;
-    // 1: they keep none; 0: they keep one if there are several hosts.
+    // zero_hpz_partition_size, stage 3: the number of ranks of a host, which together keep a copy
+    // of gathered parameters. 1: they keep no copy; 0: they keep one if there are several hosts.
     int64_t host_copy_ranks = 1;
 
     bool operator==(const WireConfig&) const = default;
 };
 
-// Sizes are in elements, as DeepSpeed's are. Values that a stage does not read keep their defaults.
+// Sizes are in elements, as in DeepSpeed. Fields that a stage does not use keep their defaults.
 struct ZeroConfig {
     int64_t stage = 0;
-    int64_t reduce_bucket_numel = 500'000'000;  // reduce_bucket_size: gradient in one reduction
-    // Stages 1 to 3 read these.
+    int64_t reduce_bucket_numel = 500'000'000;  // reduce_bucket_size: largest size of one reduction
+    // Used at stages 1 to 3.
     ShardBy shard = ShardBy::kFlat;  // dslaunch.shard
     bool shard_auto = false;  // the kind is chosen to suit the job (plan/choose/shard_choice.h)
-    int64_t shard_ranks = 0;  // mics_shard_size: a host's ranks, which hold a copy; 0: all
+    int64_t shard_ranks = 0;  // mics_shard_size: ranks that together hold a copy; 0: all ranks
     WireConfig wire;
-    // Stage 3 reads these.
-    int64_t prefetch_bucket_numel = 50'000'000;  // elements gathered ahead of use, at most
-    int64_t live_numel_max = 1'000'000'000;      // elements gathered at one time, at most
-    int64_t reuse_distance_numel_max = 0;        // kept when used again within so many elements
-    int64_t persistent_parameter_numel = 0;      // parameters up to it are whole, ...
-    // ... as long as those together have no more than this.
+    // Used at stage 3.
+    int64_t prefetch_bucket_numel = 50'000'000;  // most elements gathered ahead of use
+    int64_t live_numel_max = 1'000'000'000;      // most elements gathered at one time
+    int64_t reuse_distance_numel_max = 0;        // kept if used again within so many elements
+    int64_t persistent_parameter_numel = 0;      // parameters up to this size stay whole ...
+    // ... as long as they have no more elements than this in total.
     int64_t persistent_numel_max = std::numeric_limits<int64_t>::max();
 
     bool operator==(const ZeroConfig&) const = default;
 };
 
-// The argument, and column, of a preference loss that holds the reference's log-probabilities.
+// The name of the argument, and of the column, that holds the reference model's log-probabilities
+// for a preference loss.
 inline constexpr const char* kReferenceArgument = "reference";
 
+// The loss and its arguments; a field that a loss does not use keeps its default.
 struct LossConfig {
     LossKind kind = LossKind::kModel;  // kModel: forward returns the loss
     std::string target;                // column or argument that holds the target
     LossMean mean = LossMean::kMicroBatch;
-    double beta = 0.1;             // of preferences: how much a difference of answers counts
-    double label_smoothing = 0.0;  // kDpo: the part of pairs that may be the wrong way round
-    double gamma = 0.5;            // kSimPo: by how much the chosen answer is to be ahead
+    double beta = 0.1;             // preference losses: weight of the difference of two answers
+    double label_smoothing = 0.0;  // kDpo: the part of the pairs that may be in the wrong order
+    double gamma = 0.5;            // kSimPo: margin by which the chosen answer should be better
 
+    // Returns true if a sample is a pair of answers.
     [[nodiscard]] bool is_preference() const {
         return kind == LossKind::kDpo || kind == LossKind::kIpo || kind == LossKind::kSimPo ||
                kind == LossKind::kOrpo;
     }
-    // Returns true if the reference model's log-probabilities are an argument beside the target.
+    // Returns true if the loss has the reference model's log-probabilities as an argument besides
+    // the target.
     [[nodiscard]] bool needs_reference() const {
         return kind == LossKind::kDpo || kind == LossKind::kIpo;
     }
-    // Returns true if the target holds class numbers.
+    // Returns true if the target contains class numbers.
     [[nodiscard]] bool takes_classes() const {
         return kind == LossKind::kCrossEntropy || is_preference();
     }
     bool operator==(const LossConfig&) const = default;
 };
 
+// The samples that are trained on and the ones that are evaluated.
 struct DataConfig {
     std::string train_path;
-    std::string eval_path;                       // empty: none, unless eval_fraction
+    std::string eval_path;                       // empty: no file; eval_fraction may be used
     int64_t context = 0;                         // tokens per sample, 0: unset
     std::optional<DType> token_dtype;            // kU16, kU32, kI32 or kI64; unset: kU16
     std::map<std::string, std::string> columns;  // forward's argument -> column of the file
@@ -122,13 +131,14 @@ struct DataConfig {
     bool operator==(const DataConfig&) const = default;
 };
 
+// When checkpoints are saved, how many are kept, and what a failure does.
 struct SaveConfig {
     int64_t interval = 0;      // steps, 0: only at the end
     int64_t keep = 0;          // checkpoints kept, 0: all
-    bool async = true;         // written while training goes on
-    bool goes_on = false;      // training goes on after a save that failed
+    bool async = true;         // written while training continues
+    bool goes_on = false;      // training continues after a save that failed
     bool via_rank0 = false;    // hosts share no file system: rank 0's disk gets all files
-    int64_t time_limit_s = 0;  // the job saves and ends within it, counted from its start; 0: none
+    int64_t time_limit_s = 0;  // the job saves and ends within this time after its start; 0: none
 
     bool operator==(const SaveConfig&) const = default;
 };
@@ -138,7 +148,7 @@ struct PipelineConfig {
     int64_t stages = 1;
     ScheduleKind schedule = ScheduleKind::k1F1B;
     int64_t chunks = 1;               // parts of the model that a stage has
-    std::vector<int> first_segments;  // the parts after the first begin there; empty: chosen by
+    std::vector<int> first_segments;  // where each part after the first begins; empty: chosen by
                                       // cost
 
     bool operator==(const PipelineConfig&) const = default;
@@ -147,11 +157,11 @@ struct PipelineConfig {
 // dslaunch.tensor, or the size of DeepSpeed's tensor_parallel.
 struct TensorConfig {
     int64_t size = 1;                                        // ranks that share every layer
-    std::vector<std::pair<std::string, std::string>> rules;  // pattern of names, word of a rule
+    std::vector<std::pair<std::string, std::string>> rules;  // pattern of names, name of a rule
     bool share_positions = false;  // ranks share positions between split layers (Megatron's
                                    // sequence)
     bool check = true;             // one batch is compared with the whole graph before training
-    bool strict = false;           // a layer that would stay whole for an obstacle is refused
+    bool strict = false;           // a model with a layer that cannot be split is refused
 
     bool operator==(const TensorConfig&) const = default;
 };
@@ -164,16 +174,17 @@ struct SequenceConfig {
     bool operator==(const SequenceConfig&) const = default;
 };
 
-// comms_logger: operations between ranks, timed by the runs of the plan's instructions.
+// comms_logger: logs operations between ranks, with the time that the plan's instructions take.
 struct CommsLoggerConfig {
     bool enabled = false;
     bool verbose = false;            // a line for each operation
     bool debug = false;              // lines name the instruction
-    std::vector<TrafficKind> kinds;  // those that are logged; empty: all
+    std::vector<TrafficKind> kinds;  // the kinds that are logged; empty: all
 
     bool operator==(const CommsLoggerConfig&) const = default;
 };
 
+// All settings of a run, the same on every rank.
 struct RunConfig {
     LoraConfig lora;
     BatchConfig batch;
@@ -181,8 +192,8 @@ struct RunConfig {
     TensorConfig tensor;
     SequenceConfig sequence;
     OptimizerConfig optimizer;
-    std::vector<ParameterGroup> parameter_groups;  // of several that fit a name the first counts
-    MomentFormat states = MomentFormat::kFp32;     // of moments in memory
+    std::vector<ParameterGroup> parameter_groups;  // the first group that matches a name is used
+    MomentFormat states = MomentFormat::kFp32;     // the form of the moments in memory
     bool decays_matrices_only = false;  // tensors of fewer than two dimensions are not decayed
     SchedulerConfig scheduler;
     PrecisionConfig precision;
@@ -198,21 +209,22 @@ struct RunConfig {
     double gradient_clipping = 0.0;         // global L2 norm, 0: off
     int64_t recompute_groups = 0;  // activation_checkpointing.number_checkpoints; 0: keep every
                                    // activation
-    int64_t steps = 0;  // optimizer steps to train; 0: epochs says, once samples are known
-    double epochs = 0;  // passes over the training samples, 0: steps says
+    int64_t steps = 0;  // optimizer steps to train; 0: from `epochs`, once samples are known
+    double epochs = 0;  // passes over the training samples; 0: `steps` is given
     uint64_t seed = 1234;
     DeviceChoice device = DeviceChoice::kAuto;
     std::vector<std::string> op_libraries;  // files that are loaded before the model
     bool tf32 = false;  // on GPUs: fp32 products may round their factors to TF32
     bool broadcast_buffers = false;
-    bool average_buffers = false;  // at most one of both
+    bool average_buffers = false;  // at most one of these two is true
     int64_t eval_interval = 0;     // steps between evaluations, 0: only at the end
     int64_t print_interval = 10;   // steps_per_print
     CommsLoggerConfig comms_logger;
-    bool wall_clock_breakdown = false;  // each progress line has the times
-    int64_t trace_step = 0;             // step of which rank 0 writes a trace, 0: none
+    bool wall_clock_breakdown = false;  // the times are in each progress line
+    int64_t trace_step = 0;             // the step for which rank 0 writes a trace; 0: none
 
-    // Returns the ranks that share one copy of the model, and its rows; the others have other rows.
+    // Returns the number of ranks that share one copy of the model and its rows; other ranks have
+    // other rows.
     [[nodiscard]] int64_t ranks_of_copy() const {
         return pipeline.stages * tensor.size * sequence.size;
     }

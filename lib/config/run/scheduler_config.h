@@ -1,10 +1,11 @@
-// scheduler: the learning rate over the updates. Part of RunConfig.
+// The scheduler: the learning rate as a function of the update. Part of RunConfig.
 #pragma once
 
 #include <cstdint>
 
 namespace dslaunch::config {
 
+// The formula of the learning rate.
 enum class SchedulerKind {
     kConstant,
     kWarmupLr,  // this one and the next four are DeepSpeed's
@@ -15,18 +16,19 @@ enum class SchedulerKind {
     kLinear,  // this one and the next two are transformers'
     kCosine,
     kWsd,
-    kRelativeStep,  // Adafactor's own: relative_step, warmup_init
+    kRelativeStep,  // Adafactor's own schedule: relative_step, warmup_init
 };
+// The curve on which the rate rises in the warmup, or falls at the end (WSD).
 enum class WarmupType { kLog, kLinear };
 enum class DecayType { kLinear, kCosine, kOneMinusSqrt };
 
 // OneCycle (arXiv:1803.09820): the rate rises and falls once between two bounds, then decays. The
-// first moment's beta falls and rises against it.
+// first moment's beta moves in the opposite direction: it falls, then rises.
 struct CycleConfig {
     double min_lr = 0, max_lr = 0;
     double lr_decay_rate = 0;
     int64_t first_steps = 2000, second_steps = 2000;
-    int64_t first_stairs = 0, second_stairs = 0;  // 0: the rate moves at every update
+    int64_t first_stairs = 0, second_stairs = 0;  // 0: the rate changes at every update
     int64_t decay_steps = 0;                      // 0: no decay
     bool betas = true;
     double min_beta = 0.8, max_beta = 0.9;
@@ -35,16 +37,18 @@ struct CycleConfig {
     bool operator==(const CycleConfig&) const = default;
 };
 
+// LRRangeTest: the rate grows from min_lr without end, to find the highest one that is stable.
 struct RangeTestConfig {
     double min_lr = 1e-3;
-    int64_t steps = 2000;  // in which the rate grows by RATE times the lowest one
+    int64_t steps = 2000;  // steps in which the rate grows by `rate` times the lowest one
     double rate = 1;
     bool staircase = false;
 
     bool operator==(const RangeTestConfig&) const = default;
 };
 
-// The fields that the kind uses; formulas in runtime/schedules/learning_rate.h.
+// The fields for all kinds; each kind uses some of them. The formulas are in
+// runtime/schedules/learning_rate.h.
 struct SchedulerConfig {
     SchedulerKind kind = SchedulerKind::kConstant;
     double warmup_min_lr = 0.0;
@@ -54,7 +58,7 @@ struct SchedulerConfig {
     int64_t total_num_steps = 0;
     double warmup_min_ratio = 0.0;  // WarmupCosineLR
     double cos_min_ratio = 1e-4;    // WarmupCosineLR
-    double min_ratio = 0.0;         // Linear, Cosine, WSD: of optimizer.params.lr, at the end
+    double min_ratio = 0.0;         // Linear, Cosine, WSD: part of optimizer.params.lr at the end
     int64_t decay_num_steps = 0;    // WSD
     DecayType decay_type = DecayType::kLinear;  // WSD
     bool warmup_init = false;                   // kRelativeStep
@@ -64,7 +68,7 @@ struct SchedulerConfig {
     bool operator==(const SchedulerConfig&) const = default;
 };
 
-// The decays of an optimizer's two moments.
+// The decay factors of an optimizer's two moments.
 struct Betas {
     double beta1 = 0, beta2 = 0;
 

@@ -1,19 +1,19 @@
 #include "config/schema/schema.h"
 
-#include "base/check.h"
-#include "base/screen.h"
-#include "base/text.h"
-#include "config/read/train_config.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <utility>
 
+#include "base/check.h"
+#include "base/screen.h"
+#include "base/text.h"
+#include "config/read/train_config.h"
+
 namespace dslaunch::config {
 
-// The text of keys.tsv, from which the build makes a source.
+// The text of keys.tsv. The build generates the source file that defines it.
 extern const std::string_view kKeysTable;
 
 namespace {
@@ -31,7 +31,7 @@ std::string_view name_of(KeyStatus status) {
     return kStatusNames[static_cast<size_t>(status)];
 }
 
-// Returns the enumerator for which NAMES has WORD.
+// Returns the enumerator whose name in NAMES is WORD.
 template <typename Enum, size_t N>
 Enum named(const std::array<std::string_view, N>& names, std::string_view word) {
     const auto found = std::ranges::find(names, word);
@@ -92,8 +92,8 @@ std::vector<KeySpec> read_table() {
     return keys;
 }
 
-// Returns true if the schema's PATTERN ("a.*.b") covers the concrete PATH. Exact names win over "*"
-// in find_key.
+// Returns true if the schema's PATTERN ("a.*.b") matches PATH, which has no wildcards. In find_key,
+// exact names take precedence over "*".
 bool covers(const std::vector<std::string>& pattern, const std::vector<std::string>& path) {
     return std::ranges::equal(pattern, path, [](const std::string& part, const std::string& name) {
         return part == "*" || part == name;

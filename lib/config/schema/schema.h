@@ -1,8 +1,7 @@
-// The one table of config keys, DeepSpeed's documented ones and "dslaunch": keys.tsv. All code that
-// knows keys reads it: the checker, the defaults, `config keys`, docs/config-keys.md. No threads.
+// The table of all config keys, DeepSpeed's documented ones and "dslaunch": keys.tsv. All code that
+// needs to know keys reads it: the checker, the defaults, `config keys`, docs/config-keys.md. No
+// threads.
 #pragma once
-
-#include "config/read/value.h"
 
 #include <cstdint>
 #include <optional>
@@ -10,9 +9,11 @@
 #include <string_view>
 #include <vector>
 
+#include "config/read/value.h"
+
 namespace dslaunch::config {
 
-// The types in the order of the table's names for them.
+// The types, in the same order as their names in schema.cpp.
 enum class KeyType : uint8_t {
     kBool,
     kInt,
@@ -22,13 +23,14 @@ enum class KeyType : uint8_t {
     kStrings,  // one string, or a list of them
     kList,
     kObject,
-    kFree  // not looked into
+    kFree  // any value; it is not checked
 };
 
+// What dslaunch does with a key that is given.
 enum class KeyStatus : uint8_t {
     kSupported,
-    kWithoutEffect,  // accepted, checked, has no meaning here: note says why
-    kNotYet,         // refused when it asks for something: note names what is missing or what to
+    kWithoutEffect,  // accepted and checked, but has no effect here: `note` says why
+    kNotYet,         // refused if it asks for something: `note` says what is missing or what to
                      // use instead
 };
 
@@ -36,65 +38,69 @@ enum class KeyStatus : uint8_t {
 struct KeySpec {
     std::string path;
     KeyType type = KeyType::kFree;
-    std::string fallback;  // the default as YAML text
+    std::string fallback;  // the default, as YAML text
     std::string allowed;
     KeyStatus status = KeyStatus::kSupported;
     std::string doc;
     std::string only_for;
     std::string note;
-    std::string same_as;  // the key that PATH is another name of; empty: none
+    std::string same_as;  // the key for which PATH is another name; empty: none
 };
 
-// Returns every key; a section comes before its keys.
+// Returns all keys; a section stands before its keys.
 [[nodiscard]] const std::vector<KeySpec>& schema();
 
-// Returns the entry for PATH (concrete, "*" and "[]" matched), nullptr when there is none.
+// Returns the entry for PATH, which has no wildcards but may match entries with "*" and "[]";
+// nullptr if there is none.
 [[nodiscard]] const KeySpec* find_key(std::string_view path);
 
-// Returns the names that the section PATH ("" the top level) may have, in the table's order.
+// Returns the names of the keys that the section PATH ("": the top level) may have, in the table's
+// order.
 [[nodiscard]] std::vector<std::string> key_names(std::string_view path);
 
-// Returns the default as a value. REQUIRES: a key of the schema.
+// Returns the key's default as a value. REQUIRES: a key of the schema.
 [[nodiscard]] Value default_value(const KeySpec& key);
 
-// Returns this version's values of SECTION.type; SECTION is "optimizer" or "scheduler".
+// Returns the values of SECTION.type that this version supports; SECTION is "optimizer" or
+// "scheduler".
 [[nodiscard]] const std::vector<std::string>& available_types(std::string_view section);
-// Returns them in words: "A, B or C".
+// Returns them as a text: "A, B or C".
 [[nodiscard]] std::string types_text(std::string_view section);
 
-// Returns true if `auto` leaves the value to us; where any word is a value, it is that value.
+// Returns true if `auto` lets dslaunch choose the value. For a key that accepts any string, "auto"
+// is an ordinary value.
 [[nodiscard]] bool takes_auto(const KeySpec& key);
 
-// Returns true for a string or a list of nothing but strings.
+// Returns true for a string or a list that has only strings.
 [[nodiscard]] bool is_strings(const Value& value);
 
-// Returns true if VALUE is of TYPE; 5e8 is an integer.
+// Returns true if VALUE has TYPE; 5e8 counts as an integer.
 [[nodiscard]] bool fits_type(KeyType type, const Value& value);
 
-// Returns all problems of TREE against the schema: unknown keys with the nearest name, types,
-// ranges, keys that are not there yet.
+// Returns all problems of TREE that the schema shows: unknown keys with the nearest name, wrong
+// types, values out of range, keys that are not supported yet.
 [[nodiscard]] std::vector<Problem> check_against_schema(const Value& tree);
 
-// Returns the refusal of another tool's file: accelerate's, or a recipe that names its model;
-// nothing: TREE is not such a file.
+// Returns the refusal of a file that belongs to another tool: accelerate's config, a recipe that
+// names its model, or a model's config.json. Nothing if TREE is not such a file.
 [[nodiscard]] std::optional<Problem> other_tool_problem(const Value& tree);
 
-// Returns true for an unknown NAME at the top of a config (an empty PATH) or in its section
-// `pipeline`. DeepSpeed and we ignore such names, except mistyped ones, which differ from a known
-// name by a letter or two, and dslaunch's own, which belong into its section. VALUE was given under
-// NAME: settings of the command line are for us and never ignored.
+// Returns true if the unknown NAME is ignored. That is so at the top level of a config (PATH is
+// empty) and in its section `pipeline`, as in DeepSpeed. It is not so for mistyped names, which
+// differ from a known name by one or two letters, for names that belong in the section `dslaunch`,
+// or if VALUE, the value under NAME, was set on the command line.
 [[nodiscard]] bool is_ignored(const std::string& path, const std::string& name, const Value& value);
-// Returns the likely meaning of the ignored NAME with VALUE: "`gradient_clipping` (--set
-// gradient_clipping=1.0)"; an empty text: it is about the training, but no key is near; nothing: it
-// changes no training.
+// Returns the advice for the ignored NAME with VALUE: "did you mean `gradient_clipping` (--set
+// gradient_clipping=1.0)?". Returns an empty text if it is about the training but no key is
+// similar; nothing if it does not affect training.
 [[nodiscard]] std::optional<std::string> meant_key(const std::string& path, const std::string& name,
                                                    const Value& value);
-// Returns the section with a key NAME, "zero_optimization", where NAME stands in a wrong place;
-// empty: no section has it.
+// Returns the section that has a key NAME, "zero_optimization", for a NAME given in the wrong
+// section; empty if no section has it.
 [[nodiscard]] std::string home_of(const std::string& name);
 
-// Return the schema as a Markdown page (docs/config-keys.md), or as a plain list: a line for each
-// key, or some lines of at most WIDTH columns, if it is not 0.
+// Return the schema as a Markdown page (docs/config-keys.md), or as a plain list: one line for each
+// key or, if WIDTH is not 0, several lines of at most WIDTH columns.
 [[nodiscard]] std::string schema_markdown();
 [[nodiscard]] std::string schema_text(size_t width = 0);
 

@@ -1,9 +1,4 @@
-// check_against_schema(): the walk over the user's config, beside the table.
-#include "base/text.h"
-#include "base/text/foreign_names.h"
-#include "config/read/quoteless.h"
-#include "config/schema/schema.h"
-
+// check_against_schema(): compares the user's config with the table.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,20 +6,25 @@
 #include <cmath>
 #include <optional>
 
+#include "base/text.h"
+#include "base/text/foreign_names.h"
+#include "config/read/quoteless.h"
+#include "config/schema/schema.h"
+
 namespace dslaunch::config {
 namespace {
 
 using Kind = Value::Kind;
 
-// A section that is not there yet asks for something when one of these switches is on; the first
-// that the schema has counts.
+// The switches of sections that are not supported yet: such a section asks for something if its
+// switch is on. The first of these names that the schema has for the section is its switch.
 constexpr std::array kGates = {"enabled", "deepcompile", "shared_parameters.enabled"};
-// Sections without such a switch whose mere presence asks for the feature.
+// Sections without a switch, which ask for the feature by being present.
 constexpr std::array kPresenceAsks = {"sparse_attention", "datastates_ckpt",
                                       "zero_optimization.zeropp_loco_param"};
 
 constexpr size_t kSuggestedNameMax = 100;
-// The most keys of a section that a message names; docs/config-keys.md names more.
+// The largest number of keys for which a message lists all keys of a section.
 constexpr size_t kSiblingsShownMax = 16;
 
 std::string child_path(const std::string& path, const std::string& name) {
@@ -39,7 +39,7 @@ bool is_auto(const Value& value) {
     return value.is(Kind::kString) && value.text == "auto";
 }
 
-// The wanted values by KeyType.
+// Descriptions of the types for messages, in the order of KeyType.
 constexpr std::array kWanted = {"true or false",   "an integer",
                                 "a finite number", "a finite number, or a list of two",
                                 "a string",        "a string or a list of strings",
@@ -78,20 +78,21 @@ std::string range_text(const KeySpec& key) {
     return "must be one of " + join(choices, ", ");
 }
 
-// Returns true for a shape of the warm-up of which DeepSpeed warns and takes its default, log. A
-// word near to a known one is a mistake.
+// Returns true for a shape of the warm-up that DeepSpeed does not know: it warns and uses its
+// default, log. A word that is similar to a known one is treated as a mistake instead.
 bool falls_back(const KeySpec& key, const Value& value) {
     return key.path == "scheduler.params.warmup_type" &&
            !nearest(value.text, split(key.allowed, '|'));
 }
 
-// Returns the path of a key with this name elsewhere: it stands in the wrong section.
+// Returns the path of a key that has this name in another section, which is probably the one that
+// was meant.
 std::optional<std::string> other_home(const std::string& name) {
     const std::string home = home_of(name);
     return home.empty() ? std::nullopt : std::optional(home + "." + name);
 }
 
-// Words in names of settings that change a training.
+// Words that occur in names of settings that affect training.
 constexpr std::array kTrainingWords = {
     "lr",        "rate",     "batch",    "zero",         "stage",     "clip",         "clipping",
     "step",      "steps",    "epoch",    "epochs",       "iters",     "adapter",      "adapters",
@@ -107,12 +108,13 @@ bool names_training(const std::string& name) {
     });
 }
 
+// Returns the advice for a key that other tools call by FOREIGN's name.
 std::string place_text(const ForeignName& foreign) {
-    return foreign.key.empty() ? std::string(foreign.here)
-                               : fmt::format("`{}` ({})", foreign.key, foreign.here);
+    return foreign.key.empty() ? advice_of(foreign)
+                               : fmt::format("did you mean `{}` ({})?", foreign.key, foreign.here);
 }
 
-// Returns the first row of the table of foreign names in VALUE's keys, at any depth.
+// Returns the first row of the table of foreign names that matches a key in VALUE, at any depth.
 const ForeignName* foreign_inside(const Value& value) {
     for (size_t i = 0; i < value.items.size(); ++i) {
         if (i < value.keys.size())
@@ -140,7 +142,7 @@ class Checker {
         problems_.push_back({path, std::move(message), value.origin});
     }
 
-    // QUIET: an outer section is refused, or asks for nothing: no key in it is refused again.
+    // QUIET: an outer section was refused or asks for nothing, so that no key in it is refused.
     void section(const std::string& path, const Value& value, bool quiet) {
         for (size_t i = 0; i < value.keys.size(); ++i) {
             std::string inner = child_path(path, value.keys[i]);
@@ -161,17 +163,17 @@ class Checker {
         if (name.find('.') != std::string::npos) {
             message += ": names hold no dots, write nested objects";
         } else if (name.size() > kSuggestedNameMax) {
-            // No key is this long: there is nothing to suggest, and the distance would cost time.
+            // No known key is this long, so there is nothing to suggest, and computing the distance
+            // would take long.
         } else if (const ForeignName* foreign = find_foreign(name);
                    foreign != nullptr && path.empty()) {
-            message += ", did you mean " + place_text(*foreign) + "?";
+            message += (foreign->key.empty() ? ": " : ", ") + place_text(*foreign);
         } else if (auto near = nearest(name, siblings)) {
             message += fmt::format(", did you mean `{}`?", *near);
         } else if (auto home = other_home(name)) {
             message += fmt::format(", did you mean `{}`?", *home);
         } else if (const ForeignName* inner = path.empty() ? foreign_inside(value) : nullptr) {
-            message +=
-                fmt::format(" with `{}` in it, did you mean {}?", inner->name, place_text(*inner));
+            message += fmt::format(" with `{}` in it: {}", inner->name, place_text(*inner));
         } else if (!path.empty() && siblings.size() <= kSiblingsShownMax) {
             message += fmt::format("; `{}` has {}", path, join(siblings, ", "));
         }
@@ -221,7 +223,7 @@ class Checker {
         section(path, value, quiet || switched_off(key, path, value) || owner_not_yet(path));
     }
 
-    // Returns true for a section with a switch that is not on: it asks for nothing.
+    // Returns true for a section whose switch is off, which therefore asks for nothing.
     static bool switched_off(const KeySpec& key, const std::string& path, const Value& value) {
         if (key.status != KeyStatus::kSupported) return false;
         if (find_key(path + ".enabled") != nullptr) {
@@ -235,7 +237,8 @@ class Checker {
                is_auto(*device);
     }
 
-    // Returns true if the section has a switch: it alone decides, and is reported here if it is on.
+    // Returns true if the section has a switch, which alone decides whether the section is refused.
+    // Reports the switch if it is on.
     bool gate(const KeySpec& key, const std::string& path, const Value& value) {
         for (const char* name : kGates) {
             const KeySpec* gate_key = find_key(path + "." + name);
@@ -253,8 +256,8 @@ class Checker {
         return type != nullptr && type->is(Kind::kString) ? lower(type->text) : "";
     }
 
-    // Returns true for parameters of an optimizer or scheduler whose type is refused: they are not
-    // refused one by one.
+    // Returns true for the parameters of an optimizer or scheduler whose type is refused: the
+    // parameters are not refused separately.
     [[nodiscard]] bool owner_not_yet(const std::string& path) const {
         if (path != "optimizer.params" && path != "scheduler.params") return false;
         const auto& types = available_types(split(path, '.').front());
@@ -297,7 +300,7 @@ bool fits_type(KeyType type, const Value& value) {
         case KeyType::kBool:
             return value.is(Kind::kBool);
         case KeyType::kInt:
-            // 5e8 is right for an integer; 9.2e18 is where doubles leave int64.
+            // 5e8 is accepted as an integer. Doubles from 9.2e18 on do not fit in an int64_t.
             return value.is(Kind::kInt) ||
                    (value.is(Kind::kFloat) && std::abs(value.number) < 9.2e18 &&
                     std::floor(value.number) == value.number);
@@ -345,7 +348,7 @@ bool is_ignored(const std::string& path, const std::string& name, const Value& v
     const std::string inner = child_path(path, name);
     if (find_key(inner) != nullptr || name.find('.') != std::string::npos) return false;
     if (name.starts_with('_') || name.size() > kSuggestedNameMax) return true;
-    if (find_key("dslaunch." + inner) != nullptr) return false;  // DeepSpeed does not know it
+    if (find_key("dslaunch." + inner) != nullptr) return false;  // not a key of DeepSpeed
     const auto near = nearest(name, key_names(path));
     return !near || edit_distance(name, *near) > (name.size() < kShortName ? 1U : 2U);
 }
@@ -356,13 +359,13 @@ std::optional<std::string> meant_key(const std::string& path, const std::string&
     if (path.empty()) {
         if (const ForeignName* foreign = find_foreign(name)) return place_text(*foreign);
         if (const std::string home = home_of(name); !home.empty())
-            return fmt::format("`{}.{}`", home, name);
+            return fmt::format("did you mean `{}.{}`?", home, name);
         if (const ForeignName* inner = foreign_inside(value))
-            return fmt::format("{} for `{}` in it", place_text(*inner), inner->name);
+            return fmt::format("`{}` in it: {}", inner->name, place_text(*inner));
     }
     if (!names_training(name)) return std::nullopt;
     const auto near = nearest(name, key_names(path));
-    return near ? fmt::format("`{}`", child_path(path, *near)) : std::string();
+    return near ? fmt::format("did you mean `{}`?", child_path(path, *near)) : std::string();
 }
 
 std::string home_of(const std::string& name) {

@@ -25,7 +25,7 @@ bool is_word_after(std::string_view text, size_t at) {
     return at < text.size() && (flags_at(text, at) & kWordFlag) != 0;
 }
 
-// Returns where the blanks before AT begin, or LEAST.
+// Returns the beginning of the blanks that end at AT, or LEAST if they begin before it.
 size_t before_spaces(std::string_view text, size_t at, size_t least) {
     while (at > least) {
         const size_t begin = previous_begin(text, at);
@@ -88,14 +88,14 @@ void TokenFinder::split(std::string_view text, std::vector<TextPart>& parts) con
         const AddedToken& token = (*tokens_)[static_cast<size_t>(found.id)];
         size_t begin = at;
         size_t end = at + found.length;
-        at = end;  // the next one is looked for here, whatever else belongs to this one
+        at = end;  // the search goes on here, whatever blanks belong to this token
         if (token.is_single_word && (is_word_before(text, begin) || is_word_after(text, end)))
             continue;
-        // Each blank is looked at once: blanks that the last token took are not looked at again.
+        // Each blank is checked once: blanks that belong to the last token are skipped.
         if (token.strips_left) begin = before_spaces(text, std::max(begin, done), done);
         if (token.strips_right) end = after_spaces(text, std::max(end, done));
         if (done < begin) parts.push_back({done, begin, kNoToken});
-        // A token in blanks that the last one took is passed over, as in the package.
+        // A token inside blanks that belong to the last token is skipped, as in the package.
         if (begin < end) parts.push_back({begin, end, token.id});
         done = end;
     }
@@ -108,7 +108,7 @@ AddedTokens::AddedTokens(const JsonPlace& place, const Vocabulary& vocabulary,
     std::unordered_map<std::string, size_t> normals;
     place.for_elements([&](const JsonPlace& row) {
         AddedToken token = read_token(row);
-        if (token.text.empty()) return;  // the package passes over them too
+        if (token.text.empty()) return;  // the package skips them too
         const auto known = by_text_.find(token.text);
         token.id =
             known != by_text_.end() ? tokens_[known->second].id : vocabulary.find(token.text);
@@ -117,7 +117,7 @@ AddedTokens::AddedTokens(const JsonPlace& place, const Vocabulary& vocabulary,
         if (said != token.id)
             row.refuse(
                 fmt::format("the token '{}' has the number {} here, but {} by its place "
-                            "behind the vocabulary, which is what the Python package uses",
+                            "after the vocabulary, which is what the Python package uses",
                             printable(token.text), said, token.id));
         if (token.id > kTokenIdMax || tokens_.size() > kTokensMax)
             row.refuse("there are too many tokens");

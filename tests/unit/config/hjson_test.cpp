@@ -234,9 +234,9 @@ TEST_CASE("what is no HJSON is refused by place") {
              {"{\"a\": [1,,2]}", "1:10: not valid JSON: `,` stands where a value must be"},
              {"{\"a\": }", "1:7: not valid JSON: `}` stands where the value of `a` must be"},
              {"a:", "1:2: not valid JSON: the value of `a` is missing"},
-             {"a", "1:2: not valid JSON: a `:` is missing behind the key `a`"},
-             {"{\"a\" 1}", "1:6: not valid JSON: a `:` is missing behind the key `a`"},
-             {"{a b: 1}", "1:4: not valid JSON: a `:` is missing behind the key `a`"},
+             {"a", "1:2: not valid JSON: a `:` is missing after the key `a`"},
+             {"{\"a\" 1}", "1:6: not valid JSON: a `:` is missing after the key `a`"},
+             {"{a b: 1}", "1:4: not valid JSON: a `:` is missing after the key `a`"},
              {"{: 1}",
               "1:2: not valid JSON: `:` stands where a key must be: is the value before it "
               "missing?"},
@@ -248,7 +248,7 @@ TEST_CASE("what is no HJSON is refused by place") {
               "1:7: not valid JSON: no escape of JSON begins here: write \\\\ for "
               "a backslash"},
              {"a: \"\\u12g4\"",
-              "1:5: not valid JSON: four hexadecimal digits must stand behind \\u"},
+              "1:5: not valid JSON: four hexadecimal digits must stand after \\u"},
              {"a: \"\\ud83d\"",
               "1:5: not valid JSON: half of a character: two \\u escapes make one "
               "beyond U+FFFF"},
@@ -303,7 +303,7 @@ TEST_CASE("mistakes in JSON are told where they are, also where HJSON takes them
              "value before it missing?"},
             {"zero_optimization:\n  stage: 2\n",
              "2:3: not valid JSON: `stage: 2` is no value of the key above it: write the value "
-             "behind its `:`, and { } around a section"},
+             "after its `:`, and { } around a section"},
             // A bracket is missing.
             {"{\n  \"optimizer\": {\n    \"params\": {\n      \"lr\": 1\n  },\n  \"fp16\": {}\n}\n",
              "3:15: not valid JSON: the `{` is never closed, or only by the `}` of line 5, column "

@@ -1,0 +1,111 @@
+// The optimizers and their facts, one row each. Constants; any thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace dslaunch::config {
+
+// The optimizers. kAdam adds L2 decay to the gradient, kAdamW decays parameters.
+enum class OptimizerKind {
+    kAdam,
+    kAdamW,
+    kSgd,
+    kAdagrad,
+    kLion,
+    kLamb,
+    kMuon,
+    kAdafactor,
+    kOneBitAdam,
+    kZeroOneAdam,
+    kOneBitLamb
+};
+
+// The facts of an optimizer that do not depend on its settings.
+struct OptimizerFacts {
+    OptimizerKind kind;
+    std::string_view name;  // in checkpoints and messages
+    // torch.optim's names of the values that it keeps for each parameter, "" for none. SGD keeps
+    // its value only with momentum, Adafactor only with a first moment.
+    std::array<std::string_view, 2> moments;
+    // True if the first value is a mean or a sum of squares. The second one always is.
+    bool first_is_square = false;
+    bool has_betas = true;         // it has the decay rates that OneCycle can move
+    bool has_usual_rate = false;   // the usual learning rates of fine-tuning are for it
+    bool decays_gradient = false;  // weight decay is added to the gradient, not to parameters
+    // The update of an element depends on all other elements of its tensor.
+    bool needs_whole_tensors = false;
+    bool compresses = false;               // hosts exchange a compressed form of gradients
+    std::string_view missing_on_gpu = {};  // its name in the refusal; empty: it runs on GPUs
+};
+
+inline constexpr std::array<std::string_view, 2> kAdamMoments = {"exp_avg", "exp_avg_sq"};
+
+// In the order of OptimizerKind.
+inline constexpr std::array<OptimizerFacts, 11> kOptimizerFacts = {{
+    {.kind = OptimizerKind::kAdam,
+     .name = "adam",
+     .moments = kAdamMoments,
+     .has_usual_rate = true,
+     .decays_gradient = true},
+    {.kind = OptimizerKind::kAdamW,
+     .name = "adamw",
+     .moments = kAdamMoments,
+     .has_usual_rate = true},
+    {.kind = OptimizerKind::kSgd,
+     .name = "sgd",
+     .moments = {"momentum_buffer"},
+     .has_betas = false,
+     .decays_gradient = true},
+    {.kind = OptimizerKind::kAdagrad,
+     .name = "adagrad",
+     .moments = {"sum"},
+     .first_is_square = true,
+     .has_betas = false,
+     .decays_gradient = true},
+    {.kind = OptimizerKind::kLion, .name = "lion", .moments = {"exp_avg"}, .has_usual_rate = true},
+    {.kind = OptimizerKind::kLamb,
+     .name = "lamb",
+     .moments = kAdamMoments,
+     .needs_whole_tensors = true},
+    {.kind = OptimizerKind::kMuon,
+     .name = "muon",
+     .moments = kAdamMoments,
+     .needs_whole_tensors = true,
+     .missing_on_gpu = "Muon"},
+    {.kind = OptimizerKind::kAdafactor,
+     .name = "adafactor",
+     .moments = {"exp_avg"},
+     .needs_whole_tensors = true,
+     .missing_on_gpu = "Adafactor"},
+    {.kind = OptimizerKind::kOneBitAdam,
+     .name = "onebitadam",
+     .moments = kAdamMoments,
+     .has_usual_rate = true,
+     .compresses = true},
+    {.kind = OptimizerKind::kZeroOneAdam,
+     .name = "zerooneadam",
+     .moments = kAdamMoments,
+     .has_usual_rate = true,
+     .compresses = true},
+    {.kind = OptimizerKind::kOneBitLamb,
+     .name = "onebitlamb",
+     .moments = kAdamMoments,
+     .needs_whole_tensors = true,
+     .compresses = true},
+}};
+
+static_assert([] {
+    for (size_t i = 0; i < kOptimizerFacts.size(); ++i)
+        if (kOptimizerFacts[i].kind != static_cast<OptimizerKind>(i)) return false;
+    return true;
+}());
+
+// Returns the row of KIND.
+[[nodiscard]] constexpr const OptimizerFacts& facts_of(OptimizerKind kind) {
+    return kOptimizerFacts[static_cast<size_t>(kind)];
+}
+
+}  // namespace dslaunch::config

@@ -1,4 +1,4 @@
-// dslaunch: finds the subcommand, turns errors into one message and an exit code.
+// dslaunch: finds the subcommand, runs it, and turns an error into one message and an exit code.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>
@@ -38,7 +38,7 @@ namespace {
 
 int dispatch(int argc, char** argv) {
     std::vector<std::string> words(argv + 1, argv + argc);
-    // A link to this program has the name of DeepSpeed's script.
+    // A link to this program may have the name of DeepSpeed's script.
     const std::string_view own_path = argv[0];
     if (own_path.substr(own_path.find_last_of('/') + 1) == "zero_to_fp32.py")
         words.insert(words.begin(), "zero_to_fp32");
@@ -56,7 +56,7 @@ int dispatch(int argc, char** argv) {
     if (words.size() == 1 && (words[0] == "-v" || words[0] == "-V" || words[0] == "version"))
         words[0] = "--version";
     const Subcommand* row = find_subcommand(words[0]);
-    // Options or a target come first where `run` is left out.
+    // Without `run`, the first word is an option or a target.
     if (row == nullptr) row = find_subcommand("run");
     if (row->is_offered) set_log_as_messages();
     if (row->drops_token) static_cast<void>(launch::take_token_variable());
@@ -65,7 +65,7 @@ int dispatch(int argc, char** argv) {
 
 void print_error(const char* message) {
     std::string line = fitted(fmt::format("dslaunch: error: {}", printable_lines(message, 0)), 2);
-    // A reader who stands still must not keep this program from ending by a signal.
+    // If a reader stops reading, this program must still be able to end.
     launch::write_last_words((takes_colours(2) ? painted(std::move(line)) : line) + "\n");
 }
 
@@ -73,9 +73,10 @@ void print_error(const char* message) {
 }  // namespace dslaunch::launcher
 
 int main(int argc, char** argv) {
-    // Else the first file that is opened would be taken for stdin, which rank 0 gets.
+    // Without this, the first file that is opened would get stdin's number, and rank 0 would read
+    // it.
     if (::fcntl(STDIN_FILENO, F_GETFD) < 0)
-        static_cast<void>(::open("/dev/null", O_RDONLY));  // the lowest number that is free: 0
+        static_cast<void>(::open("/dev/null", O_RDONLY));  // gets 0, the lowest free number
     dslaunch::remove_files_at_signals();
     try {
         const int code = dslaunch::launcher::dispatch(argc, argv);
@@ -87,7 +88,7 @@ int main(int argc, char** argv) {
         dslaunch::launcher::print_error(error.what());
         return static_cast<int>(error.code());
     } catch (const std::system_error& error) {
-        // The reader of the output is gone: this program ends as one that SIGPIPE ends.
+        // The reader of the output is gone: returns the exit code of a program that SIGPIPE ended.
         if (error.code() == std::errc::broken_pipe) return 128 + SIGPIPE;
         dslaunch::print_message(
             fmt::format("dslaunch: error: the output cannot be written: {}", error.what()));

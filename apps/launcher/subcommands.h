@@ -1,5 +1,5 @@
-// The subcommands of dslaunch: one row for each. The help, the dispatch, and the guess for a
-// mistyped word come from these rows alone.
+// The subcommands of dslaunch, one row each. The help, the dispatch, and the guess for a mistyped
+// word use these rows alone.
 #pragma once
 
 #include <span>
@@ -10,9 +10,10 @@
 
 namespace dslaunch::launcher {
 
+// The row of one subcommand.
 struct Subcommand {
     const char* name;
-    const char* help;  // its text in `dslaunch --help`; empty: not listed
+    const char* help;  // the text in `dslaunch --help`; empty: not listed
     // Runs the subcommand. WORDS begin with its name. Returns the exit code. Throws Error.
     int (*run)(CommandWords words);
     bool drops_token = false;  // true: neither ssh nor a command on a host inherits the token
@@ -23,7 +24,7 @@ struct Subcommand {
 // Returns all rows, in the order of the help.
 [[nodiscard]] std::span<const Subcommand> subcommands();
 
-// Returns the row of NAME; null if there is none.
+// Returns the row of the subcommand NAME, or null if there is none.
 [[nodiscard]] const Subcommand* find_subcommand(std::string_view name);
 
 // Returns the output of `dslaunch --help`.

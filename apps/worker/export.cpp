@@ -1,20 +1,5 @@
-// dsworker export: writes the weights of a checkpoint into the archive that was trained, which
-// stock PyTorch loads. `dslaunch ckpt export --format torchscript` runs as it.
-#include "base/error.h"
-#include "base/log.h"
-#include "base/screen.h"
-#include "base/text.h"
-#include "base/text/json.h"
-#include "graph/archive/model.h"
-#include "graph/archive/op_library.h"
-#include "graph/lower/precision.h"
-#include "graph/models/archive.h"
-#include "storage/disk/output_place.h"
-#include "storage/export/row_major.h"
-#include "storage/export/source_of_path.h"
-#include "storage/export/tensor_source.h"
-#include "worker/roles.h"
-
+// dsworker export: writes the weights of a checkpoint into the archive that was trained, so that
+// plain PyTorch can load it. `dslaunch ckpt export --format torchscript` runs it.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -25,6 +10,21 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/screen.h"
+#include "base/text.h"
+#include "base/text/json.h"
+#include "graph/archive/model.h"
+#include "graph/archive/op_library.h"
+#include "graph/archive/scalar_types.h"
+#include "graph/models/save_archive.h"
+#include "storage/disk/output_place.h"
+#include "storage/export/row_major.h"
+#include "storage/export/source_of_path.h"
+#include "storage/export/tensor_source.h"
+#include "worker/roles.h"
 
 namespace dslaunch::worker {
 namespace {
@@ -47,11 +47,11 @@ void declare(CommandLine& app, ExportArguments& arguments) {
     app.add("--json", arguments.json, "one JSON object");
 }
 
-// A tensor of the archive that is to be filled.
+// A tensor of the archive that gets its values from the checkpoint.
 struct Wanted {
     std::vector<std::string> names;
     at::Tensor tensor;
-    bool may_lack = false;  // it stays as the archive has it where the checkpoint has none
+    bool may_lack = false;  // if the checkpoint lacks it, the archive's values stay
 };
 
 std::vector<Wanted> wanted_of(const graph::Model& model) {
@@ -68,12 +68,13 @@ std::vector<Wanted> wanted_of(const graph::Model& model) {
     };
     for (const graph::ModelParameter& parameter : model.parameters()) add(parameter, false);
     for (const graph::ModelBuffer& buffer : model.buffers())
-        add(buffer, !buffer.persistent || !model.says_persistence());
+        add(buffer, !buffer.is_persistent || !model.says_persistence());
     return wanted;
 }
 
-// Returns the index in SOURCE of each wanted tensor, -1: the archive's stays. Throws Error{kInput}
-// with all mismatches; a name of tied memory that SOURCE has as a tensor of its own is one.
+// Returns for each wanted tensor its index in SOURCE, or -1 if the archive's own values stay.
+// Throws one Error{kInput} with all mismatches; a tensor that shares memory in the archive, but is
+// a separate tensor in SOURCE, is a mismatch too.
 std::vector<int> match(const storage::TensorSource& source, const std::vector<Wanted>& wanted,
                        const std::string& archive) {
     std::map<std::string, int> by_name;
@@ -114,8 +115,8 @@ std::vector<int> match(const storage::TensorSource& source, const std::vector<Wa
     return matched;
 }
 
-// Gives TENSOR the values and the dtype of tensor INDEX of SOURCE: parameters trained in 16 bits
-// are exported in fp32.
+// Gives TENSOR the values and the dtype of the tensor INDEX in SOURCE: parameters that were trained
+// in 16 bits are exported in fp32.
 void fill(at::Tensor tensor, const storage::TensorSource& source, int index) {
     const at::NoGradGuard no_grad;
     const storage::CheckpointTensor& from = source.tensors()[index];

@@ -1,6 +1,7 @@
-// dsworker health: one rank of `dslaunch health`. Connects to the others, searches for slow and
-// broken links between the hosts, then tries every operation. Each measurement goes to the launcher
-// at once, so that a check that ends early is judged by the records until then.
+// dsworker health: one rank of `dslaunch health`. Connects to the other ranks, searches for slow
+// and broken links between the hosts, and then tries every operation. Each measurement is sent to
+// the launcher at once, so that a check that ends early can be judged by the records up to that
+// point.
 #include <unistd.h>
 
 #include <algorithm>
@@ -92,7 +93,9 @@ class HealthRole {
         return std::max<Duration>(watch_.deadline() - SystemClock().now(),
                                   std::chrono::milliseconds(1));
     }
-    void report(const health::HealthRecord& record) { reporter_.health(health::encode(record)); }
+    void report(const health::HealthRecord& record) {
+        reporter_.health(encode(health::HealthMessage{record}));
+    }
     void enter(const std::string& where, Duration limit) { watch_.enter(where, limit); }
 
     void open_device();
@@ -131,7 +134,7 @@ void HealthRole::open_device() {
     device_name_ = device_->device_name();
 }
 
-// Returns the GPU's facts, as nvidia-smi tells them, which numbers it as CUDA_VISIBLE_DEVICES does.
+// Returns the GPU's facts as nvidia-smi reports them; it numbers GPUs as CUDA_VISIBLE_DEVICES does.
 std::string HealthRole::device_facts() const {
     if (!uses_gpu_) return "";
     const launch::GpuUse use = launch::look_at_gpus();
@@ -173,8 +176,8 @@ std::unique_ptr<runtime::PairedCollectives> HealthRole::join_gpus(Duration limit
     return runtime::make_device_health_collectives(*device_, all, limit);
 }
 
-// Tries the operations. A hang is only noted if bad links were found before; otherwise explain()
-// names the silent ranks.
+// Tries the operations. If bad links were found before, a hang is only noted. Otherwise explain()
+// names the ranks that do not answer.
 void HealthRole::try_operations(runtime::PairSearchResult search) {
     try {
         const Duration limit = std::min(kOperationMax, left());
@@ -220,7 +223,7 @@ void HealthRole::explain(const Error& error) {
     std::string silent;
     for (int rank = 0; rank < environment_.world_size; ++rank) {
         if (group_->get(fmt::format("alive/{}", rank), limit)) continue;
-        limit = std::chrono::milliseconds(100);  // the others had the same time
+        limit = std::chrono::milliseconds(100);  // the other ranks had the same time
         const std::string text =
             fmt::format("rank {} does not answer: it was lost in {}", rank, place);
         report(health::HealthFault{rank, text});
@@ -232,7 +235,7 @@ void HealthRole::explain(const Error& error) {
                                            : fmt::format("no sign of rank {}", silent)));
 }
 
-// Rank 0 serves the board, so it goes last.
+// Rank 0 serves the key-value store that all ranks use, so it leaves last.
 void HealthRole::say_goodbye() {
     enter("the end", kOperationMax + std::chrono::seconds(4));
     if (!first()) return group_->set(fmt::format("bye/{}", environment_.rank), "1");
@@ -270,7 +273,7 @@ int health_main(int argc, char** argv) {
     } catch (...) {
         end_rank(*reporter, failure_of(std::current_exception()), "health");
     }
-    // Peers may have ended by now, and Gloo's and NCCL's destructors would contact them.
+    // Peers may have ended already, and the destructors of Gloo and NCCL would contact them.
     std::fflush(nullptr);
     ::_exit(0);
 }

@@ -1,13 +1,5 @@
-// dsworker ROLE …: the program that has LibTorch in it. Finds the role, runs it, turns its error
+// dsworker ROLE …: the program that contains LibTorch. Finds the role, runs it, and turns its error
 // into an exit code.
-#include "base/error.h"
-#include "base/log.h"
-#include "base/machine/files_of_process.h"
-#include "base/screen.h"
-#include "base/text.h"
-#include "base/text/torch_reason.h"
-#include "worker/roles.h"
-
 #include <c10/util/Exception.h>
 #include <fmt/core.h>
 #include <unistd.h>
@@ -15,6 +7,14 @@
 #include <csignal>
 #include <cstdio>
 #include <string_view>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/machine/files_of_process.h"
+#include "base/screen.h"
+#include "base/text.h"
+#include "base/text/torch_reason.h"
+#include "worker/roles.h"
 
 namespace dslaunch::worker {
 namespace {
@@ -44,7 +44,8 @@ void print_usage(std::FILE* out) {
 }
 
 int dispatch(int argc, char** argv) {
-    // A limit of file sizes is an error of the write that meets it, as a full disk is.
+    // With SIGXFSZ ignored, a write that meets a file size limit returns an error, as on a full
+    // disk.
     std::signal(SIGXFSZ, SIG_IGN);
     if (argc < 2) {
         print_usage(stderr);
@@ -61,8 +62,8 @@ int dispatch(int argc, char** argv) {
          printable(name));
 }
 
-// Messages carry the name that the user typed: `dslaunch plan`, `model` and `generate` run this
-// program under the name dslaunch.
+// Messages begin with the name that the user typed: `dslaunch plan`, `model` and `generate` start
+// this program under the name dslaunch.
 void tell(const char* program, const std::string& message) {
     if (program != nullptr && std::string_view(program) == "dslaunch") {
         print_message(fmt::format("dslaunch: error: {}", printable_lines(message, 0)));
@@ -81,7 +82,7 @@ int main(int argc, char** argv) {
     remove_files_at_signals();
     try {
         code = dispatch(argc, argv);
-        // Results that could not be written are no success.
+        // Results that could not be written are not a success.
         if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
             fail(ExitCode::kDisk, "the output cannot be written: {}", errno_text(errno));
     } catch (const Error& error) {
@@ -93,8 +94,8 @@ int main(int argc, char** argv) {
         tell(argv[0], torch_reason(error));
         if (std::ferror(stdout) != 0) code = static_cast<int>(ExitCode::kDisk);
     }
-    // A return would let LibTorch take its tables of operators apart, which takes longer than many
-    // a command.
+    // Returning would make LibTorch destroy its tables of operators, which takes longer than many a
+    // command.
     std::fflush(nullptr);
     ::_exit(code);
 }

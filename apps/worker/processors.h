@@ -9,6 +9,7 @@
 
 namespace dslaunch::worker {
 
+// Returns the number of processors that this process may run on; at least 1.
 [[nodiscard]] inline int processors_allowed() {
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -16,9 +17,9 @@ namespace dslaunch::worker {
     return std::max(CPU_COUNT(&set), 1);
 }
 
-// Returns the number of processors whose time this process gets: fewer than it may use if its
-// control group has a quota, as in a container. More threads would be stopped in turns and wait for
-// each other.
+// Returns the number of processors whose full time this process gets. In a container this may be
+// fewer than it is allowed to use, because its control group can have a quota. More threads than
+// this would be paused in turns and wait for each other.
 [[nodiscard]] inline int processors_granted() {
     const int quota = launch::processors_granted("");
     return quota > 0 ? std::min(quota, processors_allowed()) : processors_allowed();

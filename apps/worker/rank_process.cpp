@@ -17,7 +17,8 @@
 namespace dslaunch::worker {
 
 launch::WorkerEnvironment begin_rank() {
-    // c10d warns of every address without a name; the user gets its errors from dslaunch.
+    // c10d warns about every address that has no name; dslaunch reports c10d's errors to the user
+    // itself.
     ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
     c10::initLogging();
     if (const char* level = std::getenv(launch::kLogLevelVariable))
@@ -38,10 +39,11 @@ RankFailure failure_of(const std::exception_ptr& error) {
 }
 
 void end_rank(runtime::Reporter& reporter, const RankFailure& failure, const char* speaker) {
-    // Before the log line, so that the launcher does not repeat it.
+    // The failure is reported before the log line is written, so that the launcher does not repeat
+    // it.
     reporter.failure(failure.code, failure.message);
     log_error(speaker, "{}", failure.message);
-    // Lanes and libraries may be stuck in calls that nothing can end, so no destructor runs.
+    // Lanes and libraries may be stuck in calls that cannot be ended, so no destructor runs.
     std::fflush(nullptr);
     remove_files_of_process();
     ::_exit(static_cast<int>(failure.code));

@@ -1,6 +1,6 @@
-// The beginning and the end of a process that is a rank of a job, and roles of dsworker that one
-// process runs alone or that the ranks of a job share. Data path: dslaunch -> environment -> [here]
-// -> the role. One thread but for the heartbeats.
+// Starts and ends a process that is a rank of a job, and runs the roles of dsworker that one
+// process can do alone or the ranks of a job together. Data path: dslaunch -> environment -> [here]
+// -> the role. One thread, except for the heartbeats.
 #pragma once
 
 #include <exception>
@@ -14,33 +14,39 @@
 
 namespace dslaunch::worker {
 
-// Returns this rank's place in its job, after LibTorch's log and our own are set up as the launcher
-// says.
+// Sets up LibTorch's log and our own as the launcher's variables say, and returns this rank's place
+// in its job.
 [[nodiscard]] launch::WorkerEnvironment begin_rank();
 
+// The reason why a rank ends.
 struct RankFailure {
     ExitCode code = ExitCode::kInternal;
     std::string message;
 };
-// Returns the exit code and the words for an error of any kind; memory that runs out counts as a
-// fault of the set-up. REQUIRES: an exception of std.
+// Returns the exit code and the message for any error. Running out of memory counts as a fault of
+// the set-up. REQUIRES: ERROR is an exception of std.
 [[nodiscard]] RankFailure failure_of(const std::exception_ptr& error);
-// Tells the launcher why this rank fails, logs it as SPEAKER, and ends the process.
+// Tells the launcher why this rank fails, logs the reason under the name SPEAKER, and ends the
+// process.
 [[noreturn]] void end_rank(runtime::Reporter& reporter, const RankFailure& failure,
                            const char* speaker);
 
+// This process as a rank of a job, or alone if no launcher started it. Then `reporter` is null.
 struct RankProcess {
     launch::WorkerEnvironment environment;
     std::unique_ptr<runtime::Reporter> reporter;
-    // Called when the rank fails, before the process ends: it frees the ranks that wait for it.
+    // Called when the rank fails, before the process ends: it releases the ranks that wait for this
+    // one.
     std::function<void(const std::string& why)> on_failure;
 
+    // Returns true for the rank that reads the input and writes the result.
     [[nodiscard]] bool is_first() const { return environment.rank == 0; }
+    // Returns true if the launcher asked this rank to end.
     [[nodiscard]] bool asked_to_end() const { return reporter && reporter->asked_to_end(); }
 };
 
-// Runs WORK and returns 0. In a job, the process ends here when WORK throws, after it tells the
-// launcher why; elsewhere the error goes on.
+// Runs WORK and returns 0. If WORK throws in a rank of a job, tells the launcher why and ends the
+// process. Outside a job, the error is thrown on.
 int run_as_rank(const std::function<void(RankProcess& process)>& work);
 
 }  // namespace dslaunch::worker

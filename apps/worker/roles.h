@@ -1,21 +1,21 @@
-// The roles of dsworker, the words that `dsworker ROLE …` takes. main.cpp holds the table; each
-// role has its own file.
+// The roles of dsworker: the words that `dsworker ROLE …` accepts. main.cpp contains the table;
+// each role has its own file.
 #pragma once
 
 #include "base/text/command_line.h"
 
 namespace dslaunch::worker {
 
-// The help of --op-library, an option of every role that loads a model.
+// The help of --op-library, an option of each role that loads a model.
 inline constexpr const char* kOpLibraryHelp =
     "load this library (.so) of operators before the model, as torchvision's; repeatable";
 
-// The help of --trust-model, likewise.
+// The help of --trust-model, an option of the same roles.
 inline constexpr const char* kTrustModelHelp =
     "let the model's code use operators that reach files, memory or processes";
 
-// Each function runs a role. Its arguments start with the role's name. It returns the exit code,
-// and throws Error for problems of the user or the world. stdout is for results only.
+// Each function runs one role. Its arguments begin with the role's name. It returns the exit code,
+// and throws Error for problems that the user or the machine causes. Only results go to stdout.
 int data_main(int argc, char** argv);
 int eval_main(int argc, char** argv);
 int export_main(int argc, char** argv);

@@ -79,7 +79,7 @@ std::vector<storage::StoredCheckpoint> checkpoints_at(storage::FileTree& tree,
     std::erase_if(all, [&](const storage::StoredCheckpoint& one) {
         return one.folder != fmt::format("{}/{}", root, name);
     });
-    // abandoned-ID-step-N, or a copy.
+    // The folder is named abandoned-ID-step-N, or it is a copy.
     if (all.empty()) all.push_back(storage::checkpoint_in(tree, place.step_folder));
     return all;
 }
@@ -126,13 +126,13 @@ int ckpt_command(std::span<const std::string> arguments) {
     std::map<std::string, CommandLine*> lines;
     for (const CkptCommand& row : rows) lines[row.name] = &app.subcommand(row.name, row.help);
     const Parse parse = [&] { return app.parse({arguments.begin(), arguments.end()}); };
-    // Only the subcommand that is meant declares its options.
+    // Only the chosen subcommand declares its options.
     for (const std::string& word : arguments) {
         for (const CkptCommand& row : rows) {
             if (word == row.name) return row.run(*lines.at(word), parse);
         }
     }
-    static_cast<void>(parse());  // prints the help or says what is wrong
+    static_cast<void>(parse());  // prints the help or throws
     return 0;
 }
 

@@ -13,7 +13,7 @@
 namespace dslaunch::launcher {
 namespace {
 
-// Two checkpoints of one run differ in each tensor: more lines than these say nothing new.
+// Two checkpoints of one run differ in every tensor, so more lines than this add nothing.
 constexpr size_t kLinesMax = 20;
 
 struct DiffArguments {
@@ -54,7 +54,7 @@ void add_fields(JsonWriter& json, const char* name, const std::vector<storage::F
 void print_json(const storage::TensorSource& a, const storage::TensorSource& b,
                 const storage::SourceDiff& diff) {
     JsonWriter json;
-    json.begin_object().field("a", a.path()).field("b", b.path()).field("equal", diff.equal());
+    json.begin_object().field("a", a.path()).field("b", b.path()).field("equal", diff.is_equal());
     json.key("tensors").begin_array();
     for (const storage::TensorDiff& one : diff.tensors) {
         json.begin_object().field("name", one.name).key("state");
@@ -71,7 +71,7 @@ void print_json(const storage::TensorSource& a, const storage::TensorSource& b,
     json.end_array();
     add_fields(json, "training", diff.training);
     add_fields(json, "about", diff.about);
-    json.field("weights_alone", diff.weights_alone).field("compared", diff.compared_count);
+    json.field("weights_alone", diff.is_weights_alone).field("compared", diff.compared_count);
     json.field("elements_read", diff.numel_read).field("elements_by_hash", diff.numel_by_hash);
     json.end_object();
     fmt::print("{}\n", json.text());
@@ -89,11 +89,11 @@ void print_text(const storage::TensorSource& a, const storage::TensorSource& b,
         fmt::print("{}: {} | {}\n", field.name, printable(field.a), printable(field.b));
     for (const storage::FieldDiff& field : diff.about)
         fmt::print("made with {}: {} | {}\n", field.name, printable(field.a), printable(field.b));
-    if (diff.weights_alone)
+    if (diff.is_weights_alone)
         fmt::print("optimizer and training state are not compared: {} holds weights alone\n",
                    printable(a.checkpoint() == nullptr ? a.path() : b.path()));
     fmt::print("{}: {} tensors and states compared, {} elements read, {} equal by their hashes\n",
-               diff.equal() ? "equal" : "different", diff.compared_count, diff.numel_read,
+               diff.is_equal() ? "equal" : "different", diff.compared_count, diff.numel_read,
                diff.numel_by_hash);
 }
 
@@ -105,7 +105,7 @@ int compare(const DiffArguments& arguments) {
     const auto b = storage::open_tensor_source(*tree, arguments.b);
     const storage::SourceDiff diff = storage::diff_sources(*a, *b, arguments.options);
     arguments.json ? print_json(*a, *b, diff) : print_text(*a, *b, diff, arguments.all);
-    return diff.equal() ? 0 : 1;
+    return diff.is_equal() ? 0 : 1;
 }
 
 }  // namespace

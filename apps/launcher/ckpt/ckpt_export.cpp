@@ -1,4 +1,4 @@
-// dslaunch ckpt export: the weights of a checkpoint for other programs.
+// dslaunch ckpt export: writes the weights of a checkpoint for other programs.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -31,7 +31,7 @@ struct ExportArguments {
     storage::ExportOptions options;
 };
 
-// Refuses options that only another format has.
+// Refuses unknown formats, and options that belong to another format.
 void check_combination(const ExportArguments& arguments) {
     if (arguments.format == "gguf")
         fail(ExitCode::kUsage,
@@ -57,14 +57,14 @@ void check_combination(const ExportArguments& arguments) {
         fail(ExitCode::kUsage, "--all-names is for --format hf; safetensors has all names anyway");
     if (!torchscript) return;
     if (!arguments.dtype.empty() || !arguments.shard_max.empty() ||
-        !arguments.config_from.empty() || options.exclude_frozen || !options.exclude.empty() ||
+        !arguments.config_from.empty() || options.excludes_frozen || !options.exclude.empty() ||
         !options.strip_prefix.empty() || !options.add_prefix.empty())
         fail(ExitCode::kUsage,
              "--format torchscript takes PATH, OUT, --model, --op-library, --trust-model and "
              "--force alone: the archive has its own names and dtypes");
 }
 
-// Refuses the name of another format's file, which would become a folder.
+// Refuses an OUT that has the ending of another format: a folder with that name would be made.
 void check_out(const ExportArguments& arguments) {
     const std::string& out = arguments.options.out;
     if (arguments.format == "torchscript") return;
@@ -80,7 +80,7 @@ void check_out(const ExportArguments& arguments) {
                  std::string_view(ending) == ".pt" ? "; --format torchscript writes a .pt" : "");
 }
 
-// Refuses to write the tensors of adapters as if they were a model.
+// Refuses to write an adapter's tensors as if they were a whole model.
 void require_whole_model(const storage::TensorSource& source, const ExportArguments& arguments) {
     const storage::Checkpoint* const checkpoint = source.checkpoint();
     if (arguments.format != "hf" || checkpoint == nullptr || checkpoint->base_fingerprint.empty())
@@ -91,7 +91,8 @@ void require_whole_model(const storage::TensorSource& source, const ExportArgume
          printable(source.path()), printable(arguments.path), printable(arguments.options.out));
 }
 
-// Returns true if the run with the checkpoint at PATH wrote an archive, not a Hugging Face folder.
+// Returns true if the run that saved the checkpoint at PATH trained an archive, not a Hugging Face
+// folder.
 bool trained_archive(const std::string& path) {
     std::filesystem::path place = std::filesystem::absolute(path).lexically_normal();
     for (int above = 0; above < 3; ++above, place = place.parent_path())
@@ -99,13 +100,13 @@ bool trained_archive(const std::string& path) {
     return false;
 }
 
-// Refuses the config of a model with another number of tokens than SOURCE has an embedding for.
+// Refuses the config of another model: SOURCE must have an embedding for as many tokens.
 void require_own_config(const storage::TensorSource& source, const std::string& folder) {
     storage::TransformerConfig config;
     try {
         config = storage::open_model_folder(folder).config;
     } catch (const Error&) {
-        return;  // a family that is not read here
+        return;  // a model family that dslaunch cannot read
     }
     for (const storage::CheckpointTensor& tensor : source.tensors())
         if (tensor.shape.size() == 2 && tensor.shape.front() == config.vocabulary) return;
@@ -134,8 +135,8 @@ void warn_without_config(const ExportArguments& arguments) {
 
 storage::ExportOptions options_of(const ExportArguments& arguments) {
     storage::ExportOptions options = arguments.options;
-    options.for_transformers = arguments.format == "hf";
-    options.all_names = arguments.format != "hf" || arguments.all_names;
+    options.is_for_transformers = arguments.format == "hf";
+    options.writes_all_names = arguments.format != "hf" || arguments.all_names;
     if (arguments.dtype == "fp32") options.dtype = DType::kF32;
     if (arguments.dtype == "bf16") options.dtype = DType::kBF16;
     if (arguments.dtype == "fp16") options.dtype = DType::kF16;
@@ -162,7 +163,7 @@ void print_json(const storage::TensorSource& source, const storage::ExportReport
 }
 
 void warn_when_not_finite(const storage::TensorSource& source) {
-    if (source.checkpoint() != nullptr && !source.checkpoint()->finite())
+    if (source.checkpoint() != nullptr && !source.checkpoint()->is_finite())
         print_message(fmt::format("dslaunch: warning: {} holds a NaN or an infinity",
                                   printable(source.path())));
 }
@@ -179,7 +180,7 @@ void run_export(const ExportArguments& arguments) {
         for (const std::string& library : arguments.op_libraries)
             words.push_back("--op-library=" + library);
         if (arguments.trust_model) words.emplace_back("--trust-model");
-        if (arguments.options.force) words.emplace_back("--force");
+        if (arguments.options.is_forced) words.emplace_back("--force");
         if (arguments.json) words.emplace_back("--json");
         become_worker(words);
     }
@@ -195,7 +196,7 @@ void run_export(const ExportArguments& arguments) {
     if (with_config) {
         storage::check_model_config(arguments.config_from);
         require_own_config(*source, arguments.config_from);
-        storage::require_new_config(arguments.config_from, options.out, options.force);
+        storage::require_new_config(arguments.config_from, options.out, options.is_forced);
     }
     Progress progress("ckpt", "writing the weights");
     const storage::ExportReport report = storage::export_weights(*source, options);
@@ -220,7 +221,7 @@ void declare_names(CommandLine& command, storage::ExportOptions& options) {
     command.add("--add-prefix PREFIX", options.add_prefix, "add this to the start of all names");
     command.add("--exclude GLOB", options.exclude,
                 "leave out tensors with these names; repeatable");
-    command.add("--exclude-frozen", options.exclude_frozen,
+    command.add("--exclude-frozen", options.excludes_frozen,
                 "leave out parameters that are not trained");
 }
 
@@ -257,7 +258,7 @@ int ckpt_export(CommandLine& command, const Parse& parse) {
     command.add("--trust-model", arguments.trust_model,
                 "torchscript: let the model's code use operators that reach files, memory or "
                 "processes");
-    command.add("--force", arguments.options.force, "replace a model that is in OUT");
+    command.add("--force", arguments.options.is_forced, "replace a model that is in OUT");
     command.add("--json", arguments.json, "one JSON object");
     if (parse()) run_export(arguments);
     return 0;

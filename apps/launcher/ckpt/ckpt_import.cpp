@@ -30,14 +30,15 @@ void print_json(const storage::ImportReport& report) {
     json.field("format", storage::foreign_format_name(report.format))
         .field("writer", report.writer);
     json.field("tensors", report.tensor_count).field("elements", report.numel);
-    json.field("optimizer_states", report.has_states).field("finite", report.finite);
+    json.field("optimizer_states", report.has_states).field("finite", report.is_finite);
     json.field("bytes", report.bytes.value).key("notes").begin_array();
     for (const std::string& note : report.notes) json.value(note);
     json.end_array().end_object();
     fmt::print("{}\n", json.text());
 }
 
-// Returns the command that trains from the checkpoint: the source names the model where it is one.
+// Returns the command that trains from the checkpoint. If the source is itself a model, the command
+// names it.
 std::string next_command(const ImportArguments& arguments) {
     const std::string& source = arguments.options.source;
     const bool is_folder = storage::model_folder_of(source) && !source.ends_with(".json");
@@ -58,14 +59,15 @@ void run_import(const ImportArguments& arguments) {
     const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
     if (!arguments.force && tree->list(options.root) &&
         !storage::CheckpointStore(*tree, options.root, 0).list().empty())
-        fail(ExitCode::kInput,
-             "{}: holds checkpoints already; name another folder, or --force adds to them and "
-             "replaces one of the same step",
-             printable(options.root));
+        fail(
+            ExitCode::kInput,
+            "{}: holds checkpoints already; name another folder, or --force adds to them, replaces "
+            "one of the same step, and renames those of later steps to abandoned-…",
+            printable(options.root));
     Progress progress("ckpt", "importing the checkpoint");
     const storage::ImportReport report = storage::import_checkpoint(*tree, options);
     progress.end();
-    if (!report.finite)
+    if (!report.is_finite)
         print_message(
             fmt::format("dslaunch: warning: it holds a NaN or an infinity: --resume=auto will "
                         "pass it over"));

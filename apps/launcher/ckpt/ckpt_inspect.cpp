@@ -23,7 +23,7 @@ struct InspectArguments {
     bool json = false;
 };
 
-// A tensor's weights, or one of its states, as a line.
+// One line of output: a tensor's weights, or one of its optimizer states.
 struct Line {
     const storage::CheckpointTensor* tensor = nullptr;
     std::string state;  // empty: the weights
@@ -71,7 +71,7 @@ void print_head(const storage::Checkpoint& checkpoint) {
     fmt::print("optimizer        {}{}\n",
                checkpoint.optimizer.empty() ? "none" : printable(checkpoint.optimizer),
                states.empty() ? " (weights alone)" : fmt::format(":{}", states));
-    fmt::print("finite           {}\n", checkpoint.finite() ? "yes" : "NO: a NaN or infinity");
+    fmt::print("finite           {}\n", checkpoint.is_finite() ? "yes" : "NO: a NaN or infinity");
     fmt::print("id               {}, format {}\n", printable(checkpoint.id), checkpoint.format);
 }
 
@@ -129,7 +129,7 @@ void print_json(const storage::TensorSource& source, const std::vector<Line>& li
     if (const storage::Checkpoint* checkpoint = source.checkpoint(); checkpoint != nullptr) {
         const storage::TrainingState& training = checkpoint->training;
         json.field("id", checkpoint->id).field("version", checkpoint->version);
-        json.field("created", checkpoint->created).field("finite", checkpoint->finite());
+        json.field("created", checkpoint->created).field("finite", checkpoint->is_finite());
         json.field("world_size", checkpoint->world_size);
         json.field("zero_stage", checkpoint->zero_stage);
         json.field("optimizer", checkpoint->optimizer).key("states").begin_array();

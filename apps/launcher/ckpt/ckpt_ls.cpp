@@ -26,24 +26,24 @@ struct LsRow {
     bool under_way = false;                         // step-N.tmp-…
     [[nodiscard]] const char* state() const {
         if (under_way) return "incomplete";
-        if (!stored.complete) return "damaged";
-        return stored.finite ? "complete" : "not finite";
+        if (!stored.is_complete) return "damaged";
+        return stored.is_finite ? "complete" : "not finite";
     }
 };
 
 LsRow row_of(const storage::FileTree& tree, const storage::StoredCheckpoint& stored) {
     LsRow row{stored, {}, false};
-    if (!stored.complete) return row;
+    if (!stored.is_complete) return row;
     try {
         row.checkpoint = storage::CheckpointReader(tree, stored.folder).checkpoint();
     } catch (const Error& error) {  // removed or damaged since it was listed
-        row.stored.complete = false;
+        row.stored.is_complete = false;
         row.stored.fault = error.what();
     }
     return row;
 }
 
-// Returns the folders of saves that are running or were not finished.
+// Returns the folders of saves that are still running or were never finished.
 std::vector<LsRow> saves_under_way(const storage::FileTree& tree, const std::string& root) {
     std::vector<LsRow> rows;
     const auto entries = tree.list(root);
@@ -70,7 +70,7 @@ void print_json(const std::vector<LsRow>& rows) {
     json.begin_array();
     for (const LsRow& row : rows) {
         json.begin_object().field("folder", row.stored.folder).field("step", row.stored.step);
-        json.field("state", row.state()).field("verified", row.stored.verified);
+        json.field("state", row.state()).field("verified", row.stored.is_verified);
         json.field("bytes", row.stored.bytes.value);
         json.key("fault");
         row.stored.fault.empty() ? json.null() : json.value(row.stored.fault);
@@ -96,7 +96,7 @@ void print_table(const std::vector<LsRow>& rows) {
         const storage::Checkpoint* c = row.checkpoint ? &*row.checkpoint : nullptr;
         table.push_back({std::to_string(row.stored.step),
                          c == nullptr ? "-" : printable(c->created), to_text(row.stored.bytes),
-                         row.state(), row.stored.verified ? "yes" : "no",
+                         row.state(), row.stored.is_verified ? "yes" : "no",
                          c == nullptr ? "-" : std::to_string(c->world_size),
                          c == nullptr ? "-" : std::to_string(c->zero_stage),
                          c == nullptr ? "-" : fmt::format("{:.4f}", c->training.loss)});

@@ -14,10 +14,12 @@
 
 namespace dslaunch::launcher {
 
-// Parses the command line once all options are declared; false: the help was printed instead.
+// Parses the command line after all options are declared. Returns false if the help was printed
+// instead.
 using Parse = std::function<bool()>;
 
-// Each function declares its options at COMMAND, parses, and does its work. Returns the exit code.
+// Each function declares its options in COMMAND, calls PARSE, and does its work. Returns the exit
+// code.
 [[nodiscard]] int ckpt_ls(CommandLine& command, const Parse& parse);
 [[nodiscard]] int ckpt_verify(CommandLine& command, const Parse& parse);
 [[nodiscard]] int ckpt_inspect(CommandLine& command, const Parse& parse);
@@ -25,8 +27,9 @@ using Parse = std::function<bool()>;
 [[nodiscard]] int ckpt_export(CommandLine& command, const Parse& parse);
 [[nodiscard]] int ckpt_import(CommandLine& command, const Parse& parse);
 
-// Returns the checkpoints at PATH, newest first: one, whatever its folder is called, or all below a
-// folder. Empty if there are none. Throws Error{kCheckpoint} when PATH is not a folder.
+// Returns the checkpoints at PATH, newest first. PATH is one checkpoint, whatever its folder is
+// called, or a folder that contains checkpoints. Returns an empty list if there are none. Throws
+// Error{kCheckpoint} if PATH is not a folder.
 [[nodiscard]] std::vector<storage::StoredCheckpoint> checkpoints_at(storage::FileTree& tree,
                                                                     const std::string& path);
 
@@ -34,8 +37,9 @@ using Parse = std::function<bool()>;
 [[nodiscard]] std::string_view kind_name(storage::TensorKind kind);
 // Returns "[768, 3072]".
 [[nodiscard]] std::string shape_text(const std::vector<int64_t>& shape);
+// Returns true if GLOB, with `*` and `?`, matches the tensor's name or one of its aliases.
 [[nodiscard]] bool matches_glob(const std::string& glob, const storage::CheckpointTensor& tensor);
-// Prints on stderr one line that names the weights written and their place.
+// Prints one line on stderr that names the weights written and the place they are in.
 void tell_exported(const storage::TensorSource& source, const storage::ExportReport& report);
 
 }  // namespace dslaunch::launcher

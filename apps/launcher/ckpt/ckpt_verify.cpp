@@ -34,17 +34,18 @@ struct Verdict {
     [[nodiscard]] bool whole() const { return faults.empty(); }
 };
 
-// Verifies all files of one checkpoint. By file, its fault; empty: none.
+// Verifies all files of one checkpoint. Returns one message per damaged file; empty if all are
+// whole.
 std::vector<std::string> faults_of(const storage::CheckpointReader& reader, int threads_count) {
     const std::vector<storage::CheckpointFile>& files = reader.checkpoint().files;
     std::vector<std::string> faults(files.size());
-    std::vector<size_t> order(files.size());  // the largest first, so that none is left to the end
+    std::vector<size_t> order(files.size());  // the largest first, so that threads end together
     std::iota(order.begin(), order.end(), size_t{0});
     std::ranges::stable_sort(order, std::greater{}, [&](size_t i) { return files[i].bytes; });
     loop_on_threads(order.size(), static_cast<size_t>(threads_count), [&](size_t i) {
         try {
             faults[order[i]] = reader.verify_file(order[i]);
-        } catch (const std::exception& error) {  // a thread's edge
+        } catch (const std::exception& error) {  // no exception may leave the thread
             faults[order[i]] = error.what();
         }
     });
@@ -60,9 +61,9 @@ Verdict judge(storage::FileTree& tree, const storage::StoredCheckpoint& stored,
         const storage::CheckpointReader reader(tree, stored.folder);
         verdict.faults =
             faults_of(reader, arguments.threads_count > 0 ? arguments.threads_count : processors);
-        if (!verdict.whole() || arguments.no_mark || stored.verified) return verdict;
+        if (!verdict.whole() || arguments.no_mark || stored.is_verified) return verdict;
         storage::CheckpointReader::mark_verified(tree, reader);
-        verdict.stored.verified = true;
+        verdict.stored.is_verified = true;
     } catch (const Error& error) {
         if (error.code() == ExitCode::kDisk) throw;  // the mark cannot be written
         verdict.faults.emplace_back(error.what());
@@ -76,7 +77,7 @@ void print_json(const std::vector<Verdict>& verdicts, const std::string& advice)
     for (const Verdict& verdict : verdicts) {
         json.begin_object().field("folder", verdict.stored.folder);
         json.field("step", verdict.stored.step).field("whole", verdict.whole());
-        json.field("finite", verdict.stored.finite).field("marked", verdict.stored.verified);
+        json.field("finite", verdict.stored.is_finite).field("marked", verdict.stored.is_verified);
         json.field("bytes", verdict.stored.bytes.value).key("faults").begin_array();
         for (const std::string& fault : verdict.faults) json.value(fault);
         json.end_array().end_object();
@@ -92,7 +93,7 @@ void print_text(const std::vector<Verdict>& verdicts) {
         if (verdict.whole()) {
             fmt::print("{}: whole, {}{}\n", printable(verdict.stored.folder),
                        to_text(verdict.stored.bytes),
-                       verdict.stored.finite ? "" : ", but holds a NaN or an infinity");
+                       verdict.stored.is_finite ? "" : ", but holds a NaN or an infinity");
             continue;
         }
         fmt::print("{}: DAMAGED\n", printable(verdict.stored.folder));
@@ -100,14 +101,14 @@ void print_text(const std::vector<Verdict>& verdicts) {
     }
 }
 
-// Returns the folder of the newest whole and finite checkpoint that is older than STEP.
+// Returns the folder of the newest checkpoint before STEP that is whole and has no NaN or infinity.
 std::string whole_one_before(storage::FileTree& tree, const std::string& damaged, int64_t step,
                              const VerifyArguments& arguments) {
     const std::string root = folder_of(damaged);
     VerifyArguments quiet = arguments;
     quiet.no_mark = true;
     for (const storage::StoredCheckpoint& one : storage::CheckpointStore(tree, root, 0).list()) {
-        if (one.step >= step || !one.complete || !one.finite) continue;
+        if (one.step >= step || !one.is_complete || !one.is_finite) continue;
         if (judge(tree, one, quiet).whole()) return one.folder;
     }
     return {};
@@ -131,7 +132,7 @@ int verify(const VerifyArguments& arguments) {
         std::ranges::find_if(verdicts, [](const Verdict& one) { return !one.whole(); });
     std::string newest;
     for (const Verdict& one : verdicts) {
-        if (one.whole() && one.stored.finite) {
+        if (one.whole() && one.stored.is_finite) {
             newest = one.stored.folder;
             break;
         }

@@ -1,6 +1,6 @@
-// dslaunch zero_to_fp32, also by the name zero_to_fp32.py: the work of DeepSpeed's script of that
-// name, for checkpoints of DeepSpeed and of dslaunch. Flags, defaults and names of files are the
-// script's.
+// dslaunch zero_to_fp32, also started under the name zero_to_fp32.py. It does what DeepSpeed's
+// script of that name does, for checkpoints of DeepSpeed and of dslaunch. Its flags, defaults and
+// file names are the same as the script's.
 #include <fmt/core.h>
 
 #include <cstdio>
@@ -63,8 +63,8 @@ void convert(const ZeroToFp32Arguments& arguments) {
     options.out = arguments.output_dir;
     options.dtype = DType::kF32;
     options.shard_max = storage::parse_shard_bytes(arguments.max_shard_size, "--max_shard_size");
-    options.exclude_frozen = arguments.exclude_frozen;
-    options.force = arguments.force;
+    options.excludes_frozen = arguments.exclude_frozen;
+    options.is_forced = arguments.force;
     if (options.out.ends_with(".safetensors"))
         fail(ExitCode::kUsage, "{}: output_dir is a folder; `dslaunch ckpt export` writes one file",
              printable(options.out));

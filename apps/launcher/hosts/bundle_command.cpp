@@ -1,4 +1,4 @@
-// `dslaunch bundle OUT.tar.zst [FILE…]`: the installation and files as one archive.
+// `dslaunch bundle OUT.tar.zst [FILE…]`: packs the installation and files into one archive.
 #include <fmt/core.h>
 
 #include <vector>

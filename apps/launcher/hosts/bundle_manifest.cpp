@@ -1,4 +1,4 @@
-#include "launcher/hosts/bundle_archive.h"
+#include "launcher/hosts/bundle_manifest.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::string_view kFormat = "dslaunch-bundle-1";
 
-// lib/dslaunch/NAME, as the dynamic linker's names are: libx.so, libx.so.1, ld-linux.so.2.
+// Returns true for the name of a shared library, as the dynamic linker expects it: libx.so,
+// libx.so.1, ld-linux.so.2.
 bool is_library_name(std::string_view name) {
     const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -35,7 +36,7 @@ bool is_user_path(std::string_view path) {
     return true;
 }
 
-// Returns a JSON number as an integer, after a check: 1e300 fits no int64_t.
+// Returns a JSON number as an integer, or -1 if it is none: 1e300 fits no int64_t.
 int64_t whole_number(const nlohmann::json& value) {
     return value.is_number_integer() ? value.get<int64_t>() : -1;
 }

@@ -1,4 +1,5 @@
-// `dslaunch exec [options] -- COMMAND…`: one program on all hosts, equal outputs shown once.
+// `dslaunch exec [options] -- COMMAND…`: runs one program on all hosts and shows equal outputs
+// once.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -67,7 +68,7 @@ std::string names_of(const HostTargets& targets, const std::vector<size_t>& host
 void print_groups(const HostTargets& targets, const std::vector<launch::ExecResult>& results) {
     std::vector<std::string> texts;
     std::vector<size_t> who;     // indices of hosts with output
-    std::vector<size_t> silent;  // indices of those without, whose command ended well
+    std::vector<size_t> silent;  // indices of hosts without output or error
     for (size_t i = 0; i < results.size(); ++i) {
         std::string text = results[i].output;
         if (results[i].output_was_cut) {
@@ -167,7 +168,7 @@ int exec_command(std::span<const std::string> arguments) {
     }
     const UniqueFd signals = launch::open_end_signals();
     ::signal(SIGPIPE, SIG_IGN);
-    launch::StandardStreams streams;  // log lines of the way to the hosts go through them too
+    launch::StandardStreams streams;  // they also carry the transport's log lines
     const HostTargets targets = find_hosts(parsed.hosts);
     const auto transport = launch::make_job_transport(targets.spec);
     launch::Fleet fleet(targets.hosts, *transport, signals.get());
@@ -181,7 +182,7 @@ int exec_command(std::span<const std::string> arguments) {
         request.on_lines = [&](size_t host, launch::OutputStream stream, std::string_view lines) {
             const int fd = stream == launch::OutputStream::kStdout ? 1 : 2;
             streams.write(fd, lines_of(lines, targets.hosts[host].name + ": "));
-            // The reader of the output is gone: the command ends on all hosts.
+            // The reader of the output is gone: this ends the command on all hosts.
             if (streams.reader_is_gone(fd)) throw std::system_error(EPIPE, std::generic_category());
         };
         request.pause = [&](std::chrono::milliseconds left) {

@@ -1,5 +1,5 @@
-// `dslaunch health [options]`: starts `dsworker health` on every slot as a job is started, collects
-// the measurements of the ranks, and prints which ranks, links or hosts are at fault. See
+// `dslaunch health [options]`: starts `dsworker health` on every slot in the same way as a job,
+// collects the ranks' measurements, and prints which ranks, links or hosts are at fault. See
 // docs/guide/health.md.
 #include <fmt/core.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ namespace dslaunch::launcher {
 namespace {
 
 constexpr int64_t kSizeMax = int64_t{1} << 34;
-// Ranks end by themselves when the time is over; the launcher waits a little longer.
+// Ranks end by themselves after the time limit; the launcher waits this much longer.
 constexpr int kLauncherSlackSeconds = 20;
 
 HelpPage health_page() {
@@ -109,7 +109,8 @@ HostCommand health_syntax(HealthOptions& health) {
     return command;
 }
 
-// The hosts of the check are chosen as for a program; the worker's role then replaces the program.
+// Returns the options that choose the hosts, as for a program; make_health_job() later replaces the
+// program by the worker's role.
 RunOptions where_to_run(const HealthOptions& health, const ParsedCommand& parsed) {
     if (!parsed.words.empty()) {
         fail(ExitCode::kUsage, "dslaunch health takes no `{}`; hosts come from --hostfile",
@@ -132,7 +133,7 @@ RunOptions where_to_run(const HealthOptions& health, const ParsedCommand& parsed
     return options;
 }
 
-// Refuses values of options that a single check of the given hosts cannot have.
+// Refuses option values that make no sense for a single check of given hosts.
 void refuse_for_health(const RunOptions& options, const Machine& machine) {
     const auto refuse = [](bool given, const char* what) {
         if (given) fail(ExitCode::kUsage, "dslaunch health takes no {}", what);
@@ -146,18 +147,18 @@ void refuse_for_health(const RunOptions& options, const Machine& machine) {
     }
 }
 
-// IS_PLACED: the user has named a working directory.
+// Turns SPEC into the job of the health check. IS_PLACED: the user has named a working directory.
 void make_health_job(const HealthOptions& health, const std::string& binary_directory,
                      bool is_placed, launch::JobSpec& spec) {
     const std::string worker = binary_directory + "/dsworker";
     require_worker(worker);
-    // Only as such a target does dsworker get its sockets and end with exit codes of dslaunch.
+    // dsworker gets its sockets, and its exit codes count as dslaunch's, only if the target is a
+    // model.
     spec.target_kind = launch::TargetKind::kModel;
     spec.required_files = {worker};
     spec.grace = {};  // nothing has to be saved
     spec.bring_bytes_max = 0;
-    if (!is_placed)
-        spec.working_directory = "/";  // every host has it, no file of the user's is read
+    if (!is_placed) spec.working_directory = "/";  // every host has it; no file of the user is read
     std::vector<std::string> command = {worker, "health",
                                         fmt::format("--timeout={}", health.timeout_s)};
     if (!health.backend.empty()) command.push_back("--backend=" + health.backend);
@@ -180,8 +181,9 @@ health::HealthReport report_for(const HealthOptions& health, const launch::JobSp
     return health::HealthReport(std::move(options));
 }
 
-// Should every rank be stuck, SIGTERM ends the job as a second Ctrl-C does. It reaches the job
-// through its signalfd: hold_end_signals() was called.
+// If every rank is stuck, sends SIGTERM to this process, which ends the job as a second Ctrl-C
+// does. The job receives the signal through its signalfd, because hold_end_signals() was called
+// before.
 class LastResort {
   public:
     explicit LastResort(double seconds) {

@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, 9> kHostOptions = {"hostfile",  "include"
                                                           "num-nodes", "launcher",   "force-multi",
                                                           "ssh-port",  "ssh-config", "fanout"};
 constexpr std::array<std::string_view, 3> kProgramOptions = {"env", "env-file", "chdir"};
-// These options are for a target of the user's.
+// Options of `run` that only make sense for a target that the user names.
 constexpr std::array<std::string_view, 9> kTargetOptions = {
     "help",  "all",    "module", "no-python", "no-local-rank",
     "grace", "verify", "listen", "token-file"};

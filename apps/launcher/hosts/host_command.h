@@ -1,5 +1,6 @@
-// Parses the command lines of commands on hosts (exec, health, hosts, push): options of `run`, from
-// the same table, and the command's own options. Also writes a host's GPUs as JSON.
+// Parses the command lines of the commands that work on hosts (exec, health, hosts, push). They
+// take options of `run`, from the same table, and their own options. Also writes a host's GPUs as
+// JSON.
 #pragma once
 
 #include <functional>
@@ -17,42 +18,48 @@
 
 namespace dslaunch::launcher {
 
+// The rows of `run` that a command takes.
 enum class RunRows {
-    kHosts,    // rows for the hosts and the way to them
-    kProgram,  // rows of kHosts, --env, --env-file, --chdir: the first word and all after it are a
-               // program's
-    kJob,      // all rows that a job of one program takes
+    kHosts,    // the rows that choose hosts and the transport
+    kProgram,  // the rows of kHosts, --env, --env-file and --chdir; the first other word begins a
+               // program's command line
+    kJob,      // all rows that apply to a job that runs a program
 };
 
+// The declaration of a command that works on hosts.
 struct HostCommand {
-    HelpPage help;                // with its usage, without options
+    HelpPage help;                // with the usage, but without options
     std::vector<Option> options;  // preferred to options of `run` with the same name
     RunRows run_rows = RunRows::kHosts;
 };
 
+// The command line of such a command.
 struct ParsedCommand {
     RunOptions hosts;
     std::vector<std::string> words;
     bool help = false;  // true: the help was printed on stdout
 };
 
-// Parses ARGUMENTS (without the command's name). Throws Error{kUsage} as parse_options().
+// Parses ARGUMENTS (without the command's name). Throws Error{kUsage} under the same conditions as
+// parse_options().
 [[nodiscard]] ParsedCommand parse_host_command(std::span<const std::string> arguments,
                                                const HostCommand& command);
 
+// The hosts that a command works on, and how they are reached.
 struct HostTargets {
-    launch::JobSpec spec;  // a job with no work: transport, environment, directories, limits
+    launch::JobSpec spec;  // transport, environment, directories, limits; no work
     std::vector<launch::HostAddress> hosts;
 };
 
-// Returns the hosts that OPTIONS name; without a hostfile this machine. Notes go to stderr. Throws
-// Error{kUsage} as build_job().
+// Returns the hosts that a job with OPTIONS would use; without any option, this machine. Prints
+// notes on stderr. Throws the same errors as build_job().
 [[nodiscard]] HostTargets find_hosts(const RunOptions& options);
 
 // Writes these fields into the open object: "note", "gpus": [{"index", "name", "memory_bytes",
 // "used_bytes", "uuid", "driver", "ecc_errors", "nvlinks", "pcie_generation", "pcie_lanes",
 // "pcie_lanes_max"}], "processes": [{"pid", "user", "own", "command", "age_s", "job_id", "rank",
-// "gpus": [{"index", "bytes"}]}]; -1: not known. JOB_OF names the job of a process, or nothing.
+// "gpus": [{"index", "bytes"}]}]. A number that is not known is -1. JOB_OF returns the name of the
+// job that a process belongs to, or an empty text.
 void device_report_fields(const launch::DeviceUseReport& report,
                           const std::function<std::string(const launch::DeviceProcess&)>& job_of,
                           JsonWriter& json);

@@ -1,4 +1,4 @@
-// `dslaunch hosts check`: the state of all hosts in one table.
+// `dslaunch hosts check`: shows the state of all hosts in one table.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ HelpPage check_page() {
         .usage = {"dslaunch hosts check [options]"}};
 }
 
-// Returns the text for BYTES; -1: the host does not tell.
+// Returns BYTES as text, or "?" if BYTES is -1 because the host does not report the number.
 std::string bytes_text(int64_t bytes) {
     return bytes < 0 ? "?" : to_text(Bytes{bytes});
 }
@@ -93,7 +93,7 @@ std::string holders_text(const launch::DeviceUseReport& devices, int64_t gpu) {
     return holders.empty() ? "-" : join(holders, ", ");
 }
 
-// Returns one row a GPU; empty if no host has a GPU.
+// Returns a table with one row per GPU, or an empty text if no host has a GPU.
 std::string gpu_table(const launch::Fleet& fleet, const std::vector<launch::HostState>& states) {
     std::vector<std::vector<std::string>> rows = {
         {"host", "GPU", "name", "memory", "in use", "driver", "ECC errors", "link", "held by"}};

@@ -1,4 +1,5 @@
-// `dslaunch push`: dslaunch, its libraries, models and data to all hosts; and `run --push`.
+// `dslaunch push`: sends dslaunch, its libraries, models and data to all hosts. `run --push` uses
+// it too.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -52,7 +53,7 @@ launch::PushJob job_for(const launch::JobSpec& spec, const std::vector<launch::H
     launch::PushJob job;
     job.hosts = hosts;
     launch::JobSpec direct = spec;
-    direct.fanout = 0;  // hosts may lack the dslaunch that a tree needs
+    direct.fanout = 0;  // a tree needs dslaunch, which hosts may lack
     job.make_transport = [direct] { return launch::make_job_transport(direct); };
     job.connect_max = spec.connect_max;
     job.signal_fd = signal_fd;
@@ -65,8 +66,9 @@ void add_installation(launch::PushJob& job) {
     if (::access(worker.c_str(), X_OK) == 0) job.check_program = worker;
 }
 
-// Adds the contents of BUNDLE, unpacked into FOLDER, to JOB: programs and libraries go to the same
-// places as this dslaunch's, files below TO (empty: files/ beside the programs' folder).
+// Adds the contents of BUNDLE, unpacked into FOLDER, to JOB. Programs and libraries go to the same
+// paths as this dslaunch's own; files go below TO, or into files/ next to the programs' folder if
+// TO is empty.
 void add_bundle(const std::string& bundle, const std::string& folder, const std::string& to,
                 launch::PushJob& job) {
     const launch::InstallationPaths paths = launch::installation_paths();
@@ -95,7 +97,8 @@ std::string describe(const launch::PushedHost& host) {
     return text;
 }
 
-// Returns "te[1-3] (3 hosts): TEXT", equal texts together, where a push worked or failed.
+// Returns lines such as "te[1-3] (3 hosts): TEXT" for the hosts on which the push worked, or failed
+// if OF_FAILURES. Hosts with the same text share a line.
 std::string summary(const launch::PushJob& job, const std::vector<launch::PushedHost>& hosts,
                     bool of_failures) {
     std::vector<std::string> texts;
@@ -131,7 +134,7 @@ std::string as_json(const launch::PushJob& job, const std::vector<launch::Pushed
     return json.text() + "\n";
 }
 
-// Returns all nodes of an elastic job: some attempt may use any of them.
+// Returns all nodes of an elastic job, because an attempt may use any of them.
 std::vector<launch::PlannedNode> every_node(const launch::ElasticRules& elastic) {
     std::vector<size_t> all(elastic.hosts.size());
     std::iota(all.begin(), all.end(), size_t{0});
@@ -196,7 +199,7 @@ int push_command(std::span<const std::string> arguments) {
     const size_t bad = count_bad(hosts);
     if (bad == 0) return 0;
     std::string failures = summary(job, hosts, true);
-    failures.pop_back();  // print_message ends the line
+    failures.pop_back();  // print_message adds the newline
     print_message(fmt::format("dslaunch: push failed on {} of {}:\n{}", bad,
                               counted(std::ssize(hosts), "host"), failures));
     return static_cast<int>(ExitCode::kHosts);

@@ -1,4 +1,5 @@
-// The files of a push or a bundle: the user's files, or the installation of dslaunch.
+// Lists the files that a push or a bundle contains: the user's files, or the installation of
+// dslaunch.
 #pragma once
 
 #include <string>
@@ -8,28 +9,30 @@
 
 namespace dslaunch::launcher {
 
+// A file of the user, with its name on the hosts.
 struct NamedFile {
     std::string local_path;  // absolute
     std::string below;       // name below the target folder: NAME, or FOLDER/…/NAME
 };
 
-// Returns FILE, or if it is a folder every file below it, sorted. Throws Error{kInput} if FILE is
-// missing, or something in it is not a plain file.
+// Returns FILE, or, if it is a folder, every file below it, sorted. Throws Error{kInput} if FILE is
+// missing or contains something that is not a plain file.
 [[nodiscard]] std::vector<NamedFile> list_files(const std::string& file);
 
-// Returns the absolute form of PATH without `.`, `..` and a slash at the end.
+// Returns PATH as an absolute path without `.`, `..` and a slash at the end.
 [[nodiscard]] std::string absolute_path(const std::string& path);
 
-// Returns installation_files(); names on stderr the files that it leaves out.
+// Returns installation_files(). Prints the names of files that it leaves out on stderr.
 [[nodiscard]] std::vector<launch::PushFile> list_installation();
 
-// A new folder of this process below $TMPDIR, removed with its content at the end.
+// A new folder of this process below $TMPDIR. The destructor removes it with its contents.
 class ScratchFolder {
   public:
     ScratchFolder();
     ScratchFolder(const ScratchFolder&) = delete;
     ScratchFolder& operator=(const ScratchFolder&) = delete;
     ~ScratchFolder();
+    // Returns the absolute path, without a slash at the end.
     [[nodiscard]] const std::string& path() const { return path_; }
 
   private:

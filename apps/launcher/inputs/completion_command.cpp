@@ -1,4 +1,5 @@
-// `dslaunch completion bash|zsh`: a script for the shell, and the words that it offers.
+// `dslaunch completion bash|zsh`: prints a completion script for the shell, with the words that it
+// offers.
 #include <fmt/core.h>
 
 #include <string>
@@ -11,8 +12,8 @@
 namespace dslaunch::launcher {
 namespace {
 
-// A command's options and subcommands are the ones that its own --help lists, so the script knows
-// each of them without a list of its own.
+// The options and subcommands of a command are taken from its own --help, so the script needs no
+// list of them.
 constexpr const char* kOfferedWords = R"sh(_dslaunch_words() {
     local command=""
     local word
@@ -75,7 +76,7 @@ int completion_command(std::span<const std::string> arguments,
     if (!app.parse({arguments.begin(), arguments.end()})) return 0;
     const std::string names =
         join(std::vector<std::string>(subcommands.begin(), subcommands.end()), " ");
-    // Only zsh must be asked to split the words of a variable.
+    // zsh splits the words of a variable only if it is asked to.
     const std::string words = with(with(kOfferedWords, "@SUBCOMMANDS@", names), "${=COMMAND}",
                                    shell == "zsh" ? "${=command}" : "$command");
     fmt::print("{}", with(shell == "zsh" ? kZsh : kBash, "@WORDS@\n", words));

@@ -1,4 +1,4 @@
-// `dslaunch config check FILE` and `dslaunch config keys`: the meaning of a config, before anything
+// `dslaunch config check FILE` and `dslaunch config keys`: show what a config means before anything
 // runs.
 #include <fmt/core.h>
 
@@ -24,7 +24,7 @@ namespace {
 
 struct CheckArguments {
     std::string file;
-    std::string model;  // a folder of Hugging Face; empty: the one that FILE lies in, or none
+    std::string model;  // a Hugging Face folder; empty: FILE's own folder, or none
     bool json = false;
     bool all = false;
     int64_t world_size = 0;  // 0: not given
@@ -32,8 +32,8 @@ struct CheckArguments {
     std::vector<std::string> overrides;
 };
 
-// Prints what somebody has set and what follows from it, with --all the defaults too, and the
-// verdict.
+// Prints the values that somebody has set, the values that follow from them, and the verdict. With
+// --all, prints the defaults too.
 void print_config(config::Resolved resolved, const CheckArguments& arguments) {
     const size_t all = resolved.values.size();
     if (!arguments.all)
@@ -46,7 +46,7 @@ void print_config(config::Resolved resolved, const CheckArguments& arguments) {
         left_out == 0 ? "" : fmt::format("; {} other keys at their default (--all)", left_out));
 }
 
-// Returns the lines of TABLE that are about the key NAME alone.
+// Returns the lines of TABLE about the key NAME itself, without keys that only begin with NAME.
 std::string lines_of_key(const std::string& table, const std::string& name) {
     std::string found;
     for (const std::string& line : split(table, '\n')) {
@@ -57,7 +57,7 @@ std::string lines_of_key(const std::string& table, const std::string& name) {
     return found;
 }
 
-// Prints the key TEXT, else those whose names hold TEXT.
+// Prints the key TEXT, or, if there is no such key, all keys whose names contain TEXT.
 void print_keys(const std::string& text) {
     const std::string table = config::schema_text(terminal_columns(1));
     if (text.empty()) return fmt::print("{}", table);
@@ -80,7 +80,7 @@ void print_keys(const std::string& text) {
     fmt::print("{}", shown);
 }
 
-// Adds to OPTIONS what a run would take from the model in FOLDER. Throws Error{kInput}.
+// Adds to OPTIONS the facts that a run would read from the model in FOLDER. Throws Error{kInput}.
 void look_at_model(const std::string& folder, config::ResolveOptions& options) {
     const storage::ModelFolder model = storage::open_model_folder(folder);
     options.model_is_folder = true;

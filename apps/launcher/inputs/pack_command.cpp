@@ -33,7 +33,8 @@ struct PackArguments {
     bool force = false;
 };
 
-// Throws all problems at once that `config check` finds without a number of ranks.
+// Returns the parsed config. Throws one error with all problems that `config check` can find
+// without knowing the number of ranks.
 config::TrainConfig checked_config(const std::string& text, const std::string& origin) {
     config::TrainConfig config = config::parse_config(text, origin);
     config::require_valid(config::resolve(config, {}));
@@ -41,11 +42,11 @@ config::TrainConfig checked_config(const std::string& text, const std::string& o
 }
 
 struct PackedText {
-    std::string text;               // of the config to pack; empty: none is packed
-    std::vector<std::string> done;  // what is said of it
+    std::string text;               // the config to pack; empty: there is none
+    std::vector<std::string> done;  // what to report about it
 };
 
-// Returns the config to pack, if a config or a data reference is given.
+// Returns the config to pack, or an empty text if neither a config nor a data reference is given.
 PackedText config_of(const PackArguments& arguments, const std::string& out) {
     const bool refers = !arguments.data.empty() || !arguments.eval_data.empty();
     if (arguments.config.empty() && !refers) return {};

@@ -1,17 +1,17 @@
 #include "launcher/inputs/packed_config.h"
 
-#include "base/error.h"
-
 #include <filesystem>
 #include <utility>
+
+#include "base/error.h"
 
 namespace dslaunch::launcher {
 
 std::string relative_to_archive(const std::string& path, const std::string& archive_path) {
     namespace fs = std::filesystem;
     if (fs::path(path).is_absolute()) return path;
-    // Folders are resolved, for ".." out of a linked folder goes to its real parent; the file
-    // itself may be a link and stays one.
+    // The folder's links are resolved, because ".." in a linked folder leads to its real parent.
+    // The file itself may be a link and stays one.
     const fs::path file = fs::absolute(path);
     const fs::path folder = fs::weakly_canonical(fs::absolute(archive_path).parent_path());
     return (fs::weakly_canonical(file.parent_path()) / file.filename())

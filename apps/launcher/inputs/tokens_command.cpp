@@ -1,4 +1,4 @@
-// `dslaunch tokens bytes TEXT -o FILE`: text as a token file, one uint16 token a byte.
+// `dslaunch tokens bytes TEXT -o FILE`: writes text as a token file, one uint16 token per byte.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -52,7 +52,7 @@ int64_t convert_file(const TokensArguments& arguments) {
     if (!text.valid()) fail(ExitCode::kInput, "{}: {}", arguments.text, errno_text(errno));
     storage::require_new_file(arguments.out, arguments.force);
     struct stat facts {};
-    // A pipe has no size, so the need of disk space is not known beforehand.
+    // A pipe has no size, so the disk space that is needed is not known in advance.
     const bool known = ::fstat(text.get(), &facts) == 0 && S_ISREG(facts.st_mode);
     storage::AtomicFile out(arguments.out,
                             Bytes{known ? 2 * static_cast<int64_t>(facts.st_size) : 0});
@@ -63,7 +63,7 @@ int64_t convert_file(const TokensArguments& arguments) {
     return tokens;
 }
 
-// Refuses `tokens kjv.txt` and `tokens bpe kjv.txt`, which people write first.
+// Refuses `tokens kjv.txt` and `tokens bpe kjv.txt`, which people tend to try first.
 void refuse_other_form(std::span<const std::string> words) {
     if (words.empty() || words.front() == "bytes" || words.front().starts_with("-")) return;
     const bool is_file = access(words.front().c_str(), F_OK) == 0;

@@ -17,11 +17,11 @@
 namespace dslaunch::launcher {
 namespace {
 
-constexpr Bytes kInFlightMax = mib(64);  // settings that keep more in flight are left out
+constexpr Bytes kInFlightMax = mib(64);  // settings with more bytes in flight are left out
 constexpr double kAsGood = 0.97;
 constexpr std::chrono::milliseconds kRest{1000};
 
-// Fills BYTES with pseudo-random values, for some disks do not write zeros.
+// Fills BYTES with pseudo-random values, because some disks do not really write zeros.
 void fill_with_noise(std::span<std::byte> bytes) {
     uint64_t state = 1;
     for (size_t i = 0; i < bytes.size(); i += sizeof(state)) {
@@ -61,7 +61,7 @@ std::vector<IoRow> rows_of(const IoBenchOptions& options, bool has_uring) {
     return rows;
 }
 
-// Returns why io_uring is not available; empty: it is.
+// Returns the reason why io_uring is not available, or an empty text if it is.
 std::string uring_missing(const storage::BackingFiles& files) {
     try {
         static_cast<void>(storage::open_block_file(files, storage::IoEngine::kUring, {}));
@@ -77,8 +77,8 @@ class Bench {
           const std::function<void()>& check)
         : options_(options), files_(files), check_(check) {}
 
-    // Writes the file once: blocks that were never written read faster than any disk, and cost more
-    // to write.
+    // Writes the whole file once. Blocks that were never written read faster than any disk can, and
+    // cost more time to write.
     void write_all(const std::vector<IoRow>& rows) {
         Bytes need{0};
         for (const IoRow& row : rows)
@@ -92,7 +92,7 @@ class Bench {
                 static_cast<size_t>(std::min(need.value, files_.capacity.value - at));
             const storage::IoResult result =
                 file->submit(storage::write_request(at, arena_.bytes().first(length))).wait();
-            if (!result.moved(static_cast<int64_t>(length)))
+            if (!result.has_moved(static_cast<int64_t>(length)))
                 fail(ExitCode::kDisk, "{}: cannot write {} at {}: {}", file->path_at(at),
                      to_text(Bytes{static_cast<int64_t>(length)}), at,
                      errno_text(-result.error_number));
@@ -160,8 +160,8 @@ class Bench {
     }
 
   private:
-    // Waits, for a disk with a rate limit gives credit for idle time, and fio takes some time to
-    // start.
+    // Waits a moment: a disk with a rate limit allows more after idle time, and fio needs time to
+    // start, so both sides get the same pause.
     void rest() const {
         const auto end = std::chrono::steady_clock::now() + kRest;
         while (std::chrono::steady_clock::now() < end) {
@@ -250,7 +250,7 @@ IoBenchReport run_io_bench(const IoBenchOptions& options, const std::function<vo
     place.folders = {options.folder};
     place.job_id = fmt::format("io-bench-{}", ::getpid());
     const storage::SwapFiles swap(place, options.length);
-    report.direct = swap.files().files[0].direct;
+    report.direct = swap.files().files[0].is_direct;
     report.engine_missing = uring_missing(swap.files());
     report.rows = rows_of(options, report.engine_missing.empty());
     if (report.rows.empty())

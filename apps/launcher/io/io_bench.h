@@ -1,5 +1,5 @@
-// `dslaunch io-bench`: finds the engine, block size and depth that read and write a disk best,
-// beside fio.
+// `dslaunch io-bench`: finds the engine, block size and depth with which a disk reads and writes
+// best, and compares them with fio.
 #pragma once
 
 #include <functional>
@@ -17,6 +17,7 @@
 
 namespace dslaunch::launcher {
 
+// One setting to measure: how a file is moved, and in which direction.
 struct IoCell {
     storage::IoEngine engine = storage::IoEngine::kUring;  // not kAuto
     Bytes block;
@@ -26,28 +27,33 @@ struct IoCell {
     bool operator==(const IoCell&) const = default;
 };
 
+// The result of a measurement.
 struct IoFigure {
     double bytes_per_s = 0;
     double cpu_s_per_gb = 0;  // user and system time of the moving process, per 10^9 bytes
 };
 
-// Returns the bytes of memory for a measurement of CELL: whole requests, enough for its depth.
+// Returns the bytes of memory that a measurement of CELL needs: whole requests, and enough of them
+// for its depth.
 [[nodiscard]] Bytes io_measure_bytes(const IoCell& cell);
 
-// Moves FILES from begin to end, again and again, until DURATION is over. MEMORY is at least
-// io_measure_bytes(), aligned to kBlockAlignment. Calls CHECK every few ms, which may throw to end
-// the run. Throws Error{kDisk}: a request failed; {kSetup}: the engine is not available.
+// Reads or writes FILES from begin to end, again and again, until DURATION is over. MEMORY has at
+// least io_measure_bytes() and is aligned to kBlockAlignment. Calls CHECK every few ms; CHECK may
+// throw to end the run. Throws Error{kDisk} if a request fails, Error{kSetup} if the engine is not
+// available.
 [[nodiscard]] IoFigure measure_io(const storage::BackingFiles& files, const IoCell& cell,
                                   std::span<std::byte> memory, Duration duration,
                                   const std::function<void()>& check);
 
-// Reads the first half of FILES and writes the second at once, as offload does, each on a thread
-// with the engine, block and depth of CELL. The rate is the bytes of both over the time of both.
-// MEMORY is at least twice io_measure_bytes(). Only the caller's thread calls CHECK.
+// Reads the first half of FILES and writes the second half at the same time, as offload does. Each
+// direction has its own thread, with the engine, block and depth of CELL. The rate is the bytes of
+// both directions divided by the time. MEMORY has at least twice io_measure_bytes(). Only the
+// caller's thread calls CHECK.
 [[nodiscard]] IoFigure measure_io_both(const storage::BackingFiles& files, const IoCell& cell,
                                        std::span<std::byte> memory, Duration duration,
                                        const std::function<void()>& check);
 
+// A run of fio that is comparable to measure_io().
 struct FioRequest {
     std::string program;  // fio's path
     std::string engine;   // fio's name for it: "io_uring", "libaio"
@@ -58,22 +64,23 @@ struct FioRequest {
     Duration duration{};
 };
 
-// Returns the path of fio by the variable PATH; nullopt if fio is not installed.
+// Returns the path of fio, found through the variable PATH; nullopt if fio is not installed.
 [[nodiscard]] std::optional<std::string> find_fio();
 
-// Runs fio and waits for it; with io_uring its files and memory are registered and in huge pages,
-// as in measure_io(). If CHECK throws, ends fio and throws the same. Throws Error{kSetup} with
-// fio's output if fio fails.
+// Runs fio and waits for it. With io_uring, fio's files and memory are registered and the memory is
+// in huge pages, as in measure_io(). If CHECK throws, ends fio and throws the same error. Throws
+// Error{kSetup} with fio's output if fio fails.
 [[nodiscard]] IoFigure run_fio(const FioRequest& request, const std::function<void()>& check);
 
-// Returns the figure in fio's JSON for its only job or group of jobs, in DIRECTIONS together.
-// Throws Error{kSetup}.
+// Returns the figure that fio's JSON gives for its only job or group of jobs: the sum over
+// DIRECTIONS. Throws Error{kSetup} if the JSON is not as expected.
 [[nodiscard]] IoFigure parse_fio(const std::string& json,
                                  std::initializer_list<storage::IoDirection> directions);
 
+// The settings to measure, and how long.
 struct IoBenchOptions {
     std::string folder;
-    Bytes length = gib(1);  // length of the file; best more than the disk's own cache
+    Bytes length = gib(1);  // length of the file; it should exceed the disk's cache
     std::vector<storage::IoEngine> engines = {storage::IoEngine::kUring,
                                               storage::IoEngine::kThreads};
     std::vector<Bytes> blocks = {kib(128), kib(512), mib(1), mib(4)};
@@ -81,11 +88,11 @@ struct IoBenchOptions {
     int turns = 3;  // each figure is the median of this many runs, which alternate with runs of
                     // other settings
     Duration cell_time = std::chrono::milliseconds(200);
-    Duration fio_time = std::chrono::seconds(1);  // time of each run beside fio
-    bool with_fio = true;                         // if it is installed
+    Duration fio_time = std::chrono::seconds(1);  // time of each run in the comparison with fio
+    bool with_fio = true;                         // compare with fio, if it is installed
 };
 
-// Reading and writing with one setting.
+// The figures for reading and for writing with one setting.
 struct IoRow {
     storage::IoEngine engine = storage::IoEngine::kUring;
     Bytes block;
@@ -94,6 +101,7 @@ struct IoRow {
     IoFigure write;
 };
 
+// The results of a run of io-bench on the disk that contains a folder.
 struct IoBenchReport {
     std::string folder;
     storage::DiskFacts disk;
@@ -104,27 +112,30 @@ struct IoBenchReport {
     size_t best = 0;                  // index in rows
     std::string engine_missing;       // the reason why io_uring is not available; empty: it is
     std::string fio_engine;           // empty: fio is not installed or was not asked for
-    std::optional<IoRow> fio;         // with the best row's block and depth
-    std::optional<IoRow> beside_fio;  // measure_io() in the same turns
-    // The best row's setting reading and writing at once, in turns with fio if there is fio.
+    std::optional<IoRow> fio;         // fio with the best row's block and depth
+    std::optional<IoRow> beside_fio;  // measure_io(), alternating with fio
+    // The best row's setting, reading and writing at the same time. If there is fio, its runs
+    // alternate with ours.
     IoFigure both;
     std::optional<IoFigure> fio_both;
 };
 
-// Fills the file, measures all settings, then runs the best one both ways at once, and beside fio.
-// SAY gets a line at each stage. CHECK is called every few ms and may throw to end the run. The
-// file is always removed. Throws Error{kDisk}, {kSetup}.
+// Fills the file, measures all settings, and then runs the best setting in both directions at once
+// and in comparison with fio. Calls SAY with a line at each stage, and CHECK every few ms; CHECK
+// may throw to end the run. Always removes the file. Throws Error{kDisk} and Error{kSetup}.
 [[nodiscard]] IoBenchReport run_io_bench(const IoBenchOptions& options,
                                          const std::function<void()>& check,
                                          const std::function<void(const std::string&)>& say);
 
-// Returns the index of the row to use: the least processor time among rows whose rate is within 3 %
-// of the best. Offload reads as much as it writes, so a row's rate is the harmonic mean of both.
-// REQUIRES: ROWS is not empty.
+// Returns the index of the row to use: among the rows whose rate is within 3 % of the best, the one
+// that takes the least processor time. Offload reads as much as it writes, so a row's rate is the
+// harmonic mean of its two rates. REQUIRES: ROWS is not empty.
 [[nodiscard]] size_t best_io_row(const std::vector<IoRow>& rows);
 
+// Returns the settings for offload that ROW measured.
 [[nodiscard]] storage::IoSettings io_settings_of(const IoRow& row);
 
+// Return the report as a table, and as one JSON object.
 [[nodiscard]] std::string io_bench_text(const IoBenchReport& report);
 [[nodiscard]] std::string io_bench_json(const IoBenchReport& report);
 

@@ -1,4 +1,4 @@
-// `dslaunch io-bench PATH`: measures the disk under PATH and stores the best settings for it.
+// `dslaunch io-bench PATH`: measures the disk that holds PATH and stores the best settings for it.
 #include <fmt/core.h>
 #include <sys/signalfd.h>
 #include <unistd.h>

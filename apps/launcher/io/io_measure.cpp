@@ -1,5 +1,5 @@
 // Measures one figure of a disk: the rate at which a block file moves bytes with one setting, and
-// their processor time. Threads: the caller's and the engine's.
+// the processor time that this takes. Threads: the caller's and the engine's.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -31,7 +31,7 @@ namespace {
 
 using Steady = std::chrono::steady_clock;
 
-// The largest request. A request is several blocks, for offload moves whole extents.
+// The largest request. A request spans several blocks, because offload moves whole extents.
 constexpr int64_t kRequestBytesMax = int64_t{8} << 20;
 
 struct Shape {
@@ -41,7 +41,7 @@ struct Shape {
                                              cell.block.value * cell.block.value)),
           requests((cell.block.value * cell.depth + request_bytes - 1) / request_bytes + 2) {}
     int64_t request_bytes;
-    int64_t requests;  // in flight: two more than the queue holds
+    int64_t requests;  // requests in flight: two more than fit in the queue
 };
 
 double cpu_seconds() {
@@ -56,7 +56,7 @@ double cpu_seconds() {
 void require_moved(const storage::BlockFile& file, const storage::IoRequest& request,
                    const storage::IoResult& result) {
     const auto length = static_cast<int64_t>(request.memory.size());
-    if (result.moved(length)) return;
+    if (result.has_moved(length)) return;
     fail(ExitCode::kDisk, "{}: {} of {} at offset {} failed at {}: {}",
          file.path_at(result.failed_bytes), storage::io_direction_name(request.direction),
          to_text(Bytes{length}), request.offset_bytes, result.failed_bytes,
@@ -64,14 +64,14 @@ void require_moved(const storage::BlockFile& file, const storage::IoRequest& req
                                   : errno_text(-result.error_number));
 }
 
-// Part of the files, in bytes.
+// A part of the files, in bytes.
 struct Stretch {
     int64_t begin_bytes = 0;
     int64_t end_bytes = 0;
 };
 
-// Moves bytes within STRETCH while GOES_ON returns true; made and used by one thread. Construction
-// and destruction are separate from run(), so that they are not measured.
+// Moves bytes within STRETCH as long as GOES_ON returns true. The same thread constructs and uses
+// it. Construction and destruction are separate from run(), so that they are not measured.
 class Mover {
   public:
     Mover(const storage::BackingFiles& files, const IoCell& cell, const Stretch& stretch,
@@ -160,7 +160,7 @@ std::vector<std::string> command_for(const FioRequest& request) {
     return command;
 }
 
-// A started program, which the destructor ends.
+// A started program. The destructor kills it if it still runs.
 class Child {
   public:
     explicit Child(pid_t pid) : pid_(pid) {}
@@ -168,10 +168,11 @@ class Child {
     Child& operator=(const Child&) = delete;
     ~Child() {
         if (pid_ <= 0) return;
-        ::kill(-pid_, SIGKILL);  // the child leads a group of its own
+        ::kill(-pid_, SIGKILL);  // kills the child's whole process group
         ::waitpid(pid_, nullptr, 0);
     }
-    // Returns the child's exit status; it has closed its output, so it ends soon.
+    // Returns the child's exit status. The child has closed its output by this time, so it ends
+    // soon.
     int wait() {
         int status = 0;
         while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
@@ -184,7 +185,7 @@ class Child {
     pid_t pid_;
 };
 
-// Returns all output of the child, until it closes its end.
+// Returns all output of the child, up to the point where the child closes the pipe.
 std::string read_output(int fd, const std::function<void()>& check) {
     std::string output;
     char block[65536];
@@ -290,8 +291,8 @@ IoFigure run_fio(const FioRequest& request, const std::function<void()>& check) 
     Pipe errors = make_pipe();
     launch::SpawnRequest spawning;
     spawning.command = command_for(request);
-    // fio's memory is in huge pages, as in measure_io(); otherwise the comparison would be one of
-    // pages.
+    // fio's memory is in huge pages, as in measure_io(); otherwise the comparison would measure
+    // page sizes.
     launch::set_variable(spawning.environment, "GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
     spawning.stdout_fd = output.write_end.get();
     spawning.stderr_fd = errors.write_end.get();
@@ -314,7 +315,7 @@ IoFigure run_fio(const FioRequest& request, const std::function<void()>& check) 
 
 IoFigure parse_fio(const std::string& json,
                    std::initializer_list<storage::IoDirection> directions) {
-    // Warnings may come before the JSON.
+    // fio may print warnings before the JSON.
     const nlohmann::json all = nlohmann::json::parse(
         json.substr(std::min(json.find('{'), json.size())), nullptr, /*allow_exceptions=*/false);
     if (!all.is_object() || !all.contains("jobs") || !all["jobs"].is_array() ||
@@ -332,7 +333,7 @@ IoFigure parse_fio(const std::string& json,
         seconds = std::max(seconds, runtime);
         job_seconds += runtime;
     }
-    // The percentage is of the time of all jobs of fio.
+    // fio gives a percentage of the summed time of all its jobs.
     const double cpu_percent = number_at(job, "usr_cpu") + number_at(job, "sys_cpu");
     if (bytes <= 0 || seconds <= 0) fail(ExitCode::kSetup, "fio moved nothing");
     return {bytes / seconds, cpu_percent / 100 * job_seconds / bytes * 1e9};

@@ -1,5 +1,5 @@
-// Shows the processes that hold GPUs of hosts, for `ps --devices` and `stop --pid`. Data path:
-// agents' device reports -> here -> screen. Pure, but for the records of jobs.
+// Shows the processes that hold the hosts' GPUs, for `ps --devices` and `stop --pid`. Data path:
+// agents' device reports -> here -> screen. Pure, except for reading the records of jobs.
 #pragma once
 
 #include <span>
@@ -12,26 +12,27 @@
 
 namespace dslaunch::launcher {
 
+// The report of one host on its GPUs, or the reason why there is none.
 struct HostDevices {
     std::string host;
     std::string error;  // empty: there is a report
     launch::DeviceUseReport report;
 };
 
-// Decodes ANSWERS. Throws Error{kInternal} on malformed payloads.
+// Decodes ANSWERS. Throws Error{kInternal} if a payload is malformed.
 [[nodiscard]] std::vector<HostDevices> decode_devices(
     const std::vector<launch::HostAnswer>& answers);
 
-// Returns one row a GPU and process; a GPU that nobody holds has a row, too. JOBS name the jobs of
-// this user's processes.
+// Returns a table with one row for each GPU and each process that holds it; a GPU that nobody holds
+// has a row too. The names of this user's jobs come from JOBS.
 [[nodiscard]] std::string device_table(const std::vector<HostDevices>& hosts,
                                        const std::vector<KnownJob>& jobs);
 // Returns one line: {"hosts": [{"host", "error" and the fields of device_report_fields()}]}.
 [[nodiscard]] std::string devices_json(const std::vector<HostDevices>& hosts,
                                        const std::vector<KnownJob>& jobs);
 
-// Returns "process 12 (python3) of alice, 3 h 2 min old, holds GPU 0 (12.0 GiB) and GPU 1, rank 3
-// of job x".
+// Returns a text like "process 12 (python3) of alice, 3 h 2 min old, holds GPU 0 (12.0 GiB), GPU 1,
+// rank 3 of job x".
 [[nodiscard]] std::string describe(const launch::DeviceProcess& process,
                                    const std::vector<KnownJob>& jobs);
 

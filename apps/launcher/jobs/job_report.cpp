@@ -1,5 +1,5 @@
-// The facts of one job for a bug report: its record, its output folder, dslaunch's messages at its
-// end, the last lines of its ranks.
+// The facts about one job for a bug report: its record, its output folder, dslaunch's messages when
+// it ended, and the last lines of its ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kFileBytesMax = 64U << 20;
-constexpr size_t kLaunchLines = 60;  // last lines of dslaunch: the report of a failure
+constexpr size_t kLaunchLines = 60;  // dslaunch's last lines: the report of a failure
 constexpr size_t kRankLines = 10;    // last lines of each rank
 constexpr size_t kRanksShown = 8;
 
@@ -31,7 +31,7 @@ std::string last_lines(const std::string& text, size_t count) {
     return join(lines, "\n");
 }
 
-// Returns the launcher's own lines in a job's log.
+// Returns the lines of a job's log that the launcher itself wrote.
 std::string launcher_lines(const std::string& folder) {
     std::string text;
     for (const char* file : {"/job.log.1", "/job.log"}) {
@@ -46,7 +46,7 @@ std::string launcher_lines(const std::string& folder) {
     return last_lines(text, kLaunchLines);
 }
 
-// Returns the last bytes of the file at PATH, which may be large.
+// Returns the last lines of the file at PATH. Reads only its end, because the file may be large.
 std::string tail_of(const std::string& path) {
     constexpr uintmax_t kTailBytes = 64U << 10;
     std::error_code error;
@@ -71,7 +71,7 @@ std::string text_of(const Json& json) {
     return json.is_string() ? json.get<std::string>() : json.dump();
 }
 
-// Returns the texts KEYS of NODE that are not empty; cuts a hash to its beginning.
+// Returns the texts that NODE has under KEYS, without empty ones. A hash is cut to its beginning.
 std::vector<std::string> words_of(const Json& node, std::initializer_list<const char*> keys) {
     std::vector<std::string> words;
     for (const char* key : keys) {
@@ -81,7 +81,7 @@ std::vector<std::string> words_of(const Json& node, std::initializer_list<const 
     return words;
 }
 
-// Returns the values of a resolved config that somebody gave or that were derived.
+// Returns the values of a resolved config that somebody set or that were derived from them.
 std::string config_text(const Json& config) {
     std::vector<std::vector<std::string>> rows = {{"key", "value", "origin"}};
     for (const Json& value : config.value("values", Json::array())) {
@@ -116,7 +116,7 @@ ReportSection run_section(const Json& run, NameMask& mask) {
     return section;
 }
 
-// Returns the run.json of FOLDER; nullopt if it cannot be read.
+// Returns the run.json in FOLDER; nullopt if it cannot be read.
 std::optional<Json> read_run(const std::string& folder) {
     try {
         return Json::parse(read_file(folder + "/run.json", kFileBytesMax));

@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 
 constexpr size_t kRecordBytesMax = 16U << 20;
 
-// Throws Json::exception for a member that is missing or of a wrong type.
+// Throws Json::exception if a member is missing or has the wrong type.
 KnownJob parse_job(const Json& json) {
     KnownJob job;
     job.id = json.at("job_id").get<std::string>();
@@ -64,11 +64,11 @@ void read_progress(KnownJob& job) {
         if (line.at("step").is_number()) job.step = line.at("step").get<int64_t>();
         if (line.at("loss").is_number()) job.loss = line.at("loss").get<double>();
     } catch (const std::exception&) {
-        // The file is not there yet, or the job is no training job.
+        // The file does not exist yet, or the job is no training job.
     }
 }
 
-// Returns ". The newest are ID of TARGET: STATE, …"; empty where there is no job.
+// Returns ". The newest are ID of TARGET: STATE, …", or an empty text if there is no job.
 std::string newest_text(const std::vector<KnownJob>& jobs) {
     constexpr size_t kNamedMax = 3;
     std::vector<std::string> names;

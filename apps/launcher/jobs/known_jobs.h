@@ -1,5 +1,5 @@
-// Reads the records of jobs in a user's state folder (launch/jobs/job_record.h) for `ps`, `logs`,
-// `stop` and `report`. Skips damaged or half removed records. No threads.
+// Reads the records of jobs from a user's state folder (launch/jobs/job_record.h) for `ps`, `logs`,
+// `stop` and `report`. Skips records that are damaged or only partly removed. No threads.
 #pragma once
 
 #include <chrono>
@@ -14,53 +14,58 @@
 
 namespace dslaunch::launcher {
 
+// A job as its record describes it.
 struct KnownJob {
     std::string id;
     std::string launch_id;  // see JobSpec
     std::string folder;
     std::string target, working_directory, output;  // output: the --output folder; empty: none
-    std::string transport, ssh_config;              // way to its hosts
+    std::string transport, ssh_config;              // transport to its hosts
     std::string machine;                            // host name of the launcher's machine
     launch::ProcessName launcher;
     bool is_here = false;  // true: its launcher runs, or ran, on this machine
     bool lives = false;    // true: not ended, and its launcher lives on this machine
-    // starting, running, restarting, ended; lost: its launcher was killed; away: on another machine
+    // starting, running, restarting, ended; lost: its launcher was killed; away: its launcher is on
+    // another machine
     std::string state;
     std::optional<int64_t> exit_code, step;
     std::optional<double> loss;
     int64_t started_at_s = 0, ended_at_s = 0;  // Unix time; 0: not ended
-    int64_t started_at_ns = 0;                 // the start in ns
+    int64_t started_at_ns = 0;                 // the start, in ns of Unix time
     int64_t world_size = 0, restarts = 0, max_restarts = 0;
     std::chrono::milliseconds grace{0};
     std::vector<launch::HostAddress> hosts;
-    std::vector<int64_t> host_ranks;  // by host, ranks of the newest attempt; 0: only an earlier
-                                      // one used it
+    std::vector<int64_t> host_ranks;  // by host, its ranks in the newest attempt; 0: only an
+                                      // earlier attempt used the host
 
+    // Returns the number of hosts that the newest attempt uses.
     [[nodiscard]] int64_t hosts_in_use() const;
 };
 
 inline constexpr size_t kKeptJobs = 100;
 
-// Returns the state folder of the user who runs this process. Throws Error{kSetup} without one.
+// Returns the state folder of the user who runs this process. Throws Error{kSetup} if there is
+// none.
 [[nodiscard]] std::string own_state_directory();
 
-// Returns all jobs with a record, the newest start first.
+// Returns all jobs that have a record, the last started first.
 [[nodiscard]] std::vector<KnownJob> read_jobs(const std::string& state_directory);
 
-// Returns the job whose id is TEXT, the newest one whose --output is the folder TEXT or the folder
-// of the file TEXT, or the only one whose id begins with TEXT. Throws Error{kUsage}: no job or
-// several jobs match.
+// Returns the job whose id is TEXT; otherwise the newest job whose --output is the folder TEXT or
+// the folder that contains the file TEXT; otherwise the only job whose id begins with TEXT. Throws
+// Error{kUsage} if no job matches, or if several do.
 [[nodiscard]] KnownJob find_job(const std::string& state_directory, const std::string& text);
 
 // Removes the records of ended jobs, except the newest kKeptJobs. Never throws.
 void remove_old_jobs(const std::string& state_directory);
 
-// Returns the newest of JOBS whose --output is the folder PATH, or holds the file PATH; null: no
-// job has it.
+// Returns the newest of JOBS whose --output is the folder PATH or contains the file PATH; null if
+// there is none.
 [[nodiscard]] const KnownJob* job_of_output(const std::vector<KnownJob>& jobs,
                                             const std::string& path);
 
-// Returns the state: "running", "ok", "interrupted", "failed (66 input)", "lost".
+// Returns the job's state as text: "running", "ok", "interrupted", "failed (66 input)", "lost
+// (launcher killed)".
 [[nodiscard]] std::string state_text(const KnownJob& job);
 
 // Returns a duration as text: "3 s", "12 min", "5 h 2 min", "3 d 4 h".

@@ -1,4 +1,4 @@
-// `dslaunch logs JOB`: the output of a job's ranks, from its output folder or from its record.
+// `dslaunch logs JOB`: prints the output of a job's ranks from its record.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -40,12 +40,13 @@ struct LogLine {
     std::string text;
 };
 
-// A file that grows, and may be replaced by a new one of the same name.
+// A file that grows, and that may be replaced by a new file of the same name.
 class GrowingFile {
   public:
     explicit GrowingFile(std::string path) : path_(std::move(path)) {}
 
-    // Returns whole lines added since the last call; at the END also a last line without newline.
+    // Returns the whole lines that were added since the last call. With END, also returns a last
+    // line without a newline.
     std::string read_new(bool end) {
         std::string lines;
         for (;;) {
@@ -90,7 +91,8 @@ class LogPrinter {
                                       printable(job.output)));
     }
 
-    // The record has the lines of all ranks and of the launcher in the order of their arrival.
+    // The record contains the lines of all ranks and of the launcher in the order in which they
+    // arrived.
     void print_new(bool end) {
         const auto record = [&](std::string_view line) { print(parse(line)); };
         if (older_) for_each_line(older_->read_new(true), record);
@@ -109,7 +111,7 @@ class LogPrinter {
         }
     }
 
-    // Parses RANK \t HOST \t TEXT; the launcher's rank is `-`.
+    // Parses a line RANK \t HOST \t TEXT. The launcher's lines have `-` for RANK.
     static LogLine parse(std::string_view line) {
         const size_t first = std::min(line.find('\t'), line.size());
         const size_t second = std::min(line.find('\t', first + 1), line.size());

@@ -1,5 +1,5 @@
-// The facts of this machine for a bug report: system, processor, memory, GPUs, libraries, limits,
-// cgroup, programs, variables.
+// The facts about this machine for a bug report: system, processor, memory, GPUs, libraries,
+// limits, cgroup, programs, variables.
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -39,7 +39,7 @@ std::string first_line(const std::string& text, const std::string& otherwise = "
     return otherwise;
 }
 
-// Returns the value of the first line of TEXT that begins with KEY and SEPARATOR.
+// Returns the value from the first line of TEXT that begins with KEY and SEPARATOR.
 std::string field(const std::string& text, const std::string& key, char separator) {
     for (const std::string& line : split(text, '\n')) {
         const size_t at = line.find(separator);
@@ -168,7 +168,7 @@ ReportSection limit_section() {
     }
     const std::string v1 =
         first_line(launch::text_or_empty("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
-    // The kernel's "no limit" is the largest number of whole pages.
+    // For "no limit" the kernel gives the largest number that is a whole number of pages.
     const bool is_limited = parse_int(v1).value_or(0) < (int64_t{1} << 62);
     if (!v1.empty()) section.facts.emplace_back("cgroup v1 memory", is_limited ? v1 : "unlimited");
     return section;

@@ -30,7 +30,7 @@ bool is_there(const std::string& path) {
     return fs::exists(path, missing);
 }
 
-// Returns true if the file at PATH holds WORD.
+// Returns true if the file at PATH contains WORD.
 bool holds_word(const std::string& path, std::string_view word) {
     try {
         return read_file(path, kConfigBytesMax).find(word) != std::string::npos;
@@ -39,14 +39,14 @@ bool holds_word(const std::string& path, std::string_view word) {
     }
 }
 
-// Returns true for --resume in each of its spellings; no other option begins so.
+// Returns true for --resume in each of its spellings. No other option has this beginning.
 bool is_resume(const std::string& word) {
     constexpr size_t kShortest = 5;  // --res
     const std::string name = with_dashes(word.substr(0, word.find('=')));
     return name.size() >= kShortest && std::string_view("--resume").starts_with(name);
 }
 
-// Returns true if the Hugging Face FOLDER holds a model that writes text, with its tokenizer.
+// Returns true if the Hugging Face FOLDER contains a language model and its tokenizer.
 bool writes_text(const std::string& folder) {
     const std::string config = folder + "/config.json";
     return is_there(folder + "/tokenizer.json") &&
@@ -59,8 +59,9 @@ bool has_chat_template(const std::string& folder) {
            holds_word(folder + "/tokenizer_config.json", "\"chat_template\"");
 }
 
-// Returns which prompts `generate` takes for the archive that the job in FOLDER has trained, as its
-// run.json says: "text", "ids", or empty if the archive writes none.
+// Returns the kind of prompts that `generate` takes for the archive that the job in FOLDER has
+// trained, according to its run.json: "text", "ids", or an empty text if the archive cannot
+// generate.
 std::string prompts_of_run(const std::string& folder) {
     try {
         const auto json = nlohmann::json::parse(read_file(folder + "/run.json", kConfigBytesMax));
@@ -103,7 +104,7 @@ std::string use_command(const launch::JobSpec& spec, const RunOptions& options) 
         std::string command =
             fmt::format("dslaunch generate {} {}", made,
                         prompts == "ids" ? "--prompt-ids 5,17,2" : "--prompt \"…\"");
-        // The archive has the code of the model that was trained.
+        // The trained archive contains the code of the original model, so it needs the same trust.
         if (options.trust_model) command += " --trust-model";
         for (const std::string& library : options.op_libraries)
             command += " --op-library " + shell_word(library);

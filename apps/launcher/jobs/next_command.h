@@ -1,6 +1,6 @@
-// Finds the commands that people want when a training job has ended: to go on with it, or to use
-// its result. Data path: command line, RunOptions, JobSpec -> [here] -> a line for people. Looks at
-// the files of the model and of the job. One thread.
+// Finds the commands that people want when a training job has ended: one to continue it, and one to
+// use its result. Data path: command line, RunOptions, JobSpec -> [here] -> a line for people.
+// Reads files of the model and of the job. One thread.
 #pragma once
 
 #include <span>
@@ -11,13 +11,14 @@
 
 namespace dslaunch::launcher {
 
-// Returns `dslaunch WORDS` with --resume, and with the OUTPUT of OPTIONS if the job named it itself
-// (IS_OWN); quoted for a shell, secrets hidden. Empty if the job keeps nothing.
+// Returns `dslaunch WORDS` with --resume, and with the output folder of OPTIONS if the job chose
+// the folder itself (IS_OWN). The words are quoted for a shell, and secrets are hidden. Returns an
+// empty text if the job has no output folder.
 [[nodiscard]] std::string resume_command(std::span<const std::string> words,
                                          const RunOptions& options, bool is_own);
 
-// Returns the command that makes the trained model of SPEC and OPTIONS write text. Empty: the
-// weights are not on this machine, or the model writes no text.
+// Returns the command that generates text with the trained model of SPEC and OPTIONS. Returns an
+// empty text if the weights are not on this machine, or if the model is no language model.
 [[nodiscard]] std::string use_command(const launch::JobSpec& spec, const RunOptions& options);
 
 }  // namespace dslaunch::launcher

@@ -1,4 +1,4 @@
-// `dslaunch ps`: the jobs of this user.
+// `dslaunch ps`: lists the jobs of this user.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ void print_json(const std::vector<KnownJob>& jobs) {
     fmt::print("{}\n", json.text());
 }
 
-// Returns the local time of the start, without the year.
+// Returns the time at which the job started, as local time without the year.
 std::string start_text(const KnownJob& job) {
     const std::time_t seconds = job.started_at_s;
     std::tm local{};
@@ -62,7 +62,7 @@ std::string start_text(const KnownJob& job) {
     return text;
 }
 
-// Returns PATH as seen from this folder.
+// Returns PATH relative to the current folder.
 std::string place_text(const std::string& path) {
     return path.empty() ? "-" : printable(path_from_here(path));
 }
@@ -100,7 +100,7 @@ int list_jobs(const PsArguments& arguments) {
 int ps_command(std::span<const std::string> arguments) {
     if (std::ranges::find(arguments, "--devices") != arguments.end())
         return list_devices(arguments);
-    bool devices = false;  // taken above; here for the help
+    bool devices = false;  // handled above; declared for the help
     PsArguments parsed;
     CommandLine app({.does = "Lists the running jobs of this user on this machine.",
                      .examples = {"dslaunch ps --all", "dslaunch ps --devices -H hostfile"},

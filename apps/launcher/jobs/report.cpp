@@ -43,7 +43,7 @@ struct ReportArguments {
     bool json = false;
 };
 
-// Returns the report of a job, of an --output folder, or of the folder of a file in it.
+// Returns the report for SUBJECT: a job, an --output folder, or a file in such a folder.
 std::vector<ReportSection> report_of(const std::string& subject, NameMask& mask) {
     std::error_code unreadable;
     const bool is_folder = std::filesystem::is_directory(subject, unreadable);
@@ -90,7 +90,7 @@ void NameMask::add(const std::string& name, const std::string& word) {
                               [&](const auto& entry) { return entry.first == word; });
     if (found == words_.end()) found = words_.insert(words_.end(), {word, 0});
     names_.emplace_back(name, fmt::format("{}{}", word, ++found->second));
-    // Longer names come first: node10 before node1, a path before a part of it.
+    // Longer names are replaced first: node10 before node1, a path before a part of it.
     std::stable_sort(names_.begin(), names_.end(),
                      [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
 }

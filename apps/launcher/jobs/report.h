@@ -1,5 +1,5 @@
-// The output of `dslaunch report`: sections of named facts and text, as text or JSON, with secrets
-// hidden and names of hosts and users replaced. Pure.
+// The output of `dslaunch report`: sections of named facts and text, as text or JSON. Secrets are
+// hidden, and names of hosts and users are replaced. Pure.
 #pragma once
 
 #include <string>
@@ -11,45 +11,47 @@
 
 namespace dslaunch::launcher {
 
+// A part of a report. Facts are pairs of a name and a value.
 struct ReportSection {
     std::string title;
     std::vector<std::pair<std::string, std::string>> facts;
-    std::string text;  // lines, below the facts
+    std::string text;  // lines that follow the facts
 };
 
-// Replaces names by others that stay the same throughout a report.
+// Replaces names by substitutes, always the same one for a name within a report.
 class NameMask {
   public:
-    // Replaces NAME by WORD1, WORD2, … if it is a whole word. Ignores an empty, numeric or known
-    // name and `localhost`.
+    // Makes apply() replace NAME by WORD1, WORD2, … wherever it is a whole word. Ignores a name
+    // that is empty, a number, `localhost`, or already known.
     void add(const std::string& name, const std::string& word);
+    // Returns TEXT with the names replaced.
     [[nodiscard]] std::string apply(std::string_view text) const;
 
   private:
     std::vector<std::pair<std::string, std::string>> names_;
-    std::vector<std::pair<std::string, int>> words_;  // words, with the number of their names
+    std::vector<std::pair<std::string, int>> words_;  // each word, and its number of names
 };
 
-// All output passes through these two functions: secrets are hidden, then names masked, then
-// control characters made visible.
+// All output passes through these two functions: they hide secrets, then replace names, then make
+// control characters visible.
 [[nodiscard]] std::string report_text(const std::vector<ReportSection>& sections,
                                       const NameMask& mask);
 [[nodiscard]] std::string report_json(const std::vector<ReportSection>& sections,
                                       const NameMask& mask);
 
-// Returns the report of JOB from its record; adds names of hosts and users to MASK.
+// Returns the report of JOB, made from its record. Adds the names of hosts and users to MASK.
 [[nodiscard]] std::vector<ReportSection> job_report(const KnownJob& job, NameMask& mask);
 
-// Returns the report of an --output folder. Its job need not be recorded here. Throws Error{kInput}
-// when FOLDER has no run.json.
+// Returns the report of an --output folder. The job need not have a record on this machine. Throws
+// Error{kInput} if FOLDER has no run.json.
 [[nodiscard]] std::vector<ReportSection> folder_report(const std::string& folder, NameMask& mask);
 
-// Reads /proc and /sys and runs a few programs, such as `ssh -V`, `nvidia-smi`, `ldd` of dsworker,
-// each for 5 s at most. Missing parts are reported as missing.
+// Reads /proc and /sys and runs a few programs, such as `ssh -V`, `nvidia-smi`, and `ldd` on
+// dsworker, each for at most 5 s. Reports what is missing as missing.
 [[nodiscard]] std::vector<ReportSection> machine_report();
 
-// Returns the number of hosts and slots, and the fields of the hostfile's lines; no names. Throws
-// as read_hostfile.
+// Returns the number of hosts and slots, and the fields of the hostfile's lines, without names.
+// Throws the same errors as read_hostfile.
 [[nodiscard]] ReportSection hostfile_report(const std::string& path, NameMask& mask);
 
 }  // namespace dslaunch::launcher

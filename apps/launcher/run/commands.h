@@ -1,4 +1,4 @@
-// The subcommands of dslaunch, one function for each.
+// The subcommands of dslaunch, one function each.
 #pragma once
 
 #include <span>
@@ -12,16 +12,18 @@ struct JobSpec;
 
 namespace dslaunch::launcher {
 
+// The words of a command line after the name of the command.
 using CommandWords = std::span<const std::string>;
 
-// The functions below get the words after the subcommand's name, print results on stdout, and the
-// rest on stderr. Each returns the exit code, and throws Error: kUsage for wrong words, and the
-// codes beside it. REQUIRES: called from the main thread, no other thread yet.
+// The functions below get the words that follow the subcommand's name. They print results on stdout
+// and everything else on stderr. Each returns the exit code. Each throws Error{kUsage} for wrong
+// words, and Error with the codes that its trailing comment names. REQUIRES: called from the main
+// thread, before any other thread exists.
 [[nodiscard]] int config_command(CommandWords arguments);    // returns 65 (kConfig) for problems
-[[nodiscard]] int run_health(CommandWords arguments);        // as run_command()
+[[nodiscard]] int run_health(CommandWords arguments);        // the same codes as run_command()
 [[nodiscard]] int io_bench_command(CommandWords arguments);  // kDisk, kSetup, kInterrupted
 [[nodiscard]] int ckpt_command(CommandWords arguments);      // kInput, kCheckpoint, kDisk
-[[nodiscard]] int zero_to_fp32_command(CommandWords arguments);  // the same
+[[nodiscard]] int zero_to_fp32_command(CommandWords arguments);  // the same codes
 [[nodiscard]] int pack_command(CommandWords arguments);          // kInput, kConfig, kDisk
 [[nodiscard]] int tokens_command(CommandWords arguments);        // kInput, kDisk
 [[nodiscard]] int hosts_command(CommandWords arguments);
@@ -40,29 +42,32 @@ using CommandWords = std::span<const std::string>;
 // Prints the completion script of a shell, which offers SUBCOMMANDS first.
 [[nodiscard]] int completion_command(CommandWords arguments, CommandWords subcommands);
 
+// The form of the command line that starts a job.
 enum class RunAs {
     kUnnamed,  // dslaunch TARGET
     kRun,      // dslaunch run TARGET
-    kVerify,   // dslaunch verify MODEL: a few steps, each beside one rank that computes all alone
+    kVerify,   // `dslaunch verify MODEL`: compares a few steps with one rank
 };
 
-// Runs a job and returns its exit code. SUBCOMMANDS: the names to compare a mistyped one with.
+// Runs a job and returns its exit code. A mistyped name is compared with SUBCOMMANDS.
 [[nodiscard]] int run_command(CommandWords arguments, RunAs as, CommandWords subcommands);
 
-// Runs a role of dsworker that needs no training (`generate`) on the ranks of a job. WORDS: see
-// parse_role_options(). Result, errors and REQUIRES as run_command().
+// Runs a role of dsworker that does not train (such as `generate`) on the ranks of a job. WORDS are
+// described at parse_role_options(). The result, errors and REQUIRES are the same as for
+// run_command().
 [[nodiscard]] int run_role(CommandWords words);
 
-// Sends the files that a job needs to its hosts, before it starts: the required files, and for a
-// .pt job the programs. Throws Error{kHosts} naming each host that did not get all files. REQUIRES:
-// hosts over ssh.
+// Sends the files that a job needs to its hosts before it starts: the required files, and for a
+// model also dslaunch's programs and libraries. Throws Error{kHosts}, naming each host that did not
+// get all files; an elastic job only gets a warning as long as enough hosts are left. REQUIRES: the
+// hosts are reached over ssh.
 void push_for_job(const launch::JobSpec& spec);
 
-// Throws Error{kSetup} when the dsworker at PATH cannot be started.
+// Throws Error{kSetup} if the dsworker at PATH cannot be started.
 void require_worker(const std::string& path);
 
-// Replaces this process by `dsworker WORDS…`, the program beside this dslaunch; WORDS begin with
-// the role. Never returns; throws Error{kSetup} if dsworker cannot be started.
+// Replaces this process by `dsworker WORDS…`, the program in the same folder as this dslaunch.
+// WORDS begin with the role. Never returns. Throws Error{kSetup} if dsworker cannot be started.
 [[noreturn]] void become_worker(CommandWords words);
 
 }  // namespace dslaunch::launcher

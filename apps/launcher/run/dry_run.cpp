@@ -21,7 +21,8 @@ const char* name_of(launch::TransportKind kind) {
     return kNames[static_cast<size_t>(kind)];
 }
 
-// Returns the variables that dslaunch gives the worker; later values replace earlier ones in place.
+// Returns the variables that dslaunch gives to the worker. A later value replaces an earlier one
+// without changing the order.
 launch::EnvironmentList environment_of(const launch::JobSpec& spec,
                                        const launch::PlannedWorker& worker) {
     launch::EnvironmentList list;

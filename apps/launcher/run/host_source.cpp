@@ -21,7 +21,7 @@ bool has_allocation(const Machine& machine) {
     return machine.variable("SLURM_JOB_ID") && machine.variable("SLURM_JOB_NODELIST");
 }
 
-// Returns the endpoint of a --no_ssh job, where node 0 waits and the others join.
+// Returns the endpoint of a --no_ssh job: the address at which node 0 waits and the others join.
 launch::JoinEndpoint meeting_place(const RunOptions& options) {
     if (options.master_address.empty()) {
         fail(ExitCode::kUsage,
@@ -48,7 +48,7 @@ void check_no_ssh(const RunOptions& options) {
     }
 }
 
-// "a,te[1,3-5]x" as the lines of a hostfile: a, te[1]x, te[3-5]x.
+// Returns "a,te[1,3-5]x" as the lines of a hostfile: a, te1x, te[3-5]x.
 std::string hostfile_of_list(const std::string& list, std::string_view after_name) {
     std::string lines;
     for (size_t at = 0; at < list.size();) {
@@ -90,10 +90,10 @@ void require_names(const std::vector<launch::Host>& wanted, const std::vector<la
     }
 }
 
-// srun itself may wait for a busy controller before it starts the agents.
+// srun itself may have to wait for a busy controller before it starts the agents.
 constexpr milliseconds kAppearsMax{30'000};
 constexpr milliseconds kReturnsMax{500};
-// The pause before a restart is 30 s at most, and srun comes again after it.
+// The pause before a restart is at most 30 s. After it, srun starts the agents again.
 constexpr milliseconds kRestartsMax{60'000};
 
 }  // namespace
@@ -247,7 +247,8 @@ std::optional<SlurmCopy> SlurmCopy::find(const RunOptions& options, const Machin
         copy.launcher_ = "task 0 of this step";
         return copy;
     }
-    // A step for each node, all with the command that torchrun would have.
+    // One task: there may be a separate step for each node, all with the command that torchrun
+    // would get.
     const int nodes = options.filter.num_nodes.value_or(1);
     const bool has_place = options.node_rank || !options.master_address.empty();
     if (nodes <= step.nodes || !has_place) return std::nullopt;

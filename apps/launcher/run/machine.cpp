@@ -59,4 +59,8 @@ std::optional<std::string> Machine::variable(std::string_view name) const {
     return std::nullopt;
 }
 
+std::string resolved_path(const std::string& path, const std::string& directory) {
+    return (std::filesystem::path(directory) / path).lexically_normal().string();
+}
+
 }  // namespace dslaunch::launcher

@@ -14,29 +14,36 @@
 
 namespace dslaunch::launcher {
 
-// Hosts whose agents connect to this machine by themselves, found without any option.
+// Hosts whose agents connect to this machine by themselves, and which no option has named.
 struct JoiningHosts {
     std::vector<launch::Host> hosts;  // empty: none; the first is this machine
     std::string listen;               // HOST:PORT
 };
 
-// The facts about this machine that a job depends on; tests make their own.
+// The facts about this machine that a job depends on; tests construct it with other values.
 struct Machine {
     std::string host_name;
     int gpu_count = 0;             // /dev/nvidia[0-9]*
-    std::string directory;         // the current one, absolute
+    std::string directory;         // the current folder, absolute
     std::string binary_directory;  // folder of dslaunch and dsworker, absolute
     std::string default_hostfile;  // deepspeed's /job/hostfile; empty: there is none
     launch::EnvironmentList environment;
     JoiningHosts joining;  // hosts under mpirun
-    // Returns true if HOST is a name or address of this machine. May ask DNS.
+    // Returns true if HOST is a name or an address of this machine. May ask DNS.
     std::function<bool(const std::string& host)> has_address = launch::is_own_address;
 
+    // Returns the facts about the machine that this process runs on. Throws Error{kSetup} if the
+    // current folder or the path of this program cannot be read.
     [[nodiscard]] static Machine this_one();
+    // Returns the value of an environment variable; nullopt if it is not set.
     [[nodiscard]] std::optional<std::string> variable(std::string_view name) const;
-    // Returns the path of this shell's Python: of VIRTUAL_ENV, of CONDA_PREFIX, the first python3
-    // in PATH; "python3" when there is none here.
+    // Returns the path of the Python that this shell would use: from VIRTUAL_ENV, from
+    // CONDA_PREFIX, or the first python3 in PATH; "python3" if there is none.
     [[nodiscard]] std::string python() const;
 };
+
+// Returns PATH as an absolute path without `.` and `..`; a relative PATH begins in DIRECTORY, which
+// is absolute.
+[[nodiscard]] std::string resolved_path(const std::string& path, const std::string& directory);
 
 }  // namespace dslaunch::launcher

@@ -35,7 +35,8 @@ std::string host_name() {
     return launch::is_host_name(name) ? name : "host";
 }
 
-// Returns the addresses of interfaces that are up, without loopback and link-local ones.
+// Returns the addresses of the network interfaces that are up, without loopback and link-local
+// addresses.
 std::vector<std::string> own_addresses() {
     std::vector<std::string> found;
     for (const launch::InterfaceAddress& entry : launch::list_interfaces()) {
@@ -45,7 +46,8 @@ std::vector<std::string> own_addresses() {
     return found;
 }
 
-// Returns a free port of ADDRESS, kept from others while SOCKET lives: bound, but not listening.
+// Returns a free port of ADDRESS. SOCKET is bound to it, but does not listen, so that no other
+// program gets the port while SOCKET lives.
 int hold_port(const std::string& address, UniqueFd& socket) {
     const auto list = launch::look_up(address, 0, AI_NUMERICHOST);
     if (!list) fail(ExitCode::kSetup, "`{}` is no address to listen on", printable(address));
@@ -114,7 +116,7 @@ MpiCopies::MpiCopies(const Machine& machine) : session_(open_session(machine)) {
 }
 
 void MpiCopies::choose_place(uint32_t copies) {
-    std::string firsts;  // the copies that are their hosts' agents
+    std::string firsts;  // the first copy on each host, in order
     std::vector<launch::HostAddress> others;
     for (uint32_t rank = 0; rank < copies; ++rank) {
         const std::vector<std::string> words = split(session_.get(rank, kCopyKey), ' ');
@@ -144,7 +146,8 @@ void MpiCopies::choose_place(uint32_t copies) {
     session_.put(kPlaceKey, joining_.listen + " " + token_ + firsts);
 }
 
-// Removes mpirun's variables: workers are not its processes and would take its numbers for theirs.
+// Removes mpirun's variables from the environment: the workers are not processes of mpirun, and
+// would take these numbers for their own.
 void MpiCopies::forget_mpi() const {
     for (const auto& [name, value] : launch::own_environment()) {
         for (const char* prefix : {"OMPI_", "PMIX_", "PMI_", "PRTE_", "ORTE_"}) {

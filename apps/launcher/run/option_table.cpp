@@ -19,7 +19,8 @@
 namespace dslaunch::launcher {
 namespace {
 
-// Returns what is foreign in VALUE, which should be a number: "; the dash in it is …", ….
+// Returns advice if VALUE, which should be a number, has a character that no number has here: ";
+// the dash in it is …". Otherwise returns an empty text.
 std::string foreign_number_advice(const std::string& value) {
     for (const char* dash : {"\u2010", "\u2011", "\u2012", "\u2013", "\u2014", "\u2212"})
         if (value.find(dash) != std::string::npos)
@@ -29,7 +30,8 @@ std::string foreign_number_advice(const std::string& value) {
     return "";
 }
 
-// Returns "; write 10" if VALUE is a whole number from LEAST to MOST in another spelling, as 1e1.
+// Returns "; write 10" if VALUE is a whole number from LEAST to MOST in another spelling, such as
+// 1e1.
 std::string plain_advice(const std::string& value, int64_t least, int64_t most) {
     constexpr double kExactMax = 9e15;
     const auto other = parse_double(value);
@@ -48,8 +50,8 @@ int64_t number(const std::string& value, int64_t least, int64_t most) {
     return *parsed;
 }
 
-// Returns "; it is a number of seconds: 600" for a time with a unit, as 10m or 1h30m, or as
-// 00:10:00; empty for any other text.
+// Returns "; it is a number of seconds: 600" for a time with a unit, such as 10m or 1h30m, or for
+// 00:10:00. Returns an empty text for anything else.
 std::string seconds_advice(const std::string& value) {
     double seconds = 0;
     const std::vector<std::string> parts = split(value, ':');
@@ -94,7 +96,8 @@ double seconds(const std::string& value, double least, double most, std::string_
     return *parsed;
 }
 
-// Two options for one thing, or one of them given again as the other, must say the same.
+// Sets SETTING to VALUE. Throws Error{kUsage} if another option with the same meaning, or the same
+// option earlier, has set another value.
 template <typename Setting, typename Value>
 void agree(Setting& setting, const std::type_identity_t<Setting>& unset, const Value& value,
            std::string_view other) {
@@ -104,9 +107,9 @@ void agree(Setting& setting, const std::type_identity_t<Setting>& unset, const V
     setting = value;
 }
 
-// -1 is deepspeed's "not given".
+// deepspeed's -1 means "not given".
 std::optional<int> count_or_all(const std::string& value) {
-    if (value == "-1") return std::nullopt;
+    if (value == "-1" || value == "all") return std::nullopt;
     return static_cast<int>(number(value, 1, launch::kHostsMax));
 }
 
@@ -119,13 +122,14 @@ void set_number(RunOptions& o, const char* key, const std::string& value, int64_
         fmt::format("{}={}", key, number(value, least, std::numeric_limits<int64_t>::max())));
 }
 
-// Sets KEY to a number, or to null for 0, as if it were not given.
+// Sets KEY to the number VALUE. For 0, sets it to null, as if it were not given.
 void set_number_or_none(RunOptions& o, const char* key, const std::string& value) {
     const int64_t chosen = number(value, 0, std::numeric_limits<int64_t>::max());
     o.set.push_back(fmt::format("{}={}", key, chosen == 0 ? "null" : std::to_string(chosen)));
 }
 
-// `latest` is DeepSpeed's word for the newest checkpoint, and `true` Trainer's.
+// `latest` is DeepSpeed's word for the newest checkpoint; `true` is the word that transformers'
+// Trainer uses.
 void set_resume(RunOptions& o, const std::string& value) {
     constexpr std::array<std::string_view, 4> kNewest = {"", "latest", "last", "true"};
     const bool is_newest = std::ranges::find(kNewest, lower(value)) != kNewest.end();
@@ -362,7 +366,7 @@ void set_core_list(RunOptions& o, const std::string& value) {
     o.binding.core_list = launch::processor_list_text(*list);
 }
 
-// The titles of the groups, in their order.
+// The titles of the option groups, in the order of the enum.
 constexpr std::string_view kTitles[] = {
     "training a model",
     "output",
@@ -525,11 +529,7 @@ std::vector<Option> run_rows(RunOptions& into,
             option.apply = [&into, &row](const std::string& value) {
                 if (row.group == Group::kTraining && into.first_training_option.empty())
                     into.first_training_option = "--" + split(row.names, ',').front();
-                const size_t said = into.set.size();
                 row.apply(into, value);
-                if (row.names != "set")
-                    into.set_by_options.insert(into.set_by_options.end(), into.set.begin() + said,
-                                               into.set.end());
             };
         }
         options.push_back(std::move(option));

@@ -1,5 +1,5 @@
-// One row for each option of `dslaunch run`, with its group in the help. Commands on hosts take
-// some of the rows too (launcher/hosts/host_command.h).
+// One row for each option of `dslaunch run`, with its group in the help. The commands that work on
+// hosts use some of the rows too (launcher/hosts/host_command.h).
 #pragma once
 
 #include <functional>
@@ -13,10 +13,10 @@
 
 namespace dslaunch::launcher {
 
-// The sections of the help, in their order.
+// The groups of options in the help, in their order.
 enum class Group { kTraining, kReport, kHosts, kTarget, kEnvironment, kTorchrun, kRefused };
 
-// A row with Option's fields; APPLY gets the RunOptions that it writes to, and is null if the
+// A row with the fields of Option. APPLY gets the RunOptions that it writes to; it is null if the
 // option is refused.
 struct OptionRow {
     std::string_view names;
@@ -28,11 +28,14 @@ struct OptionRow {
     bool may_be_empty = false;
 };
 
+// Returns all rows, in the order of the help within each group.
 [[nodiscard]] std::span<const OptionRow> option_rows();
 
+// Returns the title of GROUP in the help.
 [[nodiscard]] std::string_view group_title(Group group);
 
-// Returns options for the rows that IS_TAKEN chooses. They write to INTO, which outlives them.
+// Returns options for the rows that IS_TAKEN chooses. The options write to INTO, which must outlive
+// them.
 [[nodiscard]] std::vector<Option> run_rows(RunOptions& into,
                                            const std::function<bool(const OptionRow&)>& is_taken);
 

@@ -21,7 +21,7 @@ bool value_is_optional(const Option& option) {
     return option.value_name.starts_with('[');
 }
 
-// A shell replaces `~` only at the start of a word, and in no quotes: not in --data=~/x.
+// A shell replaces `~` only at the start of a word and outside quotes, so not in --data=~/x.
 void refuse_tilde(const Option& option, const std::string& typed, const std::string& value) {
     const bool is_path = option.value_name.find("FILE") != std::string_view::npos ||
                          option.value_name.find("DIR") != std::string_view::npos;
@@ -32,8 +32,9 @@ void refuse_tilde(const Option& option, const std::string& typed, const std::str
          typed, printable(value.substr(1)));
 }
 
-// Returns the letters after a typesetter's dash (U+2010 to U+2015, U+2212) at the beginning of
-// WORD, or nothing: editors, chats and web pages put such dashes in place of `-` and `--`.
+// If WORD begins with a typesetter's dash (U+2010 to U+2015, U+2212), returns the text after the
+// dashes; otherwise nullopt. Editors, chats and web pages write such dashes instead of `-` and
+// `--`.
 std::optional<std::string> after_other_dash(std::string_view word) {
     const auto is_dash = [](std::string_view text) {
         return (text.starts_with("\xe2\x80") && text.size() > 2 && text[2] >= '\x90' &&
@@ -87,7 +88,7 @@ class OptionParser {
     std::span<const std::string> arguments_;
     size_t next_ = 0;
     OptionsByName by_name_;
-    OptionsByName others_;  // by the names that other tools have
+    OptionsByName others_;  // options by the names that other tools use
     std::set<const Option*> given_;
 };
 
@@ -103,8 +104,10 @@ const Option& OptionParser::find(const std::string& typed) const {
     }
     const auto has_option = [&](std::string_view name) { return by_name_.contains(name); };
     if (const ForeignName* foreign = find_foreign(key, has_option); foreign != nullptr)
-        fail(ExitCode::kUsage, "unknown option `{}`; here it is {}", printable(typed),
-             foreign->here);
+        fail(ExitCode::kUsage, "unknown option `{}`: {}", printable(typed), advice_of(*foreign));
+    if (const auto off = by_name_.find(key.starts_with("no-") ? key.substr(3) : "");
+        is_long && off != by_name_.end() && off->second->value_name.empty())
+        fail(ExitCode::kUsage, "unknown option `{}`: leave --{} out", printable(typed), off->first);
     std::vector<std::string> known;
     for (const auto& [name, option] : by_name_) {
         if (name.size() > 1) known.push_back(name);
@@ -114,7 +117,8 @@ const Option& OptionParser::find(const std::string& typed) const {
          guess ? fmt::format(", did you mean `--{}`?", *guess) : "; --help lists all");
 }
 
-// Returns the option whose name begins with KEY, as argparse lets names be cut short; or null.
+// Returns the option whose name begins with KEY, or null: names may be shortened, as argparse
+// allows.
 const Option* OptionParser::find_beginning(const std::string& key, const std::string& typed) const {
     std::set<const Option*> options;
     std::vector<std::string> names;
@@ -153,8 +157,8 @@ void OptionParser::option(const std::string& word) {
     }
 }
 
-// A word with a space in it is a value though it begins as an option does: --launcher_args "--mca x
-// y".
+// Returns the next word as the option's value. A word that contains a space is a value even if it
+// begins like an option: --launcher_args "--mca x y".
 std::string OptionParser::value_of(const Option& option, const std::string& typed) {
     const bool is_value =
         next_ < arguments_.size() && (option.may_be_empty || !arguments_[next_].empty()) &&

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kRuns = "runs";
 
-// Returns true if a step was trained below FOLDER, or weights or a checkpoint were written.
+// Returns true if the run in FOLDER has trained a step or written weights or a checkpoint.
 bool has_results(const std::string& folder) {
     std::ifstream metrics(folder + "/metrics.jsonl");
     for (std::string line; std::getline(metrics, line);)
@@ -33,7 +33,8 @@ bool has_results(const std::string& folder) {
            fs::exists(folder + "/adapter", missing);
 }
 
-// Returns the newest folder of a run of NAME below RUNS that has a checkpoint; empty: none has.
+// Returns the newest folder in RUNS that belongs to a run of NAME and has a checkpoint; empty if
+// there is none.
 std::string newest_run(const std::string& runs, const std::string& name) {
     std::string newest;
     std::error_code missing;
@@ -57,7 +58,8 @@ std::string newest_run(const std::string& runs, const std::string& name) {
                                       newest, kRuns, newest));
 }
 
-// Ends that the job's message explains: its few log lines say no more (rank_record.cpp).
+// Returns true if the job's message fully explains an end with CODE, so that its few log lines
+// (rank_record.cpp) add nothing.
 bool is_told_whole(int code) {
     constexpr ExitCode kTold[] = {ExitCode::kUsage,      ExitCode::kConfig,     ExitCode::kInput,
                                   ExitCode::kHosts,      ExitCode::kSetup,      ExitCode::kDisk,
@@ -110,7 +112,7 @@ OwnOutput::OwnOutput(RunOptions& options, const std::string& directory) {
             return;
         }
         if (errno != EEXIST) refuse(errno);
-        options.output = fmt::format("{}-{}", name, number);  // another job of this second
+        options.output = fmt::format("{}-{}", name, number);  // another job began in this second
     }
 }
 

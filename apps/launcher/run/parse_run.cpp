@@ -22,8 +22,8 @@
 namespace dslaunch::launcher {
 namespace {
 
-// Settles the device: --device and --set dslaunch.device=… mean the same, and hosts are chosen by
-// either. Two that differ are a mistake.
+// Chooses the device. --device and --set dslaunch.device=… mean the same, and either of them also
+// decides which hosts are used. Two different values are an error.
 void settle_device(RunOptions& options) {
     constexpr std::string_view kKey = "dslaunch.device=";
     for (const std::string& assignment : options.set) {
@@ -44,7 +44,7 @@ void settle_device(RunOptions& options) {
     }
 }
 
-// Returns the row of `run` that WORD names whole; null: none does.
+// Returns the row of `run` whose full name is WORD; null if there is none.
 const OptionRow* row_of(const std::string& word) {
     if (!word.starts_with("-") || word.size() < 2) return nullptr;
     const bool is_long = word.starts_with("--");
@@ -58,14 +58,15 @@ const OptionRow* row_of(const std::string& word) {
     return nullptr;
 }
 
-// Returns the row of `run` in GROUP that WORD names; null: none does.
+// Returns the row of `run` in GROUP whose full name is WORD; null if there is none.
 const OptionRow* row_in(Group group, const std::string& word) {
     const OptionRow* const row = row_of(word);
     return row != nullptr && row->group == group ? row : nullptr;
 }
 
-// Refuses the word INDEX of ARGUMENTS if it is the value of a switch before it, as Trainer's
-// `--bf16 True`. A program may be called `true`, a switch of training is for models.
+// Refuses the word ARGUMENTS[INDEX] if it is a value after an option that takes none, such as
+// `--bf16 True`, which transformers' Trainer accepts. A program may be called `true`, so after
+// options other than training's only True and False are refused.
 void refuse_switch_value(std::span<const std::string> arguments, size_t index) {
     static constexpr std::array<std::string_view, 4> kValues = {"True", "False", "true", "false"};
     const std::string& word = arguments[index];
@@ -79,12 +80,13 @@ void refuse_switch_value(std::span<const std::string> arguments, size_t index) {
                                    : fmt::format("both it and `{}`", word));
 }
 
-// Guesses the meaning of a word that no option takes; begins with "; ", or is empty.
+// Returns advice that begins with "; " if --resume was given without a folder: an unexpected word
+// may be meant as that folder. Otherwise returns an empty text.
 std::string resume_advice(const RunOptions& o) {
     return o.resume == "auto" ? "; a folder to resume from is written --resume=DIR" : "";
 }
 
-// Does the same for the word INDEX of ARGUMENTS, by the option in front of its neighbours.
+// Returns advice about the unexpected word ARGUMENTS[INDEX], based on the last option before it.
 std::string word_advice(const RunOptions& o, std::span<const std::string> arguments, size_t index) {
     size_t option = index;
     while (option > 0 && !arguments[option].starts_with('-')) --option;
@@ -97,10 +99,18 @@ std::string word_advice(const RunOptions& o, std::span<const std::string> argume
     if (has_value && (names == "data" || names == "eval-data" || names.starts_with("output,")))
         return fmt::format("; --{} takes one {}, and a shell makes several words of `*`",
                            split(names, ',').front(), names.ends_with("data") ? "file" : "folder");
+    std::error_code unreadable;
+    const std::string& word = arguments[index];
+    if (o.resume != "auto" && o.first_training_option.empty())
+        return std::filesystem::exists(std::filesystem::path(o.working_directory) / word,
+                                       unreadable)
+                   ? fmt::format("; data to train on is named by --data {}", shell_word(word))
+                   : fmt::format("; a prompt is continued by: dslaunch generate {} --prompt {}",
+                                 shell_word(o.target), shell_word(word));
     return resume_advice(o);
 }
 
-// Refuses a target that is missing or no model, if options of training say that it is meant as a
+// Refuses a target that is missing or not a model, if training options show that it is meant as a
 // model.
 void require_model_here(const RunOptions& o, launch::TargetKind kind) {
     if (kind != launch::TargetKind::kProgram || o.no_python ||
@@ -166,7 +176,7 @@ void check_pairs(const RunOptions& o) {
     }
 }
 
-// Refuses a --set and another option that give one key different values.
+// Refuses two --set, or a --set and another option, that give one key different values.
 void check_set(const RunOptions& o) {
     const auto halves = [](const std::string& assignment) {
         const size_t equals = assignment.find('=');
@@ -205,7 +215,7 @@ launch::TargetKind target_kind_of(const RunOptions& options) {
     return launch::TargetKind::kProgram;
 }
 
-// Two steps are the fewest in which a wrong update shows in the next gradients.
+// Two steps are the fewest in which a wrong update becomes visible in the next gradients.
 void settle_verify(RunOptions& options) {
     constexpr double kReferenceMaxS = 3600;
     if (target_kind_of(options) != launch::TargetKind::kModel)
@@ -238,7 +248,7 @@ void settle_run_options(RunOptions& options) {
 
 namespace {
 
-// Returns WORD, or the archive in it if it is the --output folder of a job.
+// Returns WORD or, if WORD is the --output folder of a job, the archive in it.
 std::string target_of(const std::string& word, const RunOptions& options) {
     const auto archive =
         storage::archive_of_job((std::filesystem::path(options.working_directory) / word).string());
@@ -274,10 +284,10 @@ RunOptions parse_run_options(std::span<const std::string> arguments, bool verify
 
 namespace {
 
-// The ranks of a server end by themselves in the grace time; the launcher gives them a little more.
+// A server's ranks end by themselves within the grace time; the launcher waits this much longer.
 constexpr double kServerEndS = 5;
 
-// Returns the seconds of --grace among WORDS, or OTHERWISE; the role refuses a bad number.
+// Returns the seconds of --grace in WORDS, or OTHERWISE. The role itself refuses a bad number.
 double grace_of(std::span<const std::string> words, double otherwise) {
     for (size_t i = 0; i < words.size(); ++i) {
         const size_t equals = words[i].find('=');
@@ -290,7 +300,8 @@ double grace_of(std::span<const std::string> words, double otherwise) {
     return otherwise;
 }
 
-// Returns the value of --device if it stands at WORDS[I], which becomes its last word.
+// Returns the value of --device if WORDS[I] is this option. I is then the index of the option's
+// last word.
 std::optional<std::string> device_at(std::span<const std::string> words, size_t& i) {
     constexpr std::string_view kName = "--device";
     const std::string& word = words[i];
@@ -346,7 +357,8 @@ RunOptions parse_role_options(std::span<const std::string> words) {
     options.role = role;
     options.device = launch::DeviceRequest::kCpu;
     options.device_given = true;
-    // A role that writes text has nothing to save; a server also gets the time that it may take.
+    // A role that generates text has nothing to save. A server also gets the time that running
+    // texts may take.
     options.grace_s = role == kServeRole ? grace_of(own, options.grace_s) + kServerEndS : 0;
     options.arguments = std::move(own);
     return options;

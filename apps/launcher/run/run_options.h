@@ -1,4 +1,4 @@
-// The options of `dslaunch run` as its command line gives them. Data.
+// The options of `dslaunch run` as the command line gives them. Plain data.
 #pragma once
 
 #include <chrono>
@@ -12,8 +12,11 @@
 
 namespace dslaunch::launcher {
 
-struct RunOptions {
-    // Hosts
+// Each of the structs below has one group of the options, as they were given. A member whose option
+// is missing has its default.
+
+// The options that choose the hosts of a job, and the restarts.
+struct HostOptions {
     std::string hostfile;  // empty: not given
     launch::HostFilter filter;
     std::optional<launch::NodeRange> nodes;  // --nnodes MIN:MAX
@@ -23,24 +26,35 @@ struct RunOptions {
     std::optional<int> max_restarts;
     std::string host_list;      // h1,te[01-16]: these hosts, or these of the hostfile; empty: all
     std::string left_out_list;  // the same for hosts that are left out
-    std::string launcher;       // ssh, openssh, pdsh, openmpi, slurm, join, local; empty: not given
+    bool standalone = false;
+};
+
+// The options for the transport to the hosts, and for the files that the hosts need.
+struct TransportOptions {
+    std::string launcher;  // ssh, openssh, pdsh, openmpi, slurm, join, local; empty: not given
     std::vector<std::string> launcher_args;
-    bool no_ssh = false;  // true: every node runs this command line, node 0 launches
-    bool joins = false;   // true with no_ssh: node 0 is another one, which gives a number
-    std::optional<int> node_rank;
-    std::string listen;      // HOST:PORT for --launcher join; empty: not given
-    std::string token_file;  // empty: not given
-    std::optional<std::chrono::milliseconds> connect_timeout;  // until all agents have connected
     bool force_multi = false;
     int ssh_port = 0;
     std::string ssh_config;
     bool check_hosts = true;
     std::optional<size_t> fanout;  // JobSpec::fanout
     bool push = false;             // true: send missing files to the hosts first
+};
+
+// The options for the places where agents and ranks meet.
+struct MeetingOptions {
+    bool no_ssh = false;  // true: every node runs this command line, node 0 launches
+    bool joins = false;   // with no_ssh: another node is 0 and gives this one its number
+    std::optional<int> node_rank;
+    std::string listen;      // HOST:PORT for --launcher join; empty: not given
+    std::string token_file;  // empty: not given
+    std::optional<std::chrono::milliseconds> connect_timeout;  // until all agents have connected
     std::string master_address;
     int master_port = 0;
-    bool standalone = false;
-    // Program
+};
+
+// The program, and the devices and processors that its workers use.
+struct ProgramOptions {
     launch::DeviceRequest device = launch::DeviceRequest::kAuto;
     bool device_given = false;
     bool gpu_each = false;  // --nproc_per_node gpu
@@ -48,34 +62,42 @@ struct RunOptions {
     bool no_python = false;
     bool no_local_rank = false;  // true also after any torchrun flag
     std::string target;
-    std::vector<std::string> arguments;  // the target's own
+    std::vector<std::string> arguments;  // the target's own arguments
     launch::BindingRequest binding;      // --bind_core_list alone means --bind core
-    // Environment and files
+};
+
+// The environment of the workers, and the files of a job.
+struct FileOptions {
     std::vector<std::string> env;  // NAME or NAME=VALUE, in order
     std::vector<std::string> env_files;
-    std::string working_directory;  // empty: the launcher's
-    std::string output;      // empty: not given; of a training job OwnOutput then fills it in
-    bool no_output = false;  // --no-output
-    std::optional<int64_t> bring_bytes_max;  // of the trained weights; nullopt: JobSpec's
+    std::string working_directory;           // empty: the launcher's
+    std::string output;                      // empty: not given; OwnOutput sets it for training
+    bool no_output = false;                  // --no-output
+    std::optional<int64_t> bring_bytes_max;  // for trained weights; nullopt: JobSpec's
     bool verify = false;
-    // Training, for a model only
+};
+
+// The options that only a model has.
+struct TrainingOptions {
     std::string config;
-    bool deepspeed = false;        // --deepspeed: the next word may be the config
-    std::vector<std::string> set;  // a.b=c; shorthands too: --steps 5 is dslaunch.steps=5
-    std::vector<std::string> set_by_options;  // the part of `set` that shorthands added
-    std::vector<std::string> op_libraries;    // --op-library; `set` has them too
-    bool trust_model = false;                 // --trust-model
-    std::string scratch;                      // --scratch, for `dslaunch verify`
-    bool verifies = false;                    // `dslaunch verify`
-    std::string role;                   // of dsworker, `generate`; empty: train. `arguments` are
-                                        // then the role's, after the model
-    std::optional<double> timeout_s;    // limit of a rank's wait for another; nullopt: dsworker's
-                                        // default
+    bool deepspeed = false;                 // --deepspeed: the next word may be the config
+    std::vector<std::string> set;           // a.b=c; shorthands too: --steps 5 is dslaunch.steps=5
+    std::vector<std::string> op_libraries;  // --op-library; `set` has them too
+    bool trust_model = false;               // --trust-model
+    std::string scratch;                    // --scratch, for `dslaunch verify`
+    bool verifies = false;                  // `dslaunch verify`
+    std::string role;  // a role of dsworker such as `generate`, whose words after the
+                       // model are `arguments`; empty: train
+    std::optional<double> timeout_s;    // the longest that a rank waits for another one; nullopt:
+                                        // dsworker's default
     std::string resume;                 // "auto", or a folder of checkpoints; empty: from step 0
     bool new_data = false;              // --new-data, with `resume`
     std::string expect_sha256;          // lower case
     std::string first_training_option;  // "--steps"; empty: none was given
-    // Reporting and end
+};
+
+// The options for what is printed, and for the end of a job.
+struct ReportOptions {
     bool dry_run = false;
     bool json = false;
     bool help = false;
@@ -86,10 +108,20 @@ struct RunOptions {
     std::string job_id;
 };
 
-// The role of dsworker that serves until it is asked to end.
+// All options of a command line.
+struct RunOptions : HostOptions,
+                    TransportOptions,
+                    MeetingOptions,
+                    ProgramOptions,
+                    FileOptions,
+                    TrainingOptions,
+                    ReportOptions {};
+
+// The role of dsworker that serves requests until it is asked to end.
 inline constexpr std::string_view kServeRole = "serve";
 
-// Returns kModel: .pt, .pt2, a folder with config.json; kPython: .py, --module; else kProgram.
+// Returns kModel for .pt, .pt2 and a folder with config.json, kPython for .py and --module, and
+// kProgram for everything else.
 [[nodiscard]] launch::TargetKind target_kind_of(const RunOptions& options);
 
 }  // namespace dslaunch::launcher

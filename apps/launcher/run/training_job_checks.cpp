@@ -18,9 +18,11 @@
 #include "config/resolve/option_overrides.h"
 #include "config/resolve/resolve.h"
 #include "launch/machine/gpu_use.h"
+#include "launcher/run/machine.h"
 #include "storage/adapter/adapter_config.h"
 #include "storage/checkpoint/checkpoint_store.h"
 #include "storage/checkpoint/manifest.h"
+#include "storage/export/weight_export.h"
 #include "storage/files/input_file.h"
 #include "storage/files/zip_archive.h"
 #include "storage/huggingface/model_folder.h"
@@ -35,12 +37,8 @@ bool exists(const std::string& path) {
     return access(path.c_str(), F_OK) == 0;
 }
 
-std::string placed(const std::string& path, const std::string& folder) {
-    return (std::filesystem::path(folder) / path).lexically_normal().string();
-}
-
-// The config, its file (empty: packed, or no file) and the folder for its relative paths, by the
-// same rules as in the worker.
+// The config, its file (empty: packed in the archive, or there is none) and the folder that its
+// relative paths start from. The worker finds it by the same rules.
 struct FoundConfig {
     config::TrainConfig config;
     std::string path;
@@ -56,7 +54,7 @@ FoundConfig find_config(const RunOptions& options, const std::string& model,
     std::optional<storage::ZipArchive> archive;
     if (!folder) archive.emplace(model);
     if (!options.config.empty()) {
-        const std::string path = placed(options.config, directory);
+        const std::string path = resolved_path(options.config, directory);
         const std::string near = near_file_text(path);
         if (!exists(path) && near.empty())
             fail(ExitCode::kConfig,
@@ -69,7 +67,7 @@ FoundConfig find_config(const RunOptions& options, const std::string& model,
         const std::string name = options.target + ":" + kConfigName;
         return {config::parse_config(*text, name), "", folder_of(model)};
     }
-    const std::string beside = placed(kConfigName, folder.value_or(folder_of(model)));
+    const std::string beside = resolved_path(kConfigName, folder.value_or(folder_of(model)));
     if (exists(beside)) return load(beside);
     return {config::empty_config(), "", directory};
 }
@@ -88,13 +86,13 @@ std::string find_data(const std::string& path, const DataOption& named_by, const
              "{} {}: an address, and data are read from files of this machine; fetch it, and name "
              "the file",
              named_by.option, printable(path));
-    const std::string beside = placed(path, found.folder);
+    const std::string beside = resolved_path(path, found.folder);
     if (exists(beside)) return beside;
-    const std::string here = placed(path, spec.working_directory);
+    const std::string here = resolved_path(path, spec.working_directory);
     if (access(here.c_str(), R_OK) == 0) return here;
     const int error_number = errno;
     if (const auto pieces = split(path, ',');
-        pieces.size() > 1 && exists(placed(pieces.front(), spec.working_directory)))
+        pieces.size() > 1 && exists(resolved_path(pieces.front(), spec.working_directory)))
         fail(ExitCode::kInput,
              "{} {}: is one file; `dslaunch data prepare` makes one of texts and chats in several",
              named_by.option, printable(path));
@@ -106,29 +104,31 @@ std::string find_data(const std::string& path, const DataOption& named_by, const
                       : near);
 }
 
-// Requires the file of PATH (empty: none) on every host. Only a file that can be data passes.
+// Requires the data file PATH on every host, unless PATH is empty. Refuses a file that cannot be
+// data.
 void require_data(const std::string& path, const DataOption& named_by, const FoundConfig& found,
                   launch::JobSpec& spec) {
     if (path.empty()) return;
     const std::string file = find_data(path, named_by, found, spec);
-    const std::string model = placed(spec.target, spec.working_directory);
+    const std::string model = resolved_path(spec.target, spec.working_directory);
     storage::require_data(file, storage::model_folder_of(model) ? spec.target : "");
     spec.required_files.push_back(file);
 }
 
-// Requires the library of operators on every host.
+// Requires the library of operators at PATH on every host.
 void require_library(const std::string& path, const FoundConfig& found, launch::JobSpec& spec) {
-    const std::string beside = placed(path, found.folder);
-    const std::string file = exists(beside) ? beside : placed(path, spec.working_directory);
+    const std::string beside = resolved_path(path, found.folder);
+    const std::string file = exists(beside) ? beside : resolved_path(path, spec.working_directory);
     if (access(file.c_str(), R_OK) != 0)
         fail(ExitCode::kInput, "--op-library {}: {}", printable(file), errno_text(errno));
     spec.required_files.push_back(file);
 }
 
-// Requires the adapter to begin with on every host.
+// Requires the adapter that training starts from on every host.
 void require_adapter(const std::string& path, const FoundConfig& found, launch::JobSpec& spec) {
-    const std::string beside = placed(path, found.folder);
-    const std::string folder = exists(beside) ? beside : placed(path, spec.working_directory);
+    const std::string beside = resolved_path(path, found.folder);
+    const std::string folder =
+        exists(beside) ? beside : resolved_path(path, spec.working_directory);
     for (const char* name : {storage::kAdapterConfig, storage::kAdapterWeights}) {
         const std::string file = fmt::format("{}/{}", folder, name);
         if (access(file.c_str(), R_OK) != 0)
@@ -138,8 +138,8 @@ void require_adapter(const std::string& path, const FoundConfig& found, launch::
     }
 }
 
-// Settles the device by the config, if there is no --device. The devices that were found must allow
-// it.
+// Sets the device that the config chooses, if there is no --device. Throws if the config wants a
+// GPU and this machine has none.
 void settle_device(config::DeviceChoice choice, launch::JobSpec& spec) {
     if (choice == config::DeviceChoice::kCuda && spec.device == launch::DeviceRequest::kCpu) {
         fail(ExitCode::kSetup,
@@ -152,7 +152,8 @@ void settle_device(config::DeviceChoice choice, launch::JobSpec& spec) {
     if (choice == config::DeviceChoice::kCuda) spec.device = launch::DeviceRequest::kCuda;
 }
 
-// A folder is read by its files, which every host must hold; an archive is required already.
+// A folder is read file by file, so every host must have its files. An archive is already among the
+// required files.
 void require_target(const RunOptions& options, const std::string& model, launch::JobSpec& spec) {
     if (!exists(model)) storage::fail_missing_model(model);
     if (!storage::model_folder_of(model)) return storage::require_model(model);
@@ -170,33 +171,34 @@ void require_target(const RunOptions& options, const std::string& model, launch:
 }  // namespace
 
 void require_role_files(const RunOptions& options, launch::JobSpec& spec) {
-    const std::string model = placed(options.target, spec.working_directory);
+    const std::string model = resolved_path(options.target, spec.working_directory);
     require_target(options, model, spec);
     const std::optional<std::string> folder = storage::model_folder_of(model);
     if (!folder) return;
     for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
                              "generation_config.json"}) {
-        const std::string file = placed(name, *folder);
+        const std::string file = resolved_path(name, *folder);
         if (exists(file)) spec.required_files.push_back(file);
     }
     std::error_code none;
-    for (const auto& entry :
-         std::filesystem::directory_iterator(placed("additional_chat_templates", *folder), none))
+    for (const auto& entry : std::filesystem::directory_iterator(
+             resolved_path("additional_chat_templates", *folder), none))
         if (entry.path().extension() == ".jinja")
             spec.required_files.push_back(entry.path().string());
 }
 
 namespace {
 
-// Returns a run's config from the newest whole checkpoint at PATH (a checkpoint, a folder of them,
-// or the output of a run), else from run.json. Empty: no config can be read here.
+// Returns a run's config from its newest whole checkpoint, or else from run.json. PATH is a
+// checkpoint, a folder of checkpoints, or the output of a run. Returns an empty text if this
+// machine can read no config.
 std::string config_of_run(const std::string& path) {
     const auto tree = storage::make_disk_tree();
     std::vector<std::string> manifests = {path + "/manifest.json"};
     for (const std::string& root : {path + "/checkpoints", path}) {
         if (!tree->list(root)) continue;
         for (const auto& found : storage::CheckpointStore(*tree, root, 0).list())
-            if (found.complete) manifests.push_back(found.folder + "/manifest.json");
+            if (found.is_complete) manifests.push_back(found.folder + "/manifest.json");
     }
     for (const std::string& manifest : manifests) {
         if (!exists(manifest)) continue;
@@ -217,7 +219,7 @@ std::vector<std::string> begun_of(const RunOptions& options, const std::string& 
     } catch (const Error& error) {
         log_debug("config", "{}: what the run began with is not known: {}", path, error.what());
     }
-    // Other data may be rows.
+    // The new data may be rows, which have their own length.
     if (options.new_data)
         std::erase_if(begun, [](const std::string& entry) {
             return entry.starts_with("dslaunch.data.context=");
@@ -227,8 +229,8 @@ std::vector<std::string> begun_of(const RunOptions& options, const std::string& 
 
 namespace {
 
-// Warns if the resumed run began with a model of another name: the checkpoint's weights go on, and
-// the weights of the newly named model are not used.
+// Warns if the run to resume was of a model with another name: the checkpoint's weights are used,
+// not the weights of the model that is named now.
 void warn_of_other_model(const RunOptions& options, const launch::JobSpec& spec) {
     const std::string path = spec.output_directory + "/run.json";
     if (options.resume != "auto" || spec.output_directory.empty() || !exists(path)) return;
@@ -244,8 +246,8 @@ void warn_of_other_model(const RunOptions& options, const launch::JobSpec& spec)
                  printable(spec.output_directory), printable(before), printable(spec.target));
 }
 
-// Returns the step of the newest checkpoint below SPEC's output if a resumed run of STEPS has
-// nothing left to do: its weights are written too. Else 0.
+// Returns the step of the newest checkpoint in SPEC's output if a resumed run of STEPS has nothing
+// left to do, that is, if it has also written its weights. Otherwise returns 0.
 int64_t finished_step(const RunOptions& options, const launch::JobSpec& spec, int64_t steps) {
     if (options.resume != "auto" || steps <= 0 || spec.output_directory.empty()) return 0;
     const std::string& output = spec.output_directory;
@@ -257,14 +259,14 @@ int64_t finished_step(const RunOptions& options, const launch::JobSpec& spec, in
     const std::string root = output + "/checkpoints";
     if (!tree->list(root)) return 0;
     for (const storage::StoredCheckpoint& found : storage::CheckpointStore(*tree, root, 0).list())
-        if (found.complete && found.finite) return found.step >= steps ? found.step : 0;
+        if (found.is_complete && found.is_finite) return found.step >= steps ? found.step : 0;
     return 0;
 }
 
-// Refuses a --resume=DIR that only others call a checkpoint, and says how to begin from it.
+// Refuses a --resume=DIR that is a checkpoint of another program, and says how to start from it.
 void refuse_foreign_resume(const RunOptions& options, const launch::JobSpec& spec) {
     if (options.resume.empty() || options.resume == "auto") return;
-    const std::string path = placed(options.resume, spec.working_directory);
+    const std::string path = resolved_path(options.resume, spec.working_directory);
     const std::string word = shell_word(options.resume);
     const std::string config = fmt::format("{}/{}", path, storage::kAdapterConfig);
     if (exists(config)) {
@@ -292,11 +294,7 @@ void refuse_foreign_resume(const RunOptions& options, const launch::JobSpec& spe
 
 TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec& spec) {
     refuse_foreign_resume(options, spec);
-    // Hosts with disks of their own look again.
-    if (!spec.output_directory.empty())
-        storage::require_unused_output(*storage::make_disk_tree(), spec.output_directory,
-                                       !options.resume.empty());
-    const std::string model = placed(options.target, spec.working_directory);
+    const std::string model = resolved_path(options.target, spec.working_directory);
     require_target(options, model, spec);
     FoundConfig found = find_config(options, model, spec.working_directory);
     for (const std::string& assignment : options.set)
@@ -316,6 +314,13 @@ TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec&
             fmt::format("{}/{}", storage::kAdapterFolder, storage::kAdapterWeights),
             fmt::format("{}/{}", storage::kAdapterFolder, storage::kAdapterConfig)};
     if (!resolved.config.lora.init.empty()) require_adapter(resolved.config.lora.init, found, spec);
+    // Hosts with disks of their own check again.
+    if (!spec.output_directory.empty()) {
+        const bool copies = storage::model_folder_of(model) && !resolved.config.lora.on();
+        storage::require_unused_output(
+            *storage::make_disk_tree(), spec.output_directory, !options.resume.empty(),
+            copies ? storage::config_files_of(model) : std::vector<std::string>{});
+    }
     const config::DataConfig& data = resolved.config.data;
     if (data.train_path.empty())
         fail(ExitCode::kInput,

@@ -1,6 +1,6 @@
-// The checks of a .pt job that dslaunch can make before anything starts: a valid archive, a config
-// that is valid for this number of ranks, data that are there. Data path: hostfile -> launch plan
-// -> [here] -> transport. One thread.
+// The checks of a training job that dslaunch can make before anything starts: the model is valid,
+// the config is valid for this number of ranks, and the data exist. Data path: hostfile -> launch
+// plan -> [here] -> transport. One thread.
 #pragma once
 
 #include <cstdint>
@@ -12,26 +12,29 @@
 
 namespace dslaunch::launcher {
 
+// The findings about a training job.
 struct TrainingFacts {
-    // The step at which the run to resume has ended, weights and all; 0: there is work left.
+    // The step at which the run to resume has ended, with its weights written; 0 if there is work
+    // left.
     int64_t finished_step = 0;
 };
 
-// Reads the archive's directory and the config (--config, packed, beside the archive, in this
-// order), adds every file that must be equal on all nodes to SPEC.required_files, and settles
-// SPEC.device if the config names one. Throws Error{kSetup} if the config wants a GPU and this
-// machine has none; Error{kInput} if the model or the data cannot be read here; Error{kConfig} with
-// all problems of the config, in a worker's words. REQUIRES: a .pt target, SPEC with nodes. Hashes
-// nothing.
+// Reads the archive's directory or the model's folder, and the config (from --config, packed in the
+// archive, or in the model's folder, in this order). Adds every file that must be equal on all
+// nodes to SPEC.required_files, and sets SPEC.device if the config names one. Throws Error{kSetup}
+// if the config wants a GPU and this machine has none, Error{kInput} if the model or the data
+// cannot be read here, and Error{kConfig} with all problems of the config, worded as the worker
+// words them. REQUIRES: the target is a model, and SPEC has nodes. Hashes nothing.
 TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec& spec);
 
-// Returns the beginning of the run that OPTIONS resume, as config::begun_values() has it; OUTPUT is
-// the folder of --output. Empty: nothing is resumed, or this machine does not see the run.
+// Returns the settings with which the run that OPTIONS resume began, in the form of
+// config::begun_values(). OUTPUT is the folder of --output. Returns an empty list if nothing is
+// resumed, or if this machine cannot read the run.
 [[nodiscard]] std::vector<std::string> begun_of(const RunOptions& options,
                                                 const std::string& output);
 
 // Does the same for a job that trains nothing (RunOptions::role): adds the files of its model and
-// tokenizer to the files that every host needs. Throws Error{kInput} if it is not a model.
+// tokenizer to the files that every host needs. Throws Error{kInput} if the target is not a model.
 void require_role_files(const RunOptions& options, launch::JobSpec& spec);
 
 }  // namespace dslaunch::launcher

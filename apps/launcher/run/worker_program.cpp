@@ -1,5 +1,5 @@
-// dsworker, the program with LibTorch: the check that it is there, and running it in place of this
-// process.
+// dsworker, the program that contains LibTorch: checks that it exists, and replaces this process by
+// it.
 #include <unistd.h>
 
 #include <cerrno>
@@ -26,7 +26,7 @@ void become_worker(std::span<const std::string> words) {
     require_worker(worker);
     if (std::getenv(launch::kWaitVariable) == nullptr)
         ::setenv(launch::kSpinVariable, std::to_string(launch::spin_count()).c_str(), 0);
-    std::string own_name = "dslaunch";  // the name in dsworker's messages, as the user typed it
+    std::string own_name = "dslaunch";  // in dsworker's messages, as the user typed it
     std::vector<char*> argv = {own_name.data()};
     for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);

@@ -20,17 +20,18 @@ namespace dslaunch::worker {
 namespace {
 
 constexpr size_t kBlockBytes = size_t{8} << 20;
-// TRL's max_length. Rows are padded to their length, and memory grows with it.
+// The default of max_length in TRL. Rows are padded to this length, and training memory grows with
+// it.
 constexpr int64_t kLengthMax = 1024;
 constexpr int64_t kLengthStep = 16;
 
-// Returns the positions of the model in FOLDER; 0: not known.
+// Returns the number of positions of the model in FOLDER; 0 if it is not known.
 int64_t positions_of(const std::string& folder) {
     if (!storage::model_folder_of(folder)) return 0;
     try {
         return storage::open_model_folder(folder).config.context;
     } catch (const Error&) {
-        return 0;  // a model of another kind can have a tokenizer that is known
+        return 0;  // the tokenizer may be known although the model is not
     }
 }
 
@@ -44,7 +45,8 @@ DocumentSpool::DocumentSpool(const std::string& beside) : path_(beside) {
     ::unlink(path.c_str());
 }
 
-// Writes a document: its length, its tokens, and a byte for each that says whether it is learned.
+// Writes a document: its length, its tokens, and for each token a byte that says whether it is
+// learned.
 void DocumentSpool::add(const text::TokenDocument& document) {
     const auto length = std::ssize(document.tokens);
     buffer_.append(reinterpret_cast<const char*>(&length), sizeof length);
@@ -128,7 +130,7 @@ void RowMaker::add_pair(const text::TokenDocument& chosen, const text::TokenDocu
     documents_.add(rejected);
 }
 
-// Returns the length of rows that hold TOKENS in one document, up to the model's positions.
+// Returns the row length that fits a document of TOKENS, but at most the model's positions.
 int64_t RowMaker::holding(int64_t tokens) const {
     const int64_t length = (tokens + kLengthStep - 1) / kLengthStep * kLengthStep;
     return positions_ > 0 ? std::min(length, std::max<int64_t>(positions_, 2)) : length;
@@ -146,7 +148,7 @@ void RowMaker::choose_length() {
                                         : ", and the model no more positions");
 }
 
-// Gives USE each row of what was added.
+// Calls USE with each row made of what was added.
 void RowMaker::make_rows(const text::RowPacker::Use& use) {
     text::RowPacker packer(rules_.rows, use);
     text::PairMaker pairs({length(), rules_.drops_pairs, rules_.rows.padding},

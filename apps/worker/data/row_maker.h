@@ -1,7 +1,7 @@
-// Documents and pairs of answers as rows of one length, which is chosen if it is not given. They
-// wait on the disk: the longest decides the length, and a .safetensors file begins with the number
-// of its rows. Data path: encode_sample.h -> [here] -> a file of rows. Blocks on the disk; one
-// thread.
+// Turns documents and pairs of answers into rows of equal length; the length is chosen if it is not
+// given. The documents are kept on disk first, because the longest one decides the length, and
+// because a .safetensors file begins with the number of its rows. Data path: encode_sample.h ->
+// [here] -> a file of rows. Blocks on the disk; one thread.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,20 @@
 
 namespace dslaunch::worker {
 
-// Documents of tokens in a file without a name, in the folder of BESIDE. All functions throw
-// Error{kDisk}.
+// Stores documents of tokens in an unnamed file, in the folder that contains BESIDE. All functions
+// throw Error{kDisk}.
 class DocumentSpool {
   public:
     explicit DocumentSpool(const std::string& beside);
 
     // REQUIRES: reading has not begun.
     void add(const text::TokenDocument& document);
-    // Returns the tokens of the longest document so far.
+    // Returns the number of tokens in the longest document so far.
     [[nodiscard]] int64_t longest() const { return longest_; }
 
-    // Ends adding; reading begins with the first document, also a second time.
+    // Ends the adding and starts reading at the first document. May be called again.
     void begin_reading();
-    // Makes DOCUMENT the next one, in the order of adding. Returns false at the end.
+    // Reads the next document into DOCUMENT, in the order of adding. Returns false at the end.
     [[nodiscard]] bool next(text::TokenDocument& document);
 
   private:
@@ -37,40 +37,46 @@ class DocumentSpool {
     UniqueFd file_;
     std::string path_;
     std::string buffer_;
-    size_t at_ = 0;  // in buffer_, while reading
+    size_t at_ = 0;  // the reading position in buffer_
     bool reading_ = false;
     int64_t longest_ = 0;
     int64_t added_ = 0, taken_ = 0;
 };
 
+// The form of the rows, and the file that they are written into.
 struct RowMakerRules {
-    text::PackRules rows;      // length 0: by the longest document
+    text::PackRules rows;      // length 0: the longest document decides
     bool numbers = false;      // rows have a column `documents`
-    bool drops_pairs = false;  // drops pairs with a text longer than a row
+    bool drops_pairs = false;  // pairs with a text longer than a row are dropped
     std::string out;           // the file of rows
-    std::string model;         // its folder
+    std::string model;         // the model's folder
 };
 
+// Collects documents or pairs, and writes their rows.
 class RowMaker {
   public:
     // All functions throw Error{kDisk}.
     explicit RowMaker(RowMakerRules rules);
 
-    // REQUIRES: at least two tokens each; documents or pairs alone.
+    // REQUIRES: each document has at least two tokens; only documents are added, or only pairs.
     void add(const text::TokenDocument& document) { documents_.add(document); }
     void add_pair(const text::TokenDocument& chosen, const text::TokenDocument& rejected);
     // Chooses the length, if it is not given, and counts the rows. REQUIRES: called once, before
     // the functions below.
     void finish();
 
+    // Returns the number of tokens in a row.
     [[nodiscard]] int64_t length() const { return rules_.rows.length; }
+    // Return the counts of the rows, and of the pairs; one of the two is empty.
     [[nodiscard]] const text::PackCounts& rows() const { return rows_; }
     [[nodiscard]] const text::PairCounts& pairs() const { return pairs_; }
 
-    // Writes all rows as the columns of a file: [rows, length], or of pairs [pairs, 2, length].
+    // Writes all rows as columns of a file. The shape of a column is [rows, length], or [pairs, 2,
+    // length] for pairs.
     void write(const std::map<std::string, std::string>& metadata);
-    // Says what became of documents longer than a row, and which rows would hold them. TEXT_ALONE:
-    // they are texts, which lose nothing when they go on in another row.
+    // Reports what happened to documents longer than a row, and the row length that they would fit.
+    // TEXT_ALONE: all documents are plain texts, which lose nothing if they continue in another
+    // row.
     void tell_long(bool text_alone) const;
 
   private:
@@ -79,7 +85,7 @@ class RowMaker {
     void make_rows(const text::RowPacker::Use& use);
 
     RowMakerRules rules_;
-    int64_t positions_;  // of the model; 0: not known
+    int64_t positions_;  // the model's positions; 0: not known
     bool of_pairs_ = false;
     DocumentSpool documents_;
     text::PackCounts rows_;

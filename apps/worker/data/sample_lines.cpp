@@ -23,7 +23,7 @@ constexpr int64_t kBytesOfBlock = int64_t{8} << 20;
 constexpr int64_t kTextPieceBytes = int64_t{1} << 20;
 
 constexpr int kEnd = std::istream::traits_type::eof();
-constexpr std::string_view kMark = "\xef\xbb\xbf";  // of UTF-8
+constexpr std::string_view kMark = "\xef\xbb\xbf";  // the byte order mark of UTF-8
 
 bool is_blank(int byte) {
     return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r';
@@ -40,7 +40,8 @@ constexpr std::array<Packing, 5> kPackings = {{{"\x1f\x8b", "gzip", "gunzip -c"}
                                                {"BZh", "bzip2", "bzip2 -dc"},
                                                {"PK\x03\x04", "zip", "unzip -p"}}};
 
-// Returns true for a file of CSV or the like, by its name or by column names in its first LINE.
+// Returns true for a CSV file or the like. It is recognized by its name, or by column names in
+// LINE, the first line.
 bool is_table(const std::string& path, const std::string& line) {
     const std::string name = lower(path);
     if (name.ends_with(".csv") || name.ends_with(".tsv")) return true;
@@ -58,7 +59,8 @@ bool is_table(const std::string& path, const std::string& line) {
     return has_column && cells > 1;
 }
 
-// Returns true for a text, by its name and by LINE, its first, which is no JSON.
+// Returns true for a plain text. It is recognized by its name, and by LINE, the first line, which
+// is not JSON.
 bool is_plain_text(const std::string& path, const std::string& line) {
     const std::string name = lower(path);
     const bool is_named =
@@ -173,7 +175,7 @@ bool SampleLines::open_next() {
     return true;
 }
 
-// Adds a piece of a plain text: whole lines, which are one document.
+// Adds a piece of a plain text: whole lines that form one document.
 bool SampleLines::add_text(std::vector<SampleLine>& lines) {
     const int64_t first = number_;
     std::string line;
@@ -234,7 +236,8 @@ bool SampleLines::add_object(std::vector<SampleLine>& lines) {
     return true;
 }
 
-// Refuses a file of another kind than lines of JSON by LINE, its first that is not blank.
+// Refuses a file that is not lines of JSON. The decision is based on LINE, the first line that is
+// not blank.
 void SampleLines::check_begin(const std::string& line) const {
     const std::string name = printable(path());
     if (line.starts_with("PAR1"))

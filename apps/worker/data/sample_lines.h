@@ -1,7 +1,8 @@
-// Reads the samples of several files of training text as lines of JSON: lines of .jsonl files as
-// they are, objects of a list or of several lines each, rows of Parquet files as lines that say the
-// same, and a plain text (.txt, .md) in pieces of whole lines. Data path: .json, .jsonl,
-// .parquet, .txt -> [here] -> lib/text. Blocks on the disk; one thread.
+// Reads the samples in several files of training text as lines of JSON. Lines of .jsonl files are
+// taken as they are. Each object of a list, or each object that spans several lines, becomes a
+// line. Rows of Parquet files become lines with the same content. A plain text (.txt, .md) becomes
+// pieces of whole lines. Data path: .json, .jsonl, .parquet, .txt -> [here] -> lib/text. Blocks on
+// the disk; one thread.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +18,18 @@
 
 namespace dslaunch::worker {
 
-// Finds the objects of a JSON file that holds them in a list, or over several lines each. It looks
-// for their brackets and does not check what is inside.
+// Finds the objects in a JSON file that has them in a list, or over several lines each. It only
+// follows brackets, and does not check the contents.
 class JsonObjects {
   public:
-    // Returns true if LINE, a file's first, begins a list, or an object of several lines.
+    // Returns true if LINE, the first line of a file, begins a list or an object of several lines.
     [[nodiscard]] static bool are_begun_by(std::string_view line);
 
-    // BEGIN is the line of the file that has been read from IN, which must outlive this.
+    // BEGIN is the line that has already been read from IN. IN must outlive this object.
     JsonObjects(std::istream& in, std::string begin);
 
-    // Makes TEXT the next object or other value, cut after BYTES_MAX. Returns false at the end.
-    // Throws Error{kInput} if the file ends within its list, or goes on after it.
+    // Reads the next object or other value into TEXT, cut to BYTES_MAX. Returns false at the end.
+    // Throws Error{kInput} if the file ends within its list, or continues after it.
     [[nodiscard]] bool next(std::string& text, size_t bytes_max);
 
   private:
@@ -38,30 +39,32 @@ class JsonObjects {
 
     std::istream& in_;
     std::string begin_;
-    size_t at_ = 0;  // in begin_
+    size_t at_ = 0;  // the reading position in begin_
     bool list_ = false;
     int held_ = -1;  // a byte that was read too early; -1: there is none
 };
 
+// A sample as a line of JSON, and the place that it was read from.
 struct SampleLine {
     std::string text;
-    std::string reason;  // why a row of a table has none; else empty
-    size_t file = 0;     // one of the files
-    int64_t number = 0;  // line, object or row of it, from 1
+    std::string reason;  // why a table's row has no text; else empty
+    size_t file = 0;     // index of the file
+    int64_t number = 0;  // number of the line, object or row, from 1
 };
 
+// Reads the files one after the other, block by block.
 class SampleLines {
   public:
     // FILES must outlive the reader; "-" is stdin.
     explicit SampleLines(const std::vector<std::string>& files) : files_(files) {}
 
-    // Returns some more lines; empty at the end. Throws Error{kInput} that names a file that cannot
-    // be read, is not JSON (CSV, UTF-16, compressed), or ends within its list; and what
-    // storage::open_table() throws.
+    // Returns some more lines; empty at the end. Throws Error{kInput}, naming the file, for a file
+    // that cannot be read, is not JSON (CSV, UTF-16, compressed), or ends within its list. Also
+    // throws what storage::open_table() throws.
     [[nodiscard]] std::vector<SampleLine> next();
-    // Returns the bytes of the lines so far.
+    // Returns the size in bytes of the lines so far.
     [[nodiscard]] int64_t bytes() const { return bytes_; }
-    // Returns true once a file had more than blank lines.
+    // Returns true after a line that is not blank has been read from any file.
     [[nodiscard]] bool has_text() const { return has_text_; }
 
   private:
@@ -74,13 +77,13 @@ class SampleLines {
     [[nodiscard]] const std::string& path() const { return files_[file_ - 1]; }
 
     const std::vector<std::string>& files_;
-    size_t file_ = 0;  // how many are opened
+    size_t file_ = 0;  // number of files opened so far
     std::ifstream opened_;
     std::istream* in_ = nullptr;                // null: the file is a table, or none is open
-    std::unique_ptr<storage::TableRows> rows_;  // null: it has lines, or none is open
+    std::unique_ptr<storage::TableRows> rows_;  // null: the file has lines, or none is open
     std::optional<JsonObjects> objects_;        // unset: the file has a sample in each line
-    std::optional<std::string> piece_;          // of a plain text; unset: the file is none
-    bool begun_ = false;                        // a line of the file was not blank
+    std::optional<std::string> piece_;          // a plain text's piece; unset: other file
+    bool begun_ = false;                        // a line that is not blank was read
     int64_t number_ = 0;
     int64_t bytes_ = 0;
     bool has_text_ = false;

@@ -10,13 +10,15 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/run/run_config.h"
-#include "storage/tables/prepared_rows.h"
+#include "storage/tokens/row_documents.h"
+#include "storage/tokens/row_vocabulary.h"
+#include "text/rows/row_packer.h"
 
 namespace dslaunch::worker {
 
 namespace {
 
-// The key of the file's metadata that names the model.
+// The key in the file's metadata that stores the name of the reference model.
 constexpr const char* kReferenceModel = "reference_model";
 
 bool is_of_pairs(const std::vector<int64_t>& shape) {
@@ -110,6 +112,15 @@ void TokenRows::write_reference(std::span<const float> values, const std::string
     storage::SafetensorsWriter writer(path_, entries, metadata);
     for (size_t i = 0; i < entries.size(); ++i) writer.write(i, entries[i].bytes);
     writer.commit();
+}
+
+size_t padding_of(const std::vector<int32_t>& tokens, const std::vector<int32_t>& targets) {
+    size_t padding = 0;
+    while (padding + 1 < tokens.size() && tokens[tokens.size() - 1 - padding] == tokens.back() &&
+           targets[tokens.size() - 1 - padding] == text::kNotLearned &&
+           targets[tokens.size() - 2 - padding] != tokens.back())
+        ++padding;
+    return padding;
 }
 
 }  // namespace dslaunch::worker

@@ -1,6 +1,7 @@
-// A file of rows from `dslaunch data prepare`: tokens and targets of int32, for packed rows the
-// numbers of their documents; for pairs of answers two rows each, the chosen one first, and perhaps
-// their reference. Data path: file -> [here] -> data show, eval. Const: any thread.
+// A file of rows from `dslaunch data prepare`. It contains tokens and targets as int32. Packed rows
+// also have the numbers of their documents. A pair of answers has two rows, the chosen one first,
+// and may have the reference's log-probabilities. Data path: file -> [here] -> data show, eval.
+// Const functions: any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,33 +14,38 @@
 
 namespace dslaunch::worker {
 
+// The rows of one file, which stays mapped.
 class TokenRows {
   public:
-    // Throws Error{kInput} for a file that is none.
+    // Throws Error{kInput} for a file of another kind.
     explicit TokenRows(const std::string& path);
 
+    // Returns true if the rows are pairs of answers.
     [[nodiscard]] bool has_pairs() const { return tokens_->shape.size() == 3; }
-    // Rows in all, two for each pair.
+    // Returns the number of rows; a pair has two.
     [[nodiscard]] int64_t count() const { return tokens_->shape[0] * (has_pairs() ? 2 : 1); }
+    // Returns the number of tokens in a row.
     [[nodiscard]] int64_t length() const { return tokens_->shape.back(); }
-    // REQUIRES: ROW is one of count().
+    // Return the tokens of ROW, and the target of each token. REQUIRES: 0 <= ROW < count().
     [[nodiscard]] std::vector<int32_t> tokens(int64_t row) const { return of(*tokens_, row); }
     [[nodiscard]] std::vector<int32_t> targets(int64_t row) const { return of(*targets_, row); }
 
-    // Returns the places of the documents in ROW, where each sees itself alone, or the whole row if
-    // the file does not number them. Throws Error{kInput} naming the row for numbers that no packed
-    // row has: below 0, or one that comes again after another.
+    // Returns the ranges of the documents in ROW; attention stays within a document. Returns the
+    // whole row if the file does not number the documents. Throws Error{kInput}, naming the row,
+    // for numbers that no packed row has: a negative number, or a number that occurs again after
+    // another one.
     [[nodiscard]] std::vector<Range> documents(int64_t row) const;
 
-    // Returns the log-probability that the reference gives to the answer of each row, in nats;
-    // empty: the file has none. Throws Error{kInput} naming the pair for one that is not finite.
+    // Returns the log-probability, in nats, that the reference model gives to the answer in each
+    // row. Returns an empty list if the file has none. Throws Error{kInput}, naming the pair, for a
+    // value that is not finite.
     [[nodiscard]] std::vector<float> reference() const;
-    // Returns the warning that the rows are not for the model in FOLDER; empty if they are.
+    // Returns a warning if the rows were not made for the model in FOLDER; otherwise an empty text.
     [[nodiscard]] std::string other_vocabulary(const std::string& folder) const;
-    // Names in words the model that the reference is; empty: no model is named.
+    // Returns the name of the reference model; empty if the file does not name it.
     [[nodiscard]] std::string reference_model() const;
-    // Writes the file again, with VALUES of MODEL as its reference. Throws Error{kDisk}. REQUIRES:
-    // has_pairs(), a value for each row.
+    // Rewrites the file with VALUES, which MODEL computed, as its reference. Throws Error{kDisk}.
+    // REQUIRES: has_pairs(), and one value for each row.
     void write_reference(std::span<const float> values, const std::string& model) const;
 
   private:
@@ -53,5 +59,10 @@ class TokenRows {
     const storage::SafetensorsEntry* documents_;
     const storage::SafetensorsEntry* reference_;
 };
+
+// Returns the number of padding tokens in a row: tokens at its end that all equal the last one and
+// have no target.
+[[nodiscard]] size_t padding_of(const std::vector<int32_t>& tokens,
+                                const std::vector<int32_t>& targets);
 
 }  // namespace dslaunch::worker

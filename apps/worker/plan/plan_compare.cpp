@@ -17,13 +17,15 @@
 namespace dslaunch::worker {
 namespace {
 
-// Returns the time of all bytes of a step at the stored rates; nullopt: rates are not known.
+// Returns the time that all bytes of a step take at the stored rates; nullopt if no rates are
+// known.
 std::optional<double> disk_ms(const plan::SwapTraffic& traffic, const plan::DiskRates& rates) {
     const std::optional<double> seconds = rates.seconds(traffic.read_bytes, traffic.written_bytes);
     return seconds ? std::optional(1e3 * *seconds) : std::nullopt;
 }
 
-// Returns the numbers of buffers to compare: 2, the config's, powers of two from 4, and all chunks.
+// Returns the numbers of buffers to compare: 2, the config's number, powers of two from 4 on, and
+// the number of all chunks.
 std::set<int64_t> buffer_numbers(int64_t chunks, int64_t configured) {
     std::set<int64_t> numbers{std::min<int64_t>(2, chunks), configured, chunks};
     for (int64_t buffers = 4; buffers < chunks; buffers *= 2) numbers.insert(buffers);
@@ -62,7 +64,8 @@ int64_t buffer_bytes(const job::JobSetup& setup, const plan::StepPlan& plan) {
     return bytes;
 }
 
-// The bytes of gradient sums that a step moves in buffers of their own, whatever the rule.
+// The bytes of gradient sums that a step moves through separate buffers. They are the same under
+// every rule.
 struct SumTraffic {
     int64_t read_bytes = 0;
     int64_t written_bytes = 0;
@@ -126,7 +129,7 @@ std::string json_of(const job::JobSetup& setup, const std::vector<Row>& rows,
         json.field("uses", row.traffic.uses).field("hits", row.traffic.hits);
         json.field("read_bytes", row.traffic.read_bytes);
         json.field("written_bytes", row.traffic.written_bytes);
-        // JSON has null for what is not known.
+        // JSON gets null if the time is not known.
         json.field("disk_ms", disk_ms(row.traffic, rates).value_or(NAN)).end_object();
     }
     json.end_array().end_object();
@@ -137,7 +140,7 @@ std::string json_of(const job::JobSetup& setup, const std::vector<Row>& rows,
 
 std::string compare_shards(const job::JobSetup& setup, bool in_json) {
     plan::StepPlanOptions options = setup.plan_options;
-    options.stage = std::max(1, options.stage);  // at stage 0 the costs that sharding would have
+    options.stage = std::max(1, options.stage);  // at stage 0: if it were sharded
     const std::vector<plan::ShardCost> costs = plan::shard_costs(setup.info, setup.layout, options);
     const plan::DiskRates rates = job::stored_rates(setup.config().offload);
     JsonWriter json;

@@ -43,7 +43,8 @@ plan::TensorCosts tensor_costs(const plan::TensorPlan& plan) {
     return costs;
 }
 
-// Returns the tensor sizes that the model allows and a host can hold. Fills in REQUEST's costs.
+// Returns the tensor-parallel sizes that the model allows and that fit on a host. Writes their
+// costs into REQUEST.
 std::vector<int> tensor_sizes(const job::JobSetup& setup, const MeshArguments& arguments,
                               plan::MeshRequest& request) {
     if (arguments.tensor_given) return {arguments.tensor.size};
@@ -74,7 +75,7 @@ plan::MeshChoice choice_for(const plan::MeshRequest& request, const MeshArgument
     return choice;
 }
 
-// Returns the ranks of each host; each GPU is a host of one rank.
+// Returns the number of ranks on each host. A GPU counts as a host with one rank.
 std::vector<int> node_sizes_of(const job::JobSetup& setup, const MeshArguments& arguments,
                                int ranks) {
     return setup.on_gpu ? std::vector<int>(static_cast<size_t>(ranks), 1)
@@ -91,8 +92,8 @@ std::string config_of(const job::JobSetup& setup, const plan::MeshChoice& choice
                              setup.model_info.segments.size());
 }
 
-// Returns the memory of what the ranks of a mesh share: of a host, or of a GPU, which is a host of
-// one rank.
+// Returns the memory that the ranks of a mesh share: a host's memory, or a GPU's, which counts as a
+// host with one rank.
 Bytes host_memory(const job::JobSetup& setup, const MeshArguments& arguments) {
     if (setup.on_gpu) {
         if (!arguments.device_memory.empty())
@@ -103,7 +104,7 @@ Bytes host_memory(const job::JobSetup& setup, const MeshArguments& arguments) {
              plan::known_devices());
     }
     if (arguments.host_memory_gib > 0) return from_gib(arguments.host_memory_gib);
-    // The job does not include this process, so the memory that it holds counts as free.
+    // This process is not part of the job, so the memory that it uses counts as free.
     const MemoryState here = read_memory_state();
     std::optional<Bytes> least;
     for (const MemoryLimit& limit : here.limits)
@@ -120,7 +121,7 @@ plan::MeshSearch search_for(const job::JobSetup& setup, const MeshArguments& arg
     plan::MeshSearch search;
     if (arguments.wish.stages > 0) search.pipeline_sizes = {arguments.wish.stages};
     if (setup.on_gpu) {
-        search.pipeline_sizes = {1};  // data parallelism is all there is, so ZeRO stages compete
+        search.pipeline_sizes = {1};  // only data parallelism; ZeRO stages are compared
         search.each_zero_stage = true;
     } else {
         search.tensor_sizes = tensor_sizes(setup, arguments, request);
@@ -138,7 +139,7 @@ plan::MeshSearch search_for(const job::JobSetup& setup, const MeshArguments& arg
     return search;
 }
 
-// Names the place whose memory a mesh must fit in.
+// Returns the name of the unit whose memory a mesh must fit in.
 std::string_view room_of(const job::JobSetup& setup) {
     return setup.on_gpu ? "GPU" : "host";
 }
@@ -179,7 +180,7 @@ job::JobRates rates_of_gpu(const job::JobSetup& setup, const MeshArguments& argu
 
 namespace {
 
-// Returns the source of the times in words, a line.
+// Returns one line that says where the times come from.
 std::string times_text(const job::JobSetup& setup, const MeshArguments& arguments) {
     const std::string link =
         arguments.link_bytes_per_s > 0
@@ -196,9 +197,9 @@ std::string times_text(const job::JobSetup& setup, const MeshArguments& argument
 }
 
 // Returns the request for the costs of meshes of SETUP's job on hosts like this machine. Segments
-// and updates are measured here, with the threads of a rank, unless ARGUMENTS give a rank's FLOP/s.
-// The hosts are filled with RANKS. On GPUs each rank is a host of its own, timed by rates_of_gpu().
-// Throws what rates_of_gpu and find_tensor_plan throw.
+// and updates are measured here with the threads of a rank, unless ARGUMENTS give a rank's FLOP/s.
+// RANKS fill the hosts one after the other. On GPUs, each rank is a host by itself, and
+// rates_of_gpu() gives the times. Throws what rates_of_gpu and find_tensor_plan throw.
 plan::MeshRequest mesh_request(const job::JobSetup& setup, const MeshArguments& arguments,
                                int ranks) {
     plan::MeshRequest request;
@@ -216,10 +217,10 @@ plan::MeshRequest mesh_request(const job::JobSetup& setup, const MeshArguments& 
         request.rates = rates.machine;
         return request;
     }
-    // The program's memory is counted as in admission.
+    // The program's memory is counted in the same way as in admission.
     request.program = read_program_memory().own + plan::kProgramLater + plan::kProgramRoom;
     const Progress progress("plan", "measuring segments");
-    // The model is measured with the memory kept between the halves of a backward.
+    // The measurement includes the memory that is kept between the two halves of a backward pass.
     request.model =
         graph::measure(*setup.segmented, job::trial_batch(setup), /*split_backward=*/true);
     if (arguments.flops_per_s > 0) {
@@ -238,8 +239,8 @@ plan::MeshRequest mesh_request(const job::JobSetup& setup, const MeshArguments& 
     return request;
 }
 
-// Returns the mesh that is asked for, with each schedule or the given one, the shortest step first.
-// Throws Error{kConfig} if there is none.
+// Returns the mesh that the user asked for, once for each schedule (or only for the given one), the
+// shortest step first. Throws Error{kConfig} if there is none.
 std::vector<plan::MeshFinding> find_meshes(const plan::MeshRequest& request,
                                            const MeshArguments& arguments) {
     plan::MeshChoice choice = choice_for(request, arguments);
@@ -260,8 +261,8 @@ std::vector<plan::MeshFinding> find_meshes(const plan::MeshRequest& request,
     return found;
 }
 
-// Returns FOUND as text: the costs of each mesh, the details of the first, its table for up to 64
-// ranks.
+// Returns FOUND as text: the costs of each mesh, the details of the first, and the first one's
+// table of ranks if it has at most 64.
 std::string meshes_text(const plan::MeshRequest& request,
                         const std::vector<plan::MeshFinding>& found) {
     return fmt::format("{}\n{}{}", plan::meshes_table(found, terminal_columns(STDOUT_FILENO)),
@@ -269,8 +270,8 @@ std::string meshes_text(const plan::MeshRequest& request,
                        mesh_table(request, found.front().choice));
 }
 
-// Returns the findings for 1, 2, 4, … copies of CHOICE's model, on up to the simulated number of
-// ranks; empty if there is no such number.
+// Returns the costs of 1, 2, 4, … copies of the model with CHOICE, up to the number of ranks to
+// simulate. Returns an empty list if that number was not given.
 std::vector<plan::MeshFinding> simulate_copies(const job::JobSetup& setup,
                                                plan::MeshRequest request, plan::MeshChoice choice,
                                                const MeshArguments& arguments) {
@@ -296,7 +297,7 @@ void findings_json(const std::vector<plan::MeshFinding>& found, JsonWriter& json
     json.end_array();
 }
 
-// Returns the costs of segments for one rank of a stage.
+// Returns the costs of the segments for one rank of a stage.
 plan::StageRequest costs_of(const plan::MeshRequest& mesh, const MeshArguments& arguments) {
     plan::StageRequest costs = plan::make_stage_request(mesh.model, mesh.options, mesh.times);
     costs.link_bytes_per_s = arguments.link_bytes_per_s;
@@ -304,7 +305,7 @@ plan::StageRequest costs_of(const plan::MeshRequest& mesh, const MeshArguments& 
     return costs;
 }
 
-// The costs of the meshes that the ranks make, and of copies of the first.
+// The costs of the meshes that the ranks can form, and of several copies of the first mesh.
 struct Meshes {
     std::vector<plan::MeshFinding> found;
     std::vector<plan::MeshFinding> copies;
@@ -380,7 +381,7 @@ void print_pipelines(const job::JobSetup& setup, MeshArguments arguments) {
     if (arguments.wish.micro_batches == 0)
         arguments.wish.micro_batches = static_cast<int>(setup.config().batch.accumulation_steps);
     if (!arguments.schedule.empty()) arguments.wish.schedule = schedule_named(arguments.schedule);
-    // With other axes the pipeline is not shown by itself.
+    // If ranks also share layers or positions, the pipeline is not shown separately.
     if (arguments.tensor.size > 1 || arguments.sequence > 1) return print_meshes(setup, arguments);
     const int ranks = setup.plan_options.world_size * arguments.wish.stages;
     const plan::MeshRequest mesh = mesh_request(setup, arguments, ranks);

@@ -1,6 +1,6 @@
 // The parts of `dslaunch plan` that print something else than the plan of one job: meshes and
-// pipelines, shared layers, ways of sharding, rules of the cache, the learning rate. Contacts no
-// host, and runs only single segments and checks.
+// pipelines, shared layers, the ways of sharding, the rules of the cache, the learning rate.
+// Contacts no host, and runs only single segments and checks.
 #pragma once
 
 #include <string>
@@ -19,11 +19,12 @@ namespace dslaunch::worker {
 
 // The options of `dslaunch plan` with --stages or --search.
 struct MeshArguments {
-    // Stages 0: no pipeline, or with SEARCH all; micro_batches 0: the config's number.
+    // Stages 0: no pipeline, or, with SEARCH, any number of stages. micro_batches 0: the config's
+    // number.
     plan::PipelineWish wish = {.stages = 0, .micro_batches = 0};
-    std::string schedule;           // name of the schedule; empty: all of them
+    std::string schedule;           // name of the schedule; empty: all schedules
     std::string svg_path;           // empty: no picture
-    bool force = false;             // the picture may replace a file
+    bool force = false;             // the picture may overwrite a file
     bool tensor_given = false;      // true: a search considers no other size
     plan::TensorRules tensor = {};  // size 1: no tensor parallelism
     int sequence = 1;
@@ -37,51 +38,53 @@ struct MeshArguments {
     bool json = false;
     PlanHosts hosts = {};
 
-    // Ranks of one copy of the model.
+    // Returns the number of ranks that hold one copy of the model.
     [[nodiscard]] int copy_ranks() const { return wish.stages * tensor.size * sequence; }
 };
 
-// Returns the rates of a rank of SETUP's job on the GPU that ARGUMENTS name, or by the rates that
-// they give. Throws Error{kUsage} where they do neither. REQUIRES: SETUP is for GPUs.
+// Returns the rates of a rank of SETUP's job on the GPU that ARGUMENTS name, or the rates that
+// ARGUMENTS give. Throws Error{kUsage} if ARGUMENTS do neither. REQUIRES: SETUP is for GPUs.
 [[nodiscard]] job::JobRates rates_of_gpu(const job::JobSetup& setup,
                                          const MeshArguments& arguments);
 
-// Prints the model as a pipeline, schedules side by side, a picture, copies of the pipeline on many
-// ranks, and the costs of its mesh. SETUP is the job of the data-parallel ranks of one stage.
-// Throws Error{kConfig} if the model cannot be made a pipeline, Error{kDisk} if the picture cannot
-// be written.
+// Prints the model as a pipeline: a comparison of schedules, a picture, copies of the pipeline on
+// many ranks, and the costs of its mesh. SETUP is the job of the data-parallel ranks of one stage.
+// Throws Error{kConfig} if the model cannot be divided into a pipeline, Error{kDisk} if the picture
+// cannot be written.
 void print_pipelines(const job::JobSetup& setup, MeshArguments arguments);
 
-// Prints the meshes that suit the hosts best, with the config of the first. Throws Error{kConfig}
-// if no mesh fits.
+// Prints the meshes that suit the hosts best, and the config of the first. Throws Error{kConfig} if
+// no mesh fits.
 void print_search(const job::JobSetup& setup, const MeshArguments& arguments);
 
-// Parses PATTERN=RULE. Throws Error{kUsage} without `=`, Error{kConfig} for an unknown rule.
+// Parses PATTERN=RULE. Throws Error{kUsage} if the `=` is missing, Error{kConfig} if the rule is
+// unknown.
 [[nodiscard]] std::pair<std::string, plan::TensorRule> parse_tensor_rule_option(
     const std::string& text);
 
-// Returns the plan by RULES for the model, from its graph and the shapes of one micro batch; no
-// share is run. Throws what make_tensor_parallel does.
+// Returns the tensor-parallel plan of the model by RULES. It is made from the model's graph and the
+// shapes of one micro batch; no rank's share is run. Throws what make_tensor_parallel throws.
 [[nodiscard]] plan::TensorPlan find_tensor_plan(const job::JobSetup& setup,
                                                 const plan::TensorRules& rules);
 
-// Returns the plan and its check as a table or one JSON object. Throws what make_tensor_parallel
-// and check_tensor_model do.
+// Returns the tensor-parallel plan and its check as a table or one JSON object. Throws what
+// make_tensor_parallel and check_tensor_model throw.
 [[nodiscard]] std::string tensor_report(const job::JobSetup& setup,
                                         const job::TensorRequest& request, bool json);
 
-// Returns the ways of sharding side by side, as a table or one JSON object: the shares of the
-// busiest and the idlest rank, their pieces, and the bytes that a step moves through disks and
-// sends for them.
+// Returns a comparison of the ways of sharding, as a table or one JSON object: the largest and the
+// smallest share of a rank, the number of pieces, and the bytes that a step reads, writes and sends
+// because of them.
 [[nodiscard]] std::string compare_shards(const job::JobSetup& setup, bool in_json);
 
-// Returns the comparison for the rank of SETUP's plan, as a table or one JSON object. Throws
-// Error{kConfig} if nothing passes through buffers.
+// Returns the comparison of cache rules for the rank of SETUP's plan, as a table or one JSON
+// object. Throws Error{kConfig} if nothing is moved through swap buffers.
 [[nodiscard]] std::string compare_caches(const job::JobSetup& setup, bool json);
 
-// Returns a curve of all steps, and a table of the first, the highest and the last one. As JSON an
-// object with `steps`, a list of {step, lr}, with `betas` where the scheduler moves them: all
-// steps, or 1000 evenly spaced ones. Throws Error{kUsage} if the run's steps are not known.
+// Returns a curve of the learning rate over all steps, and a table of the first, the highest and
+// the last value. As JSON, returns an object with `steps`, a list of {step, lr}; `betas` are added
+// if the scheduler changes them. The list has all steps, or 1000 evenly spaced ones. Throws
+// Error{kUsage} if the number of steps is not known.
 [[nodiscard]] std::string learning_rate_text(const config::RunConfig& config, bool json);
 
 }  // namespace dslaunch::worker

@@ -19,14 +19,15 @@
 #include "launch/plan/worker_environment.h"
 #include "runtime/comm/host_link.h"
 #include "runtime/comm_gloo/job_comm.h"
+#include "storage/huggingface/named_place.h"
 #include "worker/processors.h"
 
 namespace dslaunch::worker {
 
-// The ranks of a job that share a decoder: their mesh, and the channels between them. One thread.
+// The ranks of a job that share a decoder: their mesh and the channels between them. One thread.
 class DecoderRanks {
   public:
-    // Throws Error{kUsage} as decoder::choose_mesh().
+    // Throws Error{kUsage} under the same conditions as decoder::choose_mesh().
     DecoderRanks(launch::WorkerEnvironment environment, const storage::TransformerConfig& config,
                  int tensor_ranks);
 
@@ -34,15 +35,15 @@ class DecoderRanks {
     [[nodiscard]] const decoder::RankMesh& mesh() const { return mesh_; }
     [[nodiscard]] decoder::DecoderPart part(const storage::TransformerConfig& config) const;
 
-    // Connects to all ranks. ROWS_NUMEL: the most numbers that ranks add up at once. Throws what
-    // open_job_comm() does. REQUIRES: not alone.
+    // Connects to all ranks. ROWS_NUMEL is the largest number of values that the ranks sum in one
+    // operation. Throws what open_job_comm() throws. REQUIRES: there is more than one rank.
     void open(int64_t rows_numel, Duration time_limit);
-    // VALUE of rank 0. REQUIRES: open().
+    // Returns the VALUE of rank 0 on all ranks. REQUIRES: open().
     [[nodiscard]] int64_t of_first(int64_t value);
-    // REQUIRES: open(). Null: no other rank shares this one's layers.
+    // Returns null if no other rank shares this rank's layers. REQUIRES: open().
     [[nodiscard]] decoder::GroupSum* sum() { return sum_ ? &*sum_ : nullptr; }
     [[nodiscard]] decoder::GroupParts parts(decoder::Decoder& decoder);
-    // Frees the ranks that wait for this one.
+    // Releases the ranks that wait for this one.
     void poison(const std::string& why) const;
 
   private:
@@ -119,7 +120,8 @@ DType cache_dtype(const std::string& name) {
     return name == "fp16" ? DType::kF16 : DType::kF32;
 }
 
-// Opens the adapter in FOLDER, and changes CONFIG as it says. Empty: there is no adapter.
+// Opens the adapter in FOLDER and changes CONFIG accordingly. Returns nullopt if there is no
+// adapter.
 std::optional<storage::AdapterChanges> open_adapter(const std::string& folder,
                                                     storage::TransformerConfig& config) {
     if (folder.empty()) return std::nullopt;
@@ -129,6 +131,15 @@ std::optional<storage::AdapterChanges> open_adapter(const std::string& folder,
 }
 
 }  // namespace
+
+int run_with_decoder(DecoderArguments& arguments, std::string_view folder_command,
+                     const std::function<void(RankProcess& process)>& work) {
+    arguments.model = folder_command.empty()
+                          ? storage::model_at(arguments.model)
+                          : storage::folder_model_at(arguments.model, folder_command);
+    arguments.adapter = storage::adapter_at(arguments.adapter);
+    return run_as_rank(work);
+}
 
 void declare_decoder(CommandLine& app, DecoderArguments& arguments) {
     app.add("--adapter DIR", arguments.adapter, "a trained adapter (LoRA) to use with the model");
@@ -172,26 +183,27 @@ DecoderSession::DecoderSession(DecoderArguments arguments, RankProcess& process)
                 storage::other_base_text(arguments_.adapter, arguments_.model);
             !other.empty())
             log_warn("adapter", "{}", other);
-    // Tokens that were added or padding that was left out change the rows by a few.
+    // An adapter that adds tokens or drops padding changes the number of rows only by a few.
     if (adapter_ && folder_.config.vocabulary < stored_folder_.config.vocabulary / 2)
         fail(ExitCode::kInput,
              "{}: its embeddings or output layer have {}, and {} has {}: it is of another model",
              printable(arguments_.adapter), counted(folder_.config.vocabulary, "row"),
              printable(arguments_.model), stored_folder_.config.vocabulary);
     stored_context_ = folder_.config.context;
-    // The session may have ended when a failure is reported.
+    // The session may already be gone when a failure is reported, so the function shares the ranks.
     process.on_failure = [ranks = ranks_](const std::string& why) { ranks->poison(why); };
     if (arguments_.context > 0)
-        folder_.config.context = folder_.config.learned_positions
+        folder_.config.context = folder_.config.has_learned_positions
                                      ? std::min(arguments_.context, folder_.config.context)
                                      : arguments_.context;
 }
 
-// Ranks that share a host share its processors too: OMP_NUM_THREADS is each one's part, by dslaunch
-// or by the user. It may be a list, for levels that are not used here.
+// Returns the number of threads. Ranks on the same host share its processors: OMP_NUM_THREADS is
+// the share of each, set by dslaunch or by the user. It may be a list for nested levels; levels
+// after the first are not used here.
 int DecoderSession::threads() const {
     if (arguments_.threads > 0) return static_cast<int>(arguments_.threads);
-    if (const char* const given = std::getenv("OMP_NUM_THREADS"))
+    if (const char* const given = std::getenv(launch::kThreadsVariable))
         if (const auto threads = parse_int(trim(split(given, ',').front()));
             threads && *threads > 0)
             return static_cast<int>(std::min(*threads, kThreadsMax));
@@ -202,8 +214,9 @@ std::optional<MemoryLimit> DecoderSession::memory_share() const {
     return tightest_share(read_memory_state().limits, process_.environment.local_world_size);
 }
 
-// Returns the pages that the system would give, WANTED at most, less a tenth for what else is
-// computed with. Weights are mapped from their file, or held by now.
+// Returns the number of cache pages that fit in the memory that the system still has, but at most
+// WANTED. A tenth of the memory is left for the rest of the computation. The weights are not
+// counted: they are mapped from their file, or already in memory.
 int64_t DecoderSession::pages_that_fit(int64_t wanted, int64_t least, Bytes page) const {
     const std::optional<MemoryLimit> tightest = memory_share();
     if (!tightest) return wanted;
@@ -226,7 +239,8 @@ void DecoderSession::open(int64_t wanted, int64_t least) {
     team_ = std::make_unique<kernels::ThreadTeam>(threads, kernels::ThreadTeam::kTokenSpin);
     storage::require_weights(folder_);
     decoder::WeightSource source(stored_folder_, form_named(arguments_.weights), *team_);
-    // Learned positions are a table of the file, however many of them are used.
+    // Learned positions are a table in the file; all of it is read, however many positions are
+    // used.
     storage::TransformerConfig stored = folder_.config;
     stored.context = stored_context_;
     if (adapter_)

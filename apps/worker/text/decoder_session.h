@@ -1,13 +1,15 @@
-// A decoder of a Hugging Face folder, ready to compute batches in this process or with the other
-// ranks of its job: weights, threads and cache. Below `dslaunch generate`, `serve` and `eval`. One
-// thread at a time.
+// A decoder made from a Hugging Face folder, ready to compute batches in this process or together
+// with the other ranks of its job. It owns weights, threads and cache. `dslaunch generate`, `serve`
+// and `eval` use it. One thread at a time.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
@@ -23,7 +25,7 @@
 
 namespace dslaunch::worker {
 
-// The arguments that all commands with a decoder have.
+// The arguments that all commands with a decoder share.
 struct DecoderArguments {
     std::string model;    // a Hugging Face folder
     std::string adapter;  // folder of a trained adapter; empty: none
@@ -32,52 +34,62 @@ struct DecoderArguments {
     int64_t threads = 0;  // 0: one for each processor that this process may use
     int64_t context = 0;  // positions that a text may have; 0: the model's own limit
     int64_t rows_max = 512;
-    int64_t tensor_ranks = 0;  // ranks that share each layer; 0: by the hosts
+    int64_t tensor_ranks = 0;  // ranks that share each layer; 0: the ranks of a host
     std::string device = "cpu";
     double timeout_s = std::chrono::duration<double>(runtime::kHangLimit).count();
-    bool streams_text = false;  // to a terminal, perhaps: no line may come between
+    bool streams_text = false;  // no log line may interrupt the text on a terminal
 };
 
 // Declares --adapter, --weights, --cache-dtype, --threads, --tensor-ranks and --timeout.
 void declare_decoder(CommandLine& app, DecoderArguments& arguments);
-// Declares --device of a command that has CPUs alone.
+// Runs a command with a decoder as a rank of a job, or alone: replaces the names of the model and
+// the adapter in ARGUMENTS by their paths, and calls WORK. FOLDER_COMMAND names a command that
+// needs a Hugging Face folder; empty: the model may also be an archive. Returns the exit code.
+// Throws Error{kInput} if there is no such model or adapter, and what run_as_rank() throws.
+int run_with_decoder(DecoderArguments& arguments, std::string_view folder_command,
+                     const std::function<void(RankProcess& process)>& work);
+// Declares --device for a command that runs only on CPUs.
 void declare_cpu(CommandLine& app, DecoderArguments& arguments);
 
-// No text, and no cache, has more positions.
+// The largest number of positions in a text and in a cache.
 inline constexpr int64_t kPositionsMax = int64_t{1} << 32;
 
 class DecoderRanks;
 
+// The decoder of one model, used by one command.
 class DecoderSession {
   public:
-    // Opens the folder alone, and the adapter: the config is known afterwards, as the adapter makes
-    // it. PROCESS must outlive this. Throws Error{kInput}, and Error{kUsage} as
-    // decoder::choose_mesh().
+    // Opens only the folder and the adapter. After that the config is known, including the
+    // adapter's changes. PROCESS must outlive this object. Throws Error{kInput}, and Error{kUsage}
+    // under the same conditions as decoder::choose_mesh().
     DecoderSession(DecoderArguments arguments, RankProcess& process);
 
+    // Returns the model's folder, with the config after the adapter's changes.
     [[nodiscard]] const storage::ModelFolder& folder() const { return folder_; }
-    // Returns the folder with the tokenizer's files: the adapter's, if it brought tokens.
+    // Returns the folder with the tokenizer's files: the adapter's folder if the adapter added
+    // tokens.
     [[nodiscard]] const std::string& text_folder() const {
         const bool is_same = folder_.config.vocabulary == stored_folder_.config.vocabulary;
         return is_same ? arguments_.model : arguments_.adapter;
     }
-    // Positions that a text may have.
+    // Returns the number of positions that a text may have.
     [[nodiscard]] int64_t context() const { return folder_.config.context; }
 
-    // Takes the weights, and a cache of as many pages as rank 0 says, with all ranks of the job:
-    // WANTED, or as many as memory holds, LEAST in any case. Rank 0 alone reads what is to be
-    // written or scored: its files need not be on other hosts. Throws Error{kInput} for weights,
-    // Error{kSetup} for memory, and what DecoderRanks::open() does.
+    // Loads the weights and makes a cache, together with all ranks of the job. Rank 0 decides the
+    // number of pages: WANTED, or as many as fit in memory, but at least LEAST. Only rank 0 reads
+    // the texts to be continued or scored; their files need not exist on other hosts. Throws
+    // Error{kInput} for bad weights, Error{kSetup} if memory is too small, and what
+    // DecoderRanks::open() throws.
     void open(int64_t wanted, int64_t least);
     void open(int64_t pages) { open(pages, pages); }
-    // REQUIRES: open().
+    // Returns the number of pages in the cache. REQUIRES: open().
     [[nodiscard]] int64_t pages() const { return decoder_->options().pages; }
-    // REQUIRES: open(), on rank 0.
+    // Returns the interface that computes batches. REQUIRES: open(), and this is rank 0.
     [[nodiscard]] decoder::StepRunner& runner() { return *runner_; }
-    // Tells the other ranks, while there is nothing to compute, that rank 0 is alive: they believe
-    // it lost otherwise. REQUIRES: rank 0.
+    // Tells the other ranks that rank 0 is alive while there is nothing to compute; otherwise they
+    // would consider it lost. REQUIRES: this is rank 0.
     void keep_waiting();
-    // Ends the work. Rank 0 tells the others that it is done; they compute until then.
+    // Ends the work. Rank 0 tells the other ranks that it has finished; they compute until then.
     void finish();
 
   private:
@@ -88,11 +100,11 @@ class DecoderSession {
     DecoderArguments arguments_;
     RankProcess& process_;
     storage::ModelFolder folder_;
-    // The folder's own config; the adapter makes folder().config of it.
+    // The folder with its own config. folder() has the config with the adapter's changes.
     storage::ModelFolder stored_folder_;
     std::optional<storage::AdapterChanges> adapter_;
-    int64_t stored_context_ = 0;             // of the folder, before --context
-    std::shared_ptr<DecoderRanks> ranks_;    // shared by PROCESS, which frees them at a failure
+    int64_t stored_context_ = 0;             // the folder's context, without --context
+    std::shared_ptr<DecoderRanks> ranks_;    // shared with PROCESS.on_failure
     decoder::GroupRunner* group_ = nullptr;  // runner_, if ranks share the decoder
     std::unique_ptr<kernels::ThreadTeam> team_;
     std::unique_ptr<decoder::Decoder> decoder_;

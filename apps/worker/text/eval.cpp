@@ -1,5 +1,5 @@
-// dsworker eval: how well a language model predicts held-out text, and which of several answers it
-// finds likeliest.
+// dsworker eval: measures how well a language model predicts held-out text, and which of several
+// answers it finds most likely.
 #include <fmt/core.h>
 
 #include <chrono>
@@ -16,9 +16,9 @@
 #include "decoder/decode/batch.h"
 #include "decoder/score/text_scores.h"
 #include "storage/files/input_file.h"
-#include "storage/files/token_file.h"
 #include "storage/huggingface/named_place.h"
-#include "storage/tables/token_counts.h"
+#include "storage/tokens/token_counts.h"
+#include "storage/tokens/token_file.h"
 #include "worker/data/token_rows.h"
 #include "worker/roles.h"
 #include "worker/text/decoder_session.h"
@@ -67,12 +67,12 @@ DType token_dtype(const std::string& name) {
     return name == "int32" ? DType::kI32 : DType::kI64;
 }
 
-// A text whose tokens see each other and no others.
+// A text whose tokens attend to each other and to no other tokens.
 struct Text {
     std::vector<int32_t> tokens, targets;
 };
 
-// Held-out samples as texts: a row, its documents, or a piece of a file of tokens.
+// Held-out samples as texts: a row, the documents of a row, or a piece of a file of tokens.
 class HeldOut {
   public:
     HeldOut(const EvalArguments& arguments, int64_t context, int64_t vocabulary)
@@ -95,15 +95,15 @@ class HeldOut {
         }
         if (arguments.samples_max > 0) samples_ = std::min(samples_, arguments.samples_max);
     }
-    // Returns the number of samples to look at; a sample is a pair if there are pairs.
+    // Returns the number of samples to evaluate. If the file has pairs, a sample is a pair.
     [[nodiscard]] int64_t samples() const { return samples_; }
-    // Returns null if there are no pairs.
+    // Returns the rows if they are pairs, otherwise null.
     [[nodiscard]] const TokenRows* pairs() const {
         return rows_ && rows_->has_pairs() ? &*rows_ : nullptr;
     }
     [[nodiscard]] int64_t length() const { return rows_ ? rows_->length() : context_; }
 
-    // Returns the texts of SAMPLE in which a target counts.
+    // Returns those texts of SAMPLE that have a target that counts.
     [[nodiscard]] std::vector<Text> read(int64_t sample) const {
         if (rows_) return read_row(sample);
         std::vector<int64_t> numbers(static_cast<size_t>(context_ + 1));
@@ -121,7 +121,7 @@ class HeldOut {
         std::vector<Text> texts;
         for (const Range& document : rows_->documents(row)) {
             int64_t end = document.end();
-            // Nothing after the last target changes it.
+            // Tokens after the last target have no influence on it.
             while (end > document.begin && targets[end - 1] == decoder::kNoTarget) --end;
             if (end == document.begin) continue;
             const auto part = [&](const std::vector<int32_t>& of) {
@@ -141,12 +141,13 @@ class HeldOut {
 struct Question {
     std::vector<int32_t> prompt;
     std::vector<std::vector<int32_t>> choices;
-    std::vector<size_t> bytes;  // of the choices' texts
+    std::vector<size_t> bytes;  // the lengths of the choices' texts
     size_t answer = 0;
 };
 
-// Cuts off the choices, which are whole texts, the tokens that the prompt and all choices begin
-// with. All likelihoods that are compared then follow the same prompt.
+// Moves the common beginning out of the choices. At first each choice is a whole text, prompt
+// included; the prompt becomes the tokens with which all of them begin. All likelihoods that are
+// compared then follow the same prompt.
 void split_off_prompt(Question& question) {
     std::vector<int32_t>& prompt = question.prompt;
     for (const std::vector<int32_t>& whole : question.choices)
@@ -155,7 +156,7 @@ void split_off_prompt(Question& question) {
         choice.erase(choice.begin(), choice.begin() + std::ssize(prompt));
 }
 
-// Returns true for a question whose answer is a text, as "B".
+// Returns true for a question whose answer is a text, such as "B".
 bool has_letter(const nlohmann::json& json) {
     return json.is_object() && json.contains("prompt") && json.contains("choices") &&
            json.contains("answer") && json["answer"].is_string();
@@ -215,12 +216,12 @@ std::vector<Question> read_questions(const EvalArguments& arguments, const TextF
 
 // A model's log-probabilities of the two answers of each pair in a file of rows.
 struct PairScores {
-    // The log-probability of each row's answer, in nats, and the number of its tokens.
+    // The log-probability, in nats, of the answer in each row, and its number of tokens.
     std::vector<float> of_answer;
     std::vector<int64_t> tokens;
 };
 
-// Returns the text of ROW up to its last target; nothing after that changes it.
+// Returns the text of ROW up to its last target; tokens after it have no influence.
 Text answer_of(const TokenRows& rows, int64_t row) {
     Text answer{rows.tokens(row), rows.targets(row)};
     while (answer.tokens.size() > 1 && answer.targets.back() == decoder::kNoTarget) {
@@ -230,7 +231,8 @@ Text answer_of(const TokenRows& rows, int64_t row) {
     return answer;
 }
 
-// Counts the first tokens that are the same in both and have no target in the second.
+// Returns the number of tokens at the beginning that are the same in both texts and have no target
+// in SECOND.
 int64_t shared_prompt(const Text& first, const Text& second) {
     int64_t shared = 0;
     const int64_t most = std::min(std::ssize(first.tokens), std::ssize(second.tokens) - 1);
@@ -240,7 +242,7 @@ int64_t shared_prompt(const Text& first, const Text& second) {
     return shared;
 }
 
-// Scores the first PAIRS of ROWS. REQUIRES: it has as many.
+// Scores the first PAIRS of ROWS. REQUIRES: ROWS has at least as many pairs.
 PairScores score_pairs(const TokenRows& rows, int64_t pairs, decoder::TextScorer& scorer) {
     Progress progress("eval", "evaluating", pairs, "pairs");
     PairScores scores;
@@ -259,8 +261,9 @@ PairScores score_pairs(const TokenRows& rows, int64_t pairs, decoder::TextScorer
     return scores;
 }
 
-// Adds to JSON how often the chosen answer is the likelier one, and beside ROWS' reference, if it
-// has one, how often and by how many nats it gains on the other. Returns the same in words.
+// Adds to JSON how often the chosen answer is more likely than the rejected one. If ROWS have a
+// reference, also adds how often, and by how many nats in the mean, the chosen answer gains on the
+// rejected one compared with the reference. Returns the same facts as text.
 std::string describe_pairs(const TokenRows& rows, const PairScores& scores, JsonWriter& json) {
     const std::vector<float> reference = rows.reference();
     const int64_t pairs = std::ssize(scores.of_answer) / 2;
@@ -305,8 +308,8 @@ class Evaluation {
     Evaluation(const EvalArguments& arguments, decoder::StepRunner& runner)
         : arguments_(arguments), scorer_(runner) {}
 
-    // Pairs are scored by the likelihood of their answers, which becomes the file's reference if
-    // that is asked for.
+    // Scores pairs by the likelihood of their answers. If the user asked for it, writes these
+    // likelihoods into the file as its reference.
     void pairs(const HeldOut& data) {
         const PairScores scores = score_pairs(*data.pairs(), data.samples(), scorer_);
         text_ += describe_pairs(*data.pairs(), scores, json_);
@@ -323,7 +326,7 @@ class Evaluation {
         Progress progress("eval", "evaluating", data.samples(), "samples");
         decoder::TextScore sum;
         for (int64_t sample = 0; sample < data.samples(); ++sample) {
-            // A row counts with all of its positions, as in training.
+            // All positions of a row count, as in training.
             for (const Text& text : data.read(sample))
                 sum += scorer_.score(text.tokens, text.targets, {.length = data.length()});
             progress.done(sample + 1);
@@ -341,7 +344,8 @@ class Evaluation {
             100 * static_cast<double>(sum.likeliest) / targets_total);
     }
 
-    // Answers by the likelihood of the choices, and by their likelihood for each byte.
+    // Answers each question by the likelihood of its choices, and a second time by their likelihood
+    // per byte.
     void choices(const std::vector<Question>& questions) {
         Progress progress("eval", "answering", std::ssize(questions), "questions");
         int64_t answered = 0, right = 0, right_by_byte = 0;
@@ -403,7 +407,7 @@ void require_reference(const EvalArguments& arguments, const HeldOut& data) {
         fail(ExitCode::kUsage, "--write-reference: all pairs need one: leave out --samples");
 }
 
-// Refuses a file of another kind before the weights are read.
+// Refuses a file of another kind; called before the weights are read.
 void require_held_out(const EvalArguments& arguments) {
     const std::string& path = arguments.data;
     storage::require_data(path, arguments.decoder.model);
@@ -471,9 +475,8 @@ int eval_main(int argc, char** argv) {
     EvalArguments arguments;
     declare(app, arguments);
     if (!app.parse({argv + 1, argv + argc})) return 0;
-    arguments.decoder.model = storage::folder_model_at(arguments.decoder.model, "eval");
-    arguments.decoder.adapter = storage::adapter_at(arguments.decoder.adapter);
-    return run_as_rank([&](RankProcess& process) { evaluate(arguments, process); });
+    return run_with_decoder(arguments.decoder, "eval",
+                            [&](RankProcess& process) { evaluate(arguments, process); });
 }
 
 }  // namespace dslaunch::worker

@@ -1,4 +1,18 @@
-// dsworker generate: text from a trained language model, to stdout as it is made.
+// dsworker generate: writes text from a trained language model to stdout while it is generated.
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <span>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -15,7 +29,6 @@
 #include "runtime/compute/rank_device.h"
 #include "storage/adapter/adapter_changes.h"
 #include "storage/huggingface/model_folder.h"
-#include "storage/huggingface/named_place.h"
 #include "text/unicode/code_points.h"
 #include "worker/processors.h"
 #include "worker/rank_process.h"
@@ -25,26 +38,12 @@
 #include "worker/text/prompts.h"
 #include "worker/text/text_files.h"
 
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <c10/core/Device.h>
-#include <c10/util/Exception.h>
-#include <torch/csrc/jit/api/module.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstdlib>
-#include <map>
-#include <optional>
-#include <span>
-
 namespace dslaunch::worker {
 namespace {
 
 struct WritingOptions {
     int64_t tokens_max = 200;
-    std::optional<int64_t> length_max;  // in its place: tokens of a text, its prompt among them
+    std::optional<int64_t> length_max;  // replaces it: tokens of a text, prompt included
     decoder::SamplingOptions sampling;
     std::vector<std::string> stops;
     bool ignores_end = false;
@@ -53,7 +52,7 @@ struct WritingOptions {
 };
 
 struct GenerateArguments {
-    DecoderArguments decoder;  // its model is the archive too
+    DecoderArguments decoder;  // its `model` may also be an archive
     PromptArguments prompt;
     WritingOptions writing;
     SamplingArguments sampling;
@@ -61,7 +60,7 @@ struct GenerateArguments {
     std::string device = "cpu", as = "auto";
     std::vector<std::string> op_libraries;
     bool trust_model = false;
-    bool names_prompt = false;  // an option gives one; else it comes from stdin
+    bool names_prompt = false;  // an option gives the prompt; else stdin
 };
 
 void declare(CommandLine& app, GenerateArguments& arguments) {
@@ -91,7 +90,7 @@ void declare(CommandLine& app, GenerateArguments& arguments) {
     app.add("--seed N", arguments.writing.sampling.seed, "of the draws").show_default().at_least(0);
     app.add("--stop TEXT", arguments.writing.stops,
             "ends the text, which it is no part of; repeatable");
-    app.add("--ignore-eos", arguments.writing.ignores_end, "go on behind tokens that end a text");
+    app.add("--ignore-eos", arguments.writing.ignores_end, "go on after tokens that end a text");
     app.add("--context N", arguments.decoder.context, "tokens the model sees, 0: its own limit")
         .show_default()
         .at_least(0);
@@ -107,14 +106,14 @@ void declare(CommandLine& app, GenerateArguments& arguments) {
         .one_of({"auto", "text", "ids"});
 }
 
-// Returns the GPU, if it is asked for; LibTorch learns of its CUDA library by it.
+// Opens and returns the GPU if NAME asks for it. This also loads LibTorch's CUDA library.
 runtime::DeviceBackendPtr open_device(const std::string& name) {
     if (name == "cpu") return {};
     return runtime::open_device_backend(runtime::own_device_plugin(), 0);
 }
 
-// Warns where a backslash and an n in TEXT, of OPTION, may be meant as the end of a line, and where
-// TEXT is no UTF-8.
+// Warns about TEXT, the value of OPTION, if it contains a backslash and an n that may be meant as a
+// newline, or if it is not UTF-8.
 void warn_of_text(const char* option, const std::string& text) {
     if (const size_t end = text::valid_utf8_prefix(text); end < text.size())
         log_warn("generate", "{}: byte {} is no UTF-8", option, end + 1);
@@ -128,7 +127,7 @@ void warn_of_text(const char* option, const std::string& text) {
 std::vector<Prompt> prompts_of(const GenerateArguments& arguments, const TextFiles& files) {
     PromptArguments given = arguments.prompt;
     if (!arguments.names_prompt) {
-        // No text, from a terminal or a pipe, is of use to a model of ids.
+        // A model without a tokenizer cannot use text from a terminal or a pipe.
         static_cast<void>(files.require_codec());
         given.text = text_of_stdin();
     }
@@ -140,7 +139,8 @@ std::vector<Prompt> prompts_of(const GenerateArguments& arguments, const TextFil
     return prompts_of_file(given, files, arguments.decoder.model);
 }
 
-// Returns how to write texts: as ARGUMENTS say, else as the folder's generation_config.json says.
+// Returns the options for writing texts: the values in ARGUMENTS, otherwise those in the folder's
+// generation_config.json.
 WritingOptions writing_of(const GenerateArguments& arguments, const TextFiles& files) {
     const storage::GenerationConfig& config = files.generation();
     WritingOptions writing = arguments.writing;
@@ -158,7 +158,8 @@ WritingOptions writing_of(const GenerateArguments& arguments, const TextFiles& f
     return writing;
 }
 
-// Positions that the longest of PROMPTS may take, and pages for as many as run at once.
+// Returns the pages for the prompts that run at the same time, if each takes as many positions as
+// the longest of PROMPTS may take.
 int64_t pages_of(const WritingOptions& writing, const std::vector<Prompt>& prompts,
                  int64_t context) {
     int64_t longest = 1;
@@ -169,7 +170,7 @@ int64_t pages_of(const WritingOptions& writing, const std::vector<Prompt>& promp
            std::clamp<int64_t>(std::ssize(prompts), 1, writing.sequences_max);
 }
 
-// Throws Error{kDisk}: a text that nobody got is not worth the next one.
+// Prints TEXT on stdout. Throws Error{kDisk} if this fails: generating more text would be useless.
 void print(const std::string& text) {
     if (std::fwrite(text.data(), 1, text.length(), stdout) == text.length() &&
         std::fflush(stdout) == 0)
@@ -177,8 +178,8 @@ void print(const std::string& text) {
     fail(ExitCode::kDisk, "the text cannot be written to stdout: {}", errno_text(errno));
 }
 
-// Returns the tokens to make after PROMPT_TOKENS. Throws Error{kInput} where length_max leaves
-// none.
+// Returns the number of tokens to generate after PROMPT_TOKENS. Throws Error{kInput} if length_max
+// leaves none.
 int64_t tokens_max_of(const WritingOptions& options, int64_t prompt_tokens) {
     if (!options.length_max) return options.tokens_max;
     if (*options.length_max <= prompt_tokens)
@@ -205,15 +206,15 @@ decoder::WrittenText written_of(const Prompt& prompt, const WritingOptions& opti
             options.stops};
 }
 
-// The answer to one prompt of a file.
+// The answer to one prompt from a file.
 struct Answer {
-    size_t index = 0;  // of the prompt
+    size_t index = 0;  // the prompt's index
     decoder::WrittenText written;
     std::vector<int32_t> ids = {};
     std::string text = {};
 };
 
-// Lines of JSON in the order of the prompts, whichever ends first.
+// Prints lines of JSON in the order of the prompts, in whatever order the answers end.
 class OrderedLines {
   public:
     explicit OrderedLines(const std::vector<Prompt>& prompts)
@@ -250,16 +251,16 @@ class OrderedLines {
     size_t next_ = 0;
 };
 
-// Continues PROMPT on stdout; each piece is printed when it is certain.
+// Continues PROMPT on stdout. Prints each piece as soon as it can no longer change.
 void write_one(decoder::StepRunner& runner, const TextFiles& files, const WritingOptions& options,
                const Prompt& prompt) {
     decoder::WrittenText written = written_of(prompt, options, files);
     decoder::Engine engine(runner, {1, 1});
-    // A prompt that is refused is not printed first.
+    // The prompt is printed only after the engine has accepted it.
     if (options.tokens_max > 0) static_cast<void>(engine.add(request_of(prompt, options, files)));
     if (options.as_text) print(prompt.shown);
     decoder::TextEnd end = decoder::TextEnd::kNone;
-    while (!engine.idle() && end == decoder::TextEnd::kNone)
+    while (!engine.is_idle() && end == decoder::TextEnd::kNone)
         for (const decoder::MadeToken& made : engine.step()) {
             const decoder::TextPiece piece = written.push(made);
             end = piece.end;
@@ -273,8 +274,9 @@ void write_one(decoder::StepRunner& runner, const TextFiles& files, const Writin
                  runner.positions_max() < runner.context() ? ", for which there is memory" : "");
 }
 
-// Continues PROMPTS, several at once. Prints a line of JSON for each, in their order: its index,
-// numbers of tokens, the text or the tokens, and how it ended; a faulty one has its fault instead.
+// Continues PROMPTS, several at the same time. Prints a line of JSON for each, in their order: its
+// index, the numbers of tokens, the text, the tokens, and how it ended. For a faulty prompt, the
+// line has the fault instead.
 void write_all(decoder::StepRunner& runner, const TextFiles& files, const WritingOptions& options,
                const std::vector<Prompt>& prompts) {
     using decoder::TextEnd;
@@ -282,7 +284,7 @@ void write_all(decoder::StepRunner& runner, const TextFiles& files, const Writin
     OrderedLines lines(prompts);
     std::map<decoder::RequestId, Answer> open;
     size_t next = 0;
-    while (next < prompts.size() || !engine.idle()) {
+    while (next < prompts.size() || !engine.is_idle()) {
         for (; next < prompts.size() && engine.has_room(); ++next) {
             const Prompt& prompt = prompts[next];
             Answer answer{next, written_of(prompt, options, files)};
@@ -298,7 +300,7 @@ void write_all(decoder::StepRunner& runner, const TextFiles& files, const Writin
                 }
             }
         }
-        if (engine.idle()) continue;
+        if (engine.is_idle()) continue;
         for (const decoder::MadeToken& made : engine.step()) {
             Answer& answer = open.at(made.request);
             const decoder::TextPiece piece = answer.written.push(made);
@@ -316,7 +318,7 @@ void write_all(decoder::StepRunner& runner, const TextFiles& files, const Writin
     }
 }
 
-// Lets RUNNER write what ARGUMENTS and OPTIONS ask for.
+// Generates with RUNNER the texts that ARGUMENTS and OPTIONS ask for.
 void write(decoder::StepRunner& runner, const GenerateArguments& arguments, WritingOptions options,
            const TextFiles& files, const std::vector<Prompt>& prompts) {
     options.as_text =
@@ -333,7 +335,7 @@ void write(decoder::StepRunner& runner, const GenerateArguments& arguments, Writ
     }
 }
 
-// Generates with a Hugging Face folder: a decoder with a cache of keys and values.
+// Generates with a Hugging Face folder, using a decoder with a cache of keys and values.
 void generate_with_decoder(const GenerateArguments& arguments, RankProcess& process) {
     if (!arguments.op_libraries.empty())
         fail(ExitCode::kUsage,
@@ -356,12 +358,12 @@ void generate_with_decoder(const GenerateArguments& arguments, RankProcess& proc
     session.finish();
 }
 
-// A module of any kind as what computes batches: its cache holds the tokens of the texts, and each
-// row computes its whole text again. One thread.
+// Makes a module of any kind compute batches. Its cache contains the tokens of the texts, and each
+// row recomputes its whole text. One thread.
 class ModuleRunner final : public decoder::StepRunner {
   public:
-    // MODEL must outlive this. A text has as many positions as PAGES hold; the model sees the last
-    // ones.
+    // MODEL must outlive this object. A text has as many positions as fit in PAGES; the model sees
+    // the last ones.
     ModuleRunner(graph::TextModel& model, int64_t pages)
         : model_(model), tokens_(static_cast<size_t>(pages * decoder::kPagePositions)) {}
 
@@ -375,7 +377,7 @@ class ModuleRunner final : public decoder::StepRunner {
 
   private:
     graph::TextModel& model_;
-    std::vector<int32_t> tokens_;  // by page and position
+    std::vector<int32_t> tokens_;  // indexed by page and position
     std::vector<float> logits_;
 };
 
@@ -399,7 +401,7 @@ std::span<float> ModuleRunner::run(const decoder::Batch& batch) {
     return logits_;
 }
 
-// Generates with any other model: computes the whole text again for each token.
+// Generates with any other model: recomputes the whole text for each token.
 void generate_with_module(const GenerateArguments& arguments) {
     const DecoderArguments defaults;
     const DecoderArguments& given = arguments.decoder;
@@ -412,7 +414,7 @@ void generate_with_module(const GenerateArguments& arguments) {
             printable(given.model), arguments.device == "cpu" ? "" : " on a GPU");
     if (given.threads > 0) {
         at::set_num_threads(static_cast<int>(given.threads));
-    } else if (std::getenv("OMP_NUM_THREADS") == nullptr) {
+    } else if (std::getenv(launch::kThreadsVariable) == nullptr) {
         at::set_num_threads(processors_granted());
     }
     const runtime::DeviceBackendPtr gpu = open_device(arguments.device);
@@ -457,14 +459,11 @@ int generate_main(int argc, char** argv) {
     if (!app.parse({argv + 1, argv + argc})) return 0;
     if (std::ranges::any_of(arguments.writing.stops, &std::string::empty))
         fail(ExitCode::kUsage, "--stop is empty: every text would end at once");
-    static_cast<void>(sampling_of(arguments.sampling, {}));  // says what is out of range
-
+    static_cast<void>(sampling_of(arguments.sampling, {}));  // throws if a value is out of range
     for (const char* option : {"--prompt", "--prompt-ids", "--chat", "--file"})
         arguments.names_prompt |= app.count(option) > 0;
-    arguments.decoder.model = storage::model_at(arguments.decoder.model);
-    arguments.decoder.adapter = storage::adapter_at(arguments.decoder.adapter);
-    const bool is_folder = storage::model_folder_of(arguments.decoder.model).has_value();
-    return run_as_rank([&](RankProcess& process) {
+    return run_with_decoder(arguments.decoder, "", [&](RankProcess& process) {
+        const bool is_folder = storage::model_folder_of(arguments.decoder.model).has_value();
         if (is_folder && arguments.device == "cpu") {
             generate_with_decoder(arguments, process);
         } else if (process.environment.world_size == 1) {

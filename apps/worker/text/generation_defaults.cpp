@@ -69,7 +69,7 @@ decoder::SamplingOptions sampling_of(const SamplingArguments& arguments,
     sampling.tokens_min = config.min_new_tokens.value_or(0);
     sampling.length_min = config.min_length.value_or(0);
     sampling.rules = rules_of(config);
-    static_cast<void>(decoder::Sampler(sampling));  // says what is out of range
+    static_cast<void>(decoder::Sampler(sampling));  // throws if a value is out of range
     return sampling;
 }
 

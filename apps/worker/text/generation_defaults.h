@@ -1,6 +1,6 @@
-// Chooses how texts are made where a request is silent: an option of the command line counts first,
-// then generation_config.json of the model's folder, then a default. Data path: command line,
-// generation_config.h -> [here] -> generate, serve. Pure but for log lines.
+// Chooses the sampling settings: an option of the command line counts first, then
+// generation_config.json in the model's folder, then a default. Data path: command line,
+// generation_config.h -> [here] -> generate, serve. Pure, except for log lines.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace dslaunch::worker {
 
-// Options of the command line; empty ones were not given.
+// Options of the command line; an empty one was not given.
 struct SamplingArguments {
     std::optional<double> temperature, top_p, min_p, repetition_penalty;
     std::optional<int64_t> top_k;
@@ -23,13 +23,14 @@ struct SamplingArguments {
 // Declares --temperature, --top-k, --top-p, --min-p and --repetition-penalty.
 void declare_sampling(CommandLine& app, SamplingArguments& arguments);
 
-// Returns ARGUMENTS; else what CONFIG says, with transformers' defaults for settings that it leaves
-// out if it says how tokens are drawn; else the defaults. Throws Error{kUsage} naming an option
-// that is out of range.
+// Returns the settings in ARGUMENTS. A setting that ARGUMENTS lack comes from CONFIG; if CONFIG
+// says how tokens are drawn, a setting that CONFIG lacks has transformers' default. All other
+// settings have our defaults. Throws Error{kUsage}, naming an option that is out of range.
 [[nodiscard]] decoder::SamplingOptions sampling_of(const SamplingArguments& arguments,
                                                    const storage::GenerationConfig& config);
 
-// Logs as ROLE what CONFIG decides beside ARGUMENTS, and which of its settings nothing here obeys.
+// Logs, as ROLE, the settings that CONFIG decides because ARGUMENTS lack them, and warns about
+// settings in CONFIG that are not implemented.
 void tell_generation(const char* role, const SamplingArguments& arguments,
                      const storage::GenerationConfig& config);
 

@@ -29,8 +29,8 @@ namespace dslaunch::worker {
 namespace {
 
 using text::TemplateVariables;
-using text::jinja::Kind;
 using text::jinja::Value;
+using text::jinja::ValueKind;
 
 constexpr std::array<std::string_view, 7> kLineFields = {"prompt",
                                                          "prompt_ids",
@@ -81,10 +81,11 @@ Prompt chat_prompt(const text::ChatInput& chat, const TextFiles& files) {
             /*answers=*/!chat.continue_final_message};
 }
 
-// Returns the variables of KWARGS, an object that WHERE names. Throws Error of CODE.
+// Returns the entries of KWARGS, an object, as template variables. WHERE names it in messages.
+// Throws Error{CODE}.
 TemplateVariables variables_of(const Value& kwargs, ExitCode code, const char* where) {
     TemplateVariables variables;
-    if (!kwargs.is(Kind::kDict)) fail(code, "{}: is no JSON object", where);
+    if (!kwargs.is(ValueKind::kDict)) fail(code, "{}: is no JSON object", where);
     for (const auto& [name, value] : kwargs.dict().entries) {
         if (std::ranges::find(kRenderingNames, name.text()) != kRenderingNames.end())
             fail(code, "{}: has `{}`, which is no variable of a template's own", where,
@@ -100,7 +101,8 @@ TemplateVariables variables_of(const Value& kwargs, ExitCode code, const char* w
          "stdin; --prompt '' lets the model begin by itself");
 }
 
-// Returns what the file at PATH holds in place of lines of JSON, and what to do; LINE is its first.
+// Returns text that says which kind of file is at PATH instead of lines of JSON, and what to do
+// about it. LINE is the file's first line.
 std::string other_kind_text(std::string_view line, const std::string& path,
                             const std::string& model) {
     std::string begin(kKindBytes, '\0');
@@ -108,7 +110,7 @@ std::string other_kind_text(std::string_view line, const std::string& path,
     in.read(begin.data(), std::ssize(begin));
     begin.resize(static_cast<size_t>(in.gcount()));
     const storage::FileKind kind = storage::file_kind(std::as_bytes(std::span(begin)));
-    // A text of a few words is of no kind.
+    // A text of a few words has no recognizable kind.
     const bool is_text =
         text::valid_utf8_prefix(line) == line.size() && line.find('\0') == std::string_view::npos;
     if (!is_text && kind == storage::FileKind::kOther) return "no text in UTF-8";
@@ -124,12 +126,12 @@ std::string other_kind_text(std::string_view line, const std::string& path,
                        shell_word(model), name);
 }
 
-// Refuses the file at PATH if its first line, LINE, is no JSON object.
+// Refuses the file at PATH if LINE, its first line, is not a JSON object.
 void require_json_lines(std::string_view line, const std::string& path, const std::string& model) {
     try {
-        if (text::jinja::value_of_json(line).is(Kind::kDict)) return;
+        if (text::jinja::value_of_json(line).is(ValueKind::kDict)) return;
     } catch (const text::jinja::Fault&) {
-        // It is no JSON at all.
+        // The line is not JSON at all.
     }
     fail(ExitCode::kInput,
          "--file {}: its first line is no JSON object, and each line is to be one: {}. The file "
@@ -137,11 +139,11 @@ void require_json_lines(std::string_view line, const std::string& path, const st
          printable(path), kLineForms, other_kind_text(trim(line), path, model));
 }
 
-// A line of a file, an object.
+// Reads the fields of one line of a file, which must be a JSON object.
 class LineReader {
   public:
     explicit LineReader(const Value& line) : line_(line) {
-        if (!line.is(Kind::kDict)) fail(ExitCode::kInput, "is no JSON object");
+        if (!line.is(ValueKind::kDict)) fail(ExitCode::kInput, "is no JSON object");
         int kinds = 0;
         for (const char* kind : {"prompt", "prompt_ids", "messages"}) kinds += has(kind);
         if (kinds != 1)
@@ -160,12 +162,12 @@ class LineReader {
     [[nodiscard]] bool has(std::string_view key) const {
         return text::jinja::find_key(line_.dict(), key) != nullptr;
     }
-    // Returns None if KEY is absent.
+    // Returns None if KEY does not exist.
     [[nodiscard]] Value get(std::string_view key) const {
         const Value* value = text::jinja::find_key(line_.dict(), key);
         return value == nullptr ? Value::none() : *value;
     }
-    [[nodiscard]] Value get(std::string_view key, Kind kind) const {
+    [[nodiscard]] Value get(std::string_view key, ValueKind kind) const {
         Value value = get(key);
         if (!value.is(kind) && has(key))
             fail(ExitCode::kInput, "{}: the field has a value of the wrong kind", key);
@@ -173,8 +175,8 @@ class LineReader {
     }
     [[nodiscard]] std::vector<int64_t> integers(std::string_view key) const {
         std::vector<int64_t> numbers;
-        for (const Value& number : get(key, Kind::kList).items()) {
-            if (!number.is(Kind::kInt)) fail(ExitCode::kInput, "{}: holds no numbers", key);
+        for (const Value& number : get(key, ValueKind::kList).items()) {
+            if (!number.is(ValueKind::kInt)) fail(ExitCode::kInput, "{}: holds no numbers", key);
             numbers.push_back(number.integral());
         }
         return numbers;
@@ -191,27 +193,28 @@ class LineReader {
 };
 
 bool ends_with_answer(const Value& messages) {
-    if (messages.items().empty() || !messages.items().back().is(Kind::kDict)) return false;
+    if (messages.items().empty() || !messages.items().back().is(ValueKind::kDict)) return false;
     const Value* role = text::jinja::find_key(messages.items().back().dict(), "role");
-    return role != nullptr && role->is(Kind::kText) && role->text() == "assistant";
+    return role != nullptr && role->is(ValueKind::kText) && role->text() == "assistant";
 }
 
 // Throws Error{kInput}.
 Prompt parse_line(const Value& line, const TextFiles& files, const TemplateVariables& more) {
     const LineReader reader(line);
     if (reader.has("prompt"))
-        return {files.require_codec().encode(reader.get("prompt", Kind::kText).text(), false), "",
-                "", false};
+        return {files.require_codec().encode(reader.get("prompt", ValueKind::kText).text(), false),
+                "", "", false};
     if (reader.has("prompt_ids"))
         return {checked_tokens(reader.integers("prompt_ids"), "prompt_ids"), "", "", false};
     text::ChatInput chat;
-    chat.messages = reader.get("messages", Kind::kList);
+    chat.messages = reader.get("messages", ValueKind::kList);
     const auto list = [&](const char* key) {
-        return reader.get(key).is(Kind::kNone) ? Value::none() : reader.get(key, Kind::kList);
+        return reader.get(key).is(ValueKind::kNone) ? Value::none()
+                                                    : reader.get(key, ValueKind::kList);
     };
     chat.tools = list("tools");
     chat.documents = list("documents");
-    if (!reader.get("chat_template_kwargs").is(Kind::kNone))
+    if (!reader.get("chat_template_kwargs").is(ValueKind::kNone))
         chat.more = variables_of(reader.get("chat_template_kwargs"), ExitCode::kInput,
                                  "chat_template_kwargs");
     for (const auto& one : more)
@@ -219,9 +222,9 @@ Prompt parse_line(const Value& line, const TextFiles& files, const TemplateVaria
             chat.more.end())
             chat.more.push_back(one);
     const Value continues = reader.get("continue_final_message");
-    if (!continues.is(Kind::kNone) && !continues.is(Kind::kBool))
+    if (!continues.is(ValueKind::kNone) && !continues.is(ValueKind::kBool))
         fail(ExitCode::kInput, "continue_final_message: the field has a value of the wrong kind");
-    chat.continue_final_message = continues.is(Kind::kBool) && continues.integral() != 0;
+    chat.continue_final_message = continues.is(ValueKind::kBool) && continues.integral() != 0;
     chat.add_generation_prompt = !chat.continue_final_message;
     Prompt prompt = chat_prompt(chat, files);
     prompt.follows_answer = prompt.answers && ends_with_answer(chat.messages);

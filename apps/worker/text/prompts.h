@@ -1,4 +1,4 @@
-// The prompts of `dslaunch generate`, from its options or from the lines of a file, as tokens. Data
+// The prompts of `dslaunch generate` as tokens, from its options or from the lines of a file. Data
 // path: command line, file -> [here] -> requests. No threads.
 #pragma once
 
@@ -12,46 +12,48 @@
 
 namespace dslaunch::worker {
 
+// The options of `dslaunch generate` that give its prompts. Empty: not given.
 struct PromptArguments {
     std::string text;                // --prompt
-    std::optional<std::string> ids;  // --prompt-ids: numbers with commas or blanks between
+    std::optional<std::string> ids;  // --prompt-ids: numbers, separated by commas or blanks
     std::string chat;                // --chat: what a user says
     std::string system;              // --system: the instructions before the user's words
-    std::string file;                // --file: a prompt each line
+    std::string file;                // --file: one prompt per line
     std::string template_kwargs;     // --chat-template-kwargs: variables of the template, as JSON
 };
 
+// A text to continue, or the fault of a line that should be one.
 struct Prompt {
     std::vector<int32_t> tokens;
-    std::string shown;  // the part of the text that was given, which is printed before what is made
-    std::string fault;  // why the line is no prompt; empty: it is one
-    bool answers = false;         // makes an answer, which does not go on with a text
-    bool follows_answer = false;  // the chat has its last answer already
+    std::string shown;            // the given part of the text, printed before the generated part
+    std::string fault;            // why the line is not a prompt; empty: it is one
+    bool answers = false;         // the model answers; it does not continue a text
+    bool follows_answer = false;  // the chat already ends with an answer
 };
 
-// Returns the one prompt of the options; none given: the model's first token, or a newline. Throws
-// Error{kUsage} for options that exclude each other, Error{kInput} for text without a tokenizer or
-// a chat without a template.
+// Returns the one prompt that the options give. If they give none, it is the model's first token,
+// or a newline. Throws Error{kUsage} for options that exclude each other, Error{kInput} for text
+// without a tokenizer and for a chat without a template.
 [[nodiscard]] Prompt prompt_of(const PromptArguments& arguments, const TextFiles& files);
 
-// Returns the text that stdin holds, without the newline at its end. Throws Error{kUsage} if there
-// is no text, or stdin is a terminal, Error{kInput} if it cannot be read. Waits for its end.
+// Reads stdin to its end and returns the text without the newlines at its end. Throws Error{kUsage}
+// if there is no text or stdin is a terminal, Error{kInput} if it cannot be read.
 [[nodiscard]] std::string text_of_stdin();
 
-// Returns TEXT, a JSON object, as variables of a template. WHERE names it in messages. Throws
-// Error{kUsage} for anything else, and for names that are not a template's own variables.
+// Returns TEXT, a JSON object, as template variables. WHERE names it in messages. Throws
+// Error{kUsage} for anything else, and for names that templates do not leave to the user.
 [[nodiscard]] text::TemplateVariables template_variables_of(const std::string& text,
                                                             const char* where);
 
-// Returns the prompt of a line of a file: {"prompt": text}, {"prompt_ids": [tokens]} or
-// {"messages": [chat]}, the last with `tools`, `documents`, `chat_template_kwargs` and
-// `continue_final_message` where they are wanted. MORE: variables that a line does not set.
+// Returns the prompt in a line of a file: {"prompt": text}, {"prompt_ids": [tokens]} or
+// {"messages": [chat]}. The last form may also have `tools`, `documents`, `chat_template_kwargs`
+// and `continue_final_message`. MORE: template variables for a line that does not set them.
 [[nodiscard]] Prompt prompt_of_line(std::string_view line, const TextFiles& files,
                                     const text::TemplateVariables& more = {});
 
-// Returns all lines of the file of ARGUMENTS, empty ones left out; MODEL is named in messages.
-// Throws Error{kInput} for a file that cannot be read, whose first line is no JSON object, or in
-// which no line is a prompt.
+// Returns a prompt for each line of the file that ARGUMENTS name, except empty lines. MODEL is
+// named in messages. Throws Error{kInput} if the file cannot be read, if its first line is not a
+// JSON object, or if no line is a prompt.
 [[nodiscard]] std::vector<Prompt> prompts_of_file(const PromptArguments& arguments,
                                                   const TextFiles& files, const std::string& model);
 

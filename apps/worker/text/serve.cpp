@@ -1,20 +1,15 @@
-// dsworker serve: a model that answers OpenAI's protocol, on one rank or shared by a job's ranks.
+// dsworker serve: serves a model over OpenAI's protocol, on one rank or shared by a job's ranks.
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
-#include <cstdlib>
 #include <exception>
 #include <filesystem>
-#include <mutex>
 #include <optional>
 #include <span>
-#include <thread>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -25,10 +20,11 @@
 #include "decoder/sample/sampler.h"
 #include "server/http_server.h"
 #include "server/text_service.h"
-#include "storage/huggingface/named_place.h"
 #include "worker/rank_process.h"
 #include "worker/roles.h"
+#include "worker/text/chat_input.h"
 #include "worker/text/decoder_session.h"
+#include "worker/text/end_watch.h"
 #include "worker/text/generation_defaults.h"
 #include "worker/text/prompts.h"
 #include "worker/text/text_files.h"
@@ -89,8 +85,9 @@ void declare(CommandLine& app, ServeArguments& arguments) {
 constexpr size_t kFileBytesMax = 4096;
 constexpr mode_t kOthers = S_IRWXG | S_IRWXO;
 
-// Returns the first line of PATH, the key that clients must send. Throws Error{kInput} when others
-// than its owner may read it, when it cannot be read, or has no key that a client could send.
+// Returns the first line of PATH: the key that clients must send. Throws Error{kInput} if anyone
+// but its owner may read the file, if it cannot be read, or if it has no key that a client could
+// send.
 std::string read_key_file(const std::string& path) {
     const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     struct stat facts {};
@@ -121,173 +118,8 @@ std::string read_key_file(const std::string& path) {
     return key;
 }
 
-// The end of a server: signals, the launcher's wish and the service's failure, whatever the process
-// does meanwhile. Threads: one of its own waits for signals.
-class EndWatch {
-  public:
-    // From here on SIGINT and SIGTERM wait for an EndWatch. Before the first thread starts.
-    static void block_signals();
-
-    // Until serve() a signal ends the process: nobody is served yet, and weights may take minutes.
-    // PROCESS must outlive this.
-    explicit EndWatch(const RankProcess& process);
-    EndWatch(const EndWatch&) = delete;
-    EndWatch& operator=(const EndWatch&) = delete;
-    ~EndWatch();
-
-    // Serves until a signal, the launcher or a failure of SERVICE asks to end. Texts that were
-    // begun may then go on for GRACE, or until another signal comes. Whatever has not ended half a
-    // second later is not waited for: the process exits with 0, unless a launcher ends it. Throws
-    // Error{kSetup} when the server can take no connections any more.
-    void serve(server::HttpServer& server, server::TextService& service, Duration grace);
-
-  private:
-    enum class Phase {
-        kLoading,
-        kServing,
-        kGrace,   // it was asked to end, and texts go on
-        kEnding,  // waits only for the end of work that cannot be broken off
-    };
-    void watch();
-    void look(int signal);
-    void begin_grace();
-    void begin_end();
-    [[nodiscard]] bool leave_server();
-
-    const RankProcess& process_;
-    std::mutex mutex_;  // guards what follows
-    Phase phase_ = Phase::kLoading;
-    server::HttpServer* server_ = nullptr;
-    server::TextService* service_ = nullptr;
-    Duration grace_{};
-    TimePoint limit_{};  // of the phase
-    bool over_ = false;
-    std::thread thread_;  // started last
-};
-
-// Ends at once: a step of a large model cannot be broken off, and is not waited for.
-constexpr std::chrono::milliseconds kEndMax{500};
-
-sigset_t end_signals() {
-    sigset_t ends;
-    sigemptyset(&ends);
-    sigaddset(&ends, SIGINT);
-    sigaddset(&ends, SIGTERM);
-    return ends;
-}
-
-// Waits a moment for a signal. At most 0: none came.
-int next_signal() {
-    const sigset_t ends = end_signals();
-    constexpr timespec kInterval{0, 50'000'000};
-    return ::sigtimedwait(&ends, nullptr, &kInterval);
-}
-
-void EndWatch::block_signals() {
-    const sigset_t ends = end_signals();
-    ::pthread_sigmask(SIG_BLOCK, &ends, nullptr);
-    std::signal(SIGPIPE, SIG_IGN);
-}
-
-EndWatch::EndWatch(const RankProcess& process) : process_(process), thread_([this] { watch(); }) {}
-
-EndWatch::~EndWatch() {
-    {
-        const std::lock_guard lock(mutex_);
-        over_ = true;
-    }
-    thread_.join();
-}
-
-void EndWatch::watch() {
-    for (;;) {
-        const int signal = next_signal();
-        const std::lock_guard lock(mutex_);
-        if (over_) return;
-        try {
-            look(signal);
-        } catch (const std::exception&) {
-            // A line of the log found no memory.
-        }
-    }
-}
-
-// Decides by SIGNAL, if there is one, and the clock.
-void EndWatch::look(int signal) {
-    const bool is_late = SystemClock().now() >= limit_;
-    switch (phase_) {
-        case Phase::kLoading:
-            if (signal > 0) std::_Exit(128 + signal);
-            break;
-        case Phase::kServing:
-            if (signal > 0 || process_.asked_to_end() || !service_->failure().empty())
-                begin_grace();
-            break;
-        case Phase::kGrace:
-            if (signal > 0 || is_late) begin_end();
-            break;
-        case Phase::kEnding:
-            // In a job the launcher ends what does not end, with the other ranks.
-            if (!process_.reporter && (signal > 0 || is_late)) std::_Exit(0);
-            break;
-    }
-}
-
-void EndWatch::begin_grace() {
-    server_->stop();
-    phase_ = Phase::kGrace;
-    limit_ = SystemClock().now() + grace_;
-    if (!service_->failure().empty()) return;
-    const decoder::EngineCounts counts = service_->counts().engine;
-    log_info("serve", "asked to end: waiting up to {:.0f} s for {}",
-             std::chrono::duration<double>(grace_).count(),
-             counted(counts.running + counts.waiting, "running text"));
-}
-
-void EndWatch::begin_end() {
-    phase_ = Phase::kEnding;
-    // A failure's code is what the process ends with.
-    limit_ = service_ != nullptr && !service_->failure().empty() ? TimePoint::max()
-                                                                 : SystemClock().now() + kEndMax;
-    if (service_ != nullptr) service_->end();
-}
-
-void EndWatch::serve(server::HttpServer& server, server::TextService& service, Duration grace) {
-    {
-        const std::lock_guard lock(mutex_);
-        phase_ = Phase::kServing;
-        server_ = &server;
-        service_ = &service;
-        grace_ = grace;
-    }
-    try {
-        server.run();
-    } catch (...) {
-        service.end();
-        static_cast<void>(leave_server());
-        throw;
-    }
-    service.end();
-    if (!leave_server())
-        fail(ExitCode::kSetup,
-             "the server's socket has failed: no connection can be taken any more "
-             "(`ulimit -n` and the machine's memory are its limits)");
-}
-
-// Returns true if it was asked to end. Server and service may be gone from here on.
-bool EndWatch::leave_server() {
-    const std::lock_guard lock(mutex_);
-    const bool was_asked = phase_ != Phase::kServing;
-    server_ = nullptr;
-    service_ = nullptr;
-    if (phase_ != Phase::kEnding) {
-        phase_ = Phase::kGrace;
-        limit_ = TimePoint::max();
-    }
-    return was_asked;
-}
-
-// Opens SESSION with the cache that is asked for, or with the default if it fits, or what does.
+// Opens SESSION with the cache that the user asked for. Without a request, uses the default size,
+// or as much of it as fits.
 void open_session(DecoderSession& session, const ServeArguments& arguments) {
     constexpr int64_t kPositionsMin = 16'384, kPositionsLeast = 1024;
     const int64_t context = session.context();
@@ -296,87 +128,10 @@ void open_session(DecoderSession& session, const ServeArguments& arguments) {
                  decoder::pages_for(std::min(context, kPositionsLeast)));
 }
 
-// Returns an interval within which other ranks, which wait TIMEOUT seconds, do not give up.
+// Returns an interval short enough that the other ranks, which wait TIMEOUT seconds, do not give
+// up.
 Duration idle_interval(double timeout_s) {
     return std::chrono::milliseconds(static_cast<int64_t>(std::min(5.0, timeout_s / 3) * 1e3));
-}
-
-using server::JsonKind;
-using server::JsonView;
-using text::jinja::Value;
-
-Value template_value(JsonView value);
-
-Value large_integer(std::string_view digits) {
-    try {
-        return text::jinja::new_integer(nullptr, digits);
-    } catch (const text::jinja::Fault& fault) {
-        fail(ExitCode::kInput, "a value for a template: {}", fault.what());
-    }
-}
-
-Value list_of(JsonView array) {
-    text::jinja::Values items;
-    items.reserve(static_cast<size_t>(array.elements()));
-    for (const JsonView item : array.items()) items.push_back(template_value(item));
-    return text::jinja::new_list(nullptr, std::move(items));
-}
-
-Value dict_of(JsonView object) {
-    std::vector<text::jinja::Entry> entries;
-    entries.reserve(static_cast<size_t>(object.elements()));
-    object.for_each_field([&](std::string_view key, JsonView value) {
-        entries.emplace_back(text::jinja::new_text(nullptr, std::string(key)),
-                             template_value(value));
-    });
-    return text::jinja::new_dict(nullptr, std::move(entries));
-}
-
-// Returns VALUE as a template's value, which needs no document any more. A document is no deeper
-// than its reader allows. Throws Error{kInput} for a whole number of thousands of digits.
-Value template_value(JsonView value) {
-    switch (value.kind()) {
-        case JsonKind::kNull:
-            return Value::none();
-        case JsonKind::kBool:
-            return Value::boolean(value.flag());
-        case JsonKind::kInteger:
-            return Value::integer(value.integer());
-        case JsonKind::kReal:
-            return value.is_large_integer() ? large_integer(value.digits())
-                                            : Value::real(value.real());
-        case JsonKind::kText:
-            return text::jinja::new_text(nullptr, std::string(value.text()));
-        case JsonKind::kArray:
-            return list_of(value);
-        case JsonKind::kObject:
-            return dict_of(value);
-    }
-    return Value::none();
-}
-
-// Returns the variables that CHAT gives the template, and each of MORE whose name CHAT does not
-// set.
-text::ChatInput chat_input_of(const server::ApiRequest& chat, const text::TemplateVariables& more) {
-    const auto value_or_none = [](const std::optional<JsonView>& value) {
-        return value ? template_value(*value) : Value::none();
-    };
-    text::ChatInput input;
-    input.messages = template_value(*chat.messages);
-    input.tools = value_or_none(chat.tools);
-    input.documents = value_or_none(chat.documents);
-    input.add_generation_prompt = chat.begins_answer;
-    input.continue_final_message = chat.continues_last;
-    const Value kwargs = value_or_none(chat.template_kwargs);
-    if (chat.template_kwargs)
-        for (const auto& [name, value] : kwargs.dict().entries)
-            input.more.emplace_back(name.text(), value);
-    if (!chat.reasoning_effort.empty())
-        input.more.emplace_back("reasoning_effort",
-                                text::jinja::new_text(nullptr, chat.reasoning_effort));
-    // The template takes the first of two variables of one name.
-    input.more.insert(input.more.end(), more.begin(), more.end());
-    return input;
 }
 
 server::ChatRenderer renderer_of(const TextFiles& files, const ServeArguments& arguments) {
@@ -390,7 +145,8 @@ server::ChatRenderer renderer_of(const TextFiles& files, const ServeArguments& a
     };
 }
 
-// Returns a part of what the system leaves, for all requests together.
+// Returns the bytes that all requests together may use: a part of the memory that the system has
+// left, at most OTHERWISE.
 int64_t requests_bytes_max(int64_t otherwise) {
     constexpr int64_t kPart = 4, kLeast = int64_t{4} << 20;
     const auto tightest = tightest_share(read_memory_state().limits, 1);
@@ -418,17 +174,17 @@ server::ServerOptions server_options(const ServeArguments& arguments, const Text
     return options;
 }
 
-// Serves until a signal, the launcher or a failure asks to end.
+// Serves until a signal, the launcher or a failure asks it to end.
 void serve_session(const ServeArguments& arguments, const server::ServerOptions& options,
                    DecoderSession& session, const TextFiles& files, EndWatch& watch) {
     decoder::EngineOptions engine = arguments.engine;
     engine.sequences_max = std::min(engine.sequences_max, session.runner().rows_max());
     server::TextService service(
         session.runner(), files.require_codec(), engine, files.end_tokens(),
-        [&](bool goes_on) {
-            if (goes_on) session.keep_waiting();
-        },
-        idle_interval(arguments.decoder.timeout_s));
+        {[&](bool goes_on) {
+             if (goes_on) session.keep_waiting();
+         },
+         idle_interval(arguments.decoder.timeout_s)});
     server::HttpServer server(service, files.require_codec(), renderer_of(files, arguments),
                               options);
     const int port = server.bind();
@@ -441,7 +197,7 @@ void serve_session(const ServeArguments& arguments, const server::ServerOptions&
     if (const std::exception_ptr error = service.error()) std::rethrow_exception(error);
 }
 
-// Refuses a --host that holds the port too: addresses of IPv6 have several colons.
+// Refuses a --host that also contains the port. An IPv6 address has several colons and is accepted.
 void require_host(const std::string& host) {
     const std::vector<std::string> parts = split(host, ':');
     if (parts.size() == 2 && parse_int(parts.back()))
@@ -490,11 +246,10 @@ int serve_main(int argc, char** argv) {
     ServeArguments arguments;
     declare(app, arguments);
     if (!app.parse({argv + 1, argv + argc})) return 0;
-    static_cast<void>(sampling_of(arguments.sampling, {}));  // says what is out of range
+    static_cast<void>(sampling_of(arguments.sampling, {}));  // throws if a value is out of range
     static_cast<void>(template_variables_of(arguments.template_kwargs, "--chat-template-kwargs"));
-    arguments.decoder.model = storage::folder_model_at(arguments.decoder.model, "serve");
-    arguments.decoder.adapter = storage::adapter_at(arguments.decoder.adapter);
-    return run_as_rank([&](RankProcess& process) { serve_model(arguments, process); });
+    return run_with_decoder(arguments.decoder, "serve",
+                            [&](RankProcess& process) { serve_model(arguments, process); });
 }
 
 }  // namespace dslaunch::worker

@@ -17,7 +17,7 @@ namespace dslaunch::worker {
 namespace {
 
 bool is_no_effort(const text::jinja::Value& effort) {
-    return effort.is(text::jinja::Kind::kText) && effort.text() == "none";
+    return effort.is(text::jinja::ValueKind::kText) && effort.text() == "none";
 }
 
 }  // namespace
@@ -33,7 +33,9 @@ TextFiles::TextFiles(const std::string& folder, int64_t vocabulary, const std::s
             codec_ = std::make_unique<decoder::TokenizerCodec>(*tokenizer_);
         }
         chat_ = text::ChatTemplates::read(folder);
-        find_ends();
+        const storage::GenerationConfig config = storage::read_tokens_of_config(folder);
+        first_token_ = generation_.bos_token ? generation_.bos_token : config.bos_token;
+        ends_ = find_end_tokens(folder, generation_, config, tokenizer_, chat_);
     }
     if (!codec_ && vocabulary <= decoder::kByteVocabMax)
         codec_ = std::make_unique<decoder::ByteCodec>();
@@ -46,51 +48,12 @@ std::string TextFiles::without_codec() const {
 }
 
 const decoder::TextCodec& TextFiles::require_codec(std::string_view advice) const {
-    // Says what the folder lacks.
+    // These calls throw, and say what the folder lacks.
     if (!codec_ && !folder_.empty()) static_cast<void>(text::Tokenizer::of_folder(folder_));
     if (!codec_)
         fail(ExitCode::kInput, "{}{}", without_codec(),
              advice.empty() ? ", so ids are its texts: give --prompt-ids 5,17,2" : advice);
     return *codec_;
-}
-
-void TextFiles::find_ends() {
-    const storage::GenerationConfig config = storage::read_tokens_of_config(folder_);
-    first_token_ = generation_.bos_token ? generation_.bos_token : config.bos_token;
-    end_tokens_ = generation_.eos_tokens;
-    if (!end_tokens_.empty()) return;
-    end_tokens_ = config.eos_tokens;
-    if (!tokenizer_) return;
-    const auto add = [&](std::optional<int32_t> token, const char* source) {
-        if (!token || std::ranges::find(end_tokens_, *token) != end_tokens_.end()) return;
-        end_tokens_.push_back(*token);
-        end_source_ =
-            fmt::format("`{}`, {}", printable(tokenizer_->token_of(*token).value_or("")), source);
-    };
-    if (const auto name = text::special_token_of(folder_, "eos_token"))
-        add(tokenizer_->id_of(*name), "the tokenizer's eos_token");
-    if (end_tokens_.empty()) add(end_of_turn(), "which ends a turn in the chat template");
-}
-
-// Returns the special token that the template writes right after an answer.
-std::optional<int32_t> TextFiles::end_of_turn() const {
-    constexpr std::string_view kAnswer = "qz7answer";
-    if (!chat_) return std::nullopt;
-    text::ChatInput chat;
-    chat.messages = text::jinja::value_of_json(fmt::format(
-        R"([{{"role": "user", "content": "q"}}, {{"role": "assistant", "content": "{}"}}])",
-        kAnswer));
-    try {
-        const std::string text = chat_->choose(false).apply(chat).text;
-        const size_t at = text.rfind(kAnswer);
-        if (at == std::string::npos) return std::nullopt;
-        const std::vector<int32_t> rest = tokenizer_->encode(
-            std::string_view(text).substr(at + kAnswer.size()), {.add_special_tokens = false});
-        if (!rest.empty() && tokenizer_->is_special(rest.front())) return rest.front();
-    } catch (const Error&) {
-        // The template refuses this conversation, and says nothing of ends.
-    }
-    return std::nullopt;
 }
 
 std::string TextFiles::chat_text(const text::ChatInput& chat,
@@ -102,7 +65,7 @@ std::string TextFiles::chat_text(const text::ChatInput& chat,
              "tokenizer_config.json); give a --prompt",
              model_.empty() ? "the model" : printable(model_));
     }
-    const bool with_tools = !chat.tools.is(text::jinja::Kind::kNone);
+    const bool with_tools = !chat.tools.is(text::jinja::ValueKind::kNone);
     const text::ChatTemplate& made = chat_->choose(with_tools);
     const auto require = [&](bool is_given, const char* name, const char* advice) {
         if (is_given && !made.mentions(name))
@@ -112,7 +75,8 @@ std::string TextFiles::chat_text(const text::ChatInput& chat,
     if (with_tools && !made.mentions("tools") && !warned_.exchange(true))
         log_warn("chat", "{}: it reads no tools, so the model does not know of those that came",
                  made.name());
-    require(!chat.documents.is(text::jinja::Kind::kNone), "documents", ": put them into a message");
+    require(!chat.documents.is(text::jinja::ValueKind::kNone), "documents",
+            ": put them into a message");
     const auto effort = std::ranges::find(chat.more, "reasoning_effort",
                                           &std::pair<std::string, text::jinja::Value>::first);
     require(effort != chat.more.end() && !is_no_effort(effort->second), "reasoning_effort",

@@ -1,9 +1,8 @@
-// dsworker train MODEL: one rank of a training job. Reads its place from the environment, builds
-// the parts of a step, trains, and as rank 0 writes the trained weights.
+// dsworker train MODEL: one rank of a training job. Reads its place in the job from the
+// environment, builds the parts of a step, and trains. Rank 0 writes the trained weights.
 #include <ATen/Parallel.h>
 
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -14,17 +13,17 @@
 #include "base/machine/busy_neighbours.h"
 #include "base/text.h"
 #include "decoder/codec/text_codec.h"
-#include "graph/lower/precision.h"
+#include "graph/archive/scalar_types.h"
 #include "graph/lower/target_count.h"
 #include "graph/segment/compute_context.h"
 #include "job/files/archive_hash.h"
 #include "job/predict/host_admission.h"
 #include "job/process/process_resources.h"
+#include "job/run/describe_run.h"
 #include "job/run/job_saving.h"
 #include "job/run/job_state.h"
 #include "job/run/job_steps.h"
 #include "job/run/link_choice.h"
-#include "job/setup/describe_run.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/lower_options.h"
@@ -33,43 +32,38 @@
 #include "job/verify/job_verifier.h"
 #include "kernels/flat_optimizer.h"
 #include "launch/machine/machine_name.h"
-#include "launch/process/timing.h"
 #include "plan/step/recompute_groups.h"
 #include "runtime/comm/host/hang_limit.h"
 #include "runtime/compute/rank_device.h"
 #include "runtime/save/save_weights.h"
-#include "runtime/schedules/learning_rate.h"
 #include "runtime/train/reporter.h"
-#include "runtime/train/step_line.h"
 #include "runtime/train/trainer.h"
-#include "storage/adapter/adapter_config.h"
 #include "storage/export/weight_export.h"
 #include "storage/huggingface/model_folder.h"
 #include "worker/processors.h"
 #include "worker/rank_process.h"
 #include "worker/roles.h"
+#include "worker/train/rank_progress.h"
+#include "worker/train/train_messages.h"
 
 namespace dslaunch::worker {
 
 namespace {
 
-// Longer than a rank lives that was cut off from its launcher (launch::kLeaseMax).
+// Longer than a rank can live after it lost its launcher (launch::kLeaseMax).
 constexpr std::chrono::milliseconds kClaimWaitMax{150'000};
-
-// Schedules are looked at so far ahead for a learning rate above 0.
-constexpr int64_t kUpdatesMax = 1'000'000;
 
 struct TrainArguments {
     job::JobArguments job;
     std::string output;
-    std::string resume;  // see ResumeRequest::from
+    std::string resume;  // "auto" or a folder, see ResumeRequest::from
     bool new_data = false;
     std::string expected_sha256;
     double timeout_s = std::chrono::duration<double>(runtime::kHangLimit).count();
-    std::string scratch;  // of verify: a folder for values that do not fit in memory
-    bool verify = false;  // each step is compared with one rank that computes all alone
+    std::string scratch;  // verify: a folder for values that do not fit in memory
+    bool verify = false;  // compare each step with one rank that computes the whole
     int threads = 1;      // threads of this rank
-    std::string pinned;   // processors of the threads, in words
+    std::string pinned;   // text that names the threads' processors
 };
 
 TrainArguments parse(int argc, char** argv, bool& help) {
@@ -96,16 +90,6 @@ TrainArguments parse(int argc, char** argv, bool& help) {
     return arguments;
 }
 
-std::string duration_text(std::chrono::duration<double> time) {
-    constexpr int64_t kMinute = 60;
-    constexpr int64_t kHour = 60 * kMinute;
-    const auto seconds = static_cast<int64_t>(std::round(time.count()));
-    if (time.count() < 10) return fmt::format("{:.1f} s", time.count());
-    if (seconds < kMinute) return fmt::format("{} s", seconds);
-    if (seconds < kHour) return fmt::format("{} min {} s", seconds / kMinute, seconds % kMinute);
-    return fmt::format("{} h {} min", seconds / kHour, seconds % kHour / kMinute);
-}
-
 int64_t trainable_numel(const graph::Model& model) {
     int64_t numel = 0;
     for (const graph::ModelParameter& parameter : model.parameters())
@@ -113,6 +97,7 @@ int64_t trainable_numel(const graph::Model& model) {
     return numel;
 }
 
+// One rank of a training job: sets up its parts, meets the other ranks, and takes the steps.
 class TrainRole {
   public:
     TrainRole(TrainArguments arguments, launch::WorkerEnvironment environment,
@@ -120,26 +105,25 @@ class TrainRole {
         : arguments_(std::move(arguments)),
           environment_(std::move(environment)),
           reporter_(reporter),
-          place_(runtime::Topology::of_rank(environment_.node_sizes, environment_.rank)) {}
+          place_(runtime::Topology::of_rank(environment_.node_sizes, environment_.rank)),
+          progress_(reporter, environment_.rank == 0) {}
 
     void run() {
         if (first())
             log_detail("ranks", "{} on {}, {} each, {}; {} kernels", environment_.world_size,
                        counted(place_.node_count(), "host"), counted(arguments_.threads, "thread"),
                        arguments_.pinned, kernels::isa_name(kernels::isa_in_use()));
-        heartbeats_ = runtime::send_heartbeats(reporter_, launch::kHeartbeatInterval, [this] {
-            launch::Heartbeat heartbeat{0, 1, "setting up"};
-            if (first()) heartbeat.progress = activity_.text();
-            return heartbeat;
-        });
-        archive_ =
+        progress_.start();
+        const job::IdentifiedArchive archive =
             job::identify_archive(arguments_.job.model_path, arguments_.expected_sha256, first());
         set_up();
-        job::require_unchanged(archive_, arguments_.job.model_path);
-        // All ranks measure together, for the ranks of a host slow each other as in training.
+        job::require_unchanged(archive, arguments_.job.model_path);
+        // All ranks measure at the same time, because the ranks of a host slow each other down, as
+        // they do in training.
+        std::optional<job::JobRates> rates;
         if (setup_.config().trace_step > 0)
-            rates_ = setup_.on_gpu ? job::rates_on_gpu(setup_, gpu_.rates, {})
-                                   : job::measure_job_rates(setup_, {arguments_.threads, 0});
+            rates = setup_.on_gpu ? job::rates_on_gpu(setup_, gpu_.rates, {})
+                                  : job::measure_job_rates(setup_, {arguments_.threads, 0});
         states_.emplace(setup_, environment_, gpu_, time_limit());
         meet();
         saving_.emplace(
@@ -147,12 +131,13 @@ class TrainRole {
             job::SavingOptions{arguments_.output, arguments_.resume, environment_.restart_count > 0,
                                arguments_.job.model_path, describe_owner(), arguments_.new_data,
                                claim_wait_max()});
-        begin("reading the checkpoint");
+        progress_.set_up("reading the checkpoint");
         saving_->resume();
-        train();
+        train(std::move(rates));
     }
 
-    // Ends the process for ERROR: frees the ranks that wait for this one, and tells why.
+    // Ends the process because of ERROR: releases the ranks that wait for this one, and reports the
+    // reason.
     [[noreturn]] void leave(const std::exception_ptr& error) {
         const RankFailure failure = failure_of(error);
         comms_.poison(fmt::format("rank {} failed: {}", environment_.rank, failure.message));
@@ -163,11 +148,8 @@ class TrainRole {
   private:
     [[nodiscard]] bool first() const { return environment_.rank == 0; }
 
-    // Notes that WHAT begins, before the first step.
-    void begin(std::string_view what) { activity_.begin(fmt::format("setting up: {}", what)); }
-
     void set_up() {
-        arguments_.job.begins = [this](std::string_view what) { begin(what); };
+        arguments_.job.begins = [this](std::string_view what) { progress_.set_up(what); };
         arguments_.job.open_device = [this](const config::RunConfig& config) {
             gpu_ = runtime::open_rank_device(config, environment_, runtime::own_device_plugin());
             if (gpu_.backend && first()) log_info("train", "GPU: {}", gpu_.backend->describe());
@@ -199,15 +181,16 @@ class TrainRole {
     [[nodiscard]] std::chrono::milliseconds time_limit() const {
         return std::chrono::milliseconds(static_cast<int64_t>(arguments_.timeout_s * 1e3));
     }
-    // Returns the longest wait: the other ranks wait meanwhile, and must not take it for a hang.
+    // Returns the longest time to wait for the right to save. The other ranks wait meanwhile, and
+    // must not take the wait for a hang.
     [[nodiscard]] std::chrono::milliseconds claim_wait_max() const {
         return std::min(kClaimWaitMax, std::chrono::milliseconds(
                                            static_cast<int64_t>(arguments_.timeout_s * 800)));
     }
 
-    // Connects to all ranks of the job.
+    // Connects this rank to all ranks of the job.
     void meet() {
-        begin("waiting for the other ranks");
+        progress_.set_up("waiting for the other ranks");
         runtime::ArenaLayout arena(setup_.own_ranks().local_world_size());
         states_->add_slices(arena);
         comms_.open(environment_, setup_, std::move(arena), time_limit());
@@ -216,8 +199,8 @@ class TrainRole {
         job::choose_wire(setup_, comms_.of_job());
     }
 
-    // Returns the processors of this rank's host and the ranks that use them, or this rank's own
-    // processors if it has some. All pretended hosts are this machine.
+    // Returns the processors of this rank's host and the number of ranks that share them; if this
+    // rank has processors to itself, that number is 1. All simulated hosts are this machine.
     [[nodiscard]] ProcessorShare processor_share() const {
         const bool shares = arguments_.pinned.starts_with("not");
         const bool pretended =
@@ -226,24 +209,25 @@ class TrainRole {
         return {processors_allowed(), shares ? ranks : 1, arguments_.threads};
     }
 
-    // Returns true if any rank was asked to end. All ranks call it.
+    // Returns true if any rank was asked to end. All ranks must call it.
     [[nodiscard]] bool all_leave() const {
         double asked[1] = {reporter_.asked_to_end() ? 1.0 : 0.0};
         comms_.job().sum_ordered(asked);
         return asked[0] > 0;
     }
 
-    // Returns true if each rank's buffers change on their own while it trains.
+    // Returns true if the ranks' buffers take different values while they train.
     [[nodiscard]] bool own_buffers(const runtime::ModelBuffers& buffers) const {
         return buffers.drift() && environment_.world_size > 1 &&
                !setup_.config().broadcast_buffers && !setup_.config().average_buffers;
     }
 
-    void train() {
+    // Trains and writes the weights. RATES: the rates of this rank, set if a step is traced.
+    void train(std::optional<job::JobRates> rates) {
         runtime::ModelBuffers buffers(*setup_.model, *comms_.own().collectives);
         if (saving_->saved() == nullptr) buffers.broadcast();
         if (first() && own_buffers(buffers)) log_info("train", "{}", job::own_buffers_text(setup_));
-        begin("placing the weights");
+        progress_.set_up("placing the weights");
         const std::unique_ptr<runtime::ParameterState> state =
             states_->make(comms_, saving_->saved(), arguments_.threads);
         if (first()) states_->describe_offload();
@@ -251,51 +235,25 @@ class TrainRole {
         saving_->begin(*state, buffers, own_buffers(buffers));
         steps_.emplace(setup_, place_,
                        job::JobSteps::Parts{*comms_.own().collectives, buffers, *state},
-                       job::StepsOptions{arguments_.output, std::move(rates_)});
+                       job::StepsOptions{arguments_.output, std::move(rates)});
         if (arguments_.verify) {
-            begin("reading the model to compare with");
+            progress_.set_up("reading the model to compare with");
             watch(*state);
         }
         job::keep_freed_memory();
         take_steps(*state, buffers, resumed);
     }
 
+    // Compares each step with one rank that computes all alone.
     void watch(runtime::ParameterState& state) {
-        if (setup_.on_gpu)
-            fail(ExitCode::kUsage,
-                 "verify looks at values in the host's memory: give --device cpu; a GPU's plan "
-                 "has the same instructions");
-        if (!setup_.config().precision.master_copies)
-            fail(ExitCode::kConfig,
-                 "bf16.bf16_master_weights_and_grads: weights without fp32 copies are rounded by "
-                 "random numbers, which verify cannot predict: verify without it");
-        if (setup_.config().states != config::MomentFormat::kFp32)
-            fail(ExitCode::kConfig,
-                 "dslaunch.optimizer.states: moments in fewer bits than fp32 are rounded by drawn "
-                 "numbers, which verify cannot predict: verify with fp32");
-        if (setup_.config().lagging.on)
-            fail(ExitCode::kConfig,
-                 "zero_optimization.zenflow: verify compares each update with the exact one of its "
-                 "step, and here most of them lag: verify without it");
-        if (setup_.plan_options.reduce_packing() != WirePacking::kNone)
-            fail(
-                ExitCode::kConfig,
-                "verify does not predict gradients that hosts round before they send them: set "
-                "communication_data_type (with dslaunch.sequence.size "
-                "seq_parallel_communication_data_type) to fp32, zero_quantized_gradients to false, "
-                "and with torch_autocast lower_precision_safe_modules to []");
-        if (setup_.config().optimizer.compresses())
-            fail(ExitCode::kUsage,
-                 "verify compares each step with one rank that computes all alone, and {} gives "
-                 "other results on every number of hosts: verify the job with AdamW",
-                 zero::ShardOptimizer::name(setup_.config().optimizer));
+        require_verifiable(setup_);
         verifier_.emplace(job::VerifierParts{&setup_, &comms_, &state, &*steps_,
                                              arguments_.job.model_path, arguments_.scratch});
         state.set_witness(&*verifier_);
     }
 
-    // Does the rest of the job, the weights included, while heartbeats tell the launcher where this
-    // rank is.
+    // Does the rest of the job, including the weights, while heartbeats report to the launcher what
+    // this rank is doing.
     void take_steps(runtime::ParameterState& state, runtime::ModelBuffers& buffers,
                     const storage::TrainingState& resumed) {
         const config::RunConfig& config = setup_.config();
@@ -310,8 +268,8 @@ class TrainRole {
             job::check_held_out_writes(setup_, evaluator->prepare().lowered());
         if (!verifier_ && all_leave()) return leave_untrained(resumed);
         runtime::TrainerParts parts = trainer_parts();
-        parts.segments = &segments;
-        parts.state = &state;
+        parts.steps.segments = &segments;
+        parts.steps.state = &state;
         parts.account = &state;
         parts.loader = &loader;
         parts.evaluator = evaluator ? &*evaluator : nullptr;
@@ -320,15 +278,7 @@ class TrainRole {
                                             gpu_.device.type());
         const graph::TensorGroupScope scope(comms_.tensor());
         runtime::Trainer trainer(std::move(parts));
-        activity_.begin({});
-        heartbeats_ = {};
-        const std::jthread heartbeats =
-            runtime::send_heartbeats(reporter_, launch::kHeartbeatInterval, [&] {
-                launch::Heartbeat heartbeat = trainer.heartbeat();
-                if (const std::string other = activity_.text(); first() && !other.empty())
-                    heartbeat.progress = other;
-                return heartbeat;
-            });
+        const std::jthread heartbeats = progress_.follow(trainer);
         tell_ready(resumed);
         std::optional<BusyNeighbours> neighbours;
         if (place_.local_rank == 0) neighbours.emplace("train", processor_share());
@@ -342,7 +292,7 @@ class TrainRole {
         }
         if (first()) log_links(result);
         require_updates(result);
-        activity_.begin("writing the weights");
+        progress_.begin("writing the weights");
         const bool wrote_weights = saving_->write_weights(state, buffers);
         if (gpu_.backend) gpu_.backend->leave();
         finish(result, wrote_weights);
@@ -357,35 +307,19 @@ class TrainRole {
 
     void tell_ready(const storage::TrainingState& resumed) const {
         if (!first()) return;
-        warn_of_no_change(resumed);
-        log_info("ready", "set up in {:.1f} s; {} to go",
-                 to_milliseconds(clock_.now() - set_up_began_) / 1e3,
+        warn_of_no_change(setup_.config(), resumed);
+        log_info("ready", "set up in {:.1f} s; {} to go", progress_.seconds(),
                  counted(setup_.config().steps - resumed.step, "step"));
     }
 
-    // Warns if the learning rate is 0 in all steps to go, as in a warm-up that is longer than the
-    // run.
-    void warn_of_no_change(const storage::TrainingState& resumed) const {
-        const config::RunConfig& config = setup_.config();
-        const auto moving = runtime::first_moving_update(config.scheduler, config.optimizer.lr,
-                                                         {resumed.updates, kUpdatesMax});
-        const int64_t steps = config.steps - resumed.step;
-        if (steps <= 0 || (moving && *moving < resumed.updates + steps)) return;
-        log_warn("train",
-                 "the learning rate is 0 in each of the {} to go: no weight will change; {}",
-                 counted(steps, "step"),
-                 moving ? fmt::format("it is above 0 from step {} on: train more steps, or leave "
-                                      "the schedule out (--set scheduler=null)",
-                                      resumed.step + *moving - resumed.updates + 1)
-                        : "give one (--lr)");
-    }
-
-    // An error ends the process here: the destructor of TRAINER would wait for its lanes.
+    // Runs TRAINER. On an error, ends the process here, because the destructor of TRAINER would
+    // wait for its lanes.
     runtime::TrainResult run_or_leave(runtime::Trainer& trainer) {
         try {
             return trainer.run();
         } catch (...) {
-            // The newest heartbeat may be a second old, and say another step than the error does.
+            // The newest heartbeat may be a second old, and may name another step than the error
+            // does.
             reporter_.heartbeat(trainer.heartbeat());
             leave(std::current_exception());
         }
@@ -427,7 +361,7 @@ class TrainRole {
         return parts;
     }
 
-    // Returns true if one micro batch may have fewer targets that count than another.
+    // Returns true if micro batches may differ in the number of targets that count.
     [[nodiscard]] bool targets_vary() const {
         const graph::TargetCount* const targets = setup_.segmented->lowered().targets.get();
         const DType tokens = setup_.config().data.token_dtype.value_or(DType::kU16);
@@ -436,23 +370,23 @@ class TrainRole {
                targets->varies(setup_.data->train.tokens_per_sample() > 0 && !has_sign);
     }
 
-    // Returns the parts that outlive the training.
+    // Returns the trainer's parts that live longer than the training.
     [[nodiscard]] runtime::TrainerParts trainer_parts() {
         const plan::StageWork& work = setup_.plan_options.stage_work;
         runtime::TrainerParts parts;
         parts.config = &setup_.config();
-        parts.info = &setup_.info;
-        parts.plan = &setup_.plan;
-        parts.collectives = &comms_.job();
+        parts.steps.info = &setup_.info;
+        parts.steps.plan = &setup_.plan;
+        parts.steps.collectives = &comms_.job();
         parts.tells_planned = setup_.on_gpu || comms_.own().collectives->topology().local_rank == 0;
-        parts.groups = comms_.groups();
+        parts.steps.groups = comms_.groups();
         if (states_->collectives_of_gpus() != nullptr)
-            parts.groups.push_back(states_->collectives_of_gpus());
-        parts.device = gpu_.backend.get();
-        parts.time_limit = time_limit();
+            parts.steps.groups.push_back(states_->collectives_of_gpus());
+        parts.steps.device = gpu_.backend.get();
+        parts.steps.time_limit = time_limit();
         if (comms_.stages() != nullptr)
-            parts.stage = {comms_.stages(), comms_.far(), setup_.model_info.forward_flops(),
-                           work.parts, plan::stages_of_buckets(setup_.layout, work.ties)};
+            parts.steps.stage = {comms_.stages(), comms_.far(), setup_.model_info.forward_flops(),
+                                 work.parts, plan::stages_of_buckets(setup_.layout, work.ties)};
         parts.reporter = &reporter_;
         parts.checkpointer = saving_->checkpointer();
         parts.between = &*steps_;
@@ -464,94 +398,35 @@ class TrainRole {
         return parts;
     }
 
-    // Logs what the steps sent to other hosts beside the plan.
-    static void log_links(const runtime::TrainResult& result) {
-        const std::string sent =
-            runtime::links_text(result.links, std::max<int64_t>(1, result.new_steps));
-        if (!sent.empty()) log_info("links", "sent by this host in a step: {}", sent);
-        if (!result.comms.empty()) log_info("comms", "operations of rank 0\n{}", result.comms);
-    }
-
-    // Refuses a run that changed nothing, unless it was asked to end and may be resumed. The
-    // checkpoint of the last step, with the loss scale so far, is there.
-    void require_updates(const runtime::TrainResult& result) const {
-        const bool none_ever = result.steps > 0 && result.updates == 0;
-        const bool none_now = result.new_steps > 0 && result.new_updates == 0;
-        if (result.asked_to_end || (!none_ever && !none_now)) return;
-        fail(
-            ExitCode::kDiverged,
-            "{} steps were done and none changed the model: the gradients of each were not finite, "
-            "so it was skipped (each skip says the parameter and the loss scale). Where only the "
-            "loss scale was too large, train more steps or lower fp16.initial_scale_power; else "
-            "lower optimizer.params.lr, or use bf16; no weights are written",
-            none_ever ? result.steps : result.new_steps);
-    }
-
-    [[nodiscard]] std::string what_was_done(const runtime::TrainResult& result) const {
-        if (result.asked_to_end && result.steps < setup_.config().steps)
-            return fmt::format("stopped at step {} of {}", result.steps, setup_.config().steps);
-        return result.new_steps == 0
-                   ? fmt::format("at step {0} of {0} already: nothing was trained", result.steps)
-                   : fmt::format("trained {}", counted(result.steps, "step"));
-    }
-
-    // Tells the best held-out loss where it is not the last one.
-    static std::string best_text(const runtime::TrainResult& result) {
-        if (!result.best_eval || result.best_eval->step == result.steps) return "";
-        const auto& [step, loss] = *result.best_eval;
-        if (result.eval_loss) return fmt::format(" (best {:.4f} at step {})", loss, step);
-        return step == 0 ? "" : fmt::format(", best held-out loss {:.4f} at step {}", loss, step);
-    }
-
     void finish(const runtime::TrainResult& result, bool wrote_weights) {
         if (!first()) return;
         room_.compare(setup_, place_, steps_->largest(), result);
-        std::string text = what_was_done(result);
-        if (result.updates < result.steps)
-            text += fmt::format(" ({} of them skipped)", result.steps - result.updates);
-        text += fmt::format(", loss {:.4f}", result.loss);
-        if (result.eval_loss) text += fmt::format(", held-out loss {:.4f}", *result.eval_loss);
-        text += best_text(result);
-        if (result.new_steps > 0) text += ", in " + duration_text(result.time);
-        if (wrote_weights && setup_.config().lora.on()) {
-            text += fmt::format(", adapter in {}/{}", on_host(arguments_.output),
-                                storage::kAdapterFolder);
-        } else if (wrote_weights) {
-            // The folder is then one of Hugging Face, too.
-            if (storage::model_folder_of(arguments_.job.model_path))
+        std::string text = summary_of(result, setup_.config());
+        if (wrote_weights) {
+            const bool is_adapter = setup_.config().lora.on();
+            // With the config next to the weights, the folder is a Hugging Face folder too.
+            if (!is_adapter && storage::model_folder_of(arguments_.job.model_path))
                 storage::copy_model_config(arguments_.job.model_path, arguments_.output);
-            text += fmt::format(", weights in {0}/model.safetensors and {0}/model.pt",
-                                on_host(arguments_.output));
+            text += written_text(arguments_.output, is_adapter);
         }
         fmt::print("{}\n", text);
         std::fflush(stdout);
-    }
-
-    // Returns PATH with the name of its host, if the job has hosts.
-    [[nodiscard]] static std::string on_host(const std::string& path) {
-        const char* const host = std::getenv(launch::kHostVariable);
-        return host == nullptr ? path : fmt::format("{}:{}", printable(host), path);
     }
 
     std::chrono::system_clock::time_point start_ = std::chrono::system_clock::now();
     TrainArguments arguments_;
     launch::WorkerEnvironment environment_;
     runtime::Reporter& reporter_;
-    SystemClock clock_;
-    TimePoint set_up_began_ = clock_.now();
-    runtime::Activity activity_{clock_};
     runtime::Topology place_;
-    runtime::RankDevice gpu_;  // destroyed after everything that lies on it
+    RankProgress progress_;
+    runtime::RankDevice gpu_;  // destroyed after everything that is stored on it
     job::JobSetup setup_;
     job::JobRoom room_;
-    std::optional<job::JobRates> rates_;  // present if a step is traced
     std::optional<job::JobState> states_;
     job::RankComms comms_;
     std::optional<job::JobSaving> saving_;
     std::optional<job::JobSteps> steps_;
     std::optional<job::JobVerifier> verifier_;
-    job::IdentifiedArchive archive_;
-    std::jthread heartbeats_;  // before there is a trainer
 };
 
 }  // namespace
@@ -564,8 +439,9 @@ int train_main(int argc, char** argv) {
     const launch::WorkerEnvironment environment = begin_rank();
     runtime::hide_other_gpus(environment);
     if (!log_enabled(LogLevel::kDetail) && log_enabled(LogLevel::kInfo))
-        set_log_level(LogLevel::kDetail);  // log files have details
-    // The launcher marks each line with rank and host.
+        set_log_level(LogLevel::kDetail);  // the log files contain details
+    // In a job the launcher marks each line with rank and host; without a launcher this is done
+    // here.
     if (environment.control_fd < 0)
         set_log_speaker(fmt::format("r{}@{}", environment.rank, launch::machine_name()));
     const int threads = at::get_num_threads();

@@ -1,0 +1,19 @@
+// Finds the variables that the workers of a job get in addition to their place in it: from this
+// machine, from .deepspeed_env and from the options. Data path: options, this machine's environment
+// -> [here] -> JobSpec. Reads environment files.
+#pragma once
+
+#include "launch/plan/job_spec.h"
+#include "launcher/run/machine.h"
+#include "launcher/run/run_options.h"
+
+namespace dslaunch::launcher {
+
+// Returns the rules for the environment of SPEC's workers. Throws Error{kUsage} for a bad
+// environment file, for an --env that is not set here or that dslaunch sets itself, and for a bad
+// OMP_NUM_THREADS. REQUIRES: SPEC has its working folder, its target and its transport.
+[[nodiscard]] launch::EnvironmentRules environment_of(const RunOptions& options,
+                                                      const Machine& machine,
+                                                      const launch::JobSpec& spec);
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,143 @@
+#include "worker/text/end_watch.h"
+
+#include <pthread.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace dslaunch::worker {
+namespace {
+
+// The end must come soon: a step of a large model cannot be interrupted, and is not waited for.
+constexpr std::chrono::milliseconds kEndMax{500};
+
+sigset_t end_signals() {
+    sigset_t ends;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
+    return ends;
+}
+
+// Waits a moment for a signal and returns it. Returns a number of at most 0 if none came.
+int next_signal() {
+    const sigset_t ends = end_signals();
+    constexpr timespec kInterval{0, 50'000'000};
+    return ::sigtimedwait(&ends, nullptr, &kInterval);
+}
+
+}  // namespace
+
+void EndWatch::block_signals() {
+    const sigset_t ends = end_signals();
+    ::pthread_sigmask(SIG_BLOCK, &ends, nullptr);
+    std::signal(SIGPIPE, SIG_IGN);
+}
+
+EndWatch::EndWatch(const RankProcess& process) : process_(process), thread_([this] { watch(); }) {}
+
+EndWatch::~EndWatch() {
+    {
+        const std::lock_guard lock(mutex_);
+        over_ = true;
+    }
+    thread_.join();
+}
+
+void EndWatch::watch() {
+    for (;;) {
+        const int signal = next_signal();
+        const std::lock_guard lock(mutex_);
+        if (over_) return;
+        try {
+            look(signal);
+        } catch (const std::exception&) {
+            // There was no memory for a line of the log.
+        }
+    }
+}
+
+// Moves to the next phase if SIGNAL (0 or less: none) or the clock requires it.
+void EndWatch::look(int signal) {
+    const bool is_late = SystemClock().now() >= limit_;
+    switch (phase_) {
+        case Phase::kLoading:
+            if (signal > 0) std::_Exit(128 + signal);
+            break;
+        case Phase::kServing:
+            if (signal > 0 || process_.asked_to_end() || !service_->failure().empty())
+                begin_grace();
+            break;
+        case Phase::kGrace:
+            if (signal > 0 || is_late) begin_end();
+            break;
+        case Phase::kEnding:
+            // In a job, the launcher ends a process that does not end, together with the other
+            // ranks.
+            if (!process_.reporter && (signal > 0 || is_late)) std::_Exit(0);
+            break;
+    }
+}
+
+void EndWatch::begin_grace() {
+    server_->stop();
+    phase_ = Phase::kGrace;
+    limit_ = SystemClock().now() + grace_;
+    if (!service_->failure().empty()) return;
+    const decoder::EngineCounts counts = service_->counts().engine;
+    log_info("serve", "asked to end: waiting up to {:.0f} s for {}",
+             std::chrono::duration<double>(grace_).count(),
+             counted(counts.running + counts.waiting, "running text"));
+}
+
+void EndWatch::begin_end() {
+    phase_ = Phase::kEnding;
+    // After a failure, the process must end with the failure's exit code, so there is no limit.
+    limit_ = service_ != nullptr && !service_->failure().empty() ? TimePoint::max()
+                                                                 : SystemClock().now() + kEndMax;
+    if (service_ != nullptr) service_->end();
+}
+
+void EndWatch::serve(server::HttpServer& server, server::TextService& service, Duration grace) {
+    {
+        const std::lock_guard lock(mutex_);
+        phase_ = Phase::kServing;
+        server_ = &server;
+        service_ = &service;
+        grace_ = grace;
+    }
+    try {
+        server.run();
+    } catch (...) {
+        service.end();
+        static_cast<void>(leave_server());
+        throw;
+    }
+    service.end();
+    if (!leave_server())
+        fail(ExitCode::kSetup,
+             "the server's socket has failed: no connection can be taken any more "
+             "(`ulimit -n` and the machine's memory are its limits)");
+}
+
+// Returns true if the server was asked to end. After this call, server and service may be
+// destroyed.
+bool EndWatch::leave_server() {
+    const std::lock_guard lock(mutex_);
+    const bool was_asked = phase_ != Phase::kServing;
+    server_ = nullptr;
+    service_ = nullptr;
+    if (phase_ != Phase::kEnding) {
+        phase_ = Phase::kGrace;
+        limit_ = TimePoint::max();
+    }
+    return was_asked;
+}
+
+}  // namespace dslaunch::worker

@@ -1,0 +1,60 @@
+// Ends `dslaunch serve` on a signal, at the launcher's wish or after a failure, in two steps: texts
+// that have begun may be finished for a while, then the process ends.
+#pragma once
+
+#include <mutex>
+#include <thread>
+
+#include "base/clock.h"
+#include "server/http_server.h"
+#include "server/text_service.h"
+#include "worker/rank_process.h"
+
+namespace dslaunch::worker {
+
+// Ends a server on a signal, at the launcher's wish, or after a failure of the service, whatever
+// the process is doing. Threads: it has one that waits for signals.
+class EndWatch {
+  public:
+    // From this call on, SIGINT and SIGTERM are held until an EndWatch takes them. REQUIRES: called
+    // before the first thread starts.
+    static void block_signals();
+
+    // Until serve() is called, a signal ends the process: there are no clients yet, and loading the
+    // weights may take minutes. PROCESS must outlive this object.
+    explicit EndWatch(const RankProcess& process);
+    EndWatch(const EndWatch&) = delete;
+    EndWatch& operator=(const EndWatch&) = delete;
+    ~EndWatch();
+
+    // Serves until a signal, the launcher or a failure of SERVICE asks it to end. Texts that have
+    // begun may then continue for GRACE, or until another signal comes. Half a second later the
+    // process stops waiting and exits with 0, unless a launcher ends it. Throws Error{kSetup} if
+    // the server can no longer accept connections.
+    void serve(server::HttpServer& server, server::TextService& service, Duration grace);
+
+  private:
+    enum class Phase {
+        kLoading,
+        kServing,
+        kGrace,   // it was asked to end; running texts continue
+        kEnding,  // waits only for work that cannot be interrupted
+    };
+    void watch();
+    void look(int signal);
+    void begin_grace();
+    void begin_end();
+    [[nodiscard]] bool leave_server();
+
+    const RankProcess& process_;
+    std::mutex mutex_;  // guards the members below
+    Phase phase_ = Phase::kLoading;
+    server::HttpServer* server_ = nullptr;
+    server::TextService* service_ = nullptr;
+    Duration grace_{};
+    TimePoint limit_{};  // the end of the phase
+    bool over_ = false;
+    std::thread thread_;  // must be started last
+};
+
+}  // namespace dslaunch::worker

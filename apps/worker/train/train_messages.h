@@ -1,0 +1,37 @@
+// The messages of `dsworker train` to its user: refusals and warnings before the first step, and
+// the summary after the last. Data path: job, result of the training -> [here] -> log, stdout. One
+// thread.
+#pragma once
+
+#include <string>
+
+#include "config/run/run_config.h"
+#include "job/setup/job_setup.h"
+#include "runtime/train/trainer.h"
+#include "storage/checkpoint/manifest.h"
+
+namespace dslaunch::worker {
+
+// Throws Error{kUsage, kConfig} if `dslaunch verify` cannot predict the steps of the job SETUP.
+void require_verifiable(const job::JobSetup& setup);
+
+// Warns if the learning rate is 0 in all remaining steps, as in a warm-up that is longer than the
+// run. RESUMED is the state in which the run begins.
+void warn_of_no_change(const config::RunConfig& config, const storage::TrainingState& resumed);
+
+// Throws Error{kDiverged} if the run changed nothing, unless it was asked to end and can be
+// resumed. The checkpoint of the last step, with the loss scale up to then, exists in this case.
+void require_updates(const runtime::TrainResult& result);
+
+// Logs what the steps sent to other hosts, compared with the plan.
+void log_links(const runtime::TrainResult& result);
+
+// Returns a summary like "trained 5 steps, loss 0.1234, in 2.0 s".
+[[nodiscard]] std::string summary_of(const runtime::TrainResult& result,
+                                     const config::RunConfig& config);
+
+// Returns the end of the summary that names the files of the trained weights in OUTPUT: an adapter
+// if IS_ADAPTER. Names the rank's host too if the job has several hosts.
+[[nodiscard]] std::string written_text(const std::string& output, bool is_adapter);
+
+}  // namespace dslaunch::worker

@@ -270,8 +270,7 @@ TEST_CASE("the places of other servers are told the one here") {
     const Server server;
     const auto reply = server.client().Post("/api/chat", "{}", "application/json");
     CHECK(reply->status == 404);
-    CHECK_THAT(reply->body,
-               Catch::Contains("POST /api/chat; use POST /v1/chat/completions"));
+    CHECK_THAT(reply->body, Catch::Contains("POST /api/chat; use POST /v1/chat/completions"));
 }
 
 TEST_CASE("a page of this machine may ask and read, with a key a page of any") {

@@ -1,4 +1,4 @@
-// The verdict on pairs of GPUs (health_verdict.h).
+// Judges pairs of GPUs (health_verdict.h).
 #include <fmt/format.h>
 
 #include <array>
@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "health/health_verdict.h"
+#include "health/link_figures.h"
 
 namespace dslaunch::health {
 

@@ -3,13 +3,12 @@
 #include <type_traits>
 
 #include "base/error.h"
-#include "base/text/message.h"
 
 namespace dslaunch::health {
 namespace {
 
-// The largest credible figure, be it a count, a rate in bytes a second or a time in nanoseconds:
-// three days, 280 TB/s. Sums of figures stay far below the end of an int64_t.
+// The largest credible figure, whether a count, a rate in bytes a second or a time in nanoseconds:
+// 280 TB/s, or three days. Sums of figures stay far below the end of an int64_t.
 constexpr int64_t kFigureMax = int64_t{1} << 48;
 
 void require_figure(int64_t figure) {
@@ -19,12 +18,6 @@ void require_figure(int64_t figure) {
 }
 template <typename Other>
 void require_figure(const Other&) {}
-
-// Writes a record: the number of its kind, from 1 in the order of HealthRecord, then its members.
-void write_record(WireWriter& writer, const HealthRecord& record) {
-    writer.u8(static_cast<uint8_t>(record.index() + 1));
-    std::visit([&](const auto& one) { fields::write(writer, one); }, record);
-}
 
 template <size_t Index = 0>
 HealthRecord read_members(WireReader& reader, uint8_t kind) {
@@ -40,11 +33,6 @@ HealthRecord read_members(WireReader& reader, uint8_t kind) {
         }
         return one;
     }
-}
-
-HealthRecord read_record(WireReader& reader) {
-    const uint8_t kind = reader.u8();
-    return read_members(reader, kind);
 }
 
 }  // namespace
@@ -63,33 +51,14 @@ double bus_factor(HealthOp op, int world_size) {
     return op == HealthOp::kAllReduce ? 2 * (n - 1) / n : (n - 1) / n;
 }
 
-std::string encode(const HealthRecord& record) {
-    WireWriter writer;
-    write_record(writer, record);
-    return writer.bytes();
+void write(WireWriter& wire, const HealthRecord& record) {
+    wire.u8(static_cast<uint8_t>(record.index() + 1));
+    std::visit([&](const auto& one) { fields::write(wire, one); }, record);
 }
 
-HealthRecord decode_health(std::string_view payload) {
-    WireReader reader(payload, "a health record");
-    HealthRecord record = read_record(reader);
-    if (!reader.done()) fail(ExitCode::kInternal, "a health record with bytes left over");
-    return record;
-}
-
-std::string encode_all(const std::vector<HealthRecord>& records) {
-    WireWriter writer;
-    writer.u32(static_cast<uint32_t>(records.size()));
-    for (const HealthRecord& record : records) write_record(writer, record);
-    return writer.bytes();
-}
-
-std::vector<HealthRecord> decode_all_health(std::string_view payload) {
-    WireReader reader(payload, "health records");
-    const uint32_t count = reader.u32();
-    std::vector<HealthRecord> records;
-    for (uint32_t i = 0; i < count; ++i) records.push_back(read_record(reader));
-    if (!reader.done()) fail(ExitCode::kInternal, "health records with bytes left over");
-    return records;
+void read(WireReader& wire, HealthRecord& record) {
+    const uint8_t kind = wire.u8();
+    record = read_members(wire, kind);
 }
 
 }  // namespace dslaunch::health

@@ -1,20 +1,22 @@
-// The records of what the ranks of `dslaunch health` measure, in the form in which they travel to
-// the launcher: one record is the payload of one ControlKind::kHealth frame. dsworker health ->
-// agent -> health report. Values, no threads. UNITS: durations in nanoseconds, rates in bytes a
-// second.
+// The records of what the ranks of `dslaunch health` measure, in the form in which they are sent to
+// the launcher: one record is the payload of one ControlKind::kHealth frame. Data path: dsworker
+// health -> agent -> health report. Values, no threads. UNITS: durations in nanoseconds, rates in
+// bytes a second.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <variant>
 #include <vector>
 
+#include "base/text/message.h"
+
 namespace dslaunch::health {
 
+// The operations that are measured. The numbers are part of the record's encoding.
 enum class HealthOp : uint8_t {
     kBroadcast = 0,  // rank 0 sends to all
-    kSendReceive,    // each rank to the next one, round the ring
+    kSendReceive,    // each rank sends to the next one in a ring
     kBarrier,
     kAllReduce,
     kAllGather,
@@ -25,27 +27,29 @@ inline constexpr HealthOp kHealthOps[] = {
     HealthOp::kBroadcast, HealthOp::kSendReceive,   HealthOp::kBarrier, HealthOp::kAllReduce,
     HealthOp::kAllGather, HealthOp::kReduceScatter, HealthOp::kAllToAll};
 
+// Returns false for a number that a damaged record may have.
 inline bool is_known(HealthOp op) {
     return op <= HealthOp::kAllToAll;
 }
 
-// Returns "all_reduce", ….
+// Returns the name, such as "all_reduce".
 [[nodiscard]] const char* health_op_name(HealthOp op);
-// Returns bus bandwidth over algorithm bandwidth, as nccl-tests computes it: the least that each
-// link must carry. 0 for the barrier, which moves nothing.
+// Returns bus bandwidth divided by algorithm bandwidth, as nccl-tests computes it: the bytes that
+// each link must carry at least, per byte of the operation. 0 for the barrier, which moves nothing.
 [[nodiscard]] double bus_factor(HealthOp op, int world_size);
 
-// A rank that takes part.
+// A rank that takes part in the measurements.
 struct HealthMember {
     std::string device;      // "cpu", "NVIDIA H200"
-    std::string address;     // its address, in digits, where it listens for the search
+    std::string address;     // numeric address where it listens during the search
     std::string backend;     // "gloo", "nccl"
-    std::string facts = {};  // of a GPU: memory, driver, ECC errors, link, who else holds it
+    std::string facts = {};  // of a GPU: memory, driver, ECC errors, link, other users
 
     bool operator==(const HealthMember&) const = default;
 };
 
-// One operation of one size on one rank: the mean over its iterations. Each was verified.
+// One operation of one size on one rank: the mean over its iterations, whose results were all
+// verified.
 struct HealthTiming {
     HealthOp op = HealthOp::kBarrier;
     int64_t bytes = 0;  // the larger of input and output, as nccl-tests counts
@@ -55,37 +59,37 @@ struct HealthTiming {
     bool operator==(const HealthTiming&) const = default;
 };
 
-// The way from one host to another, measured by the sender. `pass` counts from 1: a way that looked
-// bad is measured again.
+// The path from one host to another, measured by the sender. `pass` counts from 1: a path that
+// looked bad is measured again.
 struct LinkSample {
     int64_t from = 0;  // node ranks; equal: inside the host
     int64_t to = 0;
     int64_t pass = 1;
     int64_t bytes_per_second = 0;  // 0: not measured
-    // The rate without the time that an end waited for a busy processor: what the way itself can
-    // do.
+    // The rate without the time in which either end waited for a busy processor: what the path
+    // itself can carry.
     int64_t free_bytes_per_second = 0;
     int64_t rtt_p50 = 0;  // round-trip time of small messages
     int64_t rtt_p99 = 0;
     int64_t exchanges = 0;   // small messages that were answered
     int64_t lost = 0;        // segments that had to be sent again
-    int64_t duplicated = 0;  // segments that came twice though they were sent once
+    int64_t duplicated = 0;  // segments that arrived twice but were sent once
     int64_t wrong = 0;       // 8-byte words that arrived changed
-    std::string error;       // not empty: why the way does not work, in words
+    std::string error;       // not empty: why the path does not work, in words
 
     bool operator==(const LinkSample&) const = default;
 };
 
 // Two GPUs that send to each other at the same time, as fast as they can. The first one reports.
 struct GpuPairSample {
-    int64_t first = 0;  // ranks
+    int64_t first = 0;  // first and second are ranks
     int64_t second = 0;
     int64_t bytes_per_second = 0;
 
     bool operator==(const GpuPairSample&) const = default;
 };
 
-// A host's processor: how long the same work takes on each.
+// A host's processor: how long it takes for work that is the same on all hosts.
 struct HostSample {
     int64_t node = 0;
     int64_t pass = 1;
@@ -96,7 +100,7 @@ struct HostSample {
 
 // A fault that needs no comparison: a wrong element, a rank that does not answer.
 struct HealthFault {
-    int64_t rank = -1;  // the rank at fault, -1: not one alone
+    int64_t rank = -1;  // the rank at fault; -1 if it is not a single rank
     std::string text;   // names op, index, expected and found
 
     bool operator==(const HealthFault&) const = default;
@@ -112,12 +116,22 @@ struct HealthNote {
 using HealthRecord = std::variant<HealthMember, HealthTiming, LinkSample, HostSample, HealthFault,
                                   HealthNote, GpuPairSample>;
 
-[[nodiscard]] std::string encode(const HealthRecord& record);
-// Throws Error{kInternal} for a payload that is not a record, or has figures below 0 or over 2^48.
-[[nodiscard]] HealthRecord decode_health(std::string_view payload);
+// The encoding of a record in a message: the number of its kind, from 1 in the order of
+// HealthRecord, then its members. read() throws Error{kInternal} for an unknown kind, and for
+// figures below 0 or over 2^48.
+void write(WireWriter& wire, const HealthRecord& record);
+void read(WireReader& wire, HealthRecord& record);
 
-// Encodes several records into one text, and decodes it; decoding throws as decode_health does.
-[[nodiscard]] std::string encode_all(const std::vector<HealthRecord>& records);
-[[nodiscard]] std::vector<HealthRecord> decode_all_health(std::string_view payload);
+// The message of one record, to the launcher.
+struct HealthMessage {
+    static constexpr const char* kWhat = "a health record";
+    HealthRecord record;
+};
+
+// The message of several records, from rank to rank.
+struct HealthRecords {
+    static constexpr const char* kWhat = "health records";
+    std::vector<HealthRecord> records;
+};
 
 }  // namespace dslaunch::health

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "base/text/json.h"
 #include "base/text/text_table.h"
-#include "health/health_verdict.h"
+#include "health/link_figures.h"
 
 namespace dslaunch::health {
 namespace {
@@ -27,8 +27,8 @@ void require_pass(int64_t pass) {
         fail(ExitCode::kInternal, "a health record of pass {} of {}", pass, kHealthPasses);
 }
 
-// Returns the newest sample of each way, by rate, the slowest first. A sample that only counts
-// changed answers stands beside the way's own.
+// Returns the newest sample of each path, by rate, the slowest first. If a pass has two samples of
+// a path, the one with more exchanges is used; the other one only counts changed answers.
 std::vector<LinkSample> newest(const std::vector<LinkSample>& samples) {
     std::map<NodeLink, LinkSample> by_link;
     for (const LinkSample& sample : samples) {
@@ -61,7 +61,7 @@ HealthReport::HealthReport(HealthReportOptions options) : options_(std::move(opt
 }
 
 void HealthReport::add(int rank, std::string_view payload) {
-    const HealthRecord record = decode_health(payload);
+    const HealthRecord record = decode<HealthMessage>(payload).record;
     const auto nodes = static_cast<int64_t>(options_.host_names.size());
     if (const auto* member = std::get_if<HealthMember>(&record)) members_[rank] = *member;
     if (const auto* timing = std::get_if<HealthTiming>(&record))
@@ -87,7 +87,7 @@ void HealthReport::add(int rank, std::string_view payload) {
     }
     if (const auto* fault = std::get_if<HealthFault>(&record)) {
         if (fault->text.empty()) fail(ExitCode::kInternal, "a health record of no fault");
-        // A rank that waits for a silent one says so.
+        // Several ranks may wait for a silent rank and report the same fault.
         auto& faults = samples_.faults;
         if (std::find(faults.begin(), faults.end(), *fault) == faults.end())
             faults.push_back(*fault);
@@ -106,7 +106,7 @@ void HealthReport::conclude(int job_code) {
     }
     std::ranges::copy(judge_gpu_pairs(gpu_pairs_, places), std::back_inserter(findings_));
     if (job_code == 0) check_bandwidth();
-    concluded_ = true;
+    is_concluded_ = true;
 }
 
 std::vector<HealthRow> HealthReport::rows() const {
@@ -123,7 +123,7 @@ std::vector<HealthRow> HealthReport::rows() const {
     return rows;
 }
 
-// Checks the best size of each operation: small messages are all latency.
+// Compares the best size of each operation with the limit: small messages show only latency.
 void HealthReport::check_bandwidth() {
     if (options_.min_bus_bandwidth <= 0) return;
     const std::vector<HealthRow> all = rows();
@@ -142,8 +142,9 @@ void HealthReport::check_bandwidth() {
 }
 
 int HealthReport::exit_code() const {
-    DSL_CHECK(concluded_, "a report before its end");
-    // A network that changes or drops the ranks' messages makes them hang, too: the cause counts.
+    DSL_CHECK(is_concluded_, "a report before its end");
+    // A network that changes or drops the ranks' messages also makes them hang. The exit code then
+    // reports this cause, not the hang.
     const bool explains_hang = std::ranges::any_of(findings_, [](const HealthFinding& finding) {
         return finding.subject != HealthFinding::Subject::kRank &&
                finding.subject != HealthFinding::Subject::kEverything;

@@ -1,6 +1,6 @@
 // The health report: collects what the ranks of `dslaunch health` measured, record by record while
-// the job runs, then judges it and prints text or JSON. A job that ends early is judged by the
-// records that came. agents -> job output -> [here] -> stdout. One thread.
+// the job runs, then judges it and makes text or JSON of it. If a job ends early, the records that
+// have arrived are judged. Data path: agents -> job output -> [here] -> stdout. One thread.
 #pragma once
 
 #include <map>
@@ -12,19 +12,20 @@
 
 namespace dslaunch::health {
 
+// The place of a rank in the job.
 struct HealthPlace {
     std::string host;
     int local_rank = 0;
 };
 
+// The job that is measured, and the bandwidth that it must reach.
 struct HealthReportOptions {
     std::vector<HealthPlace> ranks;       // one for each rank
     std::vector<std::string> host_names;  // one for each node rank
-    double min_bus_bandwidth = 0;  // GB/s that each operation must reach at one size at least
+    double min_bus_bandwidth = 0;  // GB/s that each operation must reach for at least one size
 };
 
-// One operation of one size over all ranks; the time is the mean over ranks, as nccl-tests takes
-// it.
+// One operation of one size over all ranks; the time is the mean over the ranks, as in nccl-tests.
 struct HealthRow {
     HealthOp op = HealthOp::kBarrier;
     int64_t bytes = 0;
@@ -33,24 +34,31 @@ struct HealthRow {
     double seconds = 0;
 
     [[nodiscard]] double algorithm_bandwidth() const;  // GB/s, 0 for the barrier
+    // Returns GB/s that a link carries (bus_factor()); 0 for the barrier.
     [[nodiscard]] double bus_bandwidth(int world_size) const;
 };
 
+// The records of one job and, after conclude(), what follows from them.
 class HealthReport {
   public:
     explicit HealthReport(HealthReportOptions options);
 
-    // Adds the PAYLOAD of a kHealth frame of RANK. Throws Error{kInternal} if it is not one.
+    // Adds the PAYLOAD of a kHealth frame from RANK. Throws Error{kInternal} if it is not a record.
     void add(int rank, std::string_view payload);
-    // Judges. The job ended with JOB_CODE.
+    // Judges the records. JOB_CODE is the exit code of the job.
     void conclude(int job_code);
 
-    // Returns 0 when healthy; kSetup when something was found and the job ended well, or hung with
-    // a bad host or way between hosts; else the job's own code. REQUIRES: concluded.
+    // Returns 0 if nothing was found and the job ended well. Returns kSetup if something was found
+    // and the job ended well, or if the job hung and a bad host or path explains that. Otherwise
+    // returns the job's own code. REQUIRES: conclude() was called.
     [[nodiscard]] int exit_code() const;
+    // Return the report for people, safe to print, and as one line of JSON. REQUIRES: conclude()
+    // was called.
     [[nodiscard]] std::string text() const;
     [[nodiscard]] std::string json() const;
+    // Returns what was found; empty before conclude().
     [[nodiscard]] const std::vector<HealthFinding>& findings() const { return findings_; }
+    // Returns a row for each measured operation and size, in the order of HealthOp.
     [[nodiscard]] std::vector<HealthRow> rows() const;
 
   private:
@@ -63,11 +71,11 @@ class HealthReport {
     std::map<int, HealthMember> members_;
     std::map<std::pair<HealthOp, int64_t>, std::map<int, HealthTiming>> timings_;
     HealthSamples samples_;
-    std::vector<GpuPairSample> gpu_pairs_;  // the slowest first, once concluded
+    std::vector<GpuPairSample> gpu_pairs_;  // after conclude(): the slowest first
     std::vector<std::string> notes_;
     std::vector<HealthFinding> findings_;
     int job_code_ = 0;
-    bool concluded_ = false;
+    bool is_concluded_ = false;
 };
 
 }  // namespace dslaunch::health

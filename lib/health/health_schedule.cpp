@@ -16,8 +16,8 @@ bool has_room(const LinkRound& round, const NodeLink& link) {
 
 std::vector<LinkRound> all_link_rounds(int node_count) {
     std::vector<LinkRound> rounds;
-    // Seats on a circle: the last one stays, the others move on by one seat each round. With an odd
-    // number the last seat is empty.
+    // The nodes sit on a circle: the last one stays, and the others move on by one seat in each
+    // round. If their number is odd, the last seat is empty.
     const int seats = node_count + node_count % 2;
     for (int round = 0; round + 1 < seats; ++round) {
         LinkRound there;

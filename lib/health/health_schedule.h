@@ -1,12 +1,13 @@
-// The schedule of `dslaunch health`'s search: who measures the way to whom, and when. No host has
-// two partners in a round, so that each pair is measured undisturbed and many at once. Pure.
+// The schedule of `dslaunch health`'s search: which nodes measure the path between them, and in
+// which round. A host has only one partner in a round, so that each pair is measured undisturbed
+// and many pairs at once. Pure.
 #pragma once
 
 #include <vector>
 
 namespace dslaunch::health {
 
-// A way from one node to another, by node rank.
+// A path from one node to another, by node rank.
 struct NodeLink {
     int from = 0;
     int to = 0;
@@ -17,11 +18,13 @@ struct NodeLink {
 
 using LinkRound = std::vector<NodeLink>;
 
-// Returns all ways between NODE_COUNT nodes. The circle method pairs everybody with everybody in
-// node_count - 1 rounds (node_count when it is odd: one node rests), once in each direction.
+// Returns all paths between NODE_COUNT nodes. The circle method pairs each node with every other
+// one in node_count - 1 rounds (node_count if it is odd, where one node rests), once in each
+// direction.
 [[nodiscard]] std::vector<LinkRound> all_link_rounds(int node_count);
 
-// Arranges LINKS, each once, in few rounds: each goes into the first round with room for both ends.
+// Arranges LINKS, each once, in few rounds: each is put into the first round in which both ends are
+// free.
 [[nodiscard]] std::vector<LinkRound> rounds_of(const std::vector<NodeLink>& links);
 
 }  // namespace dslaunch::health

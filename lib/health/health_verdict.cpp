@@ -9,48 +9,18 @@
 #include <set>
 
 #include "base/check.h"
-#include "base/text.h"
+#include "health/link_figures.h"
 
 namespace dslaunch::health {
 namespace {
 
-std::string beside(double value, std::string (*text)(double)) {
-    return value > 0 ? fmt::format(" (elsewhere {})", text(value)) : std::string();
-}
-
-std::vector<double> column(const std::vector<LinkSample>& samples, int64_t LinkSample::*field) {
-    std::vector<double> values;
-    for (const LinkSample& sample : samples)
-        if (sample.exchanges > 0) values.push_back(static_cast<double>(sample.*field));
-    return values;
-}
-
-int64_t sum(const std::vector<LinkSample>& samples, int64_t LinkSample::*field) {
-    int64_t total = 0;
-    for (const LinkSample& sample : samples) total += sample.*field;
-    return total;
-}
-
-std::string part_text(const std::vector<LinkSample>& samples, int64_t LinkSample::*field,
-                      const char* what) {
-    int64_t count = 0;
-    int64_t all = 0;
-    for (const LinkSample& sample : samples) {
-        if (sample.*field == 0) continue;
-        count += sample.*field;
-        all += sample.exchanges + sample.*field;
-    }
-    return fmt::format(
-        "{} of {} small messages {} ({:.2g} %)", count, all, what,
-        100.0 * static_cast<double>(count) / static_cast<double>(std::max<int64_t>(all, 1)));
-}
-
-// A rate below this part of the others' median is slow, whatever their spread …
+// A rate below this part of the other rates' median is slow, however much they vary.
 constexpr double kSlowPart = 0.25;
-// … and one this many deviations below it, where there are enough to know the spread.
+// A rate is also slow if it is this many deviations below the median, once there are enough rates
+// to know the deviation.
 constexpr double kDeviations = 6;
-constexpr double kSpreadLeast = 0.08;  // part of the median: a lucky draw of equal values is no
-                                       // spread
+constexpr double kSpreadLeast = 0.08;  // part of the median: values that are equal by chance show
+                                       // no deviation
 constexpr size_t kSpreadSamples = 6;
 constexpr double kLateTimes = 4;
 constexpr double kLateNanoseconds = 500e3;
@@ -65,7 +35,7 @@ enum class Symptom { kBroken, kWrong, kLoss, kDuplicates, kRate, kDelay, kTail, 
 using Symptoms = std::set<Symptom>;
 using Flags = std::map<NodeLink, Symptoms>;
 
-// Returns false for a round trip, which does not tell which way is late.
+// Returns false for a symptom of round trips, which do not show the direction that is late.
 bool has_direction(Symptom symptom) {
     return symptom != Symptom::kDelay && symptom != Symptom::kTail;
 }
@@ -74,8 +44,9 @@ NodeLink link_of(const LinkSample& sample) {
     return {static_cast<int>(sample.from), static_cast<int>(sample.to)};
 }
 
-// Returns the median. UPPER chooses between the two in the middle of an even number: between three
-// hosts a bad one is in two of three pairs, so that half of the other values are bad too.
+// Returns the median. If the number of values is even, UPPER selects the upper one of the two in
+// the middle: with three hosts, a bad host is in two of three pairs, so that half of the other
+// values are bad too.
 double median(std::vector<double> values, bool upper = true) {
     DSL_CHECK(!values.empty(), "the median of nothing");
     std::sort(values.begin(), values.end());
@@ -91,8 +62,9 @@ double deviation(const std::vector<double>& values) {
 
 using Measure = std::function<double(const LinkSample&)>;
 
-// The same measure elsewhere, in the same pass. The links that share no host with LINK say most;
-// where a bad host spoils those too, all others do. The better of both medians counts.
+// The same measure on other links in the same pass. The links that share no host with LINK say
+// most; if a bad host spoils these too, all other links say more. The better of both medians
+// counts.
 struct Elsewhere {
     std::vector<double> all;
     std::vector<double> apart;
@@ -116,7 +88,7 @@ Elsewhere elsewhere(const std::vector<LinkSample>& pass, const NodeLink& link,
         if (value <= 0) continue;
         const int shared = (one.from == link.from || one.from == link.to ? 1 : 0) +
                            (one.to == link.from || one.to == link.to ? 1 : 0);
-        if (shared == 2) continue;  // the link itself, or its way back
+        if (shared == 2) continue;  // the link itself, or its opposite direction
         other.all.push_back(value);
         if (shared == 0) other.apart.push_back(value);
     }
@@ -151,7 +123,7 @@ Symptoms symptoms_of(const LinkSample& sample, const std::vector<LinkSample>& pa
     if (sample.duplicated >= kDuplicatedLeast && part(sample.duplicated) >= kDuplicatedPart)
         found.insert(Symptom::kDuplicates);
     Elsewhere rates = elsewhere(pass, link, rate_of());
-    // The way between two hosts alone can only be compared with the way back.
+    // If there are only two hosts, a direction can only be compared with the opposite one.
     if (!rates.known()) {
         for (const LinkSample& back : pass)
             if (back.from == sample.to && back.to == sample.from && back.from != back.to)
@@ -169,14 +141,14 @@ Symptoms symptoms_of(const LinkSample& sample, const std::vector<LinkSample>& pa
     return found;
 }
 
-// Returns the flags of a pass. Host samples look like links from a host to itself.
+// Returns the flags of a pass. Samples of hosts are treated as links from a host to itself.
 Flags flags_of_pass(const HealthSamples& samples, int pass) {
     Flags flags;
     std::vector<LinkSample> links;
     for (const LinkSample& sample : samples.links)
         if (sample.pass == pass) links.push_back(sample);
     for (const LinkSample& sample : links) {
-        // A host's own loopback says something only beside other hosts' loopbacks.
+        // A host's own loopback says something only in comparison with other hosts' loopbacks.
         const Symptoms found = symptoms_of(sample, links);
         if (!found.empty()) flags[link_of(sample)].insert(found.begin(), found.end());
     }
@@ -228,7 +200,8 @@ Flags confirmed_flags(const HealthSamples& samples) {
     return flags;
 }
 
-// The judge takes confirmed flags away subject by subject.
+// Finds the subjects that explain the confirmed flags, one after the other, and removes the flags
+// that each explains.
 class Judge {
   public:
     explicit Judge(const HealthSamples& samples)
@@ -274,8 +247,8 @@ Judge::Coverage Judge::coverage(int node, bool only_directed) const {
     return found;
 }
 
-// Returns true when COUNT is all ways of a host, or three quarters where there are more than three:
-// chance may spare one.
+// Returns true if COUNT is the number of a host's links in one direction, or, if it has more than
+// three, three quarters of them: by chance one may look good.
 bool Judge::covers(int count) const {
     const int ways = node_count_ - 1;
     return count >= (ways <= 3 ? ways : (3 * ways + 3) / 4);
@@ -298,7 +271,8 @@ void Judge::add(HealthFinding::Subject subject, std::vector<int64_t> nodes, cons
     for (const NodeLink& link : links) flags_.erase(link);
 }
 
-// Takes the host that most flags have in common, when it has enough of them.
+// Blames the host that most flags have in common, if it has enough of them. Returns true if there
+// is such a host.
 bool Judge::take_host() {
     if (node_count_ < 3) return false;
     int worst = -1;
@@ -324,7 +298,8 @@ bool Judge::take_host() {
     return true;
 }
 
-// Takes hosts whose own loopback or processor is slow, though not all their links are.
+// Blames hosts whose own loopback or processor is slow, even though not all of their links are
+// slow.
 void Judge::take_itself() {
     for (int node = 0; node < node_count_; ++node)
         if (flags_.count({node, node}) != 0)
@@ -378,7 +353,7 @@ std::string Judge::figures(const std::vector<NodeLink>& links) const {
         const bool inside = link.from == link.to;
         const auto flagged = flags_.find(link);
         if (std::find(links.begin(), links.end(), link) != links.end()) {
-            // Only the ways that show a symptom speak of it.
+            // The text names the rates of only those links that are slow.
             bad.add(sample, flagged != flags_.end() && flagged->second.count(Symptom::kRate) != 0);
         } else if (flagged == flags_.end() && inside == (links.front().from == links.front().to)) {
             good.add(sample, true);
@@ -412,7 +387,8 @@ std::vector<HealthFinding> Judge::run() {
     return std::move(findings_);
 }
 
-// Returns true if no third pass is needed: a link that failed twice is not waited for again.
+// Returns true if LINK needs no further pass: after it has failed twice, it is not waited for
+// again.
 bool is_settled(const HealthSamples& samples, const NodeLink& link) {
     return std::count_if(samples.links.begin(), samples.links.end(), [&](const LinkSample& s) {
                return link_of(s) == link && !s.error.empty();
@@ -420,85 +396,6 @@ bool is_settled(const HealthSamples& samples, const NodeLink& link) {
 }
 
 }  // namespace
-
-std::string rate_text(double bytes_per_second) {
-    if (bytes_per_second >= 1e9) return fmt::format("{:.2f} GB/s", bytes_per_second / 1e9);
-    if (bytes_per_second >= 1e6) return fmt::format("{:.2f} MB/s", bytes_per_second / 1e6);
-    return fmt::format("{:.2f} kB/s", bytes_per_second / 1e3);
-}
-
-std::string time_text(double nanoseconds) {
-    if (nanoseconds >= 1e9) return fmt::format("{:.1f} s", nanoseconds / 1e9);
-    if (nanoseconds >= 1e6) return fmt::format("{:.1f} ms", nanoseconds / 1e6);
-    return fmt::format("{:.0f} us", nanoseconds / 1e3);
-}
-
-double middle_of(std::vector<double> values) {
-    if (values.empty()) return 0;
-    std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
-                     values.end());
-    return values[values.size() / 2];
-}
-
-std::string join_parts(const std::vector<std::string>& parts) {
-    return join(parts, "; ");
-}
-
-void LinkFigures::add(const LinkSample& sample, bool rate_counts) {
-    samples_.push_back(sample);
-    if (rate_counts && sample.free_bytes_per_second > 0)
-        rates_.push_back(static_cast<double>(sample.free_bytes_per_second));
-}
-
-std::string LinkFigures::error() const {
-    const auto found = std::find_if(samples_.begin(), samples_.end(),
-                                    [](const LinkSample& s) { return !s.error.empty(); });
-    return found == samples_.end() ? "broken" : found->error;
-}
-
-std::string LinkFigures::wrong() const {
-    return fmt::format(
-        "{} words of 8 bytes arrived other than they were sent: memory, a network card or a "
-        "switch changes data, and no checksum notices",
-        sum(samples_, &LinkSample::wrong));
-}
-
-// Returns figures that are the link's best: what it cannot do, not what went badly once.
-std::string LinkFigures::rate(const LinkFigures& good) const {
-    const double best = rates_.empty() ? 0 : *std::max_element(rates_.begin(), rates_.end());
-    return fmt::format("slow, {} at best{}", rate_text(best),
-                       beside(middle_of(good.rates_), rate_text));
-}
-
-std::string LinkFigures::loss() const {
-    return part_text(samples_, &LinkSample::lost, "had to be sent again: packets are lost");
-}
-
-std::string LinkFigures::duplicates() const {
-    return part_text(samples_, &LinkSample::duplicated, "came twice: packets are duplicated");
-}
-
-std::string LinkFigures::delay(const LinkFigures& good) const {
-    return fmt::format("late, a round trip takes {}{}",
-                       time_text(middle_of(column(samples_, &LinkSample::rtt_p50))),
-                       beside(middle_of(column(good.samples_, &LinkSample::rtt_p50)), time_text));
-}
-
-std::string LinkFigures::tail(const LinkFigures& good) const {
-    return fmt::format("unsteady, one round trip in a hundred takes {}{}",
-                       time_text(middle_of(column(samples_, &LinkSample::rtt_p99))),
-                       beside(middle_of(column(good.samples_, &LinkSample::rtt_p99)), time_text));
-}
-
-std::string busy_text(const std::vector<HostSample>& hosts, int64_t node) {
-    std::vector<double> own;
-    std::vector<double> others;
-    for (const HostSample& host : hosts)
-        (host.node == node ? own : others).push_back(static_cast<double>(host.nanoseconds));
-    return fmt::format(
-        "its processor takes {} for what others do in {}: it is busy, throttled or too hot",
-        time_text(middle_of(own)), time_text(middle_of(others)));
-}
 
 std::vector<NodeLink> links_to_repeat(const HealthSamples& samples, int pass) {
     const Flags flags = flags_of_pass(samples, pass);
@@ -527,7 +424,7 @@ std::vector<HealthFinding> judge(const HealthSamples& samples) {
     return Judge(samples).run();
 }
 
-bool any_broken(const HealthSamples& samples) {
+bool has_broken_path(const HealthSamples& samples) {
     const Flags flags = confirmed_flags(samples);
     return std::any_of(flags.begin(), flags.end(),
                        [](const auto& entry) { return entry.second.count(Symptom::kBroken) != 0; });

@@ -23,8 +23,8 @@ void check_config(const AdapterConfig& config) {
     const AdapterConfig again = parse_adapter_config("again", adapter_config_json(config));
     DSL_CHECK(again.base_model == config.base_model && again.r == config.r &&
                   again.alpha == config.alpha && again.dropout == config.dropout &&
-                  again.rslora == config.rslora && again.transposed == config.transposed &&
-                  again.targets == config.targets &&
+                  again.is_rslora == config.is_rslora &&
+                  again.is_transposed == config.is_transposed && again.targets == config.targets &&
                   again.modules_to_save == config.modules_to_save,
               "a config is another one when it is read again");
 }

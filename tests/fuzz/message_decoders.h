@@ -10,6 +10,8 @@
 #include "base/check.h"
 #include "health/health_record.h"
 #include "launch/agent/device_report.h"
+#include "launch/agent/end_process.h"
+#include "launch/agent/leftover_processes.h"
 #include "launch/agent/machine_facts.h"
 #include "launch/network/network.h"
 #include "launch/protocol/control.h"
@@ -31,7 +33,7 @@ void read_twice(std::string_view bytes) {
 }
 
 inline void read_health_records(std::string_view bytes) {
-    const std::string once = encode_all(decode_all_health(bytes));
+    const std::string once = encode(decode<HealthRecords>(bytes));
     DSL_CHECK(once == bytes, "health records have one form only");
 }
 
@@ -98,7 +100,7 @@ inline constexpr MessageDecoder kRelayMessages[] = {
 inline constexpr MessageDecoder kWorkerMessages[] = {
     row(ControlKind::kHeartbeat, read_twice<decode<Heartbeat>>),
     row(ControlKind::kFailure, read_twice<decode<AgentProblem>>),
-    row(ControlKind::kHealth, read_twice<decode_health>),
+    row(ControlKind::kHealth, read_twice<decode<HealthMessage>>),
 };
 
 inline constexpr MessageDecoder kOtherMessages[] = {

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "storage/files/npy.h"
+#include "storage/files/npy_file.h"
 
 using namespace dslaunch::storage;
 

@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "storage/pickle/restricted_unpickler.h"
+#include "storage/pickle/pickle.h"
 
 using namespace dslaunch::storage;
 

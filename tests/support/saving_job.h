@@ -74,7 +74,7 @@ inline int64_t newest_whole(const std::string& output) {
     for (const StoredCheckpoint& stored :
          CheckpointStore(*tree, output + "/checkpoints", 0).list()) {
         INFO(stored.folder << ": " << stored.fault);
-        REQUIRE(stored.complete);
+        REQUIRE(stored.is_complete);
         const CheckpointReader reader(*tree, stored.folder);
         for (size_t f = 0; f < reader.checkpoint().files.size(); ++f)
             REQUIRE(reader.verify_file(f) == "");

@@ -79,7 +79,7 @@ class Search {
         }
         PairSearchResult result = PairSearchResult::kHealthy;
         if (!health::judge(samples_).empty()) result = PairSearchResult::kFound;
-        if (health::any_broken(samples_)) result = PairSearchResult::kBroken;
+        if (health::has_broken_path(samples_)) result = PairSearchResult::kBroken;
         seams_.board.set("search/result", std::to_string(static_cast<int>(result)));
         return result;
     }
@@ -105,7 +105,8 @@ class Search {
             meet(seams_.board, {name, leaders_, options_.topology.rank(), round_limit_});
         if (!missing.empty()) blame(missing.front(), name);
     }
-    // Tells all hosts where each listens. Node 0 also tells the token that the servers ask for.
+    // Sends the address on which each host listens to all hosts, and from node 0 the token that the
+    // servers require.
     void introduce() {
         seams_.enter("the beginning of the search", round_limit_ + 2 * kSlack);
         if (node() == 0) {
@@ -139,8 +140,8 @@ class Search {
         come_together(fmt::format("pass {} of the search, round {}", pass, number));
     }
 
-    // Answers that came changed speak of the way back: it may change so few bytes that its own
-    // probe sees no change.
+    // Answers that were changed in transit count against the path back. It may change so few bytes
+    // that its own probe does not notice.
     void measure(const health::NodeLink& link, int pass) {
         auto [way, wrong_back] = probe_link(places_.at(link.to), token_, options_.limits);
         way.from = link.from;
@@ -174,7 +175,8 @@ class Search {
     }
 
     void share(int pass) {
-        seams_.board.set(fmt::format("search/pass/{}/{}", pass, node()), health::encode_all(own_));
+        seams_.board.set(fmt::format("search/pass/{}/{}", pass, node()),
+                         encode(health::HealthRecords{std::move(own_)}));
         own_.clear();
     }
     std::vector<health::NodeLink> next_links(int pass) {
@@ -182,7 +184,8 @@ class Search {
         if (node() != 0) return parse_links(must_get(key, 0));
         for (int other = 0; other < node_count(); ++other) {
             const std::string text = must_get(fmt::format("search/pass/{}/{}", pass, other), other);
-            for (const health::HealthRecord& record : health::decode_all_health(text)) {
+            const auto theirs = decode<health::HealthRecords>(text);
+            for (const health::HealthRecord& record : theirs.records) {
                 if (const auto* link = std::get_if<health::LinkSample>(&record))
                     samples_.links.push_back(*link);
                 if (const auto* host = std::get_if<health::HostSample>(&record))
@@ -203,7 +206,7 @@ class Search {
     std::unique_ptr<ProbeServer> server_;
     std::map<int, ProbePlace> places_;       // one per node
     std::vector<health::HealthRecord> own_;  // records of the pass under way
-    health::HealthSamples samples_;          // on node 0: everybody's samples
+    health::HealthSamples samples_;          // on node 0: the samples of all nodes
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "storage/files/input_file.h"
-#include "storage/files/sample_order.h"
+#include "storage/tokens/sample_order.h"
 
 namespace dslaunch::runtime {
 namespace {
@@ -26,7 +26,7 @@ std::string shape_text(const DataInput& input) {
     return fmt::format("{} [{}]", c10::toString(input.dtype), fmt::join(input.sample_shape, ", "));
 }
 
-// Checks that a sample looks the same in both sets: both go through one plan.
+// Checks that samples have the same form in both sets, since the same plan is used for both.
 void check_same_inputs(const Samples& train, const Samples& eval) {
     for (size_t i = 0; i < train.inputs().size(); ++i) {
         const DataInput& expected = train.inputs()[i];
@@ -153,7 +153,8 @@ DataSets open_data(const DataRequest& request) {
 void check_arguments_are_tensors(const std::string& path, const DataRequest& request) {
     for (size_t i = 0; i < request.arguments.size(); ++i) {
         const c10::TypePtr& type = request.argument_types[i];
-        // A traced argument is a tensor of one shape, a scripted one may be an optional tensor.
+        // A traced argument is a tensor of one shape; a scripted one may also be an optional
+        // tensor.
         if (type->isSubtypeOf(*c10::TensorType::get()) ||
             c10::TensorType::get()->isSubtypeOf(*type))
             continue;

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <numeric>
+#include <span>
 #include <utility>
 #include <variant>
 
@@ -15,15 +17,16 @@
 #include "graph/archive/scalar_types.h"
 #include "runtime/data/column_match.h"
 #include "runtime/data/samples.h"
-#include "storage/files/npy.h"
+#include "storage/files/npy_file.h"
 #include "storage/files/safetensors.h"
-#include "storage/tables/prepared_rows.h"
-#include "storage/tables/token_counts.h"
+#include "storage/tokens/row_documents.h"
+#include "storage/tokens/row_vocabulary.h"
+#include "storage/tokens/token_counts.h"
 
 namespace dslaunch::runtime {
 namespace {
 
-// A column as one argument of forward reads it.
+// A column in the form in which one argument of forward reads it.
 struct FedColumn {
     std::string name;
     DType dtype = DType::kF32;
@@ -33,8 +36,8 @@ struct FedColumn {
     [[nodiscard]] int64_t row_bytes() const { return row_numel * dtype_bytes(dtype); }
 };
 
-// Returns the dtype of a column in a batch: integers int64, floats float32, bool bool; nullopt for
-// those that LibTorch's operators do not take.
+// Returns the dtype of a column in a batch: int64 for integers, float32 for floats, bool for bool;
+// nullopt for dtypes that LibTorch's operators do not support.
 std::optional<c10::ScalarType> batch_dtype(DType dtype) {
     switch (dtype) {
         case DType::kBool:
@@ -52,11 +55,11 @@ std::optional<c10::ScalarType> batch_dtype(DType dtype) {
     }
 }
 
-// Returns the rows of COLUMN at INDICES as a tensor of SHAPE and dtype TO. The file gives them no
-// alignment.
+// Returns the rows of COLUMN at INDICES as a tensor of SHAPE and dtype TO. They need not be aligned
+// in the file.
 at::Tensor rows_of(const FedColumn& column, std::span<const int64_t> indices,
                    const std::vector<int64_t>& shape, c10::ScalarType to) {
-    const bool is_bool = column.dtype == DType::kBool;  // whose bytes may be other than 0 and 1
+    const bool is_bool = column.dtype == DType::kBool;  // its bytes need not be 0 or 1
     const at::Tensor rows =
         at::empty(shape, is_bool ? at::kByte : graph::scalar_type_of(column.dtype));
     auto* into = static_cast<std::byte*>(rows.mutable_data_ptr());
@@ -71,9 +74,18 @@ at::Tensor rows_of(const FedColumn& column, std::span<const int64_t> indices,
 // Calls USE with the number of each row of COLUMN and its integers.
 template <typename Use>
 void for_each_row(const FedColumn& column, int64_t rows, const Use& use) {
-    for (int64_t row = 0; row < rows; ++row) {
-        const at::Tensor values = rows_of(column, {&row, 1}, {column.row_numel}, at::kLong);
-        use(row, std::span(values.const_data_ptr<int64_t>(), static_cast<size_t>(values.numel())));
+    constexpr int64_t kBlockNumel = 65'536;
+    const int64_t at_once =
+        std::max<int64_t>(1, kBlockNumel / std::max<int64_t>(1, column.row_numel));
+    std::vector<int64_t> indices;
+    for (int64_t begin = 0; begin < rows; begin += at_once) {
+        indices.resize(static_cast<size_t>(std::min(at_once, rows - begin)));
+        std::iota(indices.begin(), indices.end(), begin);
+        const at::Tensor block =
+            rows_of(column, indices, {std::ssize(indices), column.row_numel}, at::kLong);
+        const std::span all(block.const_data_ptr<int64_t>(), static_cast<size_t>(block.numel()));
+        const auto width = static_cast<size_t>(column.row_numel);
+        for (size_t i = 0; i < indices.size(); ++i) use(indices[i], all.subspan(i * width, width));
     }
 }
 
@@ -82,7 +94,7 @@ std::string described(const storage::SafetensorsEntry& column) {
                        fmt::join(column.shape, ", "));
 }
 
-// Cross entropy takes integer classes. The other losses subtract, so they need floats.
+// Cross entropy needs integer classes. The other losses subtract, so they need floats.
 c10::ScalarType target_dtype(const std::string& path, const storage::SafetensorsEntry& column,
                              const config::LossConfig& loss, c10::ScalarType dtype) {
     if (!loss.takes_classes()) return c10::ScalarType::Float;
@@ -104,7 +116,7 @@ int64_t checked_row_count(const std::string& path, const storage::SafetensorsEnt
     return column.shape.front();
 }
 
-// The columns of a file. A .npy has one, named as the file is ("x" for data/x.npy).
+// The columns of a file. A .npy file has one column, named after the file ("x" for data/x.npy).
 class RowFile {
   public:
     explicit RowFile(const std::string& path) : file_(open(path)) {
@@ -183,7 +195,8 @@ class RowSamples final : public Samples {
                 (classes ? c10::ScalarType::Long : c10::ScalarType::Float));
         }
         if (request.loss.needs_reference()) require_reference(match, request.loss);
-        // A file of pairs serves all losses of preferences.
+        // A file of pairs can be used for all preference losses, so a reference column may be left
+        // over.
         if (request.loss.is_preference()) match.spare = config::kReferenceArgument;
         const std::vector<size_t> column_of = matched(match);
         for (size_t i = 0; i < column_of.size(); ++i)
@@ -301,7 +314,7 @@ class RowSamples final : public Samples {
              match.path, printable(name), match.path);
     }
 
-    // Checks pairs: each sample is two rows; the reference is a number for each.
+    // Checks pairs: each sample is two rows, and the reference is one number for each row.
     void check_pairs(const DataRequest& request, std::span<const size_t> column_of) const {
         for (size_t i = 0; i < inputs_.size(); ++i) {
             const std::vector<int64_t>& shape = inputs_[i].sample_shape;
@@ -315,8 +328,8 @@ class RowSamples final : public Samples {
         }
     }
 
-    // Says too how large the tokens are where the columns are not forward's: then the rows may be
-    // of another model.
+    // If the columns do not match forward's arguments, the error also says how large the tokens
+    // are: the rows may have been made for another model.
     [[nodiscard]] std::vector<size_t> matched(const ColumnMatch& match) const {
         try {
             return match_columns(match);

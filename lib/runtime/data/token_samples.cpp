@@ -1,4 +1,4 @@
-// Token files. Sample i is tokens [iT, iT + T) and the same shifted by one.
+// Token files. Sample i consists of tokens [iT, iT + T) and the same shifted by one.
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -7,9 +7,9 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "runtime/data/samples.h"
-#include "storage/files/sample_order.h"
-#include "storage/files/token_file.h"
-#include "storage/tables/token_counts.h"
+#include "storage/tokens/sample_order.h"
+#include "storage/tokens/token_counts.h"
+#include "storage/tokens/token_file.h"
 
 namespace dslaunch::runtime {
 namespace {
@@ -92,7 +92,7 @@ void check_tokens_fit(const std::string& path, const DataRequest& request) {
              "{}: a token file has no pairs of answers, which the loss needs: prepare lines with "
              "chosen and rejected by `dslaunch data prepare`",
              path);
-    // The loss asks for a target beside the two arguments that forward takes.
+    // The loss needs a target in addition to the two arguments of forward.
     if (request.loss.kind != config::LossKind::kModel && request.arguments.size() == kTensors + 1)
         fail(ExitCode::kInput,
              "{}: forward takes {} and {} and returns its own loss: leave --loss "

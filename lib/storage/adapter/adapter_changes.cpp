@@ -69,8 +69,8 @@ bool have_equal_weights(const std::string& a, const std::string& b) {
     });
 }
 
-// Returns true if PATH may be a copy of BASE by its name: the last part is the same, or it lies in
-// the cache of the hub, as models--ORG--NAME.
+// Returns true if the name of PATH suggests that it is a copy of BASE: its last part is the same,
+// or it is in the hub's cache, as models--ORG--NAME.
 bool may_be_named(const std::string& path, const std::string& base) {
     namespace fs = std::filesystem;
     const auto last = [](const std::string& name) {
@@ -89,7 +89,7 @@ std::string key_of(std::string parameter) {
     return parameter;
 }
 
-// True if target_parameters of CONFIG name PARAMETER.
+// Returns true if CONFIG's target_parameters name PARAMETER.
 bool is_target(const AdapterConfig& config, const std::string& parameter) {
     return std::ranges::any_of(config.target_parameters, [&](const std::string& target) {
         return parameter == target || parameter.ends_with("." + target);
@@ -119,7 +119,7 @@ std::vector<float> fp32_numbers(const SafetensorsEntry& entry) {
 }
 
 std::vector<float> LowRankPair::read_a() const {
-    if (of_table) return turned(b);
+    if (is_of_table) return turned(b);
     if (experts == 1) return fp32_numbers(a);
     std::vector<float> numbers(static_cast<size_t>(r * in()));
     for (size_t i = 0; i < numbers.size(); ++i)
@@ -128,7 +128,7 @@ std::vector<float> LowRankPair::read_a() const {
 }
 
 std::vector<float> LowRankPair::read_b() const {
-    if (of_table) return turned(a);
+    if (is_of_table) return turned(a);
     std::vector<float> numbers;
     numbers.reserve(static_cast<size_t>(outputs.numel * r));
     for (int64_t row = outputs.begin; row < outputs.end(); ++row)
@@ -142,7 +142,7 @@ bool WeightChange::is_same(const WeightChange& other) const {
         !same_numbers(values, other.values) || pair.has_value() != other.pair.has_value())
         return false;
     if (pair) {
-        // Both pairs lie beside the same base weight.
+        // Both pairs change the same base weight.
         return pair->scale == other.pair->scale && pair->r == other.pair->r &&
                pair->read_a() == other.pair->read_a() && pair->read_b() == other.pair->read_b();
     }
@@ -201,7 +201,7 @@ WeightChange& AdapterChanges::change_of(const std::string& parameter) {
 void AdapterChanges::add(const SafetensorsEntry& entry) {
     const AdapterName name = read_adapter_name(entry.name);
     if (name.role == AdapterRole::kCopy) return;
-    // Skips the part that sees images: its weights are not read either.
+    // Skips the part of the model that reads images: its weights are not loaded either.
     if (model_ != nullptr && !model_->outer.empty() &&
         !name_in_text_model(name.path, model_->names.at("decoder")))
         return;
@@ -228,7 +228,7 @@ void AdapterChanges::add(const SafetensorsEntry& entry) {
             if (is_of_experts(name.path)) return add_whole_stack(entry, name.path);
             return put(change_of(in_model(name.path)).whole);
         case AdapterRole::kMagnitude:
-            if (!config_.dora)
+            if (!config_.is_dora)
                 refuse(entry.name, fmt::format("is of DoRA, and use_dora of {} is off: PEFT would "
                                                "pass over it; the two files belong to different "
                                                "adapters",
@@ -254,18 +254,19 @@ void AdapterChanges::add_half(const SafetensorsEntry& entry, const AdapterName& 
     const bool is_a = name.role == AdapterRole::kA || name.role == AdapterRole::kTableA;
     const bool of_table = name.role == AdapterRole::kTableA || name.role == AdapterRole::kTableB;
     const SafetensorsEntry*& place = is_a ? half.a : half.b;
-    if (place != nullptr || ((half.a != nullptr || half.b != nullptr) && half.of_table != of_table))
+    if (place != nullptr ||
+        ((half.a != nullptr || half.b != nullptr) && half.is_of_table != of_table))
         refuse(entry.name, "is there twice: the file holds two adapters; save one of them alone");
     place = &entry;
-    half.of_table = of_table;
+    half.is_of_table = of_table;
 }
 
 void AdapterChanges::add_token_rows(const SafetensorsEntry& entry, const std::string& path) {
     auto found = std::ranges::find_if(config_.token_rows, [&](const auto& named) {
         return named.first.empty() || path == named.first || path.ends_with("." + named.first);
     });
-    // PEFT also saves them at an output layer that is the table.
-    if (model_ != nullptr && model_->tied && in_model(path) == head_of(*model_))
+    // PEFT also saves these rows under the name of an output layer that is tied to the table.
+    if (model_ != nullptr && model_->is_tied && in_model(path) == head_of(*model_))
         found = config_.token_rows.begin();
     if (found == config_.token_rows.end())
         refuse(entry.name, fmt::format("has rows of a table that trainable_token_indices of {} "
@@ -284,7 +285,7 @@ void AdapterChanges::add_pairs() {
         const auto& [path, wraps] = place;
         if (half.a == nullptr || half.b == nullptr) {
             const SafetensorsEntry& there = half.a != nullptr ? *half.a : *half.b;
-            const char* const kind = half.of_table ? "lora_embedding" : "lora";
+            const char* const kind = half.is_of_table ? "lora_embedding" : "lora";
             refuse(there.name,
                    fmt::format("has no {}_{} beside it: half of the adapter of `{}` is missing; "
                                "save it again where it was trained",
@@ -294,7 +295,7 @@ void AdapterChanges::add_pairs() {
         pair.name = half.a->name;
         pair.a = *half.a;
         pair.b = *half.b;
-        pair.of_table = half.of_table;
+        pair.is_of_table = half.is_of_table;
         pair.r = pair.a.shape[0];
         pair.outputs = {0, pair.b.shape[0]};
         require_target(path, pair);
@@ -305,9 +306,9 @@ void AdapterChanges::add_pairs() {
         } else if (wraps > 0) {
             refuse(pair.name, "is an adapter around another one of a layer that has no experts");
         } else {
-            // PEFT tells by the parameter's name whether target_parameters adapts it.
+            // PEFT decides by the parameter's name whether target_parameters adapts it.
             const bool is_parameter = is_target(config_, path + ".weight");
-            if (is_parameter && model_ != nullptr && model_->transposed)
+            if (is_parameter && model_ != nullptr && model_->is_transposed)
                 refuse(pair.name,
                        "is of target_parameters, and matrices of this model lie as [in, out], so "
                        "it is not known which half of the pair is which: merge it with PEFT "
@@ -328,17 +329,18 @@ void AdapterChanges::add_pair(const std::string& path, const LowRankPair& pair) 
                "changes a layer that another tensor changes too: the file holds two "
                "adapters, or a layer under two names");
     change.pair = pair;
-    // A base that lies beside the pair is what the initialization left of it.
-    if (!change.whole && !pair.of_table && pair.experts == 1) change.init = config_.init;
-    if (!config_.dora) return;
-    const int64_t numel = pair.of_table ? pair.in() : pair.out();
+    // If the file also contains the base weight, the initialization has already changed it.
+    if (!change.whole && !pair.is_of_table && pair.experts == 1) change.init = config_.init;
+    if (!config_.is_dora) return;
+    const int64_t numel = pair.is_of_table ? pair.in() : pair.out();
     if (!change.magnitude || change.magnitude->shape != std::vector{numel})
         refuse(pair.name, fmt::format("has no lora_magnitude_vector of {} beside it, which "
                                       "use_dora of {} asks for",
                                       numel, kAdapterConfig));
 }
 
-// Checks that magnitudes and biases belong to layers with a pair: PEFT gives them to no others.
+// Checks that magnitudes and biases belong to layers with a pair: PEFT makes them for no other
+// layers.
 void AdapterChanges::require_pairs() const {
     constexpr std::string_view kBias = ".bias";
     for (const auto& [name, change] : changes_) {
@@ -354,7 +356,8 @@ void AdapterChanges::require_pairs() const {
     }
 }
 
-// Adds the pair of a whole layer's experts: one parameter holds their matrices in transformers 5.
+// Adds the pair of a layer's experts, split into a pair for each expert: in transformers 5 one
+// parameter contains the matrices of all experts.
 void AdapterChanges::add_stack(const std::string& path, const LowRankPair& pair) {
     const int64_t width = model_->width, inner = model_->expert_width, count = model_->experts;
     const bool up = pair.in() == width && pair.out() == 2 * inner;
@@ -384,14 +387,14 @@ void AdapterChanges::add_stack(const std::string& path, const LowRankPair& pair)
     }
 }
 
-// True if PATH names one parameter of a layer's experts.
+// Returns true if PATH names a parameter that contains all experts of a layer.
 bool AdapterChanges::is_of_experts(const std::string& path) const {
     if (model_ == nullptr || !model_->has_experts()) return false;
     const std::string experts = "." + model_->names.at("experts");
     return path.ends_with(experts + ".gate_up_proj") || path.ends_with(experts + ".down_proj");
 }
 
-// Adds all experts' matrices, which lie one after the other.
+// Adds the matrices of all experts, which ENTRY stores one after the other.
 void AdapterChanges::add_whole_stack(const SafetensorsEntry& entry, const std::string& path) {
     const int64_t width = model_->width, inner = model_->expert_width, count = model_->experts;
     const bool up = path.ends_with("gate_up_proj");
@@ -422,13 +425,14 @@ void AdapterChanges::require_rank(const std::string& path, const LowRankPair& pa
                        pair.a.shape[0], pair.b.shape[1], kAdapterConfig, rank));
 }
 
-// Refuses a layer that the config leaves out: PEFT makes no adapter for it and skips its tensors.
+// Refuses a pair of a layer that the config leaves out: PEFT makes no adapter for such a layer and
+// skips its tensors.
 void AdapterChanges::require_target(const std::string& path, const LowRankPair& pair) const {
     if (config_.target_names.may_have(path)) return;
     for (const char* end : {".weight", ".gate_up_proj", ".down_proj"})
         if (is_target(config_, path + end)) return;
     const bool is_head = model_ != nullptr && in_model(path) == head_of(*model_);
-    if (is_head && config_.tied) return;
+    if (is_head && config_.is_tied) return;
     refuse(pair.name,
            fmt::format("is an adapter of `{}`, which {} leaves out (target_modules, "
                        "exclude_modules, layers_to_transform): PEFT would pass over it; the two "
@@ -436,7 +440,8 @@ void AdapterChanges::require_target(const std::string& path, const LowRankPair& 
                        printable(path), kAdapterConfig));
 }
 
-// Checks for modules_to_save. A tied parameter may stand there under another module's name.
+// Checks that the file has the tensors that modules_to_save names. A tied parameter may be stored
+// under the other module's name.
 void AdapterChanges::require_saved() const {
     if (config_.modules_to_save.empty()) return;
     const auto missing = [&](const std::string& name) {
@@ -445,7 +450,7 @@ void AdapterChanges::require_saved() const {
              "adapter again where it was trained",
              printable(folder_), kAdapterWeights, kAdapterConfig, printable(name));
     };
-    // PEFT ignores names that no module has.
+    // PEFT ignores names that belong to no module.
     const auto is_module = [&](const std::string& name) {
         const std::string last = name.substr(name.rfind('.') + 1);
         return model_ == nullptr || parse_int(last) ||
@@ -466,19 +471,20 @@ void AdapterChanges::require_saved() const {
         }
 }
 
-// Settles a model whose output layer is the table of tokens. PEFT gives each of the two the tensors
-// that the file has under its name. Changed rows of the table reach both, and so does a change that
-// is not a module of its own (modules_to_save) but a change of the base's weight.
+// Completes the changes of a model whose output layer is tied to the table of tokens. PEFT gives
+// each of these two modules only the tensors that the file has under its name. Changed rows of the
+// table also change the output layer. A whole weight of one module also replaces the other module's
+// weight, unless modules_to_save names it; even then, a table of another size replaces both.
 void AdapterChanges::settle_tied() {
     const std::string table_name = table_of(*model_), head_name = head_of(*model_);
     const bool has_any = changes_.contains(table_name) || changes_.contains(head_name);
     if (!has_any) return;
     WeightChange& table = changes_[table_name];
-    if (table.pair && !table.pair->of_table)
+    if (table.pair && !table.pair->is_of_table)
         refuse(table.pair->name,
                "is a linear layer's pair at the table of tokens: an adapter of the output layer is "
                "that of lm_head, and one of the table has lora_embedding_A and lora_embedding_B");
-    if (!model_->tied) return;
+    if (!model_->is_tied) return;
     WeightChange& head = changes_[head_name];
     if (!table.rows.empty() && head.rows.empty()) {
         head.rows = table.rows;
@@ -517,19 +523,19 @@ void AdapterChanges::adapt(TransformerConfig& model) const {
                            "with the adapter (modules_to_save, or save_embedding_layers=True)",
                            rows_of(table), rows_of(head)));
     model.vocabulary = rows_of(table);
-    if (model.tied && !table.is_same(head)) model.tied = false;
+    if (model.is_tied && !table.is_same(head)) model.is_tied = false;
 }
 
 const WeightChange* AdapterChanges::take(const std::string& name) {
     const auto found = changes_.find(key_of(name));
     if (found == changes_.end()) return nullptr;
-    found->second.taken = true;
+    found->second.is_taken = true;
     return &found->second;
 }
 
 void AdapterChanges::require_all_taken() const {
     for (const auto& [name, change] : changes_) {
-        if (change.taken) continue;
+        if (change.is_taken) continue;
         if (change.added && !change.whole)
             refuse(change.added->name,
                    "is added to the bias of a layer that has none, so it can't be merged: use the "

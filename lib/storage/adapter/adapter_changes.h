@@ -1,7 +1,7 @@
-// An adapter's changes of a model's weights: pairs of small matrices A [r, in] and B [out, r]
-// beside a layer, magnitudes of its rows, rows of tables, and whole parameters for the model's.
-// Data path: adapter_config.json, adapter_model.safetensors -> [here] -> graph/adapter (training,
-// model merge), decoder/weights (generate, eval, serve). One thread at a time.
+// An adapter's changes to a model's weights: pairs of small matrices A [r, in] and B [out, r] for a
+// layer, magnitudes of the weight's rows, rows of tables, and whole parameters that replace the
+// model's. Data path: adapter_config.json, adapter_model.safetensors -> [here] -> graph/adapter
+// (training, model merge), decoder/weights (generate, eval, serve). One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -18,70 +18,78 @@
 
 namespace dslaunch::storage {
 
-// The change of a weight [out, in]: scale times B A.
+// The change of a weight [out, in]: scale times B times A.
 struct LowRankPair {
     std::string name;  // of A in the file, for messages
     SafetensorsEntry a, b;
-    bool of_table = false;  // A is B of the table's pair, transposed, and B is its A
+    bool is_of_table = false;  // A is the table pair's B, transposed; B is its A, transposed
     int64_t r = 0;
     double scale = 1;
-    // One weight of EXPERTS that lie one after the other has its rows of A and every EXPERTS-th
-    // column of B; OUTPUTS are the rows of B.
+    // If the weight is one of EXPERTS in one parameter, the number `expert` selects its r rows of A
+    // and every EXPERTS-th column of B. OUTPUTS is the range of B's rows that belong to the weight.
     int64_t expert = 0, experts = 1;
     Range outputs;
 
-    [[nodiscard]] int64_t in() const { return of_table ? b.shape[0] : a.shape[1]; }
-    [[nodiscard]] int64_t out() const { return of_table ? a.shape[1] : outputs.numel; }
+    // Return the sizes of the weight [out, in].
+    [[nodiscard]] int64_t in() const { return is_of_table ? b.shape[0] : a.shape[1]; }
+    [[nodiscard]] int64_t out() const { return is_of_table ? a.shape[1] : outputs.numel; }
     [[nodiscard]] std::vector<float> read_a() const;  // [r, in]
     [[nodiscard]] std::vector<float> read_b() const;  // [out, r]
 };
 
+// All changes of one parameter; a member without a value changes nothing.
 struct WeightChange {
     std::optional<SafetensorsEntry> whole;
-    AdapterInit init = AdapterInit::kNone;  // of the weight, before all that follows
+    AdapterInit init = AdapterInit::kNone;  // of the weight, made before the other changes
     std::optional<LowRankPair> pair;
     std::optional<SafetensorsEntry> magnitude;  // [out]; of a table [in]
     // The tensor that is added to a bias, times `scale`.
     std::optional<SafetensorsEntry> added;
     double scale = 1;
-    std::vector<int64_t> rows;  // of a table; `values` has their values
+    std::vector<int64_t> rows;  // numbers of rows of a table; `values` has their values
     std::optional<SafetensorsEntry> values;
-    bool taken = false;
+    bool is_taken = false;
 
+    // Returns true if OTHER changes the same base weight in the same way; compares the numbers in
+    // the files.
     [[nodiscard]] bool is_same(const WeightChange& other) const;
 };
 
 // Returns the numbers of ENTRY as fp32. REQUIRES: they are F32, BF16 or F16.
 [[nodiscard]] std::vector<float> fp32_numbers(const SafetensorsEntry& entry);
 
-// Returns a text that says that the ADAPTER's folder names another base than the Hugging Face
-// folder MODEL. Empty: it names this one, as far as the names show, or the weights if both folders
-// are here. Blocks on the disk.
+// Returns a message if the ADAPTER folder names another base model than the one in the Hugging Face
+// folder MODEL; an empty text if it names this one. If the base's folder is on this machine,
+// compares samples of the weights, otherwise only the names. Blocks on the disk.
 [[nodiscard]] std::string other_base_text(const std::string& adapter, const std::string& model);
 
+// An open adapter. Keeps its file mapped.
 class AdapterChanges {
   public:
-    // Reads both files of FOLDER, an adapter of MODEL (null: a model that is no Hugging Face
-    // folder). Throws Error{kInput} naming the file and the tensor: one that belongs to no adapter,
-    // or is not floating-point; half of a pair; a tensor that needs a pair and has none; a pair of
-    // another rank than the config's; a layer that the config leaves out; and a file without the
-    // tensors that modules_to_save names.
+    // Reads both files of FOLDER, an adapter of MODEL (null: the model is not a Hugging Face
+    // folder). Throws Error{kInput} naming the file and the tensor if a tensor belongs to no
+    // adapter or is not floating-point, if half of a pair is missing, if a tensor needs a pair and
+    // has none, if a pair's rank differs from the config's, if the config leaves out its layer, or
+    // if the file lacks the tensors that modules_to_save names.
     AdapterChanges(const std::string& folder, const TransformerConfig* model);
 
+    // Return what the adapter was read from: its folder, and the folder's adapter_config.json.
     [[nodiscard]] const std::string& folder() const { return folder_; }
     [[nodiscard]] const AdapterConfig& config() const { return config_; }
-    // The changes by the names of the weights, without ".weight" at their end.
+    // The changes, by the names of the weights without ".weight" at the end.
     [[nodiscard]] const std::map<std::string, WeightChange>& all() const { return changes_; }
 
-    // Changes MODEL as the adapter does: it gets as many tokens as the adapter's tables have, and
-    // an output layer of its own if the adapter changes that otherwise than the table.
+    // Changes MODEL to fit the adapter: it gets as many tokens as the adapter's tables have, and a
+    // separate output layer if the adapter changes the output layer and the table of tokens
+    // differently.
     void adapt(TransformerConfig& model) const;
 
-    // Returns the change of the parameter NAME; null: it has no change. require_all_taken() throws
-    // Error{kInput} naming the tensor that nobody took.
+    // Returns the change of the parameter NAME, or null if it has none. require_all_taken() throws
+    // Error{kInput}, naming the tensor, if a change was never taken.
     [[nodiscard]] const WeightChange* take(const std::string& name);
     void require_all_taken() const;
 
+    // Throws Error{kInput} that names the adapter's file, TENSOR and WHY.
     [[noreturn]] void refuse(const std::string& tensor, const std::string& why) const;
 
   private:
@@ -104,13 +112,13 @@ class AdapterChanges {
     struct Half {
         const SafetensorsEntry* a = nullptr;
         const SafetensorsEntry* b = nullptr;
-        bool of_table = false;
+        bool is_of_table = false;
     };
     std::string folder_;
     const TransformerConfig* model_ = nullptr;
     AdapterConfig config_;
     std::optional<SafetensorsFile> file_;
-    std::map<std::pair<std::string, int>, Half> halves_;  // by path and wraps
+    std::map<std::pair<std::string, int>, Half> halves_;  // by AdapterName's path and wraps
     std::map<std::string, WeightChange> changes_;
 };
 

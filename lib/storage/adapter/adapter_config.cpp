@@ -88,7 +88,8 @@ class Fields {
         }
         return numbers;
     }
-    // Returns the layers that the field names; empty for an expression that only Python can read.
+    // Returns the layers that the field names; an empty rule if the field is an expression that
+    // only Python can read.
     [[nodiscard]] NameRule names(const char* name) const {
         const Json* const value = find(name);
         if (value == nullptr || !value->is_string()) return {std::nullopt, texts(name)};
@@ -111,7 +112,7 @@ class Fields {
     const Json& json_;
 };
 
-// Returns true for null, false and empty, which switch nothing on.
+// Returns true for null, false and empty values, which switch nothing on.
 bool is_off(const Json& value) {
     return value.is_null() || (value.is_boolean() && !value.get<bool>()) ||
            (value.is_structured() && value.empty());
@@ -244,8 +245,8 @@ void read_targets(const Fields& fields, AdapterConfig& config) {
     if (const Json* const value = fields.find("target_modules"); value && value->is_string())
         text = value->get<std::string>();
     for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    names.all_linear = text == "all-linear";
-    if (!names.all_linear) names.targets = fields.names("target_modules");
+    names.names_all_linear = text == "all-linear";
+    if (!names.names_all_linear) names.targets = fields.names("target_modules");
     names.excluded = fields.names("exclude_modules");
     if (const Json* const layers = fields.find("layers_to_transform"))
         names.layers = fields.integers("layers_to_transform", *layers);
@@ -299,7 +300,7 @@ void numbers(JsonWriter& json, const char* name, const NamedNumbers& all, bool a
 
 double AdapterConfig::scale(int64_t rank, double of_alpha) const {
     const auto of = static_cast<double>(rank);
-    return of_alpha / (rslora ? std::sqrt(of) : of);
+    return of_alpha / (is_rslora ? std::sqrt(of) : of);
 }
 
 int64_t AdapterConfig::rank_of(std::string_view path) const {
@@ -311,8 +312,8 @@ double AdapterConfig::scale_of(std::string_view path) const {
 }
 
 bool AdapterConfig::is_plain() const {
-    return rank_pattern.empty() && alpha_pattern.empty() && !dora && init == AdapterInit::kNone &&
-           target_parameters.empty() && token_rows.empty();
+    return rank_pattern.empty() && alpha_pattern.empty() && !is_dora &&
+           init == AdapterInit::kNone && target_parameters.empty() && token_rows.empty();
 }
 
 AdapterConfig parse_adapter_config(const std::string& path, std::string_view text) {
@@ -328,10 +329,10 @@ AdapterConfig parse_adapter_config(const std::string& path, std::string_view tex
     config.alpha = fields.number("lora_alpha", 8);
     config.dropout = fields.number("lora_dropout", 0);
     if (!std::isfinite(config.alpha)) fields.refuse("lora_alpha", "is not finite");
-    config.rslora = fields.flag("use_rslora");
-    config.transposed = fields.flag("fan_in_fan_out");
-    config.dora = fields.flag("use_dora");
-    config.tied = fields.flag("ensure_weight_tying");
+    config.is_rslora = fields.flag("use_rslora");
+    config.is_transposed = fields.flag("fan_in_fan_out");
+    config.is_dora = fields.flag("use_dora");
+    config.is_tied = fields.flag("ensure_weight_tying");
     static_cast<void>(fields.flag("lora_bias"));
     config.rank_pattern = fields.named_numbers("rank_pattern");
     for (const auto& [pattern, rank] : config.rank_pattern)
@@ -348,9 +349,9 @@ std::string adapter_config_json(const AdapterConfig& config) {
     json.begin_object().field("peft_type", "LORA").field("task_type", "CAUSAL_LM");
     json.field("base_model_name_or_path", config.base_model).field("inference_mode", true);
     json.field("r", config.r).field("lora_alpha", config.alpha);
-    json.field("lora_dropout", config.dropout).field("use_rslora", config.rslora);
-    json.field("bias", "none").field("fan_in_fan_out", config.transposed);
-    // PEFT takes null for the layers that it knows for the architecture.
+    json.field("lora_dropout", config.dropout).field("use_rslora", config.is_rslora);
+    json.field("bias", "none").field("fan_in_fan_out", config.is_transposed);
+    // If target_modules is null, PEFT adapts the layers that it knows for the architecture.
     if (config.targets.empty() && !config.target_parameters.empty()) {
         json.key("target_modules").begin_array().end_array();
     } else {
@@ -360,7 +361,7 @@ std::string adapter_config_json(const AdapterConfig& config) {
     list(json, "modules_to_save", config.modules_to_save);
     numbers(json, "rank_pattern", config.rank_pattern, true);
     numbers(json, "alpha_pattern", config.alpha_pattern, false);
-    json.field("ensure_weight_tying", config.tied);
+    json.field("ensure_weight_tying", config.is_tied);
     json.end_object();
     return json.text() + "\n";
 }

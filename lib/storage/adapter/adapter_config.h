@@ -1,4 +1,4 @@
-// adapter_config.json, which lies beside the weights of an adapter, as PEFT writes and reads it.
+// The file adapter_config.json, stored beside an adapter's weights, as PEFT writes and reads it.
 // Pure: no files, no threads.
 #pragma once
 
@@ -13,52 +13,59 @@
 namespace dslaunch::storage {
 
 // The change that training made to the base's weights before its first step. PEFT makes it again
-// when it loads the adapter, so that base and adapter give the trained model.
+// when it loads the adapter, so that base and adapter together give the trained model.
 enum class AdapterInit {
     kNone,   // nothing
-    kPissa,  // took out the part of the r largest singular values (arXiv:2404.02948)
-    kOlora,  // took out the first r steps of a QR decomposition (arXiv:2406.01775)
+    kPissa,  // subtracted the part of the r largest singular values (arXiv:2404.02948)
+    kOlora,  // subtracted the first r steps of a QR decomposition (arXiv:2406.01775)
 };
 
+// The fields of the file that change what an adapter computes.
 struct AdapterConfig {
-    std::string base_model;  // the model that the adapter was trained beside, for people
+    std::string base_model;  // the model for which the adapter was trained, for people
     int64_t r = 0;
     double alpha = 0;
     double dropout = 0;
-    bool rslora = false;
-    bool transposed = false;           // weights of the layers are [in, out] (fan_in_fan_out)
-    std::vector<std::string> targets;  // names of layers, whole or their ends
+    bool is_rslora = false;
+    bool is_transposed = false;        // weights of the layers are [in, out] (fan_in_fan_out)
+    std::vector<std::string> targets;  // names of layers, or ends of names
     std::vector<std::string> modules_to_save;
     AdapterInit init = AdapterInit::kNone;
-    bool dora = false;          // rows of the changed weights have a magnitude (arXiv:2402.09353)
-    bool tied = false;          // ensure_weight_tying
-    TargetNames target_names;   // which layers have an adapter, by all fields that say it
-    NamedNumbers rank_pattern;  // ranks of layers that differ from r
+    bool is_dora = false;       // rows of the changed weights have a magnitude (arXiv:2402.09353)
+    bool is_tied = false;       // ensure_weight_tying
+    TargetNames target_names;   // the layers that have an adapter, by all such fields
+    NamedNumbers rank_pattern;  // ranks of layers whose rank is not r
     NamedNumbers alpha_pattern;
     std::vector<std::string> target_parameters;
-    // Trained rows of tables, by the end of the table's name; "": the table of tokens.
+    // The rows of tables that were trained, by the end of the table's name; "" is the table of
+    // tokens.
     std::vector<std::pair<std::string, std::vector<int64_t>>> token_rows;
 
+    // Returns the factor of a pair's product: alpha / r, or alpha / sqrt(r) with rslora.
     [[nodiscard]] double scale() const { return scale(r, alpha); }
     // Returns the rank of the layer PATH, or of a parameter in it.
     [[nodiscard]] int64_t rank_of(std::string_view path) const;
+    // Returns the factor for the layer PATH, or for a parameter in it.
     [[nodiscard]] double scale_of(std::string_view path) const;
-    // True if all layers have the config's rank and scale, and the adapter has nothing but pairs of
-    // matrices and whole parameters.
+    // Returns true if all layers have the config's rank and scale, and the adapter contains only
+    // pairs of matrices and whole parameters.
     [[nodiscard]] bool is_plain() const;
 
   private:
     [[nodiscard]] double scale(int64_t rank, double of_alpha) const;
 };
 
-// The folder of a trained adapter below --output, and the files of any adapter's folder.
+// The name of a trained adapter's folder below --output, and the names of the files in an adapter's
+// folder.
 inline constexpr const char* kAdapterFolder = "adapter";
 inline constexpr const char* kAdapterConfig = "adapter_config.json";
 inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 
-// Throws Error{kInput} naming PATH and the field if the text is not such a file, if the adapter is
-// not a LoRA, and if a field changes what an adapter computes in an unknown way.
+// Parses an adapter_config.json. Throws Error{kInput} naming PATH and the field if TEXT is not such
+// a file, if the adapter is not a LoRA, or if a field changes in an unknown way what the adapter
+// computes.
 [[nodiscard]] AdapterConfig parse_adapter_config(const std::string& path, std::string_view text);
+// Returns the text of a file for CONFIG that PEFT can read.
 [[nodiscard]] std::string adapter_config_json(const AdapterConfig& config);
 
 }  // namespace dslaunch::storage

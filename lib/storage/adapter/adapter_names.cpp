@@ -14,7 +14,8 @@ using Parts = std::vector<std::string>;
 
 constexpr std::string_view kPrefix = "base_model.model.";
 
-// Returns true for a part of a name that compiling or sharding puts around modules.
+// Returns true if PART of a name stands for a wrapper that compiling or sharding puts around a
+// module.
 bool is_wrapper(const std::string& part) {
     return part == "_orig_mod" || part == "_fsdp_wrapped_module" ||
            part == "_checkpoint_wrapped_module";
@@ -28,7 +29,7 @@ std::string joined(const Parts& parts, size_t begin, size_t end) {
 
 AdapterRole role_of(const Parts& rest) {
     const std::string& kind = rest.front();
-    // After its kind a tensor may have the adapter's name, and the name of the parameter.
+    // The kind may be followed by the adapter's name and the parameter's name.
     const std::string& last = rest.back();
     if (rest.size() > 3) return AdapterRole::kUnknown;
     if (kind == "lora_embedding_A") return AdapterRole::kTableA;
@@ -47,7 +48,8 @@ bool begins_with(std::string& path, std::string_view prefix) {
     return true;
 }
 
-// Returns PATH with OWN in the place of OTHER, a part of layers: "model.layers.0.OWN.gate".
+// Returns PATH with the part OTHER replaced by OWN after a layer's number:
+// "model.layers.0.OWN.gate".
 std::string renamed_part(const std::string& path, const std::string& other,
                          const std::string& own) {
     Parts parts = split(path, '.');
@@ -80,7 +82,8 @@ AdapterName read_adapter_name(std::string_view name) {
     if (parts[at] == "original_module") {
         read.role = AdapterRole::kCopy;
     } else if (parts[at] == "modules_to_save" && at + 1 < parts.size()) {
-        // modules_to_save.ADAPTER.NAME, or without the adapter where PEFT saves grown tables
+        // The name is modules_to_save.ADAPTER.NAME; for tables that have grown, PEFT leaves out
+        // ADAPTER.
         const size_t name_at = at + 2 < parts.size() ? at + 2 : at + 1;
         read.path.append(".").append(joined(parts, name_at, parts.size()));
         read.role = AdapterRole::kWhole;
@@ -112,7 +115,7 @@ std::string path_in_model(const TransformerConfig& model, const std::string& pat
         path.starts_with("model.language_model.") || path.starts_with("model.text_model.");
     if (is_of_part || !begins_with(inner, decoder)) {
         static_cast<void>(begins_with(inner, "language_model."));
-        // GPT-NeoX's has two names in releases of transformers.
+        // GPT-NeoX's output layer has two names, depending on the release of transformers.
         for (const std::string& name : {head, std::string("lm_head"), std::string("embed_out")})
             if (inner == name || inner.starts_with(name + "."))
                 return head + inner.substr(name.size());

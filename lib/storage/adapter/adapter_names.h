@@ -1,5 +1,5 @@
-// Names of tensors in adapters' files: PEFT's prefix, the layer, and the tensor's role in it; and
-// the names that a model here has for the same layer. Pure.
+// The names of tensors in adapters' files (PEFT's prefix, the layer, the tensor's role in it), and
+// the names of the same layers in our models. Pure.
 #pragma once
 
 #include <string>
@@ -9,38 +9,40 @@
 
 namespace dslaunch::storage {
 
-// The ends of the names of A and B, after the name of the layer.
+// The ends of the names of A and B, which follow the name of the layer.
 inline constexpr std::string_view kAdapterA = ".lora_A.weight", kAdapterB = ".lora_B.weight";
 
+// The role of a tensor in an adapter, with its shape.
 enum class AdapterRole {
-    kWhole,      // a parameter, in the place of the model's
+    kWhole,      // a parameter that replaces the model's
     kA,          // [r, in] of a pair
     kB,          // [out, r]
     kBiasOfB,    // [out]
     kTableA,     // [r, rows] of a table's pair
     kTableB,     // [width, r]
     kMagnitude,  // [out], of DoRA
-    kTokenRows,  // [rows, width], in the place of some of the table's
-    kCopy,       // of the base's own weight: of no use
+    kTokenRows,  // [rows, width], which replace rows of a table
+    kCopy,       // a copy of the base's weight: not used
     kUnknown,
 };
 
+// The parts of a tensor's name in an adapter's file.
 struct AdapterName {
     AdapterRole role = AdapterRole::kUnknown;
-    std::string path;  // of the layer, "model.layers.0.mlp.up_proj"; of a parameter kWhole
-    int wraps = 0;     // how many other adapters of parameters of the layer lie around it
+    std::string path;  // of the layer, "model.layers.0.mlp.up_proj"; of a parameter if kWhole
+    int wraps = 0;     // how many adapters for other parameters of the layer wrap this one
 };
 
-// Reads NAME. It may have PEFT's prefix or not, the name of the adapter ("default"), and the names
-// of wrappers of a module (compiled, sharded).
+// Parses NAME, which may contain PEFT's prefix, the name of the adapter ("default"), and the names
+// of wrappers around a module (compiled, sharded).
 [[nodiscard]] AdapterName read_adapter_name(std::string_view name);
 
 // Returns the name that the parameter NAME has in an adapter's file.
 [[nodiscard]] std::string name_in_adapter(std::string_view name);
 
-// Returns the name that MODEL's folder has for PATH, a layer or parameter as some release of
-// transformers calls it. The decoder may be without its prefix, or part of a model of images.
-// Layers of experts have had two names.
+// Returns the name that MODEL's folder uses for PATH, a layer or parameter named as in any release
+// of transformers. PATH may lack the decoder's prefix, or have the prefix of a decoder that is part
+// of a model with images. Layers of experts have had two names.
 [[nodiscard]] std::string path_in_model(const TransformerConfig& model, const std::string& path);
 
 // Return the names of MODEL's table of tokens and of its output layer.

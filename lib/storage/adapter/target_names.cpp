@@ -10,8 +10,9 @@ namespace dslaunch::storage {
 
 namespace {
 
-// Returns PATTERN, of Python's, as ECMAScript writes it. Throws for patterns that mean something
-// else there: escaped letters, classes within classes, quantifiers that give nothing back.
+// Returns PATTERN, a regular expression of Python, in ECMAScript's syntax. Throws std::regex_error
+// for patterns whose meaning differs in ECMAScript: escaped letters, classes within classes,
+// possessive quantifiers.
 std::string as_ecmascript(const std::string& pattern) {
     namespace kinds = std::regex_constants;
     constexpr std::string_view kSameEscapes = "dDsSwWbBnrtfvxu", kQuantifiers = "*+?}";
@@ -43,8 +44,8 @@ std::string as_ecmascript(const std::string& pattern) {
     return made;
 }
 
-// Returns a matcher whose time grows only with the lengths, since a file's pattern may be meant to
-// take long. It does not know references to groups.
+// Returns a matcher whose time is polynomial in the lengths, because a file's pattern may be made
+// to take exponential time. It does not support back-references.
 std::regex compile(const std::string& pattern) {
     return std::regex(as_ecmascript(pattern),
                       std::regex::ECMAScript | std::regex_constants::__polynomial);
@@ -54,9 +55,10 @@ bool fits_whole(const std::string& pattern, std::string_view path) {
     return std::regex_match(path.begin(), path.end(), compile(pattern));
 }
 
-// True if PATTERN fits PATH, or its end after a dot.
+// Returns true if PATTERN matches all of PATH, or its end after a dot.
 bool fits_end(const std::string& pattern, std::string_view path) {
-    // Most patterns are names, and there may be one for each layer.
+    // Most patterns are plain names, and there may be one for each layer, so these are compared
+    // without a regular expression.
     const bool is_name = std::ranges::all_of(
         pattern, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; });
     if (is_name) {
@@ -70,8 +72,8 @@ bool fits_end(const std::string& pattern, std::string_view path) {
     return fits_whole("(.*\\.)?(" + pattern + ")", path);
 }
 
-// Returns the number of the layer in PATH: the first number that follows the name of a list. If
-// LISTS is empty, the list lies in some module. "model.layers.3.mlp" has 3.
+// Returns the number of the layer in PATH: the first number that follows the name of a list in
+// LISTS. If LISTS is empty, any list inside a module counts. For "model.layers.3.mlp" it is 3.
 std::optional<int64_t> layer_number(std::string_view path, const std::vector<std::string>& lists) {
     size_t names = 0;
     for (size_t begin = 0, dot = path.find('.'); dot != std::string_view::npos;
@@ -106,7 +108,7 @@ bool NameRule::fits(std::string_view path) const {
 
 bool TargetNames::may_have(std::string_view path) const {
     if (!excluded.is_empty() && excluded.fits(path)) return false;
-    if (all_linear || targets.is_empty()) return true;
+    if (names_all_linear || targets.is_empty()) return true;
     if (!targets.fits(path)) return false;
     const bool is_whole = std::ranges::find(targets.ends, path) != targets.ends.end();
     if (targets.pattern || layers.empty() || is_whole) return true;

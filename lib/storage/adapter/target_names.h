@@ -1,5 +1,5 @@
 // The layers that the fields of an adapter's config name, by the rules of PEFT 0.21: ends of names,
-// regular expressions of whole names, and numbers of layers. Pure.
+// regular expressions for whole names, and numbers of layers. Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,33 +11,39 @@
 
 namespace dslaunch::storage {
 
-// Numbers by a pattern of names, in the order of the config: the first pattern that fits counts.
+// Numbers by patterns of layers' names, in the order of the config: the first pattern that matches
+// counts.
 using NamedNumbers = std::vector<std::pair<std::string, double>>;
 
-// Returns PATH's number: the first pattern's that fits all of it or its end after a dot.
+// Returns the number of the first pattern that matches all of PATH or its end after a dot;
+// OTHERWISE if no pattern matches.
 [[nodiscard]] double number_for(const NamedNumbers& numbers, std::string_view path,
                                 double otherwise);
 
-// Throws std::regex_error if PATTERN, of Python's, has no meaning here.
+// Throws std::regex_error if PATTERN, a regular expression of Python, cannot be used here.
 void require_pattern(const std::string& pattern);
 
-// Names of layers: one regular expression of the whole name, or a list of names and their ends.
+// Names of layers: one regular expression for the whole name, or a list of names and ends of names.
 struct NameRule {
     std::optional<std::string> pattern;
     std::vector<std::string> ends;
 
+    // Returns true if the rule names no layer at all.
     [[nodiscard]] bool is_empty() const { return !pattern && ends.empty(); }
+    // Returns true if the pattern matches all of PATH, or if PATH is one of `ends` or ends with one
+    // after a dot.
     [[nodiscard]] bool fits(std::string_view path) const;
 };
 
+// The fields that say which layers get an adapter.
 struct TargetNames {
-    bool all_linear = false;  // every linear layer but the last
-    NameRule targets;         // empty: the config does not say
+    bool names_all_linear = false;  // every linear layer except the last
+    NameRule targets;               // empty: the config has no such field
     NameRule excluded;
     std::vector<int64_t> layers;     // numbers of layers (layers_to_transform); empty: all
-    std::vector<std::string> lists;  // names of the lists that they count (layers_pattern)
+    std::vector<std::string> lists;  // names of the lists to which they belong (layers_pattern)
 
-    // True unless the config leaves the layer PATH without an adapter.
+    // Returns false if the config leaves the layer PATH without an adapter.
     [[nodiscard]] bool may_have(std::string_view path) const;
 };
 

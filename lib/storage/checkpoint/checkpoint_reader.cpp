@@ -15,7 +15,7 @@
 namespace dslaunch::storage {
 namespace {
 
-// Opens a file of the checkpoint. A fault of the disk is reported as one of the checkpoint.
+// Opens a file of the checkpoint. Reports a fault of the disk as a fault of the checkpoint.
 std::unique_ptr<FileView> open_file(const FileTree& tree, const std::string& folder,
                                     std::string_view name) {
     try {
@@ -25,7 +25,7 @@ std::unique_ptr<FileView> open_file(const FileTree& tree, const std::string& fol
     }
 }
 
-// True if ENTRIES belong to a checkpoint of DeepSpeed's, or to one of its steps.
+// Returns true if a folder with these ENTRIES is a DeepSpeed checkpoint, or one of its steps.
 bool is_deepspeed(const std::vector<FolderEntry>& entries) {
     return std::any_of(entries.begin(), entries.end(), [](const FolderEntry& entry) {
         return entry.is_folder ? entry.name.starts_with("global_step")
@@ -39,13 +39,14 @@ bool holds(const std::vector<FolderEntry>& entries, std::string_view name, bool 
     });
 }
 
-// True if ENTRIES belong to a universal checkpoint of DeepSpeed's, or to a folder with no other.
+// Returns true if a folder with these ENTRIES is a universal checkpoint of DeepSpeed, or contains
+// no other kind.
 bool is_universal(const std::vector<FolderEntry>& entries) {
     return (holds(entries, "zero", true) && is_deepspeed(entries)) ||
            (holds(entries, "latest_universal", false) && !holds(entries, "latest", false));
 }
 
-// Returns the entries of FOLDER; refuses a file that was named by mistake.
+// Returns the entries of FOLDER. Refuses a file, which the user named by mistake.
 std::optional<std::vector<FolderEntry>> list_of(const FileTree& tree, const std::string& folder) {
     try {
         return tree.list(folder);

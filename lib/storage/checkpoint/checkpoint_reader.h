@@ -1,5 +1,5 @@
-// One committed checkpoint, to be read at any shape: elements of any tensor, wherever they lie.
-// Threads: const, any.
+// Reads one committed checkpoint: any range of elements of any tensor, whichever files contain it,
+// so that a run with other ranks can load it. All methods are const; any thread may call them.
 #pragma once
 
 #include <cstddef>
@@ -14,24 +14,28 @@
 
 namespace dslaunch::storage {
 
+// An open checkpoint; its files stay mapped.
 class CheckpointReader {
   public:
-    // Throws Error{kCheckpoint} naming FOLDER and file: no manifest, a damaged one, files missing
-    // or of other sizes. TREE must outlive it.
+    // Throws Error{kCheckpoint}, naming FOLDER and the file, if the manifest is missing or damaged,
+    // or if files are missing or have other sizes. TREE must outlive the reader.
     CheckpointReader(const FileTree& tree, std::string folder);
     ~CheckpointReader();
 
+    // Return the step folder, and the content of its manifest.
     [[nodiscard]] const std::string& folder() const { return folder_; }
     [[nodiscard]] const Checkpoint& checkpoint() const { return checkpoint_; }
 
-    // Reads file FILE (index into checkpoint().files) and compares all of its hashes. Returns an
-    // empty text if it is whole, else its fault: tensor, file, offset.
+    // Reads file FILE (an index into checkpoint().files) and compares all of its hashes. Returns an
+    // empty text if they match, else a text that names the file, the tensor and the offset.
     [[nodiscard]] std::string verify_file(size_t file) const;
-    // Marks the checkpoint as verified (StoredCheckpoint::verified). REQUIRES: every file is.
+    // Marks the checkpoint as verified (StoredCheckpoint::is_verified). REQUIRES: verify_file()
+    // found no fault in any file.
     static void mark_verified(FileTree& tree, const CheckpointReader& reader);
 
-    // Gives USE the ELEMENTS of a tensor's weights (in its dtype) or state (fp32), unverified, as
-    // they lie in the files: neighbours that tile ELEMENTS, in the order of the tensor's memory.
+    // Calls USE with the bytes of ELEMENTS of a tensor's weights (in its dtype) or of its state
+    // STATE (fp32), as they are in the files and unverified. The calls are in the order of the
+    // tensor's memory, and their ranges together are ELEMENTS without gaps.
     using Use = std::function<void(const Range& elements, std::span<const std::byte> bytes)>;
     void for_each(int tensor, int state, const Range& elements, const Use& use) const;
 
@@ -41,16 +45,17 @@ class CheckpointReader {
     std::string mark_;  // the text that marks this checkpoint as verified
     Checkpoint checkpoint_;
     std::vector<std::unique_ptr<FileView>> views_;
-    std::vector<std::vector<std::pair<size_t, size_t>>> where_;  // a sorted list for each tensor
-                                                                 // and state
+    std::vector<std::vector<std::pair<size_t, size_t>>> where_;  // pieces by tensor and state
 };
 
-// A path given by the user names a step folder, a folder of step folders, or an --output folder
-// with checkpoints/ in it. The place is the root of the step folders, or the step folder itself.
+// The checkpoints that a user's path leads to. The path may name a step folder, a folder of step
+// folders, or an --output folder with checkpoints/ in it. The result is the root of the step
+// folders, or the step folder itself.
 struct CheckpointPlace {
-    std::string root;         // the folder of the step folders; empty where STEP_FOLDER is given
-    std::string step_folder;  // a step folder that was named itself
+    std::string root;         // the folder of the step folders; empty if there is a step_folder
+    std::string step_folder;  // a step folder that the path names
 };
+// Throws Error{kCheckpoint} naming PATH if it leads to no checkpoint.
 [[nodiscard]] CheckpointPlace find_checkpoints(const FileTree& tree, const std::string& path);
 
 }  // namespace dslaunch::storage

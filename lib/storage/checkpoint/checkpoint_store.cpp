@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -26,9 +25,10 @@ namespace {
 constexpr std::chrono::milliseconds kClaimInterval{100};
 constexpr size_t kHolderBytesMax = 500;
 
-constexpr int64_t kAnyStep = -1;  // stands for the step that the manifest says
+constexpr int64_t kAnyStep = -1;  // means the step in the manifest, whatever it is
 
-// Returns an empty text if FOLDER has every file of CHECKPOINT in its right length.
+// Returns an empty text if ENTRIES contain every file of CHECKPOINT with its right length, else a
+// text about the first file that is missing or has another length.
 std::string missing(const Checkpoint& checkpoint, const std::vector<FolderEntry>& entries) {
     std::map<std::string_view, const FolderEntry*> by_name;
     for (const FolderEntry& entry : entries) by_name[entry.name] = &entry;
@@ -60,11 +60,11 @@ void look_into(const FileTree& tree, StoredCheckpoint& stored) {
     if (checkpoint.training.step != stored.step)
         fail(ExitCode::kCheckpoint, "its manifest is of step {}", checkpoint.training.step);
     stored.fault = missing(checkpoint, *entries);
-    stored.complete = stored.fault.empty();
-    stored.finite = stored.complete && checkpoint.finite();
-    if (!stored.complete || !has(kVerifiedName)) return;
+    stored.is_complete = stored.fault.empty();
+    stored.is_finite = stored.is_complete && checkpoint.is_finite();
+    if (!stored.is_complete || !has(kVerifiedName)) return;
     const auto mark = tree.open(fmt::format("{}/{}", stored.folder, kVerifiedName));
-    stored.verified = text_in(mark->bytes()) == verified_mark(text);
+    stored.is_verified = text_in(mark->bytes()) == verified_mark(text);
 }
 
 StoredCheckpoint look_at(const FileTree& tree, const std::string& folder, int64_t step) {
@@ -87,7 +87,7 @@ StoredCheckpoint checkpoint_in(const FileTree& tree, const std::string& folder) 
 
 namespace {
 
-// Writes a small file, durable under its own name.
+// Writes a small file and makes its content durable.
 void write_text(FileTree& tree, const std::string& path, std::string_view text) {
     const auto sink = tree.create(path, Bytes{static_cast<int64_t>(text.size())});
     sink->write(std::as_bytes(std::span(text)));
@@ -106,7 +106,7 @@ std::string unfinished_name(int64_t step, const std::string& id) {
     return fmt::format("{}.tmp-{}", step_folder_name(step), id);
 }
 
-// Returns the line that the owner of the lock at PATH has left there.
+// Returns the line that the owner of the lock at PATH wrote into the file.
 std::string holder_of(const FileTree& tree, const std::string& path) {
     try {
         const auto view = tree.open(path);
@@ -114,7 +114,7 @@ std::string holder_of(const FileTree& tree, const std::string& path) {
         const std::string_view line = text.substr(0, std::min(text.find('\n'), kHolderBytesMax));
         if (!line.empty()) return printable(line);
     } catch (const Error&) {
-        // The owner has just ended, or is of an older version, whose file is empty.
+        // The owner has just ended, or it is an older version, which leaves the file empty.
     }
     return "it does not say who it is";
 }
@@ -154,20 +154,22 @@ CheckpointStore::CheckpointStore(FileTree& tree, std::string root, int64_t keep,
     while (root_.size() > 1 && root_.back() == '/') root_.pop_back();
 }
 
-// Removes unfinished saves. Nobody else writes here, so runs that are gone have left them.
+// Removes unfinished saves. No other run writes here now, so they are left over from runs that have
+// ended.
 void CheckpointStore::remove_leftovers() {
     const auto entries = tree_.list(root_);
     if (!entries) return;
     std::set<int64_t> complete;
     for (const StoredCheckpoint& stored : list())
-        if (stored.complete && stored.folder == fmt::format("{}/step-{}", root_, stored.step))
+        if (stored.is_complete && stored.folder == fmt::format("{}/step-{}", root_, stored.step))
             complete.insert(stored.step);
     for (const FolderEntry& entry : *entries) {
         const auto parsed = parse_step_folder(entry.name);
         const std::string path = fmt::format("{}/{}", root_, entry.name);
         if (parsed && parsed->kind == StepFolderKind::kReplaced && !complete.count(parsed->step) &&
-            look_at(tree_, path, parsed->step).complete) {
-            // The checkpoint gets its place back, since its successor was never completed.
+            look_at(tree_, path, parsed->step).is_complete) {
+            // Gives the checkpoint its name back, since the save that was to replace it was never
+            // completed.
             const std::string place = fmt::format("{}/step-{}", root_, parsed->step);
             if (tree_.list(place)) tree_.remove_folder(place);
             tree_.rename(path, place);
@@ -212,7 +214,7 @@ void CheckpointStore::put_in_place(const std::string& from, const std::string& t
         remove_or_warn(tree_, {"", true, {}}, from);
         return;
     }
-    // One of the two is whole at every moment, and list() and begin() know where it is.
+    // At every moment one of the two is complete, and list() and begin() know under which names.
     const std::string old = fmt::format("{}.old-{}", to, id);
     tree_.rename(to, old);
     tree_.sync_folder(root_);
@@ -221,8 +223,8 @@ void CheckpointStore::put_in_place(const std::string& from, const std::string& t
     remove_or_warn(tree_, {"", true, {}}, old);
 }
 
-// Moves later steps aside, where nothing is lost. They belong to a run that this one does not
-// continue, and would pass for the newest.
+// Renames later steps, so that nothing is lost. They belong to a run that this one does not
+// continue, and would be taken for the newest checkpoints.
 void CheckpointStore::set_aside_later(int64_t step, const std::string& id) {
     bool moved = false;
     for (const FolderEntry& entry : tree_.list(root_).value_or(std::vector<FolderEntry>{})) {
@@ -239,7 +241,8 @@ void CheckpointStore::set_aside_later(int64_t step, const std::string& id) {
     if (moved) tree_.sync_folder(root_);
 }
 
-// Writes a hint for people and scripts; only list() counts.
+// Writes `latest`, a hint for people and scripts. Only list() decides which checkpoint is the
+// newest.
 void CheckpointStore::point_latest(const Checkpoint& checkpoint) {
     const std::string temporary = fmt::format("{}/latest.tmp-{}", root_, checkpoint.id);
     write_text(tree_, temporary, fmt::format("step-{}\n", checkpoint.training.step));
@@ -251,7 +254,7 @@ void CheckpointStore::remove_old(const std::string& newest) noexcept {
     try {
         for (const std::string& folder : checkpoints_to_remove(list(), keep_)) {
             if (folder == newest) continue;
-            // Half a folder must not look like a damaged checkpoint.
+            // A folder that is only partly removed must not look like a damaged checkpoint.
             const std::string gone = fmt::format("{}.tmp-removed", folder);
             tree_.rename(folder, gone);
             tree_.remove_folder(gone);
@@ -298,27 +301,41 @@ namespace {
 
 constexpr std::string_view kCheckpointsFolder = "checkpoints";
 
-// Returns whether a file of this name in an output folder would be replaced by a run's result.
-bool is_result(std::string_view name) {
-    constexpr std::array<std::string_view, 8> kNames = {
-        "adapter",    "config.json",       "generation_config.json",  "merges.txt",
-        "vocab.json", "added_tokens.json", "special_tokens_map.json", "model.pt"};
-    const auto begins = [&](std::string_view beginning) { return name.starts_with(beginning); };
-    return std::ranges::find(kNames, name) != kNames.end() || begins("tokenizer") ||
-           begins("chat_template.") || begins("pytorch_model") ||
-           (begins("model") && name.find(".safetensors") != name.npos);
+// Returns true for names of weights and adapters, as a run and other tools write them.
+bool is_weights(std::string_view name) {
+    return name == "adapter" || name == "model.pt" || name.starts_with("pytorch_model") ||
+           (name.starts_with("model") && name.find(".safetensors") != name.npos);
 }
 
-// Returns whether OUTPUT's run.json is a run's of dslaunch.
+// Returns true if dslaunch wrote OUTPUT's run.json.
 bool has_own_record(const FileTree& tree, const std::string& output) {
-    const auto bytes = tree.open(output + "/run.json");
+    std::unique_ptr<FileView> bytes;
+    try {
+        bytes = tree.open(output + "/run.json");
+    } catch (const Error&) {
+        return false;  // a broken link, or a file that this user may not read
+    }
     const auto seen = bytes->bytes();
     const std::string_view text(reinterpret_cast<const char*>(seen.data()), seen.size());
-    // The launcher's begins with the first; a worker that others start writes the second.
+    // The launcher's file begins with the first of these texts. A worker that another launcher
+    // started writes the second.
     return text.empty() || text.starts_with("{\"dslaunch\"") || text.starts_with("{\"run\"");
 }
 
-// Refuses an OUTPUT inside a run, and, if it RESUMES, one that only holds runs.
+// Returns true if FOLDER contains checkpoints of a run; false also if FOLDER cannot be listed.
+bool holds_checkpoints(const FileTree& tree, const std::string& folder) {
+    try {
+        return std::ranges::any_of(tree.list(folder).value_or(std::vector<FolderEntry>{}),
+                                   [](const FolderEntry& entry) {
+                                       return entry.is_folder && parse_step_folder(entry.name);
+                                   });
+    } catch (const Error&) {
+        return false;
+    }
+}
+
+// Refuses an OUTPUT inside a run. If RESUMES, also refuses an OUTPUT without checkpoints whose
+// subfolders have some.
 void require_run_folder(const FileTree& tree, const std::string& output, bool resumes) {
     namespace fs = std::filesystem;
     const auto refuse = [&](const char* what, const fs::path& run) {
@@ -340,8 +357,8 @@ void require_run_folder(const FileTree& tree, const std::string& output, bool re
     if (!resumes || has(kCheckpointsFolder)) return;
     std::vector<std::string> runs;
     for (const FolderEntry& entry : entries)
-        if (entry.is_folder &&
-            tree.list(fmt::format("{}/{}/{}", output, entry.name, kCheckpointsFolder)))
+        if (entry.is_folder && holds_checkpoints(tree, fmt::format("{}/{}/{}", output, entry.name,
+                                                                   kCheckpointsFolder)))
             runs.push_back(shell_word((path / entry.name).string()));
     if (runs.empty()) return;
     std::ranges::sort(runs);
@@ -354,29 +371,31 @@ void require_run_folder(const FileTree& tree, const std::string& output, bool re
 
 }  // namespace
 
-void require_unused_output(FileTree& tree, const std::string& output, bool resumes) {
+void require_unused_output(FileTree& tree, const std::string& output, bool resumes,
+                           std::span<const std::string> copied) {
     require_run_folder(tree, output, resumes);
     for (const StoredCheckpoint& stored :
          CheckpointStore(tree, fmt::format("{}/{}", output, kCheckpointsFolder), 0).list()) {
-        if (!stored.complete) continue;
+        if (!stored.is_complete) continue;
         if (resumes) return;
         fail(ExitCode::kCheckpoint,
              "{} has checkpoints of an earlier run, the newest of step {}: go on from it with "
-             "--resume, or name another folder with --output (or remove this one)",
+             "--resume, or name another folder with --output",
              output, stored.step);
     }
-    std::string found;
+    std::vector<std::string> found;
     for (const FolderEntry& entry : tree.list(output).value_or(std::vector<FolderEntry>{})) {
         if (resumes && entry.name == "metrics.jsonl") return;
-        if (is_result(entry.name) ||
+        if (is_weights(entry.name) || std::ranges::find(copied, entry.name) != copied.end() ||
             (entry.name == "run.json" && !entry.is_folder && !has_own_record(tree, output)))
-            found = found.empty() ? entry.name : std::min(found, entry.name);
+            found.push_back(printable(entry.name));
     }
-    if (!found.empty())
-        fail(ExitCode::kCheckpoint,
-             "{}/{}: is there already, and the run would replace it: name another folder with "
-             "--output (or remove this one)",
-             printable(output), found);
+    if (found.empty()) return;
+    std::ranges::sort(found);
+    fail(ExitCode::kCheckpoint,
+         "{}: holds {} already, which the run would replace: name another folder with --output, or "
+         "move {} away",
+         printable(output), join(found, ", "), found.size() > 1 ? "these files" : "this file");
 }
 
 std::vector<StoredCheckpoint> CheckpointStore::list() const {
@@ -388,13 +407,13 @@ std::vector<StoredCheckpoint> CheckpointStore::list() const {
         const bool old = parsed->kind == StepFolderKind::kReplaced;
         StoredCheckpoint stored =
             look_at(tree_, fmt::format("{}/{}", root_, entry.name), parsed->step);
-        if (stored.complete && !old) complete.insert(stored.step);
+        if (stored.is_complete && !old) complete.insert(stored.step);
         (old ? replaced : all).push_back(std::move(stored));
     }
     for (StoredCheckpoint& stored : replaced)
-        if (stored.complete && !complete.count(stored.step)) all.push_back(std::move(stored));
+        if (stored.is_complete && !complete.count(stored.step)) all.push_back(std::move(stored));
     std::sort(all.begin(), all.end(), [](const StoredCheckpoint& a, const StoredCheckpoint& b) {
-        return std::pair(a.step, a.complete) > std::pair(b.step, b.complete);
+        return std::pair(a.step, a.is_complete) > std::pair(b.step, b.is_complete);
     });
     return all;
 }

@@ -1,12 +1,14 @@
-// The checkpoints of a run: step-N folders below one root, how one is made, and which may go.
-// begin() -> every rank writes its files into the folder -> commit(). Rank 0's; one thread at a
-// time, one save at a time. A crash at any moment leaves every committed checkpoint as it was.
+// The checkpoints of a run: step-N folders below one root. Decides how a checkpoint is made, and
+// which ones are removed. begin() -> every rank writes its files into the folder -> commit(). Only
+// rank 0 uses it; one thread at a time, one save at a time. A crash at any moment leaves every
+// committed checkpoint as it was.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,52 +22,58 @@ struct StoredCheckpoint {
     std::string folder;
     int64_t step = 0;
     Bytes bytes;
-    bool complete = false;  // manifest and files are there, sizes are right
-    bool finite = false;
-    bool verified = false;  // all of it was read and found whole
-    std::string fault;      // why it is not complete
+    bool is_complete = false;  // manifest and all files exist, with right sizes
+    bool is_finite = false;
+    bool is_verified = false;  // all of it was read and its hashes matched
+    std::string fault;         // why it is not complete
 };
 
-// Returns the checkpoint in FOLDER, whatever its name is: it may be set aside, or a copy. Its step
-// is -1 if the manifest cannot be read.
+// Returns the checkpoint in FOLDER, whatever the folder's name is: it may have been set aside or
+// copied. The step is -1 if the manifest cannot be read.
 [[nodiscard]] StoredCheckpoint checkpoint_in(const FileTree& tree, const std::string& folder);
 
-// A request to be the only run that saves below a root of checkpoints.
+// A request to be the only run that saves checkpoints below a root.
 struct CheckpointClaim {
-    std::string owner = "another run";      // a line for people, as `job a, attempt 0, on host h`
-    std::chrono::milliseconds wait_max{0};  // for its present owner, such as a cut-off run
-    // Gets one line that says which owner is waited for.
+    std::string owner = "another run";      // for people: `job a, attempt 0, on host h`
+    std::chrono::milliseconds wait_max{0};  // for the present owner, such as an ending run
+    // Called once, with a line that names the owner whose end is awaited.
     std::function<void(const std::string& line)> told = {};
 };
 
-// Takes ROOT, made if it is missing, while the result lives. Throws Error{kCheckpoint} with the
-// owner if another run saves there, Error{kDisk}. Blocks for CLAIM.wait_max at most.
+// Locks the folder ROOT for as long as the returned lock lives; creates the folder if it is
+// missing. Throws Error{kCheckpoint}, naming the owner, if another run saves there, and
+// Error{kDisk} if the disk fails. Blocks for at most CLAIM.wait_max.
 [[nodiscard]] std::unique_ptr<FileLock> claim_checkpoints(FileTree& tree, const std::string& root,
                                                           const CheckpointClaim& claim = {});
 
-// Refuses an OUTPUT that a run would spoil, with Error{kCheckpoint}: one with complete checkpoints,
-// one with files that the result would replace (weights, an adapter, config.json, a tokenizer, a
-// run.json that is not dslaunch's), and a folder inside a run. RESUMES allows checkpoints and
-// leftovers of their run; a folder that only holds runs is refused with their names.
-void require_unused_output(FileTree& tree, const std::string& output, bool resumes = false);
+// Throws Error{kCheckpoint} if a run would spoil the folder OUTPUT: if it has complete checkpoints,
+// if it has files that the result would replace (weights, an adapter, a run.json that dslaunch did
+// not write, and the names in COPIED, which the run copies from its model's folder), or if it is
+// inside a run. If RESUMES, checkpoints and other files of their run are allowed; a folder without
+// checkpoints whose subfolders are runs is refused, and the error names these.
+void require_unused_output(FileTree& tree, const std::string& output, bool resumes = false,
+                           std::span<const std::string> copied = {});
 
+// The checkpoints below one root, of which it makes and removes some.
 class CheckpointStore {
   public:
-    // KEEP is the number of complete ones that stay; 0: all. Nothing is made before begin(), which
-    // takes ROOT unless CLAIM is given. TREE must outlive it.
+    // KEEP is the number of complete checkpoints that are kept; 0: all. Creates nothing before
+    // begin(), which locks ROOT unless CLAIM is given. TREE must outlive the store.
     CheckpointStore(FileTree& tree, std::string root, int64_t keep,
                     std::unique_ptr<FileLock> claim = nullptr);
 
-    // Makes the folder that the files of a save are written to, and removes what saves of crashed
-    // runs have left. NEED is the bytes of all ranks' files; throws Error{kDisk} if they do not
-    // fit. ID is this save's, [0-9a-z-].
+    // Makes the folder for the files of a save, removes what the saves of crashed runs have left,
+    // and returns the folder. NEED is the total size of all ranks' files. Throws Error{kDisk} if
+    // they do not fit. ID is the name of this save, [0-9a-z-].
     [[nodiscard]] std::string begin(int64_t step, const std::string& id, Bytes need);
-    // Makes a checkpoint of all files, which are durable, lets `latest` name it, and removes what
-    // retention lets go. Later steps, which another run has left there, become
-    // ROOT/abandoned-ID-step-M. Returns its folder, ROOT/step-N. A checkpoint of the same step is
-    // replaced. Throws Error{kDisk}; the save then counts only if it is listed as complete.
+    // Makes a checkpoint from the files of all ranks, which must be durable, lets `latest` name it,
+    // and removes the checkpoints that are no longer kept. Renames later steps, which another run
+    // has left there, to ROOT/abandoned-ID-step-M. Replaces a checkpoint of the same step. Returns
+    // its folder, ROOT/step-N. Throws Error{kDisk}; the save then counts only if list() reports it
+    // as complete.
     std::string commit(const Checkpoint& checkpoint);
-    // Removes a failed save's folder. Parts that cannot be removed stay for the next begin().
+    // Removes the folder of a failed save. Parts that cannot be removed stay until the next
+    // begin().
     void abandon(int64_t step, const std::string& id) noexcept;
 
     // Returns the checkpoints, newest first.
@@ -84,9 +92,10 @@ class CheckpointStore {
     std::unique_ptr<FileLock> claim_;
 };
 
-// Returns the checkpoints of a list, in any order, that retention lets go: all complete finite ones
-// but the newest KEEP, never the newest verified, never the newest finite one; incomplete and
-// non-finite ones only if there is a newer complete finite one. KEEP 0: nothing. Pure.
+// Returns the checkpoints in ALL, in any order, that are to be removed. A complete finite
+// checkpoint is removed unless it is one of the newest KEEP, the newest verified one or the newest
+// finite one. Any other checkpoint is removed only if a newer one is complete and finite. If KEEP
+// is 0, nothing is removed. Pure.
 [[nodiscard]] std::vector<std::string> checkpoints_to_remove(
     const std::vector<StoredCheckpoint>& all, int64_t keep);
 

@@ -11,15 +11,14 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/error.h"
-#include "base/text.h"
 
 namespace dslaunch::storage {
 namespace {
 
 constexpr size_t kAlignment = 4096;
 
-// Sends sizes and offsets that cannot go past the page cache through it.
+// Switches direct I/O off, because a size or an offset does not allow it: writes then use the page
+// cache.
 void write_through_cache(int fd) {
     const int flags = ::fcntl(fd, F_GETFL);
     if (flags >= 0) static_cast<void>(::fcntl(fd, F_SETFL, flags & ~O_DIRECT));
@@ -41,36 +40,7 @@ int write_at(int fd, std::span<const std::byte> bytes, int64_t offset) {
     return 0;
 }
 
-std::string_view advice(int error_number) {
-    switch (error_number) {
-        case ENOSPC:
-            return "; free some or give an --output on another disk";
-        case EDQUOT:
-            return "; your quota there is used up: remove files or ask for more";
-        case EROFS:
-            return "; the file system is mounted read-only, as disks with errors are too";
-        case EIO:
-            return "; the disk or the way to it failed: see the kernel's log (dmesg)";
-        case EACCES:
-        case EPERM:
-            return "; this user may not write there: give another --output";
-        case ENOENT:
-            return "; somebody removed a folder of its path";
-        default:
-            return "";
-    }
-}
-
 }  // namespace
-
-void fail_file(const FileFailure& failure) {
-    std::string bytes;
-    if (failure.need > Bytes{0}) bytes = fmt::format(" ({} needed)", to_text(failure.need));
-    if (failure.error_number == ENOSPC || failure.error_number == EDQUOT)
-        bytes += fmt::format("; {} are free there", to_text(failure.free));
-    fail(ExitCode::kDisk, "{}: cannot {}{}: {}{}", printable(failure.path), failure.doing, bytes,
-         errno_text(failure.error_number), advice(failure.error_number));
-}
 
 DiskSink::DiskSink(std::string path, UniqueFd fd, Bytes bytes)
     : path_(std::move(path)), fd_(std::move(fd)), need_(bytes) {
@@ -89,7 +59,7 @@ Bytes DiskSink::memory(Bytes bytes) {
 DiskSink::~DiskSink() {
     {
         const std::lock_guard lock(mutex_);
-        stop_ = true;
+        is_stopping_ = true;
         queue_.clear();
     }
     changed_.notify_all();
@@ -114,7 +84,7 @@ std::span<std::byte> DiskSink::buffer(size_t index) const {
 }
 
 void DiskSink::write(std::span<const std::byte> bytes) {
-    DSL_CHECK(!synced_, "{}: written after sync", path_);
+    DSL_CHECK(!is_synced_, "{}: written after sync", path_);
     while (!bytes.empty()) {
         const std::span<std::byte> into = buffer(filling_).subspan(filled_bytes_);
         const size_t taken = std::min(into.size(), bytes.size());
@@ -135,7 +105,7 @@ void DiskSink::send() {
     written_bytes_ += static_cast<int64_t>(filled_bytes_);
     filled_bytes_ = 0;
     changed_.notify_all();
-    // A file smaller than a buffer has only one buffer.
+    // Skips buffers that do not exist: a file smaller than a buffer has only one.
     do {
         filling_ = (filling_ + 1) % kSinkBuffers;
     } while (buffer(filling_).empty());
@@ -146,8 +116,8 @@ void DiskSink::send() {
 void DiskSink::run() {
     std::unique_lock lock(mutex_);
     while (true) {
-        changed_.wait(lock, [&] { return stop_ || !queue_.empty(); });
-        if (stop_) return;
+        changed_.wait(lock, [&] { return is_stopping_ || !queue_.empty(); });
+        if (is_stopping_) return;
         const Piece piece = queue_.front();
         queue_.pop_front();
         lock.unlock();
@@ -172,9 +142,9 @@ void DiskSink::await_all() {
 }
 
 void DiskSink::sync() {
-    DSL_CHECK(!synced_, "{}: synced twice", path_);
-    synced_ = true;
-    // Aligned bytes go past the cache, the few bytes after them do not.
+    DSL_CHECK(!is_synced_, "{}: synced twice", path_);
+    is_synced_ = true;
+    // Aligned bytes bypass the page cache; the few bytes after them are written through it.
     const size_t aligned = filled_bytes_ / kAlignment * kAlignment;
     const std::span<const std::byte> rest = buffer(filling_).first(filled_bytes_);
     int status = write_at(fd_.get(), rest.first(aligned), written_bytes_);

@@ -55,7 +55,7 @@ class DiskLock final : public FileLock {
     UniqueFd fd_;
 };
 
-// Returns the entry NAME; one that went away meanwhile becomes an empty file.
+// Returns the entry NAME of FOLDER. If it was removed meanwhile, the entry is an empty file.
 FolderEntry entry_of(const std::string& folder, const std::string& name) {
     struct stat about {};
     if (::stat((folder + "/" + name).c_str(), &about) != 0) return {name, false, Bytes{}};
@@ -72,7 +72,7 @@ class DiskTree final : public FileTree {
         constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
         UniqueFd fd(::open(path.c_str(), kFlags | O_DIRECT, 0666));
         if (!fd.valid() && errno == EINVAL) {
-            // Some file systems make the file before they refuse.
+            // Some file systems create the file before they refuse O_DIRECT.
             static_cast<void>(::unlink(path.c_str()));
             fd.reset(::open(path.c_str(), kFlags, 0666));
         }
@@ -117,7 +117,7 @@ class DiskTree final : public FileTree {
 
     void sync_folder(const std::string& folder) override {
         const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-        // EINVAL: a file system whose folders need no fsync.
+        // EINVAL: the folders of this file system need no fsync.
         if (!fd.valid() || (::fsync(fd.get()) != 0 && errno != EINVAL))
             give_up(folder, "flush the folder");
     }
@@ -150,7 +150,8 @@ class DiskTree final : public FileTree {
                      "{}: this file system has no locks: {}; let no other run save there", path,
                      errno_text(errno));
         }
-        // A full disk has no room for the owner: another run's message then does not name it.
+        // If the disk is full, the owner cannot be written, and another run's message does not name
+        // it.
         if (::ftruncate(fd.get(), 0) == 0) static_cast<void>(write_full(fd.get(), owner));
         return std::make_unique<DiskLock>(std::move(fd));
     }

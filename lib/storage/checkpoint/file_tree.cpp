@@ -1,8 +1,44 @@
 #include "storage/checkpoint/file_tree.h"
 
+#include <cerrno>
+
+#include "base/error.h"
 #include "base/path.h"
+#include "base/text.h"
 
 namespace dslaunch::storage {
+namespace {
+
+std::string_view advice(int error_number) {
+    switch (error_number) {
+        case ENOSPC:
+            return "; free some or give an --output on another disk";
+        case EDQUOT:
+            return "; your quota there is used up: remove files or ask for more";
+        case EROFS:
+            return "; the file system is mounted read-only, as disks with errors are too";
+        case EIO:
+            return "; the disk or the way to it failed: see the kernel's log (dmesg)";
+        case EACCES:
+        case EPERM:
+            return "; this user may not write there: give another --output";
+        case ENOENT:
+            return "; somebody removed a folder of its path";
+        default:
+            return "";
+    }
+}
+
+}  // namespace
+
+void fail_file(const FileFailure& failure) {
+    std::string bytes;
+    if (failure.need > Bytes{0}) bytes = fmt::format(" ({} needed)", to_text(failure.need));
+    if (failure.error_number == ENOSPC || failure.error_number == EDQUOT)
+        bytes += fmt::format("; {} are free there", to_text(failure.free));
+    fail(ExitCode::kDisk, "{}: cannot {}{}: {}{}", printable(failure.path), failure.doing, bytes,
+         errno_text(failure.error_number), advice(failure.error_number));
+}
 
 void FileTree::make_folders(const std::string& path) {
     if (path.empty() || path == "/" || list(path)) return;

@@ -10,7 +10,8 @@
 namespace dslaunch::storage {
 namespace {
 
-// Writes a number. JSON has no NaN or infinity, which a loss may be; readers read -0 as an integer.
+// Writes a number. A NaN or an infinity, which a loss may be, becomes a text, since JSON has no
+// such numbers. -0 becomes -0.0, since readers take -0 for an integer.
 void number(JsonWriter& json, std::string_view name, double value) {
     json.key(name);
     if (value == 0 && std::signbit(value)) {
@@ -61,7 +62,7 @@ void write_tensor(JsonWriter& json, const CheckpointTensor& tensor) {
         }
         json.end_array();
     }
-    if (!tensor.persistent) json.field("persistent", false);
+    if (!tensor.is_persistent) json.field("persistent", false);
     json.field("kind", kTensorKindNames[static_cast<size_t>(tensor.kind)]);
     if (tensor.kind == TensorKind::kRankBuffer) json.field("rank", tensor.rank);
     json.field("dtype", dtype_name(tensor.dtype));
@@ -90,7 +91,7 @@ void write_piece(JsonWriter& json, const WrittenPiece& piece) {
         .field("numel", piece.piece.elements.numel)
         .field("offset", piece.offset_bytes)
         .field("xxh3_128", hash_text(piece.hash));
-    if (!piece.finite) json.field("finite", false);
+    if (!piece.is_finite) json.field("finite", false);
     json.end_object();
 }
 
@@ -123,10 +124,10 @@ int64_t Checkpoint::least_format() const {
     return least;
 }
 
-bool Checkpoint::finite() const {
+bool Checkpoint::is_finite() const {
     return std::all_of(files.begin(), files.end(), [](const CheckpointFile& file) {
         return std::all_of(file.pieces.begin(), file.pieces.end(),
-                           [](const WrittenPiece& piece) { return piece.finite; });
+                           [](const WrittenPiece& piece) { return piece.is_finite; });
     });
 }
 
@@ -171,7 +172,7 @@ std::string manifest_text(const Checkpoint& checkpoint) {
             .field("held_out", checkpoint.data.held_out)
             .field("samples", checkpoint.data.samples)
             .end_object();
-    json.field("finite", checkpoint.finite()).field("config", checkpoint.config_json);
+    json.field("finite", checkpoint.is_finite()).field("config", checkpoint.config_json);
     json.key("tensors").begin_array();
     for (const CheckpointTensor& tensor : checkpoint.tensors) write_tensor(json, tensor);
     json.end_array().key("files").begin_array();
@@ -193,7 +194,7 @@ std::string encode(const CheckpointFile& file) {
     for (const WrittenPiece& piece : file.pieces) {
         out.i64(piece.piece.tensor).i64(piece.piece.state).i64(piece.piece.elements.begin);
         out.i64(piece.piece.elements.numel).i64(piece.offset_bytes);
-        out.u64(piece.hash.low).u64(piece.hash.high).u8(piece.finite ? 1 : 0);
+        out.u64(piece.hash.low).u64(piece.hash.high).u8(piece.is_finite ? 1 : 0);
     }
     return out.bytes();
 }
@@ -214,11 +215,11 @@ CheckpointFile decode_checkpoint_file(std::string_view bytes) {
         piece.offset_bytes = in.i64();
         piece.hash.low = in.u64();
         piece.hash.high = in.u64();
-        piece.finite = in.u8() != 0;
+        piece.is_finite = in.u8() != 0;
         file.pieces.push_back(piece);
     }
     if (!in.done())
-        fail(ExitCode::kInternal, "record of a checkpoint's file {}: it goes on behind its end",
+        fail(ExitCode::kInternal, "record of a checkpoint's file {}: it goes on after its end",
              file.name);
     return file;
 }

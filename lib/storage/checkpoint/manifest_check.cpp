@@ -18,7 +18,8 @@ template <typename... Args>
     throw Error(ExitCode::kCheckpoint, printable(fmt::format(format, std::forward<Args>(args)...)));
 }
 
-// Checks that elements and bytes fit an int64. A dimension of 0 makes the whole tensor empty.
+// Checks that the numbers of elements and of bytes fit an int64. A dimension of 0 makes the whole
+// tensor empty.
 void check_shape(std::string_view name, const std::vector<int64_t>& shape) {
     if (shape.size() > kDimensionsMax) inconsistent("tensor '{}': too many dimensions", name);
     int64_t bytes = 8;  // the longest element
@@ -27,7 +28,7 @@ void check_shape(std::string_view name, const std::vector<int64_t>& shape) {
             inconsistent("tensor '{}': its shape overflows", name);
 }
 
-// Checks that a view's elements are its tensor's.
+// Checks that all elements of a view are elements of its tensor.
 void check_view(const CheckpointTensor& tensor, const CheckpointView& view) {
     check_shape(view.name, view.shape);
     if (view.strides.size() != view.shape.size())
@@ -45,7 +46,7 @@ void check_view(const CheckpointTensor& tensor, const CheckpointView& view) {
         inconsistent("view '{}': it reaches beyond tensor '{}'", view.name, tensor.name);
 }
 
-// Checks that elements lie side by side, each once.
+// Checks that the elements leave no gaps in memory and do not overlap.
 void check_strides(const CheckpointTensor& tensor) {
     if (tensor.strides.empty() || tensor.numel() == 0) return;
     if (tensor.strides.size() != tensor.shape.size())
@@ -82,7 +83,8 @@ void check_piece(const Checkpoint& checkpoint, const CheckpointFile& file,
                      elements.numel, elements.begin, numel);
 }
 
-// Checks that pieces follow each other from the header to the file's end.
+// Checks that the pieces cover the file without gaps from the end of the header to the end of the
+// file.
 void check_file(const Checkpoint& checkpoint, const CheckpointFile& file) {
     if (!is_file_name(file.name)) inconsistent("file '{}': this is no name of a file", file.name);
     int64_t next = file.pieces.empty() ? file.bytes : file.pieces.front().offset_bytes;

@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::json;
 constexpr int kDepthMax = 8;
 
-// Throws for a part that does not fit; parse_manifest puts the path before the message.
+// Throws an error about the member WHERE; parse_manifest() puts the path before the message.
 [[noreturn]] void wrong(std::string_view where, std::string_view what) {
     fail(ExitCode::kCheckpoint, "{}: {}", where, what);
 }
@@ -94,7 +94,7 @@ std::vector<int64_t> sizes(const Json& object, const char* name) {
 }
 
 std::vector<int64_t> sizes_or_null(const Json& object, const char* name) {
-    constexpr int64_t kNumelMax = INT64_MAX / 8;  // bytes fit an int64
+    constexpr int64_t kNumelMax = INT64_MAX / 8;  // then the bytes fit an int64
     std::vector<int64_t> values;
     for (const Json& value : array(object, name)) {
         const bool fits = value.is_number_unsigned() && value.get<uint64_t>() <= kNumelMax;
@@ -152,7 +152,7 @@ CheckpointTensor tensor_of(const Json& json) {
     if (json.contains("aliases")) tensor.aliases = texts(json, "aliases");
     if (json.contains("views"))
         for (const Json& view : array(json, "views")) tensor.views.push_back(view_of(view));
-    if (json.contains("persistent")) tensor.persistent = boolean(json, "persistent");
+    if (json.contains("persistent")) tensor.is_persistent = boolean(json, "persistent");
     const std::string kind = text(json, "kind");
     const auto found = std::find(kTensorKindNames.begin(), kTensorKindNames.end(), kind);
     if (found == kTensorKindNames.end()) wrong("kind", "is unknown");
@@ -176,7 +176,7 @@ WrittenPiece piece_of(const Json& json) {
     piece.piece.elements.numel = integer(json, "numel", 0);
     piece.offset_bytes = integer(json, "offset", 0);
     piece.hash = hash(json, "xxh3_128");
-    if (json.contains("finite")) piece.finite = boolean(json, "finite");
+    if (json.contains("finite")) piece.is_finite = boolean(json, "finite");
     return piece;
 }
 
@@ -217,7 +217,7 @@ Checkpoint checkpoint_of(const Json& json) {
     return checkpoint;
 }
 
-// Returns the JSON object after it checked its end and its hash.
+// Checks the end and the hash of the manifest TEXT, and returns its JSON object.
 Json object_of(std::string_view text) {
     const size_t end_length = kManifestEnd[0].size() + 32 + kManifestEnd[1].size();
     if (text.size() < end_length) wrong("its end", "is missing: it was cut off");

@@ -26,7 +26,8 @@ bool is_row_major(const CheckpointTensor& tensor) {
     return true;
 }
 
-// Returns the tensor's own shape, its whole rows' shape, or the number of elements.
+// Returns the shape to write: the tensor's shape, the shape of the whole rows in ELEMENTS, or only
+// the number of elements.
 std::vector<int64_t> shape_of(const CheckpointTensor& tensor, int state, const Range& elements) {
     if (!is_row_major(tensor) || !tensor.is_like_tensor(state)) return {elements.numel};
     if (elements == Range{0, tensor.numel()}) return tensor.shape;
@@ -49,8 +50,8 @@ void check_utf8(const std::string& name) {
     }
 }
 
-// Returns NAME or NAME.STATE, with @RANK for a rank's own buffer and [BEGIN:END] unless it is the
-// whole tensor in row-major order; with ~2, ~3, … if a tensor has taken that name.
+// Returns NAME or NAME.STATE, with @RANK for the buffer of one rank, and with [BEGIN:END] unless
+// the piece is the whole tensor in row-major order. Adds ~2, ~3, … if the name is already in TAKEN.
 std::string entry_name(const Checkpoint& checkpoint, const CheckpointPiece& piece,
                        std::set<std::string>& taken) {
     const CheckpointTensor& tensor = tensor_of(checkpoint, piece);

@@ -1,4 +1,4 @@
-// The header of a checkpoint's .safetensors file: names, shapes and places of its pieces. Pure.
+// The header of a checkpoint's .safetensors file: names, shapes and offsets of its pieces. Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,15 @@ struct ShardPlan {
     std::vector<CheckpointPiece> pieces;
 };
 
-// The data begin at a multiple of this number of bytes, to be readable past the page cache.
+// The data begin at a multiple of this number of bytes, so that direct I/O can read them.
 inline constexpr int64_t kDataAlignment = 4096;
 
+// Return the type of a piece's elements in the file (fp32 for states), and its size in bytes.
 [[nodiscard]] DType piece_dtype(const Checkpoint& checkpoint, const CheckpointPiece& piece);
 [[nodiscard]] int64_t piece_bytes(const Checkpoint& checkpoint, const CheckpointPiece& piece);
 
-// Returns the bytes before the first piece, with the length of the JSON. Throws Error{kCheckpoint}
-// naming a tensor whose name is not UTF-8.
+// Returns all bytes before the first piece: the length of the JSON, and the JSON. Throws
+// Error{kCheckpoint} naming a tensor whose name is not UTF-8.
 [[nodiscard]] std::string shard_header(const ShardPlan& plan, const Checkpoint& checkpoint);
 
 }  // namespace dslaunch::storage

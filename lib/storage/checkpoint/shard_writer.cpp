@@ -15,10 +15,12 @@
 namespace dslaunch::storage {
 namespace {
 
-// A chunk is hashed, scanned and copied while it lies in the cache.
+// The size of the chunks that are hashed, scanned and copied, small enough to stay in the
+// processor's cache meanwhile.
 constexpr size_t kChunkBytes = size_t{128} << 10;
 
-// Uses a sum instead of a branch, so that it is vectorized.
+// Returns true if all of BITS are set in some element. Collects the results without a branch, so
+// that the loop is vectorized.
 template <typename Element>
 bool any_with(std::span<const std::byte> bytes, uint64_t bits) {
     const auto exponent = static_cast<Element>(bits);
@@ -31,22 +33,23 @@ bool any_with(std::span<const std::byte> bytes, uint64_t bits) {
     return found != 0;
 }
 
-// Looks for NaN and infinity in bytes that may be split anywhere.
+// Looks for NaN and infinity in bytes that come in parts. An element may be split between two
+// parts.
 class FiniteScan {
   public:
     // Integers are always finite.
     explicit FiniteScan(DType dtype);
     void add(std::span<const std::byte> bytes);
-    // True while all whole elements so far are finite.
-    [[nodiscard]] bool finite() const { return !found_; }
+    // Returns true if all complete elements so far are finite.
+    [[nodiscard]] bool is_finite() const { return !has_found_; }
 
   private:
     void look(std::span<const std::byte> elements);
 
     size_t element_bytes_ = 0;  // 0: nothing to look for
-    uint64_t exponent_ = 0;     // all its bits set: NaN or infinity
-    bool found_ = false;
-    std::array<std::byte, 8> begun_{};  // an element that is split
+    uint64_t exponent_ = 0;     // an element with all these bits set is NaN or infinity
+    bool has_found_ = false;
+    std::array<std::byte, 8> begun_{};  // the first bytes of an element that is split
     size_t begun_bytes_ = 0;
 };
 
@@ -60,7 +63,7 @@ FiniteScan::FiniteScan(DType dtype) {
             break;
         case DType::kC64:
             exponent_ = 0x7F80'0000;
-            element_bytes_ = sizeof(float);  // of each part
+            element_bytes_ = sizeof(float);  // of the real or the imaginary part
             return;
         case DType::kF32:
             exponent_ = 0x7F80'0000;
@@ -75,9 +78,9 @@ FiniteScan::FiniteScan(DType dtype) {
 }
 
 void FiniteScan::look(std::span<const std::byte> elements) {
-    if (element_bytes_ == 2) found_ = any_with<uint16_t>(elements, exponent_) || found_;
-    if (element_bytes_ == 4) found_ = any_with<uint32_t>(elements, exponent_) || found_;
-    if (element_bytes_ == 8) found_ = any_with<uint64_t>(elements, exponent_) || found_;
+    if (element_bytes_ == 2) has_found_ = any_with<uint16_t>(elements, exponent_) || has_found_;
+    if (element_bytes_ == 4) has_found_ = any_with<uint32_t>(elements, exponent_) || has_found_;
+    if (element_bytes_ == 8) has_found_ = any_with<uint64_t>(elements, exponent_) || has_found_;
 }
 
 void FiniteScan::add(std::span<const std::byte> bytes) {
@@ -137,7 +140,7 @@ class ShardWriter::Impl {
     }
 
   private:
-    // Begins the next pieces. Pieces without elements end at once.
+    // Begins the next pieces. A piece without elements ends at once.
     void begin_pieces() {
         while (left_bytes_ == 0 && file_.pieces.size() < plan_.pieces.size()) {
             const CheckpointPiece& piece = plan_.pieces[file_.pieces.size()];
@@ -151,7 +154,7 @@ class ShardWriter::Impl {
     void end_piece() {
         const CheckpointPiece& piece = plan_.pieces[file_.pieces.size()];
         const XXH128_hash_t hash = XXH3_128bits_digest(&hash_);
-        file_.pieces.push_back({piece, file_.bytes, {hash.low64, hash.high64}, scan_->finite()});
+        file_.pieces.push_back({piece, file_.bytes, {hash.low64, hash.high64}, scan_->is_finite()});
         file_.bytes += piece_bytes(checkpoint_, piece);
     }
 
@@ -161,7 +164,7 @@ class ShardWriter::Impl {
     const Checkpoint& checkpoint_;
     CheckpointFile file_;  // the part that is written so far
     std::unique_ptr<FileSink> sink_;
-    int64_t left_bytes_ = 0;  // bytes of the piece still to come
+    int64_t left_bytes_ = 0;  // bytes of the piece that are not yet written
     alignas(64) XXH3_state_t hash_{};
     std::optional<FiniteScan> scan_;
 };

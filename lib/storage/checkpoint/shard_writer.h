@@ -1,5 +1,6 @@
 // Writes one file of a checkpoint: a header, made from the plan, then the pieces one after the
-// other, hashed and scanned as they pass. One owner at a time; blocks on the disk.
+// other, which are hashed and scanned while they are written. One owner at a time; blocks on the
+// disk.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +15,20 @@
 
 namespace dslaunch::storage {
 
+// A file of a checkpoint that is being written.
 class ShardWriter {
   public:
-    // FOLDER exists. CHECKPOINT has tensors, states, id and step, the same on all ranks; it and
-    // TREE must outlive the writer. Throws as FileTree does.
+    // FOLDER must exist. CHECKPOINT has tensors, states, id and step, the same on all ranks; it and
+    // TREE must outlive the writer. Throws what FileTree throws.
     ShardWriter(FileTree& tree, const std::string& folder, ShardPlan plan,
                 const Checkpoint& checkpoint);
     ~ShardWriter();
-    // Writes the next bytes of the pieces in their order, split as the caller likes.
+    // Writes the next bytes of the pieces, in the order of the pieces and in parts of any size.
     void write(std::span<const std::byte> bytes);
-    // Makes the file durable before it returns. REQUIRES: all pieces are written.
+    // Makes the file durable and returns its description. REQUIRES: all pieces are written.
     [[nodiscard]] CheckpointFile finish();
 
-    // Returns the bytes of the file that would be written.
+    // Returns the size of the file that the writer would write.
     [[nodiscard]] static Bytes file_bytes(const ShardPlan& plan, const Checkpoint& checkpoint);
 
   private:

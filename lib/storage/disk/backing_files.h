@@ -1,6 +1,6 @@
-// The files on disk under a block file. They are open and of equal length, and one range of bytes
-// is laid over them in stripes: stripe s lies in file s mod files. Their maker owns them
-// (swap_files.h); engines only use the descriptors.
+// The files on disk that store the bytes of a block file. They are open and of equal length. The
+// range of bytes is distributed over them in stripes: stripe s is in file s mod files. The code
+// that created them owns them (swap_files.h); engines only use the descriptors.
 #pragma once
 
 #include <cstdint>
@@ -13,34 +13,39 @@
 
 namespace dslaunch::storage {
 
+// The distribution of the bytes over the files.
 struct StripeLayout {
     int files = 1;
     Bytes stripe;  // a multiple of kBlockAlignment; not read when there is one file
 };
 
+// The place of a byte in one of the files.
 struct StripePlace {
     int file = 0;
     int64_t offset_bytes = 0;  // place of the byte in that file
-    int64_t run_bytes = 0;     // number of bytes from there on that are contiguous in that file
+    int64_t run_bytes = 0;     // number of contiguous bytes in that file from there on
 };
 
-// Returns the place of the byte at OFFSET_BYTES. REQUIRES: offset_bytes >= 0.
+// Returns the file and the offset in it of the byte at OFFSET_BYTES. REQUIRES: offset_bytes >= 0.
 [[nodiscard]] StripePlace stripe_place(const StripeLayout& layout, int64_t offset_bytes);
 
-// Returns the length that each file needs for CAPACITY in all, in whole stripes.
+// Returns the length that each file needs, in whole stripes, for CAPACITY in all files together.
 [[nodiscard]] Bytes stripe_file_bytes(const StripeLayout& layout, Bytes capacity);
 
+// An open file.
 struct BackingFile {
     std::string path;
-    UniqueFd fd;          // open for reading and writing
-    bool direct = false;  // O_DIRECT: past the page cache
+    UniqueFd fd;             // open for reading and writing
+    bool is_direct = false;  // opened with O_DIRECT
 };
 
+// All files of one block file.
 struct BackingFiles {
     std::vector<BackingFile> files;  // there is at least one
     StripeLayout layout;
-    Bytes capacity;  // bytes of all together; each file has stripe_file_bytes() of it
+    Bytes capacity;  // of all files together; each has stripe_file_bytes() of it
 
+    // Returns the path of the file that stores the byte at OFFSET_BYTES.
     [[nodiscard]] const std::string& path_at(int64_t offset_bytes) const {
         return files[stripe_place(layout, offset_bytes).file].path;
     }

@@ -35,7 +35,7 @@ std::string plain_word(std::string_view text) {
     return word;
 }
 
-// Returns the first line of a file of sysfs as one plain word; empty: there is none.
+// Returns the first line of a sysfs file as one plain word; empty if it cannot be read.
 std::string word_in(const std::filesystem::path& path) {
     try {
         if (::access(path.c_str(), R_OK) == 0)
@@ -45,7 +45,8 @@ std::string word_in(const std::filesystem::path& path) {
     return {};
 }
 
-// Returns the whole disk's folder in sysfs, for a partition too; empty: there is none.
+// Returns the sysfs folder of the whole disk, also if DEVICE is a partition; empty if there is no
+// disk.
 std::filesystem::path disk_folder(dev_t device) {
     std::error_code error;  // a file system without a disk has no such link
     std::filesystem::path disk = std::filesystem::canonical(
@@ -54,7 +55,7 @@ std::filesystem::path disk_folder(dev_t device) {
     return std::filesystem::exists(disk / "partition", error) ? disk.parent_path() : disk;
 }
 
-// Returns "12.3 MB" and the like, in powers of 1000.
+// Returns a text such as "12.3 MB", in powers of 1000.
 std::string decimal_text(Bytes bytes) {
     auto value = static_cast<double>(bytes.value);
     const char* const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};

@@ -1,5 +1,5 @@
-// The disk under a folder, as the kernel describes it: its lasting name, its length, and how much
-// writing wears it.
+// The disk that stores a folder, as the kernel describes it: a permanent name, its size, and how
+// fast writing wears it out.
 #pragma once
 
 #include <string>
@@ -9,24 +9,26 @@
 
 namespace dslaunch::storage {
 
+// What is known of a disk.
 struct DiskFacts {
-    // "<host>:<serial number or UUID>", or "<host>:dev-<major>-<minor>" without such a number or
-    // without a disk (tmpfs, network). It has the host because homes are shared and some serial
-    // numbers belong to several disks.
+    // "<host>:<serial number or UUID>", or "<host>:dev-<major>-<minor>" if there is no such number
+    // or no disk (tmpfs, network). The host is part of it because home folders are shared and some
+    // serial numbers belong to several disks.
     std::string id;
-    std::string device;  // "nvme0n1"; empty: there is no disk
+    std::string device;  // "nvme0n1"; empty if there is no disk
     Bytes capacity;      // the whole disk's bytes; 0: not known
 };
 
-// Throws Error{kDisk} if there is no such folder.
+// Returns the facts of the disk that stores FOLDER. Throws Error{kDisk} if there is no such folder.
 [[nodiscard]] DiskFacts disk_facts(const std::string& folder);
 
-// Returns how often a day a disk of CAPACITY is written full if WRITTEN is written in OVER: makers
-// rate endurance in this unit (DWPD, commonly 0.3 to 3). REQUIRES: over and capacity > 0.
+// Returns how many times a day a disk of CAPACITY is filled completely if WRITTEN is written in the
+// time OVER. Manufacturers rate endurance in this unit (DWPD, commonly 0.3 to 3). REQUIRES: over
+// and capacity > 0.
 [[nodiscard]] double drive_writes_per_day(Bytes written, Duration over, Bytes capacity);
 
 // Returns "12.3 MB a step written to /nvme; at this rate 0.8 drive writes a day of its 1.9 TB", in
-// powers of ten as makers count. CAPACITY 0: not known. REQUIRES: step > 0.
+// powers of ten as manufacturers count. CAPACITY is 0 if it is not known. REQUIRES: step > 0.
 [[nodiscard]] std::string wear_text(const std::string& folder, Bytes written, Duration step,
                                     Bytes capacity);
 

@@ -31,7 +31,7 @@ IoArena::IoArena(Bytes length) {
     DSL_CHECK(length.value > 0, "an arena of {} bytes", length.value);
     const auto whole = static_cast<size_t>(round_up(length.value, static_cast<int64_t>(kHugePage)));
     std::byte* const begin = map_aligned(whole);
-    // A refusal (no transparent huge pages) only costs time.
+    // A refusal (no transparent huge pages) only makes transfers slower.
     (void)::madvise(begin, whole, MADV_HUGEPAGE);
     const int status = ::madvise(begin, whole, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
     if (status != 0 && status != EINVAL) {

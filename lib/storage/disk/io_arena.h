@@ -1,6 +1,6 @@
-// Memory that disks read into and write from: aligned, present from the start, in huge pages if the
-// kernel gives them. A transfer then has few pieces of memory instead of one every 4 KiB, which
-// would cost a third of the processor time.
+// Memory for reading from and writing to disks: aligned, resident from the start, and in huge pages
+// if the kernel provides them. A transfer then consists of few pieces of memory. With one piece for
+// each 4 KiB, it would cost a third of the processor time.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,12 @@
 
 namespace dslaunch::storage {
 
+// The owner of such memory; it may be empty.
 class IoArena {
   public:
     IoArena() = default;
     // Maps LENGTH zero bytes, private to this process. Throws std::bad_alloc. Blocks while the
-    // pages are made, some 40 ms a GiB in huge pages.
+    // kernel allocates the pages, about 40 ms per GiB with huge pages.
     explicit IoArena(Bytes length);
     IoArena(IoArena&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
     IoArena& operator=(IoArena&& other) noexcept {
@@ -24,6 +25,7 @@ class IoArena {
     }
     ~IoArena();
 
+    // Returns the memory, of the asked length; it begins at a multiple of kBlockAlignment.
     [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
 
   private:

@@ -11,7 +11,7 @@
 namespace dslaunch::storage {
 namespace {
 
-// Says why a machine has no io_uring for us.
+// Returns the reason why this machine does not let us use io_uring.
 std::string uring_refusal(int error_number) {
     const char* cause = "the kernel refuses it";
     if (error_number == -ENOSYS) cause = "this kernel has none, or a container's seccomp hides it";

@@ -1,4 +1,5 @@
-// The place that a command writes to: its content is replaced only with --force. No state.
+// Checks the path that a command writes to: existing content is replaced only with --force. No
+// state.
 #pragma once
 
 #include <string>
@@ -8,15 +9,15 @@ namespace dslaunch::storage {
 // The help of --force for a command that writes one file or folder.
 inline constexpr const char* kForceHelp = "replace what is there already";
 
-// Throws Error{kInput} naming PATH for a device or a pipe, which a new file would replace, and, if
-// FORCE is false, for a regular file or a folder that is not empty.
+// Throws Error{kInput} naming PATH if it is a device or a pipe, which a new file would replace, or,
+// unless FORCE, if it is a regular file or a folder that is not empty.
 void require_unused(const std::string& path, bool force);
 
 // Does the same for a command that writes the file PATH. Throws Error{kUsage} if PATH names a
-// folder, and Error{kDisk} if its own folder is not there.
+// folder, and Error{kDisk} if the folder of PATH does not exist.
 void require_new_file(const std::string& path, bool force);
 
-// Throws the Error{kInput} of require_unused() for PATH, which is there.
+// Throws the Error{kInput} of require_unused() for PATH, which exists.
 [[noreturn]] void fail_used(const std::string& path);
 
 }  // namespace dslaunch::storage

@@ -23,7 +23,7 @@ uint32_t RequestTable::add(const IoRequest& request) {
     const uint32_t index = free_.back();
     free_.pop_back();
     entries_[index] = Entry{};
-    entries_[index].used = true;
+    entries_[index].is_used = true;
     entries_[index].request = request;
     waiting_.push_back(index);
     return index;
@@ -52,8 +52,8 @@ std::optional<Piece> RequestTable::next() {
 }
 
 void RequestTable::book_failure(Entry& entry, const Piece& piece, int error_number) {
-    if (!entry.failed) {
-        entry.failed = true;
+    if (!entry.has_failed) {
+        entry.has_failed = true;
         entry.result.error_number = error_number;
         entry.result.failed_bytes = piece.offset_bytes;
         if (entry.started_bytes < static_cast<int64_t>(entry.request.memory.size())) {
@@ -65,8 +65,8 @@ void RequestTable::book_failure(Entry& entry, const Piece& piece, int error_numb
 
 void RequestTable::book_moved(Entry& entry, Moved moved) {
     entry.moved.push_back(moved);
-    // There are at most as many ranges as pieces in flight. Each is checked again when the front
-    // moves.
+    // There are at most as many ranges as pieces in flight, so all of them are checked again each
+    // time the front moves.
     for (size_t i = 0; i < entry.moved.size();) {
         if (entry.moved[i].begin_bytes != entry.front_bytes) {
             ++i;
@@ -87,7 +87,8 @@ std::optional<Piece> RequestTable::complete(const Piece& piece, int64_t result) 
         return rest;
     }
     DSL_CHECK(result <= piece.length_bytes, "{} of {} bytes", result, piece.length_bytes);
-    // Direct I/O goes on only at whole blocks; a partly moved block is moved once more.
+    // Direct I/O can continue only at a whole block, so a partly transferred block is transferred
+    // again.
     const int64_t moved = result == piece.length_bytes
                               ? result
                               : std::max<int64_t>(result, 0) / kBlockAlignment * kBlockAlignment;
@@ -105,7 +106,7 @@ std::optional<Piece> RequestTable::complete(const Piece& piece, int64_t result) 
     return std::nullopt;
 }
 
-bool RequestTable::finished(uint32_t index) const {
+bool RequestTable::is_finished(uint32_t index) const {
     const Entry& entry = entries_[index];
     return entry.in_flight == 0 &&
            entry.started_bytes == static_cast<int64_t>(entry.request.memory.size());
@@ -118,14 +119,14 @@ int64_t RequestTable::pieces_left(uint32_t index) const {
 }
 
 IoResult RequestTable::take(uint32_t index) {
-    DSL_CHECK(entries_[index].used && finished(index), "entry {} is not finished", index);
-    entries_[index].used = false;
+    DSL_CHECK(entries_[index].is_used && is_finished(index), "entry {} is not finished", index);
+    entries_[index].is_used = false;
     free_.push_back(index);
     return entries_[index].result;
 }
 
 void RequestTable::abandon(uint32_t index) {
-    entries_[index].abandoned = true;
+    entries_[index].is_abandoned = true;
     release_if_abandoned(index);
 }
 
@@ -137,7 +138,7 @@ void RequestTable::stop_all() {
 }
 
 void RequestTable::release_if_abandoned(uint32_t index) {
-    if (entries_[index].abandoned && finished(index)) static_cast<void>(take(index));
+    if (entries_[index].is_abandoned && is_finished(index)) static_cast<void>(take(index));
 }
 
 }  // namespace dslaunch::storage

@@ -1,5 +1,6 @@
-// The requests of a block file and the pieces in which they move: the next piece, the rest of a
-// short one, and when a request is done. Shared by the engines. One thread at a time.
+// The requests of a block file and the pieces into which they are divided: decides which piece is
+// next, what is left of a short one, and when a request is done. Shared by the engines. One thread
+// at a time.
 #pragma once
 
 #include <algorithm>
@@ -14,12 +15,14 @@
 
 namespace dslaunch::storage {
 
+// The limits of one block file.
 struct QueueLimits {
     Bytes block = mib(1);   // the largest piece; a multiple of kBlockAlignment
     int depth = 8;          // pieces in flight
     int requests_max = 64;  // tickets at once
     int threads_max = 64;   // the thread engine's threads, each with a piece
 
+    // Returns these limits with a depth of at most DEPTH_MAX.
     [[nodiscard]] QueueLimits with_depth_max(int depth_max) const {
         QueueLimits limits = *this;
         limits.depth = std::min(depth, depth_max);
@@ -27,7 +30,7 @@ struct QueueLimits {
     }
 };
 
-// A part of a request that lies in one file.
+// A part of a request that is in one file.
 struct Piece {
     uint32_t entry = 0;
     IoDirection direction = IoDirection::kRead;
@@ -39,54 +42,60 @@ struct Piece {
     int repeats = 0;  // after EINTR or EAGAIN
 };
 
+// The requests that are not done, or whose results were not taken.
 class RequestTable {
   public:
     RequestTable(const StripeLayout& layout, const QueueLimits& limits);
 
-    // Returns the request's entry. REQUIRES: fewer than requests_max are there.
+    // Adds REQUEST and returns its entry. REQUIRES: there are fewer than requests_max requests.
     [[nodiscard]] uint32_t add(const IoRequest& request);
 
-    // Returns the next piece to start, which is in flight from then on, of requests in the order
-    // they came. Returns nullopt if no piece is left, or depth pieces are in flight.
+    // Returns the next piece to start, from the requests in the order in which they were added. The
+    // piece counts as in flight from then on. Returns nullopt if no piece is left or `depth` pieces
+    // are in flight.
     [[nodiscard]] std::optional<Piece> next();
 
-    // Books the result of reading or writing PIECE: bytes, or negative errno. Returns a piece to be
-    // started again in its place: the rest of a short one, or all of an interrupted one (at most
-    // kRepeatsMax times). No more pieces of a failed request are started.
+    // Records the RESULT of reading or writing PIECE: a number of bytes, or a negative errno.
+    // Returns a piece that must be started instead: the rest of a short one, or all of an
+    // interrupted one (at most kRepeatsMax times). No more pieces of a failed request are started.
     [[nodiscard]] std::optional<Piece> complete(const Piece& piece, int64_t result);
 
-    // Returns how many of the request's first bytes have moved without a hole.
+    // Returns how many bytes have been transferred without a gap, counted from the request's first.
     [[nodiscard]] int64_t front_bytes(uint32_t entry) const { return entries_[entry].front_bytes; }
-    [[nodiscard]] bool finished(uint32_t entry) const;
+    // Returns true if no piece of the request is left or in flight; take() may then be called.
+    [[nodiscard]] bool is_finished(uint32_t entry) const;
     // Returns the result of a finished request and frees its entry.
     IoResult take(uint32_t entry);
-    // Does what take() does, now or as soon as it is finished.
+    // Calls take() for ENTRY, now or as soon as it is finished.
     void abandon(uint32_t entry);
     // Starts no further piece of any request.
     void stop_all();
 
+    // Returns the number of pieces in flight, of all requests.
     [[nodiscard]] int in_flight() const { return in_flight_; }
-    // Returns the pieces of ENTRY in flight or not yet started; the latter are an estimate.
+    // Returns how many pieces of ENTRY are in flight or not yet started; the number of the latter
+    // is an estimate.
     [[nodiscard]] int64_t pieces_left(uint32_t entry) const;
+    // Returns the limits that the constructor got.
     [[nodiscard]] const QueueLimits& limits() const { return limits_; }
 
     static constexpr int kRepeatsMax = 64;
 
   private:
-    // Bytes of a request, counted from its first.
+    // A range of a request's bytes, counted from its first byte.
     struct Moved {
         int64_t begin_bytes = 0;
         int64_t length_bytes = 0;
     };
     struct Entry {
-        bool used = false;
-        bool abandoned = false;
+        bool is_used = false;
+        bool is_abandoned = false;
         IoRequest request;
         int64_t started_bytes = 0;
         int64_t front_bytes = 0;
         std::vector<Moved> moved;  // after the front
         int in_flight = 0;
-        bool failed = false;
+        bool has_failed = false;
         IoResult result;
     };
     static void book_moved(Entry& entry, Moved moved);
@@ -99,26 +108,6 @@ class RequestTable {
     std::vector<uint32_t> free_;
     std::deque<uint32_t> waiting_;  // requests with pieces that are not started
     int in_flight_ = 0;
-};
-
-// The part of a block file that both engines share.
-class QueuedBlockFile : public BlockFile {
-  public:
-    [[nodiscard]] Bytes capacity() const final { return files_.capacity; }
-    [[nodiscard]] const std::string& path_at(int64_t offset_bytes) const final {
-        return files_.path_at(offset_bytes);
-    }
-
-  protected:
-    // FILES must outlive this object. LIMITS' depth is at most DEPTH_MAX.
-    QueuedBlockFile(const BackingFiles& files, const QueueLimits& limits, int depth_max)
-        : files_(files), table_(files.layout, limits.with_depth_max(depth_max)) {}
-    [[nodiscard]] BlockFileFacts facts_of(const char* engine, bool registered_memory) const {
-        return {engine, registered_memory, table_.limits().depth, table_.limits().block};
-    }
-
-    const BackingFiles& files_;
-    RequestTable table_;
 };
 
 }  // namespace dslaunch::storage

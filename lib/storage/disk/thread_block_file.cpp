@@ -1,5 +1,3 @@
-#include "storage/disk/open_block_file.h"
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,20 +9,22 @@
 #include <vector>
 
 #include "base/check.h"
+#include "storage/disk/open_block_file.h"
+#include "storage/disk/queued_block_file.h"
 
 namespace dslaunch::storage {
 namespace {
 
 constexpr int kThreadsMax = 64;
 
-// Reads and writes by pread and pwrite in a pool of threads, one for each piece in flight.
+// Reads and writes with pread and pwrite in a pool of threads, one for each piece in flight.
 class ThreadBlockFile final : public QueuedBlockFile {
   public:
     ThreadBlockFile(const BackingFiles& files, const QueueLimits& limits);
     ~ThreadBlockFile() override { stop(); }
 
     void progress() override {}                             // the threads go on by themselves
-    void register_memory(std::span<std::byte>) override {}  // pread has no such thing
+    void register_memory(std::span<std::byte>) override {}  // pread cannot use it
     [[nodiscard]] BlockFileFacts facts() const override { return facts_of("threads", false); }
 
   protected:
@@ -38,12 +38,13 @@ class ThreadBlockFile final : public QueuedBlockFile {
     void stop();
     [[nodiscard]] int64_t move(const Piece& piece) const;
 
-    std::mutex mutex_;              // guards table_, watched_ and stopping_
-    std::condition_variable work_;  // a piece may be started, or stopping_
-    // A request is finished, or nothing is in flight; while watched_ also: a piece has moved.
+    std::mutex mutex_;              // guards table_, is_watched_ and is_stopping_
+    std::condition_variable work_;  // notified when a piece can be started, or is_stopping_
+    // Notified when a request is finished or nothing is in flight, and, while is_watched_, when a
+    // piece has been transferred.
     std::condition_variable progress_;
-    bool watched_ = false;
-    bool stopping_ = false;
+    bool is_watched_ = false;
+    bool is_stopping_ = false;
     std::vector<std::thread> threads_;
 };
 
@@ -60,7 +61,7 @@ ThreadBlockFile::ThreadBlockFile(const BackingFiles& files, const QueueLimits& l
 void ThreadBlockFile::stop() {
     {
         std::unique_lock lock(mutex_);
-        stopping_ = true;
+        is_stopping_ = true;
         table_.stop_all();
         const bool idle =
             progress_.wait_for(lock, kIoFarewellMax, [this] { return table_.in_flight() == 0; });
@@ -82,7 +83,7 @@ int64_t ThreadBlockFile::move(const Piece& piece) const {
 
 void ThreadBlockFile::serve() {
     std::unique_lock lock(mutex_);
-    while (!stopping_) {
+    while (!is_stopping_) {
         std::optional<Piece> piece = table_.next();
         if (!piece) {
             work_.wait(lock);
@@ -95,7 +96,7 @@ void ThreadBlockFile::serve() {
             lock.lock();
             piece = table_.complete(*piece, moved);
         }
-        if (table_.finished(entry) || watched_ || stopping_) progress_.notify_all();
+        if (table_.is_finished(entry) || is_watched_ || is_stopping_) progress_.notify_all();
     }
 }
 
@@ -114,16 +115,16 @@ uint32_t ThreadBlockFile::start(const IoRequest& request) {
 
 int64_t ThreadBlockFile::await_front(uint32_t entry, int64_t known_bytes) {
     std::unique_lock lock(mutex_);
-    watched_ = true;
+    is_watched_ = true;
     progress_.wait(
-        lock, [&] { return table_.front_bytes(entry) > known_bytes || table_.finished(entry); });
-    watched_ = false;
+        lock, [&] { return table_.front_bytes(entry) > known_bytes || table_.is_finished(entry); });
+    is_watched_ = false;
     return table_.front_bytes(entry);
 }
 
 IoResult ThreadBlockFile::finish(uint32_t entry) {
     std::unique_lock lock(mutex_);
-    progress_.wait(lock, [&] { return table_.finished(entry); });
+    progress_.wait(lock, [&] { return table_.is_finished(entry); });
     return table_.take(entry);
 }
 

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "storage/disk/open_block_file.h"
+#include "storage/disk/queued_block_file.h"
 
 namespace dslaunch::storage {
 namespace {
@@ -31,13 +32,13 @@ std::string memlock_text() {
     return to_text(Bytes{static_cast<int64_t>(limit.rlim_cur)});
 }
 
-// Uses registered files and memory and one system call for many pieces. Completions in the owner's
-// thread drive it.
+// Uses registered files and memory, and one system call for many pieces. Makes progress only in the
+// owner's thread, which collects the completions.
 class UringBlockFile final : public QueuedBlockFile {
   public:
     UringBlockFile(const BackingFiles& files, const QueueLimits& limits);
     ~UringBlockFile() override;
-    // Called first. Returns 0 or a negative errno.
+    // Must be called first. Returns 0 or a negative errno.
     [[nodiscard]] int set_up();
 
     void progress() override;
@@ -61,13 +62,13 @@ class UringBlockFile final : public QueuedBlockFile {
     [[nodiscard]] int buffer_of(const Piece& piece) const;  // -1: not registered
 
     io_uring ring_{};
-    bool ring_is_set_up_ = false;
-    bool disabled_ = false;  // true until the owner enables the ring
+    bool is_set_up_ = false;
+    bool is_disabled_ = false;  // true until the owner enables the ring
     std::thread::id owner_;
     int refusals_ = 0;            // refusals in a row by the queue itself
-    std::vector<Piece> pieces_;   // [depth], by index of the submission
+    std::vector<Piece> pieces_;   // [depth], by index in the submission queue
     std::vector<uint32_t> free_;  // indices without a piece
-    std::span<std::byte> arena_;  // registered in parts of kBufferBytes
+    std::span<std::byte> arena_;  // registered with the kernel in parts of kBufferBytes
 };
 
 UringBlockFile::UringBlockFile(const BackingFiles& files, const QueueLimits& limits)
@@ -77,9 +78,9 @@ UringBlockFile::UringBlockFile(const BackingFiles& files, const QueueLimits& lim
 }
 
 int UringBlockFile::set_up() {
-    // The newest comes first: completions run only when the owner asks for them (6.1), at its next
-    // system call (5.19), or as they come. The owner enables the ring later, since the kernel binds
-    // it to that thread.
+    // Tries the newest mode first: completions are processed only when the owner asks for them
+    // (Linux 6.1), at the owner's next system call (5.19), or as they come. With the newest mode
+    // the owner enables the ring later, since the kernel binds it to the thread that does so.
     constexpr unsigned kAttempts[] = {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
                                           IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_R_DISABLED,
                                       IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG, 0};
@@ -89,18 +90,18 @@ int UringBlockFile::set_up() {
         parameters.flags = flags;
         status = ::io_uring_queue_init_params(static_cast<unsigned>(table_.limits().depth), &ring_,
                                               &parameters);
-        disabled_ = (flags & IORING_SETUP_R_DISABLED) != 0;
+        is_disabled_ = (flags & IORING_SETUP_R_DISABLED) != 0;
         if (status != -EINVAL) break;
     }
     if (status != 0) return status;
-    ring_is_set_up_ = true;
+    is_set_up_ = true;
     std::vector<int> fds;
     for (const BackingFile& file : files_.files) fds.push_back(file.fd.get());
     return ::io_uring_register_files(&ring_, fds.data(), static_cast<unsigned>(fds.size()));
 }
 
 UringBlockFile::~UringBlockFile() {
-    if (!ring_is_set_up_) return;
+    if (!is_set_up_) return;
     table_.stop_all();
     const auto end = std::chrono::steady_clock::now() + kIoFarewellMax;
     while (table_.in_flight() > 0) {
@@ -138,8 +139,8 @@ void UringBlockFile::own() {
     if (owner_ == std::this_thread::get_id()) return;
     DSL_CHECK(owner_ == std::thread::id{}, "a block file is used by a second thread");
     owner_ = std::this_thread::get_id();
-    if (!disabled_) return;
-    // liburing 2.3 declares io_uring_enable_rings() and does not export it.
+    if (!is_disabled_) return;
+    // liburing 2.3 declares io_uring_enable_rings() but does not export it.
     const int status = ::io_uring_register(static_cast<unsigned>(ring_.ring_fd),
                                            IORING_REGISTER_ENABLE_RINGS, nullptr, 0);
     if (status < 0)
@@ -207,7 +208,8 @@ void UringBlockFile::reap() {
 void UringBlockFile::wait_for_one() {
     const int status = ::io_uring_submit_and_wait(&ring_, 1);
     reap();
-    // EAGAIN and EBUSY: the kernel is short of memory for requests, or wants completions taken.
+    // EAGAIN and EBUSY: the kernel has too little memory for requests, or wants us to collect
+    // completions first.
     const bool passing = status == -EINTR || status == -EAGAIN || status == -EBUSY;
     refusals_ = status < 0 && status != -EINTR ? refusals_ + 1 : 0;
     if (status >= 0 || (passing && refusals_ < kRefusalsMax)) {
@@ -241,7 +243,7 @@ uint32_t UringBlockFile::start(const IoRequest& request) {
 int64_t UringBlockFile::await_front(uint32_t entry, int64_t known_bytes) {
     own();
     progress();
-    while (table_.front_bytes(entry) <= known_bytes && !table_.finished(entry)) {
+    while (table_.front_bytes(entry) <= known_bytes && !table_.is_finished(entry)) {
         fill();
         wait_for_one();
     }
@@ -251,7 +253,7 @@ int64_t UringBlockFile::await_front(uint32_t entry, int64_t known_bytes) {
 IoResult UringBlockFile::finish(uint32_t entry) {
     own();
     reap();
-    while (!table_.finished(entry)) {
+    while (!table_.is_finished(entry)) {
         fill();
         wait_for_one();
     }

@@ -10,8 +10,8 @@
 namespace dslaunch::storage {
 namespace {
 
-// Cuts VALUE off to a float whose last bit tells whether something was lost: rounding that to fewer
-// bits gives the same as rounding VALUE at once.
+// Truncates VALUE to a float whose last bit is set if something was lost. Rounding this float to
+// fewer bits gives the same result as rounding VALUE directly.
 float cut_to_odd(double value) {
     auto cut = static_cast<float>(value);
     if (std::isnan(value) || static_cast<double>(cut) == value) return cut;

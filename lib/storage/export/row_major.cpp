@@ -11,14 +11,15 @@ namespace {
 
 constexpr size_t kPartBytes = size_t{1} << 20;
 
-// Returns each dimension's distance between elements, in elements, with the gaps left out.
+// Returns the strides, in elements, that the tensor would have without the gaps between its
+// elements.
 std::vector<int64_t> packed_strides(const CheckpointTensor& tensor) {
     const size_t dimensions = tensor.shape.size();
     std::vector<size_t> order(dimensions);
     std::iota(order.begin(), order.end(), size_t{0});
     DSL_CHECK(tensor.strides.empty() || tensor.strides.size() == dimensions,
               "{}: {} strides for {} dimensions", tensor.name, tensor.strides.size(), dimensions);
-    // The stride of a dimension of one element has no meaning.
+    // The stride of a dimension with one element has no meaning.
     const auto before = [&](size_t a, size_t b) {
         const bool a_single = tensor.shape[a] == 1;
         const bool b_single = tensor.shape[b] == 1;

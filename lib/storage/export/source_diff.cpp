@@ -19,7 +19,7 @@ namespace {
 
 using Kind = TensorDiff::Kind;
 
-// Returns the names under which a tensor is looked for in the other source.
+// Returns the names under which the other source may have this tensor.
 std::vector<std::string> names_of(const CheckpointTensor& tensor) {
     if (tensor.kind == TensorKind::kRankBuffer)
         return {fmt::format("{} (rank {})", tensor.name, tensor.rank)};
@@ -38,25 +38,25 @@ double distance(double a, double b) {
     return std::fabs(a - b);
 }
 
-// Makes complex numbers of real ones.
+// Turns real numbers into complex ones.
 void add_imaginary(std::vector<double>& values) {
     std::vector<double> pairs(2 * values.size(), 0.0);
     for (size_t i = 0; i < values.size(); ++i) pairs[2 * i] = values[i];
     values = std::move(pairs);
 }
 
-// A name that a source has, as a tensor or as a view of one.
+// A tensor, or a view of one, to which a source gives a name.
 struct Named {
     int index = 0;
     const CheckpointView* view = nullptr;
 };
 
-// Compares elements of both, one after the other, and keeps the differences.
+// Compares elements of two tensors, part by part, and summarizes the differences.
 class ValueCompare {
   public:
     ValueCompare(DType a, DType b, double tolerance) : a_(a), b_(b), tolerance_(tolerance) {}
 
-    // FIRST is the place of the first element.
+    // FIRST is the index of the first element of A and B in the tensor.
     void add(std::span<const std::byte> a, std::span<const std::byte> b, int64_t first) {
         if (a_ == b_ && std::ranges::equal(a, b)) return;
         to_doubles(a, a_, a_values_);
@@ -66,7 +66,7 @@ class ValueCompare {
         if (complex && b_ != DType::kC64) add_imaginary(b_values_);
         const size_t parts = complex ? 2 : 1;
         for (size_t i = 0; i < a_values_.size(); i += parts) {
-            // The part of the element that differs most.
+            // The part of the element, real or imaginary, that differs most.
             size_t at = i;
             if (complex &&
                 distance(a_values_[i + 1], b_values_[i + 1]) > distance(a_values_[i], b_values_[i]))
@@ -82,7 +82,7 @@ class ValueCompare {
         }
     }
     [[nodiscard]] bool differs() const { return count_ > 0; }
-    // Returns the place of the first difference, counted as add() counts.
+    // Returns the index of the first difference, counted as in add().
     [[nodiscard]] int64_t first() const { return first_; }
     void tell(TensorDiff& diff) const {
         diff.max_abs = max_abs_;
@@ -100,7 +100,7 @@ class ValueCompare {
     double a_first_ = 0, b_first_ = 0, max_abs_ = 0;
 };
 
-// Returns all elements of a tensor in the order of its rows.
+// Returns all elements of a tensor in row-major order.
 std::vector<std::byte> rows_of(const TensorSource& source, int index, int state) {
     const CheckpointTensor& tensor = source.tensors()[index];
     std::vector<std::byte> memory;
@@ -119,7 +119,7 @@ std::vector<std::byte> rows_of(const TensorSource& source, int index, int state)
     return rows;
 }
 
-// Returns all elements of NAMED in SOURCE, in the order of its rows.
+// Returns all elements of NAMED in SOURCE, in row-major order.
 std::vector<std::byte> rows_of(const TensorSource& source, const Named& named) {
     if (named.view == nullptr) return rows_of(source, named.index, kWeights);
     const CheckpointTensor& tensor = source.tensors()[named.index];
@@ -167,7 +167,7 @@ class Differ {
                 compare_rows(tensor.name, view->second, {i, nullptr});
             }
         }
-        if (!any_)
+        if (!has_any_)
             fail(ExitCode::kUsage, "--tensor {}: matches no tensor of {} or {}",
                  printable(options_.glob), a_.path(), b_.path());
         compare_training();
@@ -179,7 +179,7 @@ class Differ {
         const bool yes = std::ranges::any_of(names_of(tensor), [&](const std::string& name) {
             return ::fnmatch(options_.glob.c_str(), name.c_str(), 0) == 0;
         });
-        any_ = any_ || yes;
+        has_any_ = has_any_ || yes;
         return yes;
     }
 
@@ -203,7 +203,7 @@ class Differ {
         for (const int other : same) compare(index, other);
     }
 
-    // Compares a tensor of one source with a view that has its name in the other one.
+    // Compares a tensor of one source with a view that has the same name in the other.
     void compare_rows(const std::string& name, const Named& in_a, const Named& in_b) {
         const auto shape_of = [](const TensorSource& source, const Named& named) {
             return named.view == nullptr ? source.tensors()[named.index].shape : named.view->shape;
@@ -351,8 +351,8 @@ class Differ {
     void compare_training() {
         const Checkpoint* a = a_.checkpoint();
         const Checkpoint* b = b_.checkpoint();
-        diff_.weights_alone = a == nullptr || b == nullptr;
-        if (diff_.weights_alone) return;
+        diff_.is_weights_alone = a == nullptr || b == nullptr;
+        if (diff_.is_weights_alone) return;
         const TrainingState &x = a->training, &y = b->training;
         auto& training = diff_.training;
         field(training, "step", x.step, y.step);
@@ -377,7 +377,7 @@ class Differ {
     const TensorSource& b_;
     const DiffOptions& options_;
     SourceDiff diff_;
-    bool any_ = false;
+    bool has_any_ = false;
 };
 
 }  // namespace

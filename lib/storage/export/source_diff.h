@@ -1,5 +1,6 @@
-// The differences of two stored models, tensor by tensor, for any files, world sizes and stages. It
-// streams, but tensors in different orders of memory take three times their size. One thread.
+// The differences between two stored models, tensor by tensor, for any files, world sizes and
+// stages. Tensors are streamed, but two that differ in their order of memory take three times their
+// size in memory. One thread.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +11,21 @@
 
 namespace dslaunch::storage {
 
+// The tensors to compare, and how exactly.
 struct DiffOptions {
     std::string glob = "*";  // pattern of names
-    double tolerance = 0;    // differences up to it do not count
+    double tolerance = 0;    // differences up to this do not count
 };
 
-// A tensor, or one of its states, that is not equal in both.
+// A tensor, or one of its states, that differs between the two sources.
 struct TensorDiff {
+    // The first of these that differs.
     enum class Kind : uint8_t { kOnlyInA, kOnlyInB, kShape, kDType, kUpdates, kValues };
     std::string name;
     std::string state = {};  // empty: the weights
     Kind kind = Kind::kValues;
-    std::string a = {}, b = {};  // shape, dtype or number of updates in each; of kValues the first
-                                 // two
+    std::string a = {}, b = {};  // shape, dtype or number of updates in each; for kValues the
+                                 // first two values that differ
     // The largest difference of kValues. Two NaN are equal; a NaN and a number are infinitely far
     // apart.
     double max_abs = 0;
@@ -30,22 +33,26 @@ struct TensorDiff {
     std::vector<int64_t> first_index = {};
 };
 
+// A field that differs, with its value in each.
 struct FieldDiff {
     std::string name, a, b;
 };
 
+// All differences of two sources A and B.
 struct SourceDiff {
     std::vector<TensorDiff> tensors;
     std::vector<FieldDiff> training;  // fields of the training state
-    std::vector<FieldDiff> about;     // fields of how each was made; they do not change the model
+    std::vector<FieldDiff> about;     // facts about their making, which do not change the model
     int64_t compared_count = 0;       // tensors and states in both
     int64_t numel_read = 0;
-    int64_t numel_by_hash = 0;   // equal by their hashes, not read
-    bool weights_alone = false;  // one of them has nothing else
-    [[nodiscard]] bool equal() const { return tensors.empty() && training.empty(); }
+    int64_t numel_by_hash = 0;      // equal by their hashes, not read
+    bool is_weights_alone = false;  // at least one of them has only weights
+    // Returns true if the models and their training states are equal.
+    [[nodiscard]] bool is_equal() const { return tensors.empty() && training.empty(); }
 };
 
-// Throws as the sources do; Error{kUsage} when GLOB matches nothing in either.
+// Returns the differences. Throws what the sources throw, and Error{kUsage} if GLOB matches no
+// tensor of either.
 [[nodiscard]] SourceDiff diff_sources(const TensorSource& a, const TensorSource& b,
                                       const DiffOptions& options);
 

@@ -27,10 +27,10 @@ struct FreeState {
     void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
 };
 
-// A checkpoint of ours: each piece is hashed once before it is used.
+// A checkpoint of dslaunch. Each piece is compared with its hash once, before it is used.
 class CheckpointSource final : public TensorSource {
   public:
-    // Throws as CheckpointReader does. TREE must outlive it.
+    // Throws what CheckpointReader throws. TREE must outlive the source.
     CheckpointSource(const FileTree& tree, std::string folder) : reader_(tree, std::move(folder)) {
         const Checkpoint& checkpoint = reader_.checkpoint();
         places_.assign(checkpoint.tensors.size(),
@@ -70,10 +70,10 @@ class CheckpointSource final : public TensorSource {
     struct Place {
         const CheckpointFile* file = nullptr;
         const WrittenPiece* piece = nullptr;
-        mutable bool checked = false;
+        mutable bool is_checked = false;
     };
 
-    // Reads in parts of about a MiB.
+    // Reads in parts of about 1 MiB.
     void read(int tensor, int state, const Range& elements, const Use& use) const {
         for (int64_t begin = elements.begin; begin < elements.end(); begin += kPartNumel)
             reader_.for_each(tensor, state, {begin, std::min(kPartNumel, elements.end() - begin)},
@@ -81,7 +81,7 @@ class CheckpointSource final : public TensorSource {
     }
 
     void check(const Place& place) const {
-        if (place.checked) return;
+        if (place.is_checked) return;
         const std::unique_ptr<XXH3_state_t, FreeState> state(XXH3_createState());
         DSL_CHECK(state && XXH3_128bits_reset(state.get()) == XXH_OK, "no state for a hash");
         const CheckpointPiece& piece = place.piece->piece;
@@ -100,15 +100,15 @@ class CheckpointSource final : public TensorSource {
                 piece.state == kWeights ? "the weights" : reader_.checkpoint().states[piece.state],
                 tensors()[piece.tensor].name, piece.elements.begin, piece.elements.end(),
                 place.piece->offset_bytes);
-        place.checked = true;
+        place.is_checked = true;
     }
 
     CheckpointReader reader_;
-    // The places of each tensor, and in it of each state + 1, are sorted by their elements.
+    // Pieces by tensor and state + 1, sorted by their elements.
     std::vector<std::vector<std::vector<Place>>> places_;
 };
 
-// .safetensors files, which hold weights alone.
+// The tensors of .safetensors files, which contain only weights.
 class SafetensorsSource final : public TensorSource {
   public:
     SafetensorsSource(const std::string& path, const std::vector<std::string>& files)
@@ -154,7 +154,7 @@ class SafetensorsSource final : public TensorSource {
     std::string path_;
     std::vector<std::unique_ptr<SafetensorsFile>> files_;
     std::vector<CheckpointTensor> tensors_;
-    std::vector<std::pair<const SafetensorsFile*, const SafetensorsEntry*>> places_;  // of each
+    std::vector<std::pair<const SafetensorsFile*, const SafetensorsEntry*>> places_;  // by tensor
 };
 
 bool is_file(const std::string& path) {
@@ -179,7 +179,7 @@ std::string choose_checkpoint(FileTree& tree, const std::string& path) {
     if (!place.step_folder.empty()) return place.step_folder;
     const std::vector<StoredCheckpoint> all = CheckpointStore(tree, place.root, 0).list();
     for (const StoredCheckpoint& one : all)
-        if (one.complete && one.finite) return one.folder;
+        if (one.is_complete && one.is_finite) return one.folder;
     if (all.empty())
         fail(ExitCode::kCheckpoint,
              "{}: there is no checkpoint here (looked for step-N folders in {})", path, place.root);
@@ -188,7 +188,7 @@ std::string choose_checkpoint(FileTree& tree, const std::string& path) {
          "{}: none of the {} checkpoints here is complete and finite; the newest, {}: {}. Name one "
          "of them to use it all the same",
          path, all.size(), newest.folder,
-         newest.complete ? "holds a NaN or an infinity" : newest.fault);
+         newest.is_complete ? "holds a NaN or an infinity" : newest.fault);
 }
 
 std::unique_ptr<TensorSource> open_safetensors(const std::string& path,

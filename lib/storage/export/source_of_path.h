@@ -1,4 +1,4 @@
-// The tensors that a path names: chooses the checkpoint or file. One thread; blocks on the disk.
+// Opens the tensors of the checkpoint or file that a path names. One thread; blocks on the disk.
 #pragma once
 
 #include <memory>
@@ -10,26 +10,27 @@
 
 namespace dslaunch::storage {
 
-// True if PATH is a checkpoint of ours or a folder that holds some, damaged ones too.
+// Returns true if PATH is a dslaunch checkpoint, or a folder that contains some; they may be
+// damaged.
 [[nodiscard]] bool holds_checkpoints(FileTree& tree, const std::string& path);
 
 // Opens PATH: a checkpoint's folder, a folder with checkpoints (the newest complete finite one,
 // which `path()` then names), a .safetensors file, or a folder with model.safetensors or
-// model.safetensors.index.json. Throws Error{kCheckpoint} or Error{kInput} naming PATH, the files
-// that were looked for and found. TREE must outlive it.
+// model.safetensors.index.json. Throws Error{kCheckpoint} or Error{kInput} naming PATH and the
+// files that were looked for and found. TREE must outlive the result.
 [[nodiscard]] std::unique_ptr<TensorSource> open_tensor_source(FileTree& tree,
                                                                const std::string& path);
 // Opens PATH, which must be a checkpoint.
 [[nodiscard]] std::unique_ptr<TensorSource> open_checkpoint(FileTree& tree,
                                                             const std::string& path);
 
-// Opens FILES, one .safetensors file or a folder's, which PATH names in messages.
-// Throws Error{kInput} naming file and cause; also when two files have a tensor of one name.
+// Opens FILES: one .safetensors file, or the files of a folder. PATH stands for them in messages.
+// Throws Error{kInput} naming file and cause, also if two files have a tensor of the same name.
 [[nodiscard]] std::unique_ptr<TensorSource> open_safetensors(const std::string& path,
                                                              const std::vector<std::string>& files);
 
-// Returns the folder of the one checkpoint that PATH means: itself, or the newest complete finite
-// one below it. Throws Error{kCheckpoint}.
+// Returns the folder of the checkpoint that PATH stands for: PATH itself, or the newest complete
+// finite one below it. Throws Error{kCheckpoint}.
 [[nodiscard]] std::string choose_checkpoint(FileTree& tree, const std::string& path);
 
 }  // namespace dslaunch::storage

@@ -1,6 +1,6 @@
-// Stored tensors, whatever holds them: a checkpoint, a .safetensors file, a folder of such files.
-// `dslaunch ckpt` compares, sums up and exports them. Nothing is read whole: memory does not grow
-// with the tensors. Threads: one at a time.
+// Stored tensors, whatever contains them: a checkpoint, a .safetensors file, or a folder with such
+// files. `dslaunch ckpt` compares, summarizes and exports them. They are read in parts, so that the
+// memory needed does not depend on their size. Threads: one at a time.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,14 @@
 
 namespace dslaunch::storage {
 
-// Bytes of a tensor or state whose hash is known without reading them.
+// A range of a tensor's or state's elements whose hash is known without reading them.
 struct HashedRange {
     Range elements;
     Hash128 hash;
     bool operator==(const HashedRange&) const = default;
 };
 
+// An open checkpoint, file or folder.
 class TensorSource {
   public:
     TensorSource() = default;
@@ -28,28 +29,33 @@ class TensorSource {
     TensorSource& operator=(const TensorSource&) = delete;
     virtual ~TensorSource() = default;
 
-    // Returns the folder or file, as messages name it.
+    // Returns the path of the folder or file, for messages.
     [[nodiscard]] virtual const std::string& path() const = 0;
+    // Returns all tensors. The functions below get a tensor as an index into this list, and a state
+    // as kWeights or an index into Checkpoint::states.
     [[nodiscard]] virtual const std::vector<CheckpointTensor>& tensors() const = 0;
-    // Returns training state, names of optimizer states, config. Null: weights alone.
+    // Returns the training state, the names of optimizer states and the config; null if there are
+    // only weights.
     [[nodiscard]] virtual const Checkpoint* checkpoint() const = 0;
 
-    // Gives USE the ELEMENTS of a tensor's weights (in its dtype) or state (fp32): neighbours that
-    // tile ELEMENTS, in the order of its memory, a MiB or two each at most. Throws
-    // Error{kCheckpoint} naming file, tensor and offset if they have changed. Blocks on the disk.
+    // Calls USE with the ELEMENTS of a tensor's weights (in its dtype) or state (fp32): in
+    // consecutive parts without gaps, in the order of the tensor's memory, each at most a MiB or
+    // two. Throws Error{kCheckpoint} naming file, tensor and offset if the bytes have changed.
+    // Blocks on the disk.
     using Use = std::function<void(const Range& elements, std::span<const std::byte> bytes)>;
     virtual void for_each(int tensor, int state, const Range& elements, const Use& use) const = 0;
 
-    // Returns the ranges that tile a tensor's weights or state, by their begins; empty if hashes
-    // are not known.
+    // Returns ranges that cover a tensor's weights or state without gaps, sorted by their
+    // beginnings; empty if the hashes are not known.
     [[nodiscard]] virtual std::vector<HashedRange> hashes(int tensor, int state) const = 0;
 };
 
-// True if a tensor has optimizer states.
+// Returns true if a tensor has optimizer states.
 [[nodiscard]] bool has_states(const CheckpointTensor& tensor);
+// Returns the type of the elements that TensorSource::for_each() passes on.
 [[nodiscard]] DType dtype_of(const CheckpointTensor& tensor, int state);
 
-// Figures of the finite values, in fp64; all are 0 if no value is finite.
+// Statistics of the finite values, in fp64; all are 0 if no value is finite.
 struct TensorStats {
     double norm = 0;  // Euclidean
     double min = 0;
@@ -59,7 +65,7 @@ struct TensorStats {
     int64_t infinite_count = 0;
 };
 
-// Throws as SOURCE does.
+// Reads the tensor's weights or state. Throws what SOURCE throws.
 [[nodiscard]] TensorStats stats_of(const TensorSource& source, int tensor, int state);
 
 }  // namespace dslaunch::storage

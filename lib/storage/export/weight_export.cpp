@@ -22,6 +22,7 @@
 #include "storage/export/row_major.h"
 #include "storage/files/atomic_file.h"
 #include "storage/files/safetensors.h"
+#include "storage/huggingface/derived_buffers.h"
 #include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::storage {
@@ -29,7 +30,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A tensor of the source, or a view of one, that is written under all these names into one file.
+// A tensor of the source, or a view of one, that is written under all of NAMES into one file.
 struct Leaving {
     int tensor = 0;
     DType dtype = DType::kF32;
@@ -45,18 +46,8 @@ bool matches(const std::string& pattern, const std::string& name) {
     return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
-// True for buffers that models of transformers make themselves and do not expect in a file.
-bool is_made_anew(const std::string& name) {
-    static constexpr std::array<const char*, 7> kMadeAnew = {
-        "*rotary_emb*.inv_freq", "*rotary_emb*.original_inv_freq",
-        "*.attn.bias",           "*.attn.masked_bias",
-        "*.attention.bias",      "*.attention.masked_bias",
-        "*.position_ids"};
-    return std::ranges::any_of(kMadeAnew,
-                               [&](const char* pattern) { return matches(pattern, name); });
-}
-
-// Returns the name that transformers keeps for tied tensors: the embedding's, not the output's.
+// Returns the name under which transformers saves tied tensors: the embedding's, not the output
+// layer's.
 const std::string& kept_name(const CheckpointTensor& tensor) {
     const auto is_embedding = [](const std::string& name) {
         return name.find("emb") != std::string::npos || name.find("wte") != std::string::npos ||
@@ -78,10 +69,10 @@ std::string renamed(const std::string& name, TensorKind kind, const ExportOption
 
 bool is_left_out(const CheckpointTensor& tensor, const CheckpointView* view,
                  const ExportOptions& options) {
-    if (!tensor.persistent && view == nullptr) return true;
-    if (options.exclude_frozen && tensor.kind == TensorKind::kFrozen) return true;
-    return options.for_transformers && tensor.kind == TensorKind::kBuffer &&
-           is_made_anew(tensor.name);
+    if (!tensor.is_persistent && view == nullptr) return true;
+    if (options.excludes_frozen && tensor.kind == TensorKind::kFrozen) return true;
+    return options.is_for_transformers && tensor.kind == TensorKind::kBuffer &&
+           is_derived_buffer(tensor.name);
 }
 
 class Selection {
@@ -103,7 +94,7 @@ class Selection {
   private:
     void add(int index, const CheckpointTensor& tensor) {
         std::vector<std::string> names;
-        if (options_.all_names) {
+        if (options_.writes_all_names) {
             names = {tensor.name};
             names.insert(names.end(), tensor.aliases.begin(), tensor.aliases.end());
         } else {
@@ -139,7 +130,7 @@ class Selection {
     std::set<std::string> names_;
 };
 
-// Splits the tensors into shards as huggingface_hub does: its users know these shards.
+// Splits the tensors into shards in the same way as huggingface_hub, since users know those shards.
 std::vector<std::vector<Leaving>> split_up(std::vector<Leaving> all, const TensorSource& source,
                                            std::optional<Bytes> shard_max) {
     if (!shard_max) return {std::move(all)};
@@ -163,7 +154,7 @@ std::vector<std::vector<Leaving>> split_up(std::vector<Leaving> all, const Tenso
     return shards;
 }
 
-// A shard that is being written.
+// Writes one shard.
 class ShardFile {
   public:
     ShardFile(const TensorSource& source, const std::string& path,
@@ -274,14 +265,14 @@ bool is_single_file(const ExportOptions& options) {
     return options.out.ends_with(".safetensors");
 }
 
-// Returns the files that OUT would replace, and makes its folder.
+// Makes OUT's folder, and returns the existing files that the export would replace.
 std::vector<std::string> prepare_out(const ExportOptions& options) {
     std::vector<std::string> earlier;
     if (is_single_file(options)) {
         if (options.shard_max)
             fail(ExitCode::kUsage, "{}: shards need a folder, this is the name of one file",
                  options.out);
-        std::error_code absent;  // to be absent is no error
+        std::error_code absent;  // absence is not an error
         if (fs::exists(options.out, absent)) earlier = {options.out};
         if (fs::is_directory(options.out, absent))
             fail(ExitCode::kUsage, "{}: is a folder, not a file", options.out);
@@ -295,7 +286,7 @@ std::vector<std::string> prepare_out(const ExportOptions& options) {
         make_folder(options.out);
         earlier = earlier_model(options.out);
     }
-    if (!earlier.empty() && !options.force) fail_used(earlier.front());
+    if (!earlier.empty() && !options.is_forced) fail_used(earlier.front());
     return earlier;
 }
 
@@ -309,7 +300,7 @@ void check_room(const ExportOptions& options, Bytes need) {
              to_text(need), to_text(free));
 }
 
-// Returns the names of FOLDER's files that belong to a Hugging Face model beside its weights.
+// Does the same as the public config_files_of(), and sets ERROR if FOLDER cannot be listed.
 std::vector<std::string> config_files_of(const std::string& folder, std::error_code& error) {
     static constexpr std::array<const char*, 11> kPatterns = {"config.json",
                                                               "generation_config.json",
@@ -330,7 +321,7 @@ std::vector<std::string> config_files_of(const std::string& folder, std::error_c
         std::error_code gone;
         if (wanted && entry.is_regular_file(gone)) names.push_back(name);
     }
-    // Chat templates beside the default one.
+    // Chat templates other than the default one.
     constexpr const char* kMoreTemplates = "additional_chat_templates";
     std::error_code none;
     for (const auto& entry : fs::directory_iterator(folder + "/" + kMoreTemplates, none))
@@ -381,7 +372,8 @@ ExportReport export_weights(const TensorSource& source, const ExportOptions& opt
         need += Bytes{bytes} * static_cast<int64_t>(one.names.size());
     }
     check_room(options, need);
-    // The index of an earlier export must not read an export that breaks off.
+    // If this export fails halfway, the index of an earlier export must not be left, because it
+    // would lead readers to the new files.
     for (const std::string& path : earlier) {
         std::error_code ignored;
         if (path.ends_with(".json")) fs::remove(path, ignored);
@@ -417,7 +409,7 @@ Bytes parse_shard_bytes(const std::string& text, const char* option) {
         const char* name;
         double bytes;
     };
-    constexpr double kPlainBytesMin = 1e5;  // less without a unit is a slip
+    constexpr double kPlainBytesMin = 1e5;  // less, without a unit, is taken for a mistake
     static constexpr std::array<Unit, 9> kUnits = {{{"KIB", 1024.0},
                                                     {"MIB", 1048576.0},
                                                     {"GIB", 1073741824.0},
@@ -447,6 +439,11 @@ Bytes parse_shard_bytes(const std::string& text, const char* option) {
     return Bytes{static_cast<int64_t>(*value * unit)};
 }
 
+std::vector<std::string> config_files_of(const std::string& folder) {
+    std::error_code ignored;
+    return config_files_of(folder, ignored);
+}
+
 void check_model_config(const std::string& from) {
     std::error_code ignored;
     if (!fs::is_regular_file(from + "/config.json", ignored))
@@ -457,9 +454,8 @@ void check_model_config(const std::string& from) {
 }
 
 void require_room_for_config(const std::string& from, const std::string& to) {
-    std::error_code ignored;
-    const std::vector<std::string> own = config_files_of(from, ignored);
-    for (const std::string& name : config_files_of(to, ignored))
+    const std::vector<std::string> own = config_files_of(from);
+    for (const std::string& name : config_files_of(to))
         if (std::ranges::find(own, name) == own.end())
             fail(ExitCode::kInput,
                  "{}/{}: is of another model, as {} has no such file: name an empty folder, or "
@@ -469,7 +465,7 @@ void require_room_for_config(const std::string& from, const std::string& to) {
 
 void require_new_config(const std::string& from, const std::string& to, bool force) {
     std::error_code ignored;
-    for (const std::string& name : config_files_of(from, ignored))
+    for (const std::string& name : config_files_of(from))
         if (const fs::path place = fs::path(to) / name; !force && fs::exists(place, ignored))
             fail_used(place.string());
 }

@@ -1,4 +1,4 @@
-// The Python class of a module, as far as an archive shows it: in the name of the module's
+// The Python class of a module, as far as an archive contains it: in the name of the module's
 // TorchScript type. Pure, no threads.
 #pragma once
 
@@ -9,15 +9,16 @@ namespace dslaunch::storage {
 
 inline constexpr std::string_view kLinearClass = "torch.nn.modules.linear.Linear";
 
-// Returns the class, for dslaunch's own modules Python's: "torch.nn.modules.linear.Linear" of
-// "__torch__.torch.nn.modules.linear.___torch_mangle_3.Linear".
+// Returns the class: "torch.nn.modules.linear.Linear" for
+// "__torch__.torch.nn.modules.linear.___torch_mangle_3.Linear". For a module that is built into
+// dslaunch, returns the corresponding class in Python.
 [[nodiscard]] std::string class_of_type(std::string_view type_name);
 
-// Returns a type's name for a module of CLASS, one for each NUMBER. It leaves the class out if that
-// is empty or not a name in TorchScript.
+// Returns the name of a type for a module of class CLASS_NAME, different for each NUMBER. Leaves
+// the class out if it is empty or is not a valid name in TorchScript.
 [[nodiscard]] std::string type_of_class(std::string_view class_name, int number);
 
-// True if NAME, as Python imports it, is the class CLASS: "torch.nn.Linear" is
+// Returns true if NAME, as Python code imports it, is the class CLASS_NAME: "torch.nn.Linear" is
 // "torch.nn.modules.linear.Linear".
 [[nodiscard]] bool names_class(std::string_view name, std::string_view class_name);
 

@@ -66,7 +66,7 @@ ExportedGraph graph_of(const JsonPlace& place);
 
 using ReadValue = ExportedValue (*)(const JsonPlace&);
 
-// Returns the readers of an argument's kinds, by the names of the schema's union.
+// Returns the function that reads each kind of argument, by the kind's name in the schema's union.
 const std::map<std::string_view, ReadValue>& kinds() {
     using Place = const JsonPlace&;
     static const std::map<std::string_view, ReadValue> table = {
@@ -125,8 +125,9 @@ ExportedValue value_of(const JsonPlace& place) {
     return found->second(value);
 }
 
-// Takes "blocks.3.attn" of "L__self__,,model.Gpt;L__self___blocks_3_attn,blocks.3.attn,…": the
-// calls that led to a node, the outermost first, each with a key, a path and a class.
+// Stores the path and the class of the module that called NODE, such as "blocks.3.attn". STACK has
+// the calls that led to it, the outermost first, each with a key, a path and a class:
+// "L__self__,,model.Gpt;L__self___blocks_3_attn,blocks.3.attn,…".
 void take_innermost_module(const std::string& stack, ExportedNode& node) {
     const std::string last = stack.substr(stack.rfind(';') + 1);
     const size_t begin = last.find(','), end = last.rfind(',');
@@ -183,11 +184,11 @@ ExportedGraph graph_of(const JsonPlace& place) {
         graph.tensor_dtypes.emplace(name, meta.at("dtype").integer());
     });
     if (place.has("is_single_tensor_return"))
-        graph.single_output = place.at("is_single_tensor_return").boolean();
+        graph.has_single_output = place.at("is_single_tensor_return").boolean();
     return graph;
 }
 
-// Returns the name of the value ARGUMENT in the graph; empty for a constant.
+// Returns the name of VALUE in the graph; empty for a constant.
 std::string name_in_graph(const ExportedValue& value) {
     if (const auto* tensor = std::get_if<TensorName>(&value)) return tensor->name;
     if (const auto* number = std::get_if<SymInt>(&value)) return number->name;
@@ -206,7 +207,7 @@ ExportedInput user_input(const JsonPlace& spec) {
     return input;
 }
 
-// Returns the sizes of a tensor in the table of values.
+// Returns the sizes of a tensor from the table of values; -1 for a size that may differ.
 std::vector<int64_t> sizes_of(const JsonPlace& meta) {
     std::vector<int64_t> sizes;
     meta.at("sizes").for_elements([&](const JsonPlace& size) {
@@ -221,7 +222,7 @@ ExportedInput held_input(const JsonPlace& spec, ExportedInput::Kind kind, const 
     input.kind = kind;
     input.value = tensor_name(spec.at("arg")).name;
     input.target = spec.at(target).text();
-    if (spec.has("persistent")) input.persistent = spec.at("persistent").boolean();
+    if (spec.has("persistent")) input.is_persistent = spec.at("persistent").boolean();
     return input;
 }
 
@@ -262,7 +263,8 @@ Tree tree_of(const JsonPlace& place) {
     for (const Tree& child : tree.children) tree.leaves += child.leaves;
     const std::string& type = place.at("type").text();
     if (type == "builtins.list" || type == "builtins.tuple" || !place.has("context")) return tree;
-    // Dicts and classes keep their keys as JSON; a context that is not a list of texts has no keys.
+    // Dicts and classes store their keys as JSON. If the context is not a list of texts, there are
+    // no keys.
     const nlohmann::json keys = nlohmann::json::parse(place.at("context").text(), nullptr, false);
     if (!keys.is_array() || keys.size() != tree.children.size()) return tree;
     for (const nlohmann::json& key : keys)
@@ -272,7 +274,7 @@ Tree tree_of(const JsonPlace& place) {
     return tree;
 }
 
-// Returns the tree of the outermost call, which is forward itself.
+// Returns the tree of the outermost call's outputs; that call is forward itself.
 std::optional<Tree> output_tree(const std::string& path, const JsonPlace& module) {
     std::optional<Tree> tree;
     module.at("module_call_graph").for_elements([&](const JsonPlace& call) {
@@ -288,7 +290,7 @@ std::optional<Tree> output_tree(const std::string& path, const JsonPlace& module
     return tree;
 }
 
-// Returns the keys of forward's outputs, by leaf.
+// Returns the keys of forward's outputs, one for each leaf.
 std::vector<std::string> leaf_keys(const Tree& tree) {
     std::vector<std::string> keys;
     for (size_t child = 0; child < tree.children.size(); ++child) {

@@ -1,8 +1,8 @@
 // An exported program (torch.export) as its archive describes it in models/model.json: operators in
 // order, their arguments and results, and the meaning of the inputs and outputs. Data path: zip
 // record -> [here] -> graph/archive, which makes a module of it. Source: PyTorch's
-// torch/_export/serde/schema.py, major version 8. Also the table of its weights or constants, which
-// says in which record each tensor lies (data/weights/model_weights_config.json,
+// torch/_export/serde/schema.py, major version 8. Also reads the tables that say which record
+// contains each weight or constant (data/weights/model_weights_config.json,
 // data/constants/model_constants_config.json). Pure, no LibTorch.
 #pragma once
 
@@ -27,24 +27,27 @@ using SymInt = SymbolOr<int64_t>;
 using SymFloat = SymbolOr<double>;
 using SymBool = SymbolOr<bool>;
 
+// A tensor that the graph computes or gets.
 struct TensorName {
     std::string name;  // empty, in a list of optional tensors: None
 };
 
-// Codes of the schema's own enumerations.
-struct ScalarTypeCode {
+// Codes of enumerations in the schema.
+struct ScalarTypeCode {  // torch.dtype
     int64_t code = 0;
 };
-struct MemoryFormatCode {
+struct MemoryFormatCode {  // torch.memory_format
     int64_t code = 0;
 };
-struct LayoutCode {
+struct LayoutCode {  // torch.layout
     int64_t code = 0;
 };
+// A torch.device, without its index.
 struct DeviceName {
     std::string type;  // "cpu", "cuda"
 };
 struct ExportedGraph;
+// A graph as an argument, of a branch or a loop.
 struct SubGraph {
     std::string name;
     std::shared_ptr<const ExportedGraph> graph;  // shared by copies of the argument
@@ -58,78 +61,88 @@ using ExportedValue =
                  std::vector<SymFloat>, SymBool, ScalarTypeCode, MemoryFormatCode, LayoutCode,
                  DeviceName, SubGraph>;
 
+// An argument of an operator.
 struct ExportedArgument {
-    std::string name;  // of the operator's parameter; empty: by its place
+    std::string name;  // of the operator's parameter; empty: positional
     ExportedValue value;
 };
 
+// A call of an operator.
 struct ExportedNode {
     std::string target;  // "torch.ops.aten.linear.default", "_operator.mul"
     std::vector<ExportedArgument> inputs;
     std::vector<ExportedValue> outputs;
     std::string module_path;   // of the module that called it, "blocks.3.attn"; empty: the top
     std::string module_class;  // of that module, "torch.nn.modules.linear.Linear"
-    std::string source;        // the line that made it, "model.py:41"; empty: not known
+    std::string source;        // the line of code, "model.py:41"; empty: not known
 };
 
+// Calls in the order in which they run.
 struct ExportedGraph {
     std::vector<ExportedValue> inputs;
     std::vector<ExportedValue> outputs;
     std::vector<ExportedNode> nodes;
-    std::map<std::string, int64_t> tensor_dtypes;  // by name of the value, code of its type
-    bool single_output = false;  // a subgraph that gives one tensor, not a list of one
+    std::map<std::string, int64_t> tensor_dtypes;  // the code of the type, by the value's name
+    bool has_single_output = false;  // a subgraph that returns one tensor, not a list of one
 };
 
+// The meaning of one of the graph's inputs.
 struct ExportedInput {
+    // kUser: an argument of forward().
     enum class Kind { kUser, kParameter, kBuffer, kConstant };
     Kind kind = Kind::kUser;
     std::string value;   // name in the graph
     std::string target;  // name in the module of a parameter, buffer or constant
-    bool persistent = true;
-    // kUser: whether the value is a tensor, and the constant that a traced argument was fixed to.
+    bool is_persistent = true;
+    // For kUser: whether the value is a tensor, and the constant to which tracing fixed the
+    // argument.
     bool is_tensor = true;
     std::optional<ExportedValue> fixed;
-    std::vector<int64_t> sizes;  // of a user's tensor when it was exported, -1: may differ; empty:
-                                 // not said
+    std::vector<int64_t> sizes;  // of a user's tensor at export, -1: may differ; empty: not known
 };
 
+// An output of forward().
 struct ExportedOutput {
-    std::string key;  // of forward's dict or class; empty: by its place
+    std::string key;  // in forward's dict or class; empty: positional
     ExportedValue value;
 };
 
+// All that the record of a program says.
 struct ExportedProgram {
     ExportedGraph graph;
     std::vector<ExportedInput> inputs;    // in the order of graph.inputs
-    std::vector<ExportedOutput> outputs;  // of forward, in order
-    bool is_dict = false;                 // forward gives a dict, or an object with named parts
-    // Buffers that the graph gives new values to, by name in the module: functional graphs only.
+    std::vector<ExportedOutput> outputs;  // forward's outputs, in order
+    bool is_dict = false;                 // forward returns a dict, or an object with named parts
+    // The buffers to which the graph assigns new values, by name in the module, each with the
+    // value's name in the graph. Only functional graphs have them.
     std::map<std::string, std::string> mutated_buffers;
     std::string torch_version;
     std::string schema;  // "8.17"
 };
 
-// Reads TEXT, the record of that name in the archive at PATH. Throws Error{kInput} that begins with
-// PATH and the place in the text: damage, another major version, or a field or kind of value that
-// this reader does not know.
+// Reads TEXT, a program's record in an archive. Throws Error{kInput} that begins with PATH and the
+// position in the text: damage, another major version, or a field or kind of value that this reader
+// does not know.
 [[nodiscard]] ExportedProgram parse_exported_program(const std::string& path,
                                                      std::string_view text);
 
+// An entry of a table of weights or constants.
 struct ExportedTensor {
     std::string record;  // in the folder of the table, "weight_0"; tied tensors share one
     bool is_parameter = false;
     bool requires_grad = false;
     int64_t dtype = 0;  // code of the schema's ScalarType
-    // UNITS: elements. The bytes of the record are the tensor's storage.
+    // Sizes, strides and offset are in elements. The bytes of the record are the tensor's storage.
     std::vector<int64_t> sizes;
     std::vector<int64_t> strides;
     int64_t offset = 0;
     int64_t reach = 0;  // the storage has at least this many elements
-    int64_t numel = 0;  // more than the storage's where elements are shared (stride 0)
+    int64_t numel = 0;  // more than in the storage if elements are shared (stride 0)
 };
 
 // Reads a table of tensors, by name in the module. Throws Error{kInput} that begins with PATH:
-// damage, a tensor that only a pickle holds, sizes that are no numbers, negative, or too large.
+// damage, a tensor that is stored as a pickle, or sizes that are not numbers, negative, or too
+// large.
 [[nodiscard]] std::map<std::string, ExportedTensor> parse_weights_table(const std::string& path,
                                                                         std::string_view text);
 

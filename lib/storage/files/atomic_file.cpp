@@ -18,8 +18,8 @@
 namespace dslaunch::storage {
 namespace {
 
-// Returns "; 3.0 MiB are free there", counting the unfinished FD as free; nothing if the cause is
-// not a full disk or the space is not known.
+// Returns "; 3.0 MiB are free there", counting the unfinished file FD as free space; an empty text
+// if the cause is not a full disk or the space is not known.
 std::string free_space(const std::string& path, int fd, int error_number) {
     struct statvfs info {};
     if (error_number != ENOSPC || ::statvfs(folder_of(path).c_str(), &info) != 0) return "";
@@ -51,7 +51,7 @@ AtomicFile::AtomicFile(std::string path, Bytes need) : path_(std::move(path)), n
 }
 
 AtomicFile::~AtomicFile() {
-    if (!renamed_) ::unlink(temporary_.c_str());
+    if (!is_renamed_) ::unlink(temporary_.c_str());
     forget_file_of_process(listed_);
 }
 
@@ -90,7 +90,7 @@ void AtomicFile::commit() {
     // Some network file systems report a full disk only here.
     if (::close(fd_.release()) != 0 && errno != EINTR) give_up("flush", errno);
     if (::rename(temporary_.c_str(), path_.c_str()) != 0) give_up("put in place", errno);
-    renamed_ = true;
+    is_renamed_ = true;
     forget_file_of_process(std::exchange(listed_, nullptr));
     if (const int status = flush_folder(folder_of(path_)); status != 0)
         give_up("flush the folder of", status);

@@ -1,6 +1,6 @@
-// A file written in pieces that appears whole or not at all: a temporary beside it
-// (base/new_files.h), fsync, rename, fsync of the folder. Owns the temporary until commit(). A
-// replaced file's mode stays. Threads: one owner.
+// A file that is written in pieces and appears completely or not at all: a temporary file beside it
+// (base/new_files.h), fsync, rename, fsync of the folder. Owns the temporary file until commit().
+// If it replaces a file, it keeps that file's mode. Threads: one owner.
 #pragma once
 
 #include <sys/types.h>
@@ -20,31 +20,34 @@ namespace dslaunch::storage {
 // Makes FOLDER and the missing folders above it. Throws Error{kDisk} naming it.
 void make_folder(const std::string& folder);
 
+// Such a file before its commit().
 class AtomicFile {
   public:
     // NEED is the size that will be written, for the message on a full disk. Throws Error{kDisk}
-    // naming PATH if the temporary cannot be made.
+    // naming PATH if the temporary file cannot be made.
     AtomicFile(std::string path, Bytes need);
-    // Removes the temporary unless commit() has returned; a signal that ends a command does so too
-    // (remove_files_at_signals()).
+    // Removes the temporary file unless commit() has returned. A signal that ends a command also
+    // removes it (remove_files_at_signals()).
     ~AtomicFile();
     AtomicFile(const AtomicFile&) = delete;
     AtomicFile& operator=(const AtomicFile&) = delete;
 
-    // Throws Error{kDisk}: path, bytes needed, cause, and on a full disk the bytes free. May block.
+    // Writes the next bytes. Throws Error{kDisk} with path, bytes needed and cause, and on a full
+    // disk also the bytes free. May block.
     void write(std::span<const std::byte> bytes);
     void write(std::string_view text);
-    // Writes at OFFSET from the start of the file, wherever write() is.
+    // Writes at OFFSET from the start of the file, wherever write() would continue.
     void write_at(int64_t offset, std::span<const std::byte> bytes);
 
-    // Makes PATH the new content, durably. Throws Error{kDisk}; PATH then holds the old content (or
-    // the new one, if only the folder's fsync failed). Once, at the end. Blocks.
+    // Replaces the content of PATH by the new one, durably. Throws Error{kDisk}; PATH then still
+    // has the old content (or the new one, if only the folder's fsync failed). Must be called once,
+    // at the end. Blocks.
     void commit();
 
-    // Sets the permissions that the file will have.
+    // Sets the permissions of the finished file.
     void set_mode(mode_t mode);
 
-    // Returns the path at which the content lies until commit().
+    // Returns the path of the temporary file, which has the content until commit().
     [[nodiscard]] const std::string& temporary_path() const { return temporary_; }
 
   private:
@@ -54,8 +57,8 @@ class AtomicFile {
     std::string temporary_;
     Bytes need_;
     UniqueFd fd_;
-    FileOfProcess* listed_ = nullptr;  // the temporary, until it has another name
-    bool renamed_ = false;
+    FileOfProcess* listed_ = nullptr;  // the temporary file, until it is renamed
+    bool is_renamed_ = false;
 };
 
 }  // namespace dslaunch::storage

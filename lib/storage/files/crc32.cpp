@@ -10,7 +10,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the eight-byte rounds assume it");
 using Tables = std::array<std::array<uint32_t, 256>, 8>;
 
-// tables[k][b]: byte b followed by k zero bytes.
+// tables[k][b]: the checksum of byte b followed by k zero bytes.
 consteval Tables make_tables() {
     Tables tables{};
     for (uint32_t byte = 0; byte < 256; ++byte) {

@@ -7,7 +7,8 @@
 
 namespace dslaunch::storage {
 
-// Returns the CRC of all BYTES, 0 if there are none. Eight bytes a round: about 2 GB/s.
+// Returns the checksum of all BYTES, 0 if there are none. Processes eight bytes per round: about 2
+// GB/s.
 [[nodiscard]] uint32_t crc32(std::span<const std::byte> bytes);
 
 }  // namespace dslaunch::storage

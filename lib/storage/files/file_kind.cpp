@@ -22,11 +22,13 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr size_t kHeaderBytesMax = size_t{100} << 20;  // safetensors allows no more
-// 16-bit tokens are text if both bytes of each are text. That never happens to 16 by chance.
+// A file of 16-bit tokens looks like text only if both bytes of each token are text, which never
+// happens by chance to 16 tokens.
 constexpr size_t kTextBytesMin = 32;
 constexpr size_t kTextBytesMax = 4096;
 
-// Returns the name of the zip's first record, which precedes its content; empty: cut short.
+// Returns the name of the zip's first record, which precedes its content; empty if the file is cut
+// short.
 std::string_view first_name(std::string_view zip) {
     constexpr size_t kLengthAt = 26, kNameAt = 30;
     if (zip.size() < kNameAt) return {};
@@ -49,7 +51,7 @@ FileKind kind_of_zip(std::span<const std::byte> bytes, std::string_view text) {
         });
     };
     if (has("constants.pkl") || has("model.json")) {
-        // An exported program has a models/NAME.json and its own list of formats beside it.
+        // An exported program also has a models/NAME.json, and in addition a list of formats.
         return has("archive_format") ? FileKind::kExportedProgram : FileKind::kTorchScript;
     }
     if (has("archive_format") || has("serialized_exported_program.json"))
@@ -57,8 +59,9 @@ FileKind kind_of_zip(std::span<const std::byte> bytes, std::string_view text) {
     return has("data.pkl") ? FileKind::kPickle : FileKind::kZip;
 }
 
-// Looks at more than the beginning, which numbers may share with a pickle: the frame of protocols 4
-// and 5, the magic number of the old torch.save (several pickles, then raw data), or the last STOP.
+// Returns true for a pickle. Looks at more than the first bytes, which may be numbers by chance: at
+// the frame of protocols 4 and 5, the magic number of the old torch.save (several pickles, then raw
+// data), or the STOP at the end.
 bool is_pickle(std::string_view text) {
     if (text.size() < 3 || text[0] != '\x80' || text[1] < 2 || text[1] > 5) return false;
     return text[1] >= 4 ? text[2] == '\x95'
@@ -74,8 +77,8 @@ bool is_safetensors(std::string_view text) {
            (json.starts_with("{\"") || json.starts_with("{}") || json.starts_with("{ "));
 }
 
-// True for a message of protocol buffers that begins with field 1, the version of ONNX's format,
-// and goes on with the producer's name, the graph or the operators' versions.
+// Returns true for a protocol-buffer message that begins with field 1, the version of ONNX's
+// format, followed by the producer's name, the graph or the operators' versions.
 bool is_onnx(std::string_view text) {
     if (text.size() < 16 || text[0] != '\x08') return false;
     return text[1] >= 1 && text[1] <= 32 &&

@@ -1,6 +1,6 @@
-// The kind of a file by its content. Users give weights instead of a model, text instead of tokens,
-// and pointers of Git LFS, error pages and compressed files instead of either. input_file.h says
-// what to do about each. No state; any thread.
+// The kind of a file, recognized by its content. Users pass weights instead of a model, text
+// instead of tokens, and pointers of Git LFS, error pages and compressed files instead of either.
+// input_file.h says what to do about each. No state; any thread.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 
 namespace dslaunch::storage {
 
+// The kinds that users mistake for each other.
 enum class FileKind {
     kTorchScript,      // torch.jit.save
     kExportedProgram,  // torch.export.save, .pt2
@@ -15,17 +16,18 @@ enum class FileKind {
     kSafetensors,
     kOnnx,
     kGguf,        // weights for llama.cpp
-    kNoDownload,  // a pointer of Git LFS, or an error in the place of a download: download_fault()
+    kNoDownload,  // a pointer of Git LFS, or an error page instead of a download: download_fault()
     kNpy,
     kNpz,
-    kZip,         // of other files
-    kUnreadZip,   // without the one root folder of PyTorch's archives, or damaged
-    kCompressed,  // by gzip, zstd, xz or bzip2
+    kZip,         // a zip of other files
+    kUnreadZip,   // a zip without the root folder of PyTorch's archives, or damaged
+    kCompressed,  // with gzip, zstd, xz or bzip2
     kTable,       // Parquet, Arrow, HDF5
     kText,        // its beginning is UTF-8 without control characters
-    kOther        // nothing that is known, damaged archives included
+    kOther        // no known kind; damaged archives too
 };
 
+// Returns the kind of the file that contains BYTES.
 [[nodiscard]] FileKind file_kind(std::span<const std::byte> bytes);
 
 // Returns the words for a file of KIND: "text", "a pickle of torch.save".

@@ -1,4 +1,4 @@
-// XXH3-128: the hash by which a checkpoint knows its pieces and files. Pure.
+// XXH3-128: the hash that a checkpoint stores for its pieces and files. Pure.
 #pragma once
 
 #include <compare>
@@ -8,11 +8,13 @@
 
 namespace dslaunch::storage {
 
+// A hash, as two halves.
 struct Hash128 {
     uint64_t low = 0;
     uint64_t high = 0;
     auto operator<=>(const Hash128&) const = default;  // NOLINT(modernize-use-nullptr): no pointer
 };
+// Returns the hash of all BYTES.
 [[nodiscard]] Hash128 hash_of(std::string_view bytes);
 
 // Returns 32 hexadecimal digits, the high half first.

@@ -28,8 +28,8 @@ bool is_there(const std::filesystem::path& path) {
     return std::filesystem::exists(path, unreadable);
 }
 
-// Returns a sentence that names the model of the weights at PATH, by the files next to them; else
-// the sentence that makes a model in Python.
+// Returns advice on the weights at PATH: the model that they belong to, judged by the files next to
+// them, or else how to make a model in Python.
 std::string model_of_weights(const std::string& path) {
     const std::filesystem::path file(path);
     const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
@@ -50,7 +50,7 @@ std::string model_of_weights(const std::string& path) {
     return kMakeOne;
 }
 
-// Returns true for a file of safetensors that holds rows of training data, not weights.
+// Returns true for a .safetensors file that contains rows of training data, not weights.
 bool holds_rows(const std::string& path, std::span<const std::byte> bytes) {
     try {
         const std::vector<SafetensorsEntry> entries = parse_safetensors(path, bytes).entries;
@@ -64,13 +64,14 @@ bool holds_rows(const std::string& path, std::span<const std::byte> bytes) {
     }
 }
 
-// Returns the words that lead from the data at PATH to training.
+// Returns a hint on how to train with the data at PATH.
 std::string as_data(const std::string& path) {
     return fmt::format("as training data it follows the model: dslaunch FOLDER --data {}",
                        printable(path));
 }
 
-// Returns the commands that make rows of the text or table at PATH and train FOLDER with them.
+// Returns the commands that make rows of tokens from the text or table at PATH and train FOLDER
+// with them.
 std::string two_commands(const std::string& path);
 
 std::optional<std::string> why_no_model(const std::string& path, FileKind kind,
@@ -127,7 +128,7 @@ constexpr const char* kAsColumns =
     "write its columns as tensors, rows first, into a .safetensors file "
     "(safetensors.numpy.save_file in Python)";
 
-// Returns the command that makes rows of the text at PATH with the tokenizer of MODEL.
+// Returns the command that makes rows of tokens from the text at PATH with the tokenizer of MODEL.
 std::string rows_command(const std::string& path, const std::string& model) {
     return fmt::format(
         "dslaunch data prepare {} --model {} --pack -o {}.safetensors", printable(path),
@@ -170,7 +171,8 @@ std::string about_text(const std::string& path, const std::string& model,
         name, name);
 }
 
-// Returns why the text at PATH, with these BYTES, cannot be trained or started.
+// Returns why the text at PATH, with these BYTES, is neither a model to train nor a program to
+// start.
 std::string why_no_target(const std::string& path, std::span<const std::byte> bytes) {
     const std::filesystem::path folder = std::filesystem::path(path).parent_path();
     if (path.ends_with(".json") && is_there(folder / "config.json"))
@@ -192,7 +194,8 @@ bool has_token_name(std::string_view path) {
            path.ends_with(".bin");
 }
 
-// Returns nothing if a file of KIND can be data, or if its reader reports the fault.
+// Returns why a file of KIND cannot be data; nothing if it can be, or if its reader reports the
+// fault.
 std::optional<std::string> why_no_data(const std::string& path, FileKind kind,
                                        const std::string& model, std::span<const std::byte> bytes) {
     const bool rows = is_row_file(path);
@@ -237,8 +240,8 @@ std::optional<std::string> why_no_data(const std::string& path, FileKind kind,
     return std::nullopt;
 }
 
-// Fails with OBJECTION's text for the file's kind. A file that cannot be read passes: its reader
-// says why.
+// Throws Error{kInput} with the text that OBJECTION returns for the file's kind, if any. Accepts a
+// file that cannot be read: its reader says why.
 template <typename Objection>
 void require_kind(const std::string& path, Objection objection) {
     std::optional<std::string> why;

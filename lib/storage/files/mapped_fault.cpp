@@ -19,8 +19,9 @@
 namespace dslaunch::storage {
 namespace {
 
-// One watched mapping, which a signal handler reads. It counts while BEGIN is not 0, which is set
-// last and cleared first. The thread that faults holds the mapping, so its own entry stays.
+// A watched mapping, which a signal handler reads. It is valid while BEGIN is not 0; BEGIN is set
+// last and cleared first. A thread that causes a fault is still using the mapping, so its entry is
+// not removed meanwhile.
 struct Watched {
     std::atomic<uintptr_t> begin = 0;
     std::atomic<uintptr_t> end = 0;
@@ -31,7 +32,7 @@ struct Watched {
 
 constexpr int kEntries = 16384;
 
-// Signals belong to the process, so their handler's data do too.
+// Signal handlers belong to the whole process, so the handler's data are global.
 std::array<Watched, kEntries> watched;
 std::atomic<unsigned> next_entry = 0;
 struct sigaction handler_before {};
@@ -79,7 +80,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     }
     if ((handler_before.sa_flags & SA_SIGINFO) != 0)
         return handler_before.sa_sigaction(signal, info, context);
-    // The access is repeated when this returns, and then does the same as before.
+    // After this returns, the access is repeated and fails again, now in the earlier handler.
     static_cast<void>(::sigaction(SIGBUS, &handler_before, nullptr));
 }
 

@@ -1,8 +1,8 @@
 // Ends the process if a mapped file cannot be read (SIGBUS): one line on stderr names program, file
-// and offset, and the exit code is one of ours. A signal handler cannot throw, and pointers read
-// the mapping everywhere, tensors included, so that pread() would mean a copy of everything. The
-// handler is the process's own and set with the first mapping; an access outside of all watched
-// mappings goes to the handler that was there before. Threads: any.
+// and offset, and the exit code is one of dslaunch's. A signal handler cannot throw. Mappings are
+// used because tensors and other code read the data through pointers; pread() would need a copy of
+// everything. The handler is set for the whole process, with the first mapping. Faults outside all
+// watched mappings are passed to the handler that was set before. Threads: any.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,15 @@
 
 namespace dslaunch::storage {
 
-// Watches BYTES, not empty, which are mapped from PATH, until unwatch_mapping(), which comes before
-// they are unmapped. CODE: the process's exit code then. Beyond 16,384 mappings they are not
-// watched: the signal then ends the process as it would without this.
+// Watches BYTES, which must not be empty and are mapped from PATH, until unwatch_mapping(), which
+// must be called before they are unmapped. CODE is the exit code of the process after a fault. If
+// 16,384 mappings are watched already, this one is not: the signal then ends the process as it
+// would without this.
 void watch_mapping(std::span<const std::byte> bytes, const std::string& path, ExitCode code);
-// Changes the code of a watched mapping. BYTES: all of it; empty ones are allowed.
+// Changes the exit code for a watched mapping. BYTES must be the whole mapping; empty BYTES are
+// ignored.
 void set_fault_code(std::span<const std::byte> bytes, ExitCode code) noexcept;
+// Ends the watch of a mapping that begins where BYTES begin.
 void unwatch_mapping(std::span<const std::byte> bytes) noexcept;
 
 }  // namespace dslaunch::storage

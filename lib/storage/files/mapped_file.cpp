@@ -24,7 +24,7 @@ uintptr_t page_bytes() {
     return bytes;
 }
 
-// Addresses of the whole pages inside PART.
+// The addresses of the whole pages inside PART.
 struct Pages {
     explicit Pages(std::span<const std::byte> part)
         : begin((reinterpret_cast<uintptr_t>(part.data()) + page_bytes() - 1) / page_bytes() *
@@ -32,15 +32,16 @@ struct Pages {
           end(reinterpret_cast<uintptr_t>(part.data() + part.size()) / page_bytes() *
               page_bytes()) {}
     uintptr_t begin;
-    uintptr_t end;  // may lie before begin: none
+    uintptr_t end;  // may be before begin: no whole page
 };
 
 void drop(uintptr_t begin, uintptr_t end) {
-    // A refusal leaves the pages in memory, which costs nothing else.
+    // If this fails, the pages stay in memory, which does no other harm.
     if (begin < end) (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
-// True if an entry of /proc/self/pagemap is here and still the file's; a written page is not.
+// Returns true if ENTRY of /proc/self/pagemap says that the page is in memory and still belongs to
+// the file; a written page does not.
 bool unwritten(uint64_t entry) {
     constexpr uint64_t kPresent = uint64_t{1} << 63;
     constexpr uint64_t kOfFile = uint64_t{1} << 61;

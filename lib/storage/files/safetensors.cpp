@@ -2,42 +2,22 @@
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
-#include <set>
 #include <utility>
 
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text/file_faults.h"
+#include "base/text/json.h"
+#include "base/text/json_place.h"
 #include "base/text_bytes.h"
 #include "storage/files/file_kind.h"
 
 namespace dslaunch::storage {
 namespace {
 
-using Json = nlohmann::json;
+using Json = JsonPlace::Json;
 constexpr uint64_t kSafetensorsHeaderBytesMax = 100'000'000;
-constexpr int kDepthMax = 4;  // object, tensor, list: deeper JSON is not a header
-
-// Refuses a second equal key: nlohmann keeps the last one, but its callback sees each key.
-Json parse_header(const std::string& path, std::string_view text) {
-    std::vector<std::set<std::string>> keys;
-    const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-        if (depth > kDepthMax) fail(ExitCode::kInput, "{}: the header is nested too deep", path);
-        if (event == Json::parse_event_t::object_start) keys.emplace_back();
-        if (event == Json::parse_event_t::object_end) keys.pop_back();
-        if (event == Json::parse_event_t::key && !keys.back().insert(value).second)
-            fail(ExitCode::kInput, "{}: the header has the key '{}' twice", path,
-                 value.get<std::string>());
-        return true;
-    };
-    try {
-        return Json::parse(text, watch);
-    } catch (const Json::exception& error) {
-        fail(ExitCode::kInput, "{}: the header is not JSON: {}", path, error.what());
-    }
-}
 
 int64_t natural(const std::string& path, const std::string& name, const Json& value) {
     if (!value.is_number_unsigned() || value.get<uint64_t>() > INT64_MAX)
@@ -96,8 +76,8 @@ void check_cover(const std::string& path, std::vector<SafetensorsEntry>& entries
         fail(ExitCode::kInput, "{}: bytes at the end belong to no tensor", path);
 }
 
-// Fails for a file without a valid header: says what the file is instead, if that is known, else
-// PROBLEM.
+// Throws Error{kInput} for a file without a valid header. The message says what the file is
+// instead, if that is known, else PROBLEM.
 [[noreturn]] void fail_as_other(const std::string& path, std::span<const std::byte> all,
                                 const std::string& problem) {
     if (const std::string fault = download_fault(text_in(all)); !fault.empty())
@@ -121,7 +101,7 @@ SafetensorsContent parse_safetensors(const std::string& path, std::span<const st
     const std::string_view text(reinterpret_cast<const char*>(all.data()) + sizeof(length), length);
     if (text.empty() || text.front() != '{')
         fail_as_other(path, all, "the header does not begin with '{'");
-    const Json header = parse_header(path, text);
+    const Json header = JsonPlace::parse(path + ": the header", text);
     const auto data = all.subspan(sizeof(length) + length);
     SafetensorsContent out;
     for (const auto& [name, json] : header.items()) {
@@ -151,19 +131,30 @@ const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
 
 SafetensorsWriter::Layout SafetensorsWriter::layout_of(
     std::span<const SafetensorsEntry> entries, const std::map<std::string, std::string>& metadata) {
-    Json json = Json::object();
-    if (!metadata.empty()) json["__metadata__"] = metadata;
+    std::map<std::string_view, std::string> members;  // the header's values, sorted by key
+    if (!metadata.empty()) {
+        JsonWriter json(JsonWriter::Form::kCompact);
+        json.begin_object();
+        for (const auto& [key, value] : metadata) json.field(key, value);
+        members["__metadata__"] = json.end_object().text();
+    }
     Layout layout;
     int64_t end = 0;
     for (const SafetensorsEntry& entry : entries) {
-        DSL_CHECK(!json.contains(entry.name), "tensor '{}' twice", entry.name);
         layout.places.push_back({end, checked_bytes("write", entry)});
         const int64_t begin = std::exchange(end, end + layout.places.back().bytes);
-        json[entry.name] = {{"dtype", std::string(dtype_name(entry.dtype))},
-                            {"shape", entry.shape},
-                            {"data_offsets", {begin, end}}};
+        JsonWriter json(JsonWriter::Form::kCompact);
+        json.begin_object().key("data_offsets").begin_array().value(begin).value(end).end_array();
+        json.field("dtype", dtype_name(entry.dtype)).key("shape").begin_array();
+        for (const int64_t extent : entry.shape) json.value(extent);
+        const bool is_new =
+            members.emplace(entry.name, json.end_array().end_object().text()).second;
+        DSL_CHECK(is_new, "tensor '{}' twice", entry.name);
     }
-    std::string text = json.dump();
+    JsonWriter json(JsonWriter::Form::kCompact);
+    json.begin_object();
+    for (const auto& [key, value] : members) json.key(key).raw(value);
+    std::string text = json.end_object().text();
     text.resize((text.size() + 7) / 8 * 8, ' ');
     const uint64_t length = text.size();
     layout.header = std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + text;

@@ -1,6 +1,6 @@
 // Strict reader and atomic writer of .safetensors files: an 8-byte header length, a JSON header,
-// then the tensors' bytes. Views live as long as the SafetensorsFile (a mapping; see mapped_file.h
-// about files that shrink). Threads: const, any.
+// then the tensors' bytes. Views are valid as long as the SafetensorsFile lives (a mapping; see
+// mapped_file.h about files that shrink). Threads: const, any.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +17,7 @@
 
 namespace dslaunch::storage {
 
+// A tensor of a file, as a view of its bytes.
 struct SafetensorsEntry {
     std::string name;
     DType dtype = DType::kF32;
@@ -24,30 +25,34 @@ struct SafetensorsEntry {
     std::span<const std::byte> bytes;  // row-major, little-endian; 1-byte aligned at worst
 };
 
+// All tensors of a file.
 struct SafetensorsContent {
-    std::vector<SafetensorsEntry> entries;  // they come in the order of their bytes; views into the
-                                            // file
+    std::vector<SafetensorsEntry> entries;  // views into the file, in the order of their bytes
     std::map<std::string, std::string> metadata;
 };
 
-// Throws Error{kInput} naming PATH and the tensor unless the header is well formed, keys are unique
-// and the tensors' ranges cover the data without hole or overlap. BYTES: the whole file.
+// Reads a .safetensors file. Throws Error{kInput} naming PATH and the tensor unless the header is
+// well formed, keys are unique and the tensors' ranges cover the data without gap or overlap. BYTES
+// must be the whole file.
 [[nodiscard]] SafetensorsContent parse_safetensors(const std::string& path,
                                                    std::span<const std::byte> bytes);
 
+// A mapped file and its tensors.
 class SafetensorsFile {
   public:
-    // Throws Error{kInput} as MappedFile and parse_safetensors do.
+    // Throws what MappedFile and parse_safetensors() throw.
     explicit SafetensorsFile(const std::string& path);
 
     // Returns the entries in the order of their bytes in the file.
     [[nodiscard]] const std::vector<SafetensorsEntry>& entries() const { return content_.entries; }
     // Returns null if no entry has that name.
     [[nodiscard]] const SafetensorsEntry* find(std::string_view name) const;
+    // Returns the texts that the file stores beside its tensors.
     [[nodiscard]] const std::map<std::string, std::string>& metadata() const {
         return content_.metadata;
     }
-    // See MappedFile::discard. PART of an entry's bytes is reread from the disk if it is needed.
+    // See MappedFile::discard(). PART is inside an entry's bytes; it is read from the disk again
+    // when it is needed.
     void discard(std::span<const std::byte> part) const { file_.discard(part); }
 
   private:
@@ -55,23 +60,24 @@ class SafetensorsFile {
     SafetensorsContent content_;
 };
 
-// Writes a file tensor by tensor, in any order: PATH is the old file or the whole new one, durably
-// (see atomic_file.h). Blocks on the disk. Throws Error{kDisk} with path, cause, bytes needed and,
-// on a full disk, bytes free. One thread.
+// Writes a file tensor by tensor, in any order. At any moment PATH is the old file or the complete
+// new one, durably (see atomic_file.h). Blocks on the disk. Throws Error{kDisk} with path, cause,
+// bytes needed and, on a full disk, bytes free. One thread.
 class SafetensorsWriter {
   public:
-    // ENTRIES: in the order of their bytes in the file; `bytes` are not looked at. REQUIRES: unique
-    // names.
+    // ENTRIES must be in the order that their bytes will have in the file; `bytes` in them is
+    // ignored. REQUIRES: unique names.
     SafetensorsWriter(const std::string& path, std::span<const SafetensorsEntry> entries,
                       const std::map<std::string, std::string>& metadata = {});
 
-    // REQUIRES: BYTES is as long as shape and dtype of entry INDEX say; each is written once.
+    // Writes all bytes of entry INDEX. REQUIRES: BYTES has the length given by the entry's shape
+    // and dtype; each entry is written once.
     void write(size_t index, std::span<const std::byte> bytes);
-    // Writes the next bytes of entry INDEX, in as many parts as the caller likes.
+    // Writes the next bytes of entry INDEX, in parts of any size.
     void append(size_t index, std::span<const std::byte> bytes);
-    // Returns where in the file the bytes of entry INDEX begin.
+    // Returns the offset in the file at which the bytes of entry INDEX begin.
     [[nodiscard]] int64_t offset(size_t index) const { return layout_.places[index].begin; }
-    // REQUIRES: every entry is written.
+    // Completes the file. REQUIRES: every entry is written.
     void commit();
 
   private:

@@ -16,7 +16,7 @@ namespace {
 using namespace zip;
 using Span = std::span<const std::byte>;
 
-// The place of the directory and its number of records.
+// The position of the directory and its number of records.
 struct Directory {
     uint64_t begin = 0;
     uint64_t length = 0;
@@ -67,7 +67,8 @@ class Parser {
         return at + 4 <= bytes_.size() && load(bytes_, at, 4) == mark;
     }
 
-    // Finds the end record, the last one whose comment reaches exactly to the end of the file.
+    // Returns the position of the end record: the last one whose comment ends exactly at the end of
+    // the file.
     size_t find_end() const {
         if (bytes_.size() < kEndBytes) bad("{} bytes are too few for a zip", bytes_.size());
         const size_t last = bytes_.size() - kEndBytes;
@@ -97,7 +98,8 @@ class Parser {
         return found;
     }
 
-    // Reads the zip64 record. Fields of the old record that are not full must agree with it.
+    // Reads the zip64 end record. Fields of the old end record must agree with it, except those
+    // with their largest value, which refer to zip64.
     Directory find_directory64(uint64_t at, uint64_t locator, const Directory& old) const {
         if (at > locator || locator - at != kEnd64Bytes || !marked(at, kEnd64Mark))
             bad("the zip64 end record is not where its locator says");
@@ -127,7 +129,7 @@ class Parser {
         return entries;
     }
 
-    // Takes one entry off the front of REST.
+    // Reads one entry and removes it from the front of REST.
     Entry read_entry(Span& rest) const {
         if (rest.size() < kCentralBytes || load(rest, 0, 4) != kCentralMark)
             bad("its directory is damaged");
@@ -148,7 +150,8 @@ class Parser {
         return entry;
     }
 
-    // Replaces the full 32-bit fields by the zip64 field's, which has them in this order.
+    // Replaces 32-bit fields that have their largest value by the fields in the zip64 extra data,
+    // where they come in this order.
     void widen(Entry& entry, Span extra) const {
         uint64_t* fields[] = {&entry.content_bytes, &entry.stored_bytes, &entry.offset};
         while (extra.size() >= 4) {
@@ -177,7 +180,8 @@ class Parser {
             if (c < 0x20 || c == 0x7F) bad("record '{}' has control characters", entry.name);
     }
 
-    // Returns the record of ENTRY, which must lie before LIMIT; FREE_FROM becomes its end.
+    // Returns the record of ENTRY, which must end before LIMIT. Sets FREE_FROM to the end of the
+    // record.
     ZipRecord read_local(const Entry& entry, uint64_t limit, uint64_t& free_from) const {
         if (entry.offset > limit || limit - entry.offset < kLocalBytes ||
             !marked(entry.offset, kLocalMark))
@@ -242,7 +246,7 @@ const ZipRecord* ZipArchive::find(std::string_view name) const {
 }
 
 std::span<const std::byte> ZipArchive::content(const ZipRecord& record) const {
-    if (record.deflated)
+    if (record.is_deflated)
         fail(ExitCode::kInput, "{}: record '{}' is compressed where a stored one is needed", path(),
              printable(record.name));
     return record.stored;

@@ -24,7 +24,7 @@ inline constexpr size_t kLocator64Bytes = 20;
 inline constexpr uint32_t kFull16 = 0xFFFF;      // "see the zip64 field"
 inline constexpr uint32_t kFull32 = 0xFFFFFFFF;  // "see the zip64 field"
 inline constexpr uint32_t kZip64Field = 1;
-inline constexpr uint32_t kPaddingField = 0x4246;  // "FB", as PyTorch pads
+inline constexpr uint32_t kPaddingField = 0x4246;  // "FB", as in PyTorch's padding
 inline constexpr uint32_t kStored = 0;
 inline constexpr uint32_t kDeflated = 8;
 inline constexpr uint32_t kSizesFollowFlag = 0x0008;
@@ -32,13 +32,14 @@ inline constexpr uint32_t kUtf8Flag = 0x0800;
 inline constexpr uint32_t kEncryptedFlags = 0x2041;
 inline constexpr int64_t kDataAlignment = 64;
 
-// Returns WIDTH bytes at AT. REQUIRES: they are inside; width <= 8.
+// Returns the number in the WIDTH bytes at AT. REQUIRES: they are inside BYTES; width <= 8.
 [[nodiscard]] inline uint64_t load(std::span<const std::byte> bytes, size_t at, size_t width) {
     uint64_t value = 0;
     for (size_t i = 0; i < width; ++i) value |= std::to_integer<uint64_t>(bytes[at + i]) << (8 * i);
     return value;
 }
 
+// Appends the low KWIDTH bytes of VALUE.
 template <size_t kWidth>
 void append(std::string& out, uint64_t value) {
     for (size_t i = 0; i < kWidth; ++i) out += static_cast<char>((value >> (8 * i)) & 0xFF);

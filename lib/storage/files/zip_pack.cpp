@@ -1,4 +1,4 @@
-// Writes the copy of an archive that pack_archive promises (see zip_archive.h).
+// Implements pack_archive() (see zip_archive.h).
 #include <algorithm>
 
 #include "base/error.h"
@@ -15,7 +15,7 @@ namespace {
 
 using namespace zip;
 
-constexpr uint64_t kDate1980 = 0x0021;  // the earliest date of the format: copies are reproducible
+constexpr uint64_t kDate1980 = 0x0021;  // the earliest date, so that copies are reproducible
 constexpr size_t kNameBytesMax = 200;
 
 void check_extra_name(const std::string& path, const std::string& name) {
@@ -81,12 +81,12 @@ class Writer {
         return static_cast<uint64_t>(record.content_bytes);
     }
 
-    // Appends the fields from "version needed" to the length of the name, which both kinds of
-    // header share.
+    // Appends the fields from "version needed" to the length of the name, which are the same in
+    // both kinds of header.
     void append_common(std::string& out, const ZipRecord& record, bool zip64) const {
         append<2>(out, zip64 ? kVersion64 : kVersion);
-        append<2>(out, record.utf8 ? kUtf8Flag : 0U);
-        append<2>(out, record.deflated ? kDeflated : kStored);
+        append<2>(out, record.is_utf8 ? kUtf8Flag : 0U);
+        append<2>(out, record.is_deflated ? kDeflated : kStored);
         append<2>(out, 0);  // time
         append<2>(out, kDate1980);
         append<4>(out, record.crc32);
@@ -102,7 +102,7 @@ class Writer {
             append<8>(extra, content_bytes(record));
             append<8>(extra, record.stored.size());
         }
-        const size_t least = kLocalBytes + name.size() + extra.size() + 4;  // 4: the field's head
+        const size_t least = kLocalBytes + name.size() + extra.size() + 4;  // 4: padding's head
         const auto padding =
             static_cast<size_t>(round_up(static_cast<int64_t>(offset_ + least), kDataAlignment) -
                                 static_cast<int64_t>(offset_ + least));

@@ -1,5 +1,5 @@
-// Checks that all files of a DeepSpeed checkpoint are of one save. Nothing in them names the save,
-// so their records are compared: steps, settings, and the weights themselves.
+// Checks that all files of a DeepSpeed checkpoint come from the same save. The files do not
+// identify the save, so their contents are compared: steps, settings, and the weights themselves.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ constexpr const char* kMixed = "files of different saves are mixed";
 
 void check_same(const TorchFile& file, const TorchFile& first, const PickleValue* a,
                 const PickleValue* b, const char* what) {
-    if (a == b || (a != nullptr && b != nullptr && same_values(*a, *b))) return;
+    if (a == b || (a != nullptr && b != nullptr && has_same_values(*a, *b))) return;
     refuse(file.path(), "has another {} than {}: {}", what, first.path(), kMixed);
 }
 
@@ -55,8 +55,8 @@ void DeepSpeedSource::check_optimizers() const {
     }
 }
 
-// Checks the weights. Below stage 3 the module holds them rounded. At stage 3 it does not, and only
-// the count of updates remains.
+// Compares the weights. Below stage 3 the module's file has them too, rounded. At stage 3 it does
+// not, so that only the numbers of updates can be compared.
 void DeepSpeedSource::check_weights() const {
     const TorchFile& file = *models_.front();
     if (stage_ == 3) {

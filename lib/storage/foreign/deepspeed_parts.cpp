@@ -33,7 +33,7 @@ bool equal_numbers(Span masters, Span rounded, DType dtype) {
     });
 }
 
-bool same_values(const PickleValue& a, const PickleValue& b, int64_t& left) {
+bool has_same_values(const PickleValue& a, const PickleValue& b, int64_t& left) {
     if (--left < 0) return false;
     if (a.kind != b.kind) return false;
     if (a.kind == Kind::kTensor || a.kind == Kind::kStorage) return true;
@@ -41,7 +41,7 @@ bool same_values(const PickleValue& a, const PickleValue& b, int64_t& left) {
         return false;
     return a.integer == b.integer && a.text == b.text &&
            std::ranges::equal(a.items, b.items, [&](const PickleValue* x, const PickleValue* y) {
-               return same_values(*x, *y, left);
+               return has_same_values(*x, *y, left);
            });
 }
 
@@ -122,14 +122,14 @@ bool rounds_to(const Chunks& masters, const TorchTensor& tensor) {
     return true;
 }
 
-bool same_values(const PickleValue& a, const PickleValue& b) {
+bool has_same_values(const PickleValue& a, const PickleValue& b) {
     int64_t left = kComparedValues;
-    return same_values(a, b, left);
+    return has_same_values(a, b, left);
 }
 
 namespace {
 
-// True if FOLDER/zero/NAME/fp32.pt is there: a folder for each parameter.
+// Returns true if FOLDER/zero has a folder NAME with fp32.pt in it: one folder for each parameter.
 bool holds_parameter_folders(const std::string& folder) {
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(folder + "/zero", error))

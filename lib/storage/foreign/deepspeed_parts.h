@@ -1,5 +1,5 @@
-// Parts that the readers of DeepSpeed's files share. Pure, but they refuse files with
-// Error{kInput}.
+// Functions that the readers of DeepSpeed's files share. Pure, but they throw Error{kInput} for
+// files that they refuse.
 #pragma once
 
 #include <fmt/core.h>
@@ -21,9 +21,10 @@ namespace dslaunch::storage {
 
 inline constexpr int64_t kMasterBytes = 4;  // bytes of an element of weights and states, fp32
 
-// Ranges of the mapped files that follow each other in the order of elements.
+// Ranges of the mapped files, in the order of the elements that they contain.
 using Chunks = std::vector<std::span<const std::byte>>;
 
+// Throws Error{kInput} that begins with PATH.
 template <typename... Args>
 [[noreturn]] void refuse(const std::string& path, fmt::format_string<Args...> format,
                          Args&&... args) {
@@ -31,31 +32,37 @@ template <typename... Args>
          printable(fmt::format(format, std::forward<Args>(args)...)));
 }
 
+// Returns VALUE; OTHERWISE if it is null or no integer.
 [[nodiscard]] int64_t integer_or(const PickleValue* value, int64_t otherwise);
-// Returns KEY's value in DICT. Throws Error{kInput} naming FILE and KEY.
+// Returns the value of KEY in DICT. Throws Error{kInput} naming FILE and KEY if there is none.
 [[nodiscard]] const PickleValue& need(const TorchFile& file, const PickleValue& dict,
                                       const char* key);
 
-// Returns ELEMENTS of CHUNKS, 4 bytes each and one after the other; fewer if CHUNKS end before.
+// Returns ELEMENTS of CHUNKS, which are counted across the chunks and have 4 bytes each; fewer if
+// CHUNKS end earlier.
 [[nodiscard]] Chunks slice(const Chunks& chunks, Range elements);
+// Returns the number of elements, of 4 bytes each.
 [[nodiscard]] int64_t numel_of(const Chunks& chunks);
 
-// Returns the shape of a torch.Size; nothing if it is none or has too many elements.
+// Returns the shape in a torch.Size; nothing if VALUE is not a torch.Size or has too many elements.
 [[nodiscard]] std::optional<std::vector<int64_t>> shape_of(const PickleValue& value);
+// Returns the number of elements of a tensor with SHAPE.
 [[nodiscard]] int64_t numel_of(const std::vector<int64_t>& shape);
 
-// Returns the update count of a state: an integer, or torch's tensor of one fp32; null: 0.
+// Returns the number of updates in STEP: an integer, or a torch tensor with one fp32 number. If
+// STEP is null, returns 0.
 [[nodiscard]] int64_t updates_of(const TorchFile& file, const PickleValue* step);
 
-// True if MASTERS (fp32, as many elements) rounded to TENSOR's floating dtype give TENSOR. It
-// compares some elements at both ends of each chunk. Two NaN are equal.
+// Returns true if MASTERS (fp32, as many elements), rounded to TENSOR's floating dtype, equal
+// TENSOR. Compares only some elements at both ends of each chunk. Two NaN are equal.
 [[nodiscard]] bool rounds_to(const Chunks& masters, const TorchTensor& tensor);
 
 // Throws Error{kInput} if FOLDER is a universal checkpoint, as DeepSpeed's ds_to_universal.py
-// writes it, or has one and no other. The message names the one from which it was made.
+// writes it, or contains one and no other checkpoint. The message names the checkpoint from which
+// it was made.
 void refuse_universal(const std::string& folder);
 
-// True if A and B hold the same plain values; it does not look at tensors.
-[[nodiscard]] bool same_values(const PickleValue& a, const PickleValue& b);
+// Returns true if A and B contain the same plain values; ignores tensors.
+[[nodiscard]] bool has_same_values(const PickleValue& a, const PickleValue& b);
 
 }  // namespace dslaunch::storage

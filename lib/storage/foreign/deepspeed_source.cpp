@@ -44,7 +44,7 @@ std::string tag_folder(const std::string& path, const std::string& tag) {
 
 DeepSpeedSource::DeepSpeedSource(const std::string& path, const std::string& tag,
                                  std::vector<std::string> frozen, bool weights_alone)
-    : frozen_(std::move(frozen)), weights_alone_(weights_alone) {
+    : frozen_(std::move(frozen)), reads_weights_alone_(weights_alone) {
     open(path, tag);
     read_stage();
     read_training();
@@ -128,7 +128,7 @@ void DeepSpeedSource::read_stage() {
 void DeepSpeedSource::read_rank_stage(const TorchFile& file, const PickleValue& state) {
     int64_t found = -1;
     if (const PickleValue* stage = state.find("zero_stage")) {
-        // ZeroStageEnum(2), or a plain integer of older versions.
+        // The value is ZeroStageEnum(2), or a plain integer in older versions.
         if (stage->kind == Kind::kRecord && !stage->items[0]->items.empty())
             stage = stage->items[0]->items[0];
         found = integer_or(stage, -1);
@@ -190,7 +190,8 @@ void DeepSpeedSource::read_loss_scale(const PickleValue& kept) {
         training.loss_scale =
             scale->kind == Kind::kReal ? scale->real : static_cast<double>(scale->integer);
     training.scale_steps = integer_or(kept.find("cur_iter"), 0);
-    // It is -1 before the first overflow. DeepSpeed counts clean steps from the step after it.
+    // last_overflow_iter is -1 before the first overflow. DeepSpeed counts clean steps from the
+    // step after the last overflow.
     const int64_t overflow = integer_or(kept.find("last_overflow_iter"), -1);
     training.scale_good_steps = std::max<int64_t>(training.scale_steps - overflow - 1, 0);
     training.scale_hysteresis_left = integer_or(kept.find("cur_hysteresis"), 1);
@@ -232,7 +233,7 @@ DeepSpeedSource::RankGroups DeepSpeedSource::read_rank(const TorchFile& file) co
     return rank;
 }
 
-// Reads the states. Each flat group is one parameter of the inner optimizer, in order.
+// Reads the states. Each flat group is one parameter of the inner optimizer, in the same order.
 void DeepSpeedSource::read_states(const TorchFile& file, const PickleValue& optimizer,
                                   RankGroups& rank) const {
     if (optimizer.kind == Kind::kList)
@@ -240,7 +241,7 @@ void DeepSpeedSource::read_states(const TorchFile& file, const PickleValue& opti
     const PickleValue& states = need(file, optimizer, "state");
     rank.updates.resize(rank.groups.size());
     rank.shapes.resize(rank.groups.size());
-    std::vector<std::pair<int64_t, int64_t>> parameters;  // id, step of its group
+    std::vector<std::pair<int64_t, int64_t>> parameters;  // id, step count of its group
     for (const PickleValue* group : need(file, optimizer, "param_groups").items) {
         const auto& ids = need(file, *group, "params").items;
         for (const PickleValue* id : ids)
@@ -259,8 +260,8 @@ void DeepSpeedSource::read_states(const TorchFile& file, const PickleValue& opti
         rank.updates[group] = std::max(updates_of(file, state.find("step")), found->second);
         for (size_t k = 0; k < kStates.size(); ++k) {
             const TorchTensor tensor = file.tensor(state.find(kStates[k]), kStates[k]);
-            // Stages 1 and 2 cut the alignment off the weights, not off the states. At stage 0
-            // weights in fp32 lie with the module.
+            // Stages 1 and 2 remove the alignment from the weights, but not from the states. At
+            // stage 0, fp32 weights are stored in the module.
             const Span master = rank.groups[group][0];
             const size_t bytes =
                 stage_ == 0 && master.empty() ? tensor.bytes.size() : master.size();
@@ -303,7 +304,7 @@ void DeepSpeedSource::place_shared_groups() {
             if (padding != nullptr && i / 2 < padding->items.size())
                 at += std::max<int64_t>(integer_or(padding->items[i / 2], 0), 0);
         }
-        // The remaining elements are alignment, at most twice the number of ranks.
+        // The remaining elements are padding for alignment, fewer than twice the number of ranks.
         const int64_t left = numel_of(whole[0]) - at;
         if (left < 0 || left >= 2 * about_.world_size)
             refuse(folder_,
@@ -315,8 +316,7 @@ void DeepSpeedSource::place_shared_groups() {
 
 void DeepSpeedSource::place_sharded() {
     const TorchFile& file = *models_.front();
-    std::vector<std::array<Chunks, 3>> flat(ranks_.size());  // one for each rank, its groups in a
-                                                             // row
+    std::vector<std::array<Chunks, 3>> flat(ranks_.size());  // by rank: all its groups
     int64_t updates = 0;
     for (size_t rank = 0; rank < ranks_.size(); ++rank)
         for (size_t group = 0; group < ranks_[rank].groups.size(); ++group) {
@@ -386,7 +386,7 @@ void DeepSpeedSource::add_others() {
     }
 }
 
-// Adds a frozen parameter: the ranks' fragments at stage 3, else the parameter itself.
+// Adds a frozen parameter: at stage 3 from the ranks' fragments, else the parameter itself.
 void DeepSpeedSource::add_frozen(const std::string& name, const PickleValue& value) {
     CheckpointTensor tensor;
     tensor.name = name;

@@ -1,7 +1,7 @@
-// A checkpoint of DeepSpeed's as a TensorSource: ZeRO stages 1 to 3, whose parameters are put
-// together from the ranks' flat groups, and stage 0, with everything in one file.
-// docs/guide/checkpoints.md says which are read. Files stay mapped; nothing is executed. Threads:
-// one at a time.
+// Reads a DeepSpeed checkpoint as a TensorSource: ZeRO stages 1 to 3, whose parameters are
+// assembled from the ranks' flat groups, and stage 0, with everything in one file.
+// docs/guide/checkpoints.md says which checkpoints are read. Files stay mapped; nothing is
+// executed. Threads: one at a time.
 #pragma once
 
 #include <array>
@@ -18,14 +18,15 @@
 
 namespace dslaunch::storage {
 
+// An open checkpoint of DeepSpeed.
 class DeepSpeedSource : public TensorSource {
   public:
-    // PATH is the folder of `latest`, or a tag's folder itself. TAG is empty for the tag in
-    // `latest`. Throws Error{kInput} naming the file and its fault: files of ranks missing or of
-    // different saves, sizes that do not add up, or a kind of checkpoint that is not read. FROZEN:
-    // globs of parameters that are not trained. Only a checkpoint of stage 0 and fp32 may need
-    // them: its optimizer does not name its parameters. WEIGHTS_ALONE: that does not matter, and
-    // such a checkpoint has no states and nothing frozen here.
+    // PATH is the folder that contains `latest`, or the folder of a tag. If TAG is empty, the tag
+    // in `latest` is used. Throws Error{kInput} naming the file and its fault: files of ranks
+    // missing or from different saves, sizes that do not add up, or a kind of checkpoint that is
+    // not read. FROZEN: globs of parameters that are not trained. Only a checkpoint of stage 0 in
+    // fp32 may need them, because its optimizer does not name its parameters. If WEIGHTS_ALONE,
+    // such a checkpoint does not need them: it is read without states and with nothing frozen.
     DeepSpeedSource(const std::string& path, const std::string& tag,
                     std::vector<std::string> frozen = {}, bool weights_alone = false);
 
@@ -33,23 +34,24 @@ class DeepSpeedSource : public TensorSource {
     [[nodiscard]] const std::vector<CheckpointTensor>& tensors() const override {
         return about_.tensors;
     }
-    // The checkpoint's list of files is empty, since dslaunch did not write them.
+    // Returns a checkpoint whose list of files is empty, since dslaunch did not write them.
     [[nodiscard]] const Checkpoint* checkpoint() const override { return &about_; }
     void for_each(int tensor, int state, const Range& elements, const Use& use) const override;
     [[nodiscard]] std::vector<HashedRange> hashes(int, int) const override { return {}; }
 
-    // Returns "DeepSpeed 0.19.8, ZeRO stage 2, 8 ranks" and the like.
+    // Returns a text such as "DeepSpeed 0.19.8, ZeRO stage 2, 8 ranks".
     [[nodiscard]] const std::string& writer() const { return writer_; }
+    // Returns a sentence for each part of the checkpoint that is not read or was derived.
     [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
 
   private:
-    // One rank's flat groups: masters, exp_avg, exp_avg_sq of each group. At stage 0 each parameter
-    // may be a group, without masters if the module's weights are fp32.
+    // One rank's flat groups: master weights, exp_avg and exp_avg_sq of each group. At stage 0 each
+    // parameter may be a group by itself, without master weights if the module's weights are fp32.
     struct RankGroups {
         std::vector<std::array<std::span<const std::byte>, 3>> groups;
         std::vector<std::vector<int64_t>> shapes;  // exp_avg's shapes, by group; empty: no states
         std::vector<int64_t> updates;              // one for each group
-        std::vector<int64_t> sizes;                // how many of them each optimizer group has
+        std::vector<int64_t> sizes;                // how many groups each optimizer group has
     };
     // A parameter of the module at stage 0.
     struct WholeParameter {
@@ -74,7 +76,7 @@ class DeepSpeedSource : public TensorSource {
     void add_aliases();
     void add(CheckpointTensor tensor, std::array<Chunks, 3> chunks);
 
-    // Stage 0: deepspeed_stage0.cpp.
+    // Functions for stage 0: deepspeed_stage0.cpp.
     void place_replicated();
     [[nodiscard]] RankGroups read_replicated(const TorchFile& file, const PickleValue& state) const;
     [[nodiscard]] std::vector<WholeParameter> whole_parameters();
@@ -85,7 +87,7 @@ class DeepSpeedSource : public TensorSource {
                           size_t group);
     void place_each(const std::vector<WholeParameter>& parameters, const RankGroups& rank);
 
-    // Checks that all files are of one save: deepspeed_mix.cpp.
+    // Checks that all files come from the same save: deepspeed_mix.cpp.
     void check_one_save() const;
     void check_models() const;
     void check_optimizers() const;
@@ -93,10 +95,11 @@ class DeepSpeedSource : public TensorSource {
 
     std::string folder_, writer_;
     std::vector<std::string> frozen_;
-    bool weights_alone_;
-    // Each rank has one of each; below stage 3 there is one model, at stage 0 no optimizer.
+    bool reads_weights_alone_;
+    // One file of each kind for each rank. Below stage 3 there is only one model file, and at stage
+    // 0 no optimizer file.
     std::vector<std::unique_ptr<TorchFile>> models_, optimizers_;
-    std::vector<std::pair<std::string, std::string>> aliases_;  // a name, and another of the same
+    std::vector<std::pair<std::string, std::string>> aliases_;  // name, other name of that
                                                                 // tensor
     int64_t stage_ = 0;
     std::vector<RankGroups> ranks_;

@@ -1,5 +1,6 @@
-// Stage 0: one file has the module and the optimizer whole. The optimizer numbers its parameters
-// and does not name them. Each is found by the place of its weights, or by shapes and values.
+// Reads stage 0, where one file contains the whole module and the whole optimizer. The optimizer
+// numbers its parameters but does not name them, so that each must be identified by the place of
+// its weights, or by shapes and values.
 #include <fnmatch.h>
 
 #include <algorithm>
@@ -24,9 +25,9 @@ void DeepSpeedSource::place_replicated() {
     const PickleValue* state = file.root().find("optimizer");
     RankGroups rank;
     if (state != nullptr && state->kind != Kind::kNone) rank = read_replicated(file, *state);
-    // Weights in fp32 lie with the module, whatever the optimizer trains.
+    // fp32 weights are stored in the module, whichever of them the optimizer trains.
     const auto has_masters = [](const auto& group) { return !group[0].empty(); };
-    if (weights_alone_ && !std::ranges::any_of(rank.groups, has_masters))
+    if (reads_weights_alone_ && !std::ranges::any_of(rank.groups, has_masters))
         return place_weights(parameters);
     const auto has_states = [](const auto& group) { return !group[1].empty(); };
     if (std::ranges::any_of(rank.groups, has_states)) {
@@ -62,7 +63,8 @@ void DeepSpeedSource::place_weights(const std::vector<WholeParameter>& parameter
     }
 }
 
-// Returns the tensors that are or may be trained, once each even with several names.
+// Returns the tensors that are trained or may be trained. A tensor with several names is returned
+// once.
 std::vector<DeepSpeedSource::WholeParameter> DeepSpeedSource::whole_parameters() {
     const TorchFile& file = *models_.front();
     std::set<std::string> buffers;
@@ -85,8 +87,9 @@ std::vector<DeepSpeedSource::WholeParameter> DeepSpeedSource::whole_parameters()
     return parameters;
 }
 
-// Reads flat groups from FP16_Optimizer, which bf16 also uses, a master for each parameter from
-// FP16_UnfusedOptimizer, and else the module's own fp32 weights.
+// Reads the flat groups of FP16_Optimizer, which bf16 also uses, or one group with a master for
+// each parameter of FP16_UnfusedOptimizer. Otherwise the groups have no masters, because the
+// module's own weights are fp32.
 DeepSpeedSource::RankGroups DeepSpeedSource::read_replicated(const TorchFile& file,
                                                              const PickleValue& state) const {
     RankGroups rank;
@@ -109,7 +112,7 @@ DeepSpeedSource::RankGroups DeepSpeedSource::read_replicated(const TorchFile& fi
     const bool wrapped = flat != nullptr || each != nullptr;
     const PickleValue& inner = wrapped ? need(file, state, "optimizer_state_dict") : state;
     read_states(file, inner, rank);
-    // DeepSpeed's FusedAdam counts the steps of a group in one of its parameters.
+    // DeepSpeed's FusedAdam may count the steps of a group in only one of its parameters.
     size_t begin = 0;
     for (size_t i = 0; i < rank.sizes.size(); ++i) {
         const auto updates =
@@ -121,7 +124,8 @@ DeepSpeedSource::RankGroups DeepSpeedSource::read_replicated(const TorchFile& fi
     return rank;
 }
 
-// Places weights that are views of a flat group each, which is as long as its masters.
+// Assigns parameters to flat groups: the weights of a group are views of one storage that has as
+// many elements as the group's masters.
 void DeepSpeedSource::place_flat(const std::vector<WholeParameter>& parameters,
                                  const RankGroups& rank) {
     std::set<std::string> placed;

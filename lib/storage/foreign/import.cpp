@@ -79,7 +79,7 @@ class Import {
         for (const CheckpointTensor& tensor : source.tensors()) add(tensor, names);
     }
 
-    // Returns the committed folder.
+    // Imports the source and returns the committed folder.
     std::string run() {
         std::vector<ShardPlan> plans = {plan("weights", kWeights, 0)};
         if (!checkpoint_.states.empty())
@@ -116,7 +116,8 @@ class Import {
         checkpoint_.tensors.push_back(std::move(tensor));
     }
 
-    // Returns the plan of all tensors, or of the trained ones' states [FIRST, END).
+    // Returns the plan of a file with the weights of all tensors, or with the states [FIRST, END)
+    // of the trained ones.
     ShardPlan plan(const char* name, int first, int64_t end) const {
         ShardPlan plan{fmt::format("{}-00000-of-00001.safetensors", name), {}};
         for (int i = 0; i < std::ssize(checkpoint_.tensors); ++i) {
@@ -205,7 +206,7 @@ ImportReport import_checkpoint(FileTree& tree, const ImportOptions& options) {
     for (const CheckpointTensor& tensor : written.tensors) report.numel += tensor.numel();
     for (const CheckpointFile& file : written.files) report.bytes += Bytes{file.bytes};
     report.has_states = !written.states.empty();
-    report.finite = written.finite();
+    report.is_finite = written.is_finite();
     return report;
 }
 

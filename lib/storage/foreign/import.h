@@ -1,6 +1,6 @@
-// Makes a checkpoint of ours from other programs' files: a DeepSpeed checkpoint, or the weights of
-// a .safetensors file or Hugging Face folder. Nothing in the source is executed:
-// restricted_unpickler.h reads pickles. Sources are mapped and copied in pieces of a few MiB, so
+// Makes a dslaunch checkpoint from files of other programs: a DeepSpeed checkpoint, or the weights
+// of a .safetensors file or Hugging Face folder. Nothing in the source is executed:
+// pickle.h reads pickles. Sources are mapped and copied in pieces of a few MiB, so
 // memory does not grow with the model. One thread; blocks on the disk.
 #pragma once
 
@@ -14,6 +14,7 @@
 
 namespace dslaunch::storage {
 
+// The kinds of sources.
 enum class ForeignFormat : uint8_t {
     kDeepSpeed,   // a folder with `latest`, or a tag's (…/global_stepN)
     kSafetensors  // file, folder with model.safetensors or with model.safetensors.index.json
@@ -25,42 +26,44 @@ enum class ForeignFormat : uint8_t {
 // for; for a pickled state_dict (pytorch_model.bin) it also says how to convert it.
 [[nodiscard]] ForeignFormat detect_foreign_format(const std::string& path);
 
-// Changes names of the source into names of the module that will train.
+// Changes the source's names into the names of the module that will be trained.
 struct NameMapping {
-    std::string strip;  // off the front; every parameter and alias must have it, others are left
-    std::string add;    // before what is left
+    std::string strip;  // removed prefix; parameters and aliases must have it, others may
+    std::string add;    // prefix added after that
 };
 
+// The source, and the place of the new checkpoint.
 struct ImportOptions {
     std::string source;  // see ForeignFormat
     std::string tag;     // DeepSpeed: the folder of the step; empty: the one that `latest` names
     NameMapping names;
-    std::string root;  // the folder of step folders, as CheckpointStore's; made if it is missing
-    std::vector<std::string> frozen = {};  // DeepSpeedSource's
+    std::string root;  // of step folders, as for CheckpointStore; made if it is missing
+    std::vector<std::string> frozen = {};  // see DeepSpeedSource
 };
 
+// The checkpoint that was made.
 struct ImportReport {
     ForeignFormat format = ForeignFormat::kDeepSpeed;
     std::string writer;  // "DeepSpeed 0.19.8, ZeRO stage 2, 8 ranks"; "safetensors, 2 files"
     std::string folder;  // ROOT/step-N, committed
-    int64_t step = 0;    // 0: weights alone
+    int64_t step = 0;    // 0: only weights
     int64_t tensor_count = 0;
-    int64_t numel = 0;        // their weights' elements
+    int64_t numel = 0;        // number of elements in their weights
     bool has_states = false;  // the optimizer's states were there
-    bool finite = true;
-    Bytes bytes;  // written
-    // The notes tell a reader which data of the source a checkpoint of ours does not keep, and
-    // which values were derived. One sentence each.
+    bool is_finite = true;
+    Bytes bytes;  // number of bytes written
+    // Notes on which data of the source the dslaunch checkpoint does not contain, and which values
+    // were derived. One sentence each.
     std::vector<std::string> notes;
 };
 
-// Imports a source as a committed checkpoint with one rank's files. All floating tensors of 16 bits
-// become fp32 without loss; others keep their dtype. Trained ones are kTrained with `updates` from
-// the optimizer's own step. Weights alone are kTrained too (integers and bools kBuffer), with no
-// states, step 0. A checkpoint of the same step in ROOT is replaced. Throws Error{kInput} naming
-// file and reason for a source that is damaged, incomplete or refused; Error{kDisk} if writing
-// fails. Then nothing is committed. TREE is where ROOT lies; the source is read from this machine's
-// file system.
+// Imports a source as a committed checkpoint with the files of one rank. All floating tensors of 16
+// bits become fp32 without loss; others keep their dtype. Trained tensors become kTrained, with
+// `updates` from the optimizer's own step. If the source has only weights, they become kTrained too
+// (integers and bools kBuffer), without states and at step 0. Replaces a checkpoint of the same
+// step in ROOT. Throws Error{kInput} naming file and reason for a source that is damaged,
+// incomplete or refused, and Error{kDisk} if writing fails; then nothing is committed. TREE is the
+// file system that contains ROOT; the source is read from this machine's file system.
 [[nodiscard]] ImportReport import_checkpoint(FileTree& tree, const ImportOptions& options);
 
 }  // namespace dslaunch::storage

@@ -12,7 +12,8 @@ namespace {
 constexpr size_t kStatesMax = 64;
 
 using Way = std::vector<int64_t>;  // the same form as PositionMatch::parameters
-// Positions taken of each group, and up to two ways to get there.
+// The key is the number of positions used in each group, the value up to two assignments that lead
+// to it.
 using States = std::map<std::vector<int64_t>, std::vector<Way>>;
 
 void add_way(States& states, const std::vector<int64_t>& taken, const Way& way) {
@@ -39,7 +40,7 @@ PositionMatch match_positions(const std::vector<int64_t>& group_positions, int64
                 parameter - std::accumulate(taken.begin(), taken.end(), int64_t{0});
             if (passed < spare)
                 for (const Way& way : ways) add_way(next, taken, way);
-            int64_t first = 0;  // position of the group
+            int64_t first = 0;  // the group's first position
             for (size_t group = 0; group < taken.size(); first += group_positions[group++]) {
                 if (taken[group] == group_positions[group]) continue;
                 const int64_t position = first + taken[group];

@@ -1,5 +1,6 @@
-// Matches a model's parameters with places in an optimizer that numbers its parameters but does not
-// name them. Each group keeps the model's order, and each parameter is in one group. Pure.
+// Matches a model's parameters with positions in an optimizer that numbers its parameters but does
+// not name them. Within a group, parameters are in the model's order, and each parameter is in at
+// most one group. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +11,27 @@
 
 namespace dslaunch::storage {
 
+// Says whether a parameter may be at a position.
 enum class PositionFit : uint8_t {
     kNo,
     kYes,
-    kBlank  // the position holds nothing: any parameter may be there, and it does not matter which
+    kBlank  // the position contains nothing, so any parameter may be matched with it
 };
 
+// A match, or the reason why there is none.
 struct PositionMatch {
-    // The parameter of each position, with the positions of all groups in a row; -1: a blank one.
+    // The parameter at each position, with the positions of all groups counted in a row; -1 at a
+    // blank position.
     std::vector<int64_t> parameters;
-    // The reason why there is no match; empty: PARAMETERS is the only one.
+    // The reason why there is no match; empty if PARAMETERS is the only possible one.
     std::string fault;
 };
 
-// Matches the positions. GROUP_POSITIONS are each group's, whose parameters stand in the model's
-// order. PARAMETERS_COUNT is the model's; parameters beyond the positions have none. FITS(POSITION,
-// PARAMETER) counts POSITION over all groups. Time grows with positions and parameters; too many
-// ways to follow are a fault.
+// Matches parameters with positions. GROUP_POSITIONS has the number of positions in each group,
+// where parameters are in the model's order. PARAMETERS_COUNT is the number of the model's
+// parameters; those beyond the number of positions get no position. FITS(POSITION, PARAMETER)
+// counts POSITION over all groups. Time grows with positions and parameters; if there are too many
+// possibilities to follow, that is reported as a fault.
 [[nodiscard]] PositionMatch match_positions(
     const std::vector<int64_t>& group_positions, int64_t parameters_count,
     const std::function<PositionFit(int64_t, int64_t)>& fits);

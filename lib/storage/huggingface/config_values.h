@@ -1,4 +1,5 @@
-// Values of a config.json with their bounds. Each throws Error{kInput} that names the field. Pure.
+// Reads values of a config.json and checks their bounds. Each function throws Error{kInput} that
+// names the field. Pure.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +9,17 @@
 
 namespace dslaunch::storage {
 
-// Returns the size at KEY, from 1 to MOST.
+// Returns the size at KEY, which must be from 1 to MOST.
 [[nodiscard]] int64_t size_at(const JsonPlace& config, const char* key,
                               int64_t most = int64_t{1} << 29);
+// Return the value at KEY, or OTHERWISE if CONFIG has no value there: a size like size_at(), a
+// finite number, one above 0, one from 0 to 1, and a flag.
 [[nodiscard]] int64_t size_or(const JsonPlace& config, const char* key, int64_t otherwise);
 [[nodiscard]] double number_or(const JsonPlace& config, const char* key, double otherwise);
 [[nodiscard]] double positive_or(const JsonPlace& config, const char* key, double otherwise);
 [[nodiscard]] double probability_or(const JsonPlace& config, const char* key, double otherwise);
 [[nodiscard]] bool flag_or(const JsonPlace& config, const char* key, bool otherwise);
+// Returns the object at KEY; nothing if CONFIG has none.
 [[nodiscard]] std::optional<JsonPlace> object_at(const JsonPlace& config, const char* key);
 
 }  // namespace dslaunch::storage

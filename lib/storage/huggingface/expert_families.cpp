@@ -1,4 +1,4 @@
-// Families with experts, and the Qwen that they come from.
+// Families with experts, and the Qwen families from which they are derived.
 #include <algorithm>
 
 #include "storage/huggingface/config_values.h"
@@ -24,22 +24,22 @@ void read_qwen_windows(const JsonPlace& config, TransformerConfig& model) {
 void read_qwen2(const JsonPlace& config, TransformerConfig& model) {
     read_like_llama(config, model, {});
     require_off(config, "use_mrope", "a position in several axes");
-    model.projection_bias = true;
-    model.output_bias = model.mlp_bias = false;
+    model.has_projection_bias = true;
+    model.has_output_bias = model.has_mlp_bias = false;
     read_qwen_windows(config, model);
 }
 
 void read_qwen3(const JsonPlace& config, TransformerConfig& model) {
     read_like_llama(config, model, {.head_width = 128});
-    model.mlp_bias = false;
+    model.has_mlp_bias = false;
     model.head_norm = HeadNormKind::kShared;
     read_qwen_windows(config, model);
 }
 
 void read_qwen2_moe(const JsonPlace& config, TransformerConfig& model) {
     read_like_llama(config, model, {});
-    model.projection_bias = flag_or(config, "qkv_bias", true);
-    model.output_bias = model.mlp_bias = false;
+    model.has_projection_bias = flag_or(config, "qkv_bias", true);
+    model.has_output_bias = model.has_mlp_bias = false;
     // Every other layer below max_window_layers has a window, if the config switches windows on.
     const bool on = flag_or(config, "use_sliding_window", false);
     const int64_t end = max_window_layers(config);
@@ -51,12 +51,12 @@ void read_qwen2_moe(const JsonPlace& config, TransformerConfig& model) {
     model.expert_width = size_at(config, "moe_intermediate_size");
     model.expert_weights_sum_to_one = flag_or(config, "norm_topk_prob", false);
     model.shared_expert_width = size_at(config, "shared_expert_intermediate_size");
-    model.shared_expert_gate = true;
+    model.has_shared_expert_gate = true;
 }
 
 void read_qwen3_moe(const JsonPlace& config, TransformerConfig& model) {
     read_like_llama(config, model, {});
-    model.mlp_bias = false;
+    model.has_mlp_bias = false;
     model.head_norm = HeadNormKind::kShared;
     const bool window = flag_or(config, "use_sliding_window", false);
     read_windows(config, model, [&](size_t) { return window; });
@@ -69,7 +69,7 @@ void read_qwen3_moe(const JsonPlace& config, TransformerConfig& model) {
 
 void read_mixtral(const JsonPlace& config, TransformerConfig& model) {
     read_like_llama(config, model, {.theta = 1e6, .norm_epsilon = 1e-5});
-    model.projection_bias = model.output_bias = model.mlp_bias = false;
+    model.has_projection_bias = model.has_output_bias = model.has_mlp_bias = false;
     read_window_of_all(config, model);
     require_zero(config, "router_jitter_noise", "noise at the router");
     rename(model, {{"mlp", "block_sparse_moe"}, {"gate", "w1"}, {"up", "w3"}, {"down", "w2"}});
@@ -80,7 +80,7 @@ void read_mixtral(const JsonPlace& config, TransformerConfig& model) {
 
 void read_olmoe(const JsonPlace& config, TransformerConfig& model) {
     read_like_llama(config, model, {.norm_epsilon = 1e-5, .padding = 1});
-    model.mlp_bias = false;
+    model.has_mlp_bias = false;
     model.head_norm = HeadNormKind::kWhole;
     if (config.has("clip_qkv")) model.projection_cap = positive_or(config, "clip_qkv", 0);
     read_experts(config, model, "num_experts");

@@ -42,7 +42,7 @@ const std::map<std::string, std::string>& llama_names() {
         {"experts", "experts"},
         {"shared_expert", "shared_expert"},
         {"shared_expert_gate", "shared_expert_gate"},
-        // Names that Llama's weights lack.
+        // Names that do not occur in Llama's weights.
         {"norms", "norms"},
         {"positions", "position_embedding"},
         {"attention_post_norm", "attention_post_norm"},
@@ -93,7 +93,7 @@ void read_padding(const JsonPlace& config, TransformerConfig& model, int64_t of_
     constexpr const char* kKey = "pad_token_id";
     model.padding = config.mentions(kKey) ? -1 : of_class;
     if (config.has(kKey)) model.padding = config.at(kKey).integer();
-    // No text has a token that the vocabulary lacks.
+    // A padding token outside of the vocabulary occurs in no text.
     if (model.padding < 0 || model.padding >= model.vocabulary) model.padding = -1;
 }
 
@@ -119,7 +119,7 @@ void read_sizes(const JsonPlace& config, TransformerConfig& model, const FamilyD
 }
 
 void read_gpt_sizes(const JsonPlace& config, TransformerConfig& model) {
-    // Returns the name that the file has: the family's, or else the common one.
+    // Returns the key that the file uses: the family's, or else the common one.
     const auto key = [&](const char* own, const char* common) {
         return !config.has(own) && config.has(common) ? common : own;
     };
@@ -145,7 +145,7 @@ void read_gpt_sizes(const JsonPlace& config, TransformerConfig& model) {
     read_layer_norm(config, "layer_norm_epsilon", model);
     model.activation = ActivationKind::kGeluTanh;
     read_activation(config, "activation_function", model);
-    model.gated = false;
+    model.is_gated = false;
 }
 
 void rename(TransformerConfig& model,
@@ -155,7 +155,7 @@ void rename(TransformerConfig& model,
 
 void read_layer_norm(const JsonPlace& config, const char* key, TransformerConfig& model) {
     model.norm = NormKind::kLayer;
-    model.norm_bias = true;
+    model.has_norm_bias = true;
     model.norm_epsilon = positive_or(config, key, 1e-5);
 }
 
@@ -214,13 +214,13 @@ void read_windows(const JsonPlace& config, TransformerConfig& model,
             if (type.text() != "sliding_attention" && type.text() != "full_attention")
                 type.refuse(fmt::format("layers of type `{}` are not known to this version",
                                         printable(type.text())));
-            model.layers[layer++].window = type.text() == "sliding_attention";
+            model.layers[layer++].has_window = type.text() == "sliding_attention";
         });
         if (layer != model.layers.size())
             config.at("layer_types").refuse("there are more layers than types");
     } else {
         for (size_t layer = 0; layer < model.layers.size(); ++layer)
-            model.layers[layer].window = by_default(layer);
+            model.layers[layer].has_window = by_default(layer);
     }
     if (model.has_window()) model.window = size_at(config, "sliding_window");
 }
@@ -234,18 +234,18 @@ void read_experts(const JsonPlace& config, TransformerConfig& model, const char*
     require_off(config, "output_router_logits", "a loss of the router");
     model.experts = size_at(config, key, kExpertsMax);
     model.experts_chosen = size_at(config, "num_experts_per_tok");
-    for (TransformerLayer& layer : model.layers) layer.experts = true;
+    for (TransformerLayer& layer : model.layers) layer.has_experts = true;
 }
 
 void read_layers_without_experts(const JsonPlace& config, TransformerConfig& model) {
     const auto step = static_cast<size_t>(size_or(config, "decoder_sparse_step", 1));
     for (size_t layer = 0; layer < model.layers.size(); ++layer)
-        model.layers[layer].experts = (layer + 1) % step == 0;
+        model.layers[layer].has_experts = (layer + 1) % step == 0;
     if (!config.has("mlp_only_layers")) return;
     config.at("mlp_only_layers").for_elements([&](const JsonPlace& layer) {
         const int64_t index = layer.integer();
         if (index >= 0 && index < std::ssize(model.layers))
-            model.layers[static_cast<size_t>(index)].experts = false;
+            model.layers[static_cast<size_t>(index)].has_experts = false;
     });
 }
 
@@ -255,10 +255,10 @@ void read_like_llama(const JsonPlace& config, TransformerConfig& model,
     model.mlp_width = size_at(config, "intermediate_size");
     model.norm_epsilon = positive_or(config, "rms_norm_eps", defaults.norm_epsilon);
     read_activation(config, "hidden_act", model);
-    model.projection_bias = model.output_bias = flag_or(config, "attention_bias", false);
-    model.mlp_bias = flag_or(config, "mlp_bias", false);
-    model.tied = flag_or(config, "tie_word_embeddings", defaults.tied);
-    if (!defaults.ropes_by_type)
+    model.has_projection_bias = model.has_output_bias = flag_or(config, "attention_bias", false);
+    model.has_mlp_bias = flag_or(config, "mlp_bias", false);
+    model.is_tied = flag_or(config, "tie_word_embeddings", defaults.is_tied);
+    if (!defaults.has_ropes_by_type)
         read_rope_of_all(config, model, defaults.theta, defaults.rotary_part);
 }
 

@@ -1,7 +1,6 @@
 #include "storage/huggingface/folder_weights.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <optional>
 #include <string_view>
@@ -9,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "storage/huggingface/derived_buffers.h"
 #include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::storage {
@@ -19,7 +19,7 @@ bool is_trained_dtype(DType dtype) {
     return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
 
-// Returns WEIGHT, of float64, in float32.
+// Returns WEIGHT, which is float64, as float32.
 FolderWeight in_fp32(const FolderWeight& weight) {
     const std::span<const std::byte> from = weight.entry.bytes;
     auto made = std::make_shared<std::vector<float>>(from.size() / sizeof(double));
@@ -62,7 +62,7 @@ void FolderWeights::add(const std::shared_ptr<const MappedFile>& file, Safetenso
     weights_.emplace(*name, Weight{{file, std::move(entry)}, false});
 }
 
-// Finds NAME with or without the decoder's prefix: some folders hold only the decoder.
+// Finds NAME with or without the decoder's prefix: some folders contain only the decoder.
 FolderWeights::Weight* FolderWeights::find(const std::string& name) {
     const std::string outer = folder_.config.names.at("decoder") + ".";
     auto found = weights_.find(name);
@@ -82,7 +82,7 @@ void FolderWeights::fail_missing(const std::string& name) const {
 
 FolderWeight FolderWeights::take(const std::string& name, std::span<const int64_t> sizes) {
     Weight* weight = find(name);
-    if (weight == nullptr && folder_.config.tied && name == embedding_name(folder_.config))
+    if (weight == nullptr && folder_.config.is_tied && name == embedding_name(folder_.config))
         weight = find(head_name(folder_.config));
     if (weight == nullptr) fail_missing(name);
     const SafetensorsEntry& entry = weight->found.entry;
@@ -90,7 +90,7 @@ FolderWeight FolderWeights::take(const std::string& name, std::span<const int64_
     if (!std::ranges::equal(entry.shape, sizes))
         fail(ExitCode::kInput, "{}: tensor `{}` is {}, and by config.json it is {}", file,
              printable(entry.name), shape_text(entry.shape), shape_text(sizes));
-    weight->taken = true;
+    weight->is_taken = true;
     if (entry.dtype == DType::kF64) return in_fp32(weight->found);
     if (!is_trained_dtype(entry.dtype))
         fail(ExitCode::kInput,
@@ -102,21 +102,12 @@ FolderWeight FolderWeights::take(const std::string& name, std::span<const int64_
 
 void FolderWeights::require_all_taken() const {
     for (const auto& [name, weight] : weights_)
-        if (!weight.taken && !is_known_extra(name))
+        if (!weight.is_taken && !is_derived_buffer(name) &&
+            !(folder_.config.is_tied && name == head_name(folder_.config)))
             fail(ExitCode::kInput,
                  "{}: tensor `{}` belongs to no module of a {}: the folder's files are not those "
                  "of its config.json, or the model was changed",
                  weight.found.file->path(), printable(name), folder_.config.architecture);
-}
-
-// True for buffers that older transformers saved, and for an output layer that is the embedding.
-bool FolderWeights::is_known_extra(const std::string& name) const {
-    constexpr std::array<std::string_view, 5> kEndings = {"rotary_emb.inv_freq", ".attn.bias",
-                                                          ".attn.masked_bias", ".attention.bias",
-                                                          ".attention.masked_bias"};
-    if (folder_.config.tied && name == head_name(folder_.config)) return true;
-    return std::ranges::any_of(kEndings,
-                               [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
 }  // namespace dslaunch::storage

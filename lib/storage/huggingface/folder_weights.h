@@ -1,7 +1,7 @@
-// The weights of a Hugging Face folder by name, each in a mapping of its file, checked against the
-// shapes that config.json asks for. Data path: model_folder.h -> [here] -> modules that train
-// (graph/archive/mapped_archive.h) and decoders that generate (decoder/weights). One thread at
-// a time.
+// The weights of a Hugging Face folder by name, as views of the mapped files, checked against the
+// shapes that config.json requires. Data path: model_folder.h -> [here] -> modules that train
+// (graph/archive/mapped_archive.h) and decoders that generate (decoder/weights). One thread at a
+// time.
 #pragma once
 
 #include <cstdint>
@@ -17,28 +17,33 @@
 
 namespace dslaunch::storage {
 
+// A weight, and the owner of its bytes.
 struct FolderWeight {
-    std::shared_ptr<const MappedFile> file;  // shared by the weights in it; null: in
-                                             // `made`
+    std::shared_ptr<const MappedFile> file;  // shared by the weights in it; null if the
+                                             // numbers are in `made`
     SafetensorsEntry entry;                  // F32, BF16 or F16; its bytes may lie unaligned
-    std::shared_ptr<const std::vector<float>> made = nullptr;  // of numbers that the file has in
-                                                               // F64
+    std::shared_ptr<const std::vector<float>> made = nullptr;  // numbers that are F64 in the
+                                                               // file
 };
 
+// All weights of a folder, some of which were taken.
 class FolderWeights {
   public:
-    // FOLDER must outlive this. Throws Error{kInput} naming the file as parse_safetensors() does,
-    // and for a tensor that two files have with different numbers. REQUIRES: FOLDER has weights.
+    // FOLDER must outlive this object. Throws Error{kInput} naming the file if parse_safetensors()
+    // does, or if two files have the same tensor with different numbers. REQUIRES: FOLDER has
+    // weights.
     FolderWeights(const ModelFolder& folder, MapMode mode);
 
-    // Returns the weight NAME, of SIZES. A missing embedding is the output layer if the two are
-    // one. Throws Error{kInput} naming file and weight if it is missing, has another shape, or
-    // holds quantized numbers.
+    // Returns the weight NAME, which must have the shape SIZES. If the embedding is missing and is
+    // tied to the output layer, returns the output layer's weight. Throws Error{kInput} naming file
+    // and weight if it is missing, has another shape, or contains quantized numbers.
     [[nodiscard]] FolderWeight take(const std::string& name, std::span<const int64_t> sizes);
 
-    // Throws for a weight that nobody took, unless some release of the families has it too.
+    // Throws Error{kInput} if a weight was never taken, unless it is a buffer that transformers
+    // computes itself or the output layer of a tied model.
     void require_all_taken() const;
 
+    // Returns all mapped files of the folder.
     [[nodiscard]] const std::vector<std::shared_ptr<const MappedFile>>& files() const {
         return files_;
     }
@@ -46,19 +51,18 @@ class FolderWeights {
   private:
     struct Weight {
         FolderWeight found;
-        bool taken = false;
+        bool is_taken = false;
     };
     [[nodiscard]] Weight* find(const std::string& name);
     void add(const std::shared_ptr<const MappedFile>& file, SafetensorsEntry entry);
     [[noreturn]] void fail_missing(const std::string& name) const;
-    [[nodiscard]] bool is_known_extra(const std::string& name) const;
 
     const ModelFolder& folder_;
     std::vector<std::shared_ptr<const MappedFile>> files_;
     std::map<std::string, Weight> weights_;
 };
 
-// Returns "[2, 3]" and the like, for messages.
+// Returns a text such as "[2, 3]", for messages.
 [[nodiscard]] std::string shape_text(std::span<const int64_t> sizes);
 
 }  // namespace dslaunch::storage

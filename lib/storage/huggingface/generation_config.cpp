@@ -17,8 +17,8 @@ namespace {
 
 using Json = JsonPlace::Json;
 
-// Keys that change nothing made here: caches' names, settings of beams and assistants without beams
-// and assistants, and forms of the result.
+// Keys that have no effect on texts made here: names of caches, settings for beams and assistant
+// models, which are not used here, and forms of the result.
 constexpr std::array<std::string_view, 40> kWithoutEffect = {
     "_from_model_config",
     "transformers_version",
@@ -62,7 +62,7 @@ constexpr std::array<std::string_view, 40> kWithoutEffect = {
     "assistant_ensemble_weight",
 };
 
-// A value that asks for nothing, of a key that nothing here carries out.
+// A key that is not supported here, with the value that switches it off.
 struct Neutral {
     std::string_view key;
     double number;
@@ -108,7 +108,7 @@ class ConfigReader {
         if (has("do_sample")) config.do_sample = place_.at("do_sample").boolean();
         config.temperature = number("temperature", 0, 100);
         config.top_p = number("top_p", 0, 1);
-        // transformers keeps at least one token.
+        // transformers always keeps at least one token.
         if (config.top_p == 0) config.top_p = 1e-9;
         config.min_p = number("min_p", 0, 1);
         config.repetition_penalty = number("repetition_penalty", 1e-6, 1e6);
@@ -146,7 +146,7 @@ class ConfigReader {
             std::vector<JsonPlace> both;
             pair.for_elements([&](const JsonPlace& one) { both.push_back(one); });
             if (both.size() != 2) pair.refuse("is no pair of a list of tokens and a number");
-            // Larger ones would make logits infinite, and nothing can be drawn from infinite ones.
+            // Larger values would make logits infinite, and no token can be drawn from such logits.
             constexpr double kBiasMax = 1e30;
             if (!(std::abs(both[1].number()) <= kBiasMax))
                 both[1].refuse(fmt::format("must be between -{0} and {0}", kBiasMax));

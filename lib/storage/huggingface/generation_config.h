@@ -1,6 +1,6 @@
-// The way of making texts that a Hugging Face folder's generation_config.json describes, and the
-// tokens that its other files name for their beginnings and ends. Data path: folder -> [here] ->
-// generate, serve, data. Pure but for reading files.
+// The settings for making texts in a Hugging Face folder's generation_config.json, and the tokens
+// that the folder's other files name for the beginning and the end of a text. Data path: folder ->
+// [here] -> generate, serve, data. Pure, except that it reads files.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace dslaunch::storage {
 
-// The fields of transformers' GenerationConfig. A field that the file leaves out is empty.
+// The fields of transformers' GenerationConfig. A field that the file does not have is empty.
 struct GenerationConfig {
     std::optional<bool> do_sample;
     std::optional<double> temperature, top_p, min_p, repetition_penalty;
     std::optional<int64_t> top_k;
-    std::optional<int64_t> max_new_tokens, max_length;  // the second with the prompt
+    std::optional<int64_t> max_new_tokens, max_length;  // max_length includes the prompt
     std::optional<int64_t> min_new_tokens, min_length;
     std::optional<int64_t> no_repeat_ngram_size;
     std::optional<int32_t> bos_token;
@@ -26,30 +26,31 @@ struct GenerationConfig {
     std::vector<std::string> stop_strings;
     std::vector<std::vector<int32_t>> bad_words;
     std::vector<std::pair<std::vector<int32_t>, double>> sequence_bias;
-    // "num_beams = 4": settings in the file that nothing here carries out.
+    // Settings in the file that are not carried out here, such as "num_beams = 4".
     std::vector<std::string> not_done;
 
-    // Returns true if the file says how tokens are drawn. transformers' defaults then stand for the
-    // fields that it leaves out.
+    // Returns true if the file says how tokens are drawn. transformers' defaults are then used for
+    // the fields that the file leaves out.
     [[nodiscard]] bool says_sampling() const {
         return do_sample || temperature || top_p || min_p || top_k;
     }
 };
 
-// Returns TEXT, the JSON at PATH. Throws Error{kInput} naming PATH and the field for a value of the
-// wrong kind or out of range.
+// Reads TEXT, the JSON at PATH. Throws Error{kInput} naming PATH and the field for a value that has
+// the wrong type or is out of range.
 [[nodiscard]] GenerationConfig parse_generation_config(const std::string& path,
                                                        std::string_view text);
 
-// Returns FOLDER's config, an empty one if there is no such file. Throws as above.
+// Returns FOLDER's config, or an empty one if there is no such file. Throws what
+// parse_generation_config() throws.
 [[nodiscard]] GenerationConfig read_generation_config(const std::string& folder);
 
-// Returns the tokens that FOLDER's config.json names for the beginning and the ends of a text.
-// Throws as above.
+// Returns the tokens that FOLDER's config.json names for the beginning and the end of a text.
+// Throws what parse_generation_config() throws.
 [[nodiscard]] GenerationConfig read_tokens_of_config(const std::string& folder);
 
-// Returns the end tokens of generation_config.json, or of config.json where it names none. Throws
-// as above.
+// Returns the end tokens of generation_config.json, or of config.json if the former names no end
+// token. Throws what parse_generation_config() throws.
 [[nodiscard]] std::vector<int32_t> end_tokens_of(const std::string& folder);
 
 }  // namespace dslaunch::storage

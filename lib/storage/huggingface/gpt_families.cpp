@@ -11,10 +11,10 @@ void read_gpt_block(const JsonPlace& config, TransformerConfig& model) {
     read_gpt_sizes(config, model);
     rename(model, {{"fused", "c_attn"}, {"output", "c_proj"}, {"up", "c_fc"}, {"down", "c_proj"}});
     model.projection = ProjectionKind::kFused;
-    model.projection_bias = model.output_bias = model.mlp_bias = true;
-    model.learned_positions = true;
+    model.has_projection_bias = model.has_output_bias = model.has_mlp_bias = true;
+    model.has_learned_positions = true;
     for (TransformerLayer& layer : model.layers) layer.turns = false;
-    model.tied = flag_or(config, "tie_word_embeddings", true);
+    model.is_tied = flag_or(config, "tie_word_embeddings", true);
     if (!flag_or(config, "scale_attn_weights", true)) model.scale = 1;
     require_off(config, "add_cross_attention", "attention to an encoder");
     model.embedding_dropout = probability_or(config, "embd_pdrop", 0.1);
@@ -26,7 +26,7 @@ void read_gpt_block(const JsonPlace& config, TransformerConfig& model) {
 
 void read_gpt2(const JsonPlace& config, TransformerConfig& model) {
     read_gpt_block(config, model);
-    model.transposed = true;
+    model.is_transposed = true;
     require_off(config, "scale_attn_by_inverse_layer_idx", "attention scaled by the layer's index");
 }
 
@@ -43,9 +43,9 @@ void read_gpt_bigcode(const JsonPlace& config, TransformerConfig& model) {
 void read_gptj(const JsonPlace& config, TransformerConfig& model) {
     read_gpt_sizes(config, model);
     rename(model, {{"output", "out_proj"}, {"up", "fc_in"}, {"down", "fc_out"}});
-    model.mlp_bias = model.head_bias = true;
-    model.parallel = model.shared_norm = true;
-    model.tied = flag_or(config, "tie_word_embeddings", false);
+    model.has_mlp_bias = model.has_head_bias = true;
+    model.is_parallel = model.has_shared_norm = true;
+    model.is_tied = flag_or(config, "tie_word_embeddings", false);
     model.turns_neighbours = true;
     model.rope.width = config.mentions("rotary_dim") ? size_at(config, "rotary_dim") : 64;
     model.window_rope = model.rope;
@@ -73,13 +73,13 @@ void read_gpt_neox(const JsonPlace& config, TransformerConfig& model) {
     read_layer_norm(config, "layer_norm_eps", model);
     model.activation = ActivationKind::kGelu;
     read_activation(config, "hidden_act", model);
-    model.gated = false;
+    model.is_gated = false;
     model.projection = ProjectionKind::kFusedByKey;
-    model.projection_bias = model.output_bias = flag_or(config, "attention_bias", true);
-    model.mlp_bias = true;
-    model.parallel = flag_or(config, "use_parallel_residual", true);
+    model.has_projection_bias = model.has_output_bias = flag_or(config, "attention_bias", true);
+    model.has_mlp_bias = true;
+    model.is_parallel = flag_or(config, "use_parallel_residual", true);
     model.residual_dropout = model.embedding_dropout = probability_or(config, "hidden_dropout", 0);
-    model.tied = flag_or(config, "tie_word_embeddings", false);
+    model.is_tied = flag_or(config, "tie_word_embeddings", false);
     const double theta = positive_or(config, "rope_theta", 10000);
     const double part = positive_or(config, "rotary_pct", 0.25);
     if (part > 1) config.at("rotary_pct").refuse("must be above 0 and at most 1");
@@ -104,17 +104,18 @@ void read_falcon(const JsonPlace& config, TransformerConfig& model) {
     read_layer_norm(config, "layer_norm_epsilon", model);
     model.activation = ActivationKind::kGelu;
     read_activation(config, "activation", model);
-    model.gated = false;
-    model.projection_bias = model.output_bias = model.mlp_bias = flag_or(config, "bias", false);
-    model.tied = flag_or(config, "tie_word_embeddings", true);
+    model.is_gated = false;
+    model.has_projection_bias = model.has_output_bias = model.has_mlp_bias =
+        flag_or(config, "bias", false);
+    model.is_tied = flag_or(config, "tie_word_embeddings", true);
     require_off(config, "alibi", "a slope of scores in the place of positions");
-    require_zero(config, "hidden_dropout", "one dropout behind attention and MLP together");
+    require_zero(config, "hidden_dropout", "one dropout after attention and MLP together");
     require_zero(config, "attention_dropout", "dropout of this family's attention");
-    // Falcon 40B and later have a norm for each part, and keys for groups of queries; Falcon 7B
-    // has one norm, and one key for all queries.
+    // Falcon 40B and later have a norm for each part, and a head of keys for each group of query
+    // heads. Falcon 7B has one norm, and one head of keys for all queries.
     const bool is_new = flag_or(config, "new_decoder_architecture", false);
-    model.parallel = flag_or(config, "parallel_attn", true);
-    if (is_new && !model.parallel)
+    model.is_parallel = flag_or(config, "parallel_attn", true);
+    if (is_new && !model.is_parallel)
         config.at("parallel_attn").refuse("new_decoder_architecture needs it to be true");
     model.projection = ProjectionKind::kFusedByKey;
     model.key_heads = size_or(config, "num_kv_heads", model.heads);
@@ -123,7 +124,7 @@ void read_falcon(const JsonPlace& config, TransformerConfig& model) {
         model.key_heads = 1;
     }
     const bool has_two_norms = is_new && size_or(config, "num_ln_in_parallel_attn", 2) == 2;
-    model.shared_norm = model.parallel && !has_two_norms;
+    model.has_shared_norm = model.is_parallel && !has_two_norms;
     if (has_two_norms) rename(model, {{"attention_norm", "ln_attn"}, {"mlp_norm", "ln_mlp"}});
     read_rope_of_all(config, model, 10000);
 }
@@ -139,14 +140,15 @@ void read_phi(const JsonPlace& config, TransformerConfig& model) {
     read_layer_norm(config, "layer_norm_eps", model);
     model.activation = ActivationKind::kGeluTanh;
     read_activation(config, "hidden_act", model);
-    model.gated = false;
-    model.projection_bias = model.output_bias = model.mlp_bias = model.head_bias = true;
-    model.parallel = model.shared_norm = true;
+    model.is_gated = false;
+    model.has_projection_bias = model.has_output_bias = model.has_mlp_bias = model.has_head_bias =
+        true;
+    model.is_parallel = model.has_shared_norm = true;
     model.residual_dropout = probability_or(config, "resid_pdrop", 0);
     model.embedding_dropout = probability_or(config, "embd_pdrop", 0);
     if (!flag_or(config, "qk_layernorm", false)) return;
     model.head_norm = HeadNormKind::kShared;
-    model.head_norm_bias = true;
+    model.has_head_norm_bias = true;
 }
 
 }  // namespace dslaunch::storage

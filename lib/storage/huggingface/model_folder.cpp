@@ -29,7 +29,7 @@ constexpr std::string_view kConfig = "config.json";
 constexpr std::string_view kSingle = "model.safetensors";
 constexpr std::string_view kIndex = "model.safetensors.index.json";
 
-// Returns the files that the index at PATH, within FOLDER, names, also in folders below.
+// Returns the files that the index at PATH in FOLDER names; they may be in folders below.
 std::vector<std::string> files_of_index(const std::string& folder, const std::string& path) {
     const fs::path index = path;
     std::ifstream in(index);
@@ -95,7 +95,7 @@ ModelFolder open_model_folder(const std::string& path) {
     const fs::path single = fs::path(path) / kSingle, index = fs::path(path) / kIndex;
     if (!fs::exists(single, unreadable) && fs::exists(index, unreadable))
         folder.index_path = index.string();
-    if (folder.config.tied) folder.config.tied = !has_own_head(folder.config, folder.weights);
+    if (folder.config.is_tied) folder.config.is_tied = !has_own_head(folder.config, folder.weights);
     return folder;
 }
 
@@ -171,7 +171,7 @@ bool are_equal(const SafetensorsEntry& a, const SafetensorsEntry& b) {
 
 bool has_own_head(const TransformerConfig& config, const std::vector<std::string>& files) {
     const std::string head = head_name(config), embedding = embedding_name(config);
-    // Some folders hold the decoder without the model around it.
+    // Some folders contain the decoder without the model around it.
     const std::string_view inner =
         std::string_view(embedding).substr(config.names.at("decoder").size() + 1);
     std::optional<Found> of_head, of_embedding;

@@ -16,7 +16,7 @@ namespace dslaunch::storage {
 namespace {
 
 constexpr const char* kArchiveOfJob = "model.pt";
-// The names in storage/adapter/adapter_config.h, which is above this folder.
+// The same names as in storage/adapter/adapter_config.h, which this folder may not include.
 constexpr const char* kAdapterOfJob = "adapter";
 constexpr const char* kConfigOfAdapter = "adapter_config.json";
 constexpr size_t kConfigBytesMax = size_t{16} << 20;
@@ -41,7 +41,7 @@ bool is_word_of_hub(std::string_view word) {
            word.front() != '-' && std::ranges::all_of(word, fits);
 }
 
-// Returns how to fetch PATH, a name of the hub or of a model there, in a sentence.
+// Returns a sentence that says how to fetch PATH, which is ORG/NAME on the hub or only NAME.
 std::string fetch_text(const std::string& path) {
     const std::string name = std::filesystem::path(path).filename().string();
     return path.find('/') != std::string::npos
@@ -53,7 +53,7 @@ std::string fetch_text(const std::string& path) {
 
 constexpr std::string_view kHub = "https://huggingface.co/";
 
-// True if NAME ends as files of this machine do.
+// Returns true if NAME has an ending of files, so that it is no name of the hub.
 bool ends_as_file(std::string_view name) {
     constexpr std::string_view kEndings[] = {".pt",          ".pt2",  ".pth", ".py",
                                              ".sh",          ".json", ".txt", ".jsonl",
@@ -69,7 +69,7 @@ std::optional<std::string> adapter_in(const std::string& folder) {
     return std::nullopt;
 }
 
-// Returns the model beside which the adapter in FOLDER was trained, as its config names it.
+// Returns the model for which the adapter in FOLDER was trained, as the adapter's config names it.
 std::string base_of(const std::string& folder) {
     try {
         const auto json = nlohmann::json::parse(
@@ -87,7 +87,7 @@ bool is_hub_name(const std::string& path, const std::string& folder) {
     const size_t slash = path.find('/');
     if (slash == std::string::npos || path.find('/', slash + 1) != std::string::npos) return false;
     const std::string_view text(path);
-    // If the first name is a folder, a file in it is meant.
+    // If there is a folder with the first part's name, PATH means a file in it.
     const std::filesystem::path base(folder);
     return is_word_of_hub(text.substr(0, slash)) && is_word_of_hub(text.substr(slash + 1)) &&
            !ends_as_file(text) && !is_folder(base / path.substr(0, slash)) &&
@@ -137,11 +137,11 @@ std::string model_at(const std::string& path) {
     }
     if (auto archive = archive_of_job(path)) return *std::move(archive);
     if (const auto adapter = adapter_in(path))
-        fail(ExitCode::kInput,
-             "{0}: holds an adapter, not a model: name the model that it was trained with, and it "
-             "with --adapter: dslaunch generate {1} --adapter {0}, or merge the two: dslaunch "
-             "model merge {1} {0} -o NEW",
-             printable(path), base_of(*adapter));
+        fail(
+            ExitCode::kInput,
+            "{0}: holds an adapter, not a model: give {1}, the model that it was trained with, and "
+            "--adapter {0}; or merge the two: dslaunch model merge {1} {0} -o NEW",
+            printable(path), base_of(*adapter));
     if (is_folder(std::filesystem::path(path) / "checkpoints"))
         fail(ExitCode::kInput,
              "{0}: is the folder of a job that has not written its weights; of its newest "

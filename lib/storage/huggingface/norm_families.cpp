@@ -1,4 +1,4 @@
-// Families whose norms differ from Llama's in kind or place.
+// Families whose norms are of another kind than Llama's, or in other places.
 #include <cmath>
 
 #include "storage/huggingface/config_values.h"
@@ -8,7 +8,7 @@ namespace dslaunch::storage {
 
 namespace {
 
-// Reads the fields that all Gemmas share; their positions differ.
+// Reads the fields that all Gemmas have in common; their positions differ.
 void read_gemma_block(const JsonPlace& config, TransformerConfig& model) {
     read_sizes(config, model, {.head_width = 256, .padding = 0});
     model.mlp_width = size_at(config, "intermediate_size");
@@ -17,9 +17,9 @@ void read_gemma_block(const JsonPlace& config, TransformerConfig& model) {
     model.norm_epsilon = positive_or(config, "rms_norm_eps", 1e-6);
     model.activation = ActivationKind::kGeluTanh;
     read_activation(config, "hidden_activation", model);
-    model.projection_bias = model.output_bias = flag_or(config, "attention_bias", false);
+    model.has_projection_bias = model.has_output_bias = flag_or(config, "attention_bias", false);
     model.embedding_scale = std::sqrt(static_cast<double>(model.width));
-    model.tied = flag_or(config, "tie_word_embeddings", true);
+    model.is_tied = flag_or(config, "tie_word_embeddings", true);
 }
 
 // Returns the cap at KEY. Null means no cap; if KEY is missing, the family's class decides.
@@ -28,24 +28,24 @@ double cap_of(const JsonPlace& config, const char* key, double of_class) {
     return config.has(key) ? positive_or(config, key, 0) : 0;
 }
 
-// Reads Gemma 2 and 3: norms after each part, and a scale of its own.
+// Reads Gemma 2 and 3: norms after each part, and an attention scale that the config gives.
 void read_later_gemma(const JsonPlace& config, TransformerConfig& model) {
     read_gemma_block(config, model);
-    model.norms_behind = true;
+    model.has_norms_after = true;
     rename(model, {{"attention_post_norm", "post_attention_layernorm"},
                    {"mlp_norm", "pre_feedforward_layernorm"},
                    {"mlp_post_norm", "post_feedforward_layernorm"}});
     model.scale = 1.0 / std::sqrt(positive_or(config, "query_pre_attn_scalar", 256));
 }
 
-// Reads Command-R: one norm without a bias, and one residual stream that both parts read.
+// Reads Command-R: one norm without a bias, whose output both attention and MLP read.
 void read_cohere_block(const JsonPlace& config, TransformerConfig& model,
                        const FamilyDefaults& defaults) {
     read_like_llama(config, model, defaults);
     read_layer_norm(config, "layer_norm_eps", model);
-    model.norm_bias = false;
-    model.mlp_bias = false;
-    model.parallel = model.shared_norm = true;
+    model.has_norm_bias = false;
+    model.has_mlp_bias = false;
+    model.is_parallel = model.has_shared_norm = true;
     model.turns_neighbours = true;
     model.logit_scale = positive_or(config, "logit_scale", 0.0625);
 }
@@ -54,9 +54,9 @@ void read_cohere_block(const JsonPlace& config, TransformerConfig& model,
 void read_olmo2_block(const JsonPlace& config, TransformerConfig& model,
                       const FamilyDefaults& defaults) {
     read_like_llama(config, model, defaults);
-    model.mlp_bias = false;
-    model.norms_before = false;
-    model.norms_behind = true;
+    model.has_mlp_bias = false;
+    model.has_norms_before = false;
+    model.has_norms_after = true;
     model.head_norm = HeadNormKind::kWhole;
     rename(model, {{"attention_post_norm", "post_attention_layernorm"},
                    {"mlp_post_norm", "post_feedforward_layernorm"}});
@@ -92,9 +92,9 @@ void read_gemma3(const JsonPlace& config, TransformerConfig& model) {
 void read_olmo(const JsonPlace& config, TransformerConfig& model) {
     read_like_llama(config, model, {.padding = 1});
     model.norm = NormKind::kLayer;
-    model.norm_weight = false;
+    model.has_norm_weight = false;
     model.norm_epsilon = 1e-5;
-    model.mlp_bias = false;
+    model.has_mlp_bias = false;
     if (config.has("clip_qkv")) model.projection_cap = positive_or(config, "clip_qkv", 0);
 }
 
@@ -103,23 +103,24 @@ void read_olmo2(const JsonPlace& config, TransformerConfig& model) {
 }
 
 void read_olmo3(const JsonPlace& config, TransformerConfig& model) {
-    read_olmo2_block(config, model, {.norm_epsilon = 1e-5, .padding = 1, .ropes_by_type = true});
+    read_olmo2_block(config, model,
+                     {.norm_epsilon = 1e-5, .padding = 1, .has_ropes_by_type = true});
     read_windows(config, model, [](size_t layer) { return (layer + 1) % 4 != 0; });
-    // transformers gives a rope_theta outside of rope_parameters only to layers without a window.
+    // transformers applies a rope_theta outside of rope_parameters only to layers without a window.
     read_ropes_by_type(config, model, positive_or(config, "rope_theta", 5e5), 5e5);
 }
 
 void read_cohere(const JsonPlace& config, TransformerConfig& model) {
-    read_cohere_block(config, model, {.theta = 5e5, .padding = 0, .tied = true});
+    read_cohere_block(config, model, {.theta = 5e5, .padding = 0, .is_tied = true});
     if (flag_or(config, "use_qk_norm", false)) model.head_norm = HeadNormKind::kEach;
 }
 
-// Reads layers that do not turn if they see all positions.
+// Reads layers that have no rotary positions if they attend to all positions.
 void read_cohere2(const JsonPlace& config, TransformerConfig& model) {
-    read_cohere_block(config, model, {.padding = 0, .tied = true});
+    read_cohere_block(config, model, {.padding = 0, .is_tied = true});
     const auto pattern = static_cast<size_t>(size_or(config, "sliding_window_pattern", 4));
     read_windows(config, model, [&](size_t layer) { return (layer + 1) % pattern != 0; });
-    for (TransformerLayer& layer : model.layers) layer.turns = layer.window;
+    for (TransformerLayer& layer : model.layers) layer.turns = layer.has_window;
 }
 
 }  // namespace dslaunch::storage

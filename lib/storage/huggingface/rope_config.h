@@ -12,19 +12,20 @@ class JsonPlace;
 
 namespace dslaunch::storage {
 
+// The formulas for the frequencies, by their names in transformers.
 enum class RopeKind { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLong, kProportional };
 
-// Rotary positions: how far each pair of a head's elements turns per position.
+// Rotary positions: how far each pair of a head's elements rotates per position.
 struct Rope {
     RopeKind kind = RopeKind::kDefault;
     double theta = 10000;
-    int64_t width = 0;  // elements of a head that turn, even; the others stay as they are
+    int64_t width = 0;  // number of a head's elements that rotate, even; the others do not
     double factor = 1;
     double low_frequency_factor = 1;   // kLlama3
     double high_frequency_factor = 4;  // kLlama3
-    int64_t original_context = 0;      // of the first training; not of kDefault, kLinear and
+    int64_t original_context = 0;      // of the first training; not for kDefault, kLinear and
                                        // kProportional
-    int64_t turning_pairs = 0;         // kProportional: the first ones; the others do not turn
+    int64_t turning_pairs = 0;         // kProportional: only these first pairs rotate
     double beta_fast = 32;             // kYarn
     double beta_slow = 1;              // kYarn
     bool truncate = true;              // kYarn
@@ -32,39 +33,39 @@ struct Rope {
     std::vector<double> short_factors, long_factors;  // kLong, one for each pair
 };
 
-// The angle by which each pair of a head's elements turns per position, in radians. SHAPE: [width /
-// 2]. All are empty for learned positions.
+// The angle by which each pair of a head's elements rotates per position, in radians. SHAPE: [width
+// / 2]. All are empty for learned positions.
 struct RotaryFrequencies {
-    std::vector<double> all;   // of layers that see all positions
-    std::vector<double> late;  // the same in sequences beyond the first training's context; empty:
-                               // no others
-    std::vector<double> window;  // of layers with a window; empty: `all` and `late` hold
+    std::vector<double> all;     // of layers that attend to all positions
+    std::vector<double> late;    // the same in sequences longer than the context of the first
+                                 // training; empty: as `all`
+    std::vector<double> window;  // of layers with a window; empty: as `all` and `late`
 };
 
-// Returns how far each pair turns in a sequence of LENGTH positions: the base grows with a length
-// beyond the first training's. REQUIRES: ROPE is kDynamic.
+// Returns how far each pair rotates per position in a sequence of LENGTH positions. If LENGTH
+// exceeds the context of the first training, the base grows with it. REQUIRES: ROPE is kDynamic.
 [[nodiscard]] std::vector<double> dynamic_frequencies(const Rope& rope, int64_t length);
 
-// The values of the surrounding config, which a rope takes if it does not say them.
+// The values of the surrounding config, which are used for fields that the rope object leaves out.
 struct RopeDefaults {
     double theta = 10000;
-    std::optional<double> part = {};  // the share of a head that turns; nothing: whole heads always
-                                      // do
+    std::optional<double> part = {};  // rotating share of a head; nothing: always whole heads
     int64_t head_width = 0;
     int64_t context = 0;
     int64_t original_context = 0;
-    bool original_counts = false;  // true: even if the rope has another one
+    bool original_counts = false;  // original_context is used even if the rope has another one
 };
 
-// Returns the share of a head that turns by PLACE's partial_rotary_factor, or else AROUND, which is
-// nothing for families whose heads turn whole. Throws Error{kInput} naming the field if it is not a
-// share, or not 1 for such a family: transformers gives that no meaning.
+// Returns the share of a head's elements that rotate: PLACE's partial_rotary_factor, or else
+// AROUND. AROUND is nothing for families that always rotate whole heads. Throws Error{kInput}
+// naming the field if it is not a share, or, for such a family, not 1, since transformers gives it
+// no meaning there.
 [[nodiscard]] std::optional<double> rotary_share(const JsonPlace& place,
                                                  std::optional<double> around);
 
-// Reads PLACE, an object with rope_type and the formula's numbers; null: there is none. Throws
-// Error{kInput} naming the field: an unknown formula, factors that do not fit, an odd number of
-// elements that turn, numbers for kinds of layers although one formula is expected.
+// Reads PLACE, an object with rope_type and the formula's numbers; null if there is none. Throws
+// Error{kInput} naming the field: an unknown formula, a wrong number of factors, an odd number of
+// rotating elements, or numbers for kinds of layers although one formula is expected.
 [[nodiscard]] Rope read_rope(const JsonPlace* place, const RopeDefaults& defaults);
 
 }  // namespace dslaunch::storage

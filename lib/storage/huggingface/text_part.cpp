@@ -13,9 +13,9 @@ using Json = nlohmann::json;
 struct Outer {
     const char* architecture;
     const char* model_type;
-    const char* text_type;  // of the text model if text_config names none
-    bool tied;              // if config.json is silent
-    bool text_ties;         // tie_word_embeddings of text_config counts too
+    const char* text_type;  // the text model's type if text_config names none
+    bool is_tied;           // the default if config.json does not say
+    bool text_ties;         // tie_word_embeddings of text_config is used too
 };
 
 constexpr Outer kOuters[] = {
@@ -35,12 +35,12 @@ constexpr Outer kOuters[] = {
     {"SmolVLMForConditionalGeneration", "smolvlm", "llama", false, false},
 };
 
-// Text models that differ from a family only in their positions of images and their defaults.
+// Text models that differ from a family only in the positions of images and in defaults.
 constexpr std::pair<const char*, const char*> kSameFamily[] = {
     {"qwen2_vl_text", "qwen2"}, {"qwen2_5_vl_text", "qwen2"}, {"qwen3_vl_text", "qwen3"}};
 
-// Returns fields that a config class sets where config.json is silent. transformers leaves the
-// fields of the class out of a text_config.
+// Returns the fields that a config class sets if config.json leaves them out. transformers does not
+// write such fields into a text_config.
 const Json& class_fields() {
     static const Json fields = Json::parse(R"({
 "llama": {"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,
@@ -105,7 +105,8 @@ const Outer* outer_of(const Json& config) {
     return nullptr;
 }
 
-// Leaves one axis. A text's token has the same position on each axis of an image, so all are equal.
+// Keeps only one axis of positions. A text token has the same position on each axis of an image, so
+// the axes do not differ.
 void leave_one_axis(Json& config) {
     for (const char* key : {"rope_scaling", "rope_parameters"}) {
         const auto rope = config.find(key);
@@ -142,7 +143,7 @@ Json text_config_of(const Json& config) {
         text["quantization_config"] = config.at("quantization_config");
     text["model_type"] = type;
     text["tie_word_embeddings"] =
-        is_true(config, "tie_word_embeddings", outer.tied) || (outer.text_ties && text_ties);
+        is_true(config, "tie_word_embeddings", outer.is_tied) || (outer.text_ties && text_ties);
     return text;
 }
 

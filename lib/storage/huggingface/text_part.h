@@ -1,6 +1,6 @@
-// The text model within a model that also sees images, such as Gemma3ForConditionalGeneration: its
-// config as a config.json of its own, and its weights' names there. Source: the config classes and
-// conversion_mapping.py of transformers 5.23. Data path: config.json -> [here] ->
+// The text model inside a model that also reads images, such as Gemma3ForConditionalGeneration: its
+// config in the form of a separate config.json, and the names of its weights. Source: the config
+// classes and conversion_mapping.py of transformers 5.23. Data path: config.json -> [here] ->
 // transformer_config.h, folder_weights.h. Pure.
 #pragma once
 
@@ -11,21 +11,21 @@
 
 namespace dslaunch::storage {
 
-// Returns the architecture of CONFIG, a whole config.json, if that is a model of texts and images
-// whose text part can be read; else an empty text.
+// Returns the architecture of CONFIG, a whole config.json, if it describes a model of texts and
+// images whose text part can be read; else an empty text.
 [[nodiscard]] std::string outer_architecture(const nlohmann::json& config);
 
-// Returns the config of the text model within CONFIG, whose name outer_architecture() knows. Its
-// model_type belongs to a family. It is not checked.
+// Returns the config of the text model inside CONFIG, whose outer_architecture() is not empty. The
+// model_type in it belongs to a known family. It is not checked otherwise.
 [[nodiscard]] nlohmann::json text_config_of(const nlohmann::json& config);
 
-// Gives CONFIG the fields that it lacks and the config class of MODEL_TYPE sets; for WHOLE configs
-// only the ones that are not the model's sizes, which their files have. CONFIG and MODEL_TYPE may
-// be any.
+// Adds to CONFIG the fields that it lacks and that the config class of MODEL_TYPE sets. If WHOLE,
+// CONFIG is the config.json of a whole model; the sizes are then not added, since such files always
+// contain them. CONFIG and MODEL_TYPE may be anything.
 void add_class_fields(std::string_view model_type, bool whole, nlohmann::json& config);
 
-// Returns the name that tensor NAME of the whole has in the text model whose decoder is called
-// DECODER; nothing if it belongs to the part that sees images.
+// Returns the name that the tensor NAME of the whole model has in the text model, whose decoder is
+// called DECODER; nothing if it belongs to the part that reads images.
 [[nodiscard]] std::optional<std::string> name_in_text_model(std::string_view name,
                                                             const std::string& decoder);
 

@@ -18,7 +18,7 @@ namespace dslaunch::storage {
 namespace {
 
 DType dtype_named(const JsonPlace& place) {
-    // Weights of float64 are read as float32.
+    // float64 weights are read as float32.
     static const std::map<std::string, DType, std::less<>> table{
         {"auto", DType::kF32},    {"float32", DType::kF32}, {"float", DType::kF32},
         {"float64", DType::kF32}, {"double", DType::kF32},  {"bfloat16", DType::kBF16},
@@ -88,30 +88,31 @@ const Family& family_of(const JsonPlace& config) {
         printable(name.empty() ? type : name), join(known_architectures(), ", ")));
 }
 
-// Returns the parameters of all large matrices, in fp64: sizes are up to 2^29 each, and products of
-// three overflow an int64.
+// Returns the number of parameters in all large matrices, in fp64: sizes are up to 2^29 each, and
+// products of three overflow an int64.
 double parameters_of(const TransformerConfig& model) {
     const auto number = [](int64_t size) { return static_cast<double>(size); };
     const double width = number(model.width), head = number(model.head_width);
     const double attention = 2 * width * head * (number(model.heads) + number(model.key_heads));
-    double all = number(model.vocabulary) * width * (model.tied ? 1 : 2);
-    if (model.learned_positions) all += number(model.context) * width;
+    double all = number(model.vocabulary) * width * (model.is_tied ? 1 : 2);
+    if (model.has_learned_positions) all += number(model.context) * width;
     for (const TransformerLayer& layer : model.layers)
         all += attention + 3 * width *
-                               (layer.experts ? number(model.experts) * number(model.expert_width) +
-                                                    number(model.shared_expert_width)
-                                              : number(model.mlp_width));
+                               (layer.has_experts
+                                    ? number(model.experts) * number(model.expert_width) +
+                                          number(model.shared_expert_width)
+                                    : number(model.mlp_width));
     return all;
 }
 
 void check_sizes(const JsonPlace& config, const TransformerConfig& model) {
-    constexpr double kParametersMax = 0x1p43;  // in fp32, a quarter of the addresses of a process
+    constexpr double kParametersMax = 0x1p43;  // in fp32, a quarter of a process's address space
     if (const double all = parameters_of(model); all > kParametersMax)
         config.refuse(
             fmt::format("its sizes make {:.3g} parameters, and {:.3g} are the most that "
                         "this version computes with",
                         all, kParametersMax));
-    // Some tens of times the sizes of any model.
+    // The limits are some tens of times larger than in any known model.
     const std::pair<const char*, std::array<int64_t, 2>> sizes[] = {
         {"tokens of the vocabulary", {model.vocabulary, int64_t{1} << 24}},
         {"numbers of a token's state", {model.width, int64_t{1} << 20}},
@@ -133,7 +134,8 @@ void check_sizes(const JsonPlace& config, const TransformerConfig& model) {
                         model.layers.size(), model.experts, experts, kExpertsOfAllMax));
 }
 
-// Checks quantization. bitsandbytes leaves settings in a config merged and saved in 16 bits.
+// Refuses quantized weights. Settings of bitsandbytes that ask for neither 4 nor 8 bits are
+// accepted: a model that was merged and saved in 16 bits still has them in its config.
 void check_not_quantized(const JsonPlace& config) {
     constexpr const char* kKey = "quantization_config";
     if (!config.has(kKey)) return;
@@ -186,25 +188,25 @@ TransformerConfig parse_transformer_config(const std::string& path, std::string_
     for (const char* key : {"torch_dtype", "dtype"})
         if (config.has(key)) model.dtype = dtype_named(config.at(key));
     check(config, model);
-    model.says_tied = model.tied;
+    model.says_tied = model.is_tied;
     return model;
 }
 
 std::string text_of_config(const std::string& text, const TransformerConfig& model) {
-    if (model.outer.empty() && model.tied == model.says_tied) return text;
+    if (model.outer.empty() && model.is_tied == model.says_tied) return text;
     JsonPlace::Json json = JsonPlace::Json::parse(text);
     if (!model.outer.empty()) json = text_config_of(json);
     json["architectures"] = {model.architecture};
-    json["tie_word_embeddings"] = model.tied;
+    json["tie_word_embeddings"] = model.is_tied;
     return json.dump(2) + "\n";
 }
 
 bool TransformerConfig::has_window() const {
-    return std::ranges::any_of(layers, &TransformerLayer::window);
+    return std::ranges::any_of(layers, &TransformerLayer::has_window);
 }
 
 bool TransformerConfig::has_experts() const {
-    return std::ranges::any_of(layers, &TransformerLayer::experts);
+    return std::ranges::any_of(layers, &TransformerLayer::has_experts);
 }
 
 bool TransformerConfig::has_rotary() const {

@@ -1,5 +1,5 @@
-// The decoder that a Hugging Face folder's config.json describes. Data path: config.json -> [here],
-// by the reader of its family -> transformer_switches.h. Source: the config classes of transformers
+// The decoder that a Hugging Face folder's config.json describes. Data path: config.json -> the
+// reader of its family [here] -> transformer_switches.h. Source: the config classes of transformers
 // 5.23 and the formulas of its modeling_rope_utils.py. Pure, no LibTorch.
 #pragma once
 
@@ -12,16 +12,17 @@
 namespace dslaunch::storage {
 
 // Reads TEXT, the config.json at PATH. Throws Error{kInput} that begins with PATH and names the
-// field or the architecture if it is not a known decoder, has a switch that this version does not
-// compute, or has impossible sizes.
+// field or the architecture if the model is not a known decoder, uses a switch that this version
+// does not compute, or has impossible sizes.
 [[nodiscard]] TransformerConfig parse_transformer_config(const std::string& path,
                                                          std::string_view text);
 
-// Returns the config.json for weights under the names of MODEL, which parse_transformer_config()
-// made from TEXT: TEXT itself, or only the text part's, with MODEL's `tied`.
+// Returns the config.json for weights that have MODEL's names. TEXT is the config.json from which
+// parse_transformer_config() made MODEL. The result is TEXT or only its text part, with MODEL's
+// `tied`.
 [[nodiscard]] std::string text_of_config(const std::string& text, const TransformerConfig& model);
 
-// Returns the architectures that are known, for messages and help.
+// Returns the known architectures, for messages and help.
 [[nodiscard]] std::vector<std::string> known_architectures();
 
 }  // namespace dslaunch::storage

@@ -1,4 +1,4 @@
-// libdsl_parquet.so: Arrow's reader of Parquet, one batch of rows at a time.
+// libdsl_parquet.so: reads Parquet with Arrow, one batch of rows at a time.
 #include <arrow/array.h>
 #include <arrow/io/file.h>
 #include <arrow/memory_pool.h>
@@ -22,9 +22,10 @@
 namespace dslaunch::storage {
 namespace {
 
-constexpr int64_t kBytesOfRead = int64_t{1} << 20;  // of a column at once
+constexpr int64_t kBytesOfRead = int64_t{1} << 20;  // read from a column at once
 
-// Refuses PATH with Arrow's own message, without its further lines, which name its sources.
+// Refuses PATH with the first line of Arrow's message. The other lines name files of Arrow's
+// source.
 [[noreturn]] void refuse(const std::string& path, std::string_view why) {
     fail(ExitCode::kInput, "{}: cannot be read as Parquet: {}", printable(path),
          printable(why.substr(0, why.find('\n'))));
@@ -40,9 +41,9 @@ void require(const std::string& path, const arrow::Status& status) {
     if (!status.ok()) refuse(path, status.message());
 }
 
-// Throws if ARRAY or a part of it names an entry that its dictionary lacks: the reader takes a
-// damaged file's numbers as they are. ValidateFull() would check UTF-8 too, which is judged row by
-// row.
+// Throws Error{kInput} if ARRAY or a part of it refers to an entry that its dictionary does not
+// have: Arrow's reader does not check these numbers in a damaged file. ValidateFull() would also
+// check UTF-8, which is checked for each row instead.
 void require_entries(const std::string& path, const arrow::Array& array) {
     for (const std::shared_ptr<arrow::ArrayData>& child : array.data()->child_data)
         require_entries(path, *arrow::MakeArray(child));
@@ -68,7 +69,7 @@ void add_leaves(const parquet::arrow::SchemaField& field, std::vector<int>& leav
 std::unique_ptr<parquet::arrow::FileReader> reader_of(const std::string& path) {
     arrow::MemoryPool* const pool = arrow::system_memory_pool();
     parquet::ReaderProperties properties(pool);
-    // Otherwise each column of a row group is read whole before its first row is there.
+    // Without this, each column of a row group is read completely before its first row is returned.
     properties.enable_buffered_stream();
     properties.set_buffer_size(kBytesOfRead);
     parquet::ArrowReaderProperties batches(/*use_threads=*/false);
@@ -121,14 +122,15 @@ class ParquetRows final : public TableRows {
         return leaves;
     }
 
-    // Returns so many rows that a block's bytes suffice even if its rows are the longest.
+    // Returns a number of rows whose content fits into one block even in the row group whose rows
+    // are the longest on average.
     [[nodiscard]] int64_t rows_of_block(const std::vector<int>& leaves) const {
         const parquet::FileMetaData& facts = *reader_->parquet_reader()->metadata();
         int64_t rows = kTableRowsOfBlock;
         for (int g = 0; g < facts.num_row_groups(); ++g) {
             const auto group = facts.RowGroup(g);
             int64_t bytes = 1;
-            // A damaged file may have any number here.
+            // In a damaged file this number can be anything.
             for (const int leaf : leaves)
                 bytes += std::clamp<int64_t>(group->ColumnChunk(leaf)->total_uncompressed_size(), 0,
                                              kTableBytesOfBlock);
@@ -162,7 +164,8 @@ class ParquetRows final : public TableRows {
     std::unique_ptr<arrow::RecordBatchReader> batches_;
 };
 
-// Turns the exceptions that some of a reader's functions throw at damage into ours.
+// Converts the exceptions that some of the reader's functions throw for damaged files into our
+// errors.
 class GuardedRows final : public TableRows {
   public:
     GuardedRows(const std::string& path, std::span<const std::string_view> columns) : path_(path) {

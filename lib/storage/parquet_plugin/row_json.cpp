@@ -52,8 +52,9 @@ void append_member(std::string& out, std::string_view name) {
     out += ':';
 }
 
-// Appends a struct. A table's rows have all of its fields, if only as nulls; a null is a key that
-// was not there. A message without a content says so itself.
+// Appends a struct. In a table every row has all fields, some of them null; a null is left out, as
+// a key that the row does not have. Only a null `content` is written, as in a message without
+// content.
 void append_struct(std::string& out, const Array& array, int64_t index) {
     const auto& row = static_cast<const arrow::StructArray&>(array);
     out += '{';
@@ -93,7 +94,7 @@ void append_map(std::string& out, const Array& array, int64_t index) {
     out += '}';
 }
 
-// Appends times, dates and decimals as text: JSON has no form for them.
+// Appends times, dates and decimals as text, because JSON has no types for them.
 void append_named(std::string& out, const Array& array, int64_t index) {
     const Type::type type = array.type_id();
     if (!arrow::is_temporal(type) && !arrow::is_decimal(type))
@@ -152,7 +153,7 @@ bool is_null_at(const Array& array, int64_t index) {
 
 void append_quoted(std::string& out, std::string_view text) {
     out += '"';
-    size_t plain = 0;  // the begin of the text that is not yet written
+    size_t plain = 0;  // the beginning of the text that is not yet written
     for (size_t i = 0; i < text.size(); ++i) {
         const char c = text[i];
         if (static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\') continue;

@@ -55,7 +55,7 @@ constexpr std::array kCheckpoint = {
     Known{"deepspeed.runtime.fp16.loss_scaler DynamicLossScaler", PickleUse::kRecord},
     Known{"deepspeed.runtime.zero.config ZeroStageEnum", PickleUse::kRecord},
     Known{"deepspeed.utils.tensor_fragment fragment_address", PickleUse::kRecord},
-    // Client state that people hand to save_checkpoint.
+    // Client state that people pass to save_checkpoint.
     Known{"argparse Namespace", PickleUse::kRecord},
     Known{"_codecs encode", PickleUse::kRecord},
     Known{"numpy dtype", PickleUse::kRecord},
@@ -63,8 +63,9 @@ constexpr std::array kCheckpoint = {
     Known{"numpy._core.multiarray scalar", PickleUse::kRecord},
 };
 
-// LibTorch knows more names: sparse tensors, whose indices it does not check, tables of tensors
-// beside the pickle, and remote references, which model files do not hold.
+// LibTorch accepts more names, which are left out here: sparse tensors, whose indices it does not
+// check; tables of tensors beside the pickle; and remote references, which model files do not
+// contain.
 constexpr std::array kScript = {
     Known{"torch._utils _rebuild_tensor_v2", PickleUse::kTensor},
     Known{"torch._utils _rebuild_qtensor", PickleUse::kQuantized},
@@ -114,7 +115,7 @@ constexpr std::array kStorages = {
     StorageClass{"torch ComplexDoubleStorage", 16},
 };
 
-// True for classes as LibTorch names them: "__torch__.torch.nn.modules.linear Linear".
+// Returns true for classes named in LibTorch's way: "__torch__.torch.nn.modules.linear Linear".
 bool is_class_of_archive(std::string_view name) {
     constexpr std::string_view kRoot = "__torch__";
     if (!name.starts_with(kRoot)) return false;

@@ -1,5 +1,5 @@
-// The values of a pickle, the names that it may hold, and the use of each. Data path: pickle ->
-// restricted_unpickler.h -> [here]. Pure.
+// The values of a pickle, the names that it may contain, and what each name is used for. Data path:
+// pickle -> pickle.h -> [here]. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,23 @@ namespace dslaunch::storage {
 
 // A value of a pickle: plain data.
 struct PickleValue {
+    // The kinds, and the members that have the value.
     enum class Kind : uint8_t {
         kNone,
         kBool,     // integer
         kInteger,  // 64 bits; larger ones are refused
         kReal,
         kText,
-        kBytes,    // text
-        kList,     // items; sets and frozensets too
-        kTuple,    // items; torch.Size too
-        kDict,     // items: key, value, key, value; OrderedDict and defaultdict too
-        kGlobal,   // text: "torch float32"
-        kStorage,  // text: its dtype's class "torch FloatStorage"; items: key, device, numel
-        kTensor,   // items: storage, offset in elements, shape, strides; of a script also: perhaps
-                   // (scheme of its quantization, …), whether it is trained, hooks
-        kRecord,   // an object as it lies there: text: its class; items: arguments, then states
-        kObject,   // of a script's class: text: its class; items: its state
+        kBytes,      // text
+        kList,       // items; sets and frozensets too
+        kTuple,      // items; torch.Size too
+        kDict,       // items: key, value, key, value; OrderedDict and defaultdict too
+        kGlobal,     // text: "torch float32"
+        kStorage,    // text: its dtype's class "torch FloatStorage"; items: key, device, numel
+        kTensor,     // items: storage, offset in elements, shape, strides; in a script also:
+                     // (scheme, …) if quantized, whether it is trained, hooks
+        kRecord,     // an object as stored: text: its class; items: arguments, then states
+        kObject,     // of a script's class: text: its class; items: its state
         kEnumerator  // of a script's class: text: its class; items: its value
     };
     Kind kind = Kind::kNone;
@@ -36,17 +37,18 @@ struct PickleValue {
     std::string text = {};
     std::vector<const PickleValue*> items = {};
 
-    // Returns the value of a dict's text key; null: there is none, or this is not a dict. The last
-    // of equal keys counts, as in Python.
+    // Returns the value of the text key KEY in a dict; null if there is no such key or this is not
+    // a dict. If a key occurs several times, the last one counts, as in Python.
     [[nodiscard]] const PickleValue* find(std::string_view key) const;
 };
 
-// Who wrote a pickle: torch.save and DeepSpeed, or torch.jit.save, whose pickles LibTorch reads.
+// The writer of a pickle: torch.save or DeepSpeed, or torch.jit.save, whose pickles LibTorch reads.
 enum class PickleWords : uint8_t { kCheckpoint, kScript };
 
+// The use of a name that a pickle calls or mentions.
 enum class PickleUse : uint8_t {
     kNone,       // refused
-    kName,       // stands for itself, never called
+    kName,       // a plain name, never called
     kDict,       // makes an empty dict
     kList,       // makes a list of its argument's items
     kSize,       // a tuple
@@ -64,10 +66,11 @@ enum class PickleUse : uint8_t {
     kObject      // an object of a class of the archive, or an enumerator
 };
 
-// Returns NAME's use. NAME: module and name with a blank between, "torch FloatStorage".
+// Returns the use of NAME, which is a module and a name separated by a blank: "torch FloatStorage".
 [[nodiscard]] PickleUse use_of(std::string_view name, PickleWords words);
 
-// Returns the bytes of an element of storage class NAME, "torch FloatStorage"; nothing: not known.
+// Returns the size in bytes of an element of the storage class NAME, "torch FloatStorage"; nothing
+// if it is not known.
 [[nodiscard]] std::optional<int64_t> storage_element_bytes(std::string_view name);
 
 }  // namespace dslaunch::storage

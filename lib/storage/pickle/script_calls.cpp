@@ -30,7 +30,8 @@ bool is_tensor(const PickleValue& value) {
     return value.kind == Kind::kTensor || value.kind == Kind::kStorage;
 }
 
-// True for one scheme for the whole tensor, or one per channel whose scales lie in tensors.
+// Returns true for one scheme for the whole tensor, or for one per channel whose scales are
+// tensors.
 bool are_quantizer(const Items& items) {
     if (items.empty() || items[0]->kind != Kind::kGlobal) return false;
     if (items[0]->text == "torch per_tensor_affine")
@@ -40,8 +41,9 @@ bool are_quantizer(const Items& items) {
            items[3]->kind == Kind::kInteger;
 }
 
-// True for a tensor that LibTorch reads as the record has it: conjugate and negative bits would
-// change its numbers, and weights are also read without LibTorch.
+// Returns true for a call that makes a tensor with exactly the numbers of its record. Conjugate and
+// negative bits are refused: they would change the numbers, and weights are also read without
+// LibTorch.
 bool is_tensor_call(const Items& items, PickleUse use) {
     const bool quantized = use == PickleUse::kQuantized;
     if (!has_kinds(items, {Kind::kStorage, Kind::kInteger, Kind::kTuple, Kind::kTuple}) ||
@@ -55,7 +57,8 @@ bool is_tensor_call(const Items& items, PickleUse use) {
     return plain && items[4]->kind == Kind::kBool;
 }
 
-// True for a list of NAME's items so far. LibTorch itself checks items that are put in later.
+// Returns true if ITEMS are one list and its present items have the type in NAME. LibTorch itself
+// checks items that are added later.
 bool is_list_of(std::string_view name, const Items& items) {
     if (items.size() != 1 || items[0]->kind != Kind::kList) return false;
     if (name.ends_with("build_tensorlist"))
@@ -66,7 +69,8 @@ bool is_list_of(std::string_view name, const Items& items) {
                                                                    : Kind::kBool);
 }
 
-// True for a short type in words: its parsers call themselves for each bracket.
+// Returns true for a type that is written as a short text. LibTorch's parsers of types call
+// themselves for each bracket, so the number of brackets is limited.
 bool is_type(const PickleValue& value) {
     constexpr size_t kTypeBytesMax = 4096;
     constexpr auto kBracketsMax = 64;

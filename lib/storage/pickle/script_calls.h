@@ -1,6 +1,6 @@
-// The calls in a pickle of torch.jit.save that LibTorch's unpickler makes, and no others. A call
-// that passes here has the arguments that LibTorch takes without a check. Used by
-// restricted_unpickler.h. Pure.
+// The calls in a pickle of torch.jit.save: allows only those that LibTorch's unpickler knows, and
+// only with the arguments that LibTorch expects without checking them. Used by
+// pickle.h. Pure.
 #pragma once
 
 #include <string>
@@ -9,13 +9,14 @@
 
 namespace dslaunch::storage {
 
+// The result of a call, or the reason why it is refused.
 struct ScriptCall {
-    std::string fault = {};             // not empty: it is refused
+    std::string fault = {};             // not empty: why the call is refused
     const PickleValue* same = nullptr;  // the argument that the call returns
     PickleValue value = {};             // the result, if the call returns no argument
 };
 
-// Calls FUNCTION, a value of the pickle, with ARGUMENT.
+// Returns the result of calling FUNCTION, a value of the pickle, with ARGUMENT.
 [[nodiscard]] ScriptCall script_call(const PickleValue& function, const PickleValue& argument);
 
 }  // namespace dslaunch::storage

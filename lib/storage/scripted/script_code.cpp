@@ -12,7 +12,7 @@ namespace dslaunch::storage {
 namespace {
 
 constexpr std::string_view kFolder = "code/", kEnding = ".py", kRoot = "__torch__";
-constexpr int64_t kElifMax = 200;  // each one is inside the one before
+constexpr int64_t kElifMax = 200;  // each one is nested in the one before
 
 bool is_word(char c) {
     const auto byte = static_cast<unsigned char>(c);
@@ -29,9 +29,50 @@ std::string qualifier_of(std::string_view record) {
     return name;
 }
 
+// Counts the parts of a statement that are open, as LibTorch's parser nests them: the tokens since
+// the last comma or bracket, at this level and outside of open brackets.
+class OpenParts {
+  public:
+    // Adds tokens at this level. Returns the number of parts that are open at all levels.
+    int64_t add(int64_t tokens) {
+        tokens_ += tokens;
+        all_tokens_ += tokens;
+        deepest_ = std::max(deepest_, all_tokens_);
+        return all_tokens_;
+    }
+    void open_bracket() { outside_.push_back(std::exchange(tokens_, 0)); }
+    // Returns false if no bracket is open.
+    bool close_bracket() {
+        if (outside_.empty()) return false;
+        all_tokens_ -= tokens_;
+        tokens_ = outside_.back();
+        outside_.pop_back();
+        return true;
+    }
+    [[nodiscard]] bool is_in_bracket() const { return !outside_.empty(); }
+    // Ends a list element at a comma. Returns the number of elements in the statement so far.
+    int64_t end_element() {
+        add(-tokens_);
+        return ++elements_;
+    }
+    void end_statement() {
+        add(-tokens_);
+        elements_ = 0;
+    }
+    // Returns the most parts that were open since the last call.
+    int64_t take_deepest() { return std::exchange(deepest_, 0); }
+
+  private:
+    int64_t tokens_ = 0;            // at this level
+    int64_t all_tokens_ = 0;        // at all levels
+    std::vector<int64_t> outside_;  // the tokens of the levels outside of each open bracket
+    int64_t elements_ = 0;          // of the current statement
+    int64_t deepest_ = 0;
+};
+
 }  // namespace
 
-// Scans one record's text, token by token as LibTorch's lexer cuts it.
+// Scans the text of one record, with the same tokens as LibTorch's lexer.
 class CodeScan {
   public:
     CodeScan(ScriptCode& code, std::string_view record, std::string_view text)
@@ -49,7 +90,7 @@ class CodeScan {
                 token(c);
             }
         }
-        if (!open_.empty()) bad("a bracket is not closed");
+        if (parts_.is_in_bracket()) bad("a bracket is not closed");
         end_function();
     }
 
@@ -64,13 +105,12 @@ class CodeScan {
         ++at_;
         ++line_;
         line_begin_ = at_;
-        if (!open_.empty()) return;
-        count(-tokens_);
-        elements_ = 0;
+        if (parts_.is_in_bracket()) return;
+        parts_.end_statement();
         begins_line_ = true;
     }
 
-    // Begins a line. A block is as deep as its indentation has steps.
+    // Begins a line. The depth of its block is the number of steps in its indentation.
     void begin_line() {
         begins_line_ = false;
         const auto indentation = static_cast<int64_t>(at_ - line_begin_);
@@ -81,8 +121,8 @@ class CodeScan {
         define(indentation);
     }
 
-    // Begins the class or function whose name is the second word of a line without indentation.
-    // Functions in a class may call each other.
+    // Begins the class or function whose name is the second word of a line without indentation. All
+    // functions of a class belong to one definition, since they may call each other.
     void define(int64_t indentation) {
         const std::string_view line = text_.substr(at_, text_.find('\n', at_) - at_);
         const bool is_function = line.starts_with("def ");
@@ -96,9 +136,10 @@ class CodeScan {
 
     void end_function() {
         constexpr int64_t kBlockDepth = 10, kFunctionDepth = 10;
+        const int64_t deepest = parts_.take_deepest();
         if (definition_ != nullptr)
-            definition_->depth += kFunctionDepth + deepest_ + kBlockDepth * most_blocks_;
-        deepest_ = most_blocks_ = 0;
+            definition_->depth += kFunctionDepth + deepest + kBlockDepth * most_blocks_;
+        most_blocks_ = 0;
     }
 
     void token(char c) {
@@ -115,21 +156,17 @@ class CodeScan {
             case '(':
             case '[':
             case '{':
-                open_.push_back(std::exchange(tokens_, 0));
+                parts_.open_bracket();
                 ++at_;
                 break;
             case ')':
             case ']':
             case '}':
-                if (open_.empty()) bad("a bracket closes that is not open");
-                all_tokens_ -= tokens_;
-                tokens_ = open_.back();
-                open_.pop_back();
+                if (!parts_.close_bracket()) bad("a bracket closes that is not open");
                 ++at_;
                 break;
             case ',':
-                count(-tokens_);
-                if (++elements_ > kCodeElementsMax)
+                if (parts_.end_element() > kCodeElementsMax)
                     bad("a statement has more than {} elements", kCodeElementsMax);
                 ++at_;
                 return;
@@ -139,15 +176,13 @@ class CodeScan {
         count(1);
     }
 
-    void count(int64_t more) {
-        tokens_ += more;
-        all_tokens_ += more;
-        deepest_ = std::max(deepest_, all_tokens_);
-        if (all_tokens_ > kOpenTokensMax)
+    void count(int64_t tokens) {
+        if (parts_.add(tokens) > kOpenTokensMax)
             bad("an expression nests deeper than {} parts", kOpenTokensMax);
     }
 
-    // Skips a text to the end that LibTorch's lexer finds: an escaped character does not end it.
+    // Skips a string literal up to the end that LibTorch's lexer finds; an escaped character does
+    // not end it.
     void string(char quote) {
         const std::string three(3, quote);
         const std::string mark = text_.substr(at_).starts_with(three) ? three : three.substr(0, 1);
@@ -169,7 +204,7 @@ class CodeScan {
                 bad("a comment with quotes or brackets, which LibTorch does not write");
     }
 
-    // Takes names with dots as one: "__torch__.models.gpt.Gpt".
+    // Reads a name with dots as one word: "__torch__.models.gpt.Gpt".
     void word() {
         const size_t begin = at_;
         int64_t parts_count = 0;
@@ -192,11 +227,8 @@ class CodeScan {
     int64_t line_ = 1, elif_count_ = 0;
     bool begins_line_ = true;
     std::vector<int64_t> blocks_;  // indentations
-    // Tokens since the last comma or bracket: at this level outside of open brackets, and in all.
-    int64_t tokens_ = 0, all_tokens_ = 0;
-    std::vector<int64_t> open_;
-    int64_t elements_ = 0;                   // of the statement under way
-    int64_t deepest_ = 0, most_blocks_ = 0;  // of the function under way
+    int64_t most_blocks_ = 0;      // of the current function
+    OpenParts parts_;
     ScriptCode::Definition* definition_ = nullptr;
 };
 
@@ -227,7 +259,7 @@ int64_t ScriptCode::depth() const {
     struct Open {
         const Definition* definition;
         std::set<std::string>::const_iterator next;
-        int64_t below = 0;  // the depth of the deepest that it needs
+        int64_t below = 0;  // the largest depth of the definitions that it needs
     };
     std::map<const Definition*, int64_t> depths;  // 0: open
     int64_t deepest = 0;

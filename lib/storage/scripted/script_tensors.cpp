@@ -46,7 +46,7 @@ class TensorCheck {
         return *bytes;
     }
 
-    // Returns the storage's numel.
+    // Checks a storage against its record, and returns its number of elements.
     int64_t check_storage(const PickleValue& storage) {
         const int64_t numel = storage.items[2]->integer, element = element_bytes(storage);
         if (numel < 0) bad(storage, "it has {} elements", numel);
@@ -79,7 +79,7 @@ class TensorCheck {
         if (tensor.items[4]->kind == Kind::kTuple) check_channels(storage, tensor, sizes);
     }
 
-    // Checks a quantized tensor for a scale and a zero point for each channel.
+    // Checks that a quantized tensor has a scale and a zero point for each channel.
     void check_channels(const PickleValue& storage, const PickleValue& tensor,
                         const std::vector<int64_t>& sizes) const {
         const auto& scheme = tensor.items[4]->items;
@@ -124,7 +124,7 @@ int64_t check_script_tensors(const std::string& where, const Pickle& pickle,
 
 namespace {
 
-// Elements of 16 bytes can be counted in bytes without overflow.
+// The largest number of elements: with 16 bytes each, their size in bytes still does not overflow.
 constexpr int64_t kElementsMax = int64_t{1} << 56;
 
 bool is_countable(int64_t number) {

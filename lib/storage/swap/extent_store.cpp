@@ -13,10 +13,11 @@
 namespace dslaunch::storage {
 namespace {
 
-// XXH3 of bytes that come one after the other. It lets the device progress between pieces.
+// Computes the XXH3 hash of bytes that come in pieces, and calls BlockFile::progress() between
+// them.
 class Checksum {
   public:
-    // Time spent hashing is added to SPENT.
+    // The time spent hashing is added to SPENT.
     Checksum(BlockFile& by, Duration& spent) : by_(by), spent_(spent) {
         XXH3_64bits_reset(&state_);
     }
@@ -39,7 +40,7 @@ class Checksum {
     XXH3_state_t state_;
 };
 
-// Returns the memory of PARTS, which go together.
+// Returns the memory of PARTS, which is contiguous.
 std::span<std::byte> memory_of(std::span<const ExtentStore::Part> parts) {
     const std::span<std::byte> last = parts.back().memory;
     return {parts.front().memory.data(), last.data() + last.size()};
@@ -98,7 +99,7 @@ ExtentTransfer ExtentStore::read(std::span<const Part> parts, BlockFile* by) {
         const Extent& extent = extents[i];
         DSL_CHECK(std::ssize(parts[i].memory) == extent.content_bytes, "`{}`: {} of {} bytes",
                   extent.name, parts[i].memory.size(), extent.content_bytes);
-        DSL_CHECK(extent.generation > 0 && !extent.writing, "`{}` is read before it is written",
+        DSL_CHECK(extent.generation > 0 && !extent.is_writing, "`{}` is read before it is written",
                   extent.name);
     }
     const IoRequest request = read_request(extents.front().offset_bytes, memory_of(parts));
@@ -115,14 +116,14 @@ ExtentTransfer ExtentStore::write(std::span<const Part> parts, BlockFile* by) {
         const Extent& extent = extents[i];
         DSL_CHECK(!parts[i].memory.empty() && std::ssize(parts[i].memory) <= extent.length_bytes,
                   "`{}`: {} of {} bytes", extent.name, parts[i].memory.size(), extent.length_bytes);
-        DSL_CHECK(extent.readers == 0 && !extent.writing, "`{}` is written while it is in use",
+        DSL_CHECK(extent.readers == 0 && !extent.is_writing, "`{}` is written while it is in use",
                   extent.name);
     }
     const IoRequest request = write_request(extents.front().offset_bytes, memory_of(parts));
     IoTicket ticket = by->submit(request);
     for (size_t i = 0; i < parts.size(); ++i) {
         Extent& extent = extents[i];
-        extent.writing = true;
+        extent.is_writing = true;
         extent.content_bytes = std::ssize(parts[i].memory);
         ++extent.generation;
         // Computes the checksum while the device writes.
@@ -141,13 +142,13 @@ void ExtentStore::wait(ExtentTransfer transfer) {
         return;
     }
     const IoResult result = transfer.ticket.wait();
-    if (!result.moved(std::ssize(request.memory))) fail_transfer(extents, request, result);
-    for (Extent& extent : extents) extent.writing = false;
+    if (!result.has_moved(std::ssize(request.memory))) fail_transfer(extents, request, result);
+    for (Extent& extent : extents) extent.is_writing = false;
     counters_.written += Bytes{std::ssize(request.memory)};
     ++counters_.writes;
 }
 
-// Hashes the bytes that have come while the device brings the rest.
+// Hashes the bytes that have arrived while the device transfers the rest.
 void ExtentStore::finish_read(std::span<Extent> extents, ExtentTransfer& transfer) {
     const IoRequest& request = transfer.request;
     int64_t moved_bytes = 0, begin_bytes = 0;
@@ -160,7 +161,7 @@ void ExtentStore::finish_read(std::span<Extent> extents, ExtentTransfer& transfe
                 const int64_t known_bytes = moved_bytes;
                 moved_bytes = transfer.ticket.wait_for_front(known_bytes);
                 if (moved_bytes == known_bytes) result = transfer.ticket.wait();
-                if (result && !result->moved(std::ssize(request.memory)))
+                if (result && !result->has_moved(std::ssize(request.memory)))
                     fail_transfer(extents, request, *result);
             }
             const int64_t until_bytes = result ? end_bytes : std::min(moved_bytes, end_bytes);
@@ -169,14 +170,15 @@ void ExtentStore::finish_read(std::span<Extent> extents, ExtentTransfer& transfe
             hashed_bytes = until_bytes;
         }
         if (const uint64_t found = checksum.digest(); found != extent.checksum) {
-            // The caller may free the memory after the error, so nothing may still write there.
+            // The caller may free the memory after the error, so the transfer must have ended
+            // before it.
             if (!result) static_cast<void>(transfer.ticket.wait());
             fail_checksum(extent, found);
         }
         begin_bytes = end_bytes;
     }
     if (!result) result = transfer.ticket.wait();
-    if (!result->moved(std::ssize(request.memory))) fail_transfer(extents, request, *result);
+    if (!result->has_moved(std::ssize(request.memory))) fail_transfer(extents, request, *result);
     for (Extent& extent : extents) --extent.readers;
     counters_.read += Bytes{std::ssize(request.memory)};
     ++counters_.reads;
@@ -184,7 +186,7 @@ void ExtentStore::finish_read(std::span<Extent> extents, ExtentTransfer& transfe
 
 void ExtentStore::fail_transfer(std::span<const Extent> extents, const IoRequest& request,
                                 const IoResult& result) const {
-    // The extent in which the transfer ended.
+    // The extent in which the transfer stopped.
     const auto end = std::ranges::find_if(extents, [&](const Extent& extent) {
         return result.failed_bytes < extent.offset_bytes + extent.length_bytes;
     });

@@ -1,9 +1,9 @@
-// The extent store keeps data on disk that are not used for a while: extents, one for each shard of
-// a tensor. Every read is verified before its bytes are handed on. Data path: plan's Read and Write
-// -> extents -> block file. The checksum of the last write (XXH3, 64 bits) stays in memory, so that
-// a torn, lost, misdirected or old block differs from it whatever the disk itself reports. Threads:
-// any, each through a block file of its own; reads by one at a time, writes by one at a time, both
-// at once. The caller orders the calls for one extent.
+// The extent store keeps on disk data that are not used for a while. An extent is the space for one
+// shard of a tensor. Every read is verified before its bytes are used: the checksum of the last
+// write (XXH3, 64 bits) stays in memory, so that a torn, lost, misdirected or old block does not
+// match it, whatever the disk itself reports. Data path: plan's Read and Write -> extents -> block
+// file. Threads: any number, each with its own block file. One thread may read and another may
+// write at the same time, but not two of a kind. The caller orders the calls for one extent.
 #pragma once
 
 #include <chrono>
@@ -19,11 +19,12 @@
 
 namespace dslaunch::storage {
 
+// An extent of one store.
 struct ExtentId {
     int32_t index = -1;
 };
 
-// A read or write in flight of COUNT extents, which were added one after the other; see IoTicket.
+// A read or write in flight of COUNT extents that were added one after the other; see IoTicket.
 struct [[nodiscard]] ExtentTransfer {
     BlockFile* by = nullptr;
     IoTicket ticket;
@@ -32,51 +33,55 @@ struct [[nodiscard]] ExtentTransfer {
     int32_t count = 1;
 };
 
-// The counters begin when the store is made.
+// Counters since the store was made.
 struct ExtentCounters {
     Bytes read;
     Bytes written;
     int64_t reads = 0;  // requests
     int64_t writes = 0;
-    // The time spent hashing, by the reader and by the writer.
+    // The time spent hashing what was read and what was written.
     Duration read_checksum_time{0};
     Duration write_checksum_time{0};
 };
 
+// The extents in one block file.
 class ExtentStore {
   public:
-    // Extents lie in all of FILE, which must outlive this object and hold nothing else. Transfers
-    // use it, or another block file over the same backing files: a thread's own.
+    // Extents may occupy the whole of FILE, which must outlive this object and be used for nothing
+    // else. Transfers use FILE, or another block file over the same backing files, so that each
+    // thread can have its own.
     explicit ExtentStore(BlockFile& file) : file_(file) {}
 
-    // Adds an extent of LENGTH, a multiple of kBlockAlignment, without content. NAME describes its
-    // content in messages ("layers.3 exp_avg, rank 1"). REQUIRES: room for it.
+    // Adds an empty extent of LENGTH, a multiple of kBlockAlignment. NAME describes its content in
+    // messages ("layers.3 exp_avg, rank 1"). REQUIRES: the file has room for it.
     [[nodiscard]] ExtentId add(std::string name, Bytes length);
 
-    // A part of memory and the extent that it goes to or comes from, in whole blocks and aligned to
-    // kBlockAlignment. A write is at most as long as the extent; a read is as long as the last
-    // write (content_bytes()).
+    // A range of memory, and the extent to which it is written or from which it is read: whole
+    // blocks, aligned to kBlockAlignment. A write is at most as long as the extent; a read is
+    // exactly as long as the last write (content_bytes()).
     struct Part {
         ExtentId extent;
         std::span<std::byte> memory;
     };
-    // Returns how many of the first PARTS one request can move: parts whose extents fill their room
-    // and lie one after the other in the file, and may so in memory. At least 1.
+    // Returns how many of the first PARTS one request can transfer: their extents follow each other
+    // in the file, their memory is contiguous, and all but the last fill their extents. At least 1.
     [[nodiscard]] int32_t parts_together(std::span<const Part> parts) const;
-    // Starts moving PARTS, as many as go together, in one request; it must be waited for. REQUIRES:
-    // nobody writes the extents meanwhile or, for a write, reads them; a read needs a write before.
-    // Throws as BlockFile::submit().
+    // Starts the transfer of PARTS, of which parts_together() must accept all, in one request,
+    // which must be waited for. REQUIRES: no one writes the extents meanwhile or, for a write,
+    // reads them; what is read was written before. Throws what BlockFile::submit() throws.
     ExtentTransfer read(std::span<const Part> parts, BlockFile* by = nullptr);
     ExtentTransfer write(std::span<const Part> parts, BlockFile* by = nullptr);
 
-    // Blocks until TRANSFER is done. A read then has the bytes of the last write. Throws
-    // Error{kDisk} with file, extent, offset, and errno or checksums: the bytes must not be used.
+    // Blocks until TRANSFER is done. After a read, the memory contains the bytes of the last write.
+    // Throws Error{kDisk} with file, extent, offset, and errno or checksums; the bytes must not be
+    // used then.
     void wait(ExtentTransfer transfer);
 
+    // Returns the counters; the owner of the transfers may call it.
     [[nodiscard]] const ExtentCounters& counters() const { return counters_; }
-    // Returns the place of the extent, in bytes of the block file.
+    // Returns the offset of the extent in the block file, in bytes.
     [[nodiscard]] int64_t offset_bytes(ExtentId extent) const { return at(extent).offset_bytes; }
-    // Returns the bytes that were last written to the extent; 0: nothing yet.
+    // Returns the number of bytes of the last write to the extent; 0 before the first.
     [[nodiscard]] Bytes content_bytes(ExtentId extent) const {
         return Bytes{at(extent).content_bytes};
     }
@@ -84,13 +89,13 @@ class ExtentStore {
   private:
     struct Extent {
         std::string name;
-        int64_t length_bytes = 0;  // room of the extent
+        int64_t length_bytes = 0;  // the size of the extent's space
         int64_t content_bytes = 0;
         int64_t offset_bytes = 0;
-        int64_t generation = 0;  // writes so far
+        int64_t generation = 0;  // number of writes so far
         uint64_t checksum = 0;
         int readers = 0;
-        bool writing = false;
+        bool is_writing = false;
     };
     [[nodiscard]] const Extent& at(ExtentId extent) const;
     [[nodiscard]] Extent& at(ExtentId extent);
@@ -102,7 +107,7 @@ class ExtentStore {
 
     BlockFile& file_;
     std::vector<Extent> extents_;
-    int64_t end_bytes_ = 0;  // of the last extent
+    int64_t end_bytes_ = 0;  // the end of the last extent
     ExtentCounters counters_;
 };
 

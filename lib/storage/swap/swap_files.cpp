@@ -27,7 +27,7 @@ constexpr const char* kFileName = "swap";
 constexpr int kTriesMax = 20;
 constexpr std::chrono::seconds kTurnMax{5};
 
-// True if PATH is still the file that FD has open: nobody has removed or replaced it.
+// Returns true if PATH is still the file that is open as FD: no one has removed or replaced it.
 bool still_there(const std::string& path, int fd) {
     struct stat named {};
     struct stat opened {};
@@ -35,8 +35,8 @@ bool still_there(const std::string& path, int fd) {
            named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
 }
 
-// True for "dslaunch-<job id>-r<rank>-<i>". An empty folder of another name belongs to somebody who
-// has just made it.
+// Returns true for names of the form "dslaunch-<job id>-r<rank>-<i>". An empty folder with another
+// name belongs to someone who has just made it.
 bool is_swap_folder_name(std::string_view name) {
     if (!name.starts_with(kPrefix)) return false;
     const auto take_number = [&name] {
@@ -49,9 +49,9 @@ bool is_swap_folder_name(std::string_view name) {
     return take_number() && name.ends_with("-r");
 }
 
-// Removes FOLDER if it is empty or its process is gone, and returns whether there was a swap file.
-// If two try at once, the lock lets one through. A folder without its file yet looks empty, so its
-// maker finds it gone and makes it again.
+// Removes FOLDER if it is empty or its process is gone, and returns true if it had a swap file. If
+// two processes try at once, the lock lets only one of them do it. A folder whose file is not made
+// yet looks empty; its maker then finds it removed and makes it again.
 bool remove_if_dead(const std::string& folder) {
     struct stat info {};
     if (::lstat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) ||
@@ -64,12 +64,13 @@ bool remove_if_dead(const std::string& folder) {
                       still_there(path, file.get());
     if (file.valid() && !dead) return false;
     if (dead) ::unlink(path.c_str());
-    return ::rmdir(folder.c_str()) == 0 && dead;  // a folder with anything else in it stays
+    return ::rmdir(folder.c_str()) == 0 && dead;  // rmdir keeps folders with other content
 }
 
-// Reserves FOLDER among starting jobs while the result is open. Otherwise many at once would take
-// each other's new folders for leftovers, again and again. A holder that stays longer (it may be
-// stopped) is not waited for: the locks of the files protect what matters.
+// Gives this process a turn among the jobs that start in FOLDER, for as long as the result is open.
+// Without turns, many jobs that start at once would again and again remove each other's new folders
+// as leftovers. If another process keeps its turn for too long (it may be stopped), this one goes
+// on without: the locks of the files protect what matters.
 UniqueFd take_turn(const std::string& folder) {
     UniqueFd turn(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const auto end = std::chrono::steady_clock::now() + kTurnMax;
@@ -79,7 +80,7 @@ UniqueFd take_turn(const std::string& folder) {
     return turn;
 }
 
-// Makes an open and locked new file FOLDER/swap in the new folder FOLDER.
+// Makes the new folder FOLDER, and in it the new file FOLDER/swap, open and locked.
 UniqueFd make_locked_file(const std::string& folder) {
     const std::string path = fmt::format("{}/{}", folder, kFileName);
     int error_number = EAGAIN;
@@ -119,10 +120,10 @@ UniqueFd make_locked_file(const std::string& folder) {
          folder, errno_text(error_number));
 }
 
-// Returns the free bytes; -1: not known.
+// Returns the number of free bytes; -1 if it is not known.
 Bytes free_space(const std::string& folder) {
     struct statvfs info {};
-    // File systems without such a limit (ramfs, some overlays) report no blocks at all.
+    // File systems without a size limit (ramfs, some overlays) report 0 blocks.
     if (::statvfs(folder.c_str(), &info) != 0 || info.f_blocks == 0) return Bytes{-1};
     return Bytes{static_cast<int64_t>(info.f_bavail * info.f_frsize)};
 }
@@ -157,8 +158,8 @@ void allocate(const BackingFile& file, Bytes need) {
 
 void go_direct(BackingFile& file) {
     const int flags = ::fcntl(file.fd.get(), F_GETFL);
-    file.direct = flags >= 0 && ::fcntl(file.fd.get(), F_SETFL, flags | O_DIRECT) == 0;
-    if (!file.direct) {
+    file.is_direct = flags >= 0 && ::fcntl(file.fd.get(), F_SETFL, flags | O_DIRECT) == 0;
+    if (!file.is_direct) {
         log_warn("storage",
                  "{}: this file system refuses O_DIRECT ({}): reads and writes go through the page "
                  "cache, which costs memory and processor time",
@@ -176,7 +177,7 @@ bool is_plain_word(std::string_view text) {
 
 int remove_dead_swap_folders(const std::string& folder) {
     int removed = 0;
-    std::error_code ignored;  // making a file there reports the folder's fault
+    std::error_code ignored;  // making a file there will report any fault
     for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
         if (!is_swap_folder_name(entry.path().filename().string())) continue;
         if (!remove_if_dead(entry.path().string())) continue;
@@ -222,7 +223,7 @@ SwapFiles::~SwapFiles() {
 void SwapFiles::remove_all() noexcept {
     for (const BackingFile& file : files_.files) {
         const std::string folder = folder_of(file.path);
-        // A job that starts now may take the empty folder for a leftover.
+        // A job that starts now may have removed the empty folder as a leftover.
         if (::unlink(file.path.c_str()) != 0 || (::rmdir(folder.c_str()) != 0 && errno != ENOENT)) {
             log_warn("storage", "{} is left: {}; remove it by hand", folder, errno_text(errno));
         }

@@ -1,6 +1,7 @@
-// The codec between the parts of a chunk and the image of it that goes to disk: moments in fewer
-// bytes, the rest compressed without loss. Data path: state store -> chunk codec -> state packing,
-// lossless coder. Threads: one at a time. Each direction has a codec of its own.
+// The codec that converts between the parts of a chunk and its image on disk: moments are packed
+// into fewer bytes, the other parts compressed without loss. Data path: state store -> chunk codec
+// -> state packing, lossless coder. Threads: one at a time. Reads and writes each have a codec of
+// their own.
 #pragma once
 
 #include <array>
@@ -10,27 +11,29 @@
 #include <vector>
 
 #include "base/kinds/state_packing.h"
-#include "plan/layout/state_chunks.h"
-#include "storage/swap/lossless.h"
+#include "plan/layout/chunk_layout.h"
+#include "storage/swap/lossless_coder.h"
 
 namespace dslaunch::zero {
 
-// An array of a chunk, in the memory of an extent.
+// An array of a chunk, in the memory that an extent is read into or written from.
 struct ChunkSection {
     int64_t offset_bytes = 0;
     int64_t numel = 0;
     int64_t element_bytes = 4;  // 4: fp32
     int state = -1;             // index of the optimizer's state; -1: parameters or master copies
 
+    // Returns the bytes in memory.
     [[nodiscard]] int64_t length_bytes() const { return numel * element_bytes; }
 };
 
-// The bytes that each section takes in an image. They are kept in memory, as its checksum is.
+// The bytes of each section in an image. They are kept in memory, as the image's checksum is.
 using SectionLengths = std::array<int64_t, 3>;
 
-// The error of packing the moments of a step, and the savings of compressing the rest since the
-// start.
+// The error of packing the moments in a step, and the bytes that compressing the other parts has
+// saved since the start.
 struct PackingAccount {
+    // The errors of packing one moment.
     struct Errors {
         double squares = 0;        // sum over the packed values
         double error_squares = 0;  // sum over the differences
@@ -41,27 +44,32 @@ struct PackingAccount {
     int64_t compressed_bytes = 0;
 };
 
+// Converts in one direction; see the top of this file.
 class ChunkCodec {
   public:
     // SCRATCH is PackingRoom::section_bytes long and must outlive the codec.
     ChunkCodec(const plan::ChunkFormat& format, std::span<std::byte> scratch);
 
-    // Packs SECTIONS of MEMORY, one after the other, to the start of IMAGE, which has the extent's
-    // length. LENGTHS gets the bytes of each. Returns the bytes used, in whole pages. SEED
-    // determines the rounding.
+    // Packs SECTIONS of MEMORY, one after the other, into IMAGE from its start on. IMAGE is as long
+    // as the extent. Sets LENGTHS to the bytes of each section. Returns the bytes used, in whole
+    // pages. SEED determines the rounding.
     [[nodiscard]] int64_t pack(std::span<const ChunkSection> sections,
                                std::span<const std::byte> memory, std::span<std::byte> image,
                                SectionLengths& lengths, uint32_t seed);
+    // Unpacks the IMAGE that pack() has made of the same SECTIONS.
     void unpack(std::span<const ChunkSection> sections, const SectionLengths& lengths,
                 std::span<const std::byte> image, std::span<std::byte> memory);
 
-    // Starts to measure packing's errors from 0, or stops. Measuring costs an unpacking.
+    // Starts to measure the packing errors from 0, or stops. While it measures, each packing is
+    // also unpacked.
     void measure(bool on);
+    // Returns the errors of the last step that was measured, and the bytes so far.
     [[nodiscard]] const PackingAccount& account() const { return account_; }
 
   private:
     [[nodiscard]] StatePacking packing_of(const ChunkSection& section) const;
-    // Returns the bytes taken at the start of INTO.
+    // Compresses SECTION, whose bytes are FROM, to the start of INTO. Returns the number of bytes
+    // used.
     [[nodiscard]] int64_t compress(const ChunkSection& section, std::span<const std::byte> from,
                                    std::span<std::byte> into);
     void measure_errors(int state, StatePacking packing, std::span<const float> values,
@@ -74,7 +82,7 @@ class ChunkCodec {
     PackingAccount account_;
 };
 
-// Returns one clause for each thing that is packed or compressed, for a log.
+// Returns a text for the log for each kind of data that is packed or compressed.
 [[nodiscard]] std::vector<std::string> describe(const PackingAccount& account,
                                                 const plan::ChunkFormat& format);
 

@@ -12,8 +12,8 @@ namespace dslaunch::zero {
 
 namespace {
 
-// The engine and limits of transfers: the user's, else the ones that io-bench stored for the first
-// folder's disk, else the engine's default.
+// The I/O engine and limits of transfers: the user's, or if not set, the ones that io-bench stored
+// for the first folder's disk, or else the engine's defaults.
 struct Transfers {
     storage::IoEngine engine = storage::IoEngine::kAuto;
     storage::QueueLimits limits;
@@ -118,7 +118,7 @@ std::string OffloadFile::describe() const {
     const storage::BlockFileFacts facts = reads_->facts();
     return fmt::format("{} by {}, {} at once of {} each, {}", swap_.files().path_at(0),
                        facts.engine, facts.depth, to_text(facts.block),
-                       facts.registered_memory ? "registered memory" : "memory not registered");
+                       facts.has_registered_memory ? "registered memory" : "memory not registered");
 }
 
 }  // namespace dslaunch::zero

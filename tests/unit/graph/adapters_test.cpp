@@ -17,7 +17,7 @@
 #include "graph/adapter/adapter_folder.h"
 #include "graph/adapter/linear_layers.h"
 #include "graph/lower/lower.h"
-#include "graph/segment/segment.h"
+#include "graph/segment/segmented_model.h"
 #include "storage/adapter/adapter_changes.h"
 #include "storage/huggingface/model_folder.h"
 #include "support/catch.h"
@@ -167,7 +167,7 @@ TEST_CASE("a graph that is lowered again has the same adapters, and evaluation n
     static_cast<void>(lower(made, with(lora)));
     const at::Tensor a = named(made, "first_weight.lora_A.weight");
     LowerOptions options = with(lora);
-    options.training = false;
+    options.trains = false;
     const LoweredGraph again = lower(made, options);
     CHECK(made.parameters().size() == 8);
     CHECK(named(made, "first_weight.lora_A.weight").is_same(a));
@@ -233,7 +233,7 @@ TEST_CASE("pairs of some experts' matrices are one pair of all of them, and give
         adapter.config.r = 2;
         adapter.config.alpha = 6;
         adapter.config.dropout = 0.5;
-        adapter.config.rslora = one.rslora;
+        adapter.config.is_rslora = one.rslora;
         const std::string experts =
             "model.layers.1." + facts.names.at("mlp") + "." + facts.names.at("experts") + ".";
         std::map<std::string, at::Tensor> expected;
@@ -311,7 +311,7 @@ TEST_CASE("an output layer that is the table of tokens is adapted and saved by P
         lora.modules_to_save = {name};
         const storage::AdapterConfig config = described("qwen2", lora);
         CHECK(config.modules_to_save == std::vector<std::string>{"model.embed_tokens"});
-        CHECK(config.tied);
+        CHECK(config.is_tied);
     }
     // Modules have what lies in them, and no adapter.
     lora.targets = {"q_proj", "up_proj"};
@@ -320,7 +320,7 @@ TEST_CASE("an output layer that is the table of tokens is adapted and saved by P
     CHECK(config.targets == std::vector<std::string>{"model.layers.0.self_attn.q_proj",
                                                      "model.layers.1.mlp.up_proj"});
     CHECK(config.modules_to_save.size() == 7);
-    CHECK_FALSE(config.tied);
+    CHECK_FALSE(config.is_tied);
     lora.modules_to_save = {"self_attn", "mlp"};
     CHECK_THROWS_WITH(described("llama", lora), Catch::Contains("none is left for an adapter"));
     lora.targets = {"all-linear"};

@@ -270,13 +270,13 @@ TEST_CASE("a tied output layer in the file is the embedding where both are the s
             entries.push_back(*entry_named(entries, kEmbedding));
             entries.back().name = "lm_head.weight";
         });
-        CHECK(storage::open_model_folder(folder).config.tied);
+        CHECK(storage::open_model_folder(folder).config.is_tied);
         CHECK(config_of() == test::content_of(folder + "/config.json"));
     }
     SECTION("the output layer alone") {
         rewrite(folder + "/model.safetensors",
                 [&](auto& entries) { entry_named(entries, kEmbedding)->name = "lm_head.weight"; });
-        CHECK(storage::open_model_folder(folder).config.tied);
+        CHECK(storage::open_model_folder(folder).config.is_tied);
     }
     SECTION("neither") {
         rewrite(folder + "/model.safetensors",

@@ -22,8 +22,16 @@ HealthReport report_of(int ranks, double min_bus_bandwidth = 0) {
     return HealthReport(std::move(options));
 }
 
+std::string bytes_of(const HealthRecord& record) {
+    return encode(HealthMessage{record});
+}
+
+HealthRecord read_record(std::string_view payload) {
+    return decode<HealthMessage>(payload).record;
+}
+
 void add_all(HealthReport& report, int ranks, const HealthRecord& record) {
-    for (int rank = 0; rank < ranks; ++rank) report.add(rank, encode(record));
+    for (int rank = 0; rank < ranks; ++rank) report.add(rank, bytes_of(record));
 }
 
 }  // namespace
@@ -40,8 +48,8 @@ TEST_CASE("bus bandwidth is nccl-tests': its factors for 4 ranks, written out") 
 
 TEST_CASE("the time of an operation is the mean over ranks, and bandwidths follow from it") {
     HealthReport report = report_of(2);
-    report.add(0, encode(HealthTiming{HealthOp::kAllReduce, 8'000'000, 10, 3'000'000}));
-    report.add(1, encode(HealthTiming{HealthOp::kAllReduce, 8'000'000, 10, 5'000'000}));
+    report.add(0, bytes_of(HealthTiming{HealthOp::kAllReduce, 8'000'000, 10, 3'000'000}));
+    report.add(1, bytes_of(HealthTiming{HealthOp::kAllReduce, 8'000'000, 10, 5'000'000}));
     const std::vector<HealthRow> rows = report.rows();
     REQUIRE(rows.size() == 1);
     CHECK(rows[0].seconds == Approx(0.004));
@@ -55,7 +63,7 @@ TEST_CASE("the exit code is the job's own, else 71 for a finding, else 0") {
         good.conclude(job);
         CHECK(good.exit_code() == job);
         HealthReport bad = report_of(2);
-        bad.add(0, encode(HealthFault{1, "rank 1: wrong"}));
+        bad.add(0, bytes_of(HealthFault{1, "rank 1: wrong"}));
         bad.conclude(job);
         CHECK(bad.exit_code() == (job == 0 ? 71 : job));
     }
@@ -67,7 +75,7 @@ TEST_CASE("the exit code is the job's own, else 71 for a finding, else 0") {
         link.exchanges = 100;
         link.bytes_per_second = 1'000'000'000;
         link.wrong = wrong;
-        hung.add(0, encode(link));
+        hung.add(0, bytes_of(link));
         hung.conclude(69);
         CHECK(hung.exit_code() == (wrong > 0 ? 71 : 69));
     }
@@ -83,7 +91,7 @@ TEST_CASE("a way is shown with what its own probe measured, beside changed answe
         LinkSample answers;
         answers.from = 1;
         answers.wrong = 4;
-        for (const bool which : {first, !first}) report.add(0, encode(which ? answers : own));
+        for (const bool which : {first, !first}) report.add(0, bytes_of(which ? answers : own));
         report.conclude(0);
         CHECK_THAT(report.text(), Catch::Contains("1.00 GB/s") && Catch::Contains("4 words"));
         CHECK(report.exit_code() == 71);
@@ -113,25 +121,25 @@ TEST_CASE("every record comes back from its bytes as it was, alone and among oth
         HealthNote{"note"},
         GpuPairSample{1, 2, 400},
     };
-    for (const HealthRecord& record : records) CHECK(decode_health(encode(record)) == record);
-    CHECK(decode_all_health(encode_all(records)) == records);
+    for (const HealthRecord& record : records) CHECK(read_record(bytes_of(record)) == record);
+    CHECK(decode<HealthRecords>(encode(HealthRecords{records})).records == records);
 }
 
 TEST_CASE("bytes that are no record are refused, and so are hosts that are not in the job") {
-    const std::string good = encode(HealthTiming{HealthOp::kBarrier, 0, 1, 1});
-    CHECK_THROWS_AS(decode_health(""), Error);
-    CHECK_THROWS_AS(decode_health("\x09"), Error);
-    CHECK_THROWS_AS(decode_health(std::string("\x02\x63", 2)), Error);
+    const std::string good = bytes_of(HealthTiming{HealthOp::kBarrier, 0, 1, 1});
+    CHECK_THROWS_AS(read_record(""), Error);
+    CHECK_THROWS_AS(read_record("\x09"), Error);
+    CHECK_THROWS_AS(read_record(std::string("\x02\x63", 2)), Error);
     std::string longer = good;
     longer.push_back('x');
-    CHECK_THROWS_AS(decode_health(longer), Error);
-    CHECK_THROWS_AS(decode_health(good.substr(0, good.size() - 1)), Error);
+    CHECK_THROWS_AS(read_record(longer), Error);
+    CHECK_THROWS_AS(read_record(good.substr(0, good.size() - 1)), Error);
     HealthReport report = report_of(2);
     LinkSample link;
     link.to = 2;
-    CHECK_THROWS_AS(report.add(0, encode(link)), Error);
-    CHECK_THROWS_AS(report.add(0, encode(HostSample{-1, 1, 1})), Error);
-    CHECK_THROWS_AS(report.add(0, encode(HealthFault{1, ""})), Error);
+    CHECK_THROWS_AS(report.add(0, bytes_of(link)), Error);
+    CHECK_THROWS_AS(report.add(0, bytes_of(HostSample{-1, 1, 1})), Error);
+    CHECK_THROWS_AS(report.add(0, bytes_of(HealthFault{1, ""})), Error);
 }
 
 TEST_CASE("figures that nobody can have measured are refused before they are added up") {
@@ -143,14 +151,14 @@ TEST_CASE("figures that nobody can have measured are refused before they are add
               &LinkSample::duplicated, &LinkSample::wrong}) {
             LinkSample link;
             link.*field = figure;
-            CHECK_THROWS_AS(report.add(0, encode(link)), Error);
+            CHECK_THROWS_AS(report.add(0, bytes_of(link)), Error);
         }
-        CHECK_THROWS_AS(report.add(0, encode(HostSample{0, 1, figure})), Error);
-        CHECK_THROWS_AS(report.add(0, encode(HostSample{0, figure, 1})), Error);
-        CHECK_THROWS_AS(report.add(0, encode(HealthTiming{HealthOp::kBarrier, 0, figure, 1})),
+        CHECK_THROWS_AS(report.add(0, bytes_of(HostSample{0, 1, figure})), Error);
+        CHECK_THROWS_AS(report.add(0, bytes_of(HostSample{0, figure, 1})), Error);
+        CHECK_THROWS_AS(report.add(0, bytes_of(HealthTiming{HealthOp::kBarrier, 0, figure, 1})),
                         Error);
     }
-    report.add(0, encode(LinkSample{}));
+    report.add(0, bytes_of(LinkSample{}));
     report.conclude(0);
     CHECK(report.findings().empty());
 }
@@ -159,10 +167,10 @@ TEST_CASE("pairs of GPUs are listed, the slowest first, and one of other ranks i
     HealthReport report = report_of(4);
     for (int a = 0; a < 4; ++a)
         for (int b = a + 1; b < 4; ++b)
-            report.add(a, encode(GpuPairSample{a, b, a == 1 && b == 2 ? 1'000'000 : 50'000'000}));
+            report.add(a, bytes_of(GpuPairSample{a, b, a == 1 && b == 2 ? 1'000'000 : 50'000'000}));
     for (const GpuPairSample& wrong :
          {GpuPairSample{1, 1, 5}, GpuPairSample{2, 1, 5}, GpuPairSample{0, 4, 5}})
-        CHECK_THROWS_AS(report.add(0, encode(wrong)), Error);
+        CHECK_THROWS_AS(report.add(0, bytes_of(wrong)), Error);
     report.conclude(0);
     CHECK(report.exit_code() == 71);
     REQUIRE(report.findings().size() == 1);
@@ -174,10 +182,10 @@ TEST_CASE("pairs of GPUs are listed, the slowest first, and one of other ranks i
 
 TEST_CASE("text and JSON name who came, what was measured and who is to blame") {
     HealthReport report = report_of(2);
-    report.add(0, encode(HealthMember{"cpu\x1b[2J", "10.0.0.1", "gloo"}));
+    report.add(0, bytes_of(HealthMember{"cpu\x1b[2J", "10.0.0.1", "gloo"}));
     add_all(report, 2, HealthTiming{HealthOp::kAllGather, 65'536, 20, 100'000});
-    report.add(0, encode(HealthFault{1, "rank 1 does not answer"}));
-    report.add(1, encode(HealthFault{1, "rank 1 does not answer"}));
+    report.add(0, bytes_of(HealthFault{1, "rank 1 does not answer"}));
+    report.add(1, bytes_of(HealthFault{1, "rank 1 does not answer"}));
     report.conclude(69);
     CHECK(report.findings().size() == 1);  // two ranks say the same
     const std::string text = report.text();

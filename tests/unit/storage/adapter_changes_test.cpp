@@ -50,8 +50,8 @@ TransformerConfig model() {
     config.experts = 2;
     config.expert_width = 6;
     config.layers.resize(1);
-    config.layers[0].experts = true;
-    config.tied = true;
+    config.layers[0].has_experts = true;
+    config.is_tied = true;
     return config;
 }
 
@@ -213,7 +213,7 @@ TEST_CASE("an adapter unties the output layer where it changes one of the two al
         write_adapter(folder.path(), one.tensors, one.fields);
         TransformerConfig config = model();
         AdapterChanges(folder.path(), &config).adapt(config);
-        CHECK(config.tied == one.tied);
+        CHECK(config.is_tied == one.tied);
         CHECK(config.vocabulary == one.vocabulary);
     }
 }

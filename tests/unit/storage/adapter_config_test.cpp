@@ -25,8 +25,8 @@ TEST_CASE("an adapter's config is read as it was written") {
     config.r = 4;
     config.alpha = 6.5;
     config.dropout = 0.25;
-    config.rslora = true;
-    config.transposed = true;
+    config.is_rslora = true;
+    config.is_transposed = true;
     config.targets = {"a.q_proj", "b.\"quoted\""};
     config.modules_to_save = {"head"};
     const AdapterConfig read = parse_adapter_config("a.json", adapter_config_json(config));
@@ -34,8 +34,8 @@ TEST_CASE("an adapter's config is read as it was written") {
     CHECK(read.r == 4);
     CHECK(read.alpha == 6.5);
     CHECK(read.dropout == 0.25);
-    CHECK(read.rslora);
-    CHECK(read.transposed);
+    CHECK(read.is_rslora);
+    CHECK(read.is_transposed);
     CHECK(read.targets == config.targets);
     CHECK(read.modules_to_save == config.modules_to_save);
     CHECK(read.scale() == 6.5 / 2);
@@ -60,7 +60,7 @@ TEST_CASE("a config of experts is read as it was written") {
     CHECK(read.scale_of("h.0.experts.gate_up_proj") == 11.5 / 8);
     CHECK(read.scale_of("h.0.experts.down_proj") == 2);
     CHECK_FALSE(read.is_plain());
-    CHECK(config.tied == read.tied);
+    CHECK(config.is_tied == read.is_tied);
 }
 
 TEST_CASE("fields that would change what an adapter computes are refused by name") {

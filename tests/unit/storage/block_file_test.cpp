@@ -74,7 +74,7 @@ TEST_CASE("what is written is read again, on every engine, in any order, over se
                 std::reverse(requests.begin(), requests.end());
                 for (size_t i = 0; i < tickets.size(); ++i) {
                     const auto length = static_cast<int64_t>(requests[i].memory.size());
-                    REQUIRE(tickets[i].wait().moved(length));
+                    REQUIRE(tickets[i].wait().has_moved(length));
                     const auto expected = disk.part(requests[i].offset_bytes, length);
                     REQUIRE(
                         std::equal(expected.begin(), expected.end(), requests[i].memory.begin()));
@@ -92,7 +92,8 @@ TEST_CASE("a request that is watched tells what has come, and those bytes are th
         OpenedFile opened(engine, length, {Bytes{8 * kBlock}, 4, 16});
         AlignedMemory written(length), read(length);
         fill(written.all(), 5);
-        REQUIRE(opened.file().submit(write_request(0, written.all())).wait().moved(length.value));
+        REQUIRE(
+            opened.file().submit(write_request(0, written.all())).wait().has_moved(length.value));
         int looks = 0;
         for (int request = 0; request < kRequests; ++request) {
             std::fill(read.all().begin(), read.all().end(), std::byte{0});
@@ -107,7 +108,7 @@ TEST_CASE("a request that is watched tells what has come, and those bytes are th
                 known = front;
             }
             CHECK(ticket.wait_for_front(length.value) == length.value);
-            CHECK(ticket.wait().moved(length.value));
+            CHECK(ticket.wait().has_moved(length.value));
         }
         // Some of 64 pieces, 4 in flight at once, are seen to come before others.
         if (!engine.memory) CHECK(looks > kRequests);
@@ -122,11 +123,11 @@ TEST_CASE("a block file says where a byte lies and what it became") {
         CHECK(opened.file().facts().engine == engine.name);
         CHECK(opened.file().facts().depth == 3);
         CHECK(opened.file().facts().block == kib(64));
-        CHECK_FALSE(opened.file().facts().registered_memory);
+        CHECK_FALSE(opened.file().facts().has_registered_memory);
         if (engine.memory) continue;
         CHECK(opened.file().path_at(0) == opened.backing().files[0].path);
         CHECK(opened.file().path_at(kib(16).value) == opened.backing().files[1].path);
-        CHECK(opened.backing().files[0].direct);
+        CHECK(opened.backing().files[0].is_direct);
     }
 }
 
@@ -140,8 +141,8 @@ TEST_CASE("the thread engine has no more threads than it may have") {
         CHECK(opened.file().facts().depth == (threads ? 2 : 8));
         AlignedMemory memory(Bytes{64 * 4096}), back(Bytes{64 * 4096});
         fill(memory.all(), 5);
-        CHECK(opened.file().submit(write_request(0, memory.all())).wait().moved(64 * 4096));
-        CHECK(opened.file().submit(read_request(0, back.all())).wait().moved(64 * 4096));
+        CHECK(opened.file().submit(write_request(0, memory.all())).wait().has_moved(64 * 4096));
+        CHECK(opened.file().submit(read_request(0, back.all())).wait().has_moved(64 * 4096));
         CHECK(std::ranges::equal(memory.all(), back.all()));
     }
 }
@@ -153,13 +154,14 @@ TEST_CASE("a file that ends early gives a short read, one that may not grow an e
         AlignedMemory memory(Bytes{64 * kBlock});
         {
             OpenedFile opened(engine, Bytes{64 * kBlock}, {Bytes{8 * kBlock}, 4, 4});
-            REQUIRE(opened.file().submit(write_request(0, memory.all())).wait().moved(64 * kBlock));
+            REQUIRE(
+                opened.file().submit(write_request(0, memory.all())).wait().has_moved(64 * kBlock));
             REQUIRE(::ftruncate(opened.backing().files[0].fd.get(), 20 * kBlock) == 0);
             const IoResult read = opened.file().submit(read_request(0, memory.all())).wait();
             CHECK(read.error_number == 0);
             CHECK(read.moved_bytes < 64 * kBlock);
             CHECK(read.failed_bytes >= 20 * kBlock);
-            CHECK_FALSE(read.moved(64 * kBlock));
+            CHECK_FALSE(read.has_moved(64 * kBlock));
         }
         const ChildResult child = in_child([&]() -> std::string {
             OpenedFile limited(engine, Bytes{64 * kBlock}, {Bytes{8 * kBlock}, 1, 4});
@@ -202,7 +204,7 @@ TEST_CASE("a ticket that nobody waits for is a bug, unless an exception passes")
             } catch (const std::runtime_error&) {
             }
         }
-        CHECK(opened.file().submit(read_request(0, memory.all())).wait().moved(mib(4).value));
+        CHECK(opened.file().submit(read_request(0, memory.all())).wait().has_moved(mib(4).value));
     }
 }
 
@@ -233,9 +235,12 @@ TEST_CASE("where io_uring is forbidden threads take over, which is said once") {
             OpenedFile opened({"auto", IoEngine::kAuto, false}, mib(1), {});
             AlignedMemory memory(mib(1));
             fill(memory.all(), 3);
-            if (!opened.file().submit(write_request(0, memory.all())).wait().moved(mib(1).value))
+            if (!opened.file()
+                     .submit(write_request(0, memory.all()))
+                     .wait()
+                     .has_moved(mib(1).value))
                 return "write";
-            if (!opened.file().submit(read_request(0, memory.all())).wait().moved(mib(1).value))
+            if (!opened.file().submit(read_request(0, memory.all())).wait().has_moved(mib(1).value))
                 return "read";
             try {
                 OpenedFile named({"io_uring", IoEngine::kUring, false}, mib(1), {});
@@ -274,12 +279,12 @@ TEST_CASE("memory that may not be locked is used unregistered, which is said onc
             const auto file = open_block_file(swap.files(), IoEngine::kUring, {});
             AlignedMemory memory(mib(4));
             file->register_memory(memory.all());
-            if (file->facts().registered_memory != allowed) return "wrong";
+            if (file->facts().has_registered_memory != allowed) return "wrong";
             fill(memory.all(), 5);
-            if (!file->submit(write_request(0, memory.all())).wait().moved(mib(4).value))
+            if (!file->submit(write_request(0, memory.all())).wait().has_moved(mib(4).value))
                 return "write";
             AlignedMemory other(mib(4));
-            if (!file->submit(read_request(0, other.all())).wait().moved(mib(4).value))
+            if (!file->submit(read_request(0, other.all())).wait().has_moved(mib(4).value))
                 return "read";
             const auto expected = memory.all();
             return std::equal(expected.begin(), expected.end(), other.all().begin()) ? "" : "bytes";

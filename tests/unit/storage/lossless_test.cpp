@@ -1,4 +1,4 @@
-#include "storage/swap/lossless.h"
+#include "storage/swap/lossless_coder.h"
 
 #include <cstring>
 #include <random>

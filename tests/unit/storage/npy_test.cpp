@@ -1,4 +1,4 @@
-#include "storage/files/npy.h"
+#include "storage/files/npy_file.h"
 
 #include <unistd.h>
 

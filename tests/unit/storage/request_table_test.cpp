@@ -44,16 +44,16 @@ TEST_CASE("requests are cut into pieces of a block at most, in order, within the
     CHECK(c->length_bytes == kBlock);
     CHECK(c->entry == first);
     CHECK_FALSE(table.complete(*a, 2 * kBlock));
-    CHECK_FALSE(table.finished(first));
+    CHECK_FALSE(table.is_finished(first));
     const auto d = table.next();
     REQUIRE(d);
     CHECK(d->entry == second);
     CHECK(d->direction == IoDirection::kWrite);
     CHECK_FALSE(table.complete(*c, kBlock));
-    REQUIRE(table.finished(first));
-    CHECK(table.take(first).moved(5 * kBlock));
+    REQUIRE(table.is_finished(first));
+    CHECK(table.take(first).has_moved(5 * kBlock));
     CHECK_FALSE(table.complete(*d, kBlock));
-    CHECK(table.take(second).moved(kBlock));
+    CHECK(table.take(second).has_moved(kBlock));
     CHECK(table.in_flight() == 0);
 }
 
@@ -89,7 +89,7 @@ TEST_CASE("what is left of a short piece is moved again, from a whole block on")
     CHECK(result.error_number == 0);
     CHECK(result.moved_bytes == 2 * kBlock);
     CHECK(result.failed_bytes == 2 * kBlock);
-    CHECK_FALSE(result.moved(4 * kBlock));
+    CHECK_FALSE(result.has_moved(4 * kBlock));
 }
 
 TEST_CASE(
@@ -113,7 +113,7 @@ TEST_CASE(
     CHECK(table.front_bytes(entry) == 3 * kBlock);
     CHECK_FALSE(table.complete(pieces[3], -EIO));
     CHECK(table.front_bytes(entry) == 3 * kBlock);
-    REQUIRE(table.finished(entry));
+    REQUIRE(table.is_finished(entry));
     CHECK(table.take(entry).error_number == -EIO);
 }
 
@@ -136,9 +136,9 @@ TEST_CASE("a failed request keeps its first error and starts no further piece") 
     const auto b = table.next();
     CHECK_FALSE(table.complete(*b, -EIO));
     CHECK_FALSE(table.next());
-    CHECK_FALSE(table.finished(entry));
+    CHECK_FALSE(table.is_finished(entry));
     CHECK_FALSE(table.complete(*a, -ENOSPC));
-    REQUIRE(table.finished(entry));
+    REQUIRE(table.is_finished(entry));
     const IoResult result = table.take(entry);
     CHECK(result.error_number == -EIO);
     CHECK(result.failed_bytes == kBlock);
@@ -154,7 +154,7 @@ TEST_CASE("an abandoned request frees its place when its pieces are done") {
     CHECK_FALSE(table.complete(*b, kBlock));
     CHECK(table.add(read_request(0, memory_of(1))) == entry);
     table.stop_all();
-    CHECK(table.finished(entry));
+    CHECK(table.is_finished(entry));
 }
 
 TEST_CASE("stripes tile all files exactly, for one to five of them") {

@@ -1,4 +1,4 @@
-#include "storage/files/sample_order.h"
+#include "storage/tokens/sample_order.h"
 
 #include <algorithm>
 #include <vector>

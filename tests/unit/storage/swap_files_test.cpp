@@ -226,13 +226,13 @@ TEST_CASE("a disk without O_DIRECT and preallocation is used, and both are said"
         const ChildResult child = in_child([&]() -> std::string {
             if (!mount_disk(folder.path(), "ramfs", nullptr)) return "cannot mount";
             const SwapFiles swap(place_in(folder), mib(1));
-            if (swap.files().files[0].direct) return "direct";
+            if (swap.files().files[0].is_direct) return "direct";
             const auto file = open_block_file(swap.files(), engine.engine, {});
             AlignedMemory memory(mib(1)), read(mib(1));
             fill(memory.all(), 9);
-            if (!file->submit(write_request(0, memory.all())).wait().moved(mib(1).value))
+            if (!file->submit(write_request(0, memory.all())).wait().has_moved(mib(1).value))
                 return "write";
-            if (!file->submit(read_request(0, read.all())).wait().moved(mib(1).value))
+            if (!file->submit(read_request(0, read.all())).wait().has_moved(mib(1).value))
                 return "read";
             return std::equal(memory.all().begin(), memory.all().end(), read.all().begin())
                        ? ""

@@ -1,5 +1,5 @@
-#include "storage/files/token_file.h"
-#include "storage/tables/token_counts.h"
+#include "storage/tokens/token_file.h"
+#include "storage/tokens/token_counts.h"
 
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/new_files.h"
-#include "storage/tables/prepared_rows.h"
+#include "storage/tokens/row_documents.h"
 #include "support/catch.h"
 #include "support/text_tools.h"
 

@@ -49,7 +49,7 @@ std::string refusal(const Json& config) {
 
 std::string windows(const TransformerConfig& config) {
     std::string text;
-    for (const TransformerLayer& layer : config.layers) text += layer.window ? 'w' : '-';
+    for (const TransformerLayer& layer : config.layers) text += layer.has_window ? 'w' : '-';
     return text;
 }
 
@@ -61,7 +61,7 @@ TEST_CASE("the sizes of a config.json and the defaults of its family") {
     CHECK(config.key_heads == 2);
     CHECK(config.context == 2048);
     CHECK(config.scale == Approx(1 / std::sqrt(8.0)));
-    CHECK_FALSE(config.tied);
+    CHECK_FALSE(config.is_tied);
     CHECK(config.padding == -1);
     CHECK(config.dtype == DType::kF32);
     CHECK(config.rope.theta == 10000);
@@ -89,7 +89,7 @@ TEST_CASE("null is as good as nothing, but for a cap that it takes away") {
     CHECK(read(with(whole, "attn_logit_softcapping", nullptr)).score_cap == 0);
     CHECK(read(whole).padding == 0);
     CHECK(read(with(whole, "pad_token_id", nullptr)).padding == -1);
-    CHECK(read(whole).tied);
+    CHECK(read(whole).is_tied);
 }
 
 // As Gemma 3 was published: text_config has what its class has not.
@@ -121,16 +121,16 @@ TEST_CASE("of a model of texts and images the text part is read") {
     CHECK(gemma.rope.factor == 8);
     CHECK(gemma.rope.theta == 1e6);
     CHECK(gemma.window_rope.theta == 1e4);
-    CHECK(gemma.tied);
+    CHECK(gemma.is_tied);
     CHECK(gemma.dtype == DType::kBF16);
     Json mistral = {{"architectures", {"Mistral3ForConditionalGeneration"}},
                     {"text_config", with(llama(), "model_type", "mistral")}};
     mistral["text_config"].erase("architectures");
-    CHECK(read(mistral).tied);
+    CHECK(read(mistral).is_tied);
     CHECK(windows(read(mistral)) == "wwww");  // of 4096, as its class says
     mistral["text_config"]["sliding_window"] = nullptr;
     mistral["tie_word_embeddings"] = false;
-    CHECK_FALSE(read(mistral).tied);
+    CHECK_FALSE(read(mistral).is_tied);
     CHECK(windows(read(mistral)) == "----");
     // Qwen 2 VL has its text's numbers outside.
     Json qwen = with(as("Qwen2VLForConditionalGeneration"), "vision_config", Json::object());
@@ -139,11 +139,11 @@ TEST_CASE("of a model of texts and images the text part is read") {
     CHECK(read(qwen).rope.kind == RopeKind::kDefault);
     CHECK(read(qwen).rope.theta == 1e6);
     CHECK(read(qwen).norm_epsilon == 1e-5);
-    CHECK_FALSE(read(qwen).tied);
+    CHECK_FALSE(read(qwen).is_tied);
     // LLaVA is tied where its text model is.
     Json llava = {{"architectures", {"LlavaForConditionalGeneration"}},
                   {"text_config", with(llama(), "tie_word_embeddings", true)}};
-    CHECK(read(llava).tied);
+    CHECK(read(llava).is_tied);
     CHECK(read(llava).architecture == "LlamaForCausalLM");
     llava["text_config"]["model_type"] = "ministral3";
     CHECK_THAT(refusal(llava),
@@ -347,7 +347,8 @@ TEST_CASE("experts are in the layers that the config says") {
     config["decoder_sparse_step"] = 2;
     config["mlp_only_layers"] = {3};
     std::string layers;
-    for (const TransformerLayer& layer : read(config).layers) layers += layer.experts ? 'e' : '-';
+    for (const TransformerLayer& layer : read(config).layers)
+        layers += layer.has_experts ? 'e' : '-';
     CHECK(layers == "-e--");
     CHECK_THAT(refusal(with(config, "num_experts_per_tok", 9)), Contains("9 experts of 8"));
     CHECK_THAT(refusal(with(config, "output_router_logits", true)),
@@ -356,29 +357,29 @@ TEST_CASE("experts are in the layers that the config says") {
 
 TEST_CASE("norms stand where the family has them, and are of its kind") {
     const TransformerConfig olmo = read(as("OlmoForCausalLM"));
-    CHECK_FALSE(olmo.norm_weight);
+    CHECK_FALSE(olmo.has_norm_weight);
     CHECK(olmo.norm == NormKind::kLayer);
     CHECK(olmo.projection_cap == 0);
     CHECK(read(with(as("OlmoForCausalLM"), "clip_qkv", 8.0)).projection_cap == 8);
     const TransformerConfig olmo2 = read(as("Olmo2ForCausalLM"));
-    CHECK_FALSE(olmo2.norms_before);
-    CHECK(olmo2.norms_behind);
+    CHECK_FALSE(olmo2.has_norms_before);
+    CHECK(olmo2.has_norms_after);
     CHECK(olmo2.head_norm == HeadNormKind::kWhole);
     CHECK(olmo2.names.at("attention_post_norm") == "post_attention_layernorm");
     const Json cohere = as("CohereForCausalLM");
-    CHECK(read(cohere).shared_norm);
-    CHECK_FALSE(read(cohere).norm_bias);
+    CHECK(read(cohere).has_shared_norm);
+    CHECK_FALSE(read(cohere).has_norm_bias);
     CHECK(read(cohere).logit_scale == 0.0625);
     CHECK(read(cohere).head_norm == HeadNormKind::kNone);
     CHECK(read(with(cohere, "use_qk_norm", true)).head_norm == HeadNormKind::kEach);
     const Json stablelm = as("StableLmForCausalLM");
-    CHECK_FALSE(read(stablelm).parallel);
-    CHECK(read(with(stablelm, "use_parallel_residual", true)).shared_norm);
+    CHECK_FALSE(read(stablelm).is_parallel);
+    CHECK(read(with(stablelm, "use_parallel_residual", true)).has_shared_norm);
     CHECK(read(with(stablelm, "qk_layernorm", true)).head_norm == HeadNormKind::kList);
     const TransformerConfig phi = read(with(as("PhiForCausalLM"), "qk_layernorm", true));
     CHECK(phi.head_norm == HeadNormKind::kShared);
-    CHECK(phi.head_norm_bias);
-    CHECK(phi.head_bias);
+    CHECK(phi.has_head_norm_bias);
+    CHECK(phi.has_head_bias);
     CHECK(read(as("NemotronForCausalLM")).norm == NormKind::kLayerOfOne);
 }
 
@@ -428,9 +429,9 @@ TEST_CASE("factors of Granite, and the shared expert of Qwen 2") {
     qwen["moe_intermediate_size"] = 16;
     qwen["shared_expert_intermediate_size"] = 48;
     CHECK(read(qwen).shared_expert_width == 48);
-    CHECK(read(qwen).shared_expert_gate);
-    CHECK(read(qwen).projection_bias);
-    CHECK_FALSE(read(with(qwen, "qkv_bias", false)).projection_bias);
+    CHECK(read(qwen).has_shared_expert_gate);
+    CHECK(read(qwen).has_projection_bias);
+    CHECK_FALSE(read(with(qwen, "qkv_bias", false)).has_projection_bias);
     qwen["use_sliding_window"] = true;
     qwen["sliding_window"] = 16;
     qwen["max_window_layers"] = 2;
@@ -441,7 +442,7 @@ TEST_CASE("Falcon's old and new layers, StarCoder's one key, GPT-J's width that 
     Json falcon = as("FalconForCausalLM");
     CHECK(read(falcon).key_heads == 1);
     CHECK(read(falcon).projection == ProjectionKind::kFused);
-    CHECK(read(falcon).shared_norm);
+    CHECK(read(falcon).has_shared_norm);
     CHECK(read(falcon).mlp_width == 128);
     CHECK(read(with(falcon, "multi_query", false)).key_heads == 4);
     CHECK_THAT(refusal(with(falcon, "alibi", true)), Contains("alibi: a slope of scores"));
@@ -451,8 +452,8 @@ TEST_CASE("Falcon's old and new layers, StarCoder's one key, GPT-J's width that 
     CHECK(read(falcon).key_heads == 2);
     CHECK(read(falcon).projection == ProjectionKind::kFusedByKey);
     CHECK(read(falcon).names.at("mlp_norm") == "ln_mlp");
-    CHECK_FALSE(read(falcon).shared_norm);
-    CHECK(read(with(falcon, "num_ln_in_parallel_attn", 1)).shared_norm);
+    CHECK_FALSE(read(falcon).has_shared_norm);
+    CHECK(read(with(falcon, "num_ln_in_parallel_attn", 1)).has_shared_norm);
     CHECK_THAT(refusal(with(falcon, "parallel_attn", false)), Contains("parallel_attn"));
     const Json gpt = {{"vocab_size", 100}, {"n_embd", 32},      {"n_head", 4},
                       {"n_layer", 2},      {"n_positions", 64}, {"rotary_dim", 4}};
@@ -462,7 +463,7 @@ TEST_CASE("Falcon's old and new layers, StarCoder's one key, GPT-J's width that 
     CHECK(read(with(coder, "multi_query", false)).projection == ProjectionKind::kFusedByKey);
     const Json gptj = with(gpt, "architectures", {"GPTJForCausalLM"});
     CHECK(read(gptj).rope.width == 4);
-    CHECK(read(gptj).head_bias);
+    CHECK(read(gptj).has_head_bias);
     CHECK_THAT(refusal(with(gptj, "rotary_dim", 10)), Contains("rotary_dim: must be even"));
     CHECK_THAT(refusal(with(gptj, "rotary_dim", nullptr)), Contains("rotary_dim"));
 }

@@ -91,7 +91,7 @@ TEST_CASE("an archive that PyTorch wrote lists its records, aligned, with their 
     REQUIRE(crc32(weight->stored) == 0x0fcd0bda);  // `unzip -v` prints it
     REQUIRE(text_in(archive.content(*archive.find("byteorder"))) == "little");
     const ZipRecord* code = archive.find("code/__torch__/torch/nn/modules/linear.py");
-    REQUIRE(code->deflated);
+    REQUIRE(code->is_deflated);
     REQUIRE(
         mentions(error_of(ExitCode::kInput, [&] { (void)archive.content(*code); }), "compressed"));
     REQUIRE(archive.find("mlp/data/0") == nullptr);
@@ -197,7 +197,7 @@ TEST_CASE("packing adds and replaces extra files and keeps every other record") 
         REQUIRE(after.records().size() == before.records().size() + 3);
         for (size_t i = 0; i < before.records().size(); ++i) {
             const ZipRecord &a = before.records()[i], &b = after.records()[i];
-            REQUIRE((a.name == b.name && a.deflated == b.deflated && a.crc32 == b.crc32));
+            REQUIRE((a.name == b.name && a.is_deflated == b.is_deflated && a.crc32 == b.crc32));
             REQUIRE(a.content_bytes == b.content_bytes);
             REQUIRE(text_in(a.stored) == text_in(b.stored));
             REQUIRE(reinterpret_cast<uintptr_t>(b.stored.data()) % 64 == 0);

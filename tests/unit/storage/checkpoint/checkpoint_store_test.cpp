@@ -12,6 +12,7 @@
 #include "support/catch.h"
 #include "support/refused_call.h"
 #include "support/temporary_folder.h"
+#include "support/text_tools.h"
 
 using namespace dslaunch;
 using namespace dslaunch::storage;
@@ -76,9 +77,9 @@ TEST_CASE("a checkpoint that was saved reads back, on a disk and in memory") {
         CHECK(stored[0].step == 4);
         CHECK(stored[1].step == 3);
         for (const StoredCheckpoint& each : stored) {
-            CHECK(each.complete);
-            CHECK(each.finite);
-            CHECK_FALSE(each.verified);
+            CHECK(each.is_complete);
+            CHECK(each.is_finite);
+            CHECK_FALSE(each.is_verified);
             CHECK(fault_in(*tree, each.folder).empty());
         }
         CHECK(CheckpointReader(*tree, stored[0].folder).checkpoint().id == "g5");
@@ -117,12 +118,12 @@ TEST_CASE("a verified mark counts for the checkpoint it was made of alone") {
     CheckpointStore store(tree, "/c", 0);
     const std::string first = save(tree, store, 1, "a");
     CheckpointReader::mark_verified(tree, CheckpointReader(tree, first));
-    CHECK(store.list().at(0).verified);
+    CHECK(store.list().at(0).is_verified);
     const std::string mark = tree.data(first + "/verified");
     const std::string second = save(tree, store, 2, "b");
     CheckpointReader::mark_verified(tree, CheckpointReader(tree, second));
     tree.data(second + "/verified") = mark;
-    CHECK_FALSE(store.list().at(0).verified);
+    CHECK_FALSE(store.list().at(0).is_verified);
 }
 
 TEST_CASE("two runs do not save to one folder, and a run that is gone leaves nothing behind") {
@@ -210,12 +211,12 @@ TEST_CASE("a checkpoint with a NaN in it is complete and not finite") {
             checkpoint.files.push_back(writer.finish());
         }
     store.commit(checkpoint);
-    CHECK(store.list().at(0).complete);
-    CHECK_FALSE(store.list().at(0).finite);
+    CHECK(store.list().at(0).is_complete);
+    CHECK_FALSE(store.list().at(0).is_finite);
     int not_finite = 0;
     const CheckpointReader reader(tree, "/c/step-1");
     for (const CheckpointFile& file : reader.checkpoint().files)
-        for (const WrittenPiece& piece : file.pieces) not_finite += piece.finite ? 0 : 1;
+        for (const WrittenPiece& piece : file.pieces) not_finite += piece.is_finite ? 0 : 1;
     CHECK(not_finite == 1);
 }
 
@@ -253,4 +254,16 @@ TEST_CASE("what is large and of any length reads back from a disk as it was writ
                                     view->bytes().size());
         CHECK((read == bytes));
     }
+}
+
+TEST_CASE(
+    "an output folder with files that a run copies from its model is refused by their names") {
+    const TemporaryFolder folder;
+    const auto tree = make_disk_tree();
+    for (const char* name : {"vocab.txt", "config.json", "tokenizer.py"})
+        write_file(folder.path() + "/" + name, "mine");
+    const std::vector<std::string> copied = {"config.json", "tokenizer.json", "vocab.txt"};
+    CHECK_THAT(message_of([&] { require_unused_output(*tree, folder.path(), false, copied); }),
+               Catch::Contains("73: ") && Catch::Contains("holds config.json, vocab.txt already"));
+    CHECK_NOTHROW(require_unused_output(*tree, folder.path()));
 }

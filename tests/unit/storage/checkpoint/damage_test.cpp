@@ -91,7 +91,7 @@ TEST_CASE("a file cut at any length is found, and so is one that goes on") {
         data = whole;
         CHECK(missed_count == 0);
     }
-    CHECK(saved.store.list().at(0).complete);
+    CHECK(saved.store.list().at(0).is_complete);
 }
 
 TEST_CASE("files in each other's place, of another step and missing ones are found") {
@@ -108,12 +108,12 @@ TEST_CASE("files in each other's place, of another step and missing ones are fou
         CHECK_FALSE(verdict(saved.tree, "/c/step-2").empty());
         // The files have the same lengths: only reading them tells, but for the manifest's own
         // step.
-        CHECK(saved.store.list().at(0).complete == !manifest);
+        CHECK(saved.store.list().at(0).is_complete == !manifest);
         std::swap(saved.data(file), saved.data(file, 1));
         const std::string path = "/c/step-2/" + file, aside = "/c/step-2/aside";
         saved.tree.rename(path, aside);
         CHECK_FALSE(verdict(saved.tree, "/c/step-2").empty());
-        CHECK_FALSE(saved.store.list().at(0).complete);
+        CHECK_FALSE(saved.store.list().at(0).is_complete);
         saved.tree.rename(aside, path);
     }
     CHECK(verdict(saved.tree, "/c/step-2").empty());

@@ -76,7 +76,7 @@ class RandomCheckpoint {
         if (tensor.shape.size() == 2 && below(2) == 0) tensor.strides = {1, tensor.shape[0]};
         if (tensor.kind != TensorKind::kRankBuffer && tensor.numel() > 2 && below(2) == 0)
             tensor.views = {{tensor.name + "~v", {2, 1}, {tensor.numel() - 2, 0}, below(2)}};
-        tensor.persistent = below(4) > 0;
+        tensor.is_persistent = below(4) > 0;
         if (tensor.kind == TensorKind::kTrained) tensor.updates = below(1000);
         if (tensor.kind == TensorKind::kTrained && tensor.numel() > 0 && below(2) == 0)
             for (int64_t i = below(std::ssize(checkpoint_.states) + 1); i > 0; --i)

@@ -53,7 +53,7 @@ std::string look(MemoryTree& tree, int number) {
     CheckpointStore store(tree, kRoot, 2);
     int newest = 0;
     for (const StoredCheckpoint& stored : store.list()) {
-        if (!stored.complete) continue;
+        if (!stored.is_complete) continue;
         if (const std::string fault = fault_in(tree, stored.folder); !fault.empty()) return fault;
         if (newest == 0) newest = std::stoi(CheckpointReader(tree, stored.folder).checkpoint().id);
     }

@@ -11,7 +11,7 @@ using namespace dslaunch::storage;
 namespace {
 
 bool good(const StoredCheckpoint& each) {
-    return each.complete && each.finite;
+    return each.is_complete && each.is_finite;
 }
 
 // The newest of ALL for which WANTED holds; "" for none.
@@ -35,13 +35,13 @@ struct History {
             step += 1 + static_cast<int64_t>(random() % 3);
             const std::string folder = "step-" + std::to_string(step);
             all.push_back({folder, step, {}, what != 0, what > 1, false, ""});
-            all.back().finite = all.back().finite && all.back().complete;
+            all.back().is_finite = all.back().is_finite && all.back().is_complete;
         } else if (what < 7) {
             StoredCheckpoint& each = any();
-            each.complete = each.finite = each.verified = false;
+            each.is_complete = each.is_finite = each.is_verified = false;
         } else {
             StoredCheckpoint& each = any();
-            each.verified = each.complete;
+            each.is_verified = each.is_complete;
         }
         std::shuffle(all.begin(), all.end(), random);
     }
@@ -56,7 +56,7 @@ struct History {
         if (keep == 0 && !removed.empty()) return "keeping all removed something";
         const std::string last_good = newest(before, good);
         const std::string last_verified = newest(
-            before, [](const StoredCheckpoint& each) { return good(each) && each.verified; });
+            before, [](const StoredCheckpoint& each) { return good(each) && each.is_verified; });
         if (!last_good.empty() && goes(last_good)) return "the last good one went";
         if (!last_verified.empty() && goes(last_verified)) return "the last verified one went";
         std::erase_if(all, [&](const StoredCheckpoint& each) { return goes(each.folder); });

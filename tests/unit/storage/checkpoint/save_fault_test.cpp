@@ -17,7 +17,7 @@ namespace {
 std::string damage(MemoryTree& tree, const CheckpointStore& store) {
     int whole_count = 0;
     for (const StoredCheckpoint& stored : store.list()) {
-        if (!stored.complete) return stored.fault;
+        if (!stored.is_complete) return stored.fault;
         if (const std::string fault = fault_in(tree, stored.folder); !fault.empty()) return fault;
         ++whole_count;
     }

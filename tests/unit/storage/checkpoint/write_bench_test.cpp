@@ -41,7 +41,7 @@ TEST_CASE("1 GiB is made durable as fast as the disk takes it", "[.bench]") {
         const double ours = gigabytes_a_second([&] {
             ShardWriter writer(*tree, ".", {name, {{0, kWeights, {0, kNumel}}}}, checkpoint);
             writer.write(std::as_bytes(std::span(values)));
-            CHECK(writer.finish().pieces.at(0).finite);
+            CHECK(writer.finish().pieces.at(0).is_finite);
         });
         tree->remove_file(name);
         int status = 0;

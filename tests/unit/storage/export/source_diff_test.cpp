@@ -38,7 +38,7 @@ TEST_CASE("checkpoints of different world sizes are equal, and equal pieces are 
         Pair pair;
         pair.b.checkpoint.zero_stage = 2;
         const SourceDiff diff = pair.diff(a, b);
-        CHECK(diff.equal());
+        CHECK(diff.is_equal());
         CHECK(diff.compared_count == 7 + 2 * 5);
         REQUIRE(diff.about.size() == 2);
         CHECK(diff.about[0].name == "world_size");
@@ -46,7 +46,7 @@ TEST_CASE("checkpoints of different world sizes are equal, and equal pieces are 
     }
     Pair pair;
     const SourceDiff diff = pair.diff(3, 3);
-    CHECK(diff.equal());
+    CHECK(diff.is_equal());
     CHECK(diff.numel_read == 0);
     // Weights: 24 + 12 + 7 + 10 + 3 + 1; states twice those of the trained ones.
     CHECK(diff.numel_by_hash == 57 + 2 * 44);
@@ -70,8 +70,8 @@ TEST_CASE("one changed element is found with its index, in weights and in states
             CHECK(found.max_abs == 0.5);
             // Strides 1, 4: place 9 is row 1 of column 2.
             CHECK(found.first_index == std::vector<int64_t>{1, 2});
-            CHECK(pair.diff(world_a, world_b, {.tolerance = 0.5}).equal());
-            CHECK(pair.diff(world_a, world_b, {.glob = "*.bias"}).equal());
+            CHECK(pair.diff(world_a, world_b, {.tolerance = 0.5}).is_equal());
+            CHECK(pair.diff(world_a, world_b, {.glob = "*.bias"}).is_equal());
         }
     }
 }
@@ -88,7 +88,7 @@ TEST_CASE("a NaN differs from a number and not from a NaN") {
     REQUIRE(diff.tensors.size() == 1);
     CHECK(diff.tensors[0].max_abs == std::numeric_limits<double>::infinity());
     pair.a.value = with_nan;
-    CHECK(pair.diff(2, 3).equal());
+    CHECK(pair.diff(2, 3).is_equal());
 }
 
 TEST_CASE("an order of memory is no difference") {
@@ -99,7 +99,7 @@ TEST_CASE("an order of memory is no difference") {
         const int64_t place = tensor == 1 ? element / 3 + element % 3 * 4 : element;
         return stored_value(tensor, state, place);
     };
-    CHECK(pair.diff(2, 3).equal());
+    CHECK(pair.diff(2, 3).is_equal());
     pair.b.value = stored_value;
     const SourceDiff diff = pair.diff(2, 3);
     REQUIRE(diff.tensors.size() == 3);  // weights and both states
@@ -128,7 +128,7 @@ TEST_CASE("tensors of one side, shapes, dtypes, states and training state are to
     CHECK(found("scale", Kind::kOnlyInA));  // its exp_avg_sq is only in A
     REQUIRE(diff.training.size() == 1);
     CHECK(diff.training[0].name == "samples_seen");
-    CHECK_FALSE(diff.equal());
+    CHECK_FALSE(diff.is_equal());
     CHECK_THROWS_AS(pair.diff(2, 2, {.glob = "none*"}), Error);
 }
 
@@ -140,14 +140,14 @@ TEST_CASE("a checkpoint is compared with its export: weights alone, tied names b
         const std::string out = pair.folder.path() + (all_names ? "/all" : "/one");
         ExportOptions options;
         options.out = out;
-        options.all_names = all_names;
+        options.writes_all_names = all_names;
         (void)export_weights(*source, options);
         const auto exported = open_tensor_source(*pair.tree, out);
         for (const bool swapped : {false, true}) {
             const SourceDiff diff = swapped ? diff_sources(*exported, *source, {})
                                             : diff_sources(*source, *exported, {});
-            CHECK(diff.equal());
-            CHECK(diff.weights_alone);
+            CHECK(diff.is_equal());
+            CHECK(diff.is_weights_alone);
             CHECK(diff.compared_count == (all_names ? 8 : 7));
         }
     }

@@ -115,7 +115,7 @@ TEST_CASE("a view is exported with its own shape, and what a state_dict leaves o
     // Transposed rows of the table, and a column of a tensor whose memory is column by column.
     model.checkpoint.tensors[0].views = {{"head", {4, 6}, {1, 4}, 0}, {"last", {4}, {1}, 20}};
     model.checkpoint.tensors[1].views = {{"column", {4}, {1}, 8}};
-    model.checkpoint.tensors[4].persistent = false;
+    model.checkpoint.tensors[4].is_persistent = false;
     model.checkpoint.format = model.checkpoint.least_format();
     CHECK(model.checkpoint.format == 3);
     const auto source = open_tensor_source(*place.tree, model.save(*place.tree, place.root(), 2));
@@ -158,8 +158,8 @@ TEST_CASE(
     model.checkpoint.tensors.push_back(StoredModel::tensor("h.1.attn.bias", {4}));
     const auto source = open_tensor_source(*place.tree, model.save(*place.tree, place.root(), 2));
     ExportOptions options = place.options();
-    options.for_transformers = true;
-    options.all_names = false;
+    options.is_for_transformers = true;
+    options.writes_all_names = false;
     const ExportReport report = export_weights(*source, options);
     CHECK(report.names == std::vector<std::string>{"wte.weight", "h.0.weight", "h.0.bias",
                                                    "frozen.weight", "steps", "scale", "nothing",
@@ -179,13 +179,13 @@ TEST_CASE("names lose and gain a prefix, globs and frozen parameters are left ou
     ExportOptions options = place.options();
     options.strip_prefix = "model.";
     options.add_prefix = "net.";
-    options.exclude_frozen = true;
+    options.excludes_frozen = true;
     options.exclude = {"*.bias", "model.nothing"};
     const ExportReport report = export_weights(*source, options);
     CHECK(report.names == std::vector<std::string>{"net.wte.weight", "net.lm_head.weight",
                                                    "net.h.0.weight", "net.steps", "net.scale"});
 
-    options.force = true;
+    options.is_forced = true;
     options.strip_prefix = "module.";
     std::string what;
     CHECK(code_of([&] { (void)export_weights(*source, options); }, &what) == ExitCode::kUsage);
@@ -273,7 +273,7 @@ TEST_CASE("an earlier model is never replaced unasked, and wholly when asked") {
     options.shard_max.reset();
     CHECK(code_of([&] { (void)export_weights(*source, options); }, &what) == ExitCode::kInput);
     CHECK_THAT(what, Catch::Contains("--force"));
-    options.force = true;
+    options.is_forced = true;
     (void)export_weights(*source, options);
     std::vector<std::string> files;
     for (const auto& entry : fs::directory_iterator(place.out()))
@@ -282,7 +282,7 @@ TEST_CASE("an earlier model is never replaced unasked, and wholly when asked") {
 
     options.out = place.folder.path() + "/one.safetensors";
     CHECK(export_weights(*source, options).files == std::vector<std::string>{options.out});
-    options.force = false;
+    options.is_forced = false;
     CHECK(code_of([&] { (void)export_weights(*source, options); }) == ExitCode::kInput);
     options.out = "/proc/nowhere";
     CHECK(code_of([&] { (void)export_weights(*source, options); }) == ExitCode::kDisk);

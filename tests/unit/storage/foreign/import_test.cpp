@@ -85,7 +85,7 @@ TEST_CASE("What DeepSpeed saved is what the import holds, bit for bit") {
             *tree, {fmt::format("{}/{}", kFixtures, name), "", {}, root, fixture.frozen});
         CHECK(report.step == 3);
         CHECK(report.has_states);
-        CHECK(report.finite);
+        CHECK(report.is_finite);
         CHECK(report.notes.empty());
         CHECK(report.folder == root + "/step-3");
         CHECK(report.writer ==

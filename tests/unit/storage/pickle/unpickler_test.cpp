@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "storage/pickle/restricted_unpickler.h"
+#include "storage/pickle/pickle.h"
 #include "support/catch.h"
 #include "support/text_tools.h"
 

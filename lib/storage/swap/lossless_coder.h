@@ -1,4 +1,4 @@
-// The lossless coder puts bytes into fewer bytes, and back: zstd at its fastest level. Data path:
+// The lossless coder compresses bytes and expands them again: zstd at its fastest level. Data path:
 // chunk codec -> lossless coder -> extents. Threads: one at a time.
 #pragma once
 
@@ -9,6 +9,7 @@
 
 namespace dslaunch::storage {
 
+// The state of zstd, which is used again for each call.
 class LosslessCoder {
   public:
     LosslessCoder();
@@ -16,9 +17,9 @@ class LosslessCoder {
     LosslessCoder& operator=(const LosslessCoder&) = delete;
     ~LosslessCoder();
 
-    // Returns the bytes written to INTO; 0: they would not fit there.
+    // Returns the number of bytes written to INTO; 0 if they would not fit.
     [[nodiscard]] int64_t compress(std::span<const std::byte> from, std::span<std::byte> into);
-    // REQUIRES: compress() made FROM of as many bytes as INTO has.
+    // REQUIRES: FROM is the result of compress() for as many bytes as INTO has.
     void expand(std::span<const std::byte> from, std::span<std::byte> into);
 
   private:

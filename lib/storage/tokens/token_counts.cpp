@@ -1,4 +1,4 @@
-#include "storage/tables/token_counts.h"
+#include "storage/tokens/token_counts.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -11,13 +11,15 @@ namespace dslaunch::storage {
 namespace {
 
 constexpr int64_t kBytes = 256;
-// Few texts use a smaller vocabulary to its end.
+// Smaller vocabularies are not judged: few texts contain their last tokens, so that small tokens
+// alone prove nothing.
 constexpr int64_t kVocabularyMin = 16 * kBytes;
-// The smallest tokens are single signs, and the first merges of a large vocabulary.
+// One of this many parts of a vocabulary is its smallest tokens: single characters, and the first
+// merges.
 constexpr int64_t kPart = 100;
 constexpr int64_t kTokensMin = 64;
-// The fewest signs that a text in a language has (small letters, capitals and points); sums, games,
-// notes and genes have fewer.
+// The least number of different characters in a text of a language (small letters, capitals and
+// punctuation). Sums, games, music and genes have fewer.
 constexpr int64_t kSignsMin = 40;
 
 }  // namespace
@@ -37,8 +39,8 @@ bool TokenCounts::add(int64_t token) {
     return true;
 }
 
-// Returns true if the tokens look like the bytes of a text: letters of ASCII and blanks, or the
-// bytes of longer letters of UTF-8 in their right numbers, and few other bytes.
+// Returns true if the tokens look like the bytes of a text: mostly ASCII letters and blanks, or
+// only ASCII and multi-byte letters of UTF-8 with the right number of continuation bytes.
 bool TokenCounts::look_like_bytes() const {
     const auto sum = [&](int first, int last) {
         return std::accumulate(counts_.begin() + first, counts_.begin() + last + 1, int64_t{0});

@@ -1,4 +1,4 @@
-#include "storage/swap/lossless.h"
+#include "storage/swap/lossless_coder.h"
 
 #include <fmt/format.h>
 #include <zstd.h>
@@ -10,7 +10,8 @@
 namespace dslaunch::storage {
 namespace {
 
-// A disk of some GB/s leaves time for this level. Only the order of the bytes could save more.
+// A disk of some GB/s leaves time for this level. Higher levels would save hardly more; that would
+// need another order of the bytes.
 constexpr int kLevel = 1;
 
 template <auto Free>

@@ -1,10 +1,9 @@
-#include "storage/tables/prepared_rows.h"
+#include "storage/tokens/row_vocabulary.h"
 
 #include <unistd.h>
 
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string_view>
 
 #include "base/error.h"
@@ -19,15 +18,15 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr const char* kFile = "tokenizer.json";
-constexpr const char* kFileKey = "tokenizer";         // of the file's bytes
-constexpr const char* kVocabularyKey = "vocabulary";  // of each token's meaning
+constexpr const char* kFileKey = "tokenizer";         // hash of the file's bytes
+constexpr const char* kVocabularyKey = "vocabulary";  // hash of each token's meaning
 constexpr size_t kBytesMax = size_t{1} << 30;
 
 std::string hash_text(std::string_view text) {
     return fmt::format("{:016x}", fnv1a(kFnv1aBegin, text));
 }
 
-// Returns the text of FOLDER's tokenizer.json; empty: it cannot be read.
+// Returns the text of FOLDER's tokenizer.json; empty if it cannot be read.
 std::string file_of(const std::string& folder) {
     const std::string path = folder + "/" + kFile;
     if (::access(path.c_str(), R_OK) != 0) return "";
@@ -38,8 +37,9 @@ std::string file_of(const std::string& folder) {
     }
 }
 
-// Returns the hash of the pieces of TEXT's model, by their number; empty: it has none. It skips
-// added tokens, whose names differ between a model and its chat variants.
+// Returns a hash of the vocabulary in TEXT, a tokenizer.json, in the order of token numbers; empty
+// if it has no vocabulary. Skips added tokens, whose names differ between a model and its chat
+// variants.
 std::string vocabulary_of(const std::string& text) {
     const Json file = Json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (!file.is_object() || !file.contains("model") || !file["model"].is_object()) return "";
@@ -85,21 +85,6 @@ std::string other_vocabulary_text(const std::map<std::string, std::string>& meta
         "its rows were made with another model's tokenizer: their tokens mean other texts to this "
         "model, which makes its own by: dslaunch data prepare TEXT --model {} -o FILE",
         printable(folder));
-}
-
-RowDocuments documents_of_row(std::span<const int64_t> numbers) {
-    RowDocuments found;
-    std::set<int64_t> seen;
-    for (int64_t i = 0; i < std::ssize(numbers) && found.bad < 0; ++i) {
-        if (i > 0 && numbers[i] == numbers[i - 1]) {
-            ++found.places.back().numel;
-        } else if (numbers[i] < 0 || !seen.insert(numbers[i]).second) {
-            found.bad = i;
-        } else {
-            found.places.push_back({i, 1});
-        }
-    }
-    return found;
 }
 
 }  // namespace dslaunch::storage

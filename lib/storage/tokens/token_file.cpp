@@ -1,4 +1,4 @@
-#include "storage/files/token_file.h"
+#include "storage/tokens/token_file.h"
 
 #include <algorithm>
 #include <array>
@@ -15,7 +15,7 @@ static_assert(std::endian::native == std::endian::little, "token files are littl
 
 struct TokenDType {
     DType dtype;
-    const char* name;  // in dslaunch.data.dtype
+    const char* name;  // as in dslaunch.data.dtype
 };
 constexpr std::array<TokenDType, 4> kTokenDTypes{{{DType::kU16, "uint16"},
                                                   {DType::kU32, "uint32"},
@@ -34,7 +34,7 @@ std::span<const Token> tokens_of(const MappedFile& file) {
             file.bytes().size() / sizeof(Token)};
 }
 
-// Calls USE with the file's tokens in their own type.
+// Calls USE with the file's tokens in the file's own type.
 template <typename Use>
 auto with_tokens(const MappedFile& file, DType dtype, Use use) {
     switch (dtype) {
@@ -49,7 +49,8 @@ auto with_tokens(const MappedFile& file, DType dtype, Use use) {
     }
 }
 
-// Searches one by one only the chunk that holds a bad token: the extremes of a chunk vectorise.
+// Takes the smallest and the largest token of each chunk, which is vectorized, and searches token
+// by token only a chunk that contains a bad one.
 template <typename Token>
 std::optional<TokenFile::Place> find_outside(std::span<const Token> tokens, int64_t limit) {
     constexpr int64_t kChunk = int64_t{16} * 1024;
@@ -71,10 +72,11 @@ std::optional<TokenFile::Place> find_outside(std::span<const Token> tokens, int6
     return std::nullopt;
 }
 
-// The count of 16-bit numbers that are read in each of a few places of a file.
+// The number of 16-bit numbers that are read at each of a few positions in a file.
 constexpr size_t kLookedAt = 4096;
 constexpr size_t kLookedAtMin = 64;
-// The upper half of a token below 2^20, or the upper three quarters of any.
+// The largest upper half of a 32-bit token below 2^20. In a wider token, the numbers above it are
+// 0.
 constexpr uint16_t kUpperMax = 15;
 
 struct Looked {
@@ -83,7 +85,7 @@ struct Looked {
     size_t zeros = 0;
 };
 
-// Looks at the numbers at one PLACE in each group of four.
+// Examines the number at index PLACE of each group of four, at a few positions in the file.
 Looked look_at(std::span<const uint16_t> numbers, size_t place) {
     Looked looked;
     const size_t step = std::max(numbers.size() / 3, kLookedAt) / 4 * 4;
@@ -98,8 +100,8 @@ Looked look_at(std::span<const uint16_t> numbers, size_t place) {
     return looked;
 }
 
-// Returns the width of the file's tokens in bytes, as the pattern of their zeros shows it; 0: it
-// does not, for example if most tokens are 0.
+// Returns the width in bytes of the file's tokens, as the positions of zeros show it; 0 if they do
+// not show it, for example because most tokens are 0.
 int64_t width_of(std::span<const uint16_t> numbers) {
     if (numbers.size() < kLookedAtMin) return 0;
     const Looked first = look_at(numbers, 0), second = look_at(numbers, 1),

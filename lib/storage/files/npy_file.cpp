@@ -1,4 +1,4 @@
-#include "storage/files/npy.h"
+#include "storage/files/npy_file.h"
 
 #include <array>
 #include <optional>
@@ -36,7 +36,7 @@ std::optional<DType> dtype_of(std::string_view code) {
     return std::nullopt;
 }
 
-// Returns why a descr that dtype_of() does not know is refused, and what to do.
+// Returns why the dtype CODE, which dtype_of() does not know, is refused, and what to do.
 std::string_view refusal(std::string_view code) {
     if (code.size() < 2) return "it is no NumPy dtype";
     if (code[1] == 'O') return "Python objects are not read; save numbers";

@@ -1,4 +1,4 @@
-#include "storage/pickle/restricted_unpickler.h"
+#include "storage/pickle/pickle.h"
 
 #include <algorithm>
 #include <bit>
@@ -92,7 +92,7 @@ class Unpickler {
         at_ += 1;
         return found;
     }
-    // Reads COUNT bytes of two's complement.
+    // Reads an integer of COUNT bytes in two's complement.
     int64_t long_integer(uint64_t count) {
         if (count > 8) bad("an integer of {} bytes", count);
         if (count == 0) return 0;
@@ -341,7 +341,8 @@ class Unpickler {
         push(Kind::kGlobal, std::move(name));
     }
 
-    // Takes an object's class. LibTorch makes the object at its state and does nothing before.
+    // Handles the class of an object. LibTorch creates the object only when its state follows, so
+    // nothing happens here for torch.jit.save.
     void make_object() {
         if (words_ == PickleWords::kCheckpoint) return reduce();
         const PickleValue& arguments = *pop();
@@ -356,12 +357,12 @@ class Unpickler {
         build(*both[0], *both[1]);
     }
 
-    // Carries out REDUCE and BUILD, which are the same for LibTorch.
+    // Executes REDUCE or BUILD, which are the same for LibTorch.
     void call() {
         PickleValue* const argument = pop();
         ScriptCall made = script_call(*pop(), *argument);
         if (!made.fault.empty()) bad("{}", made.fault);
-        // A list and its typed form are one object, to which items may still be added.
+        // A list and its typed form are the same object, to which items may still be added.
         push(made.same != nullptr ? const_cast<PickleValue*>(made.same)
                                   : make(std::move(made.value)));
     }
@@ -384,7 +385,8 @@ class Unpickler {
             return push(Kind::kTensor, std::vector(items.begin(), items.begin() + 4));
         if (use == PickleUse::kParameter && first_is(Kind::kTensor))
             return push(Kind::kTensor, items[0]->items);
-        // build() comes here once: the table lacks the function that makes the tensor.
+        // This recursion is one level deep at most: is_rebuild() does not accept the name for which
+        // it is used.
         if (use == PickleUse::kTyped && items.size() == 4 && first_is(Kind::kGlobal) &&
             is_rebuild(items[0]->text))
             return build(*items[0], *items[2]);
@@ -399,14 +401,15 @@ class Unpickler {
         return use == PickleUse::kTensor || use == PickleUse::kParameter;
     }
 
-    // Counts copied items, since a few bytes of a pickle can ask for a large copy.
+    // Counts copied items, because a few bytes of a pickle can demand a large copy.
     const std::vector<const PickleValue*>& copied(const std::vector<const PickleValue*>& items) {
         copied_count_ += std::ssize(items);
         if (copied_count_ > kPickleValuesMax) bad("more than {} values", kPickleValuesMax);
         return items;
     }
 
-    // Keeps attributes of records and drops attributes of dicts (module.state_dict()'s _metadata).
+    // Keeps the attributes of records and drops the attributes of dicts (module.state_dict()'s
+    // _metadata).
     void take_state() {
         const PickleValue* state = pop();
         PickleValue* to = top();
@@ -427,8 +430,8 @@ class Unpickler {
                    .items = {items[2], items[3], items[4]}}));
     }
 
-    // Refuses cycles, values deeper than the limit, and more values than the limit, each counted as
-    // often as it is reached. Shared values are walked once.
+    // Refuses cycles, values nested deeper than the limit, and more values than the limit, where a
+    // value counts as many times as it is reached. Shared values are visited once.
     void check_shape(const PickleValue* root) const {
         struct Open {
             const PickleValue* value;
@@ -477,7 +480,7 @@ class Unpickler {
     const Limits limits_;
     Pickle& out_;
     size_t at_ = 0;
-    size_t op_at_ = 0;  // the place of the opcode under way
+    size_t op_at_ = 0;  // the offset of the current opcode
     int64_t copied_count_ = 0;
     std::vector<PickleValue*> stack_;
     std::vector<size_t> marks_;

@@ -1,4 +1,4 @@
-#include "storage/files/sample_order.h"
+#include "storage/tokens/sample_order.h"
 
 #include <bit>
 #include <cmath>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kRounds = 6;
 
-// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): every input bit moves every output bit.
+// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): every input bit affects every output bit.
 uint64_t mix(uint64_t x) {
     x += 0x9e3779b97f4a7c15U;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
@@ -48,8 +48,8 @@ int64_t SampleOrder::sample_at(int64_t position) const {
     const int64_t n = options_.sample_count;
     const int64_t index = position % n;
     if (!options_.shuffle || n == 1) return index;
-    // The network permutes 4^half_bits < 4n values; walking its cycle until it falls below n
-    // permutes [0, n).
+    // The network permutes [0, 4^half_bits), and 4^half_bits < 4n. Applying it until the value is
+    // below n gives a permutation of [0, n).
     auto value = static_cast<uint64_t>(index);
     const auto epoch = static_cast<uint64_t>(position / n);
     do value = permute(value, epoch);

@@ -1,4 +1,4 @@
-// A file of little-endian tokens, mapped, for training on text. Threads: const, any thread.
+// A mapped file of little-endian tokens, for training on text. Threads: const, any thread.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,26 @@
 
 namespace dslaunch::storage {
 
+// An open file.
 class TokenFile {
   public:
+    // A token, and its index in the file.
     struct Place {
         int64_t index = 0;
         int64_t token = 0;
     };
 
-    // DTYPE: kU16, kU32, kI32 or kI64 (else a bug). Throws Error{kInput} if the file is missing or
-    // empty, its length is not a multiple of the token's size, or its bytes are numbers of another
-    // width: then every second number, or three of four, would be 0 or nearly so as DTYPE.
+    // DTYPE must be kU16, kU32, kI32 or kI64; anything else is a bug. Throws Error{kInput} if the
+    // file is missing or empty, if its length is not a multiple of the token's size, or if its
+    // bytes look like tokens of another width: every second 16-bit number, or three of four, are 0
+    // or nearly so.
     TokenFile(const std::string& path, DType dtype);
 
+    // Return the number of tokens in the file, and its path.
     [[nodiscard]] int64_t token_count() const { return token_count_; }
     [[nodiscard]] const std::string& path() const { return file_.path(); }
 
-    // Reads tokens [first, first + into.size()) as int64. REQUIRES: the range lies in the file.
+    // Reads tokens [first, first + into.size()) as int64. REQUIRES: the range is inside the file.
     void read(int64_t first, std::span<int64_t> into) const;
 
     // Returns the first token that is negative or >= VOCABULARY, or nothing. Reads the whole file.

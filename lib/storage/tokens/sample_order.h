@@ -1,5 +1,5 @@
-// The sample order says which sample each row of each micro batch takes: pure functions of (seed,
-// epoch, position), so that the order of data never depends on the world size and needs no table.
+// The order of samples: which sample is in each row of each micro batch. It is a pure function of
+// (seed, epoch, position), so that it does not depend on the world size and needs no table.
 // Threads: const after construction.
 #pragma once
 
@@ -11,7 +11,8 @@ namespace dslaunch::storage {
 // if length < 2. REQUIRES: context >= 1.
 [[nodiscard]] int64_t token_sample_count(int64_t token_count, int64_t context);
 
-// The first `train` samples train; the last `eval` = floor(count * fraction) are held out.
+// The first `train` samples are used for training; the last `eval` = floor(count * fraction) are
+// held out.
 struct SampleSplit {
     int64_t train = 0;
     int64_t eval = 0;
@@ -19,7 +20,7 @@ struct SampleSplit {
 // REQUIRES: 0 <= eval_fraction < 1.
 [[nodiscard]] SampleSplit split_samples(int64_t sample_count, double eval_fraction);
 
-// The place of a row in training; the letters are position_of's.
+// The place of a row in training. The letters are used in position_of().
 struct BatchPlace {
     int64_t step = 0;
     int64_t micro_step = 0;   // a of A
@@ -33,8 +34,10 @@ struct BatchPlace {
 // Returns ((s*A+a)*W+r)*B+b: the row's number since the start of training.
 [[nodiscard]] int64_t position_of(const BatchPlace& place);
 
+// The order in all epochs of a run.
 class SampleOrder {
   public:
+    // The same on all ranks.
     struct Options {
         int64_t sample_count = 0;  // n >= 1
         uint64_t seed = 0;
@@ -43,8 +46,8 @@ class SampleOrder {
     // REQUIRES: sample_count >= 1.
     explicit SampleOrder(const Options& options);
 
-    // Returns the sample in [0, n) at POSITION >= 0. Epoch e has the positions [e*n, (e+1)*n), each
-    // sample once. Takes a few hashes.
+    // Returns the sample in [0, n) at POSITION >= 0. The positions of epoch e are [e*n, (e+1)*n),
+    // with each sample once. Needs a few hashes.
     [[nodiscard]] int64_t sample_at(int64_t position) const;
 
   private:

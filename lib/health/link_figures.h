@@ -1,0 +1,49 @@
+// The figures of the measured links, in words, for the health report. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "health/health_record.h"
+
+namespace dslaunch::health {
+
+// Returns a text such as "9.84 MB/s" or "1.21 GB/s": decimal, as nccl-tests and iperf3 count.
+[[nodiscard]] std::string rate_text(double bytes_per_second);
+// Returns a text such as "62 us", "5.1 ms" or "2.0 s".
+[[nodiscard]] std::string time_text(double nanoseconds);
+// Returns the median, or the upper one of two values in the middle; 0 if there are no values.
+[[nodiscard]] double middle_of(std::vector<double> values);
+// Returns the PARTS of a finding's text, separated by "; ".
+[[nodiscard]] std::string join_parts(const std::vector<std::string>& parts);
+
+// Samples of several links together. Each text gives the worst figure of them, and GOOD's figure
+// for comparison.
+class LinkFigures {
+  public:
+    // If RATE_COUNTS, the texts may name the sample's rate.
+    void add(const LinkSample& sample, bool rate_counts);
+
+    // Returns why the first broken path does not work.
+    [[nodiscard]] std::string error() const;
+    // Returns how many words arrived changed.
+    [[nodiscard]] std::string wrong() const;
+    // Returns the best rate that was measured.
+    [[nodiscard]] std::string rate(const LinkFigures& good) const;
+    // Return how many messages had to be sent again, and how many came twice.
+    [[nodiscard]] std::string loss() const;
+    [[nodiscard]] std::string duplicates() const;
+    // Return the median, and the 99th percentile, of the round-trip times.
+    [[nodiscard]] std::string delay(const LinkFigures& good) const;
+    [[nodiscard]] std::string tail(const LinkFigures& good) const;
+
+  private:
+    std::vector<LinkSample> samples_;
+    std::vector<double> rates_;
+};
+
+// Returns a text that compares the time that NODE's processor takes with the other nodes' times.
+[[nodiscard]] std::string busy_text(const std::vector<HostSample>& hosts, int64_t node);
+
+}  // namespace dslaunch::health

@@ -1,0 +1,30 @@
+// The documents that share a packed row of tokens. Pure.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/range.h"
+
+namespace dslaunch::storage {
+
+// The documents that share a row of packed text, found by the numbers in its column `documents`:
+// tokens with the same number attend to each other, and positions begin at 0 where the number
+// changes.
+struct RowDocuments {
+    std::vector<Range> places;  // of the tokens, in order
+    // The first token whose number is not allowed in a packed row: a number below 0, or one that
+    // comes again after another number, so that its tokens would attend to earlier tokens at the
+    // same positions. -1 if there is no such token.
+    int64_t bad = -1;
+};
+
+// Returns the documents of the row with these NUMBERS, one number for each token.
+[[nodiscard]] RowDocuments documents_of_row(std::span<const int64_t> numbers);
+
+// The message for a row with a number that is not allowed.
+inline constexpr const char* kBadDocument =
+    "documents of a row have numbers from 0 on, and none comes again after another";
+
+}  // namespace dslaunch::storage

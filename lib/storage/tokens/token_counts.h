@@ -1,0 +1,41 @@
+// Judges whether tokens can be the model's own. Bytes, and the tokens of a small vocabulary, are
+// all among the smallest numbers of a large one. Data path: token file, rows -> [here] -> a
+// warning. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "storage/tokens/token_file.h"
+
+namespace dslaunch::storage {
+
+// The counts of the smallest tokens.
+class TokenCounts {
+  public:
+    // VOCABULARY is the number of tokens that the model knows.
+    explicit TokenCounts(int64_t vocabulary);
+
+    // Counts TOKEN. Returns false once no warning is possible: for a small vocabulary, or if TOKEN
+    // is not one of the smallest. Then no more tokens need to be added.
+    bool add(int64_t token);
+
+    // Returns the warning that another tokenizer made the added tokens; empty if they may be the
+    // model's own. Texts with only few different characters (sums, moves, bases) have small tokens
+    // too, and cause no warning.
+    [[nodiscard]] std::string foreign_text() const;
+
+  private:
+    [[nodiscard]] bool look_like_bytes() const;
+
+    int64_t vocabulary_;
+    std::vector<int64_t> counts_;  // of each of the smallest tokens; empty: no warning is possible
+    int64_t added_ = 0;
+};
+
+// Returns the warning for the tokens of FILE; empty if there is none. Reads only up to the first
+// token that is not among the smallest.
+[[nodiscard]] std::string foreign_text(const TokenFile& file, int64_t vocabulary);
+
+}  // namespace dslaunch::storage

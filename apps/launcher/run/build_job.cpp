@@ -14,9 +14,9 @@
 #include "launch/process/spawn.h"
 #include "launch/process/standard_streams.h"
 #include "launcher/run/host_source.h"
-#include "launcher/run/job_command.h"
-#include "launcher/run/job_environment.h"
-#include "launcher/run/job_transport.h"
+#include "launcher/run/job/job_command.h"
+#include "launcher/run/job/job_environment.h"
+#include "launcher/run/job/job_transport.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -241,7 +241,8 @@ BuiltJob Builder::build() {
         spec.binding.mode = launch::BindMode::kCore;
     }
     choose_hosts();
-    choose_transport(options_, machine_, source_, job_, hosts_);
+    for (std::string& text : choose_transport(options_, machine_, source_, hosts_, spec))
+        note(std::move(text));
     check_meeting();
     launch::PlanRequest request;
     request.hosts = hosts_;

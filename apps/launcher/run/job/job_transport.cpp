@@ -1,4 +1,4 @@
-#include "launcher/run/job_transport.h"
+#include "launcher/run/job/job_transport.h"
 
 #include <algorithm>
 #include <chrono>
@@ -79,8 +79,10 @@ void check_ssh_options(const RunOptions& options, launch::TransportKind transpor
 
 }  // namespace
 
-void choose_transport(const RunOptions& options, const Machine& machine, HostSource source,
-                      BuiltJob& job, std::vector<launch::HostSlots>& hosts) {
+std::vector<std::string> choose_transport(const RunOptions& options, const Machine& machine,
+                                          HostSource source, std::vector<launch::HostSlots>& hosts,
+                                          launch::JobSpec& spec) {
+    std::vector<std::string> notes;
     const std::string& launcher = options.launcher;
     const bool named = source != HostSource::kThisMachine;
     const bool all_local =
@@ -90,7 +92,6 @@ void choose_transport(const RunOptions& options, const Machine& machine, HostSou
     const bool stays = all_local && !options.force_multi && launcher != "slurm";
     const bool local = launcher == "local" || (!named && !options.force_multi) ||
                        (stays && source != HostSource::kJoin && source != HostSource::kMpi);
-    launch::JobSpec& spec = job.spec;
     spec.connect_max = options.connect_timeout.value_or(spec.connect_max);
     if (source == HostSource::kJoin) {
         spec.transport = launch::TransportKind::kJoin;
@@ -105,7 +106,7 @@ void choose_transport(const RunOptions& options, const Machine& machine, HostSou
         spec.connect_max = options.connect_timeout.value_or(kSrunMax);
     } else if (local) {
         spec.transport = launch::TransportKind::kLocal;
-        note_unused_options(options, source, job.notes);
+        note_unused_options(options, source, notes);
     } else if (launcher == "slurm" || (launcher.empty() && source == HostSource::kSlurm)) {
         spec.transport = launch::TransportKind::kSlurm;
         spec.connect_max = options.connect_timeout.value_or(kSrunMax);
@@ -122,6 +123,7 @@ void choose_transport(const RunOptions& options, const Machine& machine, HostSou
     for (launch::HostSlots& entry : hosts) {
         if (entry.host.port == 0) entry.host.port = options.ssh_port;
     }
+    return notes;
 }
 
 void check_transport(const RunOptions& options, HostSource source, const launch::JobSpec& spec) {

@@ -1,6 +1,6 @@
-// The device that holds a rank's parameters, gradients and optimizer states: the host, or a GPU.
-// ZeRO's one implementation works on memory of any kind through it. Data path: job -> [here] ->
-// ZeRO state. Threads: any allocates; each queue is its lane's.
+// The device that stores a rank's parameters, gradients and optimizer states: the host, or a GPU.
+// Through it, ZeRO's single implementation works on memory of any kind. Data path: job -> [here] ->
+// ZeRO state. Threads: any thread allocates; each queue belongs to its lane.
 #pragma once
 
 #include <string_view>
@@ -11,19 +11,21 @@
 
 namespace dslaunch::device {
 
+// One device of one rank.
 class Device {
   public:
     virtual ~Device() = default;
 
-    // Returns true if the host reads and writes the memory as its own.
+    // Returns true if the host can read and write the memory directly.
     [[nodiscard]] virtual bool is_host() const = 0;
-    // Returns memory whose bytes are 0, aligned to 64 bytes. A GPU's compute queue writes its
-    // zeros. Throws Error{kSetup} naming WHAT it is for and the bytes if that much is not free. It
-    // must not outlive the device.
+    // Returns memory that is filled with zeros and aligned to 64 bytes. On a GPU the compute queue
+    // writes the zeros. Throws Error{kSetup}, naming WHAT it is for and the bytes, if not enough is
+    // free. The memory must not outlive the device.
     [[nodiscard]] virtual Memory allocate(Bytes bytes, std::string_view what) = 0;
 
-    // Return the queues of the compute and the communication lane, and one for threads beside the
-    // lanes, which take turns. On the host all three are one: nothing needs an order.
+    // Return the queue of the compute lane, the queue of the communication lane, and a queue for
+    // all other threads, which take turns. On the host all three are the same queue, because every
+    // call returns after its work is done.
     [[nodiscard]] virtual Queue& compute() = 0;
     [[nodiscard]] virtual Queue& communication() = 0;
     [[nodiscard]] virtual Queue& copies() = 0;

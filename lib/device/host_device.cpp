@@ -22,7 +22,7 @@ void HostQueue::fill(float* into, float value, int64_t numel) {
     std::fill_n(into, numel, value);
 }
 
-// Updates the parts of a range on the threads at once.
+// Updates the parts of a range in parallel on the team's threads.
 template <typename Update>
 void HostQueue::by_team(const FlatRange& range, const Update& update) {
     if (range.packed.any()) {
@@ -43,7 +43,7 @@ void HostQueue::adam_step(const FlatRange& range, const kernels::AdamStep& step)
     by_team(range, [&](const FlatRange& part) { kernels::adam_step(part, step); });
 }
 
-// Shares out ranges of some hundred elements by the dozen.
+// Distributes the updates, whose ranges have some hundred elements, 32 at a time.
 void HostQueue::adam_steps(std::span<const kernels::AdamUpdate> updates) {
     constexpr int64_t kAtOnce = 32;
     const int64_t all = std::ssize(updates);
@@ -80,15 +80,15 @@ void HostQueue::to_half(const float* values, uint16_t* out, int64_t numel, DType
     kernels::to_half(values, out, numel, dtype);
 }
 
-std::vector<double> HostQueue::sums_of_squares(std::span<const Values> arrays) {
+std::vector<double> HostQueue::sums_of_squares(std::span<const FloatArray> arrays) {
     std::vector<double> sums;
     sums.reserve(arrays.size());
-    for (const Values& values : arrays)
+    for (const FloatArray& values : arrays)
         sums.push_back(kernels::sum_of_squares(values.data, values.numel));
     return sums;
 }
 
-void HostQueue::flag_nonfinite(std::span<const Values> arrays, float* flags) {
+void HostQueue::flag_nonfinite(std::span<const FloatArray> arrays, float* flags) {
     for (size_t i = 0; i < arrays.size(); ++i)
         if (!std::isfinite(kernels::sum_of_squares(arrays[i].data, arrays[i].numel))) flags[i] = 1;
 }
@@ -98,7 +98,7 @@ Memory HostDevice::allocate(Bytes bytes, std::string_view /*what*/) {
     constexpr auto kFloatBytes = int64_t{sizeof(float)};
     auto zeros = std::make_shared<ZeroedFloats>((bytes.value + kFloatBytes - 1) / kFloatBytes);
     const std::span<std::byte> all = std::as_writable_bytes(zeros->values());
-    // The function that gives the memory back is its owner.
+    // The function that frees the memory owns it.
     return {all.first(static_cast<size_t>(bytes.value)),
             [owner = std::move(zeros)]() mutable { owner.reset(); }};
 }

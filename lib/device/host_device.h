@@ -1,5 +1,5 @@
-// The host as a device: its memory is the process's, and work is done before a call returns, by the
-// kernels of this processor. It costs nothing beside calling them.
+// The host as a device: its memory is the process's memory, and a call returns after this
+// processor's kernels have done the work. It adds no cost to the kernels.
 #pragma once
 
 #include "device/device.h"
@@ -7,9 +7,10 @@
 
 namespace dslaunch::device {
 
+// The queue of the host: every call does its work before it returns.
 class HostQueue final : public Queue {
   public:
-    // THREADS share an update, the caller's included.
+    // THREADS: the number of threads that share an update, including the calling one.
     explicit HostQueue(int threads) : team_(threads) {}
 
     [[nodiscard]] Stream* stream() override { return nullptr; }
@@ -28,19 +29,20 @@ class HostQueue final : public Queue {
     void accumulate_sum(std::span<const float* const> sources, float scale, float* into,
                         int64_t numel) override;
     void to_half(const float* values, uint16_t* out, int64_t numel, DType dtype) override;
-    [[nodiscard]] std::vector<double> sums_of_squares(std::span<const Values> arrays) override;
-    void flag_nonfinite(std::span<const Values> arrays, float* flags) override;
+    [[nodiscard]] std::vector<double> sums_of_squares(std::span<const FloatArray> arrays) override;
+    void flag_nonfinite(std::span<const FloatArray> arrays, float* flags) override;
 
   private:
     template <typename Update>
     void by_team(const kernels::FlatRange& range, const Update& update);
 
-    kernels::ThreadTeam team_;  // of the updates, which one lane does
+    kernels::ThreadTeam team_;  // for updates, which only one lane does
 };
 
+// The memory of the process and its queue.
 class HostDevice final : public Device {
   public:
-    // THREADS share an update.
+    // THREADS: the number of threads that share an update.
     explicit HostDevice(int threads = 1) : queue_(threads) {}
 
     [[nodiscard]] bool is_host() const override { return true; }

@@ -1,5 +1,6 @@
-// Memory of a device, with its owner. On the host it is memory like any other. On a GPU the host
-// may pass its addresses on and must not read or write there. Threads: as any array.
+// Memory of a device, and the function that frees it. On the host it is memory like any other. On a
+// GPU the host may pass its addresses on, but must not read or write there. Threads: as for any
+// array.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +10,11 @@
 
 namespace dslaunch::device {
 
+// Owns memory of a device. A default one, and one that was moved from, is empty.
 class Memory {
   public:
     Memory() = default;
-    // GIVE_BACK frees BYTES, once.
+    // GIVE_BACK is called once, to free BYTES.
     Memory(std::span<std::byte> bytes, std::function<void()> give_back)
         : bytes_(bytes), give_back_(std::move(give_back)) {}
     Memory(Memory&& other) noexcept
@@ -29,8 +31,9 @@ class Memory {
         if (give_back_) give_back_();
     }
 
+    // Returns the whole memory.
     [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
-    // Returns the same as fp32. REQUIRES: it was taken for that.
+    // Returns the same memory as fp32. REQUIRES: it was allocated for fp32 values.
     [[nodiscard]] std::span<float> floats() const {
         return {reinterpret_cast<float*>(bytes_.data()), bytes_.size() / sizeof(float)};
     }

@@ -6,7 +6,7 @@ namespace dslaunch::device {
 
 namespace {
 
-// The longest pause delays a waiting host by half of it; ten looks a millisecond cost little.
+// On average, a waiting host loses half of the longest pause; ten checks a millisecond cost little.
 constexpr Duration kLongestPause = std::chrono::microseconds(100);
 
 }  // namespace

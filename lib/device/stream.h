@@ -1,6 +1,7 @@
-// Streams of a device: work that is done in order, later than it was given. Events mark places in
-// that order. A stream waits for another one by an event, and the host by await_event. The CUDA
-// plugin has streams of a GPU, tests have threads. Data path: executor's lanes -> [here] -> device.
+// Streams of a device: work that is done in order, later than it was submitted. Events mark
+// positions in that order. A stream uses an event to wait for another stream; the host uses
+// await_event(). The CUDA plugin implements them with streams of a GPU, tests with threads. Data
+// path: executor's lanes -> [here] -> device.
 #pragma once
 
 #include <functional>
@@ -10,50 +11,51 @@
 
 namespace dslaunch::device {
 
-// A place in a stream's order: all work that the stream was given before. An event is recorded
-// again in the next step. Threads: one records, any look.
+// A position in a stream's order, after all work that was submitted before. An event is recorded
+// again in the next step. Threads: one thread records, any thread may query.
 class Event {
   public:
     virtual ~Event() = default;
-    // Returns true once the work before the last record() is done, and before the first record().
-    // Does not block. Throws Error if the device has failed.
+    // Returns true if the work before the last record() is done; also returns true before the first
+    // record(). Does not block. Throws Error if the device has failed.
     [[nodiscard]] virtual bool is_reached() = 0;
-    // Returns the time on the device from EARLIER to here. REQUIRES: both are reached, and were
-    // made by streams of one device.
+    // Returns the time on the device from EARLIER to this event. REQUIRES: both are reached, and
+    // were made by streams of the same device.
     [[nodiscard]] virtual Duration since(const Event& earlier) const = 0;
 };
 
 // Failures throw Error{kSetup}. No call blocks, unless the device has no room for more work. One
-// thread at a time, but for check().
+// thread at a time, except for check().
 class Stream {
   public:
     virtual ~Stream() = default;
+    // Returns an event of this device that is not recorded yet.
     [[nodiscard]] virtual std::unique_ptr<Event> make_event() = 0;
-    // Makes EVENT stand for all work that this stream was given so far.
+    // Makes EVENT mark all work that was submitted to this stream so far.
     virtual void record(Event& event) = 0;
-    // Makes all later work of this stream wait for EVENT, which any stream of the device has
+    // Makes all later work of this stream wait for EVENT, which some stream of the device has
     // recorded.
     virtual void wait(Event& event) = 0;
-    // Throws Error{kRankFailed} if the device has failed at work that it was given. Any thread.
+    // Throws Error{kRankFailed} if the device has failed at submitted work. Any thread.
     virtual void check() = 0;
 };
 
-// The options say how the host waits for a device. CHECK throws what has gone wrong elsewhere, and
-// is called now and then. LIMIT is the longest wait.
+// Options of a wait for a device. CHECK is called now and then, and throws if something else has
+// failed. LIMIT is the longest wait.
 struct AwaitOptions {
     std::function<void()> check = [] {};
     Duration limit{};
-    Duration watch_closely{};  // looks again at once for so long, which takes a processor
+    Duration watch_closely{};  // for this time it polls without pauses, which uses a processor
 };
 
-// Returns true once EVENT is reached, false after the limit. Throws what the event and the check
-// throw.
+// Returns true when EVENT is reached, false after the limit. Throws what the event and CHECK throw.
 [[nodiscard]] bool await_event(Event& event, const AwaitOptions& options);
 
-// The pauses between two looks at a device: short ones first, for most waits are short.
+// The pauses between two checks of a device. The first ones are short, because most waits are
+// short.
 class Pauses {
   public:
-    // Sleeps.
+    // Sleeps for the next pause.
     void pause();
 
   private:

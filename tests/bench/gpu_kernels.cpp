@@ -105,7 +105,7 @@ std::vector<Work> all_work() {
          [](Queue& q, const Arrays& a, int64_t n) { q.fill(a.second.floats().data(), 0.25F, n); }},
         {"squares for the norm", 4,
          [](Queue& q, const Arrays& a, int64_t n) {
-             std::vector<device::Values> blocks;
+             std::vector<device::FloatArray> blocks;
              for (int64_t at = 0; at < n; at += kernels::kNormBlockNumel)
                  blocks.push_back({a.gradients.floats().data() + at,
                                    std::min(kernels::kNormBlockNumel, n - at)});
@@ -113,7 +113,7 @@ std::vector<Work> all_work() {
          }},
         {"look for what is not finite", 4,
          [](Queue& q, const Arrays& a, int64_t n) {
-             const device::Values values{a.gradients.floats().data(), n};
+             const device::FloatArray values{a.gradients.floats().data(), n};
              q.flag_nonfinite({&values, 1}, a.second.floats().data());
          }},
     };

@@ -11,8 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "graph/segment/segment.h"
+#include "graph/segment/segmented_model.h"
 #include "runtime/data/data_source.h"
+#include "support/places.h"
 
 namespace dslaunch::test {
 
@@ -72,7 +73,7 @@ struct Fixture {
     [[nodiscard]] static Fixture load(const std::string& name, bool training = true) {
         Fixture fixture{fixture_facts(name), Model::load(model_path(name)), {}};
         fixture.options.loss = fixture_loss(fixture.facts);
-        fixture.options.training = training;
+        fixture.options.trains = training;
         return fixture;
     }
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "graph/segment/compute_context.h"
-#include "graph/segment/segment.h"
+#include "graph/segment/segmented_model.h"
 
 namespace dslaunch::test {
 

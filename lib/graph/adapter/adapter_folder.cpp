@@ -43,7 +43,7 @@ AdapterFolder load_adapter(const std::string& folder) {
             changes.refuse(change.added->name, "is a bias that training does not have");
         if (!change.pair) continue;
         const storage::LowRankPair& pair = *change.pair;
-        if (pair.of_table)
+        if (pair.is_of_table)
             changes.refuse(pair.name, "is of a table, and training adapts linear layers alone");
         put(layer + std::string(kAdapterA), pair.read_a(), {pair.r, pair.in()});
         put(layer + std::string(kAdapterB), pair.read_b(), {pair.out(), pair.r});
@@ -86,10 +86,10 @@ class PeftForm {
         : adapter_(adapter), model_(model) {}
 
     void make() {
-        // Transformers calls GPT-NeoX's `embed_out` so now.
+        // transformers 5 names GPT-NeoX's `embed_out` differently.
         if (model_.names.at("head") == "embed_out") rename_module("embed_out", "lm_head");
         if (model_.has_experts()) join_layers();
-        // Within a model that sees images too, the text model has a name of its own.
+        // In a model that also sees images, the text model has another name.
         if (!model_.outer.empty())
             rename_module(model_.names.at("decoder"), "model.language_model");
     }
@@ -112,13 +112,13 @@ class PeftForm {
     struct Pair {
         at::Tensor a, b;
     };
-    using Pairs = std::map<std::string, std::vector<Pair>>;  // by our name, of each expert
+    using Pairs = std::map<std::string, std::vector<Pair>>;  // by matrix, one pair for each expert
     struct Layer {
-        std::string mlp, now;  // "model.layers.0.block_sparse_moe.", and in transformers 5
+        std::string mlp, now;  // "model.layers.0.block_sparse_moe.", and its new name
         Pairs pairs;
     };
 
-    // Gives the module FROM, and what lies in it, the name TO.
+    // Renames the module FROM, with all that it contains, to TO.
     void rename_module(const std::string& from, const std::string& to) {
         const auto renamed = [&](const std::string& name) {
             const bool is_of_it = name == from || name.starts_with(from + ".");
@@ -132,12 +132,12 @@ class PeftForm {
             for (std::string& name : *names) name = renamed(name);
     }
 
-    // Renames whole parameters: PEFT brings only pairs to the new names.
+    // Renames a module that was trained whole: PEFT itself renames only low-rank pairs.
     void rename_whole(const std::string& from, const std::string& to) {
         if (adapter_.tensors.contains(from + ".weight")) rename_module(from, to);
     }
 
-    // Joins the experts of a layer, if all trained as they are, to two parameters.
+    // Joins the experts of a layer into two parameters, if all of them were trained whole.
     void join_whole_experts(const std::string& from, const std::string& to) {
         std::map<std::string, std::vector<at::Tensor>> all;
         std::vector<std::string> modules;
@@ -176,8 +176,9 @@ class PeftForm {
         return pairs;
     }
 
-    // Returns true if PEFT 0.21 joins the pairs itself: all experts of a layer have them, and both
-    // matrices of those that transformers joins. It does not know Qwen2Moe's.
+    // Returns true if PEFT 0.21 joins the pairs itself when it loads them. It does so if all
+    // experts of a layer have pairs, and if either both gate and up, which transformers joins, have
+    // pairs or neither has. It cannot join Qwen2Moe's pairs.
     [[nodiscard]] bool is_converted() const {
         if (model_.architecture == "Qwen2MoeForCausalLM") return false;
         return std::ranges::all_of(layers_, [](const Layer& layer) {
@@ -209,23 +210,25 @@ class PeftForm {
         const std::string experts = layer.now + model_.names.at("experts");
         const bool has_down = layer.pairs.contains("down");
         if (layer.pairs.contains("gate") || layer.pairs.contains("up")) {
-            // PEFT wraps a module once for each parameter; the first one is in the inner wrapper.
+            // PEFT wraps the module once for each parameter; the inner wrapper holds the first one.
             put(has_down ? experts + ".base_layer" : experts,
                 {of(layer, "gate", model_.expert_width), of(layer, "up", model_.expert_width)});
             config.target_parameters.push_back(experts + ".gate_up_proj");
             config.rank_pattern = {{"experts.gate_up_proj", 2.0 * static_cast<double>(config.r)}};
             config.alpha_pattern = {
-                {"experts.gate_up_proj", config.alpha * (config.rslora ? std::sqrt(2.0) : 2.0)}};
+                {"experts.gate_up_proj", config.alpha * (config.is_rslora ? std::sqrt(2.0) : 2.0)}};
         }
         if (has_down) {
             put(experts, {of(layer, "down", model_.width)});
             config.target_parameters.push_back(experts + ".down_proj");
         }
-        // PEFT has no dropout in adapters of parameters, and refuses to load one.
+        // PEFT has no dropout for adapters of parameters, and refuses to load an adapter that sets
+        // it.
         if (!config.target_parameters.empty()) config.dropout = 0;
     }
 
-    // Returns the pairs of one matrix, zeros where an expert has none. OUT: rows of B.
+    // Returns the pairs of all experts for one matrix; an expert without a pair gets zeros. OUT:
+    // the number of rows of B.
     [[nodiscard]] std::vector<Pair> of(const Layer& layer, const char* kind, int64_t out) const {
         const int64_t in = kind == std::string("down") ? model_.expert_width : model_.width;
         const int64_t r = adapter_.config.r;
@@ -238,8 +241,9 @@ class PeftForm {
         return pairs;
     }
 
-    // Writes the pair of all experts: rows of A one expert after the other, of each one matrix of
-    // MATRICES after the other; columns of B with the expert as the last dimension.
+    // Writes one pair for all experts and the joined MATRICES. A: the rows of all MATRICES of the
+    // first expert, then of the next expert, and so on. B: block diagonal over MATRICES; the expert
+    // is the last dimension of its columns.
     void put(const std::string& module, const std::vector<std::vector<Pair>>& matrices) {
         std::vector<at::Tensor> rows, columns;
         for (size_t i = 0; i < matrices.front().size(); ++i) {

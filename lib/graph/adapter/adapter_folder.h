@@ -1,5 +1,5 @@
 // The folder of a low-rank adapter, as PEFT writes it: adapter_config.json and
-// adapter_model.safetensors. Feeds adapters.h and takes what training made. No threads.
+// adapter_model.safetensors. Read for adapters.h, and written after training. No threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,22 +25,24 @@ using storage::kAdapterA, storage::kAdapterB;
     return name.ends_with(kAdapterA) || name.ends_with(kAdapterB);
 }
 
+// The contents of the folder.
 struct AdapterFolder {
     storage::AdapterConfig config;
     std::map<std::string, at::Tensor> tensors;  // by the parameter's name in the model; fp32
 };
 
 // Reads both files. Throws Error{kInput} as storage::AdapterChanges does, and for adapters that
-// training here does not go on with: ranks or scales by layer, DoRA, rows of tables, experts as
-// one.
+// training cannot continue: ranks or scales by layer, DoRA, PiSSA, OLoRA, target_parameters, rows
+// of tables, changed biases.
 [[nodiscard]] AdapterFolder load_adapter(const std::string& folder);
 
-// Writes both files into FOLDER, made if missing, each whole or not at all. Throws Error{kDisk}.
+// Writes both files into FOLDER, which is created if it is missing. Each file is written whole or
+// not at all. Throws Error{kDisk}.
 void write_adapter(const AdapterFolder& adapter, const std::string& folder);
 
-// Renames ADAPTER's parts, made beside MODEL, as transformers 5 names them: its modules hold the
-// experts of a layer as one parameter, and some under new names. Joins pairs of single experts to
-// one pair if PEFT doesn't do that when it loads them.
+// Gives the modules of ADAPTER, which was trained with MODEL, the names that transformers 5 uses:
+// it stores the experts of a layer as one parameter, and has new names for some modules. Joins the
+// pairs of single experts into one pair if PEFT does not do so when it loads them.
 void to_peft_form(AdapterFolder& adapter, const storage::TransformerConfig& model);
 
 }  // namespace dslaunch::graph

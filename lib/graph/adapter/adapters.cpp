@@ -27,7 +27,7 @@ namespace dslaunch::graph {
 
 namespace {
 
-// Returns true if NAME fits PATTERN, or ends in it.
+// Returns true if NAME, or its end after a dot, fits PATTERN.
 bool is_meant(std::string_view pattern, std::string_view name) {
     return fits_pattern(pattern, name) || name.ends_with("." + std::string(pattern));
 }
@@ -46,7 +46,7 @@ void require_meant(const std::vector<std::string>& patterns, const std::vector<s
         std::vector<std::string> ends;
         for (const std::string& name : names) ends.push_back(name.substr(name.rfind('.') + 1));
         std::optional<std::string> guess = nearest(pattern, names);
-        // Most patterns are the end of many names: `q_projj`, `*.q_projj`.
+        // Most patterns are meant for the end of many names: `q_projj`, `*.q_projj`.
         if (!guess) guess = nearest(pattern.substr(pattern.rfind('.') + 1), ends);
         std::string hint;
         if (guess) hint = fmt::format("; did you mean `{}`?", printable(*guess));
@@ -62,7 +62,8 @@ std::string module_of(const std::string& parameter) {
     return dot == std::string::npos ? "" : parameter.substr(0, dot);
 }
 
-// Returns the modules that have parameter INDEX, under all its names, and those around them.
+// Returns the modules that contain parameter INDEX under any of its names, and the modules that
+// contain these.
 std::vector<std::string> modules_with(const Model& model, int index) {
     const ModelParameter& parameter = model.parameters()[index];
     std::vector<std::string> modules = {module_of(parameter.name)};
@@ -73,7 +74,7 @@ std::vector<std::string> modules_with(const Model& model, int index) {
     return modules;
 }
 
-// Returns true if parameter INDEX trains as it is.
+// Returns true if parameter INDEX is trained itself, without an adapter.
 bool is_saved(const Model& model, int index, const config::LoraConfig& lora) {
     return std::ranges::any_of(modules_with(model, index), [&](const std::string& module) {
         return is_meant_by_any(lora.modules_to_save, module);
@@ -97,7 +98,8 @@ std::vector<LinearLayer> chosen_layers(const Model& model, const LoweredGraph& l
             return !is_meant_by_any(lora.targets, layer.name);
         });
     }
-    // A layer that trains whole gets no adapter: PEFT, which loads what is written, has that rule.
+    // A layer that is trained itself gets no adapter: PEFT, which loads the result, has the same
+    // rule.
     std::erase_if(layers,
                   [&](const LinearLayer& layer) { return is_saved(model, layer.parameter, lora); });
     if (layers.empty())
@@ -137,14 +139,14 @@ class Adder {
     void add(const LinearLayer& layer) {
         const ModelParameter& parameter = model_.parameters()[layer.parameter];
         const at::Tensor& weight = parameter.packed ? parameter.packed->source() : parameter.tensor;
-        const int64_t in = weight.size(layer.transposed ? 0 : 1);
-        const int64_t out = weight.size(layer.transposed ? 1 : 0);
+        const int64_t in = weight.size(layer.is_transposed ? 0 : 1);
+        const int64_t out = weight.size(layer.is_transposed ? 1 : 0);
         Value* const a = input_of(layer.name + std::string(kAdapterA), {options_.lora.r, in});
         Value* const b = input_of(layer.name + std::string(kAdapterB), {out, options_.lora.r});
         for (const LinearUse& use : layer.uses) add_beside(use, a, b);
     }
 
-    // Refuses tensors of the folder for layers that were not chosen, since they would be lost.
+    // Refuses tensors in the folder that belong to layers that were not chosen: they would be lost.
     void require_all_taken() const {
         if (!init_) return;
         for (const auto& [name, tensor] : init_->tensors)
@@ -154,7 +156,7 @@ class Adder {
                      printable(options_.lora.init), printable(name));
     }
 
-    // Values of modules_to_save that the folder has.
+    // Copies the folder's values of modules_to_save into the model.
     void take_saved_modules() {
         if (!init_) return;
         const at::NoGradGuard no_grad;
@@ -188,7 +190,7 @@ class Adder {
                  "dslaunch.lora.init: the adapter of {} is multiplied by {:g}, and dslaunch.lora "
                  "multiplies by {:g}: set r to {}, alpha to {:g} and rslora to {}",
                  printable(options_.lora.init), scale, options_.lora.scale(), folder.config.r,
-                 folder.config.alpha, folder.config.rslora);
+                 folder.config.alpha, folder.config.is_rslora);
         return folder;
     }
 
@@ -201,7 +203,8 @@ class Adder {
              printable(options_.lora.init), printable(name), text(there.sizes()), text(wanted));
     }
 
-    // The graph's input for the parameter NAME, which is made if it is not there.
+    // Returns the graph's input for the parameter NAME. Adds the parameter to the model if it is
+    // missing.
     Value* input_of(const std::string& name, const std::vector<int64_t>& sizes) {
         const auto found = index_of_.find(name);
         const int index = found != index_of_.end()
@@ -241,7 +244,7 @@ class Adder {
         const config::LoraConfig& lora = options_.lora;
         const WithInsertPoint behind(node.next());
         Value* x = node.input(use.input);
-        if (options_.training && lora.dropout > 0)
+        if (options_.trains && lora.dropout > 0)
             x = insert_like(node, aten::dropout, {x, lora.dropout, true});
         const IValue none;
         Value* const narrow = insert_like(node, aten::linear, {x, a, none});
@@ -276,8 +279,8 @@ storage::AdapterConfig describe_adapters(const Model& model, const config::LoraC
     config.r = lora.r;
     config.alpha = lora.alpha;
     config.dropout = lora.dropout;
-    config.rslora = lora.rslora;
-    // Whole names, which PEFT resolves to the same modules.
+    config.is_rslora = lora.rslora;
+    // Modules are listed by their full names, which PEFT resolves to the same modules.
     for (int i = 0; i < std::ssize(model.parameters()); ++i) {
         const ModelParameter& parameter = model.parameters()[i];
         const std::string module = module_of(parameter.name);
@@ -285,7 +288,7 @@ storage::AdapterConfig describe_adapters(const Model& model, const config::LoraC
             continue;
         if (config.modules_to_save.empty() || config.modules_to_save.back() != module)
             config.modules_to_save.push_back(module);
-        config.tied = config.tied || !tied_head_of(model, i).empty();
+        config.is_tied = config.is_tied || !tied_head_of(model, i).empty();
     }
     std::map<std::string, const ModelParameter*> parameters;
     for (const ModelParameter& parameter : model.parameters())
@@ -297,12 +300,12 @@ storage::AdapterConfig describe_adapters(const Model& model, const config::LoraC
         auto weight = parameters.find(layer + ".weight");
         if (weight == parameters.end()) weight = parameters.find(layer);
         if (weight == parameters.end()) continue;
-        // A square weight does not show how it is read; the other layers of a model do.
+        // The shape of a square weight does not show its orientation; the model's other layers do.
         const auto& packed = weight->second->packed;
         const bool transposed = packed
                                     ? packed->is_transposed()
                                     : weight->second->tensor.size(1) != parameter->tensor.size(1);
-        config.transposed = config.transposed || transposed;
+        config.is_transposed = config.is_transposed || transposed;
     }
     return config;
 }

@@ -15,10 +15,11 @@ namespace {
 
 struct FoundUse {
     LinearUse use;
-    size_t input = 0;  // of the graph's parameters
+    size_t input = 0;  // index among the graph's parameters
 };
 
-// Returns the layer of the weight NAME: its module, or NAME if a module has several weights.
+// Returns the name of the layer with the weight NAME: its module's, or NAME itself if NAME does not
+// end in ".weight", as in a module with several weights.
 std::string layer_of(const std::string& name) {
     constexpr std::string_view kWeight = ".weight";
     return name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : name;
@@ -39,15 +40,15 @@ class Finder {
         for_each_node(*lowered.graph->block(), [this](Node& node) {
             if (const std::optional<FoundUse> found = use_of(node)) add(*found);
         });
-        // An adapter adds to products of one orientation.
+        // An adapter can be added only if all products read the weight in the same orientation.
         std::erase_if(layers_, [](const LinearLayer& layer) {
             return std::ranges::any_of(layer.uses, [&](const LinearUse& use) {
-                return use.transposed != layer.transposed;
+                return use.is_transposed != layer.is_transposed;
             });
         });
         for (LinearLayer& layer : layers_) {
-            layer.read_elsewhere = !only_multiplied(*layer.weight, layer);
-            if (!layer.read_elsewhere) continue;
+            layer.is_read_elsewhere = !only_multiplied(*layer.weight, layer);
+            if (!layer.is_read_elsewhere) continue;
             const std::string head = tied_head_of(model, layer.parameter);
             if (!head.empty()) layer.name = head;
         }
@@ -70,7 +71,7 @@ class Finder {
         layers_.push_back({index,
                            input(found.input),
                            layer_of(parameter.name),
-                           found.use.transposed,
+                           found.use.is_transposed,
                            {found.use},
                            false});
     }
@@ -83,14 +84,14 @@ class Finder {
         return plain_sum ? with_weight({&node, 1, 2, true}) : std::nullopt;
     }
 
-    // Finds the parameter that USE reads as it is, or transposed or cast on its way.
+    // Finds the parameter that USE reads, directly or through transposes and casts.
     [[nodiscard]] std::optional<FoundUse> with_weight(LinearUse use) const {
         const Value* value = use.node->input(use.weight);
         for (;;) {
             if (const auto found = input_of_.find(value); found != input_of_.end())
                 return FoundUse{use, found->second};
             if (turns(*value->node())) {
-                use.transposed = !use.transposed;
+                use.is_transposed = !use.is_transposed;
             } else if (!passes_on(*value->node())) {
                 return std::nullopt;
             }
@@ -98,7 +99,7 @@ class Finder {
         }
     }
 
-    // Returns true if VALUE, the weight of LAYER or a view of it, goes into its products alone.
+    // Returns true if VALUE, the weight of LAYER or a view of it, is used in LAYER's products only.
     [[nodiscard]] static bool only_multiplied(const Value& value, const LinearLayer& layer) {
         return std::ranges::all_of(value.uses(), [&](const Use& use) {
             if (use.offset == 0 && (turns(*use.user) || passes_on(*use.user)))
@@ -120,8 +121,8 @@ class Finder {
 std::string tied_head_of(const Model& model, int index) {
     const ModelParameter& parameter = model.parameters()[index];
     if (!parameter.aliases.empty()) return layer_of(parameter.aliases.front());
-    // The decoder of a folder (graph/models/transformer.h): its first parameter is the table.
-    Module& module = const_cast<Model&>(model).module();  // which is read alone
+    // In a decoder from a folder (graph/models/transformer.h), the first parameter is the table.
+    Module& module = const_cast<Model&>(model).module();  // only read
     const auto tied = module.type()->findConstant("is_tied");
     if (index != 0 || !tied || !tied->isBool() || !tied->toBool()) return "";
     return parameter.name.starts_with("gpt_neox.") ? "embed_out" : "lm_head";

@@ -1,5 +1,5 @@
-// The linear layers of a lowered graph: its products with a parameter of two dimensions, whatever
-// way the weight lies. Data path: lower.h -> [here] -> adapters.h, packed_base.h. No shared state.
+// The linear layers of a lowered graph: its products with a two-dimensional parameter, in either
+// orientation. Data path: lower.h -> [here] -> adapters.h, packed_base.h. No shared state.
 #pragma once
 
 #include <cstddef>
@@ -11,35 +11,37 @@
 
 namespace dslaunch::graph {
 
-// A product with a parameter: input INPUT of NODE, [.., in], times the weight, read as [out, in],
-// or [in, out] if TRANSPOSED.
+// A product with a parameter: NODE's input number INPUT, [.., in], times its input number WEIGHT,
+// which is read as [out, in], or as [in, out] if IS_TRANSPOSED.
 struct LinearUse {
     Node* node = nullptr;
     size_t input = 0;
     size_t weight = 0;
-    bool transposed = false;
+    bool is_transposed = false;
 };
 
+// A weight and the products that use it.
 struct LinearLayer {
-    int parameter = -1;       // of the model
+    int parameter = -1;       // index in the model
     Value* weight = nullptr;  // the parameter's input of the graph
-    // The name of the weight's module, "blocks.0.attn.q_proj". The output layer has its own name
-    // where it shares the table of tokens, and so has each of several weights of one module.
+    // The name of the weight's module, such as "blocks.0.attn.q_proj". If the output layer shares
+    // the table of tokens, this is the output layer's name. If a module has several weights, this
+    // is the weight's own name.
     std::string name;
-    bool transposed = false;
-    std::vector<LinearUse> uses;  // in the order of the graph
-    // True if forward reads the weight in another way too, as a tied table of tokens is.
-    bool read_elsewhere = false;
+    bool is_transposed = false;
+    std::vector<LinearUse> uses;  // in graph order
+    // True if forward also reads the weight elsewhere, as it reads a tied table of tokens.
+    bool is_read_elsewhere = false;
 };
 
 // Returns the layers of LOWERED, a graph of MODEL, in the order in which forward computes them.
-// Parameters of adapters make none, and neither does one that forward multiplies with both as it is
-// and transposed, as a decoder that is the turned encoder.
+// Leaves out parameters of adapters, and a parameter that forward uses both as it is and
+// transposed, as an autoencoder does if its decoder is the transposed encoder.
 [[nodiscard]] std::vector<LinearLayer> find_linear_layers(const Model& model,
                                                           const LoweredGraph& lowered);
 
-// Returns the name of the output layer with the weight of parameter INDEX of MODEL, a table of
-// tokens; empty: no other module has it as its weight.
+// Returns the name of the output layer that shares parameter INDEX of MODEL, a table of tokens;
+// empty if no other module has this parameter as its weight.
 [[nodiscard]] std::string tied_head_of(const Model& model, int index);
 
 }  // namespace dslaunch::graph

@@ -45,7 +45,8 @@ at::Tensor stored(const SafetensorsEntry& entry) {
                          at::TensorOptions(scalar_type_of(entry.dtype)));
 }
 
-// Returns what training took out of WEIGHT, fp32 as it lies in the base, before its first step.
+// Returns the part of WEIGHT that the adapter's initialization subtracted before the first step.
+// WEIGHT: fp32, in the base's orientation.
 at::Tensor beginning_of(const at::Tensor& weight, const AdapterBeginning& beginning) {
     const int64_t r = std::min({beginning.r, weight.size(0), weight.size(1)});
     if (beginning.init == AdapterInit::kPissa) {
@@ -56,13 +57,14 @@ at::Tensor beginning_of(const at::Tensor& weight, const AdapterBeginning& beginn
     return at::matmul(q.narrow(1, 0, r), upper.narrow(0, 0, r)) * beginning.scale;
 }
 
-// One change of one weight. The weight lies as [in, out] if TRANSPOSED.
+// One change of one weight, which is stored as [in, out] if TRANSPOSED.
 class Changer {
   public:
     Changer(const AdapterChanges& adapter, const WeightChange& change, bool transposed)
-        : adapter_(adapter), change_(change), transposed_(transposed) {}
+        : adapter_(adapter), change_(change), is_transposed_(transposed) {}
 
-    // Returns the changed weight. BASE: the model's, or none if the adapter has it whole, of DTYPE.
+    // Returns the changed weight. BASE: the model's weight, not read if the adapter contains the
+    // whole weight. DTYPE: the type of the result in that case.
     [[nodiscard]] at::Tensor applied(const at::Tensor& base, at::ScalarType dtype,
                                      at::IntArrayRef sizes) const {
         at::Tensor weight = base;
@@ -90,25 +92,25 @@ class Changer {
     [[nodiscard]] at::Tensor with_pair(const at::Tensor& base) const {
         const LowRankPair& pair = *change_.pair;
         at::Tensor weight = base.to(at::kFloat);
-        const int64_t out_at = transposed_ ? 1 : 0;
+        const int64_t out_at = is_transposed_ ? 1 : 0;
         if (weight.dim() != 2 || weight.size(out_at) != pair.out() ||
             weight.size(1 - out_at) != pair.in())
             adapter_.refuse(pair.name, "has another shape than the layer's weight");
         if (change_.init != AdapterInit::kNone) {
-            // Training went on beside what the weight's own type has of it.
+            // Training continued with this difference, rounded to the weight's own type.
             weight = weight - beginning_of(weight, {change_.init, pair.r, pair.scale});
             weight = weight.to(base.scalar_type()).to(at::kFloat);
         }
-        if (transposed_) weight = weight.t();
+        if (is_transposed_) weight = weight.t();
         weight = weight + at::matmul(fp32_matrix(pair.read_b(), pair.out()),
                                      fp32_matrix(pair.read_a(), pair.r)) *
                               pair.scale;
         if (change_.magnitude) {
-            const int64_t over = pair.of_table ? 0 : 1;
+            const int64_t over = pair.is_of_table ? 0 : 1;
             const at::Tensor norm = at::linalg_vector_norm(weight, 2, over, /*keepdim=*/true);
             weight = weight * (fp32_vector(*change_.magnitude).unsqueeze(over) / norm);
         }
-        if (transposed_) weight = weight.t();
+        if (is_transposed_) weight = weight.t();
         return weight.to(base.scalar_type()).contiguous();
     }
 
@@ -135,7 +137,7 @@ class Changer {
 
     const AdapterChanges& adapter_;
     const WeightChange& change_;
-    bool transposed_;
+    bool is_transposed_;
 };
 
 MergedModel load_merged_folder(const std::string& path, const std::string& adapter_folder) {
@@ -155,22 +157,22 @@ MergedModel load_merged_folder(const std::string& path, const std::string& adapt
         std::vector<int64_t> there = sizes.vec();
         const bool is_table = name == table || name == head;
         if (is_table) there[0] = stored_config.vocabulary;
-        // A head that was the table until now begins as the table.
-        const bool was_tied = stored_config.tied && name == head;
+        // A head that was tied to the table so far starts with the table's values.
+        const bool was_tied = stored_config.is_tied && name == head;
         const at::Tensor base = tensor_in(weights.take(was_tied ? table : name, there), there);
         const WeightChange* const change = adapter.take(name);
         if (change == nullptr) return was_tied ? base.clone() : base;
         pairs += change->pair ? 1 : 0;
-        const bool transposed = config.transposed && name.starts_with(layers);
+        const bool transposed = config.is_transposed && name.starts_with(layers);
         return Changer(adapter, *change, transposed).applied(base, base.scalar_type(), sizes);
     };
     const at::NoGradGuard no_grad;
     Model model = Model::adopt(make_transformer(config, weight_of));
-    // A head that goes on being the table has the table's change.
-    if (config.tied) static_cast<void>(adapter.take(head));
+    // A head that stays tied to the table is changed with the table.
+    if (config.is_tied) static_cast<void>(adapter.take(head));
     adapter.require_all_taken();
     weights.require_all_taken();
-    return {std::move(model), pairs, config.vocabulary, stored_config.tied && !config.tied,
+    return {std::move(model), pairs, config.vocabulary, stored_config.is_tied && !config.is_tied,
             stored_config.vocabulary != config.vocabulary};
 }
 
@@ -192,11 +194,12 @@ int merge_adapter(Model& model, AdapterChanges& adapter) {
             at::Tensor values = parameter.tensor.detach();
             bool transposed = false;
             if (change->pair && values.dim() == 2) {
-                // A square weight does not show which way it lies; the config says it.
+                // The shape of a square weight does not show its orientation; the adapter's config
+                // does.
                 const bool as_it_is =
                     values.size(0) == change->pair->out() && values.size(1) == change->pair->in();
-                transposed =
-                    !as_it_is || (adapter.config().transposed && values.size(0) == values.size(1));
+                transposed = !as_it_is ||
+                             (adapter.config().is_transposed && values.size(0) == values.size(1));
             }
             values.copy_(Changer(adapter, *change, transposed)
                              .applied(values, values.scalar_type(), values.sizes()));
@@ -219,7 +222,7 @@ void take_out_beginning(std::span<float> weight, int64_t out, const AdapterBegin
     const at::NoGradGuard no_grad;
     at::Tensor values = at::from_blob(weight.data(), {out, std::ssize(weight) / out},
                                       at::TensorOptions(at::kFloat));
-    if (beginning.transposed) values = values.t();
+    if (beginning.is_transposed) values = values.t();
     values.sub_(beginning_of(values.contiguous(), beginning));
 }
 

@@ -11,34 +11,36 @@
 
 namespace dslaunch::graph {
 
+// A merged model and what the adapter changed in it.
 struct MergedModel {
     Model model;
-    int layers = 0;          // that have a pair of matrices
-    int64_t vocabulary = 0;  // of a Hugging Face folder: tokens
+    int layers = 0;          // layers with a pair of matrices
+    int64_t vocabulary = 0;  // the tokens of a Hugging Face folder
     bool unties = false;     // the output layer is no longer the table of tokens
     bool changes_vocabulary = false;
 };
 
-// Loads the model at PATH and merges the adapter in the folder ADAPTER into it: sums are made in
-// fp32 and rounded to the weights' types. Throws Error{kInput} as Model::load() and
-// storage::AdapterChanges do, for a tensor that fits nothing of the model, and for a weight that
-// would become NaN or infinite. In an archive it throws also for a weight with a second name, which
-// would change with it.
+// Loads the model at PATH and merges the adapter in the folder ADAPTER into it. Sums are computed
+// in fp32 and rounded to the weights' types. Throws Error{kInput} as Model::load() and
+// storage::AdapterChanges do, for a tensor that fits nothing in the model, and for a weight that
+// would become NaN or infinite. For an archive, it also throws if a changed weight has a second
+// name, because both modules would change.
 [[nodiscard]] MergedModel load_merged(const std::string& path, const std::string& adapter,
                                       Trust trust);
-// Merges ADAPTER into a MODEL in memory. Returns the number of layers.
+// Merges ADAPTER into MODEL, which is in memory. Returns the number of layers with a low-rank pair.
 int merge_adapter(Model& model, storage::AdapterChanges& adapter);
 
-// A change that training with an adapter made to the base before its first step.
+// The change that an adapter's initialization (PiSSA, OLoRA) made to the base before the first
+// step.
 struct AdapterBeginning {
     storage::AdapterInit init = storage::AdapterInit::kNone;
     int64_t r = 0;
     double scale = 1;
-    bool transposed = false;  // the base has the weight as [in, out]
+    bool is_transposed = false;  // the base stores the weight as [in, out]
 };
 
-// Removes from WEIGHT [OUT, in] the change that BEGINNING made to it. PEFT computes the same, but
-// for the last bits of a decomposition. REQUIRES: BEGINNING.init is not kNone.
+// Subtracts from WEIGHT [OUT, in] the change that BEGINNING describes. PEFT computes the same,
+// except for the last bits of a decomposition. REQUIRES: BEGINNING.init is not kNone.
 void take_out_beginning(std::span<float> weight, int64_t out, const AdapterBeginning& beginning);
 
 }  // namespace dslaunch::graph

@@ -30,9 +30,10 @@ namespace {
 
 const char* const kPackedLinear = "dslaunch::packed_linear";
 
-// Returns the weight that PACKED holds, until this thread's next one. Small ones share memory,
-// since holes between kept activations would never fit again. Large ones are lent whole and counted
-// (runtime/memory). A GPU's allocator keeps small blocks apart itself.
+// Returns the weight that PACKED holds. A small weight is valid until this thread's next call:
+// small weights share one buffer, because separate ones would leave holes between the saved
+// activations that nothing fits into. A large weight has a block of its own, which is counted
+// (runtime/memory). On a GPU the allocator keeps small blocks apart.
 at::Tensor unpacked(const at::Tensor& packed, const kernels::MatrixShape& shape) {
     constexpr auto kSmall = static_cast<size_t>(plan::kLargeBlock.value);
     thread_local std::vector<std::byte> shared;
@@ -46,7 +47,7 @@ at::Tensor unpacked(const at::Tensor& packed, const kernels::MatrixShape& shape)
     return dense;
 }
 
-// Computes x W^T + bias. The unpacked weight lives as long as the product: backward unpacks again.
+// Computes x W^T + bias. The unpacked weight is freed after the product: backward unpacks it again.
 struct PackedLinear : torch::autograd::Function<PackedLinear> {
     static Variable forward(AutogradContext* context, const Variable& x, const Variable& packed,
                             const std::optional<Variable>& bias,
@@ -104,7 +105,8 @@ kernels::MatrixForm form_of(config::LoraBase base) {
     return base == config::LoraBase::kInt4 ? kernels::MatrixForm::kInt4 : kernels::MatrixForm::kNf4;
 }
 
-// Returns the bias of the product NODE: a value, none, or nothing that a linear layer adds.
+// Returns the bias of the product NODE: a value, null if there is no bias, or nothing if NODE adds
+// something that is not a plain bias.
 std::optional<Value*> bias_of(const Node& node) {
     if (node.kind() == aten::linear) return node.input(2);
     if (node.kind() != aten::addmm) return nullptr;
@@ -115,12 +117,12 @@ bool can_pack(const Model& model, const LinearLayer& layer) {
     const ModelParameter& parameter = model.parameters()[layer.parameter];
     if (parameter.packed) return true;
     if (parameter.tensor.requires_grad() || !parameter.tensor.is_floating_point()) return false;
-    return !layer.read_elsewhere && std::ranges::all_of(layer.uses, [&](const LinearUse& use) {
-        return use.transposed == layer.transposed && bias_of(*use.node).has_value();
+    return !layer.is_read_elsewhere && std::ranges::all_of(layer.uses, [&](const LinearUse& use) {
+        return use.is_transposed == layer.is_transposed && bias_of(*use.node).has_value();
     });
 }
 
-// Removes VALUE's makers as far as nothing reads what they make.
+// Removes the nodes that make VALUE, as long as nothing else reads their output.
 void drop_unread(Value* value) {
     while (value->uses().empty() && value->node()->kind() != prim::Param) {
         Node* const node = value->node();
@@ -152,7 +154,7 @@ void replace(LoweredGraph& lowered, const LinearUse& use, Value* packed,
 }  // namespace
 
 void pack_base(Model& model, LoweredGraph& lowered, config::LoraBase base) {
-    if (lowered.module_input)
+    if (lowered.takes_module)
         fail(ExitCode::kInput,
              "dslaunch.lora.base: {} needs the module itself, which then reads weights in their "
              "own type; call a method of a known type instead, or leave base out",
@@ -168,9 +170,10 @@ void pack_base(Model& model, LoweredGraph& lowered, config::LoraBase base) {
     for (const LinearLayer& layer : layers) {
         const ModelParameter& parameter = model.parameters()[layer.parameter];
         if (!parameter.packed)
-            model.pack_parameter(layer.parameter, std::make_shared<PackedWeight>(
-                                                      parameter.tensor.detach(), layer.transposed,
-                                                      form_of(base), lowered.parameter_dtype));
+            model.pack_parameter(
+                layer.parameter,
+                std::make_shared<PackedWeight>(parameter.tensor.detach(), layer.is_transposed,
+                                               form_of(base), lowered.parameter_dtype));
         for (const LinearUse& use : layer.uses)
             replace(lowered, use, layer.weight, parameter.packed->shape());
     }

@@ -1,5 +1,3 @@
-#include "graph/archive/mapped_archive.h"
-
 #include <ATen/ops/empty.h>
 #include <c10/core/StorageImpl.h>
 #include <torch/csrc/jit/api/compilation_unit.h>
@@ -15,6 +13,8 @@
 #include "base/text.h"
 #include "base/text_bytes.h"
 #include "graph/archive/forward_of_program.h"
+#include "graph/archive/mapped_archive.h"
+#include "graph/archive/mapped_records.h"
 #include "graph/archive/program_values.h"
 #include "storage/exported/module_class.h"
 #include "storage/exported/program.h"
@@ -75,18 +75,19 @@ class ProgramImporter {
     }
 
   private:
-    // Returns the unsaved buffers, by the signature and the records. Names that the graph does not
-    // take have records.
+    // Returns the buffers that a state_dict does not contain: those that the program's signature
+    // marks, and those without an entry in the table of weights.
     std::set<std::string> unsaved_buffers(const ExportedProgram& program) const {
         std::set<std::string> names;
         for (const ExportedInput& input : program.inputs)
             if (input.kind == ExportedInput::Kind::kBuffer &&
-                (!input.persistent || weights_.count(input.target) == 0))
+                (!input.is_persistent || weights_.count(input.target) == 0))
                 names.insert(input.target);
         return names;
     }
 
-    // Returns "model" of models/model.json, which torch.export.save writes; else the only one.
+    // Returns "model" if there is a models/model.json, which torch.export.save writes; otherwise
+    // the name of the only program.
     std::string model_name() const {
         if (records_.find("serialized_exported_program.json") != nullptr)
             fail(ExitCode::kInput,
@@ -115,13 +116,13 @@ class ProgramImporter {
         const storage::ZipRecord* record = records_.find(name);
         if (record == nullptr)
             fail(ExitCode::kInput, "the archive has no record {}", printable(name));
-        if (record->deflated)
+        if (record->is_deflated)
             fail(ExitCode::kInput, "the record {} is compressed", printable(name));
         return text_in(record->stored);
     }
 
-    // Returns the tensors that the table FOLDER + TABLE names, as it describes them; empty if there
-    // is no table.
+    // Returns the descriptions of the tensors in the table FOLDER + TABLE and adds the tensors to
+    // tensors_. Returns an empty map if there is no such table.
     std::map<std::string, ExportedTensor> read_tensors(const std::string& folder,
                                                        const std::string& table) {
         if (records_.find(folder + table) == nullptr) return {};
@@ -154,7 +155,8 @@ class ProgramImporter {
         return tensor;
     }
 
-    // Tied tensors share the storage of their record.
+    // Returns the storage of the record NAME. Tied tensors name the same record and share its
+    // storage.
     c10::Storage storage_of(const std::string& name) {
         const auto found = storages_.find(name);
         if (found != storages_.end()) return found->second;
@@ -169,15 +171,16 @@ class ProgramImporter {
 
     at::DataPtr data(const storage::ZipRecord& record) {
         if (std::optional<at::DataPtr> lent = records_.lend(record)) return std::move(*lent);
-        if (record.deflated)
+        if (record.is_deflated)
             fail(ExitCode::kInput, "the record {} is compressed", printable(record.name));
         return copied_data(record.stored);
     }
 
-    // Warns of a lost tie: constants and weights have folders of their own, so a constant or an
-    // unsaved buffer over a weight's memory becomes a copy, for PyTorch too. Equal bits tell.
+    // Warns of a lost tie. The archive stores constants and weights in separate folders, so a
+    // constant or unsaved buffer that shared a weight's memory is loaded as a copy, in PyTorch too.
+    // It is recognized by equal bits.
     void warn_of_lost_tie(const std::string& name) const {
-        constexpr int64_t kChance = 4;  // so few elements may well be equal by chance
+        constexpr int64_t kChance = 4;  // fewer elements may be equal by chance
         const at::Tensor constant = tensor(name);
         const auto bytes = [](const at::Tensor& of) {
             return std::string_view(static_cast<const char*>(of.const_data_ptr()), of.nbytes());
@@ -187,7 +190,7 @@ class ProgramImporter {
         };
         if (!is_plain(constant) || constant.numel() < kChance) return;
         const std::string_view own = bytes(constant);
-        // The same value everywhere, as of biases that begin as zeros.
+        // All elements are equal, as in a bias that was initialized with zeros.
         if (own.substr(constant.element_size()) ==
             own.substr(0, own.size() - constant.element_size()))
             return;
@@ -210,8 +213,8 @@ class ProgramImporter {
         return found->second;
     }
 
-    // Types are named as torch.jit names a script's types, so that a module's type shows its class
-    // (storage/exported/module_class.h).
+    // Types are named as torch.jit names the types of a script, so that the type of a module shows
+    // its class (storage/exported/module_class.h).
     Module new_module(const std::string& path) {
         const auto known = classes_.find(path);
         const std::string type =
@@ -221,8 +224,8 @@ class ProgramImporter {
         return module;
     }
 
-    // Makes one module for each part of a name, as in the exported module. The graph takes a tied
-    // parameter by one of its names; the table of weights has the others.
+    // Creates a module for each part of a name, as in the exported module. The graph uses a tied
+    // parameter under one of its names; the others are in the table of weights.
     void build_modules(const ExportedProgram& program, const Module& root) {
         std::set<std::string> done;
         for (const ExportedInput& input : program.inputs) {
@@ -261,8 +264,8 @@ class ProgramImporter {
     std::shared_ptr<CompilationUnit> unit_;
     std::map<std::string, c10::Storage> storages_;  // by record
     std::map<std::string, at::Tensor> tensors_;     // by name in the module
-    std::map<std::string, bool> weights_;           // of the table of weights: true: a parameter
-    std::map<std::string, std::string> classes_;    // of modules that a node came from, by path
+    std::map<std::string, bool> weights_;           // the table of weights; true: a parameter
+    std::map<std::string, std::string> classes_;    // of the modules of nodes, by path
     int modules_made_ = 0;
 };
 

@@ -1,6 +1,6 @@
-// The graph of an exported program as a TorchScript graph: the same operators in the same order,
-// with the module's parameters and buffers read by name. Data path: storage/exported -> [here] ->
-// exported_archive.cpp. No shared state.
+// Converts the graph of an exported program to a TorchScript graph: the same operators in the same
+// order, with the module's parameters and buffers read by name. Data path: storage/exported ->
+// [here] -> exported_archive.cpp. No shared state.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,18 +14,19 @@
 
 namespace dslaunch::graph {
 
+// The forward that was made of a program.
 struct ForwardOfProgram {
-    // Inputs: the module, then the arguments of forward by name. Output: forward's.
+    // The inputs are the module and then forward's arguments by name; the output is forward's.
     std::shared_ptr<Graph> graph;
-    // Dropout or batch normalization that the export fixed to evaluation: training does not change
-    // it.
+    // The number of dropout and batch normalization nodes that the export fixed to evaluation;
+    // training does not switch them on.
     int fixed_to_evaluation = 0;
 };
 
 // Returns the forward of PROGRAM. MODULE has its parameters and buffers under their names, and an
-// attribute `training`. CONSTANTS holds its tensor constants by name. Throws Error{kInput} naming
-// node, module and source line for an operator that LibTorch lacks, control flow or autocast that
-// the graph cannot hold, or arguments of another type than the operator's.
+// attribute `training`. CONSTANTS: its tensor constants by name. Throws Error{kInput}, naming the
+// node, module and source line, for an operator that LibTorch does not have, for control flow or
+// autocast that the graph cannot express, and for arguments whose type does not match the operator.
 [[nodiscard]] ForwardOfProgram forward_of_program(
     const storage::ExportedProgram& program, const Module& module,
     const std::map<std::string, at::Tensor>& constants);

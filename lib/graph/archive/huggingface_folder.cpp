@@ -1,5 +1,3 @@
-#include "graph/archive/mapped_archive.h"
-
 #include <ATen/ops/empty.h>
 #include <c10/core/StorageImpl.h>
 #include <fmt/core.h>
@@ -12,6 +10,8 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "graph/archive/mapped_archive.h"
+#include "graph/archive/mapped_records.h"
 #include "graph/archive/scalar_types.h"
 #include "graph/models/transformer.h"
 #include "storage/huggingface/folder_weights.h"
@@ -31,7 +31,8 @@ at::Tensor tensor_of(at::DataPtr data, size_t bytes, DType dtype, at::IntArrayRe
     return tensor;
 }
 
-// Pages that nobody writes are the system's one page of zeros.
+// Returns zeros that take no memory until they are written: all unwritten pages are the system's
+// zero page.
 at::Tensor zeros_without_memory(DType dtype, at::IntArrayRef sizes) {
     const auto bytes = static_cast<size_t>(c10::multiply_integers(sizes) *
                                            static_cast<int64_t>(dtype_bytes(dtype)));
@@ -47,7 +48,7 @@ at::Tensor zeros_without_memory(DType dtype, at::IntArrayRef sizes) {
 
 }  // namespace
 
-// Returns a tensor in the mapping; a copy where its elements are not aligned.
+// Returns a tensor in the mapping, or a copy if its elements are not aligned.
 at::Tensor tensor_in(const storage::FolderWeight& weight, at::IntArrayRef sizes) {
     const std::span<const std::byte> bytes = weight.entry.bytes;
     if (weight.made) {

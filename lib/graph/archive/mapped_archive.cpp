@@ -14,16 +14,17 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/small_thread.h"
+#include "base/machine/small_thread.h"
 #include "base/text.h"
 #include "base/text_bytes.h"
+#include "graph/archive/mapped_records.h"
 #include "graph/trust/model_operators.h"
 #include "graph/trust/operator_policy.h"
 #include "graph/trust/slot_types.h"
 #include "storage/files/crc32.h"
 #include "storage/files/zip_archive.h"
 #include "storage/files/zip_format.h"
-#include "storage/pickle/restricted_unpickler.h"
+#include "storage/pickle/pickle.h"
 #include "storage/scripted/script_archive.h"
 
 namespace dslaunch::graph {
@@ -37,10 +38,10 @@ using PickleKind = PickleValue::Kind;
 using caffe2::serialize::PyTorchStreamReader;
 using Content = std::span<const std::byte>;
 
-// LibTorch rewrites calls of these while it loads; only its own loader can.
+// LibTorch rewrites calls of these operators while it loads them; only its own loader can do that.
 constexpr std::string_view kRewrittenCode = "ops.quantized.conv";
 
-// LibTorch's archive reader takes its bytes from here.
+// Lets LibTorch's archive reader read from the mapping.
 class MappingReader final : public caffe2::serialize::ReadAdapterInterface {
   public:
     explicit MappingReader(Content bytes) : bytes_(bytes) {}
@@ -56,8 +57,9 @@ class MappingReader final : public caffe2::serialize::ReadAdapterInterface {
     Content bytes_;
 };
 
-// The table beside a code record: from which byte on the code stems from which Python lines. Texts
-// are numbers into a table of strings since LibTorch 1.12, strings before.
+// The table of a code record's origins: it maps bytes of the code to the lines of Python that they
+// were compiled from. Since LibTorch 1.12 texts are indices into a table of strings; before, they
+// were strings.
 class OriginTable final : public torch::jit::SourceRangeUnpickler {
   public:
     OriginTable(std::string name, std::string pickled)
@@ -113,14 +115,15 @@ class OriginTable final : public torch::jit::SourceRangeUnpickler {
             const size_t begin = number(part(*line, torch::jit::kByteOffsetIndex), SIZE_MAX);
             const PickleValue& range = part(*line, torch::jit::kSourceRangeIndex);
             const std::shared_ptr<Source> made = source(part(range, 0));
-            // LibTorch marks one byte where a source is empty.
+            // In an empty source, LibTorch still marks one byte.
             const size_t end = number(part(range, 2), made->size() + 1);
             const size_t start = number(part(range, 1), std::min(end, made->size()));
             ranges_.insert_or_assign(begin, SourceRange(made, start, end));
         }
     }
 
-    // Makes a source once, though many lines name it.
+    // Returns the source that VALUE describes. It is made only once, although many lines refer to
+    // it.
     std::shared_ptr<Source> source(const PickleValue& value) {
         std::shared_ptr<Source>& made = sources_[&value];
         if (made != nullptr) return made;
@@ -154,15 +157,15 @@ class OriginTable final : public torch::jit::SourceRangeUnpickler {
     }
 
     std::string name_;
-    std::string pickled_;  // until it is asked for
+    std::string pickled_;  // empty after it was read
     std::vector<std::shared_ptr<std::string>> texts_;
     std::map<size_t, SourceRange> ranges_;  // by the first byte of code
     std::map<const PickleValue*, std::shared_ptr<Source>> sources_;
 };
 
-// Returns the source of the record NAME with TEXT. ORIGINS: the pickle beside it, which names the
-// lines of Python from which its bytes stem; empty: there is no pickle. It is read at the first
-// request for a line, and ignored if it is damaged.
+// Returns the source of the record NAME with the text TEXT. ORIGINS: the pickle that names the
+// lines of Python which the text was compiled from; empty if there is none. It is read when a line
+// is first requested, and ignored if it is damaged.
 std::shared_ptr<Source> make_source(const std::string& name, const std::string& text,
                                     std::string origins) {
     std::shared_ptr<OriginTable> table;
@@ -170,8 +173,8 @@ std::shared_ptr<Source> make_source(const std::string& name, const std::string& 
     return std::make_shared<Source>(text, name, 1, std::move(table));
 }
 
-// One use of the pieces that torch::jit::load is made of, with records that lie in the mapping and
-// pickles and code that ScriptArchive has checked.
+// Loads one archive with the parts that torch::jit::load consists of. The records are in the
+// mapping, and ScriptArchive has checked pickles and code.
 class Importer {
   public:
     Importer(const std::shared_ptr<const storage::MappedFile>& file, Trust trust)
@@ -185,7 +188,7 @@ class Importer {
               unit_, &constants_, [this](const std::string& name) { return source(name); },
               reader_.version()) {}
 
-    // Returns nothing if only torch::jit::load can read the archive; reason() says why.
+    // Returns nothing if only torch::jit::load can read the archive; reason() then says why.
     std::optional<Module> load() {
         std::optional<Module> module;
         with_stack([&] {
@@ -193,7 +196,7 @@ class Importer {
             const IValue constants = unpickle("constants", checked_.constants_bytes());
             for (const auto& constant : constants.toTupleRef().elements())
                 constants_.push_back(constant);
-            // The code of classes takes constants.
+            // The code of classes uses the constants.
             check_classes(checked_.data());  // its code may read the constants
             const IValue data = unpickle("data", checked_.data_bytes());
             if (reason_.empty())
@@ -207,7 +210,7 @@ class Importer {
     [[nodiscard]] const std::string& reason() const { return reason_; }
 
   private:
-    // Runs WORK here, or on a thread with the stack that deep code takes.
+    // Runs WORK on this thread, or on one with a larger stack if the code is nested deeply.
     void with_stack(const std::function<void()>& work) const {
         constexpr int64_t kStackOfPart = 2048, kOwnStack = int64_t{2} << 20;
         const int64_t wanted = checked_.code_depth() * kStackOfPart;
@@ -226,10 +229,9 @@ class Importer {
         if (error) std::rethrow_exception(error);
     }
 
-    // Returns the content of RECORD. LibTorch finds records whatever the case of their
-    // names.
+    // Returns the content of RECORD. LibTorch finds records regardless of the case of their names.
     std::string content(const storage::ZipRecord& record) {
-        if (!record.deflated) return std::string(text_in(record.stored));
+        if (!record.is_deflated) return std::string(text_in(record.stored));
         const auto [data, bytes] = reader_.getRecord(record.name);
         std::string text(static_cast<const char*>(data.get()), bytes);
         if (std::ssize(text) != record.content_bytes ||
@@ -256,7 +258,8 @@ class Importer {
         return sources_.loadType(type);
     }
 
-    // The value that NAME.pkl describes, which is PICKLE; its tensors are the records under NAME/.
+    // Returns the value that the pickle PICKLE of NAME.pkl describes; its tensors are the records
+    // under NAME/.
     IValue unpickle(const std::string& name, std::string_view pickle) {
         const auto read = [&pickle](char* into, size_t wanted) {
             const size_t count = std::min(wanted, pickle.size());
@@ -273,14 +276,14 @@ class Importer {
                 return make_object(type, std::move(state));
             },
             [&](const std::string& record) { return tensor_data(name + "/" + record); },
-            // Weights that were saved on a GPU lie in records as any others do.
+            // Weights that were saved on a GPU are loaded onto the CPU too.
             c10::Device(at::kCPU));
         unpickler.set_version(reader_.version());
         return unpickler.parse_ivalue();
     }
 
-    // Checks that each class of PICKLE is one, and that each enumerator has a value of its class:
-    // the unpickler forgets to push any value for another.
+    // Checks that each class in PICKLE is a class of the code, and that each enumerator belongs to
+    // its enumeration. Otherwise LibTorch's unpickler would not push a value on its stack.
     void check_classes(const storage::Pickle& pickle) {
         for (const PickleValue& value : pickle.values()) {
             if (value.kind != PickleKind::kObject && value.kind != PickleKind::kEnumerator)
@@ -305,7 +308,7 @@ class Importer {
                  printable(name), why);
     }
 
-    // Classes with a __setstate__ run it here.
+    // Makes an object, and runs its class's __setstate__ if there is one.
     c10::intrusive_ptr<c10::ivalue::Object> make_object(const at::StrongTypePtr& type,
                                                         IValue state) {
         const auto& named = type.type_->expectRef<c10::ClassType>();
@@ -320,7 +323,7 @@ class Importer {
         const storage::ZipRecord* const record = records_.find(name);
         if (record == nullptr) fail(ExitCode::kInput, "has no record {}", printable(name));
         if (std::optional<at::DataPtr> lent = records_.lend(*record)) return std::move(*lent);
-        if (!record->deflated) return copied_data(record->stored);
+        if (!record->is_deflated) return copied_data(record->stored);
         const std::string text = content(*record);
         return copied_data(std::as_bytes(std::span(text)));
     }
@@ -336,7 +339,7 @@ class Importer {
     std::string reason_;
 };
 
-// Refuses a record that says it expands to gigabytes, which LibTorch would allocate.
+// Refuses an archive whose records claim to expand to gigabytes, which LibTorch would allocate.
 void check_expansion(const storage::MappedFile& file) {
     const Bytes bytes{std::ssize(file.bytes())};
     const Bytes limit{storage::script_bytes_max(bytes.value)};
@@ -348,44 +351,6 @@ void check_expansion(const storage::MappedFile& file) {
 }
 
 }  // namespace
-
-at::DataPtr copied_data(std::span<const std::byte> bytes) {
-    at::DataPtr copy = c10::GetAllocator(at::kCPU)->allocate(bytes.size());
-    std::memcpy(copy.get(), bytes.data(), bytes.size());
-    return copy;
-}
-
-MappedRecords::MappedRecords(std::shared_ptr<const storage::MappedFile> file)
-    : file_(std::move(file)), directory_(storage::parse_zip(file_->path(), file_->bytes())) {
-    for (const storage::ZipRecord& record : directory_.records)
-        records_.emplace(record.name, &record);
-}
-
-const storage::ZipRecord* MappedRecords::find(std::string_view name) const {
-    const auto found = records_.find(name);
-    return found == records_.end() ? nullptr : found->second;
-}
-
-std::optional<at::DataPtr> MappedRecords::lend(const storage::ZipRecord& record) {
-    const std::span<const std::byte> content = record.stored;
-    const auto place = static_cast<size_t>(content.data() - file_->bytes().data());
-    const char* obstacle = nullptr;
-    if (record.deflated) {
-        obstacle = "compressed";
-    } else if (place % storage::zip::kDataAlignment != 0) {
-        obstacle = "not aligned to 64 bytes";
-    } else if (!lent_.insert(content.data()).second) {
-        obstacle = "used by two storages";
-    }
-    if (obstacle != nullptr) {
-        log_debug("model", "{}: record {} is {}: it is copied", file_->path(),
-                  printable(record.name), obstacle);
-        return std::nullopt;
-    }
-    const auto give_back = [file = file_, content](void*) { file->discard(content); };
-    return c10::InefficientStdFunctionContext::makeDataPtr(const_cast<std::byte*>(content.data()),
-                                                           give_back, at::kCPU);
-}
 
 LoadedArchive load_archive(const std::string& path, Trust trust) {
     const auto file =

@@ -28,8 +28,8 @@ namespace dslaunch::graph {
 
 namespace {
 
-// Two tensors with this key in common are the same parameter: an archive loses the identity of tied
-// tensors but keeps their storage.
+// Two tensors with the same key are the same parameter: an archive does not keep the identity of
+// tied tensors, but it keeps their storage.
 using StorageKey = std::tuple<const void*, int64_t, std::vector<int64_t>, std::vector<int64_t>>;
 
 StorageKey storage_key(const at::Tensor& tensor) {
@@ -37,8 +37,8 @@ StorageKey storage_key(const at::Tensor& tensor) {
             tensor.strides().vec()};
 }
 
-// Replaces tensors of the module's attributes, and those inside lists (an LSTM's _flat_weights),
-// tuples and dicts, by the one kept for their storage.
+// Replaces each tensor in the module's attributes, also in lists (an LSTM's _flat_weights), tuples
+// and dicts, by the tensor in KEPT for the same storage.
 IValue unify(const IValue& value, const std::map<StorageKey, at::Tensor>& kept, bool& changed) {
     if (value.isTensor()) {
         const at::Tensor& tensor = value.toTensor();
@@ -79,8 +79,8 @@ void unify_attributes(const Module& root, const std::map<StorageKey, at::Tensor>
     }
 }
 
-// Returns the parameters and buffers of ROOT under all their names, and then the other tensors that
-// its attributes hold.
+// Returns the parameters and buffers of ROOT under all their names, followed by the other tensors
+// in its attributes.
 std::vector<SharingTensor> module_tensors(const Module& root) {
     std::vector<SharingTensor> tensors;
     for (const auto& item : root.named_parameters(true))
@@ -96,14 +96,14 @@ std::vector<SharingTensor> module_tensors(const Module& root) {
     return tensors;
 }
 
-// Returns true if TENSOR repeats elements as expand() does, so that nothing can be copied to it.
+// Returns true if TENSOR repeats elements as expand() does, so that it cannot be copied into.
 bool repeats_elements(const at::Tensor& tensor) {
     for (int64_t d = 0; d < tensor.dim(); ++d)
         if (tensor.stride(d) == 0 && tensor.size(d) > 1) return true;
     return false;
 }
 
-// Gives TENSOR the same elements in a storage of its own, each a place of its own.
+// Moves TENSOR to its own storage with the same elements; repeated elements get separate memory.
 void take_own_storage(at::Tensor tensor) {
     const at::NoGradGuard no_grad;
     if (repeats_elements(tensor)) return tensor.set_data(tensor.detach().contiguous());
@@ -115,7 +115,8 @@ void take_own_storage(at::Tensor tensor) {
     tensor.unsafeGetTensorImpl()->set_storage_offset(0);
 }
 
-// Returns the operator that TorchScript's reader does not know, by TEXT, its error; or empty.
+// Returns the operator that TorchScript's parser does not know according to its error TEXT; empty
+// if that is not the error.
 std::string unknown_operator(std::string_view text) {
     constexpr std::string_view kSays = "Unknown builtin op: ";
     const size_t begin = text.find(kSays);
@@ -124,7 +125,7 @@ std::string unknown_operator(std::string_view text) {
     return std::string(text.substr(0, text.find_first_of(".\n ")));
 }
 
-// Looks at the code of MODULE before any of it runs.
+// Checks the code of MODULE before any of it runs.
 void check_code(const Module& module, Trust trust) {
     if (trust == Trust::kNone) ModelOperators().check(*module._ivalue()->compilation_unit());
     check_calls(module);
@@ -133,14 +134,15 @@ void check_code(const Module& module, Trust trust) {
 
 constexpr const char* kTraining = "training";  // a module's attribute that says its mode
 
-// Returns the buffers that the extra file of the archive at PATH says a state_dict leaves out.
+// Returns the buffers that a state_dict does not contain, by an extra file of the archive at PATH.
+// Returns nothing if the archive has no such file.
 std::optional<std::set<std::string>> unsaved_in(const std::string& path) {
     std::optional<std::string> text;
     try {
         const storage::ZipArchive archive(path);
         if (const auto found = archive.extra(Model::kUnsavedBuffers)) text = std::string(*found);
     } catch (const Error&) {
-        return std::nullopt;  // an archive that only LibTorch reads
+        return std::nullopt;  // only LibTorch can read this archive
     }
     if (!text) return std::nullopt;
     std::set<std::string> names;
@@ -186,7 +188,7 @@ Model Model::load(const std::string& path, Weights weights, Trust trust) {
         if (loaded.unsaved) model.leave_unsaved(std::move(*loaded.unsaved));
         return model;
     } catch (const Error& error) {
-        // Errors of the zip begin with the path already.
+        // Errors of the zip reader already begin with the path.
         if (std::string_view(error.what()).starts_with(path)) throw;
         fail(error.code(), "{}: {}", printable(path), error.what());
     } catch (const std::exception& error) {
@@ -217,10 +219,10 @@ Model Model::adopt(Module module) {
     return model;
 }
 
-// Remembers which modules are in evaluation beside others that train.
+// Records which modules are in evaluation mode while others train.
 void Model::note_modes() {
     bool trains = false;
-    std::string outer;  // the path of the last outermost module in evaluation, and a dot
+    std::string outer;  // the last outermost module in evaluation: its path and a dot
     for (const auto& item : module_->named_modules()) {
         if (!item.value.hasattr(kTraining)) continue;
         const IValue mode = item.value.attr(kTraining);
@@ -233,8 +235,8 @@ void Model::note_modes() {
         kept_in_evaluation_.push_back(item.name);
         outer = item.name + ".";
     }
-    saved_in_evaluation_ = !trains && !evaluating_.empty();
-    if (!saved_in_evaluation_) return;
+    was_saved_in_evaluation_ = !trains && !evaluating_.empty();
+    if (!was_saved_in_evaluation_) return;
     evaluating_.clear();
     kept_in_evaluation_.clear();
 }
@@ -273,7 +275,7 @@ void Model::collect() {
         add_item(tensor, homes[i].is_loose);
         if (tensor.tensor.numel() == 0) continue;
         kept.emplace(storage_key(tensor.tensor), tensor.tensor);
-        // A storage that two tensors lie in would be let go of with either.
+        // If two tensors share a storage, releasing either would release both.
         const bool shares = !storages.insert(tensor.tensor.storage().data()).second;
         if (shares || repeats_elements(tensor.tensor)) moving.push_back(tensor.tensor);
     }
@@ -296,12 +298,12 @@ void Model::add_item(const SharingTensor& tensor, bool is_loose) {
     }
 }
 
-// Adds a name of OWNER's where TENSOR is the same in all respects, else a view of it.
+// Adds a name to OWNER if TENSOR is the same as OWNER in all respects; otherwise adds a view of it.
 void Model::add_view(const SharingTensor& tensor, const at::Tensor& owner, MemoryView view) {
     const int parameter = parameter_index(owner), buffer = buffer_index(owner);
     const bool same_kind = tensor.is_parameter == (parameter >= 0);
     const bool same_gradient = tensor.tensor.requires_grad() == owner.requires_grad();
-    // unify() puts the owner in the place of an attribute without a name.
+    // unify() replaces an attribute without a name by the owner.
     if (tensor.name.empty() && view.is_same() && same_gradient) return;
     if (view.is_same() && same_kind && same_gradient) {
         (parameter >= 0 ? parameters_[parameter].aliases : buffers_[buffer].aliases)
@@ -333,7 +335,8 @@ std::unordered_map<std::string, std::string> Model::extra_files() const {
     return {{kUnsavedBuffers, lines}};
 }
 
-// Keeps of each buffer the names that a state_dict has, where it has one.
+// Keeps only the names of each buffer that a state_dict contains; keeps all its names if a
+// state_dict contains none.
 void Model::leave_unsaved(std::set<std::string> names) {
     std::set<std::string> buffers;
     for (const auto& item : module_->named_buffers(true)) buffers.insert(item.name);
@@ -347,12 +350,13 @@ void Model::leave_unsaved(std::set<std::string> names) {
         std::vector<std::string> saved;
         for (const std::string& name : all)
             if (names.count(name) == 0) saved.push_back(name);
-        buffer.persistent = buffer.persistent && !saved.empty();
-        if (!buffer.persistent) continue;
+        buffer.is_persistent = buffer.is_persistent && !saved.empty();
+        if (!buffer.is_persistent) continue;
         buffer.name = saved.front();
         buffer.aliases.assign(saved.begin() + 1, saved.end());
     }
-    for (ModelView& view : views_) view.persistent = view.persistent && names.count(view.name) == 0;
+    for (ModelView& view : views_)
+        view.is_persistent = view.is_persistent && names.count(view.name) == 0;
     unsaved_ = std::move(names);
 }
 
@@ -429,7 +433,7 @@ int Model::hold_as_buffer(int index) {
     ModelParameter held = parameters_[index];
     DSL_CHECK(!held.packed, "{} is packed", held.name);
     held.tensor.set_requires_grad(false);
-    if (state_is_settled_) refuse_late(fmt::format("parameter `{}`", printable(held.name)));
+    if (is_state_settled_) refuse_late(fmt::format("parameter `{}`", printable(held.name)));
     const int buffer = static_cast<int>(buffers_.size());
     parameters_.erase(parameters_.begin() + index);
     parameter_of_.erase(held.tensor.unsafeGetTensorImpl());
@@ -449,16 +453,16 @@ int Model::hold_constant(const at::Tensor& tensor) {
     for (size_t b = 0; b < buffers_.size(); ++b) {
         if (buffers_[b].origin != ModelBuffer::Origin::kConstant) continue;
         ++constants;
-        // Each reading of an attribute makes a constant of its own, in the same memory.
+        // Each read of an attribute creates its own constant, in the same memory.
         if (is_same_view(buffers_[b].tensor, tensor)) return static_cast<int>(b);
     }
     const std::string name = fmt::format("constant.{}", constants);
-    if (state_is_settled_) refuse_late(fmt::format("tensor {} of its code", name));
+    if (is_state_settled_) refuse_late(fmt::format("tensor {} of its code", name));
     buffer_of_.emplace(tensor.unsafeGetTensorImpl(), static_cast<int>(buffers_.size()));
     ModelBuffer& made = buffers_.emplace_back();
     made.name = name;
     made.tensor = tensor;
-    made.persistent = false;
+    made.is_persistent = false;
     made.origin = ModelBuffer::Origin::kConstant;
     return static_cast<int>(buffers_.size()) - 1;
 }

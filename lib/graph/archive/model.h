@@ -1,5 +1,5 @@
-// A model in memory, from a TorchScript archive, an exported program or a folder of Hugging Face:
-// its module, its parameters and buffers by name. Data path: run config -> [here] -> lower.h, which
+// A model in memory, from a TorchScript archive, an exported program or a Hugging Face folder: its
+// module, and its parameters and buffers by name. Data path: run config -> [here] -> lower.h, which
 // turns its forward into a plain graph. One thread at a time.
 #pragma once
 
@@ -25,141 +25,150 @@ namespace dslaunch::graph {
 class PackedWeight;
 struct SharingTensor;
 
+// A parameter of the model, tied ones once. The optimizer trains it if it requires a gradient.
 struct ModelParameter {
-    std::string name;                  // first of the module's names for the tensor
+    std::string name;                  // the module's first name for the tensor
     std::vector<std::string> aliases;  // the other names of a tied parameter
     at::Tensor tensor;                 // leaf; requires_grad as in the archive
-    // The weight whose elements in fewer bits TENSOR holds; null: TENSOR is the parameter itself.
+    // The weight whose packed elements are in TENSOR; null if TENSOR is the parameter itself.
     std::shared_ptr<const PackedWeight> packed = nullptr;
-    // The classes of the modules that have it under its names (storage/exported/module_class.h).
+    // The classes of the modules that contain it, one for each of its names
+    // (storage/exported/module_class.h).
     std::vector<std::string> module_classes = {};
-    // True if it overlapped tensors in the archive that are not views of each other and do not
-    // train (shared_storage.h): its values are right as long as forward writes no such tensor.
+    // True if its memory in the archive overlapped tensors that are not views of each other and are
+    // not trained (shared_storage.h). Its values are right as long as forward does not write to
+    // such a tensor.
     bool is_loose = false;
 
-    // Elements of the weight, packed or not.
+    // Returns the number of elements of the weight, whether or not it is packed.
     [[nodiscard]] int64_t weight_numel() const;
 };
 
+// A tensor that forward reads or writes and that is not trained.
 struct ModelBuffer {
     std::string name;
     std::vector<std::string> aliases;
     at::Tensor tensor;
-    bool is_loose = false;  // as for a parameter
-    // False: a state_dict has it under no name. Else NAME and ALIASES are those that it has.
-    bool persistent = true;
-    // Its value when the archive was saved, if forward writes it.
+    bool is_loose = false;  // see ModelParameter
+    // False if a state_dict contains it under no name. Otherwise NAME and ALIASES are the names
+    // that a state_dict contains.
+    bool is_persistent = true;
+    // The kind of tensor in the archive: a buffer, or a parameter or constant that forward writes.
     enum class Origin { kBuffer, kParameter, kConstant };
     Origin origin = Origin::kBuffer;
 };
 
-// A tensor of the module that lies in the memory of a parameter or buffer with another shape, or
-// that takes no part in its gradient. Forward reads it as a view of that one.
+// A tensor of the module that shares the memory of a parameter or buffer but has another shape or
+// no gradient. Forward reads it as a view of its owner.
 struct ModelView {
     std::string name;  // empty: an attribute that is no parameter and no buffer
-    at::Tensor owner;  // the parameter or buffer that has the memory
+    at::Tensor owner;  // the parameter or buffer that owns the memory
     MemoryView view;
-    bool detached = false;   // true: gradients stop here
-    bool persistent = true;  // false: a state_dict leaves it out
-    at::Tensor tensor;       // the module's own, see Model::renew_views
+    bool is_detached = false;   // true: gradients stop here
+    bool is_persistent = true;  // false: not in a state_dict
+    at::Tensor tensor;          // the module's own tensor, see Model::renew_views
 };
 
-// Weights of a folder may be left out if only shapes matter: zeros then stand for missing ones, and
-// PATH may be a config.json. Archives have theirs.
+// A folder's weights may be missing if only shapes matter: zeros replace missing ones, and PATH may
+// be a config.json. Archives always contain their weights.
 enum class Weights { kRequired, kIfThere };
 
+// The module of a model, and its tensors by index. Copies share the module and the tensors.
 class Model {
   public:
-    // Loads PATH onto the CPU, as a mapping: memory is taken when a tensor is read, and pages that
-    // are never written are shared with the other ranks of the host (mapped_archive.h). PATH must
-    // not be written in place as long as the model lives; replacing it by rename is fine. Tied
-    // parameters become one tensor under all their names, and names that share its memory in
-    // another shape become views of it. Throws Error{kInput} naming PATH when it is missing, none
-    // of the three that can be read, has no forward, or shares memory as shared_storage.h refuses.
-    // Without TRUST an archive or program whose code uses what operator_policy.h does not let in is
-    // refused before any of it runs.
+    // Loads PATH onto the CPU, as a mapping: memory is used only when a tensor is read, and the
+    // ranks of a host share pages that are never written (mapped_archive.h). PATH must not be
+    // written in place while the model lives; it may be replaced by a rename. Tied parameters
+    // become one tensor with all their names; tensors with another shape in the same memory become
+    // views of it. Throws Error{kInput}, naming PATH, if it is missing, is not one of the three
+    // kinds that can be read, has no forward, or shares memory in a way that shared_storage.h
+    // refuses. Without TRUST, an archive or program whose code uses something that
+    // operator_policy.h does not allow is refused before any of it runs.
     [[nodiscard]] static Model load(const std::string& path, Weights weights = Weights::kRequired,
                                     Trust trust = Trust::kNone);
 
-    // Takes a module that is already in memory (tests, models made here).
+    // Makes a model of a module that is already in memory (in tests, or built here).
     [[nodiscard]] static Model adopt(Module module);
 
-    // Adopts MODULE with each tensor by itself, under one name. Tensors that share memory still
-    // share it, and are not tied. Finds lists and other attributes that are neither parameters nor
-    // buffers too, without names. For a reference that must not agree by way of what adopt() does.
+    // Adopts MODULE with each tensor under one name. Tensors that share memory still share it, but
+    // are not tied. Also includes tensors in lists and other attributes that are neither parameters
+    // nor buffers, without names. For a reference that must not depend on the work of adopt().
     [[nodiscard]] static Model adopt_untied(Module module);
 
+    // Return the module, and its parameters, buffers and views in the order of their indices.
     [[nodiscard]] Module& module() { return *module_; }
     [[nodiscard]] const std::vector<ModelParameter>& parameters() const { return parameters_; }
     [[nodiscard]] const std::vector<ModelBuffer>& buffers() const { return buffers_; }
-
     [[nodiscard]] const std::vector<ModelView>& views() const { return views_; }
-    // Returns the view that is the same object as TENSOR; null: none.
+    // Returns the view that is the same object as TENSOR; null if there is none.
     [[nodiscard]] const ModelView* view_of(const at::Tensor& tensor) const;
-    // Lets the module's own tensors of all views lie in the present memory of their owners, which a
+    // Points the module's own tensors of all views at the current memory of their owners, which a
     // job may have moved. REQUIRES: owners have the sizes that they were loaded with.
     void renew_views() const;
 
-    // False: the archive does not say which buffers a state_dict leaves out, as TorchScript's
-    // without the extra file kUnsavedBuffers, a name a line.
+    // Returns false if the archive does not say which buffers a state_dict contains: a TorchScript
+    // archive says it only in the extra file kUnsavedBuffers, one name a line.
     static constexpr const char* kUnsavedBuffers = "non_persistent_buffers";
     [[nodiscard]] bool says_persistence() const { return unsaved_.has_value(); }
-    // Returns the extra files of an archive of this model: that one, if the model says it.
+    // Returns the extra files for an archive of this model: kUnsavedBuffers if the buffers are
+    // known.
     [[nodiscard]] std::unordered_map<std::string, std::string> extra_files() const;
-    // Marks buffers of NAMES as left out of a state_dict.
+    // Marks the buffers in NAMES as not part of the state_dict.
     void leave_unsaved(std::set<std::string> names);
-    // Returns true if NAME is a buffer that a state_dict leaves out.
+    // Returns true if NAME is a buffer that the state_dict does not contain.
     [[nodiscard]] bool is_unsaved(const std::string& name) const {
         return unsaved_ && unsaved_->count(name) > 0;
     }
 
-    // Returns false if the folder has no weights: zeros stand for them.
+    // Returns false if the folder has no weights, so that all of them are zeros.
     [[nodiscard]] bool has_weights() const { return has_weights_; }
 
-    // Puts all modules into evaluation, or those that train into training: parts that were in
-    // evaluation when the archive was saved stay there while the rest trains. An archive that was
-    // saved in evaluation as a whole trains as a whole.
+    // Switches all modules to evaluation, or to training. Modules that were in evaluation when the
+    // archive was saved stay in evaluation. But if all modules were in evaluation, all of them
+    // train.
     void set_training(bool training);
-    [[nodiscard]] bool was_saved_in_evaluation() const { return saved_in_evaluation_; }
-    // Returns the paths of the outermost modules that stay in evaluation while the rest trains.
+    // Returns true if all modules were in evaluation when the archive was saved.
+    [[nodiscard]] bool was_saved_in_evaluation() const { return was_saved_in_evaluation_; }
+    // Returns the paths of the outermost modules that stay in evaluation while the others train.
     [[nodiscard]] const std::vector<std::string>& kept_in_evaluation() const {
         return kept_in_evaluation_;
     }
 
-    // Returns the sizes that an exported program has for forward's arguments, by name: -1 where
-    // they may differ. A program may still take others, if nothing in it depends on them.
+    // Returns the sizes that an exported program gives for forward's arguments, by name; -1 is a
+    // size that may vary. A program may accept other sizes if nothing in it depends on them.
     [[nodiscard]] const std::map<std::string, std::vector<int64_t>>& argument_sizes() const {
         return argument_sizes_;
     }
 
-    // Adds a parameter of a linear layer that is not the module's, and returns its index. REQUIRES:
-    // TENSOR is a leaf; no parameter has NAME.
+    // Adds a parameter of a linear layer that the module does not contain, and returns its index.
+    // REQUIRES: TENSOR is a leaf; no parameter has the name NAME.
     int add_parameter(std::string name, at::Tensor tensor);
 
-    // Puts PACKED in the place of parameter INDEX, whose tensor becomes PACKED's elements: zeros
-    // that take no memory, until somebody moves them to where PACKED->read() has written them.
-    // REQUIRES: the parameter is not trained.
+    // Replaces parameter INDEX by PACKED: its tensor becomes a placeholder for PACKED's elements,
+    // zeros that take no memory until the caller moves it to the memory that PACKED->read() has
+    // filled. REQUIRES: the parameter is not trained.
     void pack_parameter(int index, std::shared_ptr<const PackedWeight> packed);
 
-    // Makes parameter INDEX, whose values forward writes, a buffer and returns its new index. Later
-    // parameters move up. hold_constant() does the same for TENSOR, a constant of the module's
-    // code, unless it is held already. Both throw Error{kInput} naming it once the state is
-    // settled. The parameter no longer wants a gradient. REQUIRES: it is not packed.
+    // Turns parameter INDEX, whose values forward writes, into a buffer without a gradient, and
+    // returns its new index. The indices of later parameters decrease by one. hold_constant() adds
+    // TENSOR, a constant of the module's code, as a buffer unless it is one already. Both throw
+    // Error{kInput}, naming it, once the state is settled. REQUIRES: it is not packed.
     int hold_as_buffer(int index);
     int hold_constant(const at::Tensor& tensor);
-    // Settles the state: parameters and buffers keep their indices from now on.
-    void settle_state() { state_is_settled_ = true; }
-    // Holds as buffers the same parameters as OTHER, the same model. WITH_CONSTANTS: its constants
-    // too, the tensors themselves.
+    // Settles the state: from now on parameters and buffers keep their indices.
+    void settle_state() { is_state_settled_ = true; }
+    // Turns the same parameters into buffers as OTHER, the same model. WITH_CONSTANTS: also adds
+    // OTHER's constants, as the same tensors.
     void hold_like(const Model& other, bool with_constants);
 
-    // Returns the index of the parameter (buffer) that is the same object as TENSOR; -1: none.
+    // Returns the index of the parameter (buffer) that is the same object as TENSOR; -1 if there is
+    // none.
     [[nodiscard]] int parameter_index(const at::Tensor& tensor) const;
     [[nodiscard]] int buffer_index(const at::Tensor& tensor) const;
 
-    // Gives back the memory that reading parameter INDEX took; its values stay, for the next access
-    // reads the file again. Pages that were written, and parameters that do not lie in the archive
-    // (moved elsewhere, adopted), are left alone. Returns the bytes given back. REQUIRES: nobody is
+    // Frees the memory that reading parameter INDEX has used. Its values remain: the next access
+    // reads the file again. Does not touch pages that were written, and parameters that are not in
+    // the archive (moved or adopted). Returns the number of bytes freed. REQUIRES: no thread is
     // writing to the parameter.
     Bytes release_pages(int index) const;
 
@@ -172,7 +181,7 @@ class Model {
     void note_classes();
     void note_modes();
 
-    // Shared by copies of this object, as a module is by its copies.
+    // Shared by copies of this object, as copies of a module share its contents.
     std::shared_ptr<Module> module_;
     std::vector<ModelParameter> parameters_;
     std::vector<ModelBuffer> buffers_;
@@ -181,11 +190,11 @@ class Model {
     std::vector<ModelView> views_;
     std::unordered_map<const c10::TensorImpl*, int> view_of_;
     std::optional<std::set<std::string>> unsaved_;
-    // Shared with the tensors in them; empty: none lie in a file.
+    // Shared with the tensors in them; empty if no tensor is in a file.
     std::vector<std::shared_ptr<const storage::MappedFile>> files_;
     bool has_weights_ = true;
-    bool state_is_settled_ = false;
-    bool saved_in_evaluation_ = false;
+    bool is_state_settled_ = false;
+    bool was_saved_in_evaluation_ = false;
     std::vector<std::string> kept_in_evaluation_;
     std::vector<c10::intrusive_ptr<c10::ivalue::Object>> evaluating_;  // modules that never train
     std::map<std::string, std::vector<int64_t>> argument_sizes_;

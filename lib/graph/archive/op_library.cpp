@@ -16,7 +16,7 @@ namespace dslaunch::graph {
 namespace {
 
 std::string& loading() {
-    static std::string file;  // the one that is being loaded
+    static std::string file;  // the file that is being loaded
     return file;
 }
 
@@ -25,8 +25,8 @@ std::string refusal(const std::string& reason) {
                        printable(loading()), printable(reason));
 }
 
-// Ends the process with the reason. On some systems an exception that a library throws as it
-// registers operators passes dlopen; on others the process ends here.
+// Ends the process with the reason. An exception that a library throws while it registers operators
+// passes through dlopen on some systems; on others it ends the process here.
 [[noreturn]] void end_loading() {
     std::string reason = "it failed";
     try {
@@ -44,10 +44,10 @@ void load(const std::string& file) {
     const size_t before = c10::Dispatcher::singleton().getAllOpNames().size();
     loading() = file;
     const std::terminate_handler handler = std::set_terminate(end_loading);
-    // Functions that only Python would call may stay open; a library that is named later finds what
-    // this one has.
+    // Symbols that only Python would call may stay unresolved. Libraries that are named later can
+    // use this library's symbols.
     void* library = nullptr;
-    // Its declaration says that it throws nothing, by which compilers leave out the handler below.
+    // dlopen is declared not to throw, so a compiler would remove the handler below a direct call.
     void* (*const volatile open)(const char*, int) = ::dlopen;
     try {
         library = open(path.c_str(), RTLD_LAZY | RTLD_GLOBAL);

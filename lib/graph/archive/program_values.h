@@ -1,6 +1,6 @@
-// Values and operators of exported programs as LibTorch has them: constants, codes of types, names,
-// and operators that differ from TorchScript's of the same name, or that know whether the model
-// trains. Used by forward_of_program.h. Pure.
+// Converts values and operators of exported programs to LibTorch's: constants, codes of types,
+// names, and operators that differ from TorchScript's of the same name or that depend on train
+// mode. Used by forward_of_program.h. Pure.
 #pragma once
 
 #include <ATen/core/function_schema.h>
@@ -22,54 +22,62 @@ namespace dslaunch::graph {
 // Returns PyTorch's scalar type for the schema's CODE. Throws Error{kInput} if it is not known.
 [[nodiscard]] at::ScalarType scalar_type_of_code(int64_t code);
 
-// Returns nothing if the graph makes VALUE. Throws Error{kInput} for a code that is not known.
+// Returns VALUE as a constant, or nothing if it is a value of the graph. Throws Error{kInput} for
+// an unknown code.
 [[nodiscard]] std::optional<IValue> constant_of(const storage::ExportedValue& value);
 
-// Returns VALUE in the kind that PARAMETER has: 1 is 1.0 for a float, and [1, 1] for an `int[2]`.
+// Returns VALUE converted to the type of PARAMETER: 1 becomes 1.0 for a float, and [1, 1] for an
+// `int[2]`.
 [[nodiscard]] IValue constant_as(const IValue& value, const c10::Argument& parameter);
 
-// Returns true if TYPE is of KIND, or optional and of KIND.
+// Returns true if TYPE is of KIND, or an optional of KIND.
 [[nodiscard]] bool wants(const c10::TypePtr& type, c10::TypeKind kind);
-// Returns the element type of a list type, or of an optional list type; null: neither.
+// Returns the element type of a list type, or of an optional list type; null for other types.
 [[nodiscard]] c10::TypePtr element_of(const c10::TypePtr& type);
 
-// Returns the name of the value of the graph that VALUE is; empty: a constant, or several values.
+// Returns the name of the graph's value that VALUE refers to; empty if VALUE is a constant or
+// several values.
 [[nodiscard]] std::string name_of(const storage::ExportedValue& value);
 
+// An operator of LibTorch.
 struct Operation {
     std::string name;  // "aten::add"
     const c10::FunctionSchema* schema = nullptr;
 };
 
-// Returns LibTorch's operator of the name "aten.add.Tensor"; nothing if it has no such operator.
+// Returns LibTorch's operator for a name such as "aten.add.Tensor"; nothing if there is no such
+// operator.
 [[nodiscard]] std::optional<Operation> torch_operation(std::string_view name);
 
-// Says why VALUES are not arguments of OPERATION, for messages.
+// Explains, for messages, why VALUES are not arguments of OPERATION.
 [[nodiscard]] std::string why_no_match(const Operation& operation,
                                        const std::vector<Value*>& values);
 
-// Returns the TorchScript operator for one on sizes and flags, as "_operator.mul", which Python
-// computed during the export. Null: TARGET is not such an operator.
+// Returns the TorchScript operator for TARGET, an operator on sizes and flags that Python computed
+// during the export, such as "_operator.mul". Returns null if TARGET is not such an operator.
 [[nodiscard]] const char* python_operator(std::string_view target);
 
-// Returns the TorchScript operator by which TARGET asks for a size; null: it asks for none.
+// Returns the TorchScript operator for TARGET, an operator that returns a size; null for any other
+// TARGET.
 [[nodiscard]] const char* size_operator(std::string_view target);
 
-// Returns true if TARGET asserts what the exporter assumed about sizes and dtypes. It holds for any
-// input that the operators themselves accept, or they say why not.
+// Returns true if TARGET asserts what the exporter assumed about sizes and dtypes. Such a node can
+// be left out: the assertion holds for every input that the other operators accept, and they
+// explain why they refuse any other input.
 [[nodiscard]] bool is_assertion(std::string_view target);
 
 // If POSITIONAL begins with a number and a tensor, as in 1 - x, puts the tensor first and
-// multiplies it by NAMED's alpha. Returns the operation of that order, NAME's or another's. Nodes
-// go to GRAPH's insert point.
+// multiplies it by the alpha in NAMED. Returns the name of the operation for this order, which is
+// NAME or another. New nodes are added at GRAPH's insert point.
 [[nodiscard]] std::string put_tensor_first(Graph& graph, const std::string& name,
                                            std::vector<NamedValue>& positional,
                                            std::vector<NamedValue>& named);
 
-// Returns the flag by which an operator knows that the model trains; null: it has none.
+// Returns the argument that tells an operator whether the model trains; null if it has none.
 [[nodiscard]] const char* train_flag(std::string_view operation);
 
-// Returns a dropout probability that is zero in evaluation, without a flag beside it; null: none.
+// Returns the name of the dropout probability of an operator that has no such flag; it is set to
+// zero in evaluation. Null if there is none.
 [[nodiscard]] const char* train_probability(std::string_view operation);
 
 }  // namespace dslaunch::graph

@@ -28,7 +28,7 @@ struct PythonOperator {
 };
 
 constexpr PythonOperator kOperators[] = {
-    // Experts of transformers 5. 4 is int64.
+    // The experts of transformers 5. In the code below, 4 is the dtype int64.
     {"torch.ops.transformers.grouped_mm_fallback.default", "grouped_mm", R"(
 def grouped_mm(input: Tensor, weight: Tensor, offs: Tensor) -> Tensor:
     ends: List[int] = offs.to(4).tolist()
@@ -46,7 +46,7 @@ def grouped_mm(input: Tensor, weight: Tensor, offs: Tensor) -> Tensor:
 )"},
 };
 
-// Computes the same as that function.
+// Computes the same as the function above.
 void grouped_mm(Stack& stack) {
     const at::Tensor ends = torch::jit::pop(stack).toTensor().to(at::kCPU, at::kLong).contiguous();
     const at::Tensor weight = torch::jit::pop(stack).toTensor();
@@ -75,7 +75,7 @@ void register_python_operators() {
     });
 }
 
-// Returns the function that NODE calls, if it is one of these; else null.
+// Returns the function that NODE calls if it is one of kOperators; otherwise null.
 const PythonOperator* called_by(const Node& node) {
     if (node.kind() != prim::CallFunction) return nullptr;
     const auto type = node.input(0)->type()->cast<c10::FunctionType>();

@@ -1,5 +1,5 @@
-// The element types of files and of LibTorch beside each other. Used by the archives' readers and
-// where a run's precision is decided. Pure.
+// Maps the element types of files to LibTorch's and back. Used by the readers of archives, and
+// where a run's precision is chosen. Pure.
 #pragma once
 
 #include <ATen/core/TensorBase.h>
@@ -11,12 +11,12 @@
 
 namespace dslaunch::graph {
 
-// Returns LibTorch's name of an element type.
+// Returns LibTorch's name for an element type.
 [[nodiscard]] at::ScalarType scalar_type_of(DType dtype);
-// Returns true for fp32 and floats of 16 bits: a run casts them to the type that it computes in,
-// and parameters of no other type can be trained.
+// Returns true for fp32 and 16-bit floats. A run casts them to the type that it computes in;
+// parameters of other types cannot be trained.
 [[nodiscard]] bool is_trained_type(at::ScalarType dtype);
-// Returns TENSOR's element type. Throws Error{kInput} with NAME if files cannot hold that type.
+// Returns TENSOR's element type. Throws Error{kInput} with NAME if files cannot store that type.
 [[nodiscard]] DType dtype_of(const std::string& name, const at::Tensor& tensor);
 
 }  // namespace dslaunch::graph

@@ -1,4 +1,4 @@
-#include "graph/lower/lower_steps.h"
+#include "graph/lower/attribute_lifter.h"
 
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/constants.h>
@@ -45,15 +45,15 @@ class Lifter {
         written_.clear();
         find_written();
         lift_block(*graph_.block(), /*nested=*/false);
-        // Branches on constants (`if self.training:`) go now; what is still written inside one is
-        // written at run time.
+        // Removes branches on constants (`if self.training:`). A write that is still inside a
+        // branch afterwards is done at run time.
         simplify();
         constants_.clear();
         objects_.clear();
         written_.clear();
         objects_[graph_.inputs()[0]] = self;
         find_written();
-        lifting_writes_ = true;
+        lifts_writes_ = true;
         lift_block(*graph_.block(), /*nested=*/false);
         for (const ModelState& state : lowered_.states)
             graph_.registerOutput(current_.at({state.object.get(), state.attribute}));
@@ -68,8 +68,8 @@ class Lifter {
         return found == objects_.end() ? nullptr : &found->second;
     }
 
-    // Objects are followed in the order of the nodes, so that chains of GetAttr resolve in one
-    // pass.
+    // Records the object that the GetAttr NODE reads. Nodes are visited in their order, so that one
+    // pass resolves chains of GetAttr.
     void follow(Node* node) {
         const auto* owner = object_of(node->input(0));
         if (owner == nullptr) return;
@@ -91,8 +91,8 @@ class Lifter {
         });
     }
 
-    // Returns true if SetAttr NODE gives a parameter what it is, as `self.weight += 1` does: the
-    // tensor that was read from it and written in place.
+    // Returns true if SetAttr NODE assigns a parameter's own tensor to it after writing that tensor
+    // in place, as `self.weight += 1` does.
     bool is_augmented(const Node& node) const {
         const auto* owner = object_of(node.input(0));
         const std::string& name = node.s(attr::name);
@@ -124,7 +124,7 @@ class Lifter {
         for (auto it = block.nodes().begin(); it != block.nodes().end();) {
             Node* node = *it++;
             if (node->kind() == prim::GetAttr) {
-                lift_read(node);  // may end NODE, as does the next one
+                lift_read(node);  // may destroy NODE, as lift_write() may
             } else if (node->kind() == prim::SetAttr) {
                 lift_write(node, nested);
             } else {
@@ -141,7 +141,7 @@ class Lifter {
         if (value.isObject()) return;
         Value* replacement = nullptr;
         if (written_.count({owner->get(), name}) > 0) {
-            if (!lifting_writes_) return;
+            if (!lifts_writes_) return;
             replacement = state(*owner, name, node->output()->type());
         } else {
             WithInsertPoint here(node);
@@ -153,7 +153,7 @@ class Lifter {
     }
 
     void lift_write(Node* node, bool nested) {
-        if (!lifting_writes_) return;
+        if (!lifts_writes_) return;
         const auto* owner = object_of(node->input(0));
         if (owner == nullptr) return;
         const std::string name = node->s(attr::name);
@@ -169,8 +169,8 @@ class Lifter {
         node->destroy();
     }
 
-    // Refuses a new value for attribute NAME of OWNER if its tensor has other names: they would
-    // keep the old one in PyTorch, and here take part in the change.
+    // Refuses a new value for attribute NAME of OWNER if other attributes share the memory of the
+    // old one: in PyTorch they would keep the old value, but here they would change too.
     void require_alone(const Node& node, const c10::intrusive_ptr<Object>& owner,
                        const std::string& name) const {
         const IValue value = owner->getAttr(name);
@@ -228,15 +228,17 @@ class Lifter {
         return inputs[index] = input;
     }
 
-    // A name of another tensor's memory, made at the insert point.
+    // Returns the graph's value for VIEW, a view of another tensor's memory, made at the insert
+    // point.
     Value* view_input(const ModelView& view) {
         Value* owner = tensor_input(view.owner);
-        if (view.detached && view.owner.requires_grad())
+        if (view.is_detached && view.owner.requires_grad())
             owner = graph_.insert(aten::detach, {owner});
         return view.view.insert(graph_, owner);
     }
 
-    // One value for all readings of TENSOR, an attribute: one of them may write it in place.
+    // Returns one constant for all reads of TENSOR, an attribute, because one of them may write it
+    // in place.
     Value* constant_of(const at::Tensor& tensor) {
         const auto [found, fresh] = constants_.try_emplace(tensor.unsafeGetTensorImpl(), nullptr);
         if (!fresh) return found->second;
@@ -245,13 +247,14 @@ class Lifter {
                    torch::jit::tryInsertConstant(graph_, tensor.detach()).value_or(nullptr);
     }
 
-    // The attribute's value at the insert point; null when it can only be reached through the
+    // Returns the attribute's value at the insert point; null if it can be reached only through the
     // module.
     Value* materialize(const IValue& value, const c10::TypePtr& type) {
         if (value.isTensor() && value.toTensor().defined()) {
             if (Value* input = tensor_input(value.toTensor())) return input;
             if (const ModelView* view = model_.view_of(value.toTensor())) return view_input(*view);
-            // A tensor that is neither parameter nor buffer: a constant unless it wants a gradient.
+            // A tensor that is neither a parameter nor a buffer becomes a constant without a
+            // gradient.
             return constant_of(value.toTensor());
         }
         if (!holds_tensor(value))
@@ -282,8 +285,8 @@ class Lifter {
 
     void settle_module() {
         Value* self = graph_.inputs()[0];
-        lowered_.module_input = self->hasUses();
-        if (!lowered_.module_input) {
+        lowered_.takes_module = self->hasUses();
+        if (!lowered_.takes_module) {
             graph_.eraseInput(0);
             return;
         }
@@ -296,7 +299,8 @@ class Lifter {
                  lowered_.opaque_node, model_.views().front().name);
     }
 
-    // Tensors that overlap without being views of each other have memory of their own here.
+    // Refuses writes to tensors that overlapped others in the archive without being views of them.
+    // Here such tensors have separate memory, so a write would not reach the others.
     void refuse_writes_to_loose() const {
         const auto refuse = [](const std::string& name) {
             fail(ExitCode::kInput,
@@ -312,7 +316,7 @@ class Lifter {
         const auto check = [&](const auto& items, const std::vector<int>& indices, size_t first) {
             for (size_t i = 0; i < indices.size(); ++i)
                 if (items[indices[i]].is_loose &&
-                    (lowered_.module_input || written.count(graph_.inputs()[first + i]) > 0))
+                    (lowered_.takes_module || written.count(graph_.inputs()[first + i]) > 0))
                     refuse(items[indices[i]].name);
         };
         check(model_.parameters(), lowered_.parameters, lowered_.first_parameter());
@@ -326,7 +330,7 @@ class Lifter {
     std::map<const Value*, c10::intrusive_ptr<Object>> objects_;
     std::map<const Object*, std::string> paths_;
     std::set<AttributeKey> written_;
-    bool lifting_writes_ = false;
+    bool lifts_writes_ = false;
     std::map<AttributeKey, Value*> current_;
     std::map<const c10::TensorImpl*, Value*> constants_;
     std::map<int, Value*> parameter_inputs_;
@@ -350,9 +354,9 @@ void lift_attributes(Model& model, LoweredGraph& lowered, const std::function<vo
 void drop_unused_inputs(LoweredGraph& lowered) {
     drop_unused(lowered, lowered.first_buffer(), lowered.buffers);
     drop_unused(lowered, lowered.first_parameter(), lowered.parameters);
-    if (!lowered.module_input || lowered.graph->inputs()[0]->hasUses()) return;
+    if (!lowered.takes_module || lowered.graph->inputs()[0]->hasUses()) return;
     lowered.graph->eraseInput(0);
-    lowered.module_input = false;
+    lowered.takes_module = false;
     lowered.opaque_node.clear();
 }
 

@@ -22,7 +22,7 @@ namespace dslaunch::graph {
 
 namespace {
 
-// Elements of an operand that are widened at once, 4 MiB of them.
+// The number of elements of an operand that are widened at once: 4 MiB in fp32.
 constexpr int64_t kBlockNumel = int64_t{1} << 20;
 
 std::atomic<bool> widens_bf16 = false, widens_fp16 = false;
@@ -40,34 +40,37 @@ std::optional<at::Tensor> wide(const std::optional<at::Tensor>& tensor) {
     return tensor && widens(*tensor) ? wide(*tensor) : tensor;
 }
 
-// The addend of a product: BETA * SELF + ALPHA * product, SELF as large as the result.
+// The addend of a product: the result is BETA * SELF + ALPHA * product. SELF has the result's
+// shape.
 struct Addend {
     at::Tensor self;
     at::Scalar beta = 0;
     at::Scalar alpha = 1;
 };
 
-// Finishes the part of RESULT at BEGIN of DIMENSION, whose products SUMS are.
+// Adds ADDEND to SUMS, the products for the part of RESULT that starts at BEGIN of DIMENSION, and
+// writes them there.
 void finish(const at::Tensor& result, const std::optional<Addend>& addend, int64_t dimension,
             int64_t begin, at::Tensor sums) {
     const int64_t numel = sums.size(dimension);
     if (addend) {
         if (!addend->alpha.equal(1)) sums.mul_(addend->alpha);
-        // Like LibTorch, does not read SELF if BETA is 0, so that its NaNs do not count.
+        // Like LibTorch, this does not read SELF if BETA is 0, so that NaNs in it have no effect.
         if (!addend->beta.equal(0))
             sums.add_(addend->self.narrow(dimension, begin, numel), addend->beta);
     }
     result.narrow(dimension, begin, numel).copy_(sums);
 }
 
-// Calls BLOCK(begin, numel) for parts of SIZE whose slices have WIDTH elements.
+// Calls BLOCK(begin, numel) for consecutive blocks of the range [0, SIZE). Each index of the range
+// has WIDTH elements; a block has at most kBlockNumel elements, or a single index.
 template <typename F>
 void in_blocks(int64_t size, int64_t width, const F& block) {
     const int64_t step = std::max<int64_t>(1, kBlockNumel / std::max<int64_t>(1, width));
     for (int64_t begin = 0; begin < size; begin += step) block(begin, std::min(step, size - begin));
 }
 
-// Computes [m, k] x [k, n]; cuts the largest of the three.
+// Computes [m, k] x [k, n], in blocks along the largest of the three sizes.
 at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b,
                         const std::optional<Addend>& addend) {
     const int64_t m = a.size(0), k = a.size(1), n = b.size(1);
@@ -97,7 +100,7 @@ at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b,
     return result;
 }
 
-// Computes [batches, m, k] x [batches, k, n].
+// Computes [batches, m, k] x [batches, k, n], in blocks of batches.
 at::Tensor wide_products(const at::Tensor& a, const at::Tensor& b,
                          const std::optional<Addend>& addend) {
     at::Tensor result = at::empty({a.size(0), a.size(1), b.size(2)}, a.options());
@@ -176,7 +179,7 @@ bool has(const char* capability) {
     return found != all.end() && found->second.isBool() && found->second.toBool();
 }
 
-// The same operators as shapes alone.
+// The same operators without arithmetic: they return zeros of the right shape.
 namespace shapes {
 
 at::Tensor mm(const at::Tensor& a, const at::Tensor& b) {
@@ -197,8 +200,8 @@ at::Tensor baddbmm(const at::Tensor&, const at::Tensor& a, const at::Tensor& b, 
     return shapes::bmm(a, b);
 }
 
-// Computes [.., T, d] x [.., S, d] x [.., S, v] -> [.., T, v], laid out as by LibTorch's kernel:
-// heads lie beside each other.
+// Returns zeros of the shape [.., T, v] for inputs [.., T, d], [.., S, d] and [.., S, v]. Like the
+// result of LibTorch's kernel, they are stored with the heads of a position next to each other.
 std::tuple<at::Tensor, at::Tensor> attention(const at::Tensor& query, const at::Tensor&,
                                              const at::Tensor& value, double, bool,
                                              const std::optional<at::Tensor>&,
@@ -220,11 +223,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(
 
 }  // namespace
 
-// Kernels that take the places of LibTorch's own. What was replaced comes back when this ends. Of
-// several, the one that began last is used.
+// Kernels that replace LibTorch's own. The destructor restores the kernels that were used before.
+// If several such objects exist, the latest one is used.
 class CpuKernels {
   public:
-    // KERNELS: mm, addmm, bmm, baddbmm, attention and its backward.
+    // KERNELS: mm, addmm, bmm, baddbmm, attention and its backward, in this order.
     template <typename... Kernel>
     explicit CpuKernels(Kernel*... kernels) {
         constexpr const char* kNames[] = {"mm",
@@ -240,7 +243,7 @@ class CpuKernels {
     }
 
   private:
-    // LibTorch warns of every kernel that takes another's place.
+    // Suppresses the warning that LibTorch gives for every kernel that is replaced.
     class Silence : public c10::WarningHandler {
         void process(const c10::Warning&) override {}
     };
@@ -252,16 +255,16 @@ class CpuKernels {
 WideProducts::WideProducts(bool bf16, bool fp16)
     : kernels_(
           std::make_unique<CpuKernels>(mm, addmm, bmm, baddbmm, attention, attention_backward)),
-      bf16_before_(widens_bf16.exchange(bf16)),
-      fp16_before_(widens_fp16.exchange(fp16)) {}
+      was_bf16_wide_(widens_bf16.exchange(bf16)),
+      was_fp16_wide_(widens_fp16.exchange(fp16)) {}
 
 WideProducts::~WideProducts() {
-    widens_bf16 = bf16_before_;
-    widens_fp16 = fp16_before_;
+    widens_bf16 = was_bf16_wide_;
+    widens_fp16 = was_fp16_wide_;
 }
 
 ShapesOnly::ShapesOnly() {
-    use_wide_products();  // begins before these, so that they are used
+    use_wide_products();  // first, so that the kernels set below are used
     kernels_ = std::make_unique<CpuKernels>(shapes::mm, shapes::addmm, shapes::bmm, shapes::baddbmm,
                                             shapes::attention, shapes::attention_backward);
 }
@@ -270,10 +273,10 @@ ShapesOnly::~ShapesOnly() = default;
 
 void use_wide_products() {
 #if defined(__x86_64__)
-    // oneDNN's own conditions for 16-bit products.
+    // The conditions under which oneDNN itself computes 16-bit products.
     static const bool bf16 = has("avx512_bw") && has("avx512_vl") && has("avx512_dq");
     static const bool fp16 = has("avx512_fp16");
-    // Never taken away: whatever computes at the process's end finds it.
+    // Never destroyed: other threads may still compute while the process ends.
     static const WideProducts* const products =
         bf16 && fp16 ? nullptr : new WideProducts(!bf16, !fp16);
     static_cast<void>(products);

@@ -1,17 +1,17 @@
-// Products of matrices and attention on the CPU by kernels that take the places of LibTorch's own,
-// in the whole process: for processors without 16-bit products, and for models whose weights are
-// not there. Threads: any.
+// Kernels for matrix products and attention on the CPU that replace LibTorch's own in the whole
+// process: for processors without 16-bit products, and for models without weights. Threads: any.
 #pragma once
 
 #include <memory>
 
 namespace dslaunch::graph {
 
-// From the first call on, computes mm, addmm, bmm, baddbmm and attention's fused kernel of 16-bit
-// tensors on the CPU in fp32 if this processor has no 16-bit products. LibTorch computes other
-// types, and all on other processors, as before. It multiplies 16-bit tensors element by element,
-// in 20 to 100 times the time of fp32; widened to fp32 a block at a time, summed in fp32 and
-// rounded once, products take 1.2 to 2 times.
+// If this processor has no 16-bit products, makes mm, addmm, bmm, baddbmm and attention's fused
+// kernel compute 16-bit tensors on the CPU in fp32, from the first call on. LibTorch still computes
+// all other types. Without this, LibTorch would multiply 16-bit tensors element by element, which
+// takes 20 to 100 times as long as fp32. Products that are widened to fp32 a block at a time,
+// summed in fp32 and rounded once take 1.2 to 2 times as long. Does nothing on a processor that has
+// 16-bit products.
 void use_wide_products();
 
 class CpuKernels;
@@ -27,13 +27,13 @@ class WideProducts {
 
   private:
     std::unique_ptr<CpuKernels> kernels_;
-    bool bf16_before_, fp16_before_;
+    bool was_bf16_wide_, was_fp16_wide_;
 };
 
-// While this exists, those kernels give zeros of the right shape and type, in forward and in
-// backward, on every thread. Other operators compute. For a model whose weights are not there: what
-// measure.h finds are sizes, and the arithmetic of a model of 14 B would take minutes. REQUIRES:
-// nothing else in the process computes.
+// While this object exists, these kernels return zeros of the right shape and type, in forward and
+// in backward, on every thread. Other operators compute as usual. For a model without weights:
+// measure.h needs only sizes, and the arithmetic of a model of 14 B parameters would take minutes.
+// REQUIRES: nothing else in the process computes.
 class ShapesOnly {
   public:
     ShapesOnly();

@@ -20,7 +20,7 @@ bool is_elsewhere(const at::Tensor& tensor, c10::Device device) {
     return tensor.defined() && tensor.device() != device;
 }
 
-// VALUE on DEVICE, nothing where it is there already or has no device.
+// Returns VALUE on DEVICE; nothing if it is there already or has no device.
 std::optional<IValue> moved_constant(const IValue& value, c10::Device device) {
     if (value.isDevice()) {
         if (value.toDevice() == device) return std::nullopt;
@@ -94,7 +94,7 @@ std::vector<IValue> on_device(std::vector<IValue> values, c10::Device device) {
 }
 
 bool has_control_flow(const LoweredGraph& lowered) {
-    return lowered.module_input || has_blocks(*lowered.graph->block());
+    return lowered.takes_module || has_blocks(*lowered.graph->block());
 }
 
 }  // namespace dslaunch::graph

@@ -1,7 +1,7 @@
-// Brings a model, its graph and its batches to the device of the rank. An archive is loaded onto
-// the CPU and a tracer writes its own device into the graph; a rank on another device must find
-// parameters, buffers, attributes, constants and arguments there. lower.h uses rewrite_devices, the
-// code that builds a rank the rest. No shared state.
+// Moves a model, its graph and its batches to the rank's device. An archive is loaded onto the CPU,
+// and a tracer writes its own device into the graph, but a rank needs parameters, buffers,
+// attributes, constants and arguments on its own device. lower.h uses rewrite_devices(); the code
+// that builds a rank uses the rest. No shared state.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -15,30 +15,32 @@ namespace dslaunch::graph {
 
 struct LoweredGraph;
 
-// Makes device constants in BLOCK DEVICE, and copies tensors in its constants there (numbers of one
-// element too, as torch.jit.load's map_location does). Throws c10::Error when the device has no
-// memory left.
+// Sets device constants in BLOCK to DEVICE, and copies the tensors in its constants there (tensors
+// of one element too, as torch.jit.load's map_location does). Throws c10::Error if the device has
+// no memory left.
 void rewrite_devices(Block& block, c10::Device device);
 
-// Does the same for all methods of MODULE and of the modules in it, before any of them has run: for
-// a module that is called as it is, without being lowered.
+// Does the same for all methods of MODULE and its submodules, before any of them has run: for a
+// module that is called directly, without being lowered.
 void rewrite_methods(const Module& module, c10::Device device);
 
-// Moves parameters, buffers and tensors in other attributes. Each stays the same tensor object, so
-// that ties hold and the module sees the moved one. Constants in methods are left: graphs are
-// rewritten when they are lowered. Does nothing if all is on DEVICE already.
+// Moves parameters, buffers and tensors in other attributes to DEVICE. Each of them stays the same
+// tensor object, so ties are kept and the module uses the moved tensor. Constants in methods are
+// not moved: graphs are rewritten when they are lowered. Does nothing if everything is on DEVICE
+// already.
 void move_to_device(Model& model, c10::Device device);
 
-// Does the same without the parameters, which are brought when they are needed: by ParametersAs
-// (precision.h) to be measured, by ZeRO to be trained.
+// Does the same without the parameters, which are moved when they are needed: by ParametersAs
+// (parameters_as.h) for measuring, by ZeRO for training.
 void move_state_to_device(Model& model, c10::Device device);
 
-// Returns VALUES with every tensor on DEVICE: for a GPU from pinned memory on the current stream,
-// so that the caller does not wait. Passes on tensors that are already there as they are.
+// Returns VALUES with every tensor on DEVICE. Copies to a GPU use pinned memory and the current
+// stream, so that the caller does not wait. Tensors that are on DEVICE already are returned
+// unchanged.
 [[nodiscard]] std::vector<IValue> on_device(std::vector<IValue> values, c10::Device device);
 
-// Returns true if a branch, a loop or a call of the module may compute something in one step that
-// it does not compute in another.
+// Returns true if a branch, a loop or a call of the module may compute different things in
+// different steps.
 [[nodiscard]] bool has_control_flow(const LoweredGraph& lowered);
 
 }  // namespace dslaunch::graph

@@ -45,8 +45,7 @@ void end_draw(Stack& /*stack*/) {
     this_thread().lock = {};
 }
 
-// Adds this file's operators to the registry in which TorchScript finds operators, when the first
-// segment needs them.
+// Registers this file's operators with TorchScript when the first segment needs them.
 void register_operators() {
     static const torch::jit::RegisterOperators operators({
         torch::jit::Operator("dslaunch::begin_draw(int ordinal, int trip) -> ()", begin_draw,
@@ -56,7 +55,8 @@ void register_operators() {
     });
 }
 
-// Applies splitmix64's finalizer (Steele, Lea & Flood 2014): each input bit moves each output bit.
+// Applies splitmix64's finalizer (Steele, Lea & Flood 2014): each input bit affects each output
+// bit.
 uint64_t mix(uint64_t value) {
     value += 0x9E3779B97F4A7C15ULL;
     value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ULL;
@@ -85,10 +85,10 @@ uint64_t draw_seed(const DrawKey& key, int64_t ordinal, int64_t trip) {
 }
 
 bool draws(const Node& node) {
-    // LibTorch calls attention without dropout random too.
+    // LibTorch counts attention as random even without dropout.
     if (constant_number(node, "dropout_p") == 0) return false;
-    // A call that was not inlined may draw inside; dropout and attention of a tensor group's share
-    // replace LibTorch's and take their ordinals.
+    // A call that was not inlined may draw inside. The dropout and attention of tensor parallelism
+    // replace LibTorch's and use the same ordinals.
     return node.isNondeterministic() ||
            is_one_of(node, {"prim::CallMethod", "dslaunch::tensor_dropout",
                             "dslaunch::tensor_attention"});

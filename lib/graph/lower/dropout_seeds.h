@@ -1,7 +1,7 @@
-// Random numbers without a state: before every node that draws, the generator is seeded by
+// Random numbers without a state: before every node that draws, the generator is seeded with
 // hash(seed, step, micro batch, ordinal of the node, loop trip). Dropout is then the same for every
-// number of segments, schedule, recompute and resume. Ranks as threads share the CPU generator, so
-// seed and draw hold one lock.
+// number of segments and every schedule, with or without recompute, and after a resume. Ranks that
+// are threads of one process share the CPU generator, so seeding and drawing hold one lock.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -20,8 +20,8 @@ struct DrawKey {
                               // data_parallel_rank
 };
 
-// Sets this thread's key and the ordinal of the segment's first drawing node; releases the lock if
-// a draw threw.
+// A scope that sets this thread's key and the ordinal of the segment's first drawing node. Its end
+// releases the lock if a draw threw.
 class DrawScope {
   public:
     DrawScope(const DrawKey& key, int64_t ordinal_first, c10::Device device);
@@ -33,10 +33,12 @@ class DrawScope {
 // Returns true if NODE itself draws random numbers; nodes in its blocks do not count.
 [[nodiscard]] bool draws(const Node& node);
 
-// Surrounds NODE by the seeding operators. ORDINAL counts from the segment's first drawing node,
-// TRIP is the loop trip value (null outside loops).
+// Adds an operator before NODE that locks and seeds the generator, and one after NODE that unlocks
+// it. ORDINAL counts from the segment's first drawing node. TRIP: the iteration of the surrounding
+// loop, null outside loops.
 void insert_draw(Node* node, int64_t ordinal, Value* trip);
 
+// Returns the seed for the node with this ORDINAL in iteration TRIP of its loop (0 outside loops).
 [[nodiscard]] uint64_t draw_seed(const DrawKey& key, int64_t ordinal, int64_t trip);
 
 }  // namespace dslaunch::graph

@@ -1,4 +1,4 @@
-#include "graph/lower/lower_steps.h"
+#include "graph/lower/forward_values.h"
 
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -22,7 +24,14 @@ struct Item {
     Value* name_value = nullptr;
     Value* value = nullptr;
 };
-using Items = std::vector<Item>;  // in the order in which the names came
+using Items = std::vector<Item>;  // in the order in which the names were added
+
+// Returns the text of VALUE if it is a constant text of its graph; otherwise nothing.
+std::optional<std::string> constant_text(const Value* value) {
+    const auto constant = torch::jit::toIValue(value);
+    if (!constant || !constant->isString()) return std::nullopt;
+    return constant->toStringRef();
+}
 
 Item* find_item(Items& items, const std::string& name) {
     const auto found = std::ranges::find(items, name, &Item::name);
@@ -37,7 +46,8 @@ void set_item(Items& items, Item item) {
     }
 }
 
-// Returns the values that NODE's dict begins with; nothing if NODE makes no dict, or other keys.
+// Returns the items with which NODE makes a dict; nothing if NODE makes no dict, or if a key is not
+// a constant text.
 std::optional<Items> items_made_by(const Node& node) {
     if (node.outputs().size() != 1 || node.output()->type()->kind() != c10::TypeKind::DictType)
         return std::nullopt;
@@ -52,13 +62,13 @@ std::optional<Items> items_made_by(const Node& node) {
     return items;
 }
 
-// One dict and what becomes of its uses, in their order.
+// One dict, and what replaces its uses, in their order.
 class Fold {
   public:
     Fold(Graph& graph, Node& maker, Items items)
         : graph_(graph), maker_(maker), items_(std::move(items)) {}
 
-    // Returns false if some use keeps the dict.
+    // Plans the replacements. Returns false if a use needs the dict itself.
     [[nodiscard]] bool plan() {
         std::vector<Use> uses = maker_.output()->uses();
         if (std::ranges::any_of(uses, [&](const Use& use) {
@@ -132,15 +142,9 @@ class Fold {
 
 }  // namespace
 
-std::optional<std::string> constant_text(const Value* value) {
-    const auto constant = torch::jit::toIValue(value);
-    if (!constant || !constant->isString()) return std::nullopt;
-    return constant->toStringRef();
-}
-
 void fold_dicts(Graph& graph) {
     const std::vector<Node*> nodes(graph.nodes().begin(), graph.nodes().end());
-    std::vector<Node*> makers;  // none is destroyed by another's fold
+    std::vector<Node*> makers;  // folding one destroys no other
     std::ranges::copy_if(nodes, std::back_inserter(makers),
                          [](const Node* node) { return items_made_by(*node).has_value(); });
     for (Node* node : makers) {
@@ -152,18 +156,19 @@ void fold_dicts(Graph& graph) {
 
 namespace {
 
-// Returns the key of NODE if it reads one value of DICT.
+// Returns the key if NODE reads one value of DICT by a constant key.
 std::optional<std::string> key_read(const Node& node, const Value* dict) {
     if (node.kind() != aten::__getitem__ || node.input(0) != dict) return std::nullopt;
     return constant_text(node.input(1));
 }
 
 struct NamedPart {
-    std::string name;  // empty: it has none
+    std::string name;  // empty if it has no name
     Value* value = nullptr;
 };
 
-// Returns the values of a tuple; unpacks it where no node of this block has made it.
+// Returns the values of a tuple. Adds a node that unpacks it if the graph does not make it from its
+// values.
 std::vector<NamedPart> values_of_tuple(Graph& graph, Value* tuple) {
     const auto type = tuple->type()->cast<c10::TupleType>();
     std::vector<Value*> values;
@@ -182,7 +187,8 @@ std::vector<NamedPart> values_of_tuple(Graph& graph, Value* tuple) {
     return named;
 }
 
-// The values of a dict that a node of this graph has made; empty: none has, or not by such names.
+// Returns the values of a dict; empty if no node of this graph makes it, or if a name is not a
+// constant.
 std::vector<NamedPart> values_of_dict(Value* dict) {
     if (dict->node()->kind() != prim::DictConstruct) return {};
     std::vector<NamedPart> named;
@@ -192,7 +198,7 @@ std::vector<NamedPart> values_of_dict(Value* dict) {
         if (!name) return {};
         named.push_back({*name, inputs[i + 1]});
     }
-    // A value that is put into it later counts as well.
+    // Values that are added to the dict later count too.
     for (const Use& use : dict->uses()) {
         if (use.user->kind() != aten::_set_item || use.user->input(0) != dict) continue;
         const auto name = constant_text(use.user->input(1));
@@ -292,7 +298,7 @@ void choose_output(const config::LossConfig& loss, LoweredGraph& lowered) {
         const WithInsertPoint at_end(graph.return_node());
         chosen = graph.insert(aten::_unwrap_optional, {chosen});
     }
-    if (chosen == output || !is_tensor(*chosen)) return;  // the loss says what it cannot take
+    if (chosen == output || !is_tensor(*chosen)) return;  // append_loss() reports it
     graph.block()->replaceOutput(0, chosen);
     torch::jit::EliminateDeadCode(lowered.graph);
 }

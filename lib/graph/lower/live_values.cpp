@@ -10,7 +10,7 @@ Boundary make_boundary(const std::vector<IValue>& outputs,
                        const std::vector<const c10::StorageImpl*>& lenders) {
     Boundary boundary;
     std::unordered_map<const c10::TensorImpl*, at::Tensor> detached;
-    // The producers are held until the end, so that no address is reused.
+    // The tensors are kept alive until the end, so that no address is reused.
     std::vector<at::Tensor> seen;
     const auto detach = [&](const at::Tensor& tensor) {
         const auto found = detached.find(tensor.unsafeGetTensorImpl());

@@ -1,5 +1,5 @@
 // The values that cross a cut in one micro step, with every tensor detached, so that each segment's
-// backward is a call of its own. Used by the compute lane only.
+// backward is a separate call. Used only by the compute lane.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -10,21 +10,22 @@
 
 namespace dslaunch::graph {
 
+// The values at a cut, and the tensors that connect the backwards on both sides.
 struct Boundary {
-    std::vector<IValue> values;         // inputs of the next segment: containers rebuilt around
+    std::vector<IValue> values;         // inputs of the next segment: containers are rebuilt with
                                         // detached tensors
     std::vector<at::Tensor> producers;  // the tensors that require grad, as their segment made
                                         // them, with their graph
-    std::vector<at::Tensor> leaves;     // the producers detached, in the same order; they require
+    std::vector<at::Tensor> leaves;     // the detached producers, in the same order; they require
                                         // grad
 
-    // Bytes of the distinct storages in `values`.
+    // Returns the bytes of the distinct storages in `values`.
     [[nodiscard]] int64_t bytes() const;
 };
 
-// Detaches OUTPUTS. A tensor that appears twice stays one. requires_grad is the producer's. A
-// tensor that shares a storage with one of LENDERS (parameters, buffers) is cloned first: its
-// memory must outlive their release.
+// Detaches OUTPUTS. A tensor that appears twice stays a single tensor. A detached tensor requires a
+// gradient if its producer does. A tensor that shares its storage with one of LENDERS (parameters,
+// buffers) is cloned first: its memory must outlive the release of LENDERS.
 [[nodiscard]] Boundary make_boundary(const std::vector<IValue>& outputs,
                                      const std::vector<const c10::StorageImpl*>& lenders);
 

@@ -1,4 +1,4 @@
-#include "graph/lower/lower_steps.h"
+#include "graph/lower/loss.h"
 
 #include <ATen/core/Reduction.h>
 #include <torch/csrc/jit/ir/constants.h>
@@ -16,16 +16,17 @@ namespace dslaunch::graph {
 
 namespace {
 
-constexpr int64_t kIgnoreIndex = -100;  // PyTorch's default: such targets do not count
+constexpr int64_t kIgnoreIndex = -100;  // PyTorch's default; such targets do not count
 
 Value* loss_value(Graph& graph, const config::LossConfig& loss, Value* output, Value* target) {
-    // A mean over all tokens of the global batch is a sum here; the step divides by their number.
+    // For a mean over all tokens of the global batch, the graph computes a sum, and the step
+    // divides it by the number of tokens.
     const auto reduction =
         loss.mean == config::LossMean::kToken ? at::Reduction::Sum : at::Reduction::Mean;
     Value* mean = graph.insertConstant(static_cast<int64_t>(reduction));
     switch (loss.kind) {
         case config::LossKind::kCrossEntropy: {
-            // [.., classes] rows against [..] targets; a 2-d output has that shape already.
+            // Rows [.., classes] and targets [..]; a 2-d output has this shape already.
             Value* rows = graph.insert(aten::flatten, {output, 0, -2});
             Value* labels = graph.insert(aten::flatten, {target});
             Value* none = graph.insertConstant(IValue());
@@ -59,8 +60,8 @@ Value* lost_bet(Graph& graph, Value* margin, double factor, double ahead = 0.0) 
     return graph.insert(aten::neg, {graph.insert(aten::log_sigmoid, {odds})});
 }
 
-// Returns the loss of each pair, [pairs], from MARGIN: how much likelier the chosen answer is than
-// the rejected one, in nats, beside the reference if the loss has one.
+// Returns the loss of each pair, [pairs]. MARGIN: the log-probability of the chosen answer minus
+// the rejected answer's, in nats, both relative to the reference if the loss has one.
 Value* loss_of_margin(Graph& graph, const config::LossConfig& loss, Value* margin) {
     if (loss.kind == config::LossKind::kSimPo)
         return lost_bet(graph, margin, loss.beta, loss.gamma);
@@ -75,9 +76,9 @@ Value* loss_of_margin(Graph& graph, const config::LossConfig& loss, Value* margi
                                     graph.insert(aten::mul, {wrong, loss.label_smoothing})});
 }
 
-// Returns the logarithm of the odds of each answer. ANSWERS: how unlikely each is, in nats.
+// Returns the log-odds of each answer. ANSWERS: the negative log-probability of each, in nats.
 Value* log_odds(Graph& graph, Value* answers) {
-    // An answer that is certain has odds without a limit.
+    // The odds of a certain answer would be infinite.
     constexpr double kMostLikely = -1e-6;
     Value* logs = graph.insert(aten::clamp_max, {graph.insert(aten::neg, {answers}), kMostLikely});
     Value* of_others =
@@ -85,7 +86,7 @@ Value* log_odds(Graph& graph, Value* answers) {
     return graph.insert(aten::sub, {logs, of_others});
 }
 
-// Returns the chosen answers' part, [pairs]; INDEX 1: the rejected ones'.
+// Returns the values of the chosen answers, [pairs]; with INDEX 1, of the rejected answers.
 Value* side(Graph& graph, Value* answers, int64_t index = 0) {
     return graph.insert(aten::select, {answers, 1, index});
 }
@@ -95,8 +96,9 @@ struct PreferenceOutputs {
     Value* rewards;  // [pairs, 2]
 };
 
-// Adds a loss of pairs. OUTPUT: [pairs * 2, length, classes]. TARGET: [pairs, 2, length].
-// REFERENCE: [pairs, 2] or null. As cross entropy, makes no second tensor of tokens by classes.
+// Adds a preference loss. OUTPUT: [pairs * 2, length, classes]. TARGET: [pairs, 2, length].
+// REFERENCE: [pairs, 2] or null. Like cross entropy, it makes no second tensor of size tokens by
+// classes.
 PreferenceOutputs preference_loss(Graph& graph, const config::LossConfig& loss, Value* output,
                                   Value* target, Value* reference) {
     Value* rows = graph.insert(aten::flatten, {output, 0, -2});
@@ -106,13 +108,14 @@ PreferenceOutputs preference_loss(Graph& graph, const config::LossConfig& loss, 
     Value* of_tokens =
         graph.insert(aten::cross_entropy_loss, {rows, labels, none, each, kIgnoreIndex, 0.0});
     Value* last = graph.insertConstant(std::vector<int64_t>{-1});
-    // Sums up how unlikely each answer is, in nats, or how much more so than for the reference.
+    // The negative log-probability of each answer, in nats, relative to the reference if there is
+    // one.
     Value* sums = graph.insert(aten::sum, {graph.insert(aten::view_as, {of_tokens, target}), last});
     if (reference != nullptr) sums = graph.insert(aten::add, {sums, reference});
     Value* answers = sums;
     Value* tokens = nullptr;
     if (loss.kind != config::LossKind::kDpo) {
-        // A mean over the answer's tokens, as TRL has it of all three losses.
+        // The mean over the answer's tokens, as TRL uses it for ipo, simpo and orpo.
         Value* counted = graph.insert(aten::ne, {target, kIgnoreIndex});
         tokens = graph.insert(aten::clamp_min, {graph.insert(aten::sum, {counted, last}), 1});
         answers = graph.insert(aten::div, {sums, tokens});
@@ -126,14 +129,14 @@ PreferenceOutputs preference_loss(Graph& graph, const config::LossConfig& loss, 
     Value* odds = log_odds(graph, answers);
     Value* ahead = graph.insert(aten::sub, {side(graph, odds), side(graph, odds, 1)});
     Value* lost = graph.insert(aten::mean, {lost_bet(graph, ahead, 1.0)});
-    // The chosen answers are learned as cross entropy does it, each token as much as any other.
+    // The chosen answers are learned by cross entropy, in which each token has the same weight.
     Value* learned = graph.insert(aten::div, {graph.insert(aten::sum, {side(graph, sums)}),
                                               graph.insert(aten::sum, {side(graph, tokens)})});
     Value* weighed = graph.insert(aten::mul, {lost, loss.beta});
     return {graph.insert(aten::add, {learned, weighed}), rewards};
 }
 
-// Makes [rows * 2, …] of every argument's [rows, 2, …], for all that reads it.
+// Reshapes every argument from [rows, 2, …] to [rows * 2, …] for all nodes that read it.
 void flatten_pairs(LoweredGraph& lowered) {
     Graph& graph = *lowered.graph;
     WithInsertPoint at_start(*graph.nodes().begin());

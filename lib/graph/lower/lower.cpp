@@ -21,13 +21,17 @@
 #include "graph/adapter/adapters.h"
 #include "graph/adapter/packed_base.h"
 #include "graph/archive/python_operators.h"
+#include "graph/lower/attribute_lifter.h"
 #include "graph/lower/cpu_products.h"
 #include "graph/lower/device_rewrite.h"
 #include "graph/lower/dropout_seeds.h"
-#include "graph/lower/lower_steps.h"
+#include "graph/lower/forward_values.h"
+#include "graph/lower/loss.h"
 #include "graph/lower/precision.h"
 #include "graph/lower/target_count.h"
 #include "graph/nodes/graph_nodes.h"
+#include "graph/writes/hidden_writes.h"
+#include "graph/writes/no_grad.h"
 #include "graph/writes/written_state.h"
 
 namespace dslaunch::graph {
@@ -42,7 +46,7 @@ int64_t count_calls(const Block& block) {
     return calls;
 }
 
-// Inlines until nothing changes: Inline expands one level at a time when the optimiser is off.
+// Inlines until nothing changes: with the optimiser off, Inline expands only one level at a time.
 void inline_to_fixpoint(Graph& graph) {
     constexpr int kDepthMax = 1000;  // TorchScript has no recursion; a deeper nest is a bug
     int64_t before = -1;
@@ -54,17 +58,17 @@ void inline_to_fixpoint(Graph& graph) {
     }
 }
 
-// Returns the first torch.jit.fork or wait; null: there is none.
+// Returns the first torch.jit.fork or wait; null if there is none.
 const Node* find_fork(const Block& block) {
     return find_node(block, [](const Node& node) {
         return node.kind() == prim::fork || node.kind() == aten::wait;
     });
 }
 
-// Calls become what they call. What torch.jit.fork starts is computed where it stands, so that it
-// belongs to a segment.
+// Replaces calls by the functions' nodes. The function of a torch.jit.fork is computed at the place
+// of the fork, so that it belongs to a segment.
 void inline_calls(std::shared_ptr<Graph>& graph) {
-    constexpr int kDepthMax = 100;  // of forks in what is forked
+    constexpr int kDepthMax = 100;  // forks inside forked functions
     inline_to_fixpoint(*graph);
     for (int depth = 0; depth < kDepthMax && find_fork(*graph->block()) != nullptr; ++depth) {
         torch::jit::InlineForkWait(graph);
@@ -78,7 +82,7 @@ void inline_calls(std::shared_ptr<Graph>& graph) {
             describe_node(*left));
 }
 
-// Returns true if a module's forward asks whether it trains, as dropout does.
+// Returns true if the forward of a module reads whether it is in train mode, as dropout's does.
 bool reads_mode(const Block& block) {
     return find_node(block, [](const Node& node) {
                return node.kind() == prim::GetAttr && node.s(attr::name) == "training";
@@ -88,7 +92,7 @@ bool reads_mode(const Block& block) {
 void simplify(std::shared_ptr<Graph>& graph) {
     torch::jit::LowerSimpleTuples(graph);
     torch::jit::ConstantPropagation(graph);
-    // Shapes seen by a tracer are not promises: they must not be folded.
+    // Shapes recorded by a tracer may differ in a run, so they must not be folded.
     torch::jit::PeepholeOptimize(graph, /*disable_shape_peepholes=*/true);
     fold_dicts(*graph);
     torch::jit::ConstantPropagation(graph);
@@ -110,7 +114,7 @@ bool is_tensor_dict(const c10::Type& type) {
            dict->getValueType()->isSubtypeOf(*c10::TensorType::get());
 }
 
-// Removes the arguments that the data do not supply, putting their defaults in place.
+// Removes the arguments that the data do not supply, and uses their defaults instead.
 void bind_arguments(const std::vector<c10::Argument>& schema, const LowerOptions& options,
                     LoweredGraph& lowered) {
     Graph& graph = *lowered.graph;
@@ -158,10 +162,10 @@ void bind_arguments(const std::vector<c10::Argument>& schema, const LowerOptions
 
 LoweredGraph lower(Model& model, const LowerOptions& options) {
     use_wide_products();
-    model.set_training(options.training);
+    model.set_training(options.trains);
     show_hidden_writes(model.module());
-    // A loss of preferences needs logits, which a language model may have beside a forward that
-    // computes its own loss.
+    // A preference loss needs logits. A language model whose forward computes its own loss may have
+    // a method that returns them.
     const bool has_logits = model.module().find_method("logits").has_value();
     const torch::jit::Method method = model.module().get_method(
         options.loss.is_preference() && has_logits ? "logits" : "forward");
@@ -178,14 +182,15 @@ LoweredGraph lower(Model& model, const LowerOptions& options) {
     rewrite_devices(*lowered.graph->block(), options.device);
     simplify(lowered.graph);
     lowered.compute_dtype = options.compute_dtype;
-    lowered.parameter_dtype = options.fp32_parameters ? at::kFloat : options.compute_dtype;
+    lowered.parameter_dtype = options.keeps_fp32_parameters ? at::kFloat : options.compute_dtype;
     lowered.device = options.device;
-    // A tracer's types name its device too; by now device constants may have been folded from them.
+    // A tracer's types name its device too, and simplify() may have made device constants from
+    // them.
     rewrite_devices(*lowered.graph->block(), options.device);
     append_loss(options.loss, lowered);
     find_targets(options.loss, lowered);
     if (options.lora.on())
-        add_adapters(model, lowered, {options.lora, options.adapter_seed, options.training});
+        add_adapters(model, lowered, {options.lora, options.adapter_seed, options.trains});
     settle_written_state(model, lowered, draws);
     if (options.base != config::LoraBase::kAsIs) pack_base(model, lowered, options.base);
     if (lowered.compute_dtype != at::kFloat)

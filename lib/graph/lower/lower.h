@@ -1,6 +1,6 @@
-// A model's forward as one plain graph: inlined, constants propagated, parameters and buffers
-// lifted to inputs, the loss of the config appended. Data path: model.h -> [here] -> cut.h, which
-// finds the places for cuts. No shared state.
+// Turns a model's forward into one plain graph: calls are inlined, constants propagated, parameters
+// and buffers lifted to inputs, and the config's loss appended. Data path: model.h -> [here] ->
+// cut.h, which finds where the graph can be cut. No shared state.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -15,26 +15,27 @@
 
 namespace dslaunch::graph {
 
+// Options of lower().
 struct LowerOptions {
-    bool training = true;
-    std::vector<std::string> arguments;  // forward's arguments that the data supply; empty: all
+    bool trains = true;
+    std::vector<std::string> arguments;  // the arguments that the data supply; empty: all arguments
                                          // without a default
-    std::vector<std::string> offered;    // tensors that the data have beside those: arguments of
-                                         // these names are supplied though they have a default
+    std::vector<std::string> offered;    // more tensors in the data: an argument with their name
+                                         // is supplied although it has a default
     config::LossConfig loss;             // kModel: forward's output is the loss
-    c10::Device device = c10::kCPU;      // constants of the graph are rewritten to this
+    c10::Device device = c10::kCPU;      // the device of the graph's constants
     config::LoraConfig lora;             // adapters are added if it is on
-    uint64_t adapter_seed = 0;           // with which new adapters begin
-    config::LoraBase base = config::LoraBase::kAsIs;  // beside adapters, how weights are held
+    uint64_t adapter_seed = 0;           // for the initial values of new adapters
+    config::LoraBase base = config::LoraBase::kAsIs;  // the form of the base's weights
     at::ScalarType compute_dtype = at::kFloat;        // kBFloat16, kHalf: the graph is for 16-bit
                                                       // parameters under autocast (precision.h)
-    bool fp32_parameters = false;                     // true: for fp32 parameters all the same
+    bool keeps_fp32_parameters = false;               // true: parameters stay fp32 even then
 };
 
-// Sets the module to train or eval mode and lowers its forward; for a loss of preferences its
-// method logits(tokens), if it has one. Throws Error{kInput} when an argument is unknown or
-// missing, the output is not a loss, or an attribute is written inside control flow; the message
-// names the module path and source line.
+// Sets the module to train or eval mode and lowers its forward; for a preference loss, it lowers
+// its method logits(tokens) if there is one. Throws Error{kInput} if an argument is unknown or
+// missing, if the output is not a loss, or if an attribute is written inside control flow; the
+// message names the module path and source line.
 [[nodiscard]] LoweredGraph lower(Model& model, const LowerOptions& options);
 
 }  // namespace dslaunch::graph

@@ -1,17 +1,13 @@
 #include "graph/lower/precision.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/core/stack.h>
-#include <ATen/ops/empty_strided.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <map>
 #include <string_view>
 
-#include "base/check.h"
-#include "base/error.h"
-#include "graph/lowered/lowered_graph.h"
+#include "graph/archive/scalar_types.h"
 #include "graph/nodes/graph_nodes.h"
 
 namespace dslaunch::graph {
@@ -21,13 +17,14 @@ using torch::jit::Stack;
 namespace {
 
 enum class Cast {
-    kWiden,    // 16-bit to fp32 where one of `like` is fp32, as type promotion does
+    kWiden,    // 16-bit to fp32 if one of `like` is fp32, as type promotion does
     kFollow,   // to the dtype of the tensor that is written, as copy_ does
-    kFull,     // to fp32 always
-    kCompute,  // to the compute dtype always, as autocast does
+    kFull,     // always to fp32
+    kCompute,  // always to the compute dtype, as autocast does
 };
 
-// Arguments to cast, named as in the operator's schema. Names that an overload lacks do not count.
+// The arguments to cast, by their names in the operator's schema. Names that an overload does not
+// have are ignored.
 struct Rule {
     Cast cast;
     std::vector<std::string_view> arguments;
@@ -38,19 +35,20 @@ Rule mutual(const std::vector<std::string_view>& arguments) {
     return {Cast::kWiden, arguments, arguments};
 }
 
-// Returns the rules, found by running each operator on every mix of 16-bit and fp32 inputs under
-// autocast on the CPU. tests/unit/graph/precision_test.cpp runs each operator in them.
+// Returns the rules. They were found by running each operator under autocast on the CPU with every
+// mix of 16-bit and fp32 inputs. tests/unit/graph/precision_test.cpp runs each operator in the
+// table.
 const std::map<std::string_view, Rule>& rules() {
     static const std::map<std::string_view, Rule> table{
-        // Kernels take 16-bit inputs with fp32 weights, but not fp32 inputs with 16-bit weights.
-        // Statistics are fp32 always.
+        // These kernels accept 16-bit inputs with fp32 weights, but not fp32 inputs with 16-bit
+        // weights. Their statistics are always fp32.
         {"aten::batch_norm", {Cast::kWiden, {"weight", "bias"}, {"input", "running_mean"}}},
         {"aten::native_batch_norm", {Cast::kWiden, {"weight", "bias"}, {"input", "running_mean"}}},
         {"aten::instance_norm", {Cast::kWiden, {"weight", "bias"}, {"input"}}},
         {"aten::group_norm", {Cast::kWiden, {"weight", "bias"}, {"input"}}},
         {"aten::layer_norm", {Cast::kWiden, {"weight", "bias"}, {"input"}}},
         {"aten::native_layer_norm", {Cast::kWiden, {"weight", "bias"}, {"input"}}},
-        // Kernels take one dtype.
+        // These kernels need a single dtype.
         {"aten::_weight_norm", mutual({"v", "g"})},
         {"aten::addmv", mutual({"self", "mat", "vec"})},
         {"aten::addr", mutual({"self", "vec1", "vec2"})},
@@ -70,7 +68,7 @@ const std::map<std::string_view, Rule>& rules() {
         {"aten::scatter_reduce", mutual({"self", "src"})},
         {"aten::tensordot", mutual({"self", "other"})},
         {"aten::vdot", mutual({"self", "other"})},
-        // Kernels take one dtype, which the tensor that is written or another one decides.
+        // These kernels need a single dtype, which the written tensor or another argument decides.
         {"aten::embedding_bag", {Cast::kFollow, {"per_sample_weights"}, {"weight"}}},
         {"aten::index_add_", {Cast::kFollow, {"source"}, {"self"}}},
         {"aten::index_copy_", {Cast::kFollow, {"source"}, {"self"}}},
@@ -81,7 +79,7 @@ const std::map<std::string_view, Rule>& rules() {
         {"aten::scatter_", {Cast::kFollow, {"src"}, {"self"}}},
         {"aten::scatter_add_", {Cast::kFollow, {"src"}, {"self"}}},
         {"aten::scatter_reduce_", {Cast::kFollow, {"src"}, {"self"}}},
-        // No 16-bit kernel, or one that overflows.
+        // These operators have no 16-bit kernel, or one that overflows.
         {"aten::complex", {Cast::kFull, {"real", "imag"}, {}}},
         {"aten::det", {Cast::kFull, {"self"}, {}}},
         {"aten::linalg_det", {Cast::kFull, {"A"}, {}}},
@@ -111,8 +109,7 @@ void match_dtype(Stack& stack) {
     stack.back() = value.to(target);
 }
 
-// Adds match_dtype to the registry in which TorchScript finds operators, when the first graph needs
-// it.
+// Registers match_dtype with TorchScript when the first graph needs it.
 void register_operator() {
     static const torch::jit::RegisterOperators operators({torch::jit::Operator(
         "dslaunch::match_dtype(Tensor(a)? value, Tensor? like, bool follow) -> Tensor(a)?",
@@ -134,7 +131,8 @@ class CastInserter {
   private:
     void apply(const Rule& rule, Node* node) {
         WithInsertPoint before(node);
-        // Dtypes are compared with the operator's original inputs, so all values are taken first.
+        // Dtypes are compared with the operator's original inputs, so these are collected before
+        // any is replaced.
         const std::map<int, Value*> like = tensors(*node, rule.like);
         for (const auto& [index, value] : tensors(*node, rule.arguments)) {
             Value* result = value;
@@ -164,7 +162,7 @@ class CastInserter {
         return node->output();
     }
 
-    // Returns the inputs of NODE with these NAMES that may be tensors, by input index.
+    // Returns the inputs of NODE that are named in NAMES and may be tensors, by input index.
     static std::map<int, Value*> tensors(const Node& node,
                                          const std::vector<std::string_view>& names) {
         std::map<int, Value*> found;
@@ -185,26 +183,6 @@ class CastInserter {
 };
 
 }  // namespace
-
-ParametersAs::ParametersAs(const Model& model, std::span<const int> parameters,
-                           const LoweredGraph& lowered) {
-    const at::NoGradGuard no_grad;
-    for (const int parameter : parameters) {
-        at::Tensor tensor = model.parameters()[parameter].tensor;
-        const at::ScalarType dtype =
-            is_trained_type(tensor.scalar_type()) ? lowered.parameter_dtype : tensor.scalar_type();
-        if (tensor.scalar_type() == dtype && tensor.device() == lowered.device) continue;
-        tensors_.push_back(tensor);
-        before_.push_back(tensor.detach());
-        // It is cast where it lies, so that the device never has more than what it needs.
-        brought_.push_back(before_.back().to(dtype).to(lowered.device));
-        tensor.set_data(brought_.back());
-    }
-}
-
-ParametersAs::~ParametersAs() {
-    for (size_t i = 0; i < tensors_.size(); ++i) tensors_[i].set_data(before_[i]);
-}
 
 void insert_precision_casts(Graph& graph, at::ScalarType dtype) {
     register_operator();

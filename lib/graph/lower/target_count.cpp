@@ -30,11 +30,12 @@ struct TargetCount::Parts {
     Counted counted = Counted::kLabels;
     int64_t ignored = 0;
     std::vector<size_t> arguments;  // of forward, from 0
-    // Gives the count; of a divisor also its value without the bound that keeps it from 0.
+    // Computes the count. For a divisor, also computes its value without the bound that keeps it
+    // above 0.
     std::unique_ptr<Code> code;
-    bool is_summed = false;  // the loss is a sum over targets, and its mean is taken here
-    bool is_relaid = false;  // labels are counted as they were before their shape was changed
-    bool by_size = false;    // only the sizes of arguments are read
+    bool is_summed = false;         // the loss is a sum; the step divides it by the count
+    bool is_relaid = false;         // labels are counted before a change of their shape
+    bool reads_sizes_only = false;  // only sizes of the arguments are read
     bool picks_only = false;
 };
 
@@ -42,21 +43,21 @@ namespace {
 
 using Counted = TargetCount::Parts::Counted;
 
-// The operator that makes the loss, the value that is counted, and how.
+// The operator that computes the loss, the value that is counted, and the rule for counting it.
 struct LossEnd {
     Node* node = nullptr;
     Counted counted = Counted::kLabels;
     Value* value = nullptr;
     int64_t ignored = 0;
     size_t reduction = 0;  // the operator's input that says mean or sum
-    bool weighs = false;   // by class: the mean divides by a sum of weights, not by a count
+    bool weighs = false;   // by class, so the mean divides by a sum of weights
 };
 
 bool is_constant(const Value* value) {
     return value->node()->kind() == prim::Constant;
 }
 
-// Operators that change neither the elements of a tensor nor their number.
+// Returns true for operators that change neither the elements of a tensor nor their number.
 bool lays_out_only(const Node& node) {
     return is_one_of(node, {"aten::view", "aten::reshape", "aten::flatten", "aten::contiguous",
                             "aten::squeeze", "aten::unsqueeze", "aten::transpose", "aten::permute",
@@ -68,35 +69,17 @@ bool casts(const Node& node) {
     return is_one_of(node, {"aten::to", "aten::type_as", "aten::float", "aten::_to_copy"});
 }
 
-// Follows the loss back to the operator that makes it, through what multiplies it by a constant or
-// changes its type.
+// Follows the loss back to the operator that computes it, through casts, changes of shape,
+// reductions and multiplications by a constant.
 class EndFinder {
   public:
     explicit EndFinder(const config::LossConfig& loss) : loss_(loss) {}
 
     std::optional<LossEnd> find(Value* value) {
-        for (;;) {
-            Node* const node = value->node();
-            last_ = node;
-            if (value->uses().size() != 1) return refuse("whose result has other uses too");
-            if (node->inputs().size() == 0 || !node->blocks().empty()) return refuse("");
-            Value* const operand = node->input(0);
-            if (casts(*node) || lays_out_only(*node) ||
-                is_one_of(*node, {"aten::neg", "aten::_autocast_to_full_precision",
-                                  "aten::_autocast_to_reduced_precision"})) {
-                value = operand;
-            } else if (is_one_of(*node, {"aten::mean", "aten::sum"})) {
-                reduced_ = true;
-                value = operand;
-            } else if (is_one_of(*node, {"aten::mul", "aten::div"}) &&
-                       is_constant(node->input(1))) {
-                value = operand;
-            } else if (node->kind() == aten::mul && is_constant(operand)) {
-                value = node->input(1);
-            } else {
-                return end_at(node);
-            }
-        }
+        Value* const end = follow_back(value, [this](Value* at) { return operand_before(*at); });
+        last_ = end->node();
+        if (end->uses().size() != 1) return refuse("whose result has other uses too");
+        return end_at(end->node());
     }
 
     // Returns why no end was found.
@@ -111,7 +94,28 @@ class EndFinder {
         return std::nullopt;
     }
 
+    // Returns the operand that VALUE is, except for a cast, a change of shape, a reduction or a
+    // factor; null if VALUE is computed in any other way or has other uses too.
+    Value* operand_before(Value& value) {
+        Node& node = *value.node();
+        if (value.uses().size() != 1 || node.inputs().size() == 0 || !node.blocks().empty())
+            return nullptr;
+        Value* const operand = node.input(0);
+        if (casts(node) || lays_out_only(node) ||
+            is_one_of(node, {"aten::neg", "aten::_autocast_to_full_precision",
+                             "aten::_autocast_to_reduced_precision"}))
+            return operand;
+        if (is_one_of(node, {"aten::mean", "aten::sum"})) {
+            is_reduced_ = true;
+            return operand;
+        }
+        if (is_one_of(node, {"aten::mul", "aten::div"}) && is_constant(node.input(1)))
+            return operand;
+        return node.kind() == aten::mul && is_constant(operand) ? node.input(1) : nullptr;
+    }
+
     std::optional<LossEnd> end_at(Node* node) {
+        if (node->inputs().size() == 0 || !node->blocks().empty()) return refuse("");
         const auto integer = [node](size_t input) {
             return torch::jit::constant_as<int64_t>(node->input(input));
         };
@@ -122,12 +126,12 @@ class EndFinder {
             return with_reduction(
                 {node, Counted::kLabels, node->input(1), integer(4).value_or(0), 3, weighs});
         }
-        // Output and target of a named loss have the same shape.
+        // The output and the target of a named loss have the same shape.
         if (loss_.kind != config::LossKind::kModel) {
             const size_t reduction = node->inputs().size() - 1;
             return with_reduction({node, Counted::kElements, node->input(1), 0, reduction});
         }
-        if (is_one_of(*node, {"aten::div", "aten::true_divide"}) && !reduced_ &&
+        if (is_one_of(*node, {"aten::div", "aten::true_divide"}) && !is_reduced_ &&
             node->inputs().size() == 2 && counts(node->input(1)))
             return LossEnd{node, Counted::kDivisor, node->input(1), 0, 0};
         return refuse("");
@@ -140,27 +144,28 @@ class EndFinder {
         return end;
     }
 
-    // Returns true if VALUE is a number of elements, or a sum or mean of marks or weights.
+    // Returns true if VALUE is a number of elements, or a sum or mean of a mask or of weights.
     static bool counts(const Value* value) {
-        const Node& node = *value->node();
-        if (is_one_of(node, {"aten::sum", "aten::mean", "aten::count_nonzero", "aten::numel",
-                             "aten::size"}))
-            return true;
-        const bool passes =
-            casts(node) || lays_out_only(node) ||
-            is_one_of(node, {"aten::clamp", "aten::clamp_min", "aten::maximum", "aten::max",
-                             "aten::add", "aten::mul", "prim::NumToTensor", "aten::Float",
-                             "prim::max", "aten::ScalarImplicit"});
-        return passes && node.inputs().size() > 0 && counts(node.input(0));
+        const Value* const counted = follow_back(value, [](const Value* at) -> const Value* {
+            const Node& node = *at->node();
+            const bool passes =
+                casts(node) || lays_out_only(node) ||
+                is_one_of(node, {"aten::clamp", "aten::clamp_min", "aten::maximum", "aten::max",
+                                 "aten::add", "aten::mul", "prim::NumToTensor", "aten::Float",
+                                 "prim::max", "aten::ScalarImplicit"});
+            return passes && node.inputs().size() > 0 ? node.input(0) : nullptr;
+        });
+        return is_one_of(*counted->node(), {"aten::sum", "aten::mean", "aten::count_nonzero",
+                                            "aten::numel", "aten::size"});
     }
 
     const config::LossConfig& loss_;
     const Node* last_ = nullptr;
     std::string reason_;
-    bool reduced_ = false;  // a mean or sum follows the nodes looked at
+    bool is_reduced_ = false;  // a mean or sum was passed on the way back
 };
 
-// The nodes that compute a value from forward's arguments and from nothing else.
+// The nodes that compute a value only from forward's arguments.
 class Slice {
   public:
     explicit Slice(const LoweredGraph& lowered) : lowered_(&lowered) {}
@@ -181,7 +186,8 @@ class Slice {
                               !node->isNondeterministic() && node->kind() != prim::GetAttr &&
                               (schema == nullptr || !schema->is_mutable());
         if (!computes) return false;
-        // The type of the marks that are added up does not change how many there are.
+        // The dtype of a mask does not change the number of its elements, so a cast to an unknown
+        // dtype is left out.
         if (casts(*node) && !all_taken(*node, 1)) {
             if (!take(node->input(0))) return false;
             stands_for_[value] = node->input(0);
@@ -198,7 +204,7 @@ class Slice {
     [[nodiscard]] const std::set<Value*>& values() const { return taken_; }
     [[nodiscard]] const std::set<size_t>& arguments() const { return arguments_; }
 
-    // Returns true if only the sizes of the arguments are read.
+    // Returns true if only the sizes of the arguments are used.
     [[nodiscard]] bool reads_sizes_only() const {
         for (const size_t input : arguments_)
             for (const Use& use : lowered_->graph->inputs()[input]->uses())
@@ -208,7 +214,7 @@ class Slice {
         return true;
     }
 
-    // Returns true if elements of the arguments, and constants, are only picked and laid out.
+    // Returns true if elements of the arguments, and constants, are only selected and rearranged.
     [[nodiscard]] bool picks_only() const {
         return std::ranges::all_of(nodes_, [](const Node* node) {
             return lays_out_only(*node) || casts(*node) || node->kind() == prim::Constant ||
@@ -218,7 +224,8 @@ class Slice {
         });
     }
 
-    // Returns the graph from the arguments, in the order of the inputs, to RESULTS.
+    // Returns a graph that computes RESULTS from the arguments, which are its inputs in their
+    // order.
     [[nodiscard]] std::shared_ptr<Graph> graph(const std::vector<Value*>& results) const {
         auto made = std::make_shared<Graph>();
         std::map<Value*, Value*> twins;
@@ -256,7 +263,7 @@ class Slice {
     std::map<Value*, Value*> stands_for_;
 };
 
-// Returns the number that VALUE is; nothing if that is not known.
+// Returns the number in VALUE; nothing if VALUE is not a constant number.
 std::optional<double> known_number(const Value* value) {
     const std::optional<IValue> constant = torch::jit::toIValue(value);
     if (!constant) return std::nullopt;
@@ -265,8 +272,9 @@ std::optional<double> known_number(const Value* value) {
     return is_one ? std::optional(constant->toTensor().item().toDouble()) : std::nullopt;
 }
 
-// Returns what VALUE is before a bound keeps it from 0: at most 1, the least count of targets, or
-// added and too small to matter. Another bound belongs to what the model divides by.
+// Returns VALUE without the bound that keeps it above 0. Such a bound is at most 1, the smallest
+// count of targets, or it is added and too small to matter. Any other bound is part of the number
+// that the model divides by.
 Value* unbounded(Value* value) {
     constexpr double kTooSmall = 1e-3;
     for (;;) {
@@ -281,7 +289,7 @@ Value* unbounded(Value* value) {
     }
 }
 
-// Makes the loss 0 where DIVISION divides by 0, and leaves it elsewhere.
+// Makes the loss 0 if DIVISION divides by 0, and does not change it otherwise.
 void divide_safely(Node* division) {
     Value* const divisor = division->input(1);
     if (!is_tensor(*divisor)) return;
@@ -355,15 +363,15 @@ double TargetCount::of(const std::vector<IValue>& batch) const {
 }
 
 bool TargetCount::varies(bool tokens) const {
-    if (parts_->counted == Counted::kElements || parts_->by_size) return false;
+    if (parts_->counted == Counted::kElements || parts_->reads_sizes_only) return false;
     return parts_->counted != Counted::kLabels || !parts_->picks_only || !tokens ||
            parts_->ignored >= 0;
 }
 
 namespace {
 
-// Makes the count of END's targets for a loss that IS_SUMMED over them, or that the model divides
-// itself; null, and WHY, if it does not follow from the arguments.
+// Returns the count of END's targets, for a loss that IS_SUMMED over them or that the model itself
+// divides. Returns null, and sets WHY, if the count does not follow from forward's arguments.
 std::shared_ptr<const TargetCount> count_of(const LossEnd& end, bool is_summed,
                                             const LoweredGraph& lowered, std::string& why) {
     auto parts = std::make_unique<TargetCount::Parts>();
@@ -372,7 +380,8 @@ std::shared_ptr<const TargetCount> count_of(const LossEnd& end, bool is_summed,
     parts->is_summed = is_summed;
     Value* value = end.value;
     Slice slice(lowered);
-    // A layout may take its sizes from what the model computed.
+    // A change of layout may use sizes that the model computed; the labels before it have the same
+    // count.
     while (!slice.take(value) && end.counted == Counted::kLabels && lays_out_only(*value->node())) {
         value = value->node()->input(0);
         parts->is_relaid = true;
@@ -390,7 +399,8 @@ std::shared_ptr<const TargetCount> count_of(const LossEnd& end, bool is_summed,
     }
     for (const size_t input : slice.arguments())
         parts->arguments.push_back(input - lowered.first_argument());
-    parts->by_size = value->node() != lowered.graph->param_node() && slice.reads_sizes_only();
+    parts->reads_sizes_only =
+        value->node() != lowered.graph->param_node() && slice.reads_sizes_only();
     parts->picks_only = slice.picks_only();
     std::vector<Value*> results = {value};
     if (end.counted == Counted::kDivisor) results.push_back(unbounded(value));

@@ -11,7 +11,7 @@
 namespace dslaunch::graph {
 
 std::string module_path(const Node& node) {
-    // Nodes of exported programs are called by nobody; their scope is the module's path.
+    // Nodes of exported programs have no call stack; their scope is the module's path.
     if (!node.callstack()) return node.scopeName();
     std::vector<std::string> parts;
     for (const auto& entry : (*node.callstack())->vec()) {
@@ -37,7 +37,7 @@ std::vector<ArgumentLimit> argument_limits(const LoweredGraph& lowered, const Mo
         if (node->kind() != aten::embedding || node->inputs().size() < 2) continue;
         const Value* table = node->input(0);
         const Value* index = node->input(1);
-        // Pairs that a loss of preferences makes rows of.
+        // For a preference loss, pairs were reshaped to rows first.
         if (index->node()->kind() == aten::flatten) index = index->node()->input(0);
         if (table->node() != graph.param_node() || index->node() != graph.param_node()) continue;
         const bool is_argument =

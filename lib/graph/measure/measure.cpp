@@ -16,18 +16,20 @@
 #include "base/error.h"
 #include "base/machine/memory_shortage.h"
 #include "base/text/torch_reason.h"
+#include "graph/archive/scalar_types.h"
 #include "graph/lower/device_rewrite.h"
-#include "graph/lower/precision.h"
+#include "graph/lower/parameters_as.h"
+#include "graph/measure/tensor_meter.h"
 #include "graph/measure/trial.h"
 #include "graph/segment/compute_context.h"
-#include "graph/writes/written_values.h"
+#include "graph/writes/input_aliases.h"
 
 namespace dslaunch::graph {
 
 namespace {
 
-// Returns the call's own inputs: the top of the stack, as many as its schema has. Below them lie
-// values that wait for later operators.
+// Returns the call's own inputs, which are at the top of the stack; its schema says how many. Below
+// them are values that later operators will use.
 c10::ArrayRef<const IValue> own_inputs(const at::RecordFunction& call) {
     const c10::ArrayRef<const IValue> shown = call.inputs();
     return shown.slice(shown.size() - std::min(shown.size(), call.num_inputs()));
@@ -38,12 +40,12 @@ c10::ArrayRef<const IValue> own_outputs(const at::RecordFunction& call) {
     return shown.slice(shown.size() - std::min(shown.size(), call.num_outputs()));
 }
 
-// Counts the work of this thread's operators while the trace exists: storages they make, FLOPs of
-// products.
+// Counts the work of this thread's operators while the trace exists: the storages that they
+// allocate and the FLOPs of their products.
 class OperatorTrace {
   public:
     OperatorTrace() {
-        // Autograd's threads for devices take this thread's callbacks over, and have no trace.
+        // Autograd's device threads inherit this thread's callbacks, but have no trace.
         at::RecordFunctionCallback callback(
             [](const at::RecordFunction& call) -> std::unique_ptr<at::ObserverContext> {
                 if (current() != nullptr) current()->enter(call);
@@ -65,19 +67,21 @@ class OperatorTrace {
 
     [[nodiscard]] int64_t flops() const { return flops_; }
 
-    // Storages that were there before are not counted when an operator returns a view of them.
+    // Excludes the storage of TENSOR, which exists already, from the count when an operator returns
+    // a view of it.
     void ignore(const at::Tensor& tensor) {
         if (tensor.has_storage())
             ignored_.emplace(tensor.storage().unsafeGetStorageImpl(),
                              tensor.storage().getWeakStorageImpl());
     }
 
-    // Does the same as ignore, until the next take_kept_bytes.
+    // Does the same as ignore(), until the next take_kept_bytes() or forget().
     void ignore_once(const at::Tensor& tensor) {
         passing_.insert(tensor.storage().unsafeGetStorageImpl());
     }
 
-    // Bytes of the storages that were made since the last forget() and are still held.
+    // Returns the bytes of the storages that were allocated since the last forget() and are still
+    // in use, and then forgets them.
     [[nodiscard]] int64_t take_kept_bytes() {
         int64_t kept = 0;
         for (const auto& [pointer, storage] : storages_)
@@ -86,13 +90,13 @@ class OperatorTrace {
         forget();
         return kept;
     }
-    // Drops the storages and FLOPs since the last call.
+    // Forgets the storages and FLOPs since the last call.
     void forget() {
         storages_.clear();
         passing_.clear();
         flops_ = 0;
     }
-    // Classes of the last cross entropy, 0 when there was none.
+    // Returns the number of classes of the last cross entropy; 0 if there was none.
     [[nodiscard]] int64_t classes() const { return classes_; }
     [[nodiscard]] int64_t take_flops() { return std::exchange(flops_, 0); }
 
@@ -104,12 +108,12 @@ class OperatorTrace {
 
     void enter(const at::RecordFunction& call) {
         const std::string_view name = call.name();
-        // Under autocast an operator is called again by itself, with its inputs cast.
+        // Under autocast an operator calls itself again, with its inputs cast.
         const bool again = !calls_.empty() && calls_.back() == name;
         calls_.push_back(name);
         if (again && attention_depth_ == 0) return;
         if (attention_depth_ > 0 || name == "aten::scaled_dot_product_attention") {
-            // Attention is counted whole: its parts differ between kernels.
+            // Attention is counted as a whole, because its parts differ between kernels.
             if (attention_depth_++ == 0) flops_ += attention_flops(own_inputs(call));
             return;
         }
@@ -118,7 +122,8 @@ class OperatorTrace {
         if (name == "aten::bmm") flops_ += product_flops(own_inputs(call), 0, 1);
         if (name == "aten::baddbmm") flops_ += product_flops(own_inputs(call), 1, 2);
         if (name == "aten::cross_entropy_loss") classes_ = class_count(own_inputs(call));
-        // The inputs are gone when the operator ends, the output is not there yet when it begins.
+        // The inputs no longer exist when the operator ends, and the output does not exist when it
+        // begins.
         if (name == "aten::convolution") kernel_flops_ = kernel_flops(own_inputs(call));
     }
 
@@ -144,7 +149,7 @@ class OperatorTrace {
         return 2 * inputs[a].toTensor().numel() * inputs[b].toTensor().size(-1);
     }
 
-    // Counts [.., T, d] x [.., S, d] and [.., T, S] x [.., S, d].
+    // Counts the products [.., T, d] x [.., S, d] and [.., T, S] x [.., S, d].
     static int64_t attention_flops(c10::ArrayRef<const IValue> inputs) {
         if (inputs.size() < 3 || !inputs[0].isTensor() || !inputs[2].isTensor()) return 0;
         const at::Tensor& query = inputs[0].toTensor();
@@ -169,17 +174,17 @@ class OperatorTrace {
     at::CallbackHandle handle_ = 0;
     int64_t flops_ = 0;
     int attention_depth_ = 0;
-    std::vector<std::string_view> calls_;  // the operators under way, the outermost first
+    std::vector<std::string_view> calls_;  // the running operators, the outermost first
     int64_t classes_ = 0;
-    int64_t kernel_flops_ = 0;  // per output element of the convolution under way
-    // A weak reference lets the data be freed, and its address is not used again.
+    int64_t kernel_flops_ = 0;  // per output element of the running convolution
+    // A weak reference lets the data be freed, but its address is not reused.
     using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
     std::unordered_map<const c10::StorageImpl*, WeakStorage> storages_;
     std::unordered_map<const c10::StorageImpl*, WeakStorage> ignored_;
     std::unordered_set<const c10::StorageImpl*> passing_;
 };
 
-// Bytes of an element of PARAMETER as segments read it.
+// Returns the bytes of one element of PARAMETER as segments read it.
 int64_t element_bytes(const at::Tensor& parameter, const LoweredGraph& lowered) {
     const bool half =
         parameter.scalar_type() == at::kFloat && lowered.parameter_dtype != at::kFloat;
@@ -214,14 +219,15 @@ std::vector<at::Tensor> tensors_of(const Model& model) {
     return tensors;
 }
 
-// The most memory that a segment's backward takes, found by running one of each sort.
+// Finds the peak memory of each segment's backward by running one segment of each sort.
 class BackwardTrials {
   public:
-    BackwardTrials(const SegmentedModel& segmented, TensorMeter& meter, bool split)
-        : segmented_(segmented), meter_(meter), split_(split) {}
+    BackwardTrials(const SegmentedModel& segmented, TensorMeter& meter, bool splits)
+        : segmented_(segmented), meter_(meter), splits_(splits) {}
 
-    // Fills in INFO's backward fields for segment INDEX, after the forward of INPUTS that gave
-    // BOUNDARY. BEFORE is the meter's reading before that. Throws Error{kInput}.
+    // Fills in INFO's backward fields for segment INDEX after its forward on INPUTS has returned
+    // BOUNDARY. BEFORE: the meter's reading before that forward. Throws Error{kInput} if the
+    // backward fails, and Error{kSetup} if memory runs out.
     void measure(size_t index, plan::SegmentInfo& info, Boundary boundary,
                  const std::vector<IValue>& inputs, const TensorMeter::Counts& before) {
         const auto [found, fresh] = peaks_.try_emplace(sort_of(index, info, inputs));
@@ -238,7 +244,7 @@ class BackwardTrials {
         Bytes weight_half;
     };
 
-    // Bytes of the tensors that were made since BEFORE and are still alive.
+    // Returns the bytes of the tensors that were made since BEFORE and are still alive.
     [[nodiscard]] Bytes live_since(const TensorMeter::Counts& before) const {
         const TensorMeter::Counts now = meter_.live();
         return Bytes{now.small_bytes - before.small_bytes + now.large_bytes - before.large_bytes};
@@ -255,7 +261,7 @@ class BackwardTrials {
                                 index + 1 == segmented_.segments().size(),
                                 inputs,
                                 {}};
-            if (split_)
+            if (splits_)
                 trial.between = [&](Bytes gradients) {
                     weight_half = live_since(before) - gradients;
                 };
@@ -289,18 +295,20 @@ class BackwardTrials {
 
     const SegmentedModel& segmented_;
     TensorMeter& meter_;
-    bool split_;
+    bool splits_;
     std::map<Sort, Peak> peaks_;
 };
 
-// OUTPUTS are the last segment's: the loss is the first, and has a gradient where its producer has.
+// Returns the facts of the loss, which is the first of OUTPUTS, the last segment's outputs. The
+// loss has a gradient if its producer has one.
 LossFacts facts_of_loss(const std::vector<IValue>& outputs) {
     if (outputs.empty() || !outputs[0].isTensor()) return {};
     return {outputs[0].toTensor().numel(), outputs[0].toTensor().requires_grad()};
 }
 
-// Returns all that the work of segment INDEX depends on in a model without weights: its code, and
-// the shapes of what it reads. Empty: INPUTS hold what has no shape.
+// Returns a text of everything that the work of segment INDEX depends on in a model without
+// weights: its code, the shapes of the tensors that it reads, and its integer inputs. Empty if
+// INPUTS contain any other value.
 std::string shapes_read(const SegmentedModel& segmented, size_t index,
                         const plan::SegmentInfo& info, const std::vector<IValue>& inputs) {
     std::string key =
@@ -324,7 +332,7 @@ std::string shapes_read(const SegmentedModel& segmented, size_t index,
     return key;
 }
 
-// Gives INFO the measurements of LIKE.
+// Copies the measurements of LIKE to INFO.
 void measure_like(plan::SegmentInfo& info, const plan::SegmentInfo& like) {
     plan::SegmentInfo made = like;
     made.name = info.name;
@@ -341,8 +349,8 @@ std::vector<int64_t> versions_of(const Model& model, const std::vector<int>& par
     return versions;
 }
 
-// Refuses what no schema shows: a call that needs the module, or an operator of a library, writes a
-// parameter of segment INDEX, whose VERSIONS before are given.
+// Refuses writes that no schema shows: a call that needs the module, or an operator of a library,
+// has written a parameter of segment INDEX. VERSIONS: the versions of the parameters before it ran.
 void refuse_hidden_writes(const SegmentedModel& segmented, size_t index,
                           const std::vector<int64_t>& versions) {
     const Segment& segment = segmented.segments()[index];
@@ -368,7 +376,7 @@ LossFacts trace_segments(const SegmentedModel& segmented, std::vector<IValue> in
     OperatorTrace trace;
     BackwardTrials backwards(segmented, meter, split);
     for (const at::Tensor& tensor : tensors_of(segmented.model())) trace.ignore(tensor);
-    // Without weights, equal layers of equal shapes do equal work: one of each sort runs.
+    // Without weights, equal layers with equal shapes do equal work, so only one of each kind runs.
     std::map<std::string, std::pair<size_t, std::vector<IValue>>> done;
     for (size_t s = 0; s < info.segments.size(); ++s) {
         plan::SegmentInfo& segment = info.segments[s];
@@ -382,8 +390,8 @@ LossFacts trace_segments(const SegmentedModel& segmented, std::vector<IValue> in
             inputs = found->second.second;
             continue;
         }
-        // Parameters are brought as long as the segment runs: no rank ever holds the whole model in
-        // 16 bit, or on its GPU.
+        // Parameters are cast and moved only while their segment runs, so that no rank ever stores
+        // the whole model in 16 bits or on its GPU.
         std::optional<ParametersAs> parameters(std::in_place, segmented.model(), segment.parameters,
                                                segmented.lowered());
         for (const at::Tensor& tensor : parameters->brought()) trace.ignore_once(tensor);
@@ -399,7 +407,7 @@ LossFacts trace_segments(const SegmentedModel& segmented, std::vector<IValue> in
         segment.forward_blocks = Bytes{meter.peak().large_bytes - kept_large};
         segment.output_bytes = Bytes{boundary.bytes()};
         segment.backward = !boundary.producers.empty();
-        // Only the autograd graph on the producers is left to hold what backward needs.
+        // From here on, only the producers' autograd graph keeps alive what backward needs.
         std::vector<IValue> outputs = std::move(boundary.values);
         segment.activation_bytes = Bytes{segment.backward ? trace.take_kept_bytes() : 0};
         if (segment.backward) backwards.measure(s, segment, std::move(boundary), inputs, before);
@@ -407,8 +415,8 @@ LossFacts trace_segments(const SegmentedModel& segmented, std::vector<IValue> in
         parameters.reset();
         inputs = std::move(outputs);
         if (!key.empty()) done.try_emplace(key, s, inputs);
-        // Pages that this segment read from the archive are not needed soon: a rank's peak while it
-        // loads is one segment, not the model.
+        // Pages that this segment read from the archive are not needed soon. Because they are
+        // released here, a rank's peak memory during loading is one segment, not the whole model.
         for (const int parameter : segment.parameters)
             static_cast<void>(segmented.model().release_pages(parameter));
     }
@@ -446,8 +454,8 @@ bool is_equal(const at::Tensor& a, const at::Tensor& b) {
     return at::logical_or(a == b, at::logical_and(a.isnan(), b.isnan())).all().item<bool>();
 }
 
-// Returns the buffers that SEGMENT writes by values, whatever these are now: a copy that follows a
-// weight may be equal to it in the first step.
+// Returns the buffers to which SEGMENT writes computed values, even if these are equal to the old
+// ones now: a buffer that copies a weight may be equal to it in the first step.
 std::set<int> written_buffers(const Segment& segment) {
     std::set<int> buffers;
     const auto inputs = segment.graph->inputs();

@@ -1,36 +1,37 @@
-// The costs of a segmented model: bytes alive at each cut, bytes that autograd keeps, the most that
-// a segment's forward and backward take, FLOPs. Found by one forward pass over a micro batch and
-// the backward of one segment of each sort, before the first step. Feeds
-// plan/model/model_info.h.
+// The costs of a segmented model: the bytes alive at each cut, the bytes that autograd saves, the
+// peak memory of each segment's forward and backward, and FLOPs. They are found before the first
+// step, by one forward pass over a micro batch and the backward of one segment of each sort.
+// plan/model/model_info.h describes the result.
 #pragma once
 
 #include <vector>
 
-#include "graph/segment/segment.h"
+#include "graph/segment/segmented_model.h"
 #include "plan/model/model_info.h"
 
 namespace dslaunch::graph {
 
-// Facts of the value that forward returns as its loss.
+// Facts about the value that forward returns as its loss.
 struct LossFacts {
     int64_t numel = 1;
     bool trains = true;  // true: a gradient leads from it to a trainable parameter
 };
 
-// Measures SEGMENTED. ARGUMENTS are one micro batch of the run, as the data give it, on SEGMENTED's
-// device. Buffers are there and keep their values. Parameters are brought there a segment at a
-// time; in half precision fp32 ones in SEGMENTED's compute dtype. Throws Error{kInput} when a
-// segment fails. (LibTorch's meta device would need no memory and arithmetic, but half of the
-// operators have meta kernels only in Python.) SPLIT_BACKWARD: runs backwards in two halves, and
-// also measures the memory kept between them. LOSS, unless null, gets the facts of the loss.
+// Measures SEGMENTED. ARGUMENTS: one micro batch of the run, as the data provide it, on SEGMENTED's
+// device. Buffers must be on that device, and keep their values. Parameters are moved there one
+// segment at a time; in half precision, fp32 ones are cast to SEGMENTED's compute dtype.
+// SPLIT_BACKWARD: runs each backward in two halves, and also measures the memory that is kept
+// between the halves. LOSS, unless null, is set to the facts of the loss. Throws Error{kInput} if a
+// segment fails. (LibTorch's meta device would need no memory and no arithmetic, but half of the
+// operators have meta kernels only in Python.)
 [[nodiscard]] plan::ModelInfo measure(const SegmentedModel& segmented,
                                       const std::vector<IValue>& arguments,
                                       bool split_backward = false, LossFacts* loss = nullptr);
 
-// Finds by a trial pass the buffers that segments change in their forward, such as BatchNorm's
-// averages, which no schema shows. Returns the buffers, ascending and by segment, whose values
-// differ after the segment's forward of ARGUMENTS, a micro batch as in measure(). Buffers are
-// restored. Throws Error{kInput} when a segment fails.
+// Finds, by a trial pass, the buffers that segments change in their forward without a schema
+// showing it, such as BatchNorm's averages. Returns for each segment, in ascending order, the
+// buffers that its forward of ARGUMENTS, a micro batch as in measure(), writes or changes. Restores
+// the buffers. Throws Error{kInput} if a segment fails.
 [[nodiscard]] std::vector<std::vector<int>> moved_buffers(const SegmentedModel& segmented,
                                                           const std::vector<IValue>& arguments);
 

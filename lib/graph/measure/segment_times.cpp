@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/text/torch_reason.h"
 #include "graph/lower/device_rewrite.h"
-#include "graph/lower/precision.h"
+#include "graph/lower/parameters_as.h"
 #include "graph/measure/trial.h"
 #include "graph/segment/compute_context.h"
 
@@ -49,8 +49,7 @@ class SegmentTimer {
             const Samples& took = samples_.at(sort_of_[s]);
             const double whole_s = took.whole_s.empty() ? 0 : median_of(took.whole_s);
             double input_s = took.input_s.empty() ? 0 : median_of(took.input_s);
-            // A half that has nothing to do takes no time, whatever was measured for the other
-            // half.
+            // If one half of the backward has nothing to do, the other half gets the whole time.
             if (std::get<kLeaves>(sort_of_[s]) == 0) input_s = 0;
             if (!has_trainable(segmented_.segments()[s])) input_s = whole_s;
             times.push_back({median_of(took.forward_s), input_s, std::max(0.0, whole_s - input_s)});
@@ -64,8 +63,8 @@ class SegmentTimer {
     static constexpr size_t kLeaves = 3;  // index of the number of inputs that need gradients
     struct Samples {
         std::vector<double> forward_s;
-        std::vector<double> input_s;  // backward for inputs
-        std::vector<double> whole_s;  // backward
+        std::vector<double> input_s;  // until the inputs' gradients
+        std::vector<double> whole_s;  // the whole backward
     };
     struct Window {
         size_t begin = 0;
@@ -85,7 +84,7 @@ class SegmentTimer {
         return end;
     }
 
-    // Returns the outputs of the last segment of WINDOW.
+    // Times the segments of WINDOW on INPUTS, and returns the outputs of the last one.
     std::vector<IValue> time_window(const Window& window, const std::vector<IValue>& inputs) {
         std::vector<int> parameters;
         for (size_t s = window.begin; s < window.end; ++s)
@@ -102,7 +101,7 @@ class SegmentTimer {
         return outputs;
     }
 
-    // Runs all forwards, then all backwards, in the order of a step.
+    // Runs all forwards of WINDOW and then all backwards, in the order of a step.
     std::vector<IValue> pass(const Window& window, std::vector<IValue> values, bool inputs_only,
                              bool counts) {
         std::vector<std::vector<IValue>> inputs;
@@ -149,7 +148,8 @@ class SegmentTimer {
         return std::ranges::any_of(parameters, [&](int p) { return tensor_of(p).requires_grad(); });
     }
 
-    // Seconds until the end, or until the gradients of the inputs are there.
+    // Returns the seconds until the backward ends; with INPUTS_ONLY, until the gradients of the
+    // inputs are complete.
     double time_backward(size_t index, Boundary boundary, const std::vector<IValue>& inputs,
                          bool inputs_only) {
         const Segment& segment = segmented_.segments()[index];
@@ -188,7 +188,7 @@ std::vector<plan::SegmentTimes> measure_times(const SegmentedModel& segmented,
                                  segmented.lowered().device.type());
     const KeptBuffers buffers(segmented.model(), segmented.lowered());
     std::vector<plan::SegmentTimes> times = SegmentTimer(segmented, options).run(arguments);
-    // A call that needs the module reaches parameters that its segment does not name.
+    // A call that needs the module may reach parameters that its segment does not list.
     for (const ModelParameter& parameter : segmented.model().parameters())
         parameter.tensor.mutable_grad().reset();
     return times;

@@ -1,36 +1,38 @@
-// The times of each segment's forward and backward on this machine, for planning a pipeline:
-// measured on one micro batch, a few times each. Data path: segments -> [here] ->
-// plan/time/machine_rates.h.
-// Runs on the calling thread with as many threads as LibTorch has.
+// The times of each segment's forward and backward on this machine, for planning a pipeline. Each
+// segment is measured a few times on one micro batch. Data path: segments -> [here] ->
+// plan/time/machine_rates.h. Runs on the calling thread with as many threads as LibTorch has.
 #pragma once
 
 #include <functional>
 #include <vector>
 
-#include "graph/segment/segment.h"
+#include "graph/segment/segmented_model.h"
 #include "plan/time/machine_rates.h"
 
 namespace dslaunch::graph {
 
+// Options of measure_times().
 struct SegmentTimesOptions {
     int rounds = 5;
-    // The bytes that autograd keeps of each segment. Holds at a time the segments that keep
-    // kTimedBytesMax with their parameters. Empty: all at once.
+    // The bytes that autograd saves for each segment. Consecutive segments are timed together until
+    // these bytes and their parameters reach kTimedBytesMax. If empty, all segments are timed
+    // together.
     std::vector<Bytes> kept = {};
-    // Calls its argument, a backward, and may lend memory for gradients meanwhile. Empty: the
+    // Calls its argument, a backward, and may provide memory for gradients meanwhile. If empty, the
     // backward runs directly.
     std::function<void(const std::function<void()>&)> around_backward = {};
 };
 
-// Larger than any cache, so that a segment comes back to parameters and activations as a step does.
+// Larger than any cache, so that parameters and activations are no longer in the cache when a
+// segment uses them again, as in a real step.
 inline constexpr Bytes kTimedBytesMax = mib(512);
 
-// Returns each segment's times. ARGUMENTS as in measure(). Buffers keep their values, gradients are
-// freed. Segments run in a step's order, forward from the first to the last, then backward: one
-// pass to warm up, then ROUNDS. Segments that share their Code and have like inputs get one time,
-// the median of all their passes. backward_weight_s is the time of a whole backward less its first
-// half's (split_backward.h). Throws Error{kInput} when a segment fails. REQUIRES: rounds > 0;
-// SEGMENTED is on the CPU.
+// Returns each segment's times. ARGUMENTS are as in measure(). Buffers keep their values; gradients
+// are freed. Segments run in the order of a step: forward from the first to the last, then
+// backward. One pass warms up; then ROUNDS passes are measured. Segments that share their Code and
+// have similar inputs get the same time, the median of all their passes. backward_weight_s is the
+// time of a whole backward minus the time of its first half (split_backward.h). Throws
+// Error{kInput} if a segment fails. REQUIRES: rounds > 0; SEGMENTED is on the CPU.
 [[nodiscard]] std::vector<plan::SegmentTimes> measure_times(const SegmentedModel& segmented,
                                                             const std::vector<IValue>& arguments,
                                                             const SegmentTimesOptions& options);

@@ -1,56 +1,14 @@
 #include "graph/measure/trial.h"
 
 #include <ATen/ops/zeros_like.h>
-#include <c10/core/Allocator.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 
 #include "graph/segment/compute_context.h"
-#include "plan/model/model_info.h"
 
 namespace dslaunch::graph {
-
-class TensorMeter::Report final : public c10::MemoryReportingInfoBase {
-  public:
-    explicit Report(c10::DeviceType device) : device_(device) {}
-    // Tensors made before the meter are not reported when they are freed.
-    void reportMemoryUsage(void* /*memory*/, int64_t change, size_t /*allocated*/,
-                           size_t /*reserved*/, c10::Device device) override {
-        if (device.type() != device_) return;
-        const bool is_large =
-            change >= plan::kLargeBlock.value || -change >= plan::kLargeBlock.value;
-        (is_large ? live.large_bytes : live.small_bytes) += change;
-        peak.small_bytes = std::max(peak.small_bytes, live.small_bytes);
-        peak.large_bytes = std::max(peak.large_bytes, live.large_bytes);
-    }
-    [[nodiscard]] bool memoryProfilingEnabled() const override { return true; }
-
-    Counts live;
-    Counts peak;
-
-  private:
-    c10::DeviceType device_;
-};
-
-TensorMeter::TensorMeter(c10::DeviceType device)
-    : report_(std::make_shared<Report>(device)),
-      guard_(c10::DebugInfoKind::PROFILER_STATE, report_) {}
-
-TensorMeter::~TensorMeter() = default;
-
-TensorMeter::Counts TensorMeter::live() const {
-    return report_->live;
-}
-
-TensorMeter::Counts TensorMeter::peak() const {
-    return report_->peak;
-}
-
-void TensorMeter::restart_peak() {
-    report_->peak = report_->live;
-}
 
 namespace {
 
@@ -98,11 +56,11 @@ std::vector<at::Tensor> leaves_in(const std::vector<IValue>& inputs) {
 void TrialBackward::run(Boundary boundary) const {
     const HookScope hooks(model, parameters);
     const std::vector<at::Tensor> leaves = leaves_in(inputs);
-    if (!last)
+    if (!is_last)
         for (const at::Tensor& leaf : boundary.leaves) leaf.mutable_grad() = at::zeros_like(leaf);
     if (between) {
-        WeightHalf half = last ? SegmentedModel::backward_loss_inputs(boundary, 0, leaves)
-                               : SegmentedModel::backward_inputs(boundary, leaves);
+        WeightHalf half = is_last ? SegmentedModel::backward_loss_inputs(boundary, 0, leaves)
+                                  : SegmentedModel::backward_inputs(boundary, leaves);
         Bytes gradients;
         for (const at::Tensor& leaf : leaves)
             if (leaf.grad().defined())
@@ -110,7 +68,7 @@ void TrialBackward::run(Boundary boundary) const {
         between(gradients);
         const BackwardContext context;
         half.run();
-    } else if (last) {
+    } else if (is_last) {
         SegmentedModel::backward_loss(boundary, 0);
     } else {
         SegmentedModel::backward(boundary);

@@ -1,5 +1,5 @@
-// The elements of a tensor in the order in which they lie in memory: the order of flat buffers and
-// of checkpoints. Pure.
+// The elements of a tensor in memory order, which is the order of flat buffers and checkpoints.
+// Pure.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,11 +9,12 @@
 
 namespace dslaunch::graph {
 
-// Returns [numel], a view if TENSOR has no gaps, else a copy of its rows.
+// Returns the elements as [numel]: a view if TENSOR has no gaps, otherwise a row-major copy.
 [[nodiscard]] at::Tensor in_memory_order(const at::Tensor& tensor);
-// Returns the strides that put the elements back in their places; empty: row-major.
+// Returns the strides that restore the order of the elements in TENSOR; empty for row-major.
 [[nodiscard]] std::vector<int64_t> strides_in_memory(const at::Tensor& tensor);
-// Returns a tensor without memory (on the meta device) with elements as in in_memory_order().
+// Returns a tensor like TENSOR without memory (on the meta device), for elements in the order of
+// in_memory_order().
 [[nodiscard]] at::Tensor like_in_memory(const at::Tensor& tensor);
 
 }  // namespace dslaunch::graph

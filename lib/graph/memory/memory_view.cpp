@@ -16,7 +16,7 @@ struct Dimension {
     bool operator==(const Dimension&) const = default;
 };
 
-// Returns the dimensions of TENSOR, the one whose neighbours lie farthest apart first.
+// Returns the dimensions of TENSOR, the one with the largest stride first.
 std::vector<int64_t> order_in_memory(const at::Tensor& tensor) {
     std::vector<int64_t> order(static_cast<size_t>(tensor.dim()));
     std::iota(order.begin(), order.end(), int64_t{0});
@@ -25,7 +25,7 @@ std::vector<int64_t> order_in_memory(const at::Tensor& tensor) {
     return order;
 }
 
-// Returns the dimensions of more than one element, in the order of memory.
+// Returns the dimensions that have more than one element, in memory order.
 std::vector<Dimension> dimensions_of(const at::Tensor& tensor) {
     std::vector<Dimension> dimensions;
     for (const int64_t d : order_in_memory(tensor))
@@ -50,7 +50,7 @@ std::vector<int64_t> inverse(const std::vector<int64_t>& order) {
     return places;
 }
 
-// Returns the number of elements from the first to the last, both included.
+// Returns the number of places in memory from the first element to the last, inclusive.
 int64_t reach(std::vector<Dimension>::const_iterator begin,
               std::vector<Dimension>::const_iterator end) {
     int64_t last = 0;
@@ -58,7 +58,7 @@ int64_t reach(std::vector<Dimension>::const_iterator begin,
     return last + 1;
 }
 
-// Returns TENSOR with one element where expand() repeats it.
+// Returns TENSOR with a single element in each dimension that expand() repeats.
 at::Tensor not_expanded(const at::Tensor& tensor) {
     at::Tensor narrow = tensor.detach();
     for (int64_t d = 0; d < narrow.dim(); ++d)
@@ -70,7 +70,8 @@ at::Tensor not_expanded(const at::Tensor& tensor) {
 
 void MemoryView::add_permute(std::vector<int64_t> order) {
     if (std::ranges::is_sorted(order)) return;
-    // Tensor ranks and adapters know what the transposed weight of a layer is.
+    // Two dimensions use kTranspose: tensor parallelism and adapters recognize it as a transposed
+    // weight.
     const auto op = order.size() == 2 ? Operator::kTranspose : Operator::kPermute;
     steps_.push_back({op, std::move(order)});
 }
@@ -80,7 +81,7 @@ std::optional<MemoryView> MemoryView::make(const at::Tensor& base, const at::Ten
     std::optional<MemoryView> made = make_plain(base, view);
     if (!made || view.sizes() == expanded.sizes()) return made;
     made->steps_.push_back({Operator::kExpand, expanded.sizes().vec()});
-    made->whole_ = false;
+    made->is_whole_ = false;
     return made;
 }
 
@@ -90,7 +91,7 @@ std::optional<MemoryView> MemoryView::make_plain(const at::Tensor& base, const a
     MemoryView made;
     const int64_t begin = view.storage_offset() - base.storage_offset();
     if (begin == 0 && base.sizes() == view.sizes() && base.strides() == view.strides()) {
-        made.whole_ = true;
+        made.is_whole_ = true;
         return made;
     }
     const std::vector<Dimension> of_base = dimensions_of(base), of_view = dimensions_of(view);
@@ -100,15 +101,15 @@ std::optional<MemoryView> MemoryView::make_plain(const at::Tensor& base, const a
     const bool same_places = begin == 0 && of_base == of_view;
     if (!same_places && (!dense || begin < 0 || begin + extent > base.numel())) return std::nullopt;
     const bool view_is_dense = view.is_non_overlapping_and_dense();
-    made.whole_ = same_places || (view_is_dense && view.numel() == base.numel());
+    made.is_whole_ = same_places || (view_is_dense && view.numel() == base.numel());
 
-    std::vector<int64_t> sizes = sizes_in_memory(base);  // of what the steps have made so far
+    std::vector<int64_t> sizes = sizes_in_memory(base);  // after the steps so far
     made.add_permute(order_in_memory(base));
     const auto reshape = [&](const std::vector<int64_t>& wanted) {
         if (sizes != wanted) made.steps_.push_back({Operator::kReshape, wanted});
         sizes = wanted;
     };
-    if (!made.whole_) {
+    if (!made.is_whole_) {
         reshape({base.numel()});
         made.steps_.push_back({Operator::kSlice, {begin, begin + extent, 1}});
         sizes = {extent};

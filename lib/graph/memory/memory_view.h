@@ -1,6 +1,6 @@
-// A tensor as a view of another one in the same storage, as a few operators on that one. Data path:
-// shared_storage.h finds which tensors of a model share memory -> [here] -> the graph, files. No
-// shared state.
+// Describes a tensor as a view of another one in the same storage, by a few operators on that
+// tensor. Data path: shared_storage.h finds which tensors of a model share memory -> [here] -> the
+// graph, files. No shared state.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,20 +13,22 @@
 
 namespace dslaunch::graph {
 
+// The operators that make a view from its base.
 class MemoryView {
   public:
-    // Returns how VIEW is made of BASE, with the same storage and dtype; nothing if BASE lacks
-    // elements of VIEW, or if views cannot express it. Tensors without elements: nothing.
+    // Returns the operators that make VIEW from BASE, which has the same storage and dtype. Returns
+    // nothing if BASE does not contain all elements of VIEW, if views cannot express it, or if one
+    // of them has no elements.
     [[nodiscard]] static std::optional<MemoryView> make(const at::Tensor& base,
                                                         const at::Tensor& view);
 
-    // Returns true if the view has every element of its base once.
-    [[nodiscard]] bool is_whole() const { return whole_; }
-    // Returns true if the view is its base: shape, strides and place.
+    // Returns true if the view contains every element of its base exactly once.
+    [[nodiscard]] bool is_whole() const { return is_whole_; }
+    // Returns true if the view equals its base in shape, strides and offset.
     [[nodiscard]] bool is_same() const { return steps_.empty(); }
 
     // Returns the view of BASE, with the sizes that make() saw. It shares BASE's memory if the
-    // strides are as make() saw them, and else may be a copy.
+    // strides are still those; otherwise it may be a copy.
     [[nodiscard]] at::Tensor of(const at::Tensor& base) const;
     // Adds the operators to GRAPH at its insert point and returns the view of BASE.
     [[nodiscard]] Value* insert(Graph& graph, Value* base) const;
@@ -43,7 +45,7 @@ class MemoryView {
     void add_permute(std::vector<int64_t> order);
 
     std::vector<Step> steps_;
-    bool whole_ = false;
+    bool is_whole_ = false;
 };
 
 }  // namespace dslaunch::graph

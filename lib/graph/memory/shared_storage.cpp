@@ -16,7 +16,7 @@ namespace dslaunch::graph {
 
 namespace {
 
-// Bytes [BEGIN, END) of a storage.
+// The bytes [BEGIN, END) of a storage.
 struct Reach {
     int64_t begin = 0;
     int64_t end = 0;
@@ -29,7 +29,7 @@ Reach reach_of(const at::Tensor& tensor) {
     return {tensor.storage_offset() * bytes, (last + 1) * bytes};
 }
 
-// Calls USE with the place in the storage of each element of TENSOR, until it returns false.
+// Calls USE with the offset in the storage of each element of TENSOR, until USE returns false.
 bool for_places(const at::Tensor& tensor, int64_t dimension, int64_t place,
                 const std::function<bool(int64_t)>& use) {
     if (dimension == tensor.dim()) return use(place);
@@ -87,13 +87,14 @@ class Homes {
     [[nodiscard]] const SharingTensor& at(int i) const { return tensors_[static_cast<size_t>(i)]; }
     [[nodiscard]] TensorHome& home(int i) { return homes_[static_cast<size_t>(i)]; }
 
-    // Settles each set of members that overlap, directly or through others.
+    // Splits MEMBERS into sets that overlap, directly or through other members, and settles each
+    // set.
     void split(const std::vector<int>& members) {
         std::vector<int> sorted = members;
         std::ranges::stable_sort(sorted, [&](int a, int b) {
             return reach_of(at(a).tensor).begin < reach_of(at(b).tensor).begin;
         });
-        std::map<int, int> set_of;  // to a member of the same set, itself for its first
+        std::map<int, int> set_of;  // an earlier member of the same set, or itself
         const auto first_of = [&](int i) {
             while (set_of.at(i) != i) i = set_of.at(i);
             return i;
@@ -129,7 +130,8 @@ class Homes {
         for (const int i : set) home(i).is_loose = true;
     }
 
-    // Makes all of SET views of OWNER, if they are.
+    // Makes all tensors of SET views of OWNER. Returns false, without a change, if that is not
+    // possible.
     bool views_of(int owner, const std::vector<int>& set) {
         std::map<int, MemoryView> views;
         for (const int i : set) {
@@ -167,7 +169,8 @@ class Homes {
                            printable(at(i).name), reach.begin / element, reach.end / element - 1);
     }
 
-    // Refuses SET, in which OTHER is no view of OWNER, naming a tensor that overlaps OWNER itself.
+    // Refuses SET, because OTHER is not a view of OWNER. The message names a tensor that itself
+    // overlaps OWNER.
     [[noreturn]] void refuse(const std::vector<int>& set, int owner, int other) const {
         for (const int i : set)
             if (!overlap(at(owner).tensor, at(other).tensor) && i != owner &&

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kInitStd = 0.02;
 
-// Makes the parts of one GPT; every weight is drawn from one generator, in the order of the calls.
+// Makes the parts of one GPT. A single generator draws all weights, in the order of the calls.
 class GptMaker {
   public:
     explicit GptMaker(const GptOptions& options)
@@ -31,7 +31,7 @@ class GptMaker {
                           {"wpe", embedding(options_.context)},
                           {"blocks", blocks()},
                           {"ln_f", layer_norm()}};
-        if (!options_.tie) {
+        if (!options_.is_tied) {
             const at::Tensor weight = normal(options_.vocab, options_.width, kInitStd);
             parts.children.emplace_back(
                 "head", builder_.make("Head", {.parameters = {{"weight", weight}}}));
@@ -51,7 +51,8 @@ class GptMaker {
 
     Module block() {
         const int64_t width = options_.width;
-        // 2 * layers branches add up in the residual stream, which keeps the variance of one.
+        // The residual stream adds up 2 * layers branches. With this factor, the sum has the
+        // variance of a single branch.
         const double residual_std =
             kInitStd / std::sqrt(2.0 * static_cast<double>(options_.layers));
         ModuleParts parts;

@@ -1,9 +1,9 @@
 #include "graph/models/module_builder.h"
 
+#include <cctype>
+
 #include "base/check.h"
 #include "base/text.h"
-
-#include <cctype>
 
 namespace dslaunch::graph {
 namespace {
@@ -25,7 +25,7 @@ struct Loop {
     std::vector<std::string> body;  // moved left by one level
 };
 
-// Reads "    for block in self.blocks:" as {block, self.blocks}; false for any other line.
+// Reads a line such as "    for block in self.blocks:" into LOOP; returns false for any other line.
 bool parse_loop(std::string_view line, Loop& loop) {
     constexpr std::string_view kEnumerate = "enumerate(";
     std::string_view text = trim(line);
@@ -58,7 +58,7 @@ bool is_name_part(char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
 }
 
-// Returns LINE with the word after each `$` replaced.
+// Returns LINE with each `$NAME` replaced by its name in NAMES.
 std::string with_names(std::string_view line, const std::map<std::string, std::string>& names) {
     std::string out;
     for (size_t at = 0; at < line.length();) {
@@ -77,7 +77,7 @@ std::string with_names(std::string_view line, const std::map<std::string, std::s
 std::string literal(const IValue& constant) {
     if (constant.isInt()) return std::to_string(constant.toInt());
     if (constant.isBool()) return constant.toBool() ? "True" : "False";
-    // '#': 1.0 keeps its point, so it stays a float.
+    // '#' keeps the decimal point of 1.0, so that it stays a float.
     if (constant.isDouble()) return fmt::format("{:#}", constant.toDouble());
     DSL_CHECK(constant.isDoubleList(), "a constant of a class is a number, a switch or a list");
     std::string text;
@@ -86,7 +86,7 @@ std::string literal(const IValue& constant) {
     return "[" + text + "]";
 }
 
-// Objects with the same word have the same type.
+// Returns a text that is equal for objects of the same type.
 std::string type_word(const std::string& class_name, const ModuleParts& parts) {
     std::string word = class_name;
     for (const auto& [name, tensor] : parts.parameters) word += fmt::format(";{}", name);
@@ -97,7 +97,8 @@ std::string type_word(const std::string& class_name, const ModuleParts& parts) {
     return word;
 }
 
-// Returns BODY with CONSTANT for every `self.NAME`: methods cannot read constants of their class.
+// Returns BODY with CONSTANT in place of every `self.NAME`: methods cannot read the constants of
+// their class.
 std::string with_literal(const std::string& body, const std::string& name, const IValue& constant) {
     const std::string reference = std::string(kSelf) + name, text = literal(constant);
     std::string out;
@@ -170,7 +171,7 @@ Module ModuleBuilder::make(const std::string& class_name, const ModuleParts& par
         first
             ? Module(c10::QualifiedName("__torch__.dslaunch." + package_ + "." + type_name), unit_)
             : Module(unit_, known->second);
-    // train() and eval() refuse a module without it.
+    // train() and eval() refuse a module without this attribute.
     module.register_attribute("training", c10::BoolType::get(), true);
     for (const auto& [name, tensor] : parts.parameters)
         module.register_parameter(name, tensor, /*is_buffer=*/false);
@@ -181,7 +182,7 @@ Module ModuleBuilder::make(const std::string& class_name, const ModuleParts& par
         children_total[name] = static_cast<int64_t>(child.children().size());
     std::string methods = with_loops_written_out(body->second, children_total);
     for (const auto& [name, constant] : parts.constants) {
-        module.type()->addConstant(name, constant);  // for hasattr, and for readers of the archive
+        module.type()->addConstant(name, constant);  // for hasattr and for readers of the archive
         methods = with_literal(methods, name, constant);
     }
     if (!methods.empty()) module.define(methods);

@@ -1,6 +1,6 @@
-// TorchScript modules from class text plus weights, without Python: the text of a .torchscript file
-// gives each class its methods, the caller gives each object its weights, children and constants.
-// One thread.
+// Builds TorchScript modules from the text of classes and from weights, without Python: a
+// .torchscript file gives each class its methods, and the caller gives each object its weights,
+// children and constants. One thread.
 #pragma once
 
 #include <torch/csrc/jit/api/module.h>
@@ -17,7 +17,7 @@
 
 namespace dslaunch::graph {
 
-// The embedded text of gpt.torchscript, mlp.torchscript and transformer.torchscript.
+// The embedded texts of gpt.torchscript, mlp.torchscript and transformer.torchscript.
 extern const char* const kGptSource;
 extern const char* const kMlpSource;
 extern const char* const kTransformerSource;
@@ -30,13 +30,14 @@ struct ModuleParts {
     std::vector<std::pair<std::string, IValue>> constants = {};
 };
 
-// Returns SOURCE cut at its `class NAME:` lines, each body moved left by one level. Replaces
-// `$NAME` by the name in NAMES; drops comments and lone `pass`.
+// Returns the body of each `class NAME:` in SOURCE, moved left by one level. Replaces `$NAME` by
+// the name in NAMES; drops comments and lone `pass`.
 [[nodiscard]] std::map<std::string, std::string> class_bodies(
     std::string_view source, const std::map<std::string, std::string>& names);
 
 // Returns BODY with `for x in self.LIST:` and `for i, x in enumerate(self.LIST):` written out for
-// each child of LIST ("0", "1", …) with their indented lines. CHILDREN_TOTAL: by LIST.
+// each child of LIST ("0", "1", …) with their indented lines. CHILDREN_TOTAL: the number of
+// children, by LIST.
 [[nodiscard]] std::string with_loops_written_out(
     const std::string& body, const std::map<std::string, int64_t>& children_total);
 
@@ -44,14 +45,14 @@ struct ModuleParts {
 // parts have the same names, types and constants, so equal layers share one graph.
 class ModuleBuilder {
   public:
-    // PACKAGE becomes part of the type names: __torch__.dslaunch.PACKAGE.CLASS.
-    // NAMES: what stands for `$NAME`.
+    // PACKAGE becomes part of the type names: __torch__.dslaunch.PACKAGE.CLASS. NAMES: the
+    // replacement for each `$NAME`.
     ModuleBuilder(std::string_view source, std::string package,
                   const std::map<std::string, std::string>& names);
 
-    // Returns a new object of CLASS_NAME; its methods are compiled with the first object of its
-    // type. Its loops over children are written out for as many as PARTS have. REQUIRES: the class
-    // is in the source.
+    // Returns a new object of CLASS_NAME. The methods are compiled with the first object of a type.
+    // Loops over children are written out for the children in PARTS. REQUIRES: the source contains
+    // the class.
     [[nodiscard]] Module make(const std::string& class_name, const ModuleParts& parts);
 
   private:
@@ -59,7 +60,7 @@ class ModuleBuilder {
     std::map<std::string, std::string> bodies_;
     std::map<std::string, c10::ClassTypePtr> types_;  // by class and parts
     std::map<std::string, int> types_of_class_;
-    // Shared with every object made: TorchScript objects keep their compilation unit alive.
+    // Shared with every object: TorchScript objects keep their compilation unit alive.
     std::shared_ptr<CompilationUnit> unit_;
 };
 

@@ -1,16 +1,16 @@
 #include "graph/models/text_model.h"
 
-#include "base/check.h"
-#include "base/error.h"
-#include "base/text.h"
-#include "base/text/torch_reason.h"
-
 #include <ATen/ops/tensor.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 
 #include <algorithm>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "base/text/torch_reason.h"
 
 namespace dslaunch::graph {
 namespace {
@@ -64,7 +64,7 @@ TextModel::TextModel(Module module, at::Device device, int64_t context_max)
       method_(logits_method(module_)),
       device_(device),
       context_(context_max > 0 ? context_max : longest_sequence(module_)) {
-    // Each token is a new shape: the profiling executor would compile again and again.
+    // Each token gives a new shape, for which the profiling executor would compile again.
     torch::jit::setGraphExecutorOptimize(false);
     module_.eval();
     module_.to(device_);

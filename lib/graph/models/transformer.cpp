@@ -29,8 +29,8 @@ using storage::RopeKind;
 using storage::TransformerConfig;
 using storage::TransformerLayer;
 
-// ---- frequencies, in fp32 and in the order of transformers' operators: sines of late positions
-// show the last bit ----
+// ---- frequencies, in fp32 and in the order of transformers' operators, because the sines of late
+// positions depend on the last bit ----
 
 at::Tensor pair_exponents(const Rope& rope) {
     return at::arange(0, rope.width, 2, at::kLong).to(at::kFloat) / rope.width;
@@ -53,18 +53,18 @@ class TransformerMaker {
         ModuleParts parts;
         const std::string decoder = name("decoder");
         parts.children.emplace_back(decoder, decoder_of(decoder));
-        if (!config_.tied) {
+        if (!config_.is_tied) {
             parts.children.emplace_back(
                 name("head"),
-                linear(name("head"), config_.width, config_.vocabulary, config_.head_bias));
-        } else if (config_.head_bias) {
+                linear(name("head"), config_.width, config_.vocabulary, config_.has_head_bias));
+        } else if (config_.has_head_bias) {
             ModuleParts bias;
             bias.parameters.emplace_back("bias",
                                          weight(name("head") + ".bias", {config_.vocabulary}));
             parts.children.emplace_back(name("head"), builder_.make("List", bias));
         }
-        parts.constants = {{"is_tied", config_.tied},
-                           {"has_head_bias", config_.head_bias},
+        parts.constants = {{"is_tied", config_.is_tied},
+                           {"has_head_bias", config_.has_head_bias},
                            {"scales_logits", config_.logit_scale != 1},
                            {"logit_scale", config_.logit_scale},
                            {"caps_logits", config_.logit_cap > 0},
@@ -89,7 +89,7 @@ class TransformerMaker {
         parts.children.emplace_back(
             name("embed"), embedding(in(path, "embed"), config_.vocabulary, config_.padding,
                                      config_.embedding_scale));
-        if (config_.learned_positions)
+        if (config_.has_learned_positions)
             parts.children.emplace_back(name("positions"),
                                         embedding(in(path, "positions"), config_.context, -1, 1));
         ModuleParts layers;
@@ -113,7 +113,7 @@ class TransformerMaker {
         const auto add = [&](const char* constant, const IValue& value) {
             parts.constants.emplace_back(constant, value);
         };
-        add("has_learned_positions", config_.learned_positions);
+        add("has_learned_positions", config_.has_learned_positions);
         add("has_rotary", config_.has_rotary());
         add("turns_neighbours", config_.turns_neighbours);
         add("frequencies", turns.all);
@@ -140,7 +140,8 @@ class TransformerMaker {
         parts.constants.emplace_back("dropout", probability);
     }
 
-    // Returns true if the fused kernel will not do: it draws dropout inside and knows no cap.
+    // Returns true if the fused kernel cannot be used: it draws dropout itself, and cannot cap
+    // scores.
     bool writes_out_scores() const {
         return config_.score_cap > 0 || config_.attention_dropout > 0;
     }
@@ -150,23 +151,23 @@ class TransformerMaker {
         const auto add_norm = [&](const char* ours) {
             parts.children.emplace_back(name(ours), norm(in(path, ours), config_.width));
         };
-        const bool has_mlp_norm = config_.norms_before && !config_.shared_norm;
-        if (config_.norms_before) add_norm("attention_norm");
+        const bool has_mlp_norm = config_.has_norms_before && !config_.has_shared_norm;
+        if (config_.has_norms_before) add_norm("attention_norm");
         parts.children.emplace_back(name("attention"), attention(in(path, "attention"), what));
-        if (config_.norms_behind) add_norm("attention_post_norm");
+        if (config_.has_norms_after) add_norm("attention_post_norm");
         if (has_mlp_norm) add_norm("mlp_norm");
-        parts.children.emplace_back(name("mlp"), what.experts
+        parts.children.emplace_back(name("mlp"), what.has_experts
                                                      ? experts(in(path, "mlp"))
                                                      : mlp(in(path, "mlp"), config_.mlp_width));
-        if (config_.norms_behind) add_norm("mlp_post_norm");
-        parts.constants = {{"has_attention_norm", config_.norms_before},
+        if (config_.has_norms_after) add_norm("mlp_post_norm");
+        parts.constants = {{"has_attention_norm", config_.has_norms_before},
                            {"has_mlp_norm", has_mlp_norm},
-                           {"has_norms_behind", config_.norms_behind},
-                           {"is_parallel", config_.parallel},
-                           {"shares_norm", config_.shared_norm},
+                           {"has_norms_behind", config_.has_norms_after},
+                           {"is_parallel", config_.is_parallel},
+                           {"shares_norm", config_.has_shared_norm},
                            {"scales_residual", config_.residual_scale != 1},
                            {"residual_scale", config_.residual_scale},
-                           {"has_window", what.window}};
+                           {"has_window", what.has_window}};
         add_dropout(parts, config_.residual_dropout);
         return builder_.make("Layer", parts);
     }
@@ -181,11 +182,11 @@ class TransformerMaker {
         };
         const bool separate = config_.projection == ProjectionKind::kSeparate;
         if (separate) {
-            add_linear("query", config_.width, queries, config_.projection_bias);
-            add_linear("key", config_.width, keys, config_.projection_bias);
-            add_linear("value", config_.width, keys, config_.projection_bias);
+            add_linear("query", config_.width, queries, config_.has_projection_bias);
+            add_linear("key", config_.width, keys, config_.has_projection_bias);
+            add_linear("value", config_.width, keys, config_.has_projection_bias);
         } else {
-            add_linear("fused", config_.width, queries + 2 * keys, config_.projection_bias);
+            add_linear("fused", config_.width, queries + 2 * keys, config_.has_projection_bias);
         }
         const HeadNormKind norms = config_.head_norm;
         if (norms != HeadNormKind::kNone) {
@@ -194,8 +195,8 @@ class TransformerMaker {
             parts.children.emplace_back(name("key_norm"),
                                         head_norm(in(path, "key_norm"), config_.key_heads));
         }
-        add_linear("output", queries, config_.width, config_.output_bias);
-        const int64_t turned = (what.window ? config_.window_rope : config_.rope).width;
+        add_linear("output", queries, config_.width, config_.has_output_bias);
+        const int64_t turned = (what.has_window ? config_.window_rope : config_.rope).width;
         const bool has_whole_norms = norms == HeadNormKind::kWhole;
         parts.constants = {{"heads", config_.heads},
                            {"key_heads", config_.key_heads},
@@ -216,7 +217,7 @@ class TransformerMaker {
                            {"writes_out_scores", writes_out_scores()},
                            {"caps_scores", config_.score_cap > 0},
                            {"score_cap", config_.score_cap},
-                           {"has_window", what.window}};
+                           {"has_window", what.has_window}};
         add_dropout(parts, config_.attention_dropout);
         return builder_.make("Attention", parts);
     }
@@ -225,17 +226,17 @@ class TransformerMaker {
         ModuleParts parts;
         const auto add_linear = [&](const char* ours, int64_t inputs, int64_t outputs) {
             parts.children.emplace_back(
-                name(ours), linear_of_layer(in(path, ours), inputs, outputs, config_.mlp_bias));
+                name(ours), linear_of_layer(in(path, ours), inputs, outputs, config_.has_mlp_bias));
         };
-        if (config_.gate_fused) {
+        if (config_.is_gate_fused) {
             add_linear("gate_up", config_.width, 2 * width);
         } else {
-            if (config_.gated) add_linear("gate", config_.width, width);
+            if (config_.is_gated) add_linear("gate", config_.width, width);
             add_linear("up", config_.width, width);
         }
         add_linear("down", width, config_.width);
-        parts.constants = {{"is_gate_fused", config_.gate_fused},
-                           {"is_gated", config_.gated},
+        parts.constants = {{"is_gate_fused", config_.is_gate_fused},
+                           {"is_gated", config_.is_gated},
                            {"width", width},
                            {"is_silu", config_.activation == ActivationKind::kSilu},
                            {"is_gelu", config_.activation == ActivationKind::kGelu},
@@ -255,7 +256,7 @@ class TransformerMaker {
                 mlp(fmt::format("{}.{}", in(path, "experts"), i), config_.expert_width));
         parts.children.emplace_back(name("experts"), builder_.make("List", list));
         const bool has_shared = config_.shared_expert_width > 0;
-        const bool has_gate = has_shared && config_.shared_expert_gate;
+        const bool has_gate = has_shared && config_.has_shared_expert_gate;
         if (has_shared)
             parts.children.emplace_back(
                 name("shared_expert"), mlp(in(path, "shared_expert"), config_.shared_expert_width));
@@ -270,17 +271,17 @@ class TransformerMaker {
         return builder_.make("Experts", parts);
     }
 
-    // A norm of the residual stream.
+    // Makes a norm of the residual stream.
     Module norm(const std::string& path, int64_t width) {
-        return norm(path, width, 0, config_.norm_bias);
+        return norm(path, width, 0, config_.has_norm_bias);
     }
 
-    // HEADS: rows of the weight, [heads, width]; 0: it is [width].
+    // Makes a norm. HEADS: the number of rows if the weight is [heads, width]; 0 if it is [width].
     Module norm(const std::string& path, int64_t width, int64_t heads, bool bias) {
         ModuleParts parts;
         const std::vector<int64_t> sizes =
             heads == 0 ? std::vector{width} : std::vector{heads, width};
-        if (config_.norm_weight)
+        if (config_.has_norm_weight)
             parts.parameters.emplace_back("weight", weight(path + ".weight", sizes));
         if (bias) parts.parameters.emplace_back("bias", weight(path + ".bias", {width}));
         const NormKind kind = config_.norm;
@@ -293,10 +294,10 @@ class TransformerMaker {
         return builder_.make("Norm", parts);
     }
 
-    // A norm of queries, or of keys.
+    // Makes a norm of queries, or of keys.
     Module head_norm(const std::string& path, int64_t heads) {
         const int64_t width = config_.head_width;
-        const bool bias = config_.head_norm_bias;
+        const bool bias = config_.has_head_norm_bias;
         switch (config_.head_norm) {
             case HeadNormKind::kEach:
                 return norm(path, width, heads, bias);
@@ -326,7 +327,7 @@ class TransformerMaker {
     }
 
     Module linear_of_layer(const std::string& path, int64_t inputs, int64_t outputs, bool bias) {
-        if (!config_.transposed) return linear(path, inputs, outputs, bias);
+        if (!config_.is_transposed) return linear(path, inputs, outputs, bias);
         ModuleParts parts;
         parts.parameters = {{"weight", weight(path + ".weight", {inputs, outputs})},
                             {"bias", weight(path + ".bias", {outputs})}};
@@ -363,7 +364,7 @@ at::Tensor llama3(const Rope& rope) {
     return at::where(is_between, between, scaled);
 }
 
-// Returns the index of the pair that turns ROTATIONS times within the first context.
+// Returns the index of the pair that makes ROTATIONS turns within the original context.
 double pair_of_rotations(const Rope& rope, double rotations) {
     const auto context = static_cast<double>(rope.original_context);
     return static_cast<double>(rope.width) *
@@ -391,7 +392,8 @@ at::Tensor with_factors(const Rope& rope, const std::vector<double>& factors) {
     return 1.0 / (at::tensor(factors, at::kFloat) * at::pow(rope.theta, pair_exponents(rope)));
 }
 
-// Returns ROPE's frequencies. IS_LONG: for long sequences, if the formula has others for these.
+// Returns ROPE's frequencies. IS_LONG: for sequences beyond the original context, if the formula
+// distinguishes them.
 at::Tensor frequencies(const Rope& rope, bool is_long) {
     switch (rope.kind) {
         case RopeKind::kDefault:

@@ -1,6 +1,6 @@
 // The decoder of a Hugging Face folder as a TorchScript module: transformer.torchscript with the
-// switches and names of a config.json, and weights from elsewhere. Data path: storage/huggingface
-// -> [here] -> graph/archive/mapped_archive.h. No threads.
+// switches and names of a config.json, and with weights that the caller supplies. Data path:
+// storage/huggingface -> [here] -> graph/archive/mapped_archive.h. No threads.
 #pragma once
 
 #include <torch/csrc/jit/api/module.h>
@@ -15,18 +15,18 @@
 
 namespace dslaunch::graph {
 
-// Returns the weight NAME, "model.layers.0.self_attn.q_proj.weight". SHAPE: SIZES. Throws when it
-// is missing or has other sizes.
+// Returns the weight NAME, such as "model.layers.0.self_attn.q_proj.weight". SHAPE: SIZES. Throws
+// if it is missing or has other sizes.
 using WeightOf = std::function<at::Tensor(const std::string& name, at::IntArrayRef sizes)>;
 
 // Makes a module: forward(tokens, targets) -> mean cross entropy; logits(tokens) -> [B, T,
 // vocabulary]. SHAPE: tokens, targets [B, T] int64. Parameters have the names of the family's
-// modules in transformers, require gradients, and are WEIGHT_OF's results, in the order of use in
-// the layers. `context` is a constant of the class. The module is in train mode.
+// modules in transformers and require gradients. WEIGHT_OF returns them; it is called in the order
+// in which the layers use them. `context` is a constant of the class. The module is in train mode.
 [[nodiscard]] Module make_transformer(const storage::TransformerConfig& config,
                                       const WeightOf& weight_of);
 
-// Returns what CONFIG's formulas of positions give, in transformers' own arithmetic.
+// Returns the rotary frequencies of CONFIG, computed with the arithmetic of transformers.
 [[nodiscard]] storage::RotaryFrequencies rotary_frequencies(
     const storage::TransformerConfig& config);
 

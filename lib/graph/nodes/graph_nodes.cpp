@@ -3,7 +3,6 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <set>
-#include <utility>
 
 namespace dslaunch::graph {
 
@@ -88,23 +87,10 @@ Value* overwritten_as(const Node& node, size_t output) {
     return nullptr;
 }
 
-void DetachedOperands::detach(std::vector<Value*>& values) {
-    for (Value*& value : values) {
-        if (value->type()->kind() != c10::TypeKind::TensorType) continue;
-        Value* const without = value->owningGraph()->insert(aten::detach, {value});
-        before_[without] = std::exchange(value, without);
-    }
-}
-
 const Value* before_writes(const Value* value) {
     while (const Value* const written = overwritten_as(*value->node(), value->offset()))
         value = written;
     return value;
-}
-
-Value* DetachedOperands::given_back(Value* output) const {
-    const auto found = before_.find(before_writes(output));
-    return found == before_.end() ? output : found->second;
 }
 
 }  // namespace dslaunch::graph

@@ -1,5 +1,4 @@
-// Questions about nodes and values of a TorchScript graph that all parts of a lowering ask. No
-// state.
+// Helpers for nodes and values of a TorchScript graph, for all parts of the lowering. No state.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>
@@ -7,10 +6,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <initializer_list>
-#include <map>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "graph/nodes/names.h"
@@ -18,7 +17,7 @@
 namespace dslaunch::graph {
 
 // Calls USE with each node of BLOCK, after the nodes in the blocks of that node. USE may remove the
-// node that it is called with, and add nodes in front of it. BLOCK and the nodes may be const.
+// node that it gets, and add nodes before it. BLOCK and the nodes may be const.
 template <typename Block, typename Use>
 void for_each_node(Block& block, const Use& use) {
     for (auto it = block.nodes().begin(); it != block.nodes().end();) {
@@ -35,7 +34,38 @@ void for_each_node_of(Node& node, const Use& use) {
     use(node);
 }
 
-// Returns a node of BLOCK or its blocks for which IS_IT is true; null: there is no such node.
+// Calls USE with every value that NODE or a node in its blocks reads, each time that it is read.
+template <typename Use>
+void for_each_read(const Node& node, const Use& use) {
+    for_each_node_of(node, [&](const Node& inner) {
+        for (const Value* input : inner.inputs()) use(input);
+        for (const Block* block : inner.blocks())
+            for (const Value* output : block->outputs()) use(output);
+    });
+}
+
+// Follows VALUE back to its origin: NEXT returns, for a value, the input of its node that it comes
+// from, or null if the walk ends at the value. Returns the last value.
+template <typename Value, typename Next>
+Value* follow_back(Value* value, const Next& next) {
+    while (Value* const before = next(value)) value = before;
+    return value;
+}
+
+// Calls VISIT with each node of a walk once: with the nodes in OPEN, and with the nodes that VISIT
+// adds to its second argument, a vector, the last one first. Returns false as soon as VISIT does.
+template <typename Visit>
+bool visit_once(std::vector<const Node*> open, const Visit& visit) {
+    std::unordered_set<const Node*> seen;
+    while (!open.empty()) {
+        const Node* const node = open.back();
+        open.pop_back();
+        if (seen.insert(node).second && !visit(*node, open)) return false;
+    }
+    return true;
+}
+
+// Returns a node of BLOCK or its blocks for which IS_IT returns true; null if there is none.
 template <typename Predicate>
 const Node* find_node(const Block& block, const Predicate& is_it) {
     for (const Node* node : block.nodes()) {
@@ -46,7 +76,7 @@ const Node* find_node(const Block& block, const Predicate& is_it) {
     return nullptr;
 }
 
-// Returns true if IS_IT is true of NODE or of a node in its blocks.
+// Returns true if IS_IT returns true for NODE or for a node in its blocks.
 template <typename Predicate>
 bool is_any_node_of(const Node& node, const Predicate& is_it) {
     return is_it(node) || std::ranges::any_of(node.blocks(), [&](const Block* inner) {
@@ -61,50 +91,43 @@ inline const Node* top_of(const Node* node) {
     return node;
 }
 
-// Returns true if NODE is an operator of one of NAMES, "aten::view".
+// Returns true if NODE is one of the operators NAMES, such as "aten::view".
 [[nodiscard]] bool is_one_of(const Node& node, std::initializer_list<std::string_view> names);
 
-// Returns the input of NODE that is argument NAME of its operator; nothing: it has no such input.
+// Returns the index of the input of NODE that is argument NAME of its operator; nothing if there is
+// no such argument.
 [[nodiscard]] std::optional<size_t> argument_at(const Node& node, const char* name);
 // Returns the number in a constant argument; nothing if the argument is computed or None.
 [[nodiscard]] std::optional<double> constant_number(const Node& node, const char* name);
 
-// Adds a node of KIND on ARGUMENTS at the insert point of LIKE's graph, with LIKE's scope and line.
+// Adds a node of KIND with ARGUMENTS at the insert point of LIKE's graph, with LIKE's scope and
+// source line.
 Value* insert_like(const Node& like, Symbol kind, const std::vector<NamedValue>& arguments);
 
-// The values and nodes of a graph's copy, by the original ones.
+// Maps the values and nodes of a graph to their copies in another graph.
 struct Twins {
     std::unordered_map<const Value*, Value*> values;
     std::unordered_map<const Node*, Node*> nodes;
 };
-// Pairs FROM, and the blocks in it, with its copy TO.
+// Adds the values and nodes of FROM and of the blocks in it to TWINS, with their copies in TO.
 void pair_twins(const Block& from, Block& to, Twins& twins);
 
+// Returns true if the type of VALUE is a tensor, not an optional one.
 inline bool is_tensor(const Value& value) {
     return value.type()->isSubtypeOf(*c10::TensorType::get());
 }
 
-// Returns false if values of TYPE are numbers, texts and devices, or lists, tuples, dicts of these.
+// Returns false if values of TYPE are only numbers, texts and devices, or lists, tuples and dicts
+// of these.
 [[nodiscard]] bool may_hold_tensors(const c10::Type& type);
 
-// Returns the inputs that NODE itself writes in place, by index; lists of tensors too.
+// Returns the indices of the inputs that NODE itself writes in place; lists of tensors count too.
 [[nodiscard]] std::vector<size_t> written_inputs(const Node& node);
-// Returns the input that NODE writes and returns as output OUTPUT; null: OUTPUT is another value.
+// Returns the input that NODE writes in place and returns as output OUTPUT; null if OUTPUT is
+// another value.
 [[nodiscard]] Value* overwritten_as(const Node& node, size_t output);
-// Returns the value whose tensor VALUE is after in-place writes; VALUE if no node has written it.
+// Returns the value that became VALUE by in-place writes; VALUE itself if there were no such
+// writes.
 [[nodiscard]] const Value* before_writes(const Value* value);
-
-// Operands of a block that computes without gradients. They are detached before it; after it,
-// operands that it has written in place are again their old tensors, with their gradients.
-class DetachedOperands {
-  public:
-    // Replaces the tensors among VALUES at their graph's insert point.
-    void detach(std::vector<Value*>& values);
-    // Returns the value that stands for OUTPUT of the block after it.
-    [[nodiscard]] Value* given_back(Value* output) const;
-
-  private:
-    std::map<const Value*, Value*> before_;  // by the detached value
-};
 
 }  // namespace dslaunch::graph

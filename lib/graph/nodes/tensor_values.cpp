@@ -40,7 +40,7 @@ IValue map_tensors(const IValue& value, const TensorMap& map) {
     if (value.isTensor()) return value.toTensor().defined() ? IValue(map(value.toTensor())) : value;
     if (value.isTuple()) return map_tuple(value, map);
     if (value.isGenericDict()) return map_dict(value, map);
-    // Lists of numbers hold no tensor; they are shared as they are.
+    // Lists of numbers contain no tensor; they are shared unchanged.
     if (value.isIntList() || value.isDoubleList() || value.isBoolList()) return value;
     if (value.isList()) return map_list(value, map);
     return value;

@@ -32,7 +32,7 @@ int64_t panel_count(const kernels::MatrixShape& shape) {
     return (shape.out + kernels::kPanelOutputs - 1) / kernels::kPanelOutputs;
 }
 
-// Returns the bytes of any panel: the last one is filled up.
+// Returns the bytes of a panel; the last panel is padded.
 int64_t bytes_of_panel(const kernels::MatrixShape& shape) {
     return kernels::matrix_bytes({shape.form, kernels::kPanelOutputs, shape.in, shape.group});
 }
@@ -42,7 +42,7 @@ int64_t bytes_of_panel(const kernels::MatrixShape& shape) {
 PackedWeight::PackedWeight(at::Tensor weight, bool transposed, kernels::MatrixForm form,
                            at::ScalarType element)
     : source_(std::move(weight)),
-      transposed_(transposed),
+      is_transposed_(transposed),
       element_(element),
       shape_(kernels::matrix_shape(form, source_.size(transposed ? 1 : 0),
                                    source_.size(transposed ? 0 : 1))),
@@ -71,8 +71,8 @@ at::Tensor PackedWeight::placeholder() const {
 void PackedWeight::make_panel(int64_t panel, std::byte* into) const {
     const kernels::MatrixShape shape = panel_of(shape_, panel);
     const int64_t first = panel * kernels::kPanelOutputs;
-    at::Tensor rows = source_.detach().narrow(transposed_ ? 1 : 0, first, shape.out);
-    if (transposed_) rows = rows.t();
+    at::Tensor rows = source_.detach().narrow(is_transposed_ ? 1 : 0, first, shape.out);
+    if (is_transposed_) rows = rows.t();
     const bool bf16 = rows.scalar_type() == at::kBFloat16;
     const DType dtype = bf16                              ? DType::kBF16
                         : rows.scalar_type() == at::kHalf ? DType::kF16
@@ -107,7 +107,7 @@ at::Tensor PackedWeight::rounded() const {
     read({0, numel()}, reinterpret_cast<std::byte*>(elements.data()));
     const at::Tensor dense = at::empty({shape_.out, shape_.in}, at::kFloat);
     unpack(at::from_blob(elements.data(), {std::ssize(elements)}, at::kFloat), shape_, dense);
-    return transposed_ ? dense.t().contiguous() : dense;
+    return is_transposed_ ? dense.t().contiguous() : dense;
 }
 
 namespace {
@@ -139,7 +139,8 @@ void unpack_on_host(const at::Tensor& packed, int64_t form, int64_t out, int64_t
 
 using Unpack = void(const at::Tensor&, int64_t, int64_t, int64_t, const at::Tensor&);
 
-// Returns an operator of LibTorch's, so that a device's plugin gives it a body of its own.
+// Returns an operator registered with LibTorch, so that a device's plugin can supply its own
+// implementation.
 c10::TypedOperatorHandle<Unpack> unpack_operator() {
     static const torch::Library library = [] {
         torch::Library made(torch::Library::FRAGMENT, "dslaunch", std::nullopt, __FILE__, __LINE__);

@@ -11,21 +11,22 @@ namespace dslaunch::graph {
 namespace autocast = at::autocast;
 
 ComputeContext::ComputeContext(bool gradients, at::ScalarType compute_dtype, c10::DeviceType device)
-    : optimized_before_(torch::jit::getGraphExecutorOptimize()),
+    : was_optimized_(torch::jit::getGraphExecutorOptimize()),
       grad_mode_(gradients),
-      cache_before_(autocast::is_autocast_cache_enabled()) {
+      had_cache_(autocast::is_autocast_cache_enabled()) {
     torch::jit::setGraphExecutorOptimize(false);
     DSL_CHECK(compute_dtype == at::kFloat || at::isReducedFloatingType(compute_dtype),
               "segments do not compute in {}", c10::toString(compute_dtype));
     set_autocast(c10::kCPU, compute_dtype);
     if (device != c10::kCPU) set_autocast(device, compute_dtype);
     if (compute_dtype == at::kFloat) return;
-    // The cache keeps casts of leaves. A value at a cut is a leaf, but not if the model runs whole,
-    // so its uses would share one cast and add up their gradients in half precision; and the cached
-    // casts outlive the segment.
+    // The cache stores casts of leaves. A value at a cut is a leaf, but it would not be one if the
+    // model ran as a whole. Its uses would share one cast and add up their gradients in half
+    // precision, and the cached casts would outlive the segment.
     autocast::set_autocast_cache_enabled(false);
-    // Calls that are not inlined (interfaces) would get a second autocast, written into their
-    // graphs by a pass with lists of its own. The switch is one for the process.
+    // Calls that are not inlined (interfaces) would get a second autocast, which a compiler pass
+    // with different lists of operators writes into their graphs. The switch applies to the whole
+    // process.
     static const bool pass_was_on = torch::jit::setAutocastMode(false);
     static_cast<void>(pass_was_on);
 }
@@ -38,12 +39,12 @@ void ComputeContext::set_autocast(c10::DeviceType device, at::ScalarType compute
 }
 
 ComputeContext::~ComputeContext() {
-    autocast::set_autocast_cache_enabled(cache_before_);
+    autocast::set_autocast_cache_enabled(had_cache_);
     for (const Autocast& state : before_) {
-        autocast::set_autocast_enabled(state.device, state.enabled);
+        autocast::set_autocast_enabled(state.device, state.is_enabled);
         autocast::set_autocast_dtype(state.device, state.dtype);
     }
-    torch::jit::setGraphExecutorOptimize(optimized_before_);
+    torch::jit::setGraphExecutorOptimize(was_optimized_);
 }
 
 BackwardContext::BackwardContext() : no_autocast_(c10::autocast_dispatch_keyset) {}

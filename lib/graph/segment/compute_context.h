@@ -1,6 +1,6 @@
 // The thread state that segments need: grad mode, the compute dtype, plain execution. All of it is
-// thread-local in LibTorch, so every thread that runs a segment holds a ComputeContext; its
-// destructor restores the state before it.
+// thread-local in LibTorch, so every thread that runs a segment holds a ComputeContext. Its
+// destructor restores the previous state.
 #pragma once
 
 #include <ATen/core/grad_mode.h>
@@ -12,10 +12,11 @@
 
 namespace dslaunch::graph {
 
+// A scope in which the calling thread can run segments.
 class ComputeContext {
   public:
-    // COMPUTE_DTYPE kFloat: operators run as the model says. kBFloat16, kHalf: operators run under
-    // LibTorch's autocast with that dtype, on the CPU and on DEVICE.
+    // COMPUTE_DTYPE: with kFloat, operators run in the model's dtypes; with kBFloat16 or kHalf,
+    // they run under LibTorch's autocast with that dtype, on the CPU and on DEVICE.
     explicit ComputeContext(bool gradients, at::ScalarType compute_dtype = at::kFloat,
                             c10::DeviceType device = c10::kCPU);
     ComputeContext(const ComputeContext&) = delete;
@@ -25,20 +26,20 @@ class ComputeContext {
   private:
     struct Autocast {
         c10::DeviceType device;
-        bool enabled;
+        bool is_enabled;
         at::ScalarType dtype;
     };
     void set_autocast(c10::DeviceType device, at::ScalarType compute_dtype);
 
-    bool optimized_before_;  // true if graphs were optimized as they ran
+    bool was_optimized_;  // true if graphs were optimized when they ran
     c10::AutoGradMode grad_mode_;
-    bool cache_before_;
-    std::vector<Autocast> before_;  // state before, of the devices that were set
+    bool had_cache_;
+    std::vector<Autocast> before_;  // the previous state of the devices that were set
 };
 
-// A scope without autocast, for the backward of operators that a ComputeContext ran. A backward
-// takes the dtypes that its forward left; casting again would narrow gradients of operators that
-// autocast ran in fp32.
+// A scope without autocast, for the backward of operators that ran in a ComputeContext. A backward
+// uses the dtypes of its forward. Casting again would narrow gradients of operators that autocast
+// ran in fp32.
 class BackwardContext {
   public:
     BackwardContext();

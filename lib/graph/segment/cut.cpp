@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "graph/lower/dropout_seeds.h"
 #include "graph/nodes/graph_nodes.h"
-#include "graph/writes/written_values.h"
+#include "graph/writes/input_aliases.h"
 
 namespace dslaunch::graph {
 
@@ -26,7 +26,7 @@ bool may_write(const Node& node) {
            node.kind() == prim::SetAttr;
 }
 
-// The range of nodes over which a value of the top level is alive.
+// The range of nodes over which a top-level value is alive.
 struct Span {
     Value* value = nullptr;
     int64_t defined = -1;   // index of the node that makes it; -1 for an argument
@@ -50,7 +50,7 @@ class CutFinder {
     [[nodiscard]] bool is_lifted(const Value* value) const {
         const Graph& graph = *lowered_.graph;
         if (value->node() != graph.param_node()) return false;
-        const bool is_module = lowered_.module_input && value->offset() == 0;
+        const bool is_module = lowered_.takes_module && value->offset() == 0;
         return is_module || value->offset() >= lowered_.first_parameter();
     }
 
@@ -62,8 +62,8 @@ class CutFinder {
                                    [&](const Value* input) {
                                        return is_lifted(input) || map_.everywhere.count(input) > 0;
                                    });
-                // An empty or constant list may be appended to; only lists of parameters are shared
-                // freely.
+                // Nodes may append to an empty or constant list, so only lists of parameters may be
+                // cloned freely.
                 free = free && std::any_of(node->inputs().begin(), node->inputs().end(),
                                            [&](const Value* input) { return is_lifted(input); });
             }
@@ -76,7 +76,7 @@ class CutFinder {
         }
     }
 
-    // Returns the place of the top-level node that NODE is, or is inside of.
+    // Returns the index of the top-level node that is NODE or contains it.
     [[nodiscard]] int64_t top_index(const Node* node) const {
         if (node == lowered_.graph->return_node()) return static_cast<int64_t>(map_.nodes.size());
         const auto found = index_.find(top_of(node));
@@ -100,8 +100,8 @@ class CutFinder {
         forbid_inside_guards();
     }
 
-    // Forbids cuts inside a `with` and while gradients are off: a script ends both in the segment
-    // in which it began them.
+    // Forbids cuts inside a `with` block and while gradients are off: a script must end both in the
+    // segment in which it began them.
     void forbid_inside_guards() {
         static const auto set_grad_enabled = Symbol::fromQualString("aten::set_grad_enabled");
         int64_t depth = 0;
@@ -152,7 +152,8 @@ class CutFinder {
         }
     }
 
-    // Returns by node the number of elements of the parameters that no earlier node reads.
+    // Returns, for each node, the number of elements of the parameters that it is the first to
+    // read.
     [[nodiscard]] std::vector<int64_t> first_read_numel() const {
         std::vector<int64_t> numel(map_.nodes.size(), 0);
         for (size_t i = 0; i < lowered_.parameters.size(); ++i) {
@@ -215,7 +216,7 @@ namespace {
 class Builder {
   public:
     Builder(const Model& model, const LoweredGraph& lowered, const CutMap& map,
-            const SegmentRange& range)
+            const SegmentNodes& range)
         : model_(model),
           lowered_(lowered),
           map_(map),
@@ -237,20 +238,21 @@ class Builder {
   private:
     Value* add_input(Value* value) {
         Value* input = graph_->addInput();
-        // Shapes that a tracer saw may change; the plain type lets equal layers share one Code.
+        // Shapes that a tracer recorded may change, and with the plain type equal layers share one
+        // Code.
         input->setType(is_tensor(*value) ? c10::TensorType::get() : value->type());
         twins_[value] = input;
         return input;
     }
 
-    // Parameters and buffers in the order of the lowered graph's inputs.
+    // Adds inputs for parameters and buffers, in the order of the lowered graph's inputs.
     void add_lifted_inputs(const std::vector<Value*>& live_out) {
         std::unordered_map<const Value*, bool> read;
         for (int64_t i = range_.begin; i < range_.end; ++i) mark(*map_.nodes[i], read);
         for (Value* value : live_out) mark_value(value, read);
         const Graph& graph = *lowered_.graph;
-        if (lowered_.module_input && read.count(graph.inputs()[0]) > 0) {
-            segment_.module_input = true;
+        if (lowered_.takes_module && read.count(graph.inputs()[0]) > 0) {
+            segment_.takes_module = true;
             Value* module = graph_->insertInput(0);
             module->setType(graph.inputs()[0]->type());
             twins_[graph.inputs()[0]] = module;
@@ -283,8 +285,8 @@ class Builder {
         }
     }
 
-    // The segment's value for VALUE; constants and lists of parameters are cloned on demand, at the
-    // start.
+    // Returns the segment's value for VALUE. Constants and lists of parameters are cloned when they
+    // are needed, at the start of the segment.
     Value* twin(Value* value) {
         const auto found = twins_.find(value);
         if (found != twins_.end()) return found->second;
@@ -323,7 +325,7 @@ class Builder {
         if (draws(node)) insert_draw(&node, segment_.draws++, trip);
     }
 
-    // One number for the trips of all loops around: outer * 2^20 + inner.
+    // Returns one number for the iterations of all surrounding loops: outer * 2^20 + inner.
     Value* inner_loop_trip(Block& body, Value* outer) {
         if (outer == nullptr || find_node(body, draws) == nullptr) return body.inputs()[0];
         WithInsertPoint at_start(*body.nodes().begin());
@@ -331,8 +333,8 @@ class Builder {
         return graph_->insert(aten::add, {scaled, body.inputs()[0]});
     }
 
-    // Returns the module that the segment's parameters have in common, or the modules of the first
-    // and the last one.
+    // Returns the module that the segment's parameters have in common; otherwise the modules of the
+    // first and the last parameter.
     [[nodiscard]] std::string name() const {
         if (segment_.parameters.empty()) return "forward";
         const std::vector<std::string> first = owner_path(segment_.parameters.front());
@@ -355,7 +357,7 @@ class Builder {
     const Model& model_;
     const LoweredGraph& lowered_;
     const CutMap& map_;
-    SegmentRange range_;
+    SegmentNodes range_;
     std::shared_ptr<Graph> graph_;
     Segment segment_;
     std::unordered_map<const Value*, Value*> twins_;
@@ -365,7 +367,7 @@ class Builder {
 }  // namespace
 
 Segment build_segment(const Model& model, const LoweredGraph& lowered, const CutMap& map,
-                      const SegmentRange& range, const LiveRange& live) {
+                      const SegmentNodes& range, const LiveRange& live) {
     return Builder(model, lowered, map, range).build(live.in, live.out);
 }
 

@@ -1,6 +1,7 @@
-// The places at which a lowered graph may be cut: no later node writes to a value alive there. And
-// the segments between them, each a graph of a range of nodes. Data path: lower.h -> [here] ->
-// plan/choose/cut_choice.h, which picks among the places, and segment.h.
+// The places at which a lowered graph may be cut, because no later node writes to a value that is
+// alive there; and the segments between cuts, each a graph of a range of nodes. Data path: lower.h
+// -> [here] -> plan/choose/cut_choice.h, which chooses among the places, and
+// segmented_model.h.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +16,25 @@
 
 namespace dslaunch::graph {
 
-// The graph's top-level nodes that do work, in order, and the places between them. Positions count
-// these nodes: position p is before nodes[p].
+// The graph's top-level nodes that do work, in order, and the places between them. Position p is
+// before nodes[p].
 struct CutMap {
     std::vector<Node*> nodes;
-    // Constants, and lists of parameters: cloned into every segment that reads them, never alive at
-    // a cut.
+    // Constants and lists of parameters. They are cloned into every segment that reads them, and
+    // are never alive at a cut.
     std::unordered_set<const Value*> everywhere;
     std::vector<plan::CutPlace> places;  // the legal places, by position, without 0 and
                                          // nodes.size()
 
-    // Returns the values alive at POSITION that a segment takes: arguments, then by definition.
+    // Returns the values alive at POSITION that a segment takes: first arguments, then the others
+    // in the order of their definition.
     [[nodiscard]] std::vector<Value*> alive_at(int64_t position, const LoweredGraph& lowered) const;
 };
 
+// Returns the nodes of LOWERED and the places between them where no cut changes a result.
 [[nodiscard]] CutMap find_cuts(const LoweredGraph& lowered, const Model& model);
 
+// A part of a model: the nodes between two cuts, as a separate graph.
 struct Segment {
     std::string name;              // module path of the nodes: "blocks.3", or "wte..blocks.0"
     std::shared_ptr<Graph> graph;  // inputs: [module?] live values… parameters…
@@ -38,19 +42,21 @@ struct Segment {
     std::shared_ptr<Code> code;    // shared by segments whose graphs are equal
     std::vector<int> parameters;   // model parameters among its inputs, in their order
     std::vector<int> buffers;
-    bool module_input = false;  // true: takes the module itself (interface calls), and may read
+    bool takes_module = false;  // true: takes the module itself (interface calls), and may read
                                 // everything under it (SegmentedModel::parameters_of)
     int64_t nodes = 0;
     int64_t draw_ordinal_first = 0;  // ordinal of its first drawing node
     int64_t draws = 0;               // number of drawing nodes
 };
 
-struct SegmentRange {
+// The nodes of a segment in the whole graph.
+struct SegmentNodes {
     int64_t begin = 0;  // positions in CutMap::nodes
     int64_t end = 0;
     int64_t draw_ordinal_first = 0;
 };
 
+// The values that a segment takes and returns.
 struct LiveRange {
     std::vector<Value*> in;   // the values alive at the range's begin: the segment's
                               // first inputs
@@ -60,7 +66,7 @@ struct LiveRange {
 
 // Returns the segment of RANGE without its Code.
 [[nodiscard]] Segment build_segment(const Model& model, const LoweredGraph& lowered,
-                                    const CutMap& map, const SegmentRange& range,
+                                    const CutMap& map, const SegmentNodes& range,
                                     const LiveRange& live);
 
 }  // namespace dslaunch::graph

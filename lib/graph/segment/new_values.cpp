@@ -19,25 +19,25 @@ namespace dslaunch::graph {
 
 namespace {
 
-// Returns TENSOR in TYPE, if it is a floating one.
+// Returns TENSOR in TYPE if it is floating-point, otherwise unchanged.
 at::Tensor in_type(const at::Tensor& tensor, at::ScalarType type) {
     return tensor.is_floating_point() ? tensor.detach().to(type) : tensor.detach();
 }
 
-// Returns TENSOR in fp32 if it has 16 bits or fewer, and else as it is.
+// Returns TENSOR in fp32 if it has 16 bits or fewer, otherwise unchanged.
 at::Tensor in_fp32(const at::Tensor& tensor) {
     const at::ScalarType type = tensor.scalar_type();
     return at::isReducedFloatingType(type) ? tensor.detach().to(at::kFloat) : tensor.detach();
 }
 
-// Returns TENSOR times FACTOR and a little more, so that no value stays by luck where it is.
+// Returns TENSOR times FACTOR plus a small ripple, so that no value stays the same by chance.
 at::Tensor moved(const at::Tensor& tensor, double factor) {
     if (!tensor.is_floating_point()) return tensor;
     const at::Tensor ripple = at::arange(tensor.numel(), tensor.options()).sin_().mul_(factor);
     return tensor * factor + ripple.view(tensor.sizes());
 }
 
-// Returns true if A and B are equal but for rounding. A NaN is equal to itself.
+// Returns true if A and B are equal except for rounding. A NaN is equal to itself.
 bool is_close(const at::Tensor& a, const at::Tensor& b) {
     constexpr double kRoundings = 16;
     if (a.numel() == 0) return true;
@@ -52,7 +52,7 @@ bool is_close(const at::Tensor& a, const at::Tensor& b) {
     return off.max().item<double>() <= kRoundings * epsilon * size.max().item<double>();
 }
 
-// Returns the results of WRITES' graph, of VALUES.
+// Returns the results of WRITES' graph on the inputs VALUES.
 std::vector<at::Tensor> values_of(const ParameterWrites& writes,
                                   const std::vector<at::Tensor>& values) {
     const ComputeContext context(false);
@@ -63,7 +63,7 @@ std::vector<at::Tensor> values_of(const ParameterWrites& writes,
     return results;
 }
 
-// Returns true if GRAPH gives tensors types of its own choice, or holds some.
+// Returns true if GRAPH casts tensors to types that it names, or contains constant tensors.
 bool names_types(const Graph& graph) {
     static const std::set<std::string_view> names = {
         "aten::to",   "aten::_to_copy", "aten::float",      "aten::half",
@@ -74,7 +74,8 @@ bool names_types(const Graph& graph) {
            }) != nullptr;
 }
 
-// Returns true if writing twice, in TYPE, gives what writing once does. Throws what a node throws.
+// Returns true if writing twice, computed in TYPE, gives the same values as writing once. Throws
+// what a node throws.
 bool repeats(const Model& model, const ParameterWrites& writes, at::ScalarType type) {
     std::vector<at::Tensor> buffers;
     for (const int buffer : writes.buffers)
@@ -116,8 +117,8 @@ std::vector<at::Tensor> new_values(const Model& model, const ParameterWrites& wr
 }
 
 bool is_projection(const Model& model, const ParameterWrites& writes) {
-    // In fp32 a decay by a millionth looks like rounding. A graph that names types itself computes
-    // in them, or fails.
+    // In fp32 a decay by a millionth looks like rounding, so fp64 is used. But a graph that names
+    // types itself computes in those types, or fails.
     bool stays = false;
     try {
         stays = repeats(model, writes, at::kDouble);

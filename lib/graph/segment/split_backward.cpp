@@ -35,7 +35,7 @@ void WeightHalf::run() {
 
 namespace {
 
-// Keeps the gradients that arrive at a node the first time.
+// Stores the gradients that arrive at a node the first time.
 class Keep final : public torch::autograd::FunctionPreHook {
   public:
     explicit Keep(std::shared_ptr<variable_list> into) : into_(std::move(into)) {}
@@ -45,18 +45,19 @@ class Keep final : public torch::autograd::FunctionPreHook {
     }
 
   private:
-    std::shared_ptr<variable_list> into_;  // shared with the reader, who waits until the node has
+    std::shared_ptr<variable_list> into_;  // shared with the reader, which waits until the node has
                                            // run
 };
 
-// The graph that a backward from some roots runs, and the nodes in it that lead to the inputs.
+// The graph that a backward from some roots runs, and the information which of its nodes lead to
+// the inputs.
 class Ways {
   public:
     explicit Ways(const edge_list& inputs) {
         for (const Edge& input : inputs) leads_[input.function.get()] = true;
     }
 
-    // Visits depth first without recursion: a graph may be deep.
+    // Visits the graph depth first, without recursion, because it may be deep.
     void visit(const std::shared_ptr<AutogradNode>& root) {
         std::vector<std::pair<AutogradNode*, size_t>> path;  // nodes, each with its next edge
         const auto enter = [&](const std::shared_ptr<AutogradNode>& node) {
@@ -83,7 +84,8 @@ class Ways {
     [[nodiscard]] bool leads_to_input(const Edge& edge) const {
         return edge.is_valid() && leads_.at(edge.function.get());
     }
-    // Nodes on the way to inputs: PARTINGS have an edge that leads elsewhere, PLAIN have none.
+    // The nodes that lead to inputs. PARTINGS also have an edge to a node that does not; PLAIN have
+    // no such edge.
     struct Split {
         std::vector<std::shared_ptr<AutogradNode>> partings;
         std::vector<std::shared_ptr<AutogradNode>> plain;
@@ -141,11 +143,12 @@ WeightHalf backward_inputs(const std::vector<at::Tensor>& roots,
         to_inputs, to_inputs_gradients, /*keep_graph=*/true, /*create_graph=*/false,
         /*accumulate_grad=*/false, inputs);
     for (size_t i = 0; i < leaves.size(); ++i) leaves[i].mutable_grad() = made[i];
-    // Variables that a parting has saved keep plain nodes alive, so the plain nodes' own are freed.
+    // Variables that a parting has saved keep plain nodes alive, so the plain nodes' variables are
+    // freed here.
     for (const std::shared_ptr<AutogradNode>& node : split.plain) node->release_variables();
     for (const auto& [node, came] : kept) {
-        // The second half then goes only where the first has not gone, and the nodes before are
-        // freed.
+        // The second half then follows only edges that the first half did not, and the nodes that
+        // only the first half needed are freed.
         for (Edge& edge : node->next_edges())
             if (ways.leads_to_input(edge)) edge = Edge();
         for (size_t i = 0; i < came->size(); ++i) {

@@ -1,9 +1,9 @@
 // A backward in two halves, for zero-bubble pipelines: first the gradients of a segment's inputs,
-// for which the stage before waits, later the gradients of its parameters, for which nobody waits.
-// Nothing is computed twice: where the paths to inputs and to parameters part, the arriving
-// gradient is kept, and the first half leaves out the path to parameters. Works on any autograd
-// graph that is used once. Used by segment.h and the compute lane. Source of the two halves: Qi et
-// al. 2023 (zero bubble), arXiv 2401.10241, section 2.
+// for which the previous stage waits; later the gradients of its parameters, for which no stage
+// waits. Nothing is computed twice: where the paths to inputs and to parameters part, the arriving
+// gradient is stored, and the first half leaves out the path to parameters. Works on any autograd
+// graph that is used once. Used by segmented_model.h and the compute lane. Source of the two
+// halves: Qi et al. 2023 (zero bubble), arXiv 2401.10241, section 2.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,17 +13,18 @@
 
 namespace dslaunch::graph {
 
-// The start of the second half. Holds only the nodes of the autograd graph that the second half
-// needs.
+// The start of the second half. Keeps only those nodes of the autograd graph alive that the second
+// half needs.
 class WeightHalf {
   public:
     WeightHalf();
     WeightHalf(WeightHalf&& other) noexcept;
+    // Frees the graph that this has kept so far.
     WeightHalf& operator=(WeightHalf&& other) noexcept;
     ~WeightHalf();
 
-    // Adds the gradients of parameters to their .grad, in the order and with the bits of a backward
-    // that is not split, and frees the graph. A second call does nothing.
+    // Adds the gradients of parameters to their .grad, in the same order and with the same bits as
+    // a backward that is not split, and frees the graph. A second call does nothing.
     void run();
 
   private:
@@ -34,9 +35,9 @@ class WeightHalf {
     std::unique_ptr<Graph> graph_;
 };
 
-// Runs the backward from ROOTS with their GRADIENTS to LEAVES, whose .grad is set (undefined if no
-// gradient arrives). The result makes the gradients of all other leaves. REQUIRES: nothing else
-// uses the graph of ROOTS.
+// Runs the backward from ROOTS with their GRADIENTS to LEAVES, and sets .grad of LEAVES (undefined
+// if no gradient arrives). The returned half computes the gradients of all other leaves. REQUIRES:
+// nothing else uses the graph of ROOTS.
 [[nodiscard]] WeightHalf backward_inputs(const std::vector<at::Tensor>& roots,
                                          const std::vector<at::Tensor>& gradients,
                                          const std::vector<at::Tensor>& leaves);

@@ -27,7 +27,8 @@ namespace dslaunch::graph {
 
 namespace {
 
-// Makes dense sizes and strides in the order of X's strides, as at::empty_like does.
+// Returns an uninitialized dense tensor of SIZES whose strides have the order of X's strides, as
+// at::empty_like does.
 at::Tensor empty_whole(const at::Tensor& x, const std::vector<int64_t>& sizes) {
     std::vector<int64_t> order(sizes.size());
     std::iota(order.begin(), order.end(), int64_t{0});
@@ -42,7 +43,7 @@ at::Tensor empty_whole(const at::Tensor& x, const std::vector<int64_t>& sizes) {
     return at::empty_strided(sizes, strides, x.options().requires_grad(false));
 }
 
-// Returns MASK as a summand of the scores of QUERY.
+// Returns MASK in the form that is added to the scores of QUERY.
 at::Tensor as_summand(const at::Tensor& mask, const at::Tensor& query) {
     if (!mask.defined() || mask.scalar_type() != at::kBool) return mask;
     return at::zeros_like(mask, query.options()).masked_fill(mask.logical_not(), -INFINITY);
@@ -57,7 +58,7 @@ at::Tensor repeated(const at::Tensor& x, int64_t heads) {
     return x.size(-3) == heads ? x : x.repeat_interleave(heads / x.size(-3), -3);
 }
 
-// Makes the mask by which a query sees the keys up to its own place.
+// Makes the mask that lets a query see only the keys up to its own position.
 at::Tensor causal_mask(const AttentionOperands& operands, const AttentionOptions& options,
                        PartOf part) {
     const at::Tensor& query = operands.query;
@@ -68,7 +69,7 @@ at::Tensor causal_mask(const AttentionOperands& operands, const AttentionOptions
     return by_positions ? share_of(mask, {0, {rows}}, part) : mask;
 }
 
-// Computes attention with dropout by the formula that LibTorch uses on processors.
+// Computes attention with dropout, by the formula that LibTorch uses on CPUs.
 at::Tensor dropped(AttentionOperands operands, const AttentionOptions& options, PartOf part) {
     const at::Tensor& query = operands.query;
     if (options.repeats_heads) {
@@ -91,8 +92,8 @@ at::Tensor dropped(AttentionOperands operands, const AttentionOptions& options, 
 
 AttentionInAutocast::AttentionInAutocast(AttentionOperands& operands)
     : device_(operands.query.device().type()),
-      enabled_(at::autocast::is_autocast_enabled(device_)) {
-    if (!enabled_) return;
+      is_enabled_(at::autocast::is_autocast_enabled(device_)) {
+    if (!is_enabled_) return;
     const at::ScalarType dtype = at::autocast::get_autocast_dtype(device_);
     for (at::Tensor* operand : {&operands.query, &operands.key, &operands.value, &operands.mask})
         if (operand->defined() && operand->is_floating_point()) *operand = operand->to(dtype);
@@ -100,7 +101,7 @@ AttentionInAutocast::AttentionInAutocast(AttentionOperands& operands)
 }
 
 AttentionInAutocast::~AttentionInAutocast() {
-    at::autocast::set_autocast_enabled(device_, enabled_);
+    at::autocast::set_autocast_enabled(device_, is_enabled_);
 }
 
 at::Tensor share_of_noise(const at::Tensor& x, const std::vector<int64_t>& sizes, double dropout,
@@ -113,7 +114,7 @@ at::Tensor share_of_noise(const at::Tensor& x, const std::vector<int64_t>& sizes
 at::Tensor attention_of_share(AttentionOperands operands, const AttentionOptions& options,
                               PartOf part) {
     const AttentionInAutocast scope(operands);
-    if (options.causal) operands.mask = causal_mask(operands, options, part);
+    if (options.is_causal) operands.mask = causal_mask(operands, options, part);
     if (options.dropout != 0) return dropped(std::move(operands), options, part);
     const at::Tensor& mask = operands.mask;
     return at::scaled_dot_product_attention(operands.query, operands.key, operands.value,
@@ -127,21 +128,24 @@ using torch::autograd::variable_list;
 
 namespace {
 
-// The facts with which every block of a ring is computed. All tensors have four dimensions.
+// The settings with which every block of a ring is computed. All tensors have four dimensions.
 struct Ring {
     TensorGroup* group = nullptr;
     int64_t site = 0;
-    at::Tensor mask;  // undefined: none
-    bool causal = false;
+    at::Tensor mask;  // undefined if there is none
+    bool is_causal = false;
     double scale = 1;
 
     // Returns the rank whose block this rank has after STEP shifts.
     [[nodiscard]] int source(int step) const {
         return (group->rank() - step + group->size()) % group->size();
     }
-    // Returns false if a causal query sees nothing of the block, which is after its own.
-    [[nodiscard]] bool sees(int source) const { return !causal || source <= group->rank(); }
-    [[nodiscard]] bool up_to_itself(int source) const { return causal && source == group->rank(); }
+    // Returns false if a causal query cannot see the block of SOURCE because all its keys come
+    // later.
+    [[nodiscard]] bool sees(int source) const { return !is_causal || source <= group->rank(); }
+    [[nodiscard]] bool ends_at_itself(int source) const {
+        return is_causal && source == group->rank();
+    }
     [[nodiscard]] at::Tensor shift(const at::Tensor& mine) const {
         return group->shift(mine.contiguous(), site);
     }
@@ -151,7 +155,7 @@ at::ScalarType wide(const at::Tensor& x) {
     return at::isReducedFloatingType(x.scalar_type()) ? at::kFloat : x.scalar_type();
 }
 
-// Returns true if LibTorch's own kernel, which never holds the scores, takes these.
+// Returns true if LibTorch's own kernel, which never stores the scores, supports these tensors.
 bool has_kernel(const at::Tensor& query, const at::Tensor& value) {
     return query.device().is_cpu() && query.size(-1) == value.size(-1);
 }
@@ -160,10 +164,10 @@ std::optional<at::Tensor> optional(const at::Tensor& mask) {
     return mask.defined() ? std::optional(mask) : std::nullopt;
 }
 
-// A block of keys and values as the queries' heads read it, and its columns of the mask.
+// A block of keys and values, repeated for the heads of the queries, and its columns of the mask.
 struct KeyBlock {
     at::Tensor key, value, mask;
-    bool up_to_itself = false;
+    bool ends_at_itself = false;
 };
 
 // Returns the gradient of X from the gradient of repeated(X).
@@ -178,7 +182,7 @@ at::Tensor sum_of_repeats(const at::Tensor& gradient, int64_t heads) {
 KeyBlock block_of(const Ring& ring, int source, const at::Tensor& query, const at::Tensor& key,
                   const at::Tensor& value) {
     KeyBlock block{repeated(key, query.size(1)), repeated(value, query.size(1)), ring.mask,
-                   ring.up_to_itself(source)};
+                   ring.ends_at_itself(source)};
     if (block.mask.defined() && block.mask.size(-1) > 1)
         block.mask = block.mask.narrow(-1, source * key.size(2), key.size(2));
     return block;
@@ -189,13 +193,14 @@ at::Tensor scores_of(const Ring& ring, const at::Tensor& query, const KeyBlock& 
     at::Tensor scores =
         at::matmul(query.to(dtype), block.key.to(dtype).transpose(-2, -1)) * ring.scale;
     if (block.mask.defined()) scores = scores + block.mask;
-    if (!block.up_to_itself) return scores;
+    if (!block.ends_at_itself) return scores;
     const at::Tensor later =
         at::ones({scores.size(-2), scores.size(-1)}, scores.options().dtype(at::kBool)).triu(1);
     return scores.masked_fill(later, -INFINITY);
 }
 
-// Attention with one block, and the logarithm of its sum of exponentials, -inf where no key counts.
+// The attention with one block, and the logarithm of its sum of exponentials, -inf if the mask
+// hides all its keys.
 struct Attended {
     at::Tensor out, log_sum;
 };
@@ -203,8 +208,10 @@ struct Attended {
 Attended attend(const Ring& ring, const at::Tensor& query, const KeyBlock& block) {
     if (has_kernel(query, block.value)) {
         auto [out, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
-            query, block.key, block.value, 0, block.up_to_itself, optional(block.mask), ring.scale);
-        // The kernel has some finite number for a query that no key of the block counts for.
+            query, block.key, block.value, 0, block.ends_at_itself, optional(block.mask),
+            ring.scale);
+        // The kernel returns some finite number for a query from which the mask hides all keys of
+        // the block.
         if (block.mask.defined())
             log_sum = log_sum.masked_fill(block.mask.amax(-1) == -INFINITY, -INFINITY);
         return {out, log_sum};
@@ -221,7 +228,7 @@ struct BlockGradients {
     at::Tensor query, key, value;
 };
 
-// Returns the gradients that go through one block. ALL is the result of all blocks together.
+// Returns the gradients that pass through one block. ALL: the result of all blocks together.
 BlockGradients attend_backward(const Ring& ring, const at::Tensor& gradient,
                                const at::Tensor& query, const KeyBlock& block,
                                const Attended& all) {
@@ -229,7 +236,7 @@ BlockGradients attend_backward(const Ring& ring, const at::Tensor& gradient,
         auto [to_query, to_key, to_value] =
             at::_scaled_dot_product_flash_attention_for_cpu_backward(
                 gradient, query, block.key, block.value, all.out, all.log_sum, 0,
-                block.up_to_itself, optional(block.mask), ring.scale);
+                block.ends_at_itself, optional(block.mask), ring.scale);
         return {to_query, to_key, to_value};
     }
     const at::ScalarType dtype = wide(query);
@@ -248,8 +255,8 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
                             const Variable& value, const Ring& ring) {
         const at::ScalarType dtype = wide(query);
         const at::TensorOptions options = query.options().dtype(dtype);
-        // The largest logarithm of the blocks so far, and their sums of numerators and denominators
-        // over its exponential.
+        // The largest log-sum of the blocks so far, and the sums of their numerators and
+        // denominators divided by its exponential.
         at::Tensor most =
             at::full({query.size(0), query.size(1), query.size(2)}, -INFINITY, options);
         at::Tensor denominator = at::zeros_like(most);
@@ -271,7 +278,7 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
             denominator.mul_(before).add_(now);
             most = higher;
         }
-        // A query that no key counts for has zeros, and passes no gradient on.
+        // A query from which the mask hides all keys gets zeros, and passes no gradient on.
         const at::Tensor empty = denominator == 0;
         const at::Tensor out = numerator.div_(denominator.masked_fill(empty, 1.0).unsqueeze(-1))
                                    .to(query.scalar_type());
@@ -279,12 +286,13 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
         context->save_for_backward({query, key, value, ring.mask, out, log_sum});
         context->saved_data["group"] = reinterpret_cast<int64_t>(ring.group);
         context->saved_data["site"] = ring.site;
-        context->saved_data["causal"] = ring.causal;
+        context->saved_data["causal"] = ring.is_causal;
         context->saved_data["scale"] = ring.scale;
         return out;
     }
 
-    // Gradients of a block go round with it, and are at home after one shift more.
+    // Sends the gradients of a block around the ring together with the block. One more shift
+    // returns them to the block's own rank.
     static variable_list backward(AutogradContext* context, variable_list gradients) {
         const variable_list saved = context->get_saved_variables();
         const Ring ring{reinterpret_cast<TensorGroup*>(context->saved_data["group"].toInt()),
@@ -331,7 +339,7 @@ at::Tensor ring_attention(AttentionOperands operands, const AttentionOptions& op
     at::Tensor mask = as_summand(operands.mask, operands.query);
     while (mask.defined() && mask.dim() < 4) mask = mask.unsqueeze(0);
     const double scale = scale_of(options, operands.query);
-    const Ring ring{&group, site, mask, options.causal, scale};
+    const Ring ring{&group, site, mask, options.is_causal, scale};
     const at::Tensor out =
         RingAttention::apply(four(operands.query), four(operands.key), four(operands.value), ring);
     return batch ? out : out.squeeze(0);

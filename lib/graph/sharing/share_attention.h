@@ -1,6 +1,6 @@
-// Attention and dropout of a rank's share of a tensor, with what LibTorch would draw for the whole,
-// and attention of a rank's queries with the keys of all ranks. Feeds tensor_operators.cpp. No
-// state; any thread.
+// Attention and dropout for a rank's share of a tensor, with the random numbers that LibTorch would
+// draw for the whole tensor; and attention of a rank's queries with the keys of all ranks. Used by
+// tensor_operators.cpp. No state; any thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,27 +10,30 @@
 #include <optional>
 #include <vector>
 
-#include "plan/layout/tensor_shares.h"
+#include "plan/layout/tensor_share.h"
 
 namespace dslaunch::graph {
 
 class TensorGroup;
 
+// The tensors that attention reads.
 struct AttentionOperands {
     at::Tensor query, key, value;  // [.., heads, positions, width]
-    at::Tensor mask;  // added to the scores, or true where a key counts; undefined: none
+    at::Tensor mask;  // added to the scores, or true for keys that count; may be undefined
 };
 
+// The form of attention, and the share of it that a rank computes.
 struct AttentionOptions {
     double dropout = 0;
-    bool causal = false;
+    bool is_causal = false;
     std::optional<double> scale;  // none: 1 / sqrt(width of a head)
-    bool repeats_heads = false;   // fewer heads of keys and values
-    int64_t dim = 0;     // the one that is split: of the heads, or of the query's positions
-    int64_t extent = 0;  // of that dimension, all ranks together
+    bool repeats_heads = false;   // keys and values have fewer heads
+    int64_t dim = 0;              // the split dimension: the heads, or the query's positions
+    int64_t extent = 0;           // extent of that dimension over all ranks
 };
 
-// A scope of attention's inside: OPERANDS get autocast's dtype, and nothing in the scope does.
+// A scope for the inside of attention: OPERANDS are cast to autocast's dtype, and autocast is off
+// within the scope.
 class AttentionInAutocast {
   public:
     explicit AttentionInAutocast(AttentionOperands& operands);
@@ -40,28 +43,30 @@ class AttentionInAutocast {
 
   private:
     c10::DeviceType device_;
-    bool enabled_;
+    bool is_enabled_;
 };
 
 // Returns the attention of PART's share of the heads with the keys and values of those heads, or of
-// its share of the queries with all keys and values. Every rank draws the whole's noise from the
-// thread's generator, and needs the memory for it meanwhile.
+// PART's share of the queries with all keys and values. Every rank draws the noise of the whole
+// tensor from the thread's generator, and needs memory for all of it meanwhile.
 [[nodiscard]] at::Tensor attention_of_share(AttentionOperands operands,
                                             const AttentionOptions& options, PartOf part);
 
-// Returns PART's SHARD of the factors that at::dropout draws for a tensor of SIZES laid out as X.
+// Returns PART's share, by SHARD, of the factors that at::dropout draws for a tensor of SIZES with
+// X's layout.
 [[nodiscard]] at::Tensor share_of_noise(const at::Tensor& x, const std::vector<int64_t>& sizes,
                                         double dropout, const plan::TensorShard& shard,
                                         PartOf part);
 
 // Returns the attention of the rank's queries [batch, heads, positions of the rank, width], or
-// without a batch. Blocks of keys and values go round the ranks (Ring Attention, arXiv:2310.01889),
-// and each block's part of the softmax is joined to the parts before it (arXiv:1805.02867). A rank
-// never holds more than two blocks, and keeps only its own for the backward. OPERANDS.key and
-// .value are the rank's block; a mask has the rank's rows, or one for all, and a column for each
-// key of all ranks, or one. Differentiable with respect to query, key and value, by GROUP, which
-// must outlive the backward. Throws what GROUP does at SITE. REQUIRES: OPTIONS.dropout is 0; all
-// ranks have blocks of one shape; the mask takes no gradient.
+// without a batch. Blocks of keys and values move around the ranks (Ring Attention,
+// arXiv:2310.01889), and each block's part of the softmax is combined with the earlier parts
+// (arXiv:1805.02867). A rank never holds more than two blocks, and saves only its own for the
+// backward. OPERANDS.key and .value are the rank's block. A mask has the rank's rows, or one row
+// for all, and a column for each key of all ranks, or one column. The result is differentiable with
+// respect to query, key and value; the backward uses GROUP, which must outlive it. Throws what
+// GROUP throws at SITE. REQUIRES: OPTIONS.dropout is 0; the blocks of all ranks have the same
+// shape; the mask needs no gradient.
 [[nodiscard]] at::Tensor ring_attention(AttentionOperands operands, const AttentionOptions& options,
                                         TensorGroup& group, int64_t site);
 

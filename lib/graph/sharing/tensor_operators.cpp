@@ -49,23 +49,24 @@ PartOf part_of(const TensorGroup& group) {
     return {group.rank(), group.size()};
 }
 
-// The result that a collective makes of a tensor.
+// The result that a collective computes from a tensor.
 enum class Way : uint8_t {
     kSame,
     kSum,         // the sum of the ranks' tensors
-    kWhole,       // the whole of all ranks' shares
+    kWhole,       // the whole, joined from all ranks' shares
     kShare,       // the rank's share
-    kSpread,      // the whole, in which all but the rank's share is zeros
+    kSpread,      // the rank's share, padded with zeros to the whole
     kShareOfSum,  // the rank's share of the sum of the ranks' tensors, added in rank order
     kExchange,    // split along another dimension
 };
 
-// A collective: what it does forward and backward, and where. Its group outlives the backward.
+// A collective: its operations in forward and backward, and its place. Its group outlives the
+// backward.
 struct How final : torch::CustomClassHolder {
     Way forward = Way::kSame, backward = Way::kSame;
     int64_t site = 0;         // its place in the graph
-    plan::TensorShard shard;  // of an exchange: along which dimension x is split before
-    int64_t to = 0;           // of an exchange: and along which afterwards
+    plan::TensorShard shard;  // for an exchange: the dimension along which x is split before
+    int64_t to = 0;           // for an exchange: the dimension along which x is split after
     TensorGroup* group = nullptr;
 
     [[nodiscard]] PartOf part() const { return part_of(*group); }
@@ -95,7 +96,7 @@ at::Tensor share_of_sum(const at::Tensor& whole, const How& how) {
     return narrow ? total.to(whole.scalar_type()) : total;
 }
 
-// Returns X, split along TO instead of FROM.
+// Returns X split along TO instead of FROM.
 at::Tensor exchange(const at::Tensor& x, int64_t from, int64_t to, const How& how) {
     const int64_t size = how.group->size();
     if (x.size(to) % size != 0)
@@ -109,7 +110,7 @@ at::Tensor exchange(const at::Tensor& x, int64_t from, int64_t to, const How& ho
 at::Tensor collected(const at::Tensor& x, Way way, const How& how) {
     switch (way) {
         case Way::kSame:
-        case Way::kExchange:  // which knows its direction
+        case Way::kExchange:  // handled by the callers, which know its direction
             break;
         case Way::kSum:
             return how.group->sum(x, how.site);
@@ -132,7 +133,7 @@ struct Collective : torch::autograd::Function<Collective> {
         if (how->forward == Way::kSame) return x.view_as(x);
         if (how->forward == Way::kExchange) return exchange(x, how->shard.dim, how->to, *how);
         const at::Tensor out = collected(x, how->forward, *how);
-        // The backward knows all blocks of the whole.
+        // The backward needs all blocks of the whole.
         const at::Tensor& whole = how->forward == Way::kWhole ? out : x;
         if (!how->shard.blocks.empty()) how->shard = fitted(how->shard, whole.size(how->shard.dim));
         return out;
@@ -158,7 +159,8 @@ struct LossOptions {
 };
 
 // Cross entropy as in Megatron-LM (arXiv:1909.08053, section 3): the largest logit and the sum of
-// exponentials of each row come from all ranks, the target's logit from the one that has it.
+// exponentials of each row are taken over all ranks; the target's logit comes from the rank that
+// has it.
 struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
     static Variable forward(AutogradContext* context, const Variable& logits,
                             const Variable& target, const LossOptions& options) {
@@ -180,9 +182,8 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
         share = share.exp();
         const at::Tensor sums = group.sum(at::stack({share.sum(1), hit}), site);
         at::Tensor loss = (sums[0].log() - sums[1]).masked_fill(~counts, 0.0);
-        at::Tensor scale = counts.to(loss.scalar_type());  // weight of each row's loss in the
-                                                           // result
-        // Without a target the loss is 0, and so are its gradients.
+        at::Tensor scale = counts.to(loss.scalar_type());  // the weight of each row's loss
+        // Without a target, the loss and its gradients are 0.
         if (options.reduction == at::Reduction::Mean) scale = scale / scale.sum().clamp_min(1);
         if (options.reduction != at::Reduction::None) loss = (loss * scale).sum();
         share.div_(sums[0].unsqueeze(1));
@@ -220,7 +221,7 @@ void plain_operator(Stack& stack) {
     push(stack, Collective::apply(pop(stack).toTensor(), how));
 }
 
-// HAS_SITE: false for what a rank does alone.
+// Runs a collective that splits or joins a tensor. kHasSite: false if no other rank takes part.
 template <Way kForward, Way kBackward, bool kHasSite = true>
 void shard_operator(Stack& stack) {
     const auto how = collective(kForward, kBackward, kHasSite ? pop(stack).toInt() : 0);
@@ -251,7 +252,7 @@ void row_loss_operator(Stack& stack) {
     push(stack, loss);
 }
 
-// Looks up rows of embeddings, by plain operators that autograd knows.
+// Looks up rows of embeddings with plain operators, which autograd can differentiate.
 void embedding_operator(Stack& stack) {
     const int64_t rows = pop(stack).toInt();
     int64_t padding = pop(stack).toInt();
@@ -261,8 +262,8 @@ void embedding_operator(Stack& stack) {
     const at::Tensor local = indices - mine.begin;
     const at::Tensor foreign = local.lt(0) | local.ge(mine.numel);
     if (foreign.numel() > 0) {
-        // at::embedding would refuse an index out of range; here every rank would take it for
-        // another rank's.
+        // at::embedding would refuse an index out of range, but here every rank would assume that
+        // the index belongs to another rank.
         const at::Tensor ends = at::stack({indices.min(), indices.max()}).cpu();
         if (ends[0].item<int64_t>() < 0 || ends[1].item<int64_t>() >= rows)
             fail(ExitCode::kInput, "an index of the embedding is outside of its {} rows: {} to {}",
@@ -288,7 +289,7 @@ void cross_entropy_operator(Stack& stack) {
     options.reduction = pop(stack).toInt();
     const at::Tensor target = pop(stack).toTensor();
     at::Tensor logits = pop(stack).toTensor();
-    // The loss is computed in fp32, whatever the logits' dtype, as under autocast.
+    // The loss is computed in fp32 whatever the dtype of the logits, as under autocast.
     const bool widen = at::isReducedFloatingType(logits.scalar_type());
     const at::ScalarType dtype = logits.scalar_type();
     const bool autocast = at::autocast::is_autocast_enabled(logits.device().type());
@@ -314,7 +315,7 @@ void dropout_operator(Stack& stack) {
     push(stack, x * share_of_noise(x, sizes, p, {dim, std::move(blocks)}, part_of(group())));
 }
 
-// Takes query, key, value and mask, the first arguments of attention.
+// Pops query, key, value and mask, the first arguments of attention.
 AttentionOperands pop_operands(Stack& stack) {
     AttentionOperands operands;
     if (const auto mask = pop(stack).toOptional<at::Tensor>()) operands.mask = *mask;
@@ -330,7 +331,7 @@ void attention_operator(Stack& stack) {
     options.dim = pop(stack).toInt();
     options.repeats_heads = pop(stack).toBool();
     options.scale = pop(stack).toOptional<double>();
-    options.causal = pop(stack).toBool();
+    options.is_causal = pop(stack).toBool();
     options.dropout = pop(stack).toDouble();
     push(stack, attention_of_share(pop_operands(stack), options, part_of(group())));
 }
@@ -340,7 +341,7 @@ void ring_attention_operator(Stack& stack) {
     AttentionOptions options;
     options.repeats_heads = pop(stack).toBool();
     options.scale = pop(stack).toOptional<double>();
-    options.causal = pop(stack).toBool();
+    options.is_causal = pop(stack).toBool();
     push(stack, ring_attention(pop_operands(stack), options, group(), site));
 }
 

@@ -1,5 +1,5 @@
-// A tensor group with threads of one process as ranks: for the check that `dslaunch plan` makes of
-// a rewritten graph, and for tests. Only results are copied; sums are added in rank order.
+// A tensor group whose ranks are threads of one process: for the check of a rewritten graph in
+// `dslaunch plan`, and for tests. Only results are copied; sums are added in rank order.
 #pragma once
 
 #include <condition_variable>
@@ -12,41 +12,44 @@
 
 namespace dslaunch::graph {
 
-// A rank, and the collective that it is at.
+// A rank, and the number of the collective that it has reached.
 struct TensorPlace {
     int rank = 0;
     int64_t site = 0;
 };
 
-// The meeting point of the threads of a group. Threads: all of them, each with a rank of its own.
+// The meeting point of the threads of a group. Threads: all of them, each with its own rank.
 class TensorMeeting {
   public:
     explicit TensorMeeting(int size) : tensors_(static_cast<size_t>(size)) {}
 
+    // Returns the number of ranks.
     [[nodiscard]] int size() const { return static_cast<int>(tensors_.size()); }
 
     using Tensors = TensorGroup::Tensors;
     using ByRank = std::vector<Tensors>;
     using Use = std::function<void(const ByRank& all)>;
-    // Gives MINE, waits until all ranks have given theirs, calls USE with them, and waits until all
-    // have used them. Throws Error{kDiverged} when their sites differ, Error{kPeerLost} after
-    // leave().
+    // Offers MINE, waits until all ranks have offered theirs, calls USE with all of them, and waits
+    // until all ranks have used them. Throws Error{kDiverged} if the ranks' sites differ, and
+    // Error{kPeerLost} after leave().
     void exchange(const TensorPlace& place, const Tensors& mine, const Use& use);
-    // Says that RANK will not come again: all others throw with TEXT.
+    // Declares that RANK will not take part again: all other ranks throw with TEXT.
     void leave(int rank, const std::string& text);
-    // Returns the first rank that left after a failure, or -1. REQUIRES: no rank is in exchange().
+    // Returns the first rank that left after a failure, or -1 if there is none. REQUIRES: no rank
+    // is in exchange().
     [[nodiscard]] int first_failed() const { return first_failed_; }
 
   private:
     std::mutex mutex_;
     std::condition_variable changed_;
     std::vector<Tensors> tensors_;
-    std::vector<int64_t> sites_;  // sites of the ranks that have come
-    int leaving_ = 0;             // ranks that have yet to use the tensors of this meeting
+    std::vector<int64_t> sites_;  // sites of the ranks that have arrived
+    int leaving_ = 0;             // ranks that have not used the tensors of this meeting yet
     int first_failed_ = -1;
-    std::string failure_;  // text of the rank that left first
+    std::string failure_;  // the text of the rank that left first
 };
 
+// One rank of a group of threads.
 class ThreadTensorGroup : public TensorGroup {
   public:
     // MEETING must outlive this.
@@ -69,8 +72,8 @@ class ThreadTensorGroup : public TensorGroup {
     int rank_;
 };
 
-// Calls BODY once for each of SIZE ranks, each on a thread of its own, and waits for all. Throws
-// the error of the rank that failed first.
+// Calls BODY once for each of SIZE ranks, each on a separate thread, and waits for all of them.
+// Throws the error of the rank that failed first.
 void run_tensor_ranks(int size, const std::function<void(TensorGroup& group)>& body);
 
 }  // namespace dslaunch::graph

@@ -20,7 +20,7 @@ namespace dslaunch::graph {
 
 namespace {
 
-// Returns the observer of the values of the graph that this thread runs; null: none.
+// Returns the observer of the values of the graph that this thread runs; null if there is none.
 const WholeGraph::See*& seer_of_thread() {
     thread_local const WholeGraph::See* see = nullptr;
     return see;
@@ -84,8 +84,8 @@ void add_facts(const Value* value, const IValue& seen, GraphFacts& facts) {
 
 }  // namespace
 
-WholeGraph::Values WholeGraph::values_of(const LoweredGraph& lowered) {
-    Values values;
+WholeGraph::ValueList WholeGraph::values_of(const LoweredGraph& lowered) {
+    ValueList values;
     for (Node* node : lowered.graph->nodes()) {
         if (node->kind() == prim::Constant) continue;
         for (Value* output : node->outputs())
@@ -94,7 +94,7 @@ WholeGraph::Values WholeGraph::values_of(const LoweredGraph& lowered) {
     return values;
 }
 
-WholeGraph::WholeGraph(const Model& model, const LoweredGraph& lowered, const Values& probed)
+WholeGraph::WholeGraph(const Model& model, const LoweredGraph& lowered, const ValueList& probed)
     : compute_dtype_(lowered.compute_dtype) {
     register_probe();
     register_tensor_operators();
@@ -118,19 +118,20 @@ WholeGraph::WholeGraph(const Model& model, const LoweredGraph& lowered, const Va
 
 std::vector<IValue> WholeGraph::run(const GraphInputs& inputs, const RunMode& mode,
                                     const See& see) const {
-    DSL_CHECK(!segment_.module_input, "a graph that needs its module is not run alone");
+    DSL_CHECK(!segment_.takes_module, "a graph that needs its module is not run alone");
     torch::jit::Stack stack(inputs.arguments.begin(), inputs.arguments.end());
     for (const int parameter : segment_.parameters)
         stack.emplace_back(inputs.parameters[parameter]);
-    // Copies: forward may move them, and autograd must not see the caller's put back. A write to
-    // one is seen in all that share its memory.
+    // Buffers are copied: forward may change them, and autograd must not see that the caller's
+    // buffers are restored. Copies share memory as the originals do, so that a write to one changes
+    // the others too.
     std::vector<at::Tensor> buffers;
     for (const int buffer : segment_.buffers) buffers.push_back(inputs.buffers[buffer]);
     for (at::Tensor& copy : copied_together(buffers)) stack.emplace_back(std::move(copy));
     const c10::Device device =
         inputs.parameters.empty() ? c10::Device(c10::kCPU) : inputs.parameters.front().device();
     {
-        const ComputeContext context(mode.gradients, compute_dtype_, device.type());
+        const ComputeContext context(mode.records_gradients, compute_dtype_, device.type());
         const TensorGroupScope group(mode.group);
         const DrawScope draws(inputs.key, 0, device);
         const SeerScope seer(see);
@@ -159,7 +160,7 @@ GraphFacts observe(const Model& model, const LoweredGraph& lowered, const GraphI
         if (node->kind() == prim::Constant)
             if (const auto value = torch::jit::toIValue(node->output()))
                 add_facts(node->output(), *value, facts);
-    const WholeGraph::Values values = WholeGraph::values_of(lowered);
+    const WholeGraph::ValueList values = WholeGraph::values_of(lowered);
     static_cast<void>(
         WholeGraph(model, lowered, values).run(inputs, {}, [&](size_t index, const IValue& value) {
             add_facts(values[index], value, facts);

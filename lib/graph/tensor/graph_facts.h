@@ -1,6 +1,6 @@
-// Facts of a lowered graph from a run on one micro batch: sizes and dtypes of its tensors, values
-// of its integers. The graph runs as one piece with a probe after every node. Feeds
-// placement_flow.h; tensor_check.h uses the same runs to compare values.
+// Facts about a lowered graph from a run on one micro batch: the sizes and dtypes of its tensors,
+// and the values of its integers. The graph runs as a whole, with a probe after every node. Used by
+// flow_graph.h; tensor_check.h uses such runs to compare values.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "graph/nodes/graph_nodes.h"
-#include "graph/segment/segment.h"
+#include "graph/segment/segmented_model.h"
 
 namespace dslaunch::graph {
 
@@ -18,31 +18,33 @@ class TensorGroup;
 
 // The inputs of a run of a whole graph.
 struct GraphInputs {
-    std::vector<IValue> arguments;       // from SegmentedModel::first_inputs
+    std::vector<IValue> arguments;       // from SegmentedModel::first_inputs()
     std::vector<at::Tensor> parameters;  // by model parameter
-    std::vector<at::Tensor> buffers;     // by model buffer; a run moves copies of them
+    std::vector<at::Tensor> buffers;     // by model buffer; a run changes copies of them
     DrawKey key;
 };
 
+// Options of a run of a whole graph.
 struct RunMode {
-    bool gradients = false;
+    bool records_gradients = false;
     TensorGroup* group = nullptr;  // group of a rewritten graph; null: the graph is not rewritten
 };
 
-// A lowered graph as one segment that can show its values.
+// A lowered graph as one segment that can report its values.
 class WholeGraph {
   public:
-    // PROBED are the top-level values of LOWERED's graph with which See is called. MODEL's tensors
-    // are not read.
-    using Values = std::vector<Value*>;
-    WholeGraph(const Model& model, const LoweredGraph& lowered, const Values& probed);
-    // Returns tensors, integers, and lists of them, in the order of their nodes.
-    [[nodiscard]] static Values values_of(const LoweredGraph& lowered);
+    // PROBED: the top-level values of LOWERED's graph for which See is called. MODEL's tensors are
+    // not read.
+    using ValueList = std::vector<Value*>;
+    WholeGraph(const Model& model, const LoweredGraph& lowered, const ValueList& probed);
+    // Returns the graph's tensors, integers, and lists of them, in the order of their nodes.
+    [[nodiscard]] static ValueList values_of(const LoweredGraph& lowered);
 
-    // Returns the graph's outputs, with autograd graph if MODE asks for it. SEE(index into PROBED,
-    // value) is called when a node has made the value. Throws Error{kInput} naming node, module
-    // path and source line.
+    // Receives the value with this index in PROBED.
     using See = std::function<void(size_t index, const IValue& value)>;
+    // Returns the graph's outputs, with an autograd graph if MODE asks for it. Calls SEE when
+    // a node has made a probed value. Throws Error{kInput}, naming the node, module path and source
+    // line.
     std::vector<IValue> run(const GraphInputs& inputs, const RunMode& mode,
                             const See& see = {}) const;
 
@@ -51,20 +53,20 @@ class WholeGraph {
     Segment segment_;
 };
 
+// The size and type of a tensor, without its values.
 struct TensorFact {
     std::vector<int64_t> sizes;
     at::ScalarType dtype = at::kFloat;
 };
 
+// The facts that a run has shown, by value of the graph.
 struct GraphFacts {
-    std::unordered_map<const Value*, std::vector<TensorFact>> tensors;  // one fact, or
-                                                                        // one per
-                                                                        // element of a
-                                                                        // list
+    // One fact of a tensor, or one of each element of a list.
+    std::unordered_map<const Value*, std::vector<TensorFact>> tensors;
     std::unordered_map<const Value*, int64_t> integers;
 };
 
-// Runs LOWERED once on INPUTS, without gradients. Inputs of the graph are among the facts.
+// Runs LOWERED once on INPUTS, without gradients. The facts include the inputs of the graph.
 [[nodiscard]] GraphFacts observe(const Model& model, const LoweredGraph& lowered,
                                  const GraphInputs& inputs);
 

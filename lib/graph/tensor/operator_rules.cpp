@@ -1,11 +1,12 @@
-// Rules of embeddings, losses, norms, reductions, elements at places that a tensor names, and
-// everything that works element by element.
+// Rules of embeddings, losses, norms, reductions, indexing by a tensor, and all operators that work
+// element by element.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
 #include <string_view>
 
-#include "graph/tensor/placement_flow.h"
+#include "graph/nodes/graph_nodes.h"
+#include "graph/tensor/placement_rules.h"
 #include "graph/tensor/rule_tools.h"
 
 namespace dslaunch::graph {
@@ -14,26 +15,28 @@ namespace {
 
 using EditKind = TensorEdit::Kind;
 
-// Places a whole table: each rank looks up its positions if the indices are forward's tokens.
-bool whole_table(PlacementFlow& flow, Node& node) {
+// Places a lookup in a whole table: each rank looks up its positions if the indices are forward's
+// tokens.
+bool whole_table(FlowState& flow, Node& node) {
     const bool everywhere = flow.position_split() == PositionSplit::kEverywhere;
-    if (!everywhere || !PlacementFlow::is_argument(node.input(1))) {
-        flow.place(node.output(), Placement::copied());
+    if (!everywhere || !FlowGraph::is_argument(node.input(1))) {
+        flow.place(node.output(), TensorPlacement::copied());
         return true;
     }
     const int64_t last = dims_of(flow, node.input(1)) - 1;
-    if (last < 0 || flow.sizes(node.input(1)).back() != flow.positions())
-        return flow.obstruct(node, Placement::kPositions,
+    if (last < 0 || flow.graph().sizes(node.input(1)).back() != flow.positions())
+        return flow.obstruct(node, TensorPlacement::kPositions,
                              fmt::format("its indices are not of {} positions", flow.positions()));
-    const Placement rows = Placement::split({last, {flow.positions()}}, Placement::kPositions);
+    const TensorPlacement rows =
+        TensorPlacement::split({last, {flow.positions()}}, TensorPlacement::kPositions);
     flow.edit({EditKind::kShare, &node, 1, rows.shard, 0});
     flow.place(node.output(), rows);
     return true;
 }
 
-bool embedding_rule(PlacementFlow& flow, Node& node) {
-    const Placement weight = flow.input(node, 0);
-    const Placement indices = flow.input(node, 1);
+bool embedding_rule(FlowState& flow, Node& node) {
+    const TensorPlacement weight = flow.input(node, 0);
+    const TensorPlacement indices = flow.input(node, 1);
     if (weight.is_copied() && !indices.is_shard()) return whole_table(flow, node);
     if (!weight.is_shard() || indices.is_shard())
         return flow.obstruct(node, std::max(weight.parameter, indices.parameter),
@@ -46,11 +49,11 @@ bool embedding_rule(PlacementFlow& flow, Node& node) {
     return flow.sum_output({EditKind::kEmbedding, &node, 0, weight.shard, 0}, {});
 }
 
-// Places a loss of rows: each rank adds up the losses of its rows.
-bool row_loss_rule(PlacementFlow& flow, Node& node) {
-    const Placement logits = flow.input(node, 0);
+// Places a loss whose rows are split: each rank adds up the losses of its rows.
+bool row_loss_rule(FlowState& flow, Node& node) {
+    const TensorPlacement logits = flow.input(node, 0);
     const auto refuse = [&](const char* why) {
-        return flow.obstruct(node, Placement::kPositions, why);
+        return flow.obstruct(node, TensorPlacement::kPositions, why);
     };
     if (logits.shard.dim != 0 || dims_of(flow, node.input(0)) != 2)
         return refuse("its rows are not what is split");
@@ -63,8 +66,8 @@ bool row_loss_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-bool cross_entropy_rule(PlacementFlow& flow, Node& node) {
-    const Placement logits = flow.input(node, 0);
+bool cross_entropy_rule(FlowState& flow, Node& node) {
+    const TensorPlacement logits = flow.input(node, 0);
     if (flow.position_split() == PositionSplit::kEverywhere && logits.is_positions())
         return row_loss_rule(flow, node);
     if (flow.input(node, 1).is_shard())
@@ -83,9 +86,10 @@ bool cross_entropy_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-// Reductions and norms pass a tensor that is split in a dimension that they do not reduce.
-bool along_rule(PlacementFlow& flow, Node& node, const std::vector<int64_t>& dims, bool keeps) {
-    const Placement x = flow.input(node, 0);
+// Places a reduction or norm over DIMS: it may run on a split tensor if it does not reduce the
+// split dimension. KEEPS: true if the reduced dimensions stay.
+bool along_rule(FlowState& flow, Node& node, const std::vector<int64_t>& dims, bool keeps) {
+    const TensorPlacement x = flow.input(node, 0);
     for (size_t i = 1; i < node.inputs().size(); ++i) {
         if (flow.input(node, i).is_shard())
             return flow.obstruct(node, flow.input(node, i).parameter, "its weights are split");
@@ -94,7 +98,7 @@ bool along_rule(PlacementFlow& flow, Node& node, const std::vector<int64_t>& dim
     if (!x.is_shard()) {
         flow.read_for_share(node, 0);
         for (const Value* output : node.outputs())
-            if (flow.has_sizes(output)) flow.place(output, Placement::copied());
+            if (flow.graph().has_sizes(output)) flow.place(output, TensorPlacement::copied());
         return true;
     }
     const int64_t count = dims_of(flow, node.input(0));
@@ -106,22 +110,23 @@ bool along_rule(PlacementFlow& flow, Node& node, const std::vector<int64_t>& dim
         before += at < x.shard.dim ? 1 : 0;
     }
     for (const Value* output : node.outputs())
-        if (flow.has_sizes(output))
+        if (flow.graph().has_sizes(output))
             flow.place(output, keeps ? x : moved_shard(x, x.shard.dim - before));
     return true;
 }
 
-bool softmax_rule(PlacementFlow& flow, Node& node) {
-    const auto dim = flow.integer(node.input(1));
+bool softmax_rule(FlowState& flow, Node& node) {
+    const auto dim = flow.graph().integer(node.input(1));
     if (!dim) return flow.obstruct(node, -1, "its dimension is not known");
     return along_rule(flow, node, {*dim}, true);
 }
 
-bool elementwise_rule(PlacementFlow& flow, Node& node);
+bool elementwise_rule(FlowState& flow, Node& node);
 
-// Places a sum, or a mean of equal shares, over split elements: ranks add up. Returns true if done.
-bool sums_over_shares(PlacementFlow& flow, Node& node, const std::vector<int64_t>& dims) {
-    const Placement x = flow.input(node, 0);
+// Places a sum over split elements, or a mean over equal shares: the ranks' results are added up.
+// Returns false if the node is not such a case.
+bool sums_over_shares(FlowState& flow, Node& node, const std::vector<int64_t>& dims) {
+    const TensorPlacement x = flow.input(node, 0);
     if (!x.is_shard() || x.is_positions()) return false;
     const int64_t count = dims_of(flow, node.input(0));
     const bool reduces = std::ranges::any_of(
@@ -133,8 +138,9 @@ bool sums_over_shares(PlacementFlow& flow, Node& node, const std::vector<int64_t
     return true;
 }
 
-// Places mean, sum, amax, …, with a list of dimensions, or one, or none for all.
-bool reduction_rule(PlacementFlow& flow, Node& node) {
+// Places mean, sum, amax and others, which take a list of dimensions, one dimension, or none for
+// all.
+bool reduction_rule(FlowState& flow, Node& node) {
     std::vector<int64_t> dims;
     if (argument_at(node, "other")) return elementwise_rule(flow, node);  // max(a, b)
     const auto index = argument_at(node, "dim");
@@ -142,7 +148,7 @@ bool reduction_rule(PlacementFlow& flow, Node& node) {
         const Value* const given = node.input(*index);
         if (const auto list = int_list(flow, given)) {
             dims = *list;
-        } else if (const auto one = flow.integer(given)) {
+        } else if (const auto one = flow.graph().integer(given)) {
             dims = {*one};
         } else if (given->node()->kind() == prim::ListConstruct) {
             return flow.obstruct(node, -1, "its dimensions are not known");
@@ -156,7 +162,7 @@ bool reduction_rule(PlacementFlow& flow, Node& node) {
     return along_rule(flow, node, dims, keeps.value_or(0) != 0);
 }
 
-bool norm_rule(PlacementFlow& flow, Node& node) {
+bool norm_rule(FlowState& flow, Node& node) {
     const auto shape = argument_at(node, "normalized_shape");
     const Node* maker = node.input(*shape)->node();
     const auto constant = torch::jit::toIValue(node.input(*shape));
@@ -167,41 +173,41 @@ bool norm_rule(PlacementFlow& flow, Node& node) {
     return along_rule(flow, node, dims, true);
 }
 
-// Places topk, sort and others along one dimension, which they keep.
-bool along_one_rule(PlacementFlow& flow, Node& node) {
+// Places operators such as topk and sort along one dimension, which they keep.
+bool along_one_rule(FlowState& flow, Node& node) {
     const auto index = argument_at(node, "dim");
-    const auto dim = index ? flow.integer(node.input(*index)) : std::nullopt;
+    const auto dim = index ? flow.graph().integer(node.input(*index)) : std::nullopt;
     if (!dim) return flow.obstruct(node, -1, "its dimension is not known");
     return along_rule(flow, node, {*dim}, true);
 }
 
-// Operators on the matrices of the last two dimensions.
-bool matrix_rule(PlacementFlow& flow, Node& node) {
+// Places operators on the matrices of the last two dimensions.
+bool matrix_rule(FlowState& flow, Node& node) {
     return along_rule(flow, node, {-1, -2}, true);
 }
 
-// Operators that work element by element on tensors that broadcast against each other.
-bool elementwise_rule(PlacementFlow& flow, Node& node) {
+// Places operators that work element by element on tensors that broadcast against each other.
+bool elementwise_rule(FlowState& flow, Node& node) {
     const Value* output = node.output();
     if (!is_tensor(*output))
         return flow.obstruct(node, flow.input(node, 0).parameter,
                              "there is no rule for it on lists of split tensors");
     const int64_t out_dims = dims_of(flow, output);
-    const auto takes_part = [&](size_t i) { return flow.has_sizes(node.input(i)); };
-    std::optional<Placement> split;
+    const auto takes_part = [&](size_t i) { return flow.graph().has_sizes(node.input(i)); };
+    std::optional<TensorPlacement> split;
     for (size_t i = 0; i < node.inputs().size(); ++i) {
-        const Placement operand = flow.input(node, i);
+        const TensorPlacement operand = flow.input(node, i);
         if (!takes_part(i) || !operand.is_shard()) continue;
-        const Placement here =
+        const TensorPlacement here =
             moved_shard(operand, operand.shard.dim + out_dims - dims_of(flow, node.input(i)));
         if (split && split->shard.dim != here.shard.dim)
             return flow.obstruct(node, here.parameter,
                                  "its operands are split in different "
                                  "dimensions");
-        if (split && !split->same_place(here)) {
-            const Placement& coarse =
+        if (split && !split->is_placed_like(here)) {
+            const TensorPlacement& coarse =
                 split->shard.blocks.size() < here.shard.blocks.size() ? *split : here;
-            const Placement& fine =
+            const TensorPlacement& fine =
                 split->shard.blocks.size() < here.shard.blocks.size() ? here : *split;
             return flow.demand_blocks(node, coarse.parameter, fine.shard.blocks,
                                       "its operands are split differently");
@@ -215,29 +221,29 @@ bool elementwise_rule(PlacementFlow& flow, Node& node) {
         if (!takes_part(i) || flow.input(node, i).is_shard()) continue;
         const int64_t dim =
             split ? split->shard.dim - (out_dims - dims_of(flow, node.input(i))) : -1;
-        const bool full = dim >= 0 && flow.sizes(node.input(i))[dim] > 1;
+        const bool full = dim >= 0 && flow.graph().sizes(node.input(i))[dim] > 1;
         if (!full) {
             flow.read_for_share(node, i);
             continue;
         }
-        const Placement like = moved_shard(*split, dim);
-        const bool own = flow.input(node, i).is_whole() && flow.origin_of(node.input(i)) &&
-                         flow.needs_gradient(node.input(i));
+        const TensorPlacement like = moved_shard(*split, dim);
+        const bool own = flow.input(node, i).is_whole() && flow.graph().origin_of(node.input(i)) &&
+                         flow.graph().needs_gradient(node.input(i));
         if (own && !like.is_positions()) return split_parameter(flow, node, i, like);
         if (!flow.share_input(node, i, like)) return false;
     }
-    flow.place(output, split ? *split : Placement::copied());
+    flow.place(output, split ? *split : TensorPlacement::copied());
     return true;
 }
 
-// Places the output as the first tensor lies; the other tensors only give their dtype.
-bool cast_rule(PlacementFlow& flow, Node& node) {
+// Places the output like the first tensor; the other tensors only decide its dtype.
+bool cast_rule(FlowState& flow, Node& node) {
     flow.place(node.output(), flow.input(node, 0));
     return true;
 }
 
-bool dropout_rule(PlacementFlow& flow, Node& node) {
-    const Placement x = flow.input(node, 0);
+bool dropout_rule(FlowState& flow, Node& node) {
+    const TensorPlacement x = flow.input(node, 0);
     const bool draws = constant_number(node, "p") != 0 && constant_number(node, "train") != 0;
     if (draws && !x.is_shard()) {  // every rank draws the same for its copy
         flow.place(node.output(), x);
@@ -250,18 +256,18 @@ bool dropout_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-// Elements of a tensor at INDEX along a dimension that is not split; both are split alike in
-// another.
-bool gather_rule(PlacementFlow& flow, Node& node) {
+// Places a gather at INDEX along a dimension that is not split. Both tensors may be split in
+// another dimension, in the same way.
+bool gather_rule(FlowState& flow, Node& node) {
     const auto dim = dim_argument(flow, node, 1, dims_of(flow, node.input(0)));
     if (!dim) return flow.obstruct(node, -1, "its dimension is not known");
-    const Placement x = flow.input(node, 0), index = flow.input(node, 2);
+    const TensorPlacement x = flow.input(node, 0), index = flow.input(node, 2);
     if (!x.is_shard() && !index.is_shard()) return pass_copied(flow, node);
-    const Placement split = x.is_shard() ? x : index;
-    if (split.shard.dim == *dim || (x.is_shard() && index.is_shard() && !x.same_place(index)))
+    const TensorPlacement split = x.is_shard() ? x : index;
+    if (split.shard.dim == *dim || (x.is_shard() && index.is_shard() && !x.is_placed_like(index)))
         return flow.obstruct(node, split.parameter, "it needs all of what is split");
     const auto at = static_cast<size_t>(split.shard.dim);
-    if (flow.sizes(node.input(0))[at] != flow.sizes(node.input(2))[at])
+    if (flow.graph().sizes(node.input(0))[at] != flow.graph().sizes(node.input(2))[at])
         return flow.obstruct(node, split.parameter, "it takes a part of what is split");
     for (const size_t i : {size_t{0}, size_t{2}})
         if (!flow.input(node, i).is_shard() && !flow.share_input(node, i, split)) return false;
@@ -269,12 +275,12 @@ bool gather_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-// Writes a number or a source to places of a tensor along a dimension that is not split.
-bool scatter_rule(PlacementFlow& flow, Node& node) {
+// Places a scatter of a number or a tensor along a dimension that is not split.
+bool scatter_rule(FlowState& flow, Node& node) {
     constexpr size_t kOperands[] = {0, 2, 3};
     const auto dim = dim_argument(flow, node, 1, dims_of(flow, node.input(0)));
     if (!dim) return flow.obstruct(node, -1, "its dimension is not known");
-    std::optional<Placement> split;
+    std::optional<TensorPlacement> split;
     for (const size_t i : kOperands)
         if (!split && flow.input(node, i).is_shard()) split = flow.input(node, i);
     const bool in_place = node.schema().is_mutable();
@@ -282,11 +288,12 @@ bool scatter_rule(PlacementFlow& flow, Node& node) {
         return flow.obstruct(node, split ? split->parameter : -1, "it needs all of what is split");
     const auto at = static_cast<size_t>(split->shard.dim);
     for (const size_t i : kOperands) {
-        if (!flow.has_sizes(node.input(i)) || flow.sizes(node.input(i)).empty()) continue;
-        if (flow.sizes(node.input(i))[at] != flow.sizes(node.input(0))[at])
+        if (!flow.graph().has_sizes(node.input(i)) || flow.graph().sizes(node.input(i)).empty())
+            continue;
+        if (flow.graph().sizes(node.input(i))[at] != flow.graph().sizes(node.input(0))[at])
             return flow.obstruct(node, split->parameter, "it writes a part of what is split");
-        const Placement here = flow.input(node, i);
-        if (here.is_shard() && !here.same_place(*split))
+        const TensorPlacement here = flow.input(node, i);
+        if (here.is_shard() && !here.is_placed_like(*split))
             return flow.obstruct(node, split->parameter, "its operands are split differently");
         if (!here.is_shard() && !flow.share_input(node, i, *split)) return false;
     }
@@ -323,7 +330,7 @@ void add_operator_rules(PlacementRules& rules) {
                "aten::logical_xor", "aten::isfinite",     "aten::erfc",        "aten::threshold",
                "aten::not_equal",   "aten::greater",      "aten::less"},
               elementwise_rule);
-    // These write their first input.
+    // These operators write their first input.
     rules.add({"aten::add_", "aten::div_", "aten::mul_", "aten::sub_", "aten::relu_", "aten::silu_",
                "aten::gelu_", "aten::sigmoid_", "aten::tanh_", "aten::masked_fill_", "aten::clamp_",
                "aten::leaky_relu_"},

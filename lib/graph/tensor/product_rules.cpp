@@ -1,11 +1,12 @@
-// Rules of products: linear layers, matrices of activations, attention, einsum, convolutions.
+// Rules of products: linear layers, products of activations, attention, einsum, convolutions.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
 #include <string>
 
 #include "base/text.h"
-#include "graph/tensor/placement_flow.h"
+#include "graph/nodes/graph_nodes.h"
+#include "graph/tensor/placement_rules.h"
 #include "graph/tensor/rule_tools.h"
 
 namespace dslaunch::graph {
@@ -14,17 +15,17 @@ namespace {
 
 using EditKind = TensorEdit::Kind;
 
-// Places a layer whose inputs are split: each rank has a summand of its result.
-bool row_product(PlacementFlow& flow, Node& node, const LinearForm& form) {
-    const Placement x = flow.input(node, form.input);
-    const Placement weight = flow.input(node, form.weight);
-    Placement wanted = moved_shard(x, form.weight_in);
+// Places a layer whose inputs are split: each rank computes a summand of its result.
+bool row_product(FlowState& flow, Node& node, const LinearForm& form) {
+    const TensorPlacement x = flow.input(node, form.input);
+    const TensorPlacement weight = flow.input(node, form.weight);
+    TensorPlacement wanted = moved_shard(x, form.weight_in);
     const bool fits = weight.is_shard() && weight.shard == wanted.shard;
-    const auto decided = flow.origin_of(node.input(form.weight));
+    const auto decided = flow.graph().origin_of(node.input(form.weight));
     if (!fits) {
         if (weight.is_shard() && weight.shard.dim != form.weight_in)
             return flow.obstruct(node, x.parameter,
-                                 flow.parameter_name(decided->parameter) +
+                                 flow.graph().parameter_name(decided->parameter) +
                                      " is split by its outputs, and so are the inputs");
         wanted.parameter = decided->parameter;
         return split_parameter(flow, node, form.weight, wanted);
@@ -37,25 +38,26 @@ bool row_product(PlacementFlow& flow, Node& node, const LinearForm& form) {
 }
 
 // Places a layer whose outputs are split: each rank computes some features of the whole input.
-bool column_product(PlacementFlow& flow, Node& node, const LinearForm& form) {
-    const Placement weight = flow.input(node, form.weight);
+bool column_product(FlowState& flow, Node& node, const LinearForm& form) {
+    const TensorPlacement weight = flow.input(node, form.weight);
     if (form.bias) {
-        const Placement bias = flow.input(node, *form.bias);
-        const Placement wanted = moved_shard(weight, dims_of(flow, node.input(*form.bias)) - 1);
-        if (!bias.same_place(wanted)) return split_parameter(flow, node, *form.bias, wanted);
+        const TensorPlacement bias = flow.input(node, *form.bias);
+        const TensorPlacement wanted =
+            moved_shard(weight, dims_of(flow, node.input(*form.bias)) - 1);
+        if (!bias.is_placed_like(wanted)) return split_parameter(flow, node, *form.bias, wanted);
     }
     flow.read_for_share(node, form.input);
     flow.place(node.output(), moved_shard(weight, dims_of(flow, node.output()) - 1));
     return true;
 }
 
-bool linear_rule(PlacementFlow& flow, Node& node, const LinearForm& form) {
-    const Placement weight = flow.input(node, form.weight);
-    // A layer that is split between ranks works on all positions.
+bool linear_rule(FlowState& flow, Node& node, const LinearForm& form) {
+    const TensorPlacement weight = flow.input(node, form.weight);
+    // A layer that is split among ranks works on all positions.
     const bool between = flow.position_split() == PositionSplit::kBetweenLayers;
     if (between && !weight.is_whole() && flow.input(node, form.input).is_positions())
         flow.gather_positions(node, form.input);
-    const Placement x = flow.input(node, form.input);
+    const TensorPlacement x = flow.input(node, form.input);
     const int64_t last = dims_of(flow, node.input(form.input)) - 1;
     const bool by_outputs = weight.is_shard() && weight.shard.dim == form.weight_out;
     if (form.bias && flow.input(node, *form.bias).is_shard() && !by_outputs)
@@ -67,7 +69,7 @@ bool linear_rule(PlacementFlow& flow, Node& node, const LinearForm& form) {
             return flow.obstruct(node, x.parameter, "its inputs are split in another dimension");
         return column_product(flow, node, form);
     }
-    if (weight.is_shard()) {  // a rule says row, and the input is whole
+    if (weight.is_shard()) {  // a given rule says row, and the input is whole
         if (x.is_shard())
             return flow.obstruct(node, x.parameter, "its inputs are split in another dimension");
         flow.read_for_share(node, form.input);
@@ -75,36 +77,36 @@ bool linear_rule(PlacementFlow& flow, Node& node, const LinearForm& form) {
         return flow.sum_output({EditKind::kSum, &node, 0, {}, 0}, form.bias);
     }
     for (size_t i = 0; i < node.inputs().size(); ++i) flow.read_for_share(node, i);
-    flow.place(node.output(), x.is_shard() ? x : Placement::copied());
+    flow.place(node.output(), x.is_shard() ? x : TensorPlacement::copied());
     return true;
 }
 
-// Gathers keys and values of attention that is written as products, in a graph whose positions are
-// split everywhere: a rank has its own queries.
-void gather_keys(PlacementFlow& flow, Node& node) {
-    const Placement right = flow.input(node, 1);
+// Gathers the keys and values of attention that is written as matrix products, in a graph whose
+// positions are split everywhere: a rank has only its own queries.
+void gather_keys(FlowState& flow, Node& node) {
+    const TensorPlacement right = flow.input(node, 1);
     if (flow.position_split() != PositionSplit::kEverywhere || !right.is_positions()) return;
     if (right.shard.dim + 2 < dims_of(flow, node.input(1))) return;  // a batch of matrices
     flow.gather_positions(node, 1);
     flow.read_for_share(node, 1);
 }
 
-// Places [.., m, k] x [.., k, n] of activations: the split dimension must be one that both have in
-// common, or m or n.
-bool product_rule(PlacementFlow& flow, Node& node) {
-    // An expert's rows are known only among all rows.
-    if (flow.is_grouped_product(node) &&
+// Places a product [.., m, k] x [.., k, n] of activations. They may be split in a batch dimension
+// that both have, or in m or n.
+bool product_rule(FlowState& flow, Node& node) {
+    // The rows of an expert can only be found among all rows.
+    if (FlowGraph::is_grouped_product(node) &&
         (flow.input(node, 2).is_shard() ||
          (flow.input(node, 0).is_shard() && flow.input(node, 0).shard.dim == 0)))
         return flow.obstruct(node, flow.input(node, 0).parameter, "its rows are split");
-    if (const auto form = flow.linear_form(node)) return linear_rule(flow, node, *form);
+    if (const auto form = flow.graph().linear_form(node)) return linear_rule(flow, node, *form);
     if (node.kind() != aten::matmul && node.kind() != aten::bmm)
         return flow.obstruct(node, -1, "there is no rule for it with other operands");
     const int64_t out_dims = dims_of(flow, node.output());
     gather_keys(flow, node);
-    std::optional<Placement> split;
+    std::optional<TensorPlacement> split;
     for (size_t i = 0; i < 2; ++i) {
-        const Placement operand = flow.input(node, i);
+        const TensorPlacement operand = flow.input(node, i);
         if (!operand.is_shard()) continue;
         const int64_t dims = dims_of(flow, node.input(i));
         const int64_t from_end = dims - operand.shard.dim;
@@ -112,8 +114,8 @@ bool product_rule(PlacementFlow& flow, Node& node) {
             return flow.obstruct(node, operand.parameter, "sums over what is split");
         if (dims < 2 || dims_of(flow, node.input(1 - i)) < 2)
             return flow.obstruct(node, operand.parameter, "one of its operands is a vector");
-        const Placement here = moved_shard(operand, out_dims - from_end);
-        if (split && !split->same_place(here))
+        const TensorPlacement here = moved_shard(operand, out_dims - from_end);
+        if (split && !split->is_placed_like(here))
             return flow.demand_blocks(node, split->parameter, here.shard.blocks,
                                       "its operands are split differently");
         split = here;
@@ -123,24 +125,25 @@ bool product_rule(PlacementFlow& flow, Node& node) {
         const int64_t dims = dims_of(flow, node.input(i));
         const int64_t from_end = split ? out_dims - split->shard.dim : 0;
         const int64_t dim = dims - from_end;
-        const bool walks = split && from_end > 2 && dim >= 0 && flow.sizes(node.input(i))[dim] > 1;
+        const bool walks =
+            split && from_end > 2 && dim >= 0 && flow.graph().sizes(node.input(i))[dim] > 1;
         if (!walks) {
             flow.read_for_share(node, i);
         } else if (!flow.share_input(node, i, moved_shard(*split, dim))) {
             return false;
         }
     }
-    flow.place(node.output(), split ? *split : Placement::copied());
+    flow.place(node.output(), split ? *split : TensorPlacement::copied());
     return true;
 }
 
-// Places a mask [.., heads or 1, tokens, tokens] of attention whose heads are split.
-bool attention_mask(PlacementFlow& flow, Node& node, int64_t query_heads) {
+// Places the mask [.., heads or 1, tokens, tokens] of an attention whose heads are split.
+bool attention_mask(FlowState& flow, Node& node, int64_t query_heads) {
     const Value* mask = node.input(3);
-    if (!flow.has_sizes(mask)) return true;
+    if (!flow.graph().has_sizes(mask)) return true;
     const int64_t dim = dims_of(flow, mask) - 3;
-    const bool per_head = dim >= 0 && flow.sizes(mask)[dim] > 1;
-    const Placement here = flow.input(node, 3);
+    const bool per_head = dim >= 0 && flow.graph().sizes(mask)[dim] > 1;
+    const TensorPlacement here = flow.input(node, 3);
     if (here.is_shard() && !(per_head && here.shard.dim == dim))
         return flow.obstruct(node, here.parameter, "its mask is split, but not by heads");
     flow.read_for_share(node, 3);
@@ -149,43 +152,48 @@ bool attention_mask(PlacementFlow& flow, Node& node, int64_t query_heads) {
     return true;
 }
 
-// Takes the rows of a mask [.., queries or 1, keys] of attention with queries split as QUERY.
-bool mask_of_queries(PlacementFlow& flow, Node& node, const Placement& query) {
-    if (!flow.has_sizes(node.input(3))) return true;
+// Takes the rows of an attention mask [.., queries or 1, keys] that belong to this rank when the
+// queries are split as in QUERY.
+bool mask_of_queries(FlowState& flow, Node& node, const TensorPlacement& query) {
+    if (!flow.graph().has_sizes(node.input(3))) return true;
     const int64_t rows = dims_of(flow, node.input(3)) - 2;
-    const Placement mask = flow.input(node, 3);
+    const TensorPlacement mask = flow.input(node, 3);
     if (mask.is_shard() && mask.shard.dim != rows)
-        return flow.obstruct(node, Placement::kPositions, "its mask is split, but not by rows");
-    const bool has_rows = rows >= 0 && flow.sizes(node.input(3))[rows] > 1;
+        return flow.obstruct(node, TensorPlacement::kPositions,
+                             "its mask is split, but not by rows");
+    const bool has_rows = rows >= 0 && flow.graph().sizes(node.input(3))[rows] > 1;
     if (!mask.is_shard()) flow.read_for_share(node, 3);
     if (!mask.is_shard() && has_rows)
         flow.edit({EditKind::kShare, &node, 3, {rows, query.shard.blocks}, 0});
     return true;
 }
 
-// Returns true if blocks of keys and values, which lie as the queries do, can go round the ranks.
-bool fits_ring(PlacementFlow& flow, const Node& node) {
-    const std::vector<int64_t>& query = flow.sizes(node.input(0));
+// Returns true if ring attention is possible: keys and values are split by the same positions as
+// the queries, and their shapes fit.
+bool fits_ring(FlowState& flow, const Node& node) {
+    const std::vector<int64_t>& query = flow.graph().sizes(node.input(0));
     const auto dims = static_cast<int64_t>(query.size());
-    const Placement& place = flow.input(node, 0);
+    const TensorPlacement& place = flow.input(node, 0);
     if ((dims != 3 && dims != 4) || constant_number(node, "dropout_p") != 0) return false;
     for (size_t i = 0; i < 3; ++i) {
-        const std::vector<int64_t>& sizes = flow.sizes(node.input(i));
-        const Placement& here = flow.input(node, i);
-        if (!here.is_positions() || !here.same_place(place) || here.shard.dim != dims - 2 ||
+        const std::vector<int64_t>& sizes = flow.graph().sizes(node.input(i));
+        const TensorPlacement& here = flow.input(node, i);
+        if (!here.is_positions() || !here.is_placed_like(place) || here.shard.dim != dims - 2 ||
             here.shard.blocks.size() != 1 || std::ssize(sizes) != dims ||
             sizes.front() != (dims == 4 ? query.front() : sizes.front()) ||
             query[dims - 3] % sizes[dims - 3] != 0)
             return false;
     }
     const Value* const mask = node.input(3);
-    return !flow.has_sizes(mask) || (dims_of(flow, mask) <= 4 && !flow.needs_gradient(mask));
+    return !flow.graph().has_sizes(mask) ||
+           (dims_of(flow, mask) <= 4 && !flow.graph().needs_gradient(mask));
 }
 
-// Queries of some positions against all keys, for heads that do not divide among the ranks and keys
-// that lie elsewhere than their queries. Keys and values go round the ranks, or are gathered.
-bool all_keys_rule(PlacementFlow& flow, Node& node) {
-    const Placement query = flow.input(node, 0);
+// Places attention in which the queries of some positions see all keys: for heads that do not
+// divide evenly among the ranks, and for keys that are not placed like their queries. Keys and
+// values move around the ranks, or are gathered.
+bool all_keys_rule(FlowState& flow, Node& node) {
+    const TensorPlacement query = flow.input(node, 0);
     const int64_t position_dim = dims_of(flow, node.input(0)) - 2;
     if (fits_ring(flow, node)) {
         if (!mask_of_queries(flow, node, query)) return false;
@@ -199,31 +207,32 @@ bool all_keys_rule(PlacementFlow& flow, Node& node) {
     }
     if (!query.is_positions()) return pass_copied(flow, node);
     if (query.shard.dim != position_dim || query.shard.blocks.size() != 1)
-        return flow.obstruct(node, Placement::kPositions, "its queries are not split by positions");
+        return flow.obstruct(node, TensorPlacement::kPositions,
+                             "its queries are not split by positions");
     if (!mask_of_queries(flow, node, query)) return false;
     flow.edit({EditKind::kAttention, &node, 0, query.shard, 0});
     flow.place(node.output(), query);
     return true;
 }
 
-// Ulysses (arXiv:2309.14509): exchanges positions of all heads for all positions of some heads, and
-// back after the attention.
-bool exchange_rule(PlacementFlow& flow, Node& node) {
+// Places attention as in Ulysses (arXiv:2309.14509): exchanges some positions of all heads for all
+// positions of some heads, and exchanges them back after the attention.
+bool exchange_rule(FlowState& flow, Node& node) {
     const int64_t dims = dims_of(flow, node.input(0));
     const int64_t head_dim = dims - 3, position_dim = dims - 2;
-    const auto heads_of = [&](size_t i) { return flow.sizes(node.input(i))[head_dim]; };
+    const auto heads_of = [&](size_t i) { return flow.graph().sizes(node.input(i))[head_dim]; };
     if (!constant_number(node, "dropout_p"))
-        return flow.obstruct(node, Placement::kPositions, "its dropout is not a constant");
+        return flow.obstruct(node, TensorPlacement::kPositions, "its dropout is not a constant");
     if (head_dim < 0 || heads_of(0) % flow.size() != 0) return all_keys_rule(flow, node);
     for (size_t i = 0; i < 3; ++i) {
-        const Placement operand = flow.input(node, i);
+        const TensorPlacement operand = flow.input(node, i);
         if (!operand.is_positions() || operand.shard.dim != position_dim ||
             operand.shard.blocks.size() != 1)
             return all_keys_rule(flow, node);
     }
     for (size_t i = 0; i < 3; ++i) {
-        // Heads of keys that do not divide by the ranks are repeated as attention would repeat
-        // them.
+        // If the heads of keys do not divide evenly among the ranks, they are repeated as attention
+        // itself would repeat them.
         if (heads_of(i) % flow.size() != 0)
             flow.edit({EditKind::kRepeat, &node, i, {head_dim, {}}, heads_of(0) / heads_of(i)});
         flow.edit({EditKind::kExchange,
@@ -235,20 +244,21 @@ bool exchange_rule(PlacementFlow& flow, Node& node) {
     if (!attention_mask(flow, node, heads_of(0))) return false;
     if (constant_number(node, "dropout_p") != 0)
         flow.edit({EditKind::kAttention, &node, 0, {head_dim, {heads_of(0)}}, 0});
-    Placement out = flow.input(node, 0);
+    TensorPlacement out = flow.input(node, 0);
     flow.edit({EditKind::kExchangeBack, &node, 0, {position_dim, out.shard.blocks}, head_dim});
     flow.place(node.output(), out);
     return true;
 }
 
-// Places query, key, value [.., heads, tokens, width]: each rank computes some heads.
-bool attention_rule(PlacementFlow& flow, Node& node) {
+// Places attention with query, key, value [.., heads, tokens, width]: each rank computes some
+// heads.
+bool attention_rule(FlowState& flow, Node& node) {
     if (flow.position_split() == PositionSplit::kEverywhere) return exchange_rule(flow, node);
-    std::optional<Placement> heads;
+    std::optional<TensorPlacement> heads;
     const int64_t dims = dims_of(flow, node.input(0));
     const int64_t head_dim = dims - 3;
     for (size_t i = 0; i < 3; ++i) {
-        const Placement operand = flow.input(node, i);
+        const TensorPlacement operand = flow.input(node, i);
         if (!operand.is_shard()) continue;
         if (operand.shard.dim != head_dim)  // the width of a single head was split
             return flow.obstruct_indivisible(
@@ -259,15 +269,15 @@ bool attention_rule(PlacementFlow& flow, Node& node) {
     if (!heads) return pass_copied(flow, node);
     if (!constant_number(node, "dropout_p"))
         return flow.obstruct(node, heads->parameter, "its dropout is not a constant");
-    const int64_t query_heads = flow.sizes(node.input(0))[head_dim];
+    const int64_t query_heads = flow.graph().sizes(node.input(0))[head_dim];
     for (size_t i = 0; i < 3; ++i) {
-        const Placement operand = flow.input(node, i);
-        const int64_t count = flow.sizes(node.input(i))[head_dim];
+        const TensorPlacement operand = flow.input(node, i);
+        const int64_t count = flow.graph().sizes(node.input(i))[head_dim];
         if (operand.is_shard()) {
             if (operand.shard.blocks.size() != 1)
                 return flow.obstruct(node, operand.parameter, "its heads are of several blocks");
         } else if (operand.is_whole()) {
-            // Keys are copied only if they cannot be split, so a split is asked for first.
+            // Keys are copied only if they cannot be split, so this asks for a split first.
             if (!flow.share_input(node, i, moved_shard(*heads, head_dim))) return false;
         } else if (count == query_heads) {
             flow.edit({EditKind::kShare, &node, i, {head_dim, {count}}, 0});
@@ -277,38 +287,38 @@ bool attention_rule(PlacementFlow& flow, Node& node) {
         }
     }
     if (!attention_mask(flow, node, query_heads)) return false;
-    Placement out = moved_shard(*heads, head_dim);
+    TensorPlacement out = moved_shard(*heads, head_dim);
     out.shard.blocks = {query_heads};
-    // Dropout is drawn for all heads on every rank, which takes its own.
+    // Every rank draws the dropout of all heads and uses the part of its own heads.
     if (constant_number(node, "dropout_p") != 0)
         flow.edit({EditKind::kAttention, &node, 0, out.shard, 0});
     flow.place(node.output(), out);
     return true;
 }
 
-// Places convolution of each channel for itself, [batch, channels, ..]: channels may be split.
-bool convolution_rule(PlacementFlow& flow, Node& node) {
-    const Placement x = flow.input(node, 0);
+// Places a convolution of each channel by itself, [batch, channels, ..]: its channels may be split.
+bool convolution_rule(FlowState& flow, Node& node) {
+    const TensorPlacement x = flow.input(node, 0);
     const auto groups_at = argument_at(node, "groups");
-    const auto groups = groups_at ? flow.integer(node.input(*groups_at)) : std::nullopt;
+    const auto groups = groups_at ? flow.graph().integer(node.input(*groups_at)) : std::nullopt;
     if (!x.is_shard()) {
         if (flow.input(node, 1).is_shard())
             return flow.obstruct(node, flow.input(node, 1).parameter, "its inputs are not split");
         return pass_copied(flow, node);
     }
-    const auto& sizes = flow.sizes(node.input(0));
-    const bool is_batch = sizes.size() == flow.sizes(node.input(1)).size();
+    const auto& sizes = flow.graph().sizes(node.input(0));
+    const bool is_batch = sizes.size() == flow.graph().sizes(node.input(1)).size();
     if (!is_batch || x.shard.dim != 1 || groups != sizes[1])
         return flow.obstruct(node, x.parameter, "it mixes what is split");
     if (!plan::divides_evenly(x.shard, flow.size()))
         return flow.obstruct_indivisible(node, x.parameter, "its channels do not divide");
     for (size_t i = 1; i < 3; ++i) {
         if (is_none(*node.input(i))) continue;
-        const Placement wanted = moved_shard(x, 0);
-        if (flow.sizes(node.input(i))[0] != sizes[1])
+        const TensorPlacement wanted = moved_shard(x, 0);
+        if (flow.graph().sizes(node.input(i))[0] != sizes[1])
             return flow.obstruct(node, x.parameter, "it makes several channels of one");
-        if (flow.input(node, i).same_place(wanted)) continue;
-        if (flow.origin_of(node.input(i))) return split_parameter(flow, node, i, wanted);
+        if (flow.input(node, i).is_placed_like(wanted)) continue;
+        if (flow.graph().origin_of(node.input(i))) return split_parameter(flow, node, i, wanted);
         if (!flow.share_input(node, i, wanted)) return false;
     }
     flow.edit({EditKind::kDivide, &node, *groups_at, {}, sizes[1] / flow.size()});
@@ -316,18 +326,18 @@ bool convolution_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-// The subscript of the dimension in which operands of einsum are split, and how they are; or none.
+// The subscript of the dimension in which operands of einsum are split, and their placement.
 struct Subscript {
     char letter = 0;
-    Placement split;
+    TensorPlacement split;
 };
 
 // Places einsum("bhqd,bhkd->bhqk", [q, k]): one subscript may be split, in every operand that has
-// it. Ranks add up if the result does not have it.
-bool einsum_rule(PlacementFlow& flow, Node& node) {
+// it. If the result does not have it, the ranks' results are added up.
+bool einsum_rule(FlowState& flow, Node& node) {
     const auto text = torch::jit::toIValue(node.input(0));
     Node* const list = node.input(1)->node();
-    std::vector<Placement> operands = flow.list_of(node.input(1));
+    std::vector<TensorPlacement> operands = flow.list_of(node.input(1));
     if (!text || !text->isString() || list->kind() != prim::ListConstruct)
         return flow.obstruct(node, -1, "its operands are not known");
     std::string equation = text->toStringRef();
@@ -342,16 +352,16 @@ bool einsum_rule(PlacementFlow& flow, Node& node) {
         if (!operands[i].is_shard()) continue;
         const char letter = terms.at(i).at(static_cast<size_t>(operands[i].shard.dim));
         if (found && found->letter != letter) {
-            // Keys of other positions than a rank's queries are gathered.
+            // Keys at other positions than this rank's queries are gathered.
             if (!operands[i].is_positions() ||
                 flow.position_split() != PositionSplit::kEverywhere ||
                 node.input(1)->uses().size() != 1)
                 return flow.obstruct(node, operands[i].parameter,
                                      "its operands are split in different dimensions");
-            const bool sums = flow.needs_gradient(list->input(i));
+            const bool sums = flow.graph().needs_gradient(list->input(i));
             flow.edit(
                 {sums ? EditKind::kGatherSum : EditKind::kGather, list, i, operands[i].shard, 0});
-            operands[i] = Placement::copied();
+            operands[i] = TensorPlacement::copied();
             continue;
         }
         if (!found) found = Subscript{letter, operands[i]};
@@ -362,14 +372,14 @@ bool einsum_rule(PlacementFlow& flow, Node& node) {
             flow.read_for_share(*list, i);
             continue;
         }
-        const Placement wanted = moved_shard(found->split, static_cast<int64_t>(at));
-        if (operands[i].is_shard() && !operands[i].same_place(wanted))
+        const TensorPlacement wanted = moved_shard(found->split, static_cast<int64_t>(at));
+        if (operands[i].is_shard() && !operands[i].is_placed_like(wanted))
             return flow.demand_blocks(node, operands[i].parameter, wanted.shard.blocks,
                                       "its operands are split differently");
         if (!operands[i].is_shard() && !flow.share_input(*list, i, wanted)) return false;
     }
     if (!found) {
-        flow.place(node.output(), Placement::copied());
+        flow.place(node.output(), TensorPlacement::copied());
         return true;
     }
     const size_t at = result.find(found->letter);

@@ -6,8 +6,8 @@
 
 namespace dslaunch::graph {
 
-Placement moved_shard(const Placement& like, int64_t dim) {
-    Placement placement = like;
+TensorPlacement moved_shard(const TensorPlacement& like, int64_t dim) {
+    TensorPlacement placement = like;
     placement.shard.dim = dim;
     return placement;
 }
@@ -16,45 +16,47 @@ bool is_none(const Value& value) {
     return value.type()->kind() == c10::TypeKind::NoneType;
 }
 
-int64_t dims_of(const PlacementFlow& flow, const Value* value) {
-    return static_cast<int64_t>(flow.sizes(value).size());
+int64_t dims_of(const FlowState& flow, const Value* value) {
+    return static_cast<int64_t>(flow.graph().sizes(value).size());
 }
 
-std::optional<int64_t> dim_argument(const PlacementFlow& flow, const Node& node, size_t index,
+std::optional<int64_t> dim_argument(const FlowState& flow, const Node& node, size_t index,
                                     int64_t dims) {
-    const auto dim = flow.integer(node.input(index));
+    const auto dim = flow.graph().integer(node.input(index));
     return dim ? std::optional((*dim + dims) % dims) : std::nullopt;
 }
 
-std::optional<std::vector<int64_t>> int_list(const PlacementFlow& flow, const Value* value) {
+std::optional<std::vector<int64_t>> int_list(const FlowState& flow, const Value* value) {
     if (const auto constant = torch::jit::toIValue(value))
         return constant->isIntList() ? std::optional(constant->toIntVector()) : std::nullopt;
     if (value->node()->kind() != prim::ListConstruct) return std::nullopt;
     std::vector<int64_t> list;
     for (const Value* element : value->node()->inputs()) {
-        const auto number = flow.integer(element);
+        const auto number = flow.graph().integer(element);
         if (!number) return std::nullopt;
         list.push_back(*number);
     }
     return list;
 }
 
-bool pass_copied(PlacementFlow& flow, Node& node) {
+bool pass_copied(FlowState& flow, Node& node) {
     for (size_t i = 0; i < node.inputs().size(); ++i) flow.read_for_share(node, i);
-    flow.place(node.output(), Placement::copied());
+    flow.place(node.output(), TensorPlacement::copied());
     return true;
 }
 
-bool split_parameter(PlacementFlow& flow, Node& node, size_t index, const Placement& like) {
-    const auto origin = flow.origin_of(node.input(index));
+bool split_parameter(FlowState& flow, Node& node, size_t index, const TensorPlacement& like) {
+    const auto origin = flow.graph().origin_of(node.input(index));
     if (!origin)
-        return flow.obstruct(node, like.parameter,
-                             "meets " + flow.describe(node.input(index)) + ", which is not split");
-    Placement wanted = like;
+        return flow.obstruct(
+            node, like.parameter,
+            "meets " + flow.graph().describe(node.input(index)) + ", which is not split");
+    TensorPlacement wanted = like;
     wanted.shard.dim = origin->dims.at(static_cast<size_t>(like.shard.dim));
     if (wanted.parameter < 0) wanted.parameter = origin->parameter;
-    return flow.demand(node, {{origin->parameter, wanted}},
-                       fmt::format("needs {} split too", flow.parameter_name(origin->parameter)));
+    return flow.demand(
+        node, {{origin->parameter, wanted}},
+        fmt::format("needs {} split too", flow.graph().parameter_name(origin->parameter)));
 }
 
 }  // namespace dslaunch::graph

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "graph/tensor/placement_flow.h"
+#include "graph/nodes/graph_nodes.h"
+#include "graph/tensor/placement_rules.h"
 #include "graph/tensor/rule_tools.h"
 
 namespace dslaunch::graph {
@@ -19,8 +20,8 @@ int64_t product(const Sizes& sizes, size_t begin, size_t end) {
                            std::multiplies<>());
 }
 
-Placement shard_of(const Placement& like, int64_t dim, Sizes blocks) {
-    Placement placement = like;
+TensorPlacement shard_of(const TensorPlacement& like, int64_t dim, Sizes blocks) {
+    TensorPlacement placement = like;
     placement.shard = {dim, std::move(blocks)};
     return placement;
 }
@@ -29,13 +30,13 @@ bool is_constant(const Value& value) {
     return value.node()->kind() == prim::Constant;
 }
 
-// Dimensions of both sides that hold the same elements: [in_begin, in_end) and [out_begin,
-// out_end).
+// Dimensions of a view's input and output that contain the same elements: [in_begin, in_end) and
+// [out_begin, out_end).
 struct Group {
     size_t in_begin = 0, in_end = 0, out_begin = 0, out_end = 0;
 };
 
-// Returns the group of a view from IN to OUT that holds dimension DIM of IN.
+// Returns the group, in a view from IN to OUT, that contains dimension DIM of IN.
 Group group_of(const Sizes& in, const Sizes& out, size_t dim) {
     Group group;
     while (true) {
@@ -58,9 +59,10 @@ Group group_of(const Sizes& in, const Sizes& out, size_t dim) {
     }
 }
 
-// Returns the placement of a view of X: the dimension of OUT with the blocks of X, each rank's
-// share divided evenly; the innermost of several.
-std::optional<Placement> viewed(const Placement& x, const Sizes& in, const Sizes& out, int size) {
+// Returns the placement of a view of X: the dimension of OUT that gets X's blocks, if each rank's
+// share is divided evenly. If several dimensions fit, takes the innermost.
+std::optional<TensorPlacement> viewed(const TensorPlacement& x, const Sizes& in, const Sizes& out,
+                                      int size) {
     const auto dim = static_cast<size_t>(x.shard.dim);
     const Group group = group_of(in, out, dim);
     const int64_t outer = product(in, group.in_begin, dim);
@@ -70,12 +72,13 @@ std::optional<Placement> viewed(const Placement& x, const Sizes& in, const Sizes
         if (out[q] == in[dim] && product(out, group.out_begin, q) == outer &&
             product(out, q + 1, group.out_end) == inner)
             return shard_of(x, static_cast<int64_t>(q), x.shard.blocks);
-    // A batch of samples in rows: a block of positions for each.
+    // A batch of samples is flattened to rows: one block of positions for each sample.
     if (x.is_positions() && inner == 1 && outer > 1 && x.shard.blocks.size() == 1 &&
         group.out_end - group.out_begin == 1)
         return shard_of(x, static_cast<int64_t>(group.out_begin),
                         Sizes(static_cast<size_t>(outer), in[dim]));
-    // A batch in front of other splits would make as many blocks as it has rows.
+    // With a batch dimension before it, any other split would need a block for each row of the
+    // batch.
     for (size_t q = group.out_end; q-- > group.out_begin;) {
         const int64_t q_outer = product(out, group.out_begin, q);
         const int64_t q_inner = product(out, q + 1, group.out_end);
@@ -95,7 +98,7 @@ std::optional<Placement> viewed(const Placement& x, const Sizes& in, const Sizes
         const int64_t sum = std::accumulate(blocks.begin(), blocks.end(), int64_t{0});
         if (fits && sum == out[q]) return shard_of(x, static_cast<int64_t>(q), blocks);
     }
-    // A batch and its heads in one dimension: a block of heads for each sample.
+    // A batch and its heads are flattened to one dimension: one block of heads for each sample.
     constexpr int64_t kBlocksMax = 4096;
     if (inner == 1 && outer > 1 && outer <= kBlocksMax && x.shard.blocks.size() == 1 &&
         in[dim] % size == 0 && group.out_end - group.out_begin == 1)
@@ -111,13 +114,13 @@ std::string sizes_text(const Sizes& sizes, size_t begin, size_t end) {
     return text;
 }
 
-// LIST_DIM is the first dimension of OUT that the list argument INDEX gives; no index: no such
-// argument.
-bool view_to(PlacementFlow& flow, Node& node, std::optional<size_t> index, int64_t list_dim) {
-    const Placement x = flow.input(node, 0);
+// Places a view. INDEX: the list argument with its sizes, or nothing if it has no such argument.
+// LIST_DIM: the dimension of OUT that the first size in the list belongs to.
+bool view_to(FlowState& flow, Node& node, std::optional<size_t> index, int64_t list_dim) {
+    const TensorPlacement x = flow.input(node, 0);
     if (!x.is_shard()) return pass_copied(flow, node);
-    const Sizes& in = flow.sizes(node.input(0));
-    const Sizes& out = flow.sizes(node.output());
+    const Sizes& in = flow.graph().sizes(node.input(0));
+    const Sizes& out = flow.graph().sizes(node.output());
     if (const auto made = viewed(x, in, out, flow.size())) {
         const int64_t entry = made->shard.dim - list_dim;
         const auto entries = static_cast<int64_t>(out.size());
@@ -144,42 +147,44 @@ bool view_to(PlacementFlow& flow, Node& node, std::optional<size_t> index, int64
     return flow.obstruct_indivisible(node, x.parameter, reason);
 }
 
-bool view_rule(PlacementFlow& flow, Node& node) {
+bool view_rule(FlowState& flow, Node& node) {
     if (node.input(1)->type()->kind() != c10::TypeKind::ListType)
         return flow.obstruct(node, flow.input(node, 0).parameter, "makes another dtype of it");
     return view_to(flow, node, 1, 0);
 }
 
-bool flatten_rule(PlacementFlow& flow, Node& node) {
+bool flatten_rule(FlowState& flow, Node& node) {
     return view_to(flow, node, std::nullopt, 0);
 }
 
-// Places view_as, reshape_as: a tensor that is split alike gives the sizes of a share.
-bool view_as_rule(PlacementFlow& flow, Node& node) {
-    const Placement x = flow.input(node, 0), like = flow.input(node, 1);
+// Places view_as and reshape_as: a tensor that is split in the same way supplies the sizes of a
+// share.
+bool view_as_rule(FlowState& flow, Node& node) {
+    const TensorPlacement x = flow.input(node, 0), like = flow.input(node, 1);
     if (!x.is_shard() && !like.is_shard()) return pass_copied(flow, node);
-    const auto made =
-        x.is_shard() ? viewed(x, flow.sizes(node.input(0)), flow.sizes(node.output()), flow.size())
-                     : std::nullopt;
-    if (!made || !made->same_place(like))
+    const auto made = x.is_shard() ? viewed(x, flow.graph().sizes(node.input(0)),
+                                            flow.graph().sizes(node.output()), flow.size())
+                                   : std::nullopt;
+    if (!made || !made->is_placed_like(like))
         return flow.obstruct(node, std::max(x.parameter, like.parameter),
                              "the tensor whose sizes it takes is split differently");
     flow.place(node.output(), *made);
     return true;
 }
 
-bool unflatten_rule(PlacementFlow& flow, Node& node) {
+bool unflatten_rule(FlowState& flow, Node& node) {
     const auto dims = dims_of(flow, node.input(0));
     const auto dim = dim_argument(flow, node, 1, dims);
     if (!dim) return flow.obstruct(node, -1, "its dimension is not known");
-    const Placement x = flow.input(node, 0);
+    const TensorPlacement x = flow.input(node, 0);
     const bool here = x.is_shard() && x.shard.dim == *dim;
     return view_to(flow, node, here ? std::optional<size_t>(2) : std::nullopt, *dim);
 }
 
-// Moves the split dimension; FROM is the input's dimension for each dimension of the output.
-bool reorder(PlacementFlow& flow, Node& node, const Sizes& from) {
-    const Placement x = flow.input(node, 0);
+// Places an operator that reorders dimensions. FROM: the input's dimension for each dimension of
+// the output.
+bool reorder(FlowState& flow, Node& node, const Sizes& from) {
+    const TensorPlacement x = flow.input(node, 0);
     if (!x.is_shard()) return pass_copied(flow, node);
     const auto found = std::find(from.begin(), from.end(), x.shard.dim);
     if (found == from.end()) return flow.obstruct(node, x.parameter, "drops what is split");
@@ -187,8 +192,8 @@ bool reorder(PlacementFlow& flow, Node& node, const Sizes& from) {
     return true;
 }
 
-bool transpose_rule(PlacementFlow& flow, Node& node) {
-    Sizes from(flow.sizes(node.input(0)).size());
+bool transpose_rule(FlowState& flow, Node& node) {
+    Sizes from(flow.graph().sizes(node.input(0)).size());
     std::iota(from.begin(), from.end(), int64_t{0});
     if (node.kind() == aten::transpose) {
         const auto dims = static_cast<int64_t>(from.size());
@@ -201,7 +206,7 @@ bool transpose_rule(PlacementFlow& flow, Node& node) {
     return reorder(flow, node, from);
 }
 
-bool permute_rule(PlacementFlow& flow, Node& node) {
+bool permute_rule(FlowState& flow, Node& node) {
     auto from = int_list(flow, node.input(1));
     if (!from) return flow.obstruct(node, -1, "its dimensions are not known");
     for (int64_t& dim : *from)
@@ -209,8 +214,9 @@ bool permute_rule(PlacementFlow& flow, Node& node) {
     return reorder(flow, node, *from);
 }
 
-// Adds or removes a dimension of size one, at DIM of the longer of the two.
-bool squeeze_rule(PlacementFlow& flow, Node& node) {
+// Places squeeze and unsqueeze: a dimension of size one is removed or added, at DIM of the longer
+// shape.
+bool squeeze_rule(FlowState& flow, Node& node) {
     const auto in = dims_of(flow, node.input(0));
     const auto out = dims_of(flow, node.output());
     const bool adds = node.kind() == aten::unsqueeze;
@@ -225,20 +231,20 @@ bool squeeze_rule(PlacementFlow& flow, Node& node) {
     return reorder(flow, node, from);
 }
 
-// Pairs of numbers are complex ones, and back.
-bool complex_rule(PlacementFlow& flow, Node& node) {
-    Sizes from(flow.sizes(node.output()).size());
+// Places conversions between pairs of numbers and complex numbers.
+bool complex_rule(FlowState& flow, Node& node) {
+    Sizes from(flow.graph().sizes(node.output()).size());
     std::iota(from.begin(), from.end(), int64_t{0});
     if (node.kind() == Symbol::fromQualString("aten::view_as_real")) from.back() = -1;
     return reorder(flow, node, from);
 }
 
-// Places a tensor several times over: the split dimension once, or its blocks several times.
-bool repeat_rule(PlacementFlow& flow, Node& node) {
-    const Placement x = flow.input(node, 0);
+// Places repetitions of a tensor. If the split dimension is repeated, its blocks are repeated.
+bool repeat_rule(FlowState& flow, Node& node) {
+    const TensorPlacement x = flow.input(node, 0);
     if (!x.is_shard()) return pass_copied(flow, node);
     const auto times = int_list(flow, node.input(1));
-    const Sizes& in = flow.sizes(node.input(0));
+    const Sizes& in = flow.graph().sizes(node.input(0));
     if (!times) return flow.obstruct(node, x.parameter, "how often is not known");
     const auto dim = static_cast<size_t>(x.shard.dim) + times->size() - in.size();
     Sizes blocks;
@@ -249,8 +255,8 @@ bool repeat_rule(PlacementFlow& flow, Node& node) {
 }
 
 // Places padding of dimensions that are not split.
-bool pad_rule(PlacementFlow& flow, Node& node) {
-    const Placement x = flow.input(node, 0);
+bool pad_rule(FlowState& flow, Node& node) {
+    const TensorPlacement x = flow.input(node, 0);
     if (!x.is_shard()) return pass_copied(flow, node);
     const auto pads = int_list(flow, node.input(1));
     if (!pads) return flow.obstruct(node, x.parameter, "its padding is not known");
@@ -264,19 +270,19 @@ bool pad_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-bool expand_rule(PlacementFlow& flow, Node& node) {
-    const Placement x = flow.input(node, 0);
+bool expand_rule(FlowState& flow, Node& node) {
+    const TensorPlacement x = flow.input(node, 0);
     if (!x.is_shard()) return pass_copied(flow, node);
     const int64_t added = dims_of(flow, node.output()) - dims_of(flow, node.input(0));
-    const Placement out = shard_of(x, x.shard.dim + added, x.shard.blocks);
+    const TensorPlacement out = shard_of(x, x.shard.dim + added, x.shard.blocks);
     flow.edit({EditKind::kShape, &node, 1, {0, out.shard.blocks}, out.shard.dim});
     flow.place(node.output(), out);
     return true;
 }
 
-// Blocks of X that lie in [begin, end) of its dimension; nullopt if a block lies only partly
+// Returns the blocks of X inside [begin, end) of its dimension; nothing if a block is only partly
 // inside.
-std::optional<Sizes> blocks_between(const Placement& x, int64_t begin, int64_t end) {
+std::optional<Sizes> blocks_between(const TensorPlacement& x, int64_t begin, int64_t end) {
     Sizes inside;
     int64_t offset = 0;
     for (const int64_t block : x.shard.blocks) {
@@ -289,8 +295,9 @@ std::optional<Sizes> blocks_between(const Placement& x, int64_t begin, int64_t e
     return inside;
 }
 
-// Asks that the split of X's parameter has borders at BORDERS, places in X's dimension.
-bool demand_borders(PlacementFlow& flow, Node& node, const Placement& x, Sizes borders) {
+// Asks for a split of X's parameter with block borders at BORDERS, which are offsets in X's
+// dimension.
+bool demand_borders(FlowState& flow, Node& node, const TensorPlacement& x, Sizes borders) {
     const std::string reason = "takes a part of what is split";
     const int64_t extent =
         std::accumulate(x.shard.blocks.begin(), x.shard.blocks.end(), int64_t{0});
@@ -313,43 +320,44 @@ bool demand_borders(PlacementFlow& flow, Node& node, const Placement& x, Sizes b
     return flow.demand_blocks(node, x.parameter, blocks, reason);
 }
 
-// Returns true if the slice takes every second (third, …) element of all that is split, and a share
-// has as many of each sort, so that slicing a share gives the share of the slice.
-bool takes_each(PlacementFlow& flow, Node& node, const Placement& x) {
-    const int64_t extent = flow.sizes(node.input(0))[static_cast<size_t>(x.shard.dim)];
-    const int64_t step = flow.integer(node.input(4)).value_or(1);
-    const int64_t begin = flow.integer(node.input(2)).value_or(0);
+// Returns true if the slice takes every second (third, …) element of the whole split dimension, and
+// each share has equally many elements of each kind, so that the slice of a share is the share of
+// the slice.
+bool takes_each(FlowState& flow, Node& node, const TensorPlacement& x) {
+    const int64_t extent = flow.graph().sizes(node.input(0))[static_cast<size_t>(x.shard.dim)];
+    const int64_t step = flow.graph().integer(node.input(4)).value_or(1);
+    const int64_t begin = flow.graph().integer(node.input(2)).value_or(0);
     return step > 1 && begin >= 0 && begin < step && x.shard.blocks.size() == 1 &&
            extent % (flow.size() * step) == 0 &&
-           flow.integer(node.input(3)).value_or(extent) >= extent;
+           flow.graph().integer(node.input(3)).value_or(extent) >= extent;
 }
 
-bool slice_rule(PlacementFlow& flow, Node& node) {
-    const Placement x = flow.input(node, 0);
+bool slice_rule(FlowState& flow, Node& node) {
+    const TensorPlacement x = flow.input(node, 0);
     if (!x.is_shard()) return pass_copied(flow, node);
-    const Sizes& in = flow.sizes(node.input(0));
+    const Sizes& in = flow.graph().sizes(node.input(0));
     const auto dim = dim_argument(flow, node, 1, static_cast<int64_t>(in.size()));
     if (!dim) return flow.obstruct(node, x.parameter, "its dimension is not known");
     const int64_t extent = in[*dim];
-    const Sizes& out = flow.sizes(node.output());
+    const Sizes& out = flow.graph().sizes(node.output());
     const bool is_narrow = node.kind() == aten::narrow;
     const bool all = out[*dim] == extent;
-    const auto begin = flow.integer(node.input(2));
+    const auto begin = flow.graph().integer(node.input(2));
     if (*dim != x.shard.dim) {
         flow.place(node.output(), x);
         return true;
     }
-    if (all && !is_narrow) {  // [0:end] with an end of the whole takes all of a share
+    if (all && !is_narrow) {  // [0:end], with the end of the whole, also takes all of a share
         flow.place(node.output(), x);
         return true;
     }
     const bool constant = is_constant(*node.input(2)) && is_constant(*node.input(3));
-    const auto last = flow.integer(node.input(3));
+    const auto last = flow.graph().integer(node.input(3));
     if (constant && !is_narrow && takes_each(flow, node, x)) {
         flow.place(node.output(), shard_of(x, *dim, {out[*dim]}));
         return true;
     }
-    if (!constant || (!is_narrow && flow.integer(node.input(4)) != 1))
+    if (!constant || (!is_narrow && flow.graph().integer(node.input(4)) != 1))
         return flow.obstruct(node, x.parameter, "takes a part of what is split");
     const int64_t from = begin ? (*begin < 0 ? *begin + extent : *begin) : 0;
     int64_t to = is_narrow ? from + *last : last.value_or(extent);
@@ -365,15 +373,15 @@ bool slice_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-bool select_rule(PlacementFlow& flow, Node& node) {
-    const Placement x = flow.input(node, 0);
+bool select_rule(FlowState& flow, Node& node) {
+    const TensorPlacement x = flow.input(node, 0);
     if (!x.is_shard()) return pass_copied(flow, node);
     const auto dims = dims_of(flow, node.input(0));
     const auto dim = dim_argument(flow, node, 1, dims);
     if (!dim) return flow.obstruct(node, x.parameter, "its dimension is not known");
     if (*dim == x.shard.dim) {
         Sizes borders;
-        for (int64_t i = 1; i < flow.sizes(node.input(0))[*dim]; ++i) borders.push_back(i);
+        for (int64_t i = 1; i < flow.graph().sizes(node.input(0))[*dim]; ++i) borders.push_back(i);
         return demand_borders(flow, node, x, borders);
     }
     flow.place(node.output(),
@@ -381,26 +389,26 @@ bool select_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-// Places split, split_with_sizes, chunk, unbind: a list of tensors.
-bool split_rule(PlacementFlow& flow, Node& node) {
-    const Placement x = flow.input(node, 0);
+// Places operators that return a list of tensors: split, split_with_sizes, chunk, unbind.
+bool split_rule(FlowState& flow, Node& node) {
+    const TensorPlacement x = flow.input(node, 0);
     const bool unbinds = node.kind() == aten::unbind;
     const auto dims = dims_of(flow, node.input(0));
     const auto dim = dim_argument(flow, node, unbinds ? 1 : 2, dims);
     if (!dim) return flow.obstruct(node, x.parameter, "its dimension is not known");
-    if (!flow.has_sizes(node.output()))
+    if (!flow.graph().has_sizes(node.output()))
         return flow.obstruct(node, x.parameter, "its parts are not known");
-    std::vector<Placement> parts;
+    std::vector<TensorPlacement> parts;
     Sizes borders;
     bool fits = true;
     int64_t offset = 0;
-    const size_t count = flow.list_size(node.output());
+    const size_t count = flow.graph().list_size(node.output());
     for (size_t i = 0; i < count; ++i) {
-        Placement part = x;
+        TensorPlacement part = x;
         if (x.is_shard() && *dim != x.shard.dim && unbinds && *dim < x.shard.dim)
             part.shard.dim -= 1;
         if (x.is_shard() && *dim == x.shard.dim) {
-            const int64_t extent = unbinds ? 1 : flow.sizes(node.output(), i)[*dim];
+            const int64_t extent = unbinds ? 1 : flow.graph().sizes(node.output(), i)[*dim];
             const auto inside = blocks_between(x, offset, offset + extent);
             fits = fits && !unbinds && inside;
             if (inside) part.shard.blocks = *inside;
@@ -421,23 +429,23 @@ bool split_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-bool list_construct_rule(PlacementFlow& flow, Node& node) {
-    std::vector<Placement> parts;
+bool list_construct_rule(FlowState& flow, Node& node) {
+    std::vector<TensorPlacement> parts;
     for (size_t i = 0; i < node.inputs().size(); ++i) parts.push_back(flow.input(node, i));
     flow.place_list(node.output(), std::move(parts));
     return true;
 }
 
-bool list_unpack_rule(PlacementFlow& flow, Node& node) {
-    const std::vector<Placement> parts = flow.list_of(node.input(0));
+bool list_unpack_rule(FlowState& flow, Node& node) {
+    const std::vector<TensorPlacement> parts = flow.list_of(node.input(0));
     for (size_t i = 0; i < std::min(parts.size(), node.outputs().size()); ++i)
         flow.place(node.output(i), parts[i]);
     return true;
 }
 
-bool list_item_rule(PlacementFlow& flow, Node& node) {
-    const std::vector<Placement> parts = flow.list_of(node.input(0));
-    auto index = flow.integer(node.input(1));
+bool list_item_rule(FlowState& flow, Node& node) {
+    const std::vector<TensorPlacement> parts = flow.list_of(node.input(0));
+    auto index = flow.graph().integer(node.input(1));
     if (!index || !is_constant(*node.input(1)))
         return flow.obstruct(node, -1, "which part it takes is not known");
     if (*index < 0) *index += static_cast<int64_t>(parts.size());
@@ -445,25 +453,25 @@ bool list_item_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-// Joins lists of tensors that are split alike. Empty vectors, as a cache of keys begins, add
-// nothing.
-bool join_rule(PlacementFlow& flow, Node& node) {
+// Places operators that join tensors which are split in the same way. Empty vectors, such as an
+// empty cache of keys, add nothing.
+bool join_rule(FlowState& flow, Node& node) {
     Node* const list = node.input(0)->node();
-    const std::vector<Placement> parts = flow.list_of(node.input(0));
+    const std::vector<TensorPlacement> parts = flow.list_of(node.input(0));
     const bool stacks = node.kind() == aten::stack;
     const auto dims = dims_of(flow, node.output());
     const auto dim = dim_argument(flow, node, 1, dims);
     if (!dim) return flow.obstruct(node, -1, "its dimension is not known");
-    const auto shard = std::ranges::find_if(parts, &Placement::is_shard);
+    const auto shard = std::ranges::find_if(parts, &TensorPlacement::is_shard);
     const bool is_split = shard != parts.end();
     const bool along = is_split && !stacks && shard->shard.dim == *dim;
-    Placement out = is_split ? *shard : Placement::copied();
+    TensorPlacement out = is_split ? *shard : TensorPlacement::copied();
     Sizes blocks;
     for (size_t i = 0; i < parts.size(); ++i) {
-        const bool is_empty = flow.sizes(node.input(0), i) == Sizes{0};
+        const bool is_empty = flow.graph().sizes(node.input(0), i) == Sizes{0};
         if (is_empty && parts.size() > 1) continue;
         const bool fits = parts[i].is_shard() && parts[i].shard.dim == out.shard.dim;
-        if (fits && (along || parts[i].same_place(out))) {
+        if (fits && (along || parts[i].is_placed_like(out))) {
             blocks.insert(blocks.end(), parts[i].shard.blocks.begin(), parts[i].shard.blocks.end());
         } else if (parts[i].is_shard() || along || list->kind() != prim::ListConstruct) {
             return flow.obstruct(node, std::max(parts[i].parameter, out.parameter),
@@ -480,14 +488,14 @@ bool join_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-bool repeat_interleave_rule(PlacementFlow& flow, Node& node) {
-    Placement x = flow.input(node, 0);
-    const auto repeats = flow.integer(node.input(1));
-    const Sizes& in = flow.sizes(node.input(0));
+bool repeat_interleave_rule(FlowState& flow, Node& node) {
+    TensorPlacement x = flow.input(node, 0);
+    const auto repeats = flow.graph().integer(node.input(1));
+    const Sizes& in = flow.graph().sizes(node.input(0));
     const auto dim = dim_argument(flow, node, 2, static_cast<int64_t>(in.size()));
     if (!repeats || !dim) return flow.obstruct(node, x.parameter, "its dimension is not known");
     if (!x.is_shard()) return pass_copied(flow, node);
-    if (node.inputs().size() > 3 && flow.integer(node.input(3)))
+    if (node.inputs().size() > 3 && flow.graph().integer(node.input(3)))
         return flow.obstruct(node, x.parameter, "its output size is given");
     if (x.shard.dim == *dim)
         for (int64_t& block : x.shard.blocks) block *= *repeats;
@@ -495,9 +503,9 @@ bool repeat_interleave_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-// Makes size(x, dim) and size(x) return the whole's sizes.
-bool size_rule(PlacementFlow& flow, Node& node) {
-    const Placement x = flow.input(node, 0);
+// Makes size(x, dim) and size(x) return the sizes of the whole tensor.
+bool size_rule(FlowState& flow, Node& node) {
+    const TensorPlacement x = flow.input(node, 0);
     if (!x.is_shard()) return true;
     if (node.inputs().size() == 1) {
         flow.edit({EditKind::kExtent, &node, 0, x.shard, x.shard.dim});
@@ -510,8 +518,8 @@ bool size_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-// Operators whose result is the same for every rank's share.
-bool same_everywhere_rule(PlacementFlow& /*flow*/, Node& /*node*/) {
+// Places operators whose result is the same for every rank's share.
+bool same_everywhere_rule(FlowState& /*flow*/, Node& /*node*/) {
     return true;
 }
 

@@ -31,14 +31,14 @@ bool is_sum(const Node& node) {
                       "aten::cross_entropy_loss", "aten::mean", "aten::sum"});
 }
 
-// Returns fp64 for fp32 and 16-bit types, its complex form for complex ones, TYPE for others.
+// Returns fp64 for fp32 and 16-bit types, complex fp64 for complex types, and TYPE for others.
 at::ScalarType wide_type(at::ScalarType type) {
     if (at::isComplexType(type)) return at::kComplexDouble;
     const bool is_known = type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
     return is_known ? at::kDouble : type;
 }
 
-// Replaces a constant tensor, as the folding of constants makes them, by one in fp64.
+// Replaces a constant tensor, such as constant folding makes, by one in fp64.
 void widen_constant(Node& node) {
     const auto value = torch::jit::toIValue(node.output());
     if (!value || !value->isTensor()) return;
@@ -72,7 +72,7 @@ at::Tensor loss_in(const std::vector<IValue>& outputs) {
     return outputs[0].toTensor();
 }
 
-// Leaves with the values of TENSORS, which want a gradient where LIKE does.
+// Returns leaves with the values of TENSORS. A leaf requires a gradient if its tensor in LIKE does.
 std::vector<at::Tensor> leaves_of(const std::vector<at::Tensor>& tensors,
                                   const std::vector<at::Tensor>& like) {
     std::vector<at::Tensor> leaves;
@@ -93,13 +93,14 @@ double largest(const at::Tensor& tensor) {
     return std::isfinite(value) ? value : std::numeric_limits<double>::infinity();
 }
 
-// Values of a run and, after the backward, their gradients.
+// The values of a run and, after the backward, their gradients.
 struct Trace {
     std::vector<at::Tensor> values;
     std::vector<at::Tensor> gradients;
 };
 
-Trace trace(const TensorCheckParts& parts, const WholeGraph::Values& values, TensorGroup* group) {
+Trace trace(const TensorCheckParts& parts, const WholeGraph::ValueList& values,
+            TensorGroup* group) {
     Trace seen{std::vector<at::Tensor>(values.size()), std::vector<at::Tensor>(values.size())};
     const WholeGraph::See see = [&](size_t index, const IValue& value) {
         if (!value.isTensor() || !value.toTensor().defined()) return;
@@ -121,8 +122,8 @@ Trace trace(const TensorCheckParts& parts, const WholeGraph::Values& values, Ten
     return seen;
 }
 
-// Returns the largest difference of MINE from this rank's part of WHOLE.
-double difference(const at::Tensor& whole, at::Tensor mine, const Placement& placement,
+// Returns the largest difference between MINE and this rank's part of WHOLE.
+double difference(const at::Tensor& whole, at::Tensor mine, const TensorPlacement& placement,
                   TensorGroup& group) {
     const bool shard = placement.is_shard();
     const at::Tensor expected =
@@ -132,16 +133,17 @@ double difference(const at::Tensor& whole, at::Tensor mine, const Placement& pla
     return largest(expected.to(at::kDouble) - mine.to(at::kDouble));
 }
 
-// Names the first node whose value differs from the original's, else the last whose gradient does.
+// Names the first node whose value differs from the original; if none does, the last node whose
+// gradient differs.
 std::string first_difference(const TensorCheckParts& parts, TensorGroup& group, double scale) {
-    const WholeGraph::Values originals = WholeGraph::values_of(parts.lowered);
-    WholeGraph::Values twins;
+    const WholeGraph::ValueList originals = WholeGraph::values_of(parts.lowered);
+    WholeGraph::ValueList twins;
     for (const Value* original : originals) twins.push_back(parts.tensor.twins.values.at(original));
     const Trace whole = trace(parts, originals, nullptr);
     const Trace mine = trace(parts, twins, &group);
     const auto placement = [&](size_t i) {
         const auto found = parts.tensor.placements.find(originals[i]);
-        return found == parts.tensor.placements.end() ? Placement{} : found->second;
+        return found == parts.tensor.placements.end() ? TensorPlacement{} : found->second;
     };
     const double bound = parts.reference.bound;
     at::Tensor values = at::zeros({static_cast<int64_t>(originals.size())}, at::kDouble);
@@ -153,7 +155,7 @@ std::string first_difference(const TensorCheckParts& parts, TensorGroup& group, 
                             std::max(1.0, largest(whole.values[i]));
         if (!whole.gradients[i].defined()) continue;
         at::Tensor gradient = mine.gradients[i];
-        if (placement(i).kind == Placement::Kind::kCopied)
+        if (placement(i).kind == TensorPlacement::Kind::kCopied)
             gradient = group.sum(gradient.defined() ? gradient : at::zeros_like(whole.gradients[i]),
                                  kCheckSite);
         gradients[entry] = difference(whole.gradients[i], gradient, placement(i), group) / scale;
@@ -202,8 +204,8 @@ TensorReference run_reference(const Model& model, const LoweredGraph& lowered,
                               const GraphInputs& inputs) {
     GraphInputs own = inputs;
     own.parameters = leaves_of(inputs.parameters, inputs.parameters);
-    // The number of elements that are added up on the way to a result bounds the rounding, to first
-    // order.
+    // To first order, the rounding of a result is bounded by the number of elements that are added
+    // up to compute it.
     double summands = 0;
     const GraphFacts facts = observe(model, lowered, inputs);
     for (const Node* node : lowered.graph->nodes()) {
@@ -215,7 +217,8 @@ TensorReference run_reference(const Model& model, const LoweredGraph& lowered,
             rows *= size;
         }
         const int64_t last = std::max<int64_t>(1, found->second.front().sizes.back());
-        // Sums of forward and of backward, and over all rows for a weight's gradient.
+        // These are the sums of forward and backward, and the sum over all rows for a weight's
+        // gradient.
         const int64_t products = 2 * most + rows / last;
         summands += static_cast<double>(products);
     }
@@ -256,9 +259,9 @@ TensorCheck check_tensor_model(const TensorCheckParts& parts, TensorGroup& group
         at::Tensor mine = inputs.parameters[index].grad();
         if (parameter.gradient == plan::TensorGradient::kSummand)
             mine = group.sum(mine.defined() ? mine : at::zeros_like(whole), kCheckSite);
-        Placement placement;
+        TensorPlacement placement;
         if (parameter.rule != plan::TensorRule::kReplicated)
-            placement = {Placement::Kind::kShard, parameter.shard, -1};
+            placement = {TensorPlacement::Kind::kShard, parameter.shard, -1};
         differences[p] = difference(whole, mine, placement, group) / scale;
     }
     differences = group.max(differences, kCheckSite);

@@ -1,6 +1,6 @@
-// Tests that a rewritten graph computes the same as the original: loss and every gradient on one
-// batch, in fp64. There, two orders of one sum differ by far less than any mistake. A difference is
-// reported with its node. Runs in the worker before anything is trained.
+// Tests that a rewritten graph computes the same as the original: the loss and every gradient on
+// one batch, in fp64. In fp64, two orders of the same sum differ far less than any mistake would. A
+// difference is reported with its node. Runs in the worker before training starts.
 #pragma once
 
 #include <string>
@@ -11,23 +11,27 @@
 
 namespace dslaunch::graph {
 
-// Returns LOWERED (for fp32) with fp64 in place of fp32 in the dtypes that it names.
+// Returns LOWERED, a graph for fp32, with fp64 in place of fp32 in the dtypes that it names.
 [[nodiscard]] LoweredGraph in_double(const LoweredGraph& lowered);
-// Returns MODEL's tensors in fp64, as leaves of autograd, and ARGUMENTS. A parameter of equal
-// elements (a bias of zeros) gets other values: else a bias added once too often would not show.
+// Returns MODEL's tensors in fp64, as autograd leaves, and ARGUMENTS. A parameter with equal
+// elements (a bias of zeros) gets other values: otherwise a bias that is added once too often would
+// not be noticed.
 [[nodiscard]] GraphInputs inputs_in_double(const Model& model,
                                            const std::vector<IValue>& arguments);
 
-// The whole graph's loss and gradients.
+// The loss and gradients of the original graph.
 struct TensorReference {
     at::Tensor loss;
-    std::vector<at::Tensor> gradients;  // by model parameter; undefined: no gradient
-    double bound = 0;  // largest difference allowed, relative to the loss and to the largest
+    std::vector<at::Tensor> gradients;  // by model parameter; undefined if it has no gradient
+    double bound = 0;  // the largest difference allowed, relative to the loss or the largest
                        // gradient
 };
+// Runs the original graph once on INPUTS, forward and backward. Throws Error{kInput} if its loss
+// depends on no trained parameter.
 [[nodiscard]] TensorReference run_reference(const Model& model, const LoweredGraph& lowered,
                                             const GraphInputs& inputs);
 
+// The result of a comparison.
 struct TensorCheck {
     double loss = 0;
     double difference = 0;  // the largest difference, relative to the loss or to the largest
@@ -36,6 +40,7 @@ struct TensorCheck {
     double bound = 0;
 };
 
+// The two graphs that are compared, and the batch. The parts must outlive the check.
 struct TensorCheckParts {
     const Model& model;
     const LoweredGraph& lowered;  // the original
@@ -44,9 +49,9 @@ struct TensorCheckParts {
     const TensorReference& reference;
 };
 
-// Called by every rank of GROUP. Throws Error{kDiverged} on all of them if loss or gradients differ
-// by more than the bound. The error names the first node whose value differs, or else the last
-// whose gradient differs.
+// Compares loss and gradients with parts.reference. Every rank of GROUP must call it. Throws
+// Error{kDiverged} on all ranks if they differ by more than the bound. The error names the first
+// node whose value differs; if none does, the last node whose gradient differs.
 [[nodiscard]] TensorCheck check_tensor_model(const TensorCheckParts& parts, TensorGroup& group);
 
 }  // namespace dslaunch::graph

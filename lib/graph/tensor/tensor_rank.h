@@ -1,6 +1,6 @@
-// One rank of a tensor group as a model of its own: its parameters are shares, and training must
-// know which gradients are summands. Data path: tensor_rewrite.h -> narrow_to_shares -> measure.h,
-// flat layout, lib/zero. No shared state.
+// One rank of a tensor group as a separate model: its parameters are shares, and training must know
+// which gradients are summands. Data path: tensor_rewrite.h -> narrow_to_shares -> measure.h, flat
+// layout, lib/zero. No shared state.
 #pragma once
 
 #include "graph/archive/model.h"
@@ -9,29 +9,31 @@
 
 namespace dslaunch::graph {
 
-// The parts of a group that training needs. All of them outlive the code that gets this.
+// The parts of a group that training needs. They outlive the code that receives this object.
 struct TensorRank {
     TensorGroup* group = nullptr;
     const plan::TensorPlan* plan = nullptr;
     const Model* whole = nullptr;  // the model before narrow_to_shares, for parameters that are not
                                    // trained
 
+    // Returns true if ranks have different shares of PARAMETER.
     [[nodiscard]] bool is_split(int parameter) const {
         return plan->parameters[parameter].rule != plan::TensorRule::kReplicated;
     }
+    // Returns this rank's part of the group.
     [[nodiscard]] PartOf part() const { return {group->rank(), group->size()}; }
 };
 
-// Narrows MODEL's split parameters to the shares of rank PART.index: rows that lie together become
-// views of the archive, others copies. Gives back the archive's pages that this read. After that
-// only a graph that was rewritten by PLAN computes with MODEL. That graph must be cut before: cuts
-// must be equal on all ranks, and shares may differ in size. REQUIRES: PLAN was made for MODEL,
-// which is whole.
+// Narrows MODEL's split parameters to the shares of rank PART.index: contiguous rows become views
+// of the archive, other shares become copies. Releases the pages of the archive that this has read.
+// After this call, MODEL can only be used with a graph that was rewritten by PLAN. Cut that graph
+// before this call: cuts must be equal on all ranks, and shares may differ in size. REQUIRES: PLAN
+// was made for MODEL, which is whole.
 void narrow_to_shares(Model& model, const plan::TensorPlan& plan, PartOf part);
 
-// A rank without the others, for measuring its graph before they connect: shapes are as in a run,
-// values are not. Sums and maxima are this rank's, and every other rank is taken to have equal
-// values.
+// A rank without the other ranks, for measuring its graph before they connect: shapes are as in a
+// run, values are not. Sums and maxima are this rank's own values, and every other rank is assumed
+// to have the same values.
 class LoneTensorGroup final : public TensorGroup {
   public:
     explicit LoneTensorGroup(PartOf part) : part_(part) {}

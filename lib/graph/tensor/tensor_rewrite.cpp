@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "graph/sharing/share_of.h"
 #include "graph/sharing/tensor_operators.h"
+#include "graph/tensor/placement_flow.h"
+#include "graph/tensor/tensor_search.h"
 
 namespace dslaunch::graph {
 
@@ -31,8 +33,8 @@ class Rewriter {
         pair_twins(*lowered.graph->block(), *made_.lowered.graph->block(), made_.twins);
     }
 
-    // Carries out the edits. MIXED are parameters that some nodes read for their share and others
-    // whole: each use for a share then goes through tensor_copy, so that the gradient is complete.
+    // Carries out the edits. MIXED: parameters that some nodes read for their share and others as a
+    // whole. Each use for a share then goes through tensor_copy, so that the gradient is complete.
     void run(const std::set<const Value*>& mixed) {
         for (const TensorEdit& edit : flow_.edits()) {
             const bool copy =
@@ -55,7 +57,8 @@ class Rewriter {
   private:
     [[nodiscard]] Graph& graph() { return *made_.lowered.graph; }
 
-    // Lets views copy: a rank's part may not lie in memory as the whole does.
+    // Turns views into reshapes, which may copy: a rank's share may have another layout in memory
+    // than the whole tensor.
     void loosen_views() {
         for (const auto& [original, node] : made_.twins.nodes) {
             if (original->kind() != aten::view) continue;
@@ -73,14 +76,15 @@ class Rewriter {
         return static_cast<int64_t>(made_.plan.collectives.size()) - 1;
     }
 
-    // Values that several nodes read for their shares are copied once, where they are made.
+    // Passes the input of EDIT's node through tensor_copy. A value that several nodes read for
+    // their shares is copied only once, after the node that makes it.
     void copy_input(const TensorEdit& edit) {
         Value* original = edit.node->input(edit.input);
         Node* node = made_.twins.nodes.at(edit.node);
         Value*& copy = copies_[original];
         if (copy == nullptr) {
             const int64_t site = add_site(plan::TensorCollectiveKind::kCopy, *edit.node, {},
-                                          Bytes{flow_.bytes(original)});
+                                          Bytes{flow_.graph().bytes(original)});
             Value* source = made_.twins.values.at(original);
             Node* maker = source->node();
             const bool is_input = maker == graph().param_node();
@@ -90,13 +94,14 @@ class Rewriter {
         node->replaceInput(edit.input, copy);
     }
 
-    // Positions that several layers read are gathered once, where they are made.
+    // Gathers the input of EDIT's node. Positions that several layers read are gathered only once,
+    // after the node that makes them.
     void gather_input(const TensorEdit& edit) {
         Value* original = edit.node->input(edit.input);
         Node* node = made_.twins.nodes.at(edit.node);
         Value*& whole = gathered_[original];
         if (whole == nullptr) {
-            const Bytes bytes{flow_.bytes(original)};
+            const Bytes bytes{flow_.graph().bytes(original)};
             const int64_t site =
                 add_site(plan::TensorCollectiveKind::kAllGather, *edit.node, bytes, bytes);
             Value* source = made_.twins.values.at(original);
@@ -107,10 +112,11 @@ class Rewriter {
         node->replaceInput(edit.input, whole);
     }
 
-    // Passes the input of EDIT's node through the collective OPERATION. It moves the whole's bytes.
+    // Passes the input of EDIT's node through the collective OPERATION, which moves the bytes of
+    // the whole tensor.
     void collect_input(const TensorEdit& edit, const char* operation,
                        plan::TensorCollectiveKind kind) {
-        const Bytes bytes{flow_.bytes(edit.node->input(edit.input))};
+        const Bytes bytes{flow_.graph().bytes(edit.node->input(edit.input))};
         const bool forward = kind != plan::TensorCollectiveKind::kScatter;
         const bool backward = kind != plan::TensorCollectiveKind::kGather;
         const int64_t site =
@@ -119,12 +125,12 @@ class Rewriter {
                 {edit.shard.dim, edit.shard.blocks, site});
     }
 
-    // Splits dimension `count` instead of the shard's dimension, which becomes whole, for
-    // attention.
+    // Changes the split of an input for attention: splits dimension `count`, and makes the shard's
+    // dimension whole.
     void exchange_input(const TensorEdit& edit) {
         const Value* original = edit.node->input(edit.input);
-        const Bytes forward{flow_.bytes(original)};
-        const Bytes backward = flow_.needs_gradient(original) ? forward : Bytes{};
+        const Bytes forward{flow_.graph().bytes(original)};
+        const Bytes backward = flow_.graph().needs_gradient(original) ? forward : Bytes{};
         const int64_t site =
             add_site(plan::TensorCollectiveKind::kExchange, *edit.node, forward, backward);
         replace(made_.twins.nodes.at(edit.node), edit.input, own("tensor_exchange"),
@@ -132,7 +138,7 @@ class Rewriter {
     }
 
     void exchange_output(const TensorEdit& edit, Node* node) {
-        const Bytes bytes{flow_.bytes(edit.node->output())};
+        const Bytes bytes{flow_.graph().bytes(edit.node->output())};
         const int64_t site =
             add_site(plan::TensorCollectiveKind::kExchange, *edit.node, bytes, bytes);
         const WithInsertPoint behind(node->next());
@@ -144,9 +150,9 @@ class Rewriter {
         twin = back;
     }
 
-    // The sum over ranks of SUMMAND, or the share of it that EDIT keeps.
+    // Returns the sum of SUMMAND over the ranks, or the share of that sum that EDIT keeps.
     Value* sum_of(const TensorEdit& edit, Node* node, Value* summand) {
-        const Bytes bytes{flow_.bytes(edit.node->output())};
+        const Bytes bytes{flow_.graph().bytes(edit.node->output())};
         if (!edit.keep) {
             const int64_t site =
                 add_site(plan::TensorCollectiveKind::kReduce, *edit.node, bytes, {});
@@ -212,7 +218,7 @@ class Rewriter {
         DSL_CHECK(false, "no such edit");
     }
 
-    // Passes input INDEX of NODE through KIND.
+    // Passes input INDEX of NODE through an operator KIND with ARGUMENTS.
     void replace(Node* node, size_t index, Symbol kind, const std::vector<NamedValue>& arguments) {
         std::vector<NamedValue> all = {node->input(index)};
         all.insert(all.end(), arguments.begin(), arguments.end());
@@ -236,13 +242,13 @@ class Rewriter {
         const int64_t size = flow_.size();
         if (!is_list(*node->input(edit.input)))
             return replace(node, edit.input, aten::floordiv, {size});
-        const size_t entries = flow_.list_size(edit.node->output());
+        const size_t entries = flow_.graph().list_size(edit.node->output());
         for (size_t entry = 0; entry < entries; ++entry)
             replace(node, edit.input, own("tensor_shape"),
                     {static_cast<int64_t>(entry), std::vector<int64_t>{size}});
     }
 
-    // Sums all ranks' products, then adds a bias once.
+    // Sums the products of all ranks, then adds a bias once.
     void sum_output(const TensorEdit& edit, Node* node) {
         Value* bias = nullptr;
         Value* product = node->output();
@@ -275,7 +281,8 @@ class Rewriter {
     }
 
     void ring_attention(const TensorEdit& edit, Node* node) {
-        const int64_t forward = flow_.bytes(edit.node->input(1)) + flow_.bytes(edit.node->input(2));
+        const int64_t forward =
+            flow_.graph().bytes(edit.node->input(1)) + flow_.graph().bytes(edit.node->input(2));
         const int64_t site = add_site(plan::TensorCollectiveKind::kRing, *edit.node, Bytes{forward},
                                       Bytes{2 * forward});
         const auto at = [&](const char* name) {
@@ -294,9 +301,10 @@ class Rewriter {
     }
 
     void cross_entropy(const TensorEdit& edit, Node* node) {
-        // Numbers per row, in fp32: the largest logit, the sum of exponentials, the target's logit.
+        // The numbers that ranks exchange for each row, in fp32: the largest logit, the sum of
+        // exponentials, the target's logit.
         constexpr int64_t kNumbers = 3;
-        const int64_t rows = flow_.sizes(edit.node->input(0))[0];
+        const int64_t rows = flow_.graph().sizes(edit.node->input(0))[0];
         const int64_t site = add_site(plan::TensorCollectiveKind::kLoss, *edit.node,
                                       Bytes{rows * kNumbers * int64_t{sizeof(float)}}, {});
         stand_in(edit, insert_like(*node, own("tensor_cross_entropy"),
@@ -312,7 +320,7 @@ class Rewriter {
             whole = insert_like(*node, own("tensor_extent"), {twin, edit.shard.blocks});
         } else {
             std::vector<Value*> extents;
-            const size_t dims = flow_.sizes(edit.node->input(0)).size();
+            const size_t dims = flow_.graph().sizes(edit.node->input(0)).size();
             for (size_t d = 0; d < dims; ++d) {
                 const auto entry = static_cast<int64_t>(d);
                 extents.push_back(insert_like(*node, aten::__getitem__, {twin, entry}));
@@ -332,13 +340,13 @@ class Rewriter {
     TensorModel made_;
     std::unordered_map<const Value*, Value*> copies_;
     std::unordered_map<const Value*, Value*> gathered_;
-    std::vector<Node*> replaced_;  // nodes whose outputs nothing reads any more
+    std::vector<Node*> replaced_;  // nodes whose outputs are no longer read
 };
 
-// Parameters that some nodes read for their shares and others as wholes.
+// Parameters that nodes read for their shares. MIXED: other nodes read them as a whole.
 struct SummandUses {
     std::set<const Value*> mixed;
-    std::set<const Value*> all;  // every use is for a share
+    std::set<const Value*> all;  // every node reads the share
 };
 
 SummandUses summand_uses(const LoweredGraph& lowered, const PlacementFlow& flow) {
@@ -348,7 +356,7 @@ SummandUses summand_uses(const LoweredGraph& lowered, const PlacementFlow& flow)
     SummandUses uses;
     for (size_t i = 0; i < lowered.parameters.size(); ++i) {
         const Value* input = lowered.graph->inputs()[lowered.first_parameter() + i];
-        const bool copied = flow.placement_of(input).kind == Placement::Kind::kCopied;
+        const bool copied = flow.placement_of(input).kind == TensorPlacement::Kind::kCopied;
         const auto found = summands.find(input);
         if (copied || (found != summands.end() && found->second == input->uses().size())) {
             uses.all.insert(input);
@@ -388,7 +396,7 @@ std::vector<plan::TensorParameter> describe_parameters(const Model& model,
 }
 
 void refuse_module(const LoweredGraph& lowered) {
-    if (lowered.module_input)
+    if (lowered.takes_module)
         fail(ExitCode::kInput,
              "tensor parallelism: {} needs the module itself, so that what it computes cannot be "
              "followed; call a method of a known type instead",
@@ -406,7 +414,7 @@ TensorModel rewrite(const Model& model, const LoweredGraph& lowered, const Place
     made.plan.parameters = describe_parameters(model, lowered, found, uses);
     for (const auto& [value, twin] : made.twins.values) {
         static_cast<void>(twin);
-        if (const Placement placement = flow.placement_of(value); !placement.is_whole())
+        if (const TensorPlacement placement = flow.placement_of(value); !placement.is_whole())
             made.placements[value] = placement;
     }
     return made;
@@ -426,7 +434,7 @@ TensorModel make_tensor_parallel(const Model& model, const LoweredGraph& lowered
     PlacementFlow flow(model, lowered, facts, rules.size);
     const TensorFindings found = find_tensor_rules(flow, model, given, rules.strict);
     if (rules.share_positions) flow.split_positions(PositionSplit::kBetweenLayers);
-    const auto obstacle = flow.follow(found.decisions, 0, flow.nodes().size());
+    const auto obstacle = flow.follow(found.decisions, 0, flow.graph().nodes().size());
     if (obstacle && rules.share_positions)
         fail(ExitCode::kInput,
              "tensor parallelism of {} ranks: positions cannot be shared between its layers: {}: "
@@ -446,10 +454,10 @@ TensorModel make_sequence_parallel(const Model& model, const LoweredGraph& lower
     flow.split_positions(PositionSplit::kEverywhere);
     TensorFindings found;
     for (const int parameter : lowered.parameters) {
-        found.decisions.parameters[parameter] = {Placement::Kind::kCopied, {}, parameter};
+        found.decisions.parameters[parameter] = {TensorPlacement::Kind::kCopied, {}, parameter};
         found.why[parameter] = "each rank computes its share of the positions with all of it";
     }
-    const auto obstacle = flow.follow(found.decisions, 0, flow.nodes().size());
+    const auto obstacle = flow.follow(found.decisions, 0, flow.graph().nodes().size());
     if (obstacle)
         fail(ExitCode::kInput,
              "sequence parallelism of {} ranks: the positions of a sample cannot be split: {}: {}",

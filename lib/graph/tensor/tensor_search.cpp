@@ -1,4 +1,4 @@
-#include "graph/tensor/tensor_rewrite.h"
+#include "graph/tensor/tensor_search.h"
 
 #include <fmt/ranges.h>
 
@@ -7,38 +7,39 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "graph/nodes/graph_nodes.h"
 
 namespace dslaunch::graph {
 
 namespace {
 
-using Kind = Placement::Kind;
+using Kind = TensorPlacement::Kind;
 
 // A layer or table that could be split, with the node that reads the parameter.
 struct Candidate {
     Node* node = nullptr;
     int parameter = -1;
-    Placement placement;
-    bool embedding = false;
+    TensorPlacement placement;
+    bool is_embedding = false;
 };
 
 struct Failure {
     Candidate candidate;
     TensorObstacle obstacle;
-    bool attention = false;
+    bool is_attention = false;
 };
 
 class Search {
   public:
     Search(PlacementFlow& flow, const Model& model,
-           const std::vector<std::optional<plan::TensorRule>>& given, bool strict)
-        : flow_(flow), model_(model), given_(given), strict_(strict) {}
+           const std::vector<std::optional<plan::TensorRule>>& given, bool is_strict)
+        : flow_(flow), graph_(flow.graph()), model_(model), given_(given), is_strict_(is_strict) {}
 
     TensorFindings run() {
         for (size_t p = 0; p < given_.size(); ++p)
             if (given_[p] == plan::TensorRule::kReplicated)
                 lock(static_cast<int>(p), "as its rule says");
-        for (Node* node : flow_.nodes()) {
+        for (Node* node : graph_.nodes()) {
             const auto candidate = candidate_at(*node);
             if (candidate) look_at(*candidate);
         }
@@ -71,9 +72,9 @@ class Search {
         candidate.node = &node;
         candidate.placement.kind = Kind::kShard;
         if (node.kind() == aten::embedding) {
-            const auto origin = flow_.origin_of(node.input(0));
+            const auto origin = graph_.origin_of(node.input(0));
             if (!origin) return std::nullopt;
-            candidate.embedding = true;
+            candidate.is_embedding = true;
             candidate.parameter = origin->parameter;
             const auto rule = given(origin->parameter);
             if (rule && *rule != plan::TensorRule::kVocabulary)
@@ -82,15 +83,15 @@ class Search {
                      "split by `vocabulary` or not at all",
                      plan::tensor_rule_name(*rule), name_and_sizes(origin->parameter),
                      describe_node(node));
-            if (!rule && !PlacementFlow::is_argument(node.input(1))) return std::nullopt;
-            candidate.placement.shard = {0, {flow_.sizes(node.input(0))[0]}};
-        } else if (const auto form = flow_.linear_form(node)) {
+            if (!rule && !FlowGraph::is_argument(node.input(1))) return std::nullopt;
+            candidate.placement.shard = {0, {graph_.sizes(node.input(0))[0]}};
+        } else if (const auto form = graph_.linear_form(node)) {
             const Value* weight = node.input(form->weight);
-            const auto origin = flow_.origin_of(weight);
+            const auto origin = graph_.origin_of(weight);
             candidate.parameter = origin->parameter;
             const bool row = given(origin->parameter) == plan::TensorRule::kRow;
             const auto dim = static_cast<size_t>(row ? form->weight_in : form->weight_out);
-            candidate.placement.shard = {origin->dims[dim], {flow_.sizes(weight)[dim]}};
+            candidate.placement.shard = {origin->dims[dim], {graph_.sizes(weight)[dim]}};
         } else {
             return std::nullopt;
         }
@@ -112,7 +113,7 @@ class Search {
         if (!obstacle) obstacle = uneven_layer(trial, region, candidate);
         if (!obstacle) {
             const bool classes = reaches(*candidate.node, aten::cross_entropy_loss);
-            if (classes && !candidate.embedding && !rule && few_classes(candidate)) {
+            if (classes && !candidate.is_embedding && !rule && few_classes(candidate)) {
                 lock(index, "the loss has fewer classes than the layer has inputs");
                 return;
             }
@@ -129,16 +130,16 @@ class Search {
         return sizes[dim] < sizes[1 - dim];
     }
 
-    // Follows TRIAL and adds the parameters that it demands to REGION, until the region closes.
-    // Returns the obstacle, if any.
+    // Follows TRIAL, and adds the parameters that it demands to REGION until no more are demanded.
+    // Returns the obstacle, if there is one.
     std::optional<TensorObstacle> close_region(TensorDecisions& trial, std::set<int>& region) {
         constexpr int kRoundsMax = 64;  // each round settles a parameter or refines its blocks
         std::map<int, TensorObstacle> indivisible;
         const std::set<int> start = region;
         for (int round = 0; round < kRoundsMax; ++round) {
-            size_t first = flow_.nodes().size(), last = 0;
+            size_t first = graph_.nodes().size(), last = 0;
             for (const int index : region) {
-                const auto [begin, end] = flow_.uses_of(index);
+                const auto [begin, end] = graph_.uses_of(index);
                 first = std::min(first, begin);
                 last = std::max(last, end);
             }
@@ -147,26 +148,27 @@ class Search {
                 note_clean(clean_before(first));
                 return std::nullopt;
             }
-            if (obstacle->indivisible) indivisible.emplace(obstacle->parameter, *obstacle);
+            if (obstacle->is_indivisible) indivisible.emplace(obstacle->parameter, *obstacle);
             if (!obstacle->demands.empty()) {
                 bool news = false;
                 for (const auto& [index, placement] : obstacle->demands) {
-                    Placement& now = trial.parameters[index];
-                    news = news || !now.same_place(placement);
+                    TensorPlacement& now = trial.parameters[index];
+                    news = news || !now.is_placed_like(placement);
                     now = placement;
                     region.insert(index);
                 }
                 if (news) continue;
                 return obstacle;
             }
-            // Keys and values that cannot be split are computed whole by every rank.
+            // If keys and values cannot be split, every rank computes them as a whole.
             int at = obstacle->parameter;
             if (indivisible.count(at) == 0) at = *start.begin();
             const auto found = indivisible.find(at);
             if (found == indivisible.end()) return obstacle;
             if (start.count(at) > 0 || trial.parameters[at].kind == Kind::kCopied)
                 return found->second;
-            // Parameters that were split because of this one, such as its bias, go with it.
+            // Parameters that were split because of this one, such as its bias, are taken back with
+            // it.
             for (auto it = trial.parameters.begin(); it != trial.parameters.end();) {
                 const bool follows = region.count(it->first) > 0 && it->second.parameter == at;
                 it = follows ? trial.parameters.erase(it) : std::next(it);
@@ -176,27 +178,27 @@ class Search {
             trial.parameters[at] = {Kind::kCopied, {}, at};
         }
         TensorObstacle endless;
-        endless.node = flow_.nodes().front();
+        endless.node = graph_.nodes().front();
         endless.reason = "its splits could not be settled";
         return endless;
     }
 
-    // Returns a layer in a closed region whose shares differ in size, as an obstacle. Tables and
-    // classes may differ.
+    // Returns an obstacle if a layer in a closed region has shares of different sizes. Tables and
+    // the classes of a loss may have them.
     std::optional<TensorObstacle> uneven_layer(const TensorDecisions& trial,
                                                const std::set<int>& region,
                                                const Candidate& candidate) {
         const bool vocabulary =
-            candidate.embedding || reaches(*candidate.node, aten::cross_entropy_loss);
+            candidate.is_embedding || reaches(*candidate.node, aten::cross_entropy_loss);
         for (const int index : region) {
-            const Placement& placement = trial.parameters.at(index);
+            const TensorPlacement& placement = trial.parameters.at(index);
             if (vocabulary || !placement.is_shard() ||
                 plan::divides_evenly(placement.shard, flow_.size()))
                 continue;
             TensorObstacle obstacle;
             obstacle.node = candidate.node;
             obstacle.parameter = index;
-            obstacle.indivisible = true;
+            obstacle.is_indivisible = true;
             obstacle.reason =
                 fmt::format("{} features of {} do not divide among {} ranks",
                             placement.shard.blocks.front(), name_and_sizes(index), flow_.size());
@@ -207,21 +209,16 @@ class Search {
 
     // Returns true if an output of NODE reaches an operator of KIND before another layer.
     [[nodiscard]] bool reaches(const Node& node, Symbol kind) const {
-        std::set<const Node*> seen;
-        std::vector<const Node*> open = {&node};
-        while (!open.empty()) {
-            const Node* next = open.back();
-            open.pop_back();
-            for (const Value* output : next->outputs()) {
-                if (!flow_.has_sizes(output)) continue;  // sizes reach every node
+        return !visit_once({&node}, [&](const Node& next, std::vector<const Node*>& open) {
+            for (const Value* output : next.outputs()) {
+                if (!graph_.has_sizes(output)) continue;  // not a tensor: sizes reach every node
                 for (const auto& use : output->uses()) {
-                    if (use.user->kind() == kind) return true;
-                    if (!seen.insert(use.user).second || flow_.linear_form(*use.user)) continue;
-                    open.push_back(use.user);
+                    if (use.user->kind() == kind) return false;
+                    if (!graph_.linear_form(*use.user)) open.push_back(use.user);
                 }
             }
-        }
-        return false;
+            return true;
+        });
     }
     [[nodiscard]] bool is_attention(const Node& node) const {
         return reaches(node, aten::scaled_dot_product_attention) || reaches(node, aten::softmax);
@@ -254,14 +251,15 @@ class Search {
         for (const Failure& failure : failures_) {
             const int index = failure.candidate.parameter;
             if (found_.decisions.parameters.count(index) > 0) continue;
-            if (strict_ && is_weighty(failure)) refuse(failure.candidate, failure.obstacle);
+            if (is_strict_ && is_weighty(failure)) refuse(failure.candidate, failure.obstacle);
             lock(index, fmt::format("{}: {}", describe_node(*failure.obstacle.node),
                                     failure.obstacle.reason));
             found_.unproven.insert(index);
         }
     }
 
-    // Ranks that share tables and classes alone compute every layer twice over.
+    // Refuses a split in which ranks share only tables and classes: every rank would compute all
+    // layers.
     void require_layers() const {
         for (const auto& [index, rule] : found_.rules)
             if (rule == plan::TensorRule::kColumn || rule == plan::TensorRule::kRow) return;
@@ -270,10 +268,10 @@ class Search {
     }
 
     [[nodiscard]] static bool is_weighty(const Failure& failure) {
-        return failure.attention || failure.obstacle.indivisible;
+        return failure.is_attention || failure.obstacle.is_indivisible;
     }
 
-    // Checks that every given rule has been carried out.
+    // Checks that every given rule was carried out.
     void check_given() const {
         for (size_t p = 0; p < given_.size(); ++p) {
             const int index = static_cast<int>(p);
@@ -292,14 +290,14 @@ class Search {
         found_.why.emplace(index, why);
     }
 
-    // Notes the rules that have been found, with their reasons.
+    // Records the rules that were found, with their reasons.
     void explain() {
-        for (Node* node : flow_.nodes()) {
+        for (Node* node : graph_.nodes()) {
             if (node->kind() == aten::embedding) {
-                if (const auto origin = flow_.origin_of(node->input(0)))
+                if (const auto origin = graph_.origin_of(node->input(0)))
                     note(origin->parameter, plan::TensorRule::kVocabulary,
                          "its indices are an argument of forward");
-            } else if (const auto form = flow_.linear_form(*node)) {
+            } else if (const auto form = graph_.linear_form(*node)) {
                 explain_layer(*node, *form);
             }
         }
@@ -309,7 +307,7 @@ class Search {
     }
 
     void explain_layer(const Node& node, const LinearForm& form) {
-        const auto weight = *flow_.origin_of(node.input(form.weight));
+        const auto weight = *graph_.origin_of(node.input(form.weight));
         const auto found = found_.decisions.parameters.find(weight.parameter);
         if (found == found_.decisions.parameters.end()) return;
         const auto summed = weight.dims[form.weight_in];
@@ -326,7 +324,7 @@ class Search {
                                     : "a layer that sums over it follows");
         }
         if (!form.bias) return;
-        if (const auto bias = flow_.origin_of(node.input(*form.bias)))
+        if (const auto bias = graph_.origin_of(node.input(*form.bias)))
             note(bias->parameter, found_.rules.at(weight.parameter), "as its weight");
     }
 
@@ -341,9 +339,10 @@ class Search {
     }
 
     PlacementFlow& flow_;
+    const FlowGraph& graph_;
     const Model& model_;
     const std::vector<std::optional<plan::TensorRule>>& given_;
-    bool strict_;
+    bool is_strict_;
     TensorFindings found_;
     std::vector<Failure> failures_;
     std::set<size_t> clean_ = {0};  // nodes before which nothing is split
@@ -353,8 +352,8 @@ class Search {
 
 TensorFindings find_tensor_rules(PlacementFlow& flow, const Model& model,
                                  const std::vector<std::optional<plan::TensorRule>>& given,
-                                 bool strict) {
-    return Search(flow, model, given, strict).run();
+                                 bool is_strict) {
+    return Search(flow, model, given, is_strict).run();
 }
 
 }  // namespace dslaunch::graph

@@ -22,7 +22,7 @@ namespace dslaunch::graph {
 
 namespace {
 
-// Returns the line of the program that NODE was made from, " (model.py:41)"; empty: not known.
+// Returns the source line that NODE comes from, such as " (model.py:41)"; empty if it is not known.
 std::string line_of(const Node& node) {
     torch::jit::SourceRange range = node.sourceRange();
     if (const auto origin = range.findSourceRangeThatGenerated()) range = *origin;
@@ -32,7 +32,7 @@ std::string line_of(const Node& node) {
     return fmt::format(" ({}:{})", printable(file.substr(file.rfind('/') + 1)), line);
 }
 
-// Returns the class in C++ that NODE makes an object of or calls a method of; empty: none.
+// Returns the C++ class of which NODE makes an object or calls a method; empty if there is none.
 std::string class_in_cpp(const Node& node) {
     c10::TypePtr type;
     if (node.kind() == prim::CreateObject) type = node.output()->type();
@@ -68,7 +68,8 @@ void check_node(const Node& node, const std::string& function) {
     if (!why.empty()) refuse(node, kind, function, why);
 }
 
-// Calls USE with each node of GRAPH, its blocks and the graphs that its nodes hold.
+// Calls USE with each node of GRAPH and its blocks, and with the nodes of the graphs that these
+// nodes contain.
 template <typename Use>
 void for_all_nodes(const Graph& graph, const Use& use) {
     for_each_node(*graph.block(), [&](const Node& node) {
@@ -92,7 +93,8 @@ const Function* called(const Node& node) {
     return type == nullptr ? nullptr : type->findMethod(node.s(attr::name));
 }
 
-// A key that LibTorch keeps for modes of others, in front of all keys of devices and of autograd.
+// A dispatch key that LibTorch reserves for tests. It comes before all keys of devices and of
+// autograd.
 constexpr c10::DispatchKey kGuarded = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 void run_if_let_in(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
@@ -111,7 +113,7 @@ c10::DispatchKey guarded_key() {
     return kGuarded;
 }
 
-// Counts the nodes of a function, with all functions that it calls written out.
+// Counts the nodes of a function after all functions that it calls have been inlined.
 class CallCount {
   public:
     int64_t nodes_of(Function& function, int64_t depth = 0) {

@@ -12,26 +12,28 @@
 
 namespace dslaunch::graph {
 
-// The most nodes of a model's graph once each call is replaced by the function that it calls.
+// The largest number of nodes in a model's graph after each call is replaced by the function that
+// it calls.
 inline constexpr int64_t kModelNodesMax = 2'000'000;
-// Calls inside calls: LibTorch writes them out by calls of its own.
+// The deepest nesting of calls: LibTorch inlines them by recursion.
 inline constexpr int64_t kCallDepthMax = 300;
 
+// Checks the code of one archive while LibTorch compiles it part by part.
 class ModelOperators {
   public:
-    // Checks all functions and methods that UNIT has got since the last call, their blocks and the
-    // graphs in their nodes. Throws Error{kInput} that names an operator that operator_policy.h
-    // does not let in, with its function and line.
+    // Checks all functions and methods that UNIT got since the last call, with their blocks and the
+    // graphs in their nodes. Throws Error{kInput}, naming the operator, its function and its line,
+    // for an operator that operator_policy.h does not allow.
     void check(const CompilationUnit& unit);
 
   private:
     std::set<const Function*> checked_;
 };
 
-// LibTorch folds constants while it compiles code, before check() can look at it. As long as this
-// lives, LibTorch runs on this thread only operators that operator_policy.h lets in. It does not
-// fold other calls, so that check() finds them. TorchScript's own operators are not in the
-// dispatcher and not looked at; LibTorch folds only those without an effect.
+// LibTorch folds constants while it compiles code, before check() can look at the code. While this
+// object lives, LibTorch runs on this thread only operators that operator_policy.h allows. It does
+// not fold other calls, so that check() finds them. TorchScript's own operators are not in the
+// dispatcher and are not checked here; LibTorch folds only the ones without side effects.
 class FoldingGuard {
   public:
     FoldingGuard();
@@ -40,10 +42,10 @@ class FoldingGuard {
     c10::impl::IncludeDispatchKeyGuard guard_;
 };
 
-// Lets what models print go to the log, line by line; stdout is for results. Process-wide.
+// Sends what models print to the log, line by line, because stdout is for results. Process-wide.
 void print_to_log();
 
-// Checks that MODULE's forward and logits stay below both limits, and call nothing that calls
+// Checks that MODULE's forward and logits stay below both limits, and call no function that calls
 // itself. Throws Error{kInput}.
 void check_calls(const Module& module);
 

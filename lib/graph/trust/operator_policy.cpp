@@ -18,14 +18,14 @@ using c10::TypeKind;
 constexpr std::string_view kClassesInCpp = "__torch__.torch.classes.";
 
 // Namespaces of LibTorch whose operators are for its own passes, for other processes, devices or
-// tests. What they reach is not seen in their types: addresses and groups of processes by name.
+// tests. Their types do not show what they can reach: addresses, and process groups by name.
 constexpr std::string_view kForeignNamespaces =
     "_c10d_functional _c10d_functional_autograd _dtensor _test aoti_torch c10d c10d_functional "
     "cuda debug_mode_ops debugprims dist_autograd dslaunch export inductor ivalue mkl mkldnn "
     "mkldnn_prepacked nccl nnapi nvprims onednn onnx prepacked rngprims rpc static_runtime "
     "streaming symm_mem tensorexpr tensorpipe torch_xla xpu";
 
-// Returns operators that the types would let in, each with its reason.
+// Returns the operators that the rule about types would allow, each with the reason to refuse it.
 const std::map<std::string_view, const char*>& denied() {
     static constexpr const char* kMemory =
         "it gives a tensor memory without looking whether it lies in it";
@@ -50,14 +50,13 @@ const std::map<std::string_view, const char*>& denied() {
     return reasons;
 }
 
-// Arguments in words that choose among ways to compute, of operators on tensors. Names of
-// dimensions are words too.
+// Text arguments of tensor operators that choose how to compute. Names of dimensions are texts too.
 constexpr std::string_view kOptionsInWords =
     "UPLO activation algorithm api_name approximate assert_msg device_type dim dim0 dim1 dim2 "
     "dims driver end_dim equation indexing interpolation mode names norm ord order out_dim "
     "outdim p pad_mode padding padding_side reduce rounding_mode side start_dim";
 
-// Functions of texts, and of lists and dicts that hold texts.
+// Functions of texts, and of lists and dicts that contain texts.
 constexpr std::string_view kFunctionsOfTexts =
     "Complex _assert_scalar Delete Float Int __contains__ __getitem__ _set_item add any append "
     "capitalize center clear copy count device dict endswith eq expandtabs extend find format ge "
@@ -67,9 +66,9 @@ constexpr std::string_view kFunctionsOfTexts =
     "rindex rjust rpartition rsplit rstrip setdefault slice sort sorted split splitlines "
     "startswith str strip swapcase title update upper values warn zfill";
 
-// Operators whose names say that they are for LibTorch itself, which models have nevertheless:
-// exported programs are made of some, and scripted layers of PyTorch call others. The rest believes
-// what its callers in LibTorch have looked at.
+// Operators with a private name that models use nevertheless: exported programs consist of some of
+// them, and scripted layers of PyTorch call others. All other private operators rely on checks by
+// their callers in LibTorch.
 constexpr std::string_view kPrivateOfModels =
     "_adaptive_avg_pool2d _adaptive_avg_pool3d _add_relu _addmm_activation _aminmax "
     "_assert_async _assert_scalar _assert_tensor_metadata _autocast_to_full_precision "
@@ -108,8 +107,8 @@ constexpr std::string_view kPrivateOfModels =
     "_use_cudnn_ctc_loss _use_cudnn_rnn_flatten_weight _version _weight_int4pack_mm "
     "_weight_int8pack_mm _weight_norm _weight_norm_interface";
 
-// Nodes that a graph is made of, and functions of TorchScript's own. The nodes of its passes (fused
-// groups, profiles), of Python and of other processes are missing.
+// Nodes that graphs consist of, and TorchScript's own functions. Not listed are the nodes of its
+// compiler passes (fused groups, profiles), of Python and of other processes.
 constexpr std::string_view kNodesOfGraphs =
     "AutogradAdd AutogradAllNonZero AutogradAllZero AutogradAnyNonZero AutogradZero "
     "BroadcastSizes CallFunction CallMethod ChunkSizes Constant ConstantChunk CreateObject "
@@ -122,7 +121,7 @@ constexpr std::string_view kNodesOfGraphs =
     "is_xpu isinstance itemsize layout max min name nbytes rangelist requires_grad shape tolist "
     "type unchecked_cast unchecked_unwrap_optional";
 
-// Returns true if NAME is one of WORDS, which have a space between them.
+// Returns true if NAME is one of WORDS, which are separated by spaces.
 bool is_in(std::string_view words, std::string_view name) {
     if (name.empty() || name.find(' ') != std::string_view::npos) return false;
     for (size_t at = words.find(name); at != std::string_view::npos;
@@ -134,20 +133,21 @@ bool is_in(std::string_view words, std::string_view name) {
     return false;
 }
 
-// Returns why aten's operator NAME is not for models; null: it may be.
+// Returns the reason why aten's operator NAME is not for models; null if it is.
 const char* why_internal(std::string_view name) {
-    // Each believes the indices and sizes that it gets, as its forward gave them.
+    // A backward operator trusts the indices and sizes that its forward passes to it.
     if (name.find("backward") != std::string_view::npos)
         return "it computes gradients and believes the indices that it gets";
     const bool is_private = name.starts_with("_") && !name.starts_with("__");
-    // Lists of tensors, one by one, as averages of weights use them.
+    // These operate on each tensor of a list; averages of weights use them.
     const bool one_by_one = name.starts_with("_foreach_");
     return is_private && !one_by_one && !is_in(kPrivateOfModels, name)
                ? "it is for LibTorch itself and believes what it gets"
                : nullptr;
 }
 
-// Returns what a value of TYPE could reach, "a stream of a device"; null: numbers and texts alone.
+// Returns the dangerous thing that a value of TYPE could reach, such as "a stream of a device";
+// null if there is none.
 const char* reach_of(const Type& type) {
     switch (type.kind()) {
         case TypeKind::StorageType:
@@ -197,8 +197,8 @@ std::string why_refused(const c10::FunctionSchema& schema) {
     const std::string_view space = std::string_view(full).substr(0, colons);
     const std::string_view name = std::string_view(full).substr(colons + 2);
     if (space == "prim") return why_node_refused(full);
-    // Names of parts of a trace, which `with torch.profiler.record_function(…)` writes. Older ones
-    // keep a pointer in a tensor.
+    // `with torch.profiler.record_function(…)` uses these operators to name a part of a trace.
+    // Older ones keep a pointer in a tensor.
     if (space == "profiler")
         return !has_tensor(schema.arguments()) && !has_tensor(schema.returns())
                    ? ""
@@ -234,7 +234,7 @@ bool is_class_in_cpp(std::string_view name) {
 }
 
 std::string why_class_refused(std::string_view name) {
-    // Weights of quantized layers in the order of the processor's instructions; a part of a trace.
+    // Weights of quantized layers, packed for the processor's instructions; and a part of a trace.
     constexpr std::array<std::string_view, 3> kPlain = {"quantized.", "rnn.",
                                                         "profiler._RecordFunction"};
     if (!is_class_in_cpp(name)) return "";

@@ -1,4 +1,4 @@
-#include "graph/writes/written_state.h"
+#include "graph/writes/hidden_writes.h"
 
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/api/module.h>
@@ -19,7 +19,7 @@ namespace dslaunch::graph {
 
 namespace {
 
-// Returns all nodes, also in blocks, as a list: callers add and remove some.
+// Returns all nodes, including nodes in blocks, as a list: callers add and remove nodes.
 std::vector<Node*> nodes_of(Graph& graph) {
     std::vector<Node*> nodes;
     for_each_node(*graph.block(), [&](Node& node) { nodes.push_back(&node); });
@@ -62,12 +62,13 @@ void write_apart(Node* node) {
     Node* const unpacked = graph.insertNode(graph.createListUnpack(made->output(), count));
     for (size_t i = 0; i < count; ++i)
         insert_like(*node, aten::copy_, {list->input(i), unpacked->output(i)});
-    // The list that some of them give back is the one that they were given.
+    // Some of these operators return the list that they were given.
     if (!node->outputs().empty()) node->output(0)->replaceAllUsesWith(node->input(0));
     node->destroy();
 }
 
-// A function of torch.nn.functional, and the places of its arguments, the function itself being 0.
+// A function of torch.nn.functional, and the input numbers of its arguments; input 0 is the
+// function itself.
 struct TableCall {
     std::string_view name;
     size_t indices, weight, max_norm, norm_type;
@@ -110,7 +111,8 @@ void restore_max_norm(Graph& graph) {
     }
 }
 
-// Returns true if NODE, a dropout of nothing, returns its operand and is written in place.
+// Returns true if NODE is a dropout that drops nothing, so that it returns its operand, and if a
+// node writes to its result in place.
 bool is_written_dropout(const Node& node) {
     if (!is_one_of(node, {"aten::dropout", "aten::alpha_dropout", "aten::feature_dropout",
                           "aten::feature_alpha_dropout"}))
@@ -123,8 +125,9 @@ bool is_written_dropout(const Node& node) {
     });
 }
 
-// Replaces aten::type_as, which may return its operand though its schema says that it makes a new
-// tensor, by aten::to, which does the same and says so.
+// Replaces aten::type_as, which may return its operand although its schema says that it makes a new
+// tensor, by aten::to, which does the same and whose schema says so. Replaces a dropout that drops
+// nothing, and whose result is written, by its operand.
 void show_operands(Graph& graph) {
     for (Node* node : nodes_of(graph)) {
         if (is_written_dropout(*node)) node->output()->replaceAllUsesWith(node->input(0));
@@ -137,7 +140,7 @@ void show_operands(Graph& graph) {
     }
 }
 
-// Changes FUNCTION and all that it calls, each once.
+// Changes FUNCTION and all functions that it calls, each of them once.
 void show_in(Function& function, std::set<const Function*>& seen) {
     torch::jit::GraphFunction* const compiled = torch::jit::tryToGraphFunction(function);
     if (compiled == nullptr || !seen.insert(&function).second) return;
@@ -152,7 +155,7 @@ void show_in(Function& function, std::set<const Function*>& seen) {
     }
 }
 
-// Returns true if NODE may return its operand, or a view of it, though its schema says that it
+// Returns true if NODE may return its operand, or a view of it, although its schema says that it
 // makes a new tensor. Dropout outside of training does so too, but its result is not state.
 bool may_give_operand(const Node& node) {
     return is_one_of(node, {"aten::align_tensors", "aten::atleast_1d", "aten::atleast_2d",
@@ -161,7 +164,7 @@ bool may_give_operand(const Node& node) {
                             "aten::meshgrid", "aten::to_dense", "aten::cartesian_prod"});
 }
 
-// Calls USE with the tensors that NODE takes, alone or in a list that is written out.
+// Calls USE with the tensors that NODE takes, alone or in a list that a node builds.
 template <typename Use>
 void for_each_operand(const Node& node, const Use& use) {
     for (const Value* input : node.inputs()) {

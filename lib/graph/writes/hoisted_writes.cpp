@@ -1,3 +1,4 @@
+#include "graph/writes/hoisted_writes.h"
 
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 
@@ -7,8 +8,8 @@
 
 #include "base/error.h"
 #include "graph/nodes/graph_nodes.h"
-#include "graph/writes/written_state.h"
-#include "graph/writes/written_values.h"
+#include "graph/writes/input_aliases.h"
+#include "graph/writes/no_grad.h"
 
 namespace dslaunch::graph {
 
@@ -19,7 +20,7 @@ constexpr const char* kByChance = "by random numbers";
 constexpr const char* kTooLate = "after it has read it";
 constexpr const char* kByModule = "in a model that a node needs whole";
 
-// Operators that look at no element of what they are given.
+// Returns true for operators that read no element of their inputs.
 bool is_view(const Node& node) {
     return is_one_of(node, {"aten::detach",
                             "aten::alias",
@@ -54,7 +55,7 @@ bool is_view(const Node& node) {
                             "prim::TupleUnpack"});
 }
 
-// Operators that move a buffer which their schema does not show.
+// Returns true for operators that change a buffer although their schema does not show it.
 bool moves_statistics(const Node& node) {
     return is_one_of(node, {"aten::batch_norm", "aten::native_batch_norm",
                             "aten::_native_batch_norm_legit", "aten::instance_norm",
@@ -62,26 +63,28 @@ bool moves_statistics(const Node& node) {
                             "aten::cudnn_batch_norm", "aten::miopen_batch_norm"});
 }
 
-// Returns true if VALUE is an input of the graph or a view of one, with its gradient: PyTorch
-// writes a leaf like that under torch.no_grad() alone.
+// Returns true if VALUE is an input of the graph or a view of one, still with its gradient. PyTorch
+// allows a write to such a leaf only under torch.no_grad().
 bool is_bare(const Value* value) {
-    for (value = before_writes(value); value->node()->kind() != prim::Param;
-         value = before_writes(value->node()->input(0))) {
-        const Node& node = *value->node();
-        if (!is_view(node) || node.kind() == aten::detach || node.inputs().empty()) return false;
-    }
-    return true;
+    const Value* const root =
+        follow_back(before_writes(value), [](const Value* at) -> const Value* {
+            const Node& node = *at->node();
+            const bool passes = node.kind() != prim::Param && is_view(node) &&
+                                node.kind() != aten::detach && !node.inputs().empty();
+            return passes ? before_writes(node.input(0)) : nullptr;
+        });
+    return root->node()->kind() == prim::Param;
 }
 
-// The part of a graph that makes the values which some of its inputs have at its end.
+// The part of a graph that computes the final values of some of its inputs, after all writes.
 struct Slice {
     TellsDraw tells = nullptr;
-    std::shared_ptr<Graph> graph;  // inputs as the whole graph has; outputs: the values
+    std::shared_ptr<Graph> graph;  // inputs: as in the whole graph; outputs: the values
     std::set<size_t> read;         // inputs that it uses
     bool draws = false;
 };
 
-// Leaves in SLICE what its outputs need.
+// Removes from SLICE what its outputs do not need, and records what the rest reads and draws.
 void settle(Slice& slice) {
     torch::jit::EliminateDeadCode(
         slice.graph, torch::jit::DCESideEffectPolicy::ALLOW_DELETING_NODES_WITH_SIDE_EFFECTS);
@@ -97,7 +100,8 @@ Slice slice_of(Graph& whole, const std::vector<size_t>& wanted, TellsDraw tells)
     while (!graph.outputs().empty()) graph.eraseOutput(0);
     std::vector<Value*> copies(graph.inputs().size(), nullptr);
     {
-        // Copies share no memory with each other, so that only the writes to them are kept.
+        // Copies share no memory with each other, so that only writes to the wanted inputs are
+        // kept.
         const WithInsertPoint at_start(*graph.nodes().begin());
         for (Value* input : graph.inputs()) {
             if (!is_tensor(*input)) continue;
@@ -112,7 +116,7 @@ Slice slice_of(Graph& whole, const std::vector<size_t>& wanted, TellsDraw tells)
     return slice;
 }
 
-// Returns the part of ALL that makes OUTPUTS, by index.
+// Returns the part of ALL that computes OUTPUTS, given by index.
 Slice narrow(const Slice& all, const std::vector<size_t>& outputs) {
     Slice slice{all.tells, all.graph->copy(), {}};
     for (size_t o = slice.graph->outputs().size(); o-- > 0;)
@@ -121,8 +125,8 @@ Slice narrow(const Slice& all, const std::vector<size_t>& outputs) {
     return slice;
 }
 
-// Values that may be parameters of GRAPH, views of them or lists of these: a superset that is found
-// without alias analysis.
+// Returns the values that may be one of INPUTS, a view of one, or a list of these: a superset that
+// is found without alias analysis.
 std::set<const Value*> near_inputs(Graph& graph, const std::vector<const Value*>& inputs) {
     std::set<const Value*> near(inputs.begin(), inputs.end());
     for_each_node(*graph.block(), [&](Node& node) {
@@ -149,7 +153,7 @@ class Hoister {
         : model_(model), lowered_(lowered), parameters_(parameters), draws_(draws) {}
 
     void run() {
-        std::map<int, std::string> kept;  // in place: why
+        std::map<int, std::string> kept;  // written in place, each with the reason
         std::vector<size_t> inputs;
         for (const int parameter : parameters_) inputs.push_back(input_of(parameter));
         all_ = slice_of(graph(), inputs, draws_);
@@ -186,9 +190,10 @@ class Hoister {
     }
     [[nodiscard]] Graph& graph() const { return *lowered_.graph; }
 
-    // Returns why the values that SLICE makes cannot be known before the step, or null.
+    // Returns the reason why the values that SLICE computes cannot be known before the step; null
+    // if they can.
     const char* why_in_place(const Slice& slice) {
-        if (lowered_.module_input) return kByModule;
+        if (lowered_.takes_module) return kByModule;
         if (slice.draws) return kByChance;
         for (const size_t read : slice.read) {
             if (read < lowered_.first_parameter()) return kByBatch;
@@ -197,7 +202,8 @@ class Hoister {
         return nullptr;
     }
 
-    // Returns true if forward moves the buffer that is INPUT by what it computes from a batch.
+    // Returns true if forward changes the buffer at INPUT by a value that it computes from the
+    // batch or draws.
     bool moves_by_batch(size_t input) {
         const auto [found, fresh] = by_batch_.try_emplace(input, false);
         if (!fresh) return found->second;
@@ -209,14 +215,14 @@ class Hoister {
         });
         const Slice slice = slice_of(graph(), {input}, draws_);
         moves = moves || slice.draws;
-        // A buffer that nothing moves is a copy of itself.
+        // The value of a buffer that nothing changes is a copy of the buffer itself.
         for (const size_t read : slice.read)
             moves = moves || read < lowered_.first_parameter() ||
                     (read >= lowered_.first_buffer() && read != input && moves_by_batch(read));
         return by_batch_[input] = moves;
     }
 
-    // Groups PARAMETERS that one node writes together.
+    // Groups PARAMETERS: parameters that the same node writes are in one group.
     [[nodiscard]] std::vector<std::vector<int>> groups_of(
         const std::vector<int>& parameters) const {
         std::vector<std::vector<int>> groups;
@@ -237,7 +243,7 @@ class Hoister {
         return groups;
     }
 
-    // Returns the parameter that ROOT, an input of the graph, is; -1: none.
+    // Returns the parameter at ROOT, an input of the graph; -1 if it is not a parameter.
     [[nodiscard]] int parameter_at(const Value* root) const {
         const size_t first = lowered_.first_parameter();
         return root->offset() < first || root->offset() >= lowered_.first_buffer()
@@ -245,8 +251,9 @@ class Hoister {
                    : lowered_.parameters[root->offset() - first];
     }
 
-    // Lets the writes of PARAMETERS go to copies that nobody reads. Returns the parameters that the
-    // graph then reads no later than it wrote them.
+    // Redirects the writes to PARAMETERS to copies that no node reads. Returns the parameters for
+    // which this is not possible: the graph reads them no later than it writes them, or the write
+    // may also reach another value.
     std::set<int> take_out(const std::vector<int>& parameters) {
         std::map<const Node*, int64_t> places;
         for (Node* node : graph().nodes()) places.emplace(node, std::ssize(places));
@@ -257,7 +264,7 @@ class Hoister {
         for (Value* input : graph().inputs())
             if (is_tensor(*input)) tensors.push_back(input);
         const std::vector<RootWrite> found = find_writes(graph(), tensors);
-        std::set<std::pair<Node*, size_t>> outside;  // may reach something else, and must stay
+        std::set<std::pair<Node*, size_t>> outside;  // may reach other values, so must stay
         std::map<Node*, std::set<int>> together;
         for (const RootWrite& write : found)
             if (std::ranges::count(parameters, parameter_at(write.root)) == 0)
@@ -301,7 +308,8 @@ class Hoister {
         return early;
     }
 
-    // Gives WRITE's node a copy to write. Returns false if it writes no tensor or list of them.
+    // Makes WRITE's node write to a copy. Returns false if it writes neither a tensor nor a list
+    // that a node builds.
     bool divert(const Write& write, std::map<const Node*, int64_t>& places) {
         Value* const value = write.node->input(write.input);
         Value* copy = nullptr;
@@ -329,11 +337,11 @@ class Hoister {
         return true;
     }
 
-    // Fills in LoweredGraph::writes by the part of WHOLE that makes PARAMETERS.
+    // Adds the part of the graph that computes PARAMETERS to LoweredGraph::writes.
     void make_writes(Graph& whole, const std::vector<int>& parameters) {
         ParameterWrites writes;
         std::vector<size_t> outputs;
-        // In the order of the outputs.
+        // Parameters are listed in the order of the outputs.
         for (size_t i = 0; i < parameters_.size(); ++i) {
             if (std::ranges::find(parameters, parameters_[i]) == parameters.end()) continue;
             outputs.push_back(i);
@@ -357,7 +365,7 @@ class Hoister {
     }
 
     // Refuses unclear reads: a trace does not show torch.no_grad(), so a parameter that follows
-    // another one may be read with a gradient or without.
+    // another one may be read with a gradient or without one.
     void refuse_unclear(const Slice& slice, const std::vector<int>& written) const {
         for (const int parameter : written) {
             if (bare_.count(parameter) == 0) continue;
@@ -381,7 +389,7 @@ class Hoister {
         return !find_writes(whole, {whole.inputs()[input]}).empty();
     }
 
-    // Lets the graph write the parameters of KEPT itself, as under `torch.no_grad()`.
+    // Makes the graph itself write the parameters in KEPT, as under `torch.no_grad()`.
     void write_in_place(const std::map<int, std::string>& kept) {
         if (kept.empty()) return;
         std::vector<Value*> roots;
@@ -407,8 +415,8 @@ class Hoister {
     LoweredGraph& lowered_;
     const std::vector<int>& parameters_;
     TellsDraw draws_;
-    std::set<int> bare_;  // written without detach() or a block without gradients
-    Slice all_;           // makes all of them
+    std::set<int> bare_;  // written without detach() and outside blocks without gradients
+    Slice all_;           // computes all parameters_
     std::map<size_t, bool> by_batch_;
     std::map<int, std::string> nodes_of_;  // by parameter: the last node that writes it
     std::vector<std::set<int>> together_;  // parameters that one node writes

@@ -1,4 +1,4 @@
-#include "graph/writes/written_state.h"
+#include "graph/writes/no_grad.h"
 
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -22,7 +22,8 @@ bool holds_no_tensor(const Value& value) {
            (value.node()->kind() == prim::Constant && !is_tensor(value));
 }
 
-// Returns the object of `with torch.no_grad()` that NODE enters or leaves; null: NODE does neither.
+// Returns the object of the `with torch.no_grad()` that NODE enters or leaves; null if NODE does
+// neither.
 const Value* guard_of(const Node& node, Symbol kind) {
     if (node.kind() != kind || node.inputs().empty()) return nullptr;
     const auto type = node.input(0)->type()->cast<c10::ClassType>();
@@ -36,7 +37,7 @@ bool switches(const Node& node, bool value) {
     return node.kind() == kSetGradEnabled && torch::jit::constant_as<bool>(node.input(0)) == value;
 }
 
-// The nodes of one block between its begin and its end.
+// The nodes between the two nodes that begin and end a part without gradients.
 class Region {
   public:
     Region(Node* enter, Node* exit) : enter_(enter) {
@@ -49,7 +50,8 @@ class Region {
         }
     }
 
-    // Returns false if it stays as it is.
+    // Detaches the tensors that the nodes read from outside. Returns false if the region must stay
+    // as it is.
     bool detach() {
         if (!collect()) return false;
         for (auto& [outer, inner] : twins_) {
@@ -69,7 +71,8 @@ class Region {
     }
 
   private:
-    // Finds the tensors that come from outside.
+    // Finds the tensors that the nodes read from outside. Returns false if a node begins or ends
+    // another such region.
     bool collect() {
         std::set<const Value*> seen;
         for (Node* node : nodes_) {
@@ -90,12 +93,13 @@ class Region {
     [[nodiscard]] bool is_inside(const Value& value) const {
         const Node* const maker = value.node();
         if (inside_.count(maker) > 0) return true;
-        // Inputs of a block are made by its node of parameters.
+        // The inputs of a block are made by its prim::Param node.
         return maker->kind() == prim::Param && maker->owningBlock()->owningNode() != nullptr &&
                inside_.count(maker->owningBlock()->owningNode()) > 0;
     }
 
-    // Keeps a tensor that is written in place the tensor that it was, with its gradient.
+    // Lets nodes after the region use the original tensor, with its gradient, in place of one that
+    // the region has written in place.
     void give_back() {
         std::map<const Value*, Value*> outer_of;
         for (const auto& [outer, inner] : twins_) outer_of[inner] = outer;
@@ -113,13 +117,14 @@ class Region {
 
     Node* enter_;
     std::vector<Node*> top_;
-    std::vector<Node*> nodes_;      // nodes in blocks too
-    std::set<const Node*> inside_;  // the same
-    // Values from outside, in the order in which they are read, and detached.
+    std::vector<Node*> nodes_;      // including nodes in blocks
+    std::set<const Node*> inside_;  // the same nodes
+    // The values that are read from outside, in the order in which they are read, each with its
+    // detached twin.
     std::vector<std::pair<Value*, Value*>> twins_;
 };
 
-// Removes the calls that enter and leave a block whose nodes are detached.
+// Removes the calls that enter and leave a region whose tensors have been detached.
 void remove_guard(Node* enter, Node* exit) {
     Value* const guard = enter->input(0);
     exit->destroy();
@@ -130,7 +135,7 @@ void remove_guard(Node* enter, Node* exit) {
     if (!guard->hasUses() && guard->node()->kind() == prim::CreateObject) guard->node()->destroy();
 }
 
-// Returns the node that ends what ENTER begins; null: there is none in its block.
+// Returns the node that ends the region that ENTER begins; null if there is none in its block.
 Node* end_of(Node* enter) {
     const bool is_switch = enter->kind() == kSetGradEnabled;
     for (Node* node = enter->next(); node->kind() != prim::Return; node = node->next())
@@ -146,7 +151,7 @@ void detach_in(Block& block) {
         if (guard_of(*node, prim::Enter) != nullptr || switches(*node, false))
             enters.push_back(node);
     }
-    // Inner ones come last; none is left inside of another.
+    // Inner regions come last in the list, so each is removed before the region around it.
     for (auto enter = enters.rbegin(); enter != enters.rend(); ++enter) {
         Node* const exit = end_of(*enter);
         if (exit != nullptr && Region(*enter, exit).detach()) remove_guard(*enter, exit);

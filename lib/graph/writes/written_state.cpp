@@ -11,7 +11,9 @@
 #include "base/error.h"
 #include "graph/memory/shared_storage.h"
 #include "graph/nodes/graph_nodes.h"
-#include "graph/writes/written_values.h"
+#include "graph/writes/hoisted_writes.h"
+#include "graph/writes/input_aliases.h"
+#include "graph/writes/no_grad.h"
 
 namespace dslaunch::graph {
 
@@ -25,14 +27,14 @@ class Settler {
     void run() {
         const std::set<Value*> written = written_roots();
         if (written.empty()) return;
-        // In the order of their nodes, the same on every rank.
+        // Constants are listed in the order of their nodes, which is the same on every rank.
         std::vector<Value*> constants;
         for_each_node(*graph_.block(), [&](Node& node) {
             if (node.kind() == prim::Constant && written.count(node.output()) > 0)
                 constants.push_back(node.output());
         });
         copy_arguments(written);
-        hold_frozen(written);  // its inputs go
+        hold_frozen(written);  // removes inputs of the graph
         hold_constants(constants);
         std::vector<int> trained;
         for (size_t i = 0; i < lowered_.parameters.size(); ++i)
@@ -70,7 +72,7 @@ class Settler {
         }
     }
 
-    // Takes the gradient from all that is written into ROOT: PyTorch writes parameters without one,
+    // Detaches everything that is written into ROOT: PyTorch writes parameters without gradients,
     // which a trace does not show.
     void detach_sources(Value* root) {
         for (const auto& [node, written] : writers_.at(root))
@@ -117,8 +119,8 @@ class Settler {
         }
     }
 
-    // Holds as buffers the untrained parameters that forward writes: each rank moves its own, as
-    // under DDP.
+    // Turns the untrained parameters that forward writes into buffers. Each rank changes its own
+    // copy, as under DDP.
     void hold_frozen(const std::set<Value*>& written) {
         for (size_t i = lowered_.parameters.size(); i-- > 0;) {
             Value* const input = graph_.inputs()[lowered_.first_parameter() + i];

@@ -1,12 +1,8 @@
 #include "graph/writes/written_values.h"
 
-#include <torch/csrc/jit/ir/alias_analysis.h>
-#include <torch/csrc/jit/ir/constants.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <unordered_map>
 #include <vector>
 
@@ -20,8 +16,8 @@ bool is_aliased(const std::vector<c10::Argument>& arguments, size_t index) {
     return index >= arguments.size() || arguments[index].alias_info() != nullptr;
 }
 
-// Unites the values of NODE, which has no blocks, that its schema calls aliases; all of them if it
-// has no schema, as the nodes that make lists and tuples.
+// Unites the values of NODE, which has no blocks, that its schema marks as aliases. Unites all of
+// them if it has no schema, like the nodes that make lists and tuples.
 void unite_by_schema(const Node& node, MemorySets& sets) {
     const c10::FunctionSchema* schema = node.maybeSchema();
     const Value* all = nullptr;
@@ -36,7 +32,7 @@ void unite_by_schema(const Node& node, MemorySets& sets) {
         add(node.output(o), schema == nullptr || is_aliased(schema->returns(), o));
 }
 
-// Unites everything that the blocks of NODE read or make with what it makes.
+// Unites everything that the blocks of NODE read or make with the outputs of NODE.
 void unite_blocks(const Node& node, MemorySets& sets) {
     const Value* all = nullptr;
     const auto add = [&](const Value* value) {
@@ -71,7 +67,7 @@ void visit_reads(const Node& node, const std::function<void(const Value*)>& use)
     });
 }
 
-// Returns true if NODE makes a list whose elements its readers look at and no more.
+// Returns true if NODE makes a list whose readers only read its elements.
 bool makes_read_list(const Node& node) {
     if (node.kind() != prim::ListConstruct) return false;
     return std::ranges::all_of(node.output()->uses(), [](const Use& use) {
@@ -118,7 +114,7 @@ std::set<const Value*> find_written_values(const Graph& graph) {
     for (size_t i = 0; i < nodes.size(); ++i) {
         for (const Value* output : nodes[i]->outputs()) look_at(output, static_cast<int64_t>(i));
         if (!sets.is_read_list(*nodes[i])) continue;
-        // A list that is read later has what its elements are by then.
+        // A node that reads the list later sees the values that its elements have at that time.
         for (const Value* element : nodes[i]->inputs()) {
             const auto found = last_write.find(sets.set_of(element));
             if (found != last_write.end() && found->second > static_cast<int64_t>(i))
@@ -140,70 +136,6 @@ std::set<const Value*> find_inputs_written_and_read(const Graph& graph) {
         if (written.count(sets.set_of(input)) > 0 && read.count(sets.set_of(input)) > 0)
             both.insert(input);
     return both;
-}
-
-namespace {
-
-// Returns true if NODE, which writes inputs WRITTEN, takes other constants and is in no branch.
-bool takes_constants(const Node& node, const std::vector<size_t>& written) {
-    if (node.owningBlock() != node.owningGraph()->block()) return false;
-    for (size_t i = 0; i < node.inputs().size(); ++i)
-        if (std::ranges::count(written, i) == 0 && node.input(i)->node()->kind() != prim::Constant)
-            return false;
-    return true;
-}
-
-}  // namespace
-
-InputAliases::InputAliases(const Graph& graph)
-    : sets_(graph), scratch_(const_cast<Graph&>(graph).copy()) {
-    pair_twins(*graph.block(), *scratch_->block(), twins_);
-    const WithInsertPoint at_start(*scratch_->nodes().begin());
-    for (Value* input : scratch_->inputs()) {
-        if (!is_tensor(*input)) continue;
-        Value* const fresh = scratch_->insert(aten::empty, {std::vector<int64_t>{1}});
-        input->replaceAllUsesWith(fresh);
-        twins_.values[graph.inputs()[input->offset()]] = fresh;
-    }
-    aliases_ = std::make_unique<torch::jit::AliasDb>(scratch_);
-}
-
-InputAliases::~InputAliases() = default;
-
-bool InputAliases::may_share(const Value* value, const Value* root) const {
-    if (sets_.set_of(value) != sets_.set_of(root)) return false;
-    const auto a = twins_.values.find(value), b = twins_.values.find(root);
-    if (a == twins_.values.end() || b == twins_.values.end()) return false;
-    return a->second == b->second || aliases_->mayContainAlias(a->second, b->second);
-}
-
-bool InputAliases::may_write(const Node& node, const Value* value) const {
-    return aliases_->writesToAlias(twins_.nodes.at(&node), {twins_.values.at(value)});
-}
-
-std::vector<RootWrite> find_writes(const Graph& graph, const std::vector<Value*>& roots) {
-    std::vector<RootWrite> operands, writes;
-    for_each_node(*graph.block(), [&](const Node& node) {
-        for (const size_t i : written_inputs(node))
-            operands.push_back({const_cast<Node*>(&node), i, nullptr});
-    });
-    if (operands.empty()) return writes;
-    const InputAliases aliases(graph);
-    for (const RootWrite& operand : operands)
-        for (Value* const root : roots)
-            if (aliases.may_share(operand.node->input(operand.input), root))
-                writes.push_back({operand.node, operand.input, root});
-    return writes;
-}
-
-std::set<const Value*> find_written_inputs(const Graph& graph, WritesCounted counted) {
-    const auto inputs = const_cast<Graph&>(graph).inputs();
-    std::set<const Value*> written;
-    for (const RootWrite& write : find_writes(graph, {inputs.begin(), inputs.end()}))
-        if (counted == WritesCounted::kAll ||
-            !takes_constants(*write.node, written_inputs(*write.node)))
-            written.insert(write.root);
-    return written;
 }
 
 }  // namespace dslaunch::graph

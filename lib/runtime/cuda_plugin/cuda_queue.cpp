@@ -28,7 +28,8 @@ void CudaQueue::copy(void* into, const void* from, int64_t bytes) {
                                 cuda_stream()));
 }
 
-// Copies in; CUDA has read memory that is not pinned when the call returns.
+// Copies to the device. FROM may be changed after the call: CUDA has then read memory that is not
+// pinned.
 void CudaQueue::copy_in(void* into, const void* from, int64_t bytes) {
     const c10::cuda::CUDAGuard guard(stream_.stream().device_index());
     expect_work(cudaMemcpyAsync(into, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice,
@@ -37,7 +38,7 @@ void CudaQueue::copy_in(void* into, const void* from, int64_t bytes) {
 
 void CudaQueue::copy_out(void* into, const void* from, int64_t bytes) {
     const c10::cuda::CUDAGuard guard(stream_.stream().device_index());
-    // A wait inside a copy cannot be given up, so the work before the copy is waited for first.
+    // A wait inside a copy cannot be interrupted, so wait for the work before the copy first.
     finish();
     expect_work(cudaMemcpyAsync(into, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost,
                                 cuda_stream()));
@@ -98,14 +99,15 @@ void CudaQueue::to_half(const float* values, uint16_t* out, int64_t numel, DType
         kernels::launch_to_half(values, out, kernels::half_kind(dtype), numel, cuda_stream()));
 }
 
-// Brings the list only if it changed: in all steps but the first, ARRAYS are as in the last call.
-void CudaQueue::bring_list(std::span<const device::Values> arrays) {
-    const auto same = [](const kernels::GridValues& a, const device::Values& b) {
+// Copies the list to the device only if it changed: in all steps but the first, ARRAYS are the same
+// as in the last call.
+void CudaQueue::bring_list(std::span<const device::FloatArray> arrays) {
+    const auto same = [](const kernels::GridValues& a, const device::FloatArray& b) {
         return a.data == b.data && a.numel == b.numel;
     };
     if (std::ranges::equal(squares_.of_host, arrays, same)) return;
     squares_.of_host.clear();
-    for (const device::Values& values : arrays)
+    for (const device::FloatArray& values : arrays)
         squares_.of_host.push_back({values.data, values.numel});
     const auto count = std::ssize(arrays);
     if (count > squares_.room) {
@@ -120,7 +122,7 @@ void CudaQueue::bring_list(std::span<const device::Values> arrays) {
             count * static_cast<int64_t>(sizeof(kernels::GridValues)));
 }
 
-std::vector<double> CudaQueue::sums_of_squares(std::span<const device::Values> arrays) {
+std::vector<double> CudaQueue::sums_of_squares(std::span<const device::FloatArray> arrays) {
     std::vector<double> sums(arrays.size());
     if (arrays.empty()) return sums;
     const c10::cuda::CUDAGuard guard(stream_.stream().device_index());
@@ -131,7 +133,7 @@ std::vector<double> CudaQueue::sums_of_squares(std::span<const device::Values> a
     return sums;
 }
 
-void CudaQueue::flag_nonfinite(std::span<const device::Values> arrays, float* flags) {
+void CudaQueue::flag_nonfinite(std::span<const device::FloatArray> arrays, float* flags) {
     const c10::cuda::CUDAGuard guard(stream_.stream().device_index());
     for (size_t first = 0; first < arrays.size(); first += kernels::kFlagArraysMax) {
         kernels::GridFlags launch{};

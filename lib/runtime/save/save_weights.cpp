@@ -18,10 +18,10 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/kinds/dtype.h"
+#include "graph/archive/scalar_types.h"
 #include "graph/lower/device_rewrite.h"
-#include "graph/lower/precision.h"
 #include "graph/memory/memory_order.h"
-#include "graph/models/archive.h"
+#include "graph/models/save_archive.h"
 #include "storage/files/mapped_file.h"
 #include "storage/huggingface/model_folder.h"
 
@@ -29,7 +29,8 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// Returns the fp32 elements at DATA, which lie in the order of LIKE's memory, as a tensor like it.
+// Returns the fp32 elements at DATA, which are in the memory order of LIKE, as a tensor with LIKE's
+// shape and strides.
 at::Tensor in_memory(
     float* data, const at::Tensor& like, const std::function<void(void*)>& let_go = [](void*) {}) {
     const std::vector<int64_t> strides = graph::strides_in_memory(like);
@@ -37,7 +38,7 @@ at::Tensor in_memory(
                            : at::from_blob(data, like.sizes(), strides, let_go, at::kFloat);
 }
 
-// Lets TENSOR read its elements, fp32 in the order of its memory, from FILE at OFFSET.
+// Makes TENSOR read its elements, fp32 in its memory order, from FILE at OFFSET.
 void read_from(const std::shared_ptr<const storage::MappedFile>& file, int64_t offset,
                at::Tensor tensor) {
     const at::NoGradGuard no_grad;
@@ -45,7 +46,7 @@ void read_from(const std::shared_ptr<const storage::MappedFile>& file, int64_t o
     tensor.set_data(in_memory(reinterpret_cast<float*>(data), tensor, [file](void*) {}));
 }
 
-// Gives back the part of MEMORY that lies in FILE. It is not read again.
+// Releases the part of MEMORY that is in FILE. It is not read again.
 void give_back(const storage::MappedFile& file, std::span<const std::byte> memory) {
     const std::less<> before;
     const std::span<const std::byte> bytes = file.bytes();
@@ -60,8 +61,8 @@ void check_room_for_output(const graph::Model& model, const OutputNeed& need) {
     storage::require_room_for_model(need.folder);
     storage::make_folder(need.folder);
     Bytes weights, checkpoint{need.states_numel * need.states * int64_t{sizeof(float)}};
-    // model.safetensors holds a tensor under each of its names, model.pt once, and on its way to
-    // model.pt it may lie in the strided file. A checkpoint holds it once.
+    // model.safetensors contains a tensor once under each of its names, and model.pt once. Until it
+    // is in model.pt it may also be in the strided file. A checkpoint contains it once.
     const auto add_all = [&](const auto& items) {
         for (const auto& item : items) {
             const size_t strided = item.tensor.is_contiguous() ? 0 : 1;
@@ -107,7 +108,7 @@ std::vector<storage::SafetensorsEntry> WeightWriter::entries() {
     const auto add_views = [&](Home& home, const at::Tensor& owner, DType dtype) {
         if (home.names == 0) home.entry = entries.size();
         for (const graph::ModelView& view : model_.views()) {
-            if (!view.owner.is_same(owner) || view.name.empty() || !view.persistent) continue;
+            if (!view.owner.is_same(owner) || view.name.empty() || !view.is_persistent) continue;
             entries.push_back({view.name, dtype, view.tensor.sizes().vec(), {}});
             home.views.push_back(&view);
         }
@@ -122,13 +123,13 @@ std::vector<storage::SafetensorsEntry> WeightWriter::entries() {
     for (const graph::ModelBuffer& buffer : model_.buffers()) {
         Home& home = buffer_homes_.emplace_back();
         const DType dtype = graph::dtype_of(buffer.name, buffer.tensor);
-        if (buffer.persistent) add(home, buffer, dtype);
+        if (buffer.is_persistent) add(home, buffer, dtype);
         add_views(home, buffer.tensor, dtype);
     }
     return entries;
 }
 
-// Writes TENSOR, which has the shape and strides of the model's own, under all its names.
+// Writes TENSOR, which has the shape and strides of the model's tensor, under all its names.
 void WeightWriter::write(const Home& home, const at::Tensor& tensor) {
     const auto put_rows = [&](size_t entry, size_t names, const at::Tensor& values) {
         const at::Tensor rows = values.contiguous();
@@ -176,8 +177,8 @@ void WeightWriter::finish() {
             read_from(weights, weights_->offset(homes_[i].entry), model_.parameters()[i].tensor);
         }
     }
-    // The file can then be loaded on any machine. All tensors that are left have values of their
-    // own.
+    // Moves the model to the CPU, so that the file can be loaded on any machine. All remaining
+    // tensors have values of their own.
     graph::move_to_device(model_, c10::kCPU);
     model_.renew_views();
     graph::save_archive(

@@ -13,9 +13,9 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "graph/lower/precision.h"
+#include "graph/archive/scalar_types.h"
 #include "graph/memory/memory_order.h"
-#include "plan/layout/tensor_shares.h"
+#include "plan/layout/tensor_share.h"
 
 namespace dslaunch::runtime {
 
@@ -29,7 +29,7 @@ void check_shape(const std::string& folder, const storage::CheckpointTensor& sav
          saved.name, fmt::join(saved.shape, ", "), fmt::join(tensor.sizes(), ", "));
 }
 
-// Returns true if all pieces of the weights of A and B have the same places and hashes.
+// Returns true if the weights of A and B have the same pieces with the same hashes.
 bool have_equal_hashes(const storage::Checkpoint& checkpoint, int a, int b) {
     std::vector<std::pair<Range, storage::Hash128>> of_a, of_b;
     for (const storage::CheckpointFile& file : checkpoint.files)
@@ -136,8 +136,8 @@ SavedState::Wanted SavedState::wanted(int parameter, int buffer) const {
     return wanted;
 }
 
-// Returns the tensor that has WANTED under one of its names, or as a view that is all of it, or a
-// part of it if PART_DOES.
+// Returns the tensor that has WANTED under one of its names, or as a view that covers all of it; if
+// PART_DOES, a view of a part is enough.
 SavedState::Home SavedState::find(const Wanted& wanted, Found& found, bool part_does) const {
     Home home;
     const auto take = [&](int tensor, const graph::ModelView* view) {
@@ -161,11 +161,12 @@ void SavedState::find_buffer(int index, Found& found) {
     const graph::ModelBuffer& buffer = model_.buffers()[index];
     Home& home = buffer_homes_.emplace_back();
     const Wanted all = wanted(-1, index);
-    if (!buffer.persistent) {
-        // The archive's, unless the checkpoint's run moved it or it has a name for it.
+    if (!buffer.is_persistent) {
+        // Uses the archive's values, unless the checkpoint's run changed the buffer, or a view of
+        // it is part of the state_dict.
         const int tensor = checkpoint_.find(buffer.name);
-        const bool moved = tensor >= 0 && !checkpoint_.tensors[tensor].persistent;
-        if (moved || std::ranges::any_of(all.views, &graph::ModelView::persistent))
+        const bool moved = tensor >= 0 && !checkpoint_.tensors[tensor].is_persistent;
+        if (moved || std::ranges::any_of(all.views, &graph::ModelView::is_persistent))
             home = find(all, found, /*part_does=*/true);
         return;
     }
@@ -178,7 +179,8 @@ void SavedState::find_buffer(int index, Found& found) {
     }
 }
 
-// Requires that tensor OTHER of the checkpoint, which is VIEW or all of WANTED, has HOME's values.
+// Throws unless tensor OTHER of the checkpoint, which is VIEW or all of WANTED, has the values at
+// HOME.
 void SavedState::require_equal(const Wanted& wanted, const Home& home, int other,
                                const graph::ModelView* view) const {
     const storage::CheckpointTensor& first = checkpoint_.tensors[home.tensor];
@@ -258,7 +260,7 @@ void SavedState::read_whole(int parameter, int state, const Range& elements, std
     convert(from + elements.begin * dtype_bytes(stored), stored, into, dtype, elements.numel);
 }
 
-// Returns the values at HOME as LIKE has them: its shape, and its elements in its order of memory.
+// Returns the values at HOME with LIKE's shape and memory order.
 at::Tensor SavedState::laid_out(const Home& home, const at::Tensor& like, int state) const {
     const at::NoGradGuard no_grad;
     const at::Tensor values = whole(home.tensor, state);
@@ -270,7 +272,7 @@ at::Tensor SavedState::laid_out(const Home& home, const at::Tensor& like, int st
     return laid;
 }
 
-// Returns the tensor with the shape and strides that it was saved with.
+// Returns a whole tensor, with the shape and strides with which it was saved.
 at::Tensor SavedState::whole(int tensor, int state) const {
     const storage::CheckpointTensor& saved = checkpoint_.tensors[tensor];
     const at::ScalarType type =

@@ -9,16 +9,16 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "graph/archive/scalar_types.h"
 #include "graph/lower/device_rewrite.h"
-#include "graph/lower/precision.h"
 #include "graph/lower/target_count.h"
 #include "graph/segment/compute_context.h"
 
 namespace dslaunch::runtime {
 
 std::unique_ptr<graph::SegmentedModel> Evaluator::lower_model() const {
-    // Several pieces are needed only if their parameters are gathered one piece at a time, or lie
-    // in stages.
+    // The model needs to be cut into several pieces only if parameters are gathered one piece at a
+    // time, or if it is divided into stages.
     const int64_t pieces = parts_.stages.link != nullptr ? parts_.stages.segments
                            : parts_.state->is_sharded()  ? 0
                                                          : 1;
@@ -36,7 +36,8 @@ const graph::SegmentedModel& Evaluator::prepare() {
     return *parts_.segmented;
 }
 
-// Returns true if STAGE has all parameters of SEGMENT, and its buffers, which training may move.
+// Returns true if STAGE has all parameters of SEGMENT, and all of its buffers that training may
+// change.
 bool Evaluator::has_all(const graph::Segment& segment, int stage) const {
     const auto all_in = [stage](const std::vector<int>& wanted,
                                 const std::vector<std::vector<int>>& stages_of) {
@@ -50,7 +51,8 @@ bool Evaluator::has_all(const graph::Segment& segment, int stage) const {
            all_in(segmented.buffers_of(segment), parts_.stages.stages_of_buffer);
 }
 
-// Lets a segment run in the first part whose stage has everything that it reads.
+// Assigns each segment to a part, in order: to the first part, from the previous segment's on,
+// whose stage has everything that the segment reads.
 void Evaluator::deal_to_stages() {
     stretches_.clear();
     size_t part = 0;
@@ -77,7 +79,7 @@ void Evaluator::deal_to_stages() {
              own_stage());
 }
 
-// Returns nothing if neither the model nor the loss needs arguments here.
+// Returns an empty list if neither the model nor the loss needs arguments on this stage.
 std::vector<c10::IValue> Evaluator::arguments_of(const EvalBatch& batch) const {
     if (batch.rows == 0 || (!has_first() && !has_last())) return {};
     std::vector<int64_t> samples(static_cast<size_t>(batch.rows));
@@ -85,7 +87,7 @@ std::vector<c10::IValue> Evaluator::arguments_of(const EvalBatch& batch) const {
     return held_out_.batch(samples);
 }
 
-// Runs a stretch. A rank without a batch only helps bring the parameters together.
+// Runs a stretch. A rank without a batch only takes part in gathering the parameters.
 graph::Boundary Evaluator::run_stretch(const Stretch& stretch, const EvalBatch& batch,
                                        std::vector<c10::IValue> values) const {
     const bool takes_part = batch.rows > 0;
@@ -102,7 +104,7 @@ graph::Boundary Evaluator::run_stretch(const Stretch& stretch, const EvalBatch& 
     return boundary;
 }
 
-// Runs the stretches in the model's order on all stages, so that no two wait for each other.
+// Runs the stretches in the model's order on all stages, so that no two stages wait for each other.
 graph::Boundary Evaluator::forward(const EvalBatch& batch,
                                    const std::vector<c10::IValue>& arguments) const {
     constexpr uint32_t kNumber = 0;  // number of the one message between two stages
@@ -154,7 +156,8 @@ EvalShare Evaluator::run(const std::function<void(double share)>& tell) {
         const double counted = targets == nullptr ? rows : targets->of(arguments);
         if (counted == 0) continue;
         const bool by_token = parts_.config->loss.mean == config::LossMean::kToken;
-        // A batch's mean counts for each of its samples. A sum over tokens is a sum already.
+        // The mean of a batch counts once for each of its samples. A loss by token is already a
+        // sum.
         share.loss_sum += by_token ? graph::loss_of(last) : graph::loss_of(last) * rows;
         share.weight += by_token ? counted : rows;
         if (parts_.segmented->lowered().has_rewards)

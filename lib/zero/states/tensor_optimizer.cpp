@@ -17,9 +17,9 @@ namespace dslaunch::zero {
 namespace {
 
 constexpr int kNewtonSchulzSteps = 5;
-// The quintic a x + b x^3 + c x^5 that rises most steeply at 0.
+// The coefficients of the quintic a x + b x^3 + c x^5 that is steepest at 0.
 constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
-// The Gram matrix is computed again before this step, for errors grow in it.
+// The Gram matrix is computed again before this step, because errors grow in it.
 constexpr int kGramRestart = 2;
 
 device::Memory take(device::Device& device, int64_t numel) {
@@ -36,7 +36,8 @@ at::Tensor by_products(at::Tensor x) {
     return x;
 }
 
-// Computes the same with q x in the place of x: q is square, as the Gram matrix is.
+// Computes the same as by_products(), but multiplies the factors of the steps into q, a square
+// matrix of the Gram matrix's size, and x by q only before a restart and at the end.
 at::Tensor by_gram(at::Tensor x) {
     at::Tensor gram = at::matmul(x, x.mT());
     const at::Tensor one = at::eye(gram.size(-1), gram.options());
@@ -93,7 +94,7 @@ void TensorOptimizer::update(const kernels::FlatRange& range, const at::Tensor& 
 }
 
 double TensorOptimizer::norm_of(const float* values, int64_t numel) {
-    std::vector<device::Values> blocks;
+    std::vector<device::FloatArray> blocks;
     for (int64_t begin = 0; begin < numel; begin += kernels::kNormBlockNumel)
         blocks.push_back({values + begin, std::min(kernels::kNormBlockNumel, numel - begin)});
     double squares = 0;
@@ -101,7 +102,7 @@ double TensorOptimizer::norm_of(const float* values, int64_t numel) {
     return std::sqrt(squares);
 }
 
-// Moves the parameters along SCALE times the direction.
+// Changes the parameters by SCALE times the direction.
 void TensorOptimizer::move(const kernels::FlatRange& range, const kernels::SgdStep& step,
                            float scale) {
     const float* const direction = direction_.floats().data();
@@ -113,7 +114,8 @@ void TensorOptimizer::move(const kernels::FlatRange& range, const kernels::SgdSt
     queue_.sgd_step(moved, step);
 }
 
-// Adds the weight decay to the direction. The ratio is the parameters' norm to the direction's.
+// Adds the weight decay to the direction. Returns the ratio of the parameters' norm to the
+// direction's.
 TensorOptimizer::Ratio TensorOptimizer::decayed(const kernels::FlatRange& range,
                                                 const config::OptimizerConfig& config) {
     const float* const parameters = range.parameters.data();
@@ -127,8 +129,8 @@ TensorOptimizer::Ratio TensorOptimizer::decayed(const kernels::FlatRange& range,
     return {std::clamp(weights / update, config.min_coeff, config.max_coeff), true};
 }
 
-// Makes the direction m / (sqrt(v) + eps) + decay * p. An Adam step of rate -1 from 0 makes its
-// first term while it moves the states.
+// Sets the direction to m / (sqrt(v) + eps) + decay * p. Its first term is the result of an Adam
+// step with rate -1, applied to zeros, which also updates the states.
 TensorOptimizer::Ratio TensorOptimizer::mix_for_lamb(const kernels::FlatRange& range,
                                                      const config::OptimizerConfig& config,
                                                      int64_t step) {
@@ -158,7 +160,7 @@ void TensorOptimizer::lamb(const kernels::FlatRange& range, const config::Optimi
     move(range, {.lr = lr * correction * ratio});
 }
 
-// Updates as LAMB while gradients are exchanged in full, and remembers the mean of its ratios.
+// Updates as LAMB does while gradients are exchanged in full, and stores the mean of its ratios.
 void TensorOptimizer::one_bit_lamb(const kernels::FlatRange& range,
                                    const config::OptimizerConfig& config, const TensorStep& step) {
     DSL_CHECK(queue_.stream() == nullptr, "1-bit LAMB on a device");
@@ -175,7 +177,7 @@ void TensorOptimizer::one_bit_lamb(const kernels::FlatRange& range,
     move(range, {.lr = step.lr * ratio.value});
 }
 
-// Returns the next momentum of a host that gets no other host's.
+// Returns the next momentum of a host that does not receive any other host's.
 const float* TensorOptimizer::mixed(const kernels::FlatRange& range, double beta1) {
     float* const into = direction_.floats().data();
     const float* const before = range.first.data();
@@ -186,8 +188,8 @@ const float* TensorOptimizer::mixed(const kernels::FlatRange& range, double beta
     return into;
 }
 
-// Updates with the variance of the first phase. A factor for the whole tensor makes up for the
-// growth or fall of the gradients' squares since then.
+// Updates with the variance of the first phase. A factor for the whole tensor corrects for the
+// change of the gradients' squares since then.
 void TensorOptimizer::frozen_lamb(const kernels::FlatRange& range,
                                   const config::OptimizerConfig& config, const TensorStep& step) {
     const float* const momentum = step.exchange == plan::Exchange::kNone
@@ -225,7 +227,7 @@ void TensorOptimizer::frozen_lamb(const kernels::FlatRange& range,
     }
     const double update = norm_of(states.parameters.data(), range.numel);
     const config::OneBitConfig& one_bit = config.one_bit;
-    // No element has had a gradient.
+    // The factor is 0 if no element has had a gradient.
     if (factor == 0) factor = last;
     if (config.weight_decay > 0 && update > 0) {
         const double share = std::min(1.0, without_decay / update);
@@ -240,7 +242,7 @@ void TensorOptimizer::frozen_lamb(const kernels::FlatRange& range,
     move(range, {.lr = step.lr * mean * factor});
 }
 
-// Elements of direction_ are in row-major order until the end.
+// direction_ has its elements in row-major order, until the direction is complete.
 void TensorOptimizer::adafactor(const kernels::FlatRange& range, const at::Tensor& like,
                                 const config::OptimizerConfig& config, const TensorStep& step) {
     DSL_CHECK(queue_.stream() == nullptr, "Adafactor on a device");
@@ -273,7 +275,7 @@ void TensorOptimizer::adafactor(const kernels::FlatRange& range, const at::Tenso
     const auto scale = static_cast<float>(1 / clip);
     if (!own.first_moment)
         return move(range, {.lr = lr, .weight_decay = config.weight_decay}, scale);
-    // The first moment is one of updates: rates are in it.
+    // This first moment is the mean of updates, not of gradients: it includes the learning rates.
     at::Tensor moment = at::from_blob(range.first.data(), {range.numel}, at::kFloat);
     const at::Tensor update = at::from_blob(direction, {range.numel}, at::kFloat);
     moment.mul_(config.beta1).add_(update, (1 - config.beta1) * lr * scale);
@@ -293,7 +295,7 @@ void TensorOptimizer::muon(const kernels::FlatRange& range, const at::Tensor& li
     if (range.gradient_scale != 1) gradients.mul_(range.gradient_scale);
     momentum.lerp_(gradients, 1 - config.momentum);
     gradients.lerp_(momentum, config.momentum);  // Nesterov's
-    // The filters of a convolution are the rows of a matrix.
+    // The filters of a convolution are treated as the rows of a matrix.
     const at::Tensor matrix = like.dim() == 4 ? gradients.flatten(1) : gradients;
     const double rows_by_columns =
         static_cast<double>(like.size(-2)) / static_cast<double>(like.size(-1));

@@ -83,7 +83,7 @@ class TestQueue final : public device::Queue {
     }
 
     [[nodiscard]] std::vector<double> sums_of_squares(
-        std::span<const device::Values> arrays) override {
+        std::span<const device::FloatArray> arrays) override {
         std::vector<double> sums(arrays.size());
         for (size_t i = 0; i < arrays.size(); ++i)
             stream_.put([&sums, i, numel = arrays[i].numel, from = kernel(arrays[i].data)] {
@@ -92,7 +92,7 @@ class TestQueue final : public device::Queue {
         finish();
         return sums;
     }
-    void flag_nonfinite(std::span<const device::Values> arrays, float* flags) override {
+    void flag_nonfinite(std::span<const device::FloatArray> arrays, float* flags) override {
         for (size_t i = 0; i < arrays.size(); ++i) {
             if (arrays[i].numel == 0) continue;
             stream_.put([values = kernels::GridValues{kernel(arrays[i].data), arrays[i].numel},

@@ -257,7 +257,7 @@ TEST_CASE("dropout, its probability in attention and the count of batches follow
     Model model = Model::adopt(module);
     for (const bool training : {true, false}) {
         LowerOptions options;
-        options.training = training;
+        options.trains = training;
         const LoweredGraph lowered = lower(model, options);
         for (const torch::jit::Node* left : lowered.graph->nodes())
             CHECK(left->kind() != c10::prim::If);

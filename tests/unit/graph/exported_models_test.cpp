@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "graph/archive/model.h"
-#include "graph/segment/segment.h"
+#include "graph/segment/segmented_model.h"
 #include "storage/files/safetensors.h"
 #include "support/catch.h"
 #include "unit/graph/torch_reference.h"

@@ -18,7 +18,7 @@
 
 #include "base/error.h"
 #include "graph/archive/model.h"
-#include "graph/models/archive.h"
+#include "graph/models/save_archive.h"
 #include "storage/files/crc32.h"
 #include "storage/files/zip_archive.h"
 #include "storage/files/zip_format.h"

@@ -1,8 +1,8 @@
 #include "base/error.h"
 #include "graph/archive/model.h"
-#include "graph/models/archive.h"
 #include "graph/models/models.h"
 #include "graph/models/module_builder.h"
+#include "graph/models/save_archive.h"
 #include "support/catch.h"
 
 #include <ATen/TensorIndexing.h>
@@ -77,7 +77,7 @@ at::Tensor reference_logits(const std::map<std::string, at::Tensor>& weights,
         const at::Tensor gelu = inner * 0.5 * (1 + at::erf(inner / std::sqrt(2.0)));
         x = x + linear(block + "out", gelu);
     }
-    return norm("ln_f", x).matmul(weights.at(options.tie ? "wte.weight" : "head.weight").t());
+    return norm("ln_f", x).matmul(weights.at(options.is_tied ? "wte.weight" : "head.weight").t());
 }
 
 // Larger weights than a fresh model's, so that every part matters to the result.
@@ -116,7 +116,7 @@ TEST_CASE("class text is cut, moved left and written out once per child") {
 TEST_CASE("a GPT has the usual parameter names and shapes") {
     GptOptions options = kLittle;
     options.layers = 1;
-    options.tie = GENERATE(false, true);
+    options.is_tied = GENERATE(false, true);
     std::vector<std::pair<std::string, std::vector<int64_t>>> expected = {
         {"wte.weight", {11, 8}},
         {"wpe.weight", {6, 8}},
@@ -134,7 +134,7 @@ TEST_CASE("a GPT has the usual parameter names and shapes") {
         {"blocks.0.out.bias", {8}},
         {"ln_f.weight", {8}},
         {"ln_f.bias", {8}}};
-    if (!options.tie) expected.push_back({"head.weight", {11, 8}});
+    if (!options.is_tied) expected.push_back({"head.weight", {11, 8}});
     std::vector<std::pair<std::string, std::vector<int64_t>>> found;
     for (const auto& parameter : make_gpt(options).named_parameters()) {
         CHECK(parameter.value.requires_grad());
@@ -145,7 +145,7 @@ TEST_CASE("a GPT has the usual parameter names and shapes") {
 
 TEST_CASE("logits and loss of a GPT equal the formulas written out") {
     GptOptions options = kLittle;
-    options.tie = GENERATE(false, true);
+    options.is_tied = GENERATE(false, true);
     torch::jit::Module module = make_gpt(options);
     scale_up(module);
     const at::Tensor tokens = some_tokens(options, 3, 6), targets = tokens.roll({1}, {1});

@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "graph/archive/mapped_archive.h"
 #include "graph/archive/model.h"
-#include "graph/models/archive.h"
+#include "graph/models/save_archive.h"
 #include "graph/trust/operator_policy.h"
 #include "support/catch.h"
 #include "support/fixtures.h"

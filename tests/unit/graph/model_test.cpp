@@ -16,8 +16,8 @@
 
 #include "base/error.h"
 #include "graph/lower/lower.h"
-#include "graph/models/archive.h"
-#include "graph/segment/segment.h"
+#include "graph/models/save_archive.h"
+#include "graph/segment/segmented_model.h"
 #include "support/catch.h"
 #include "support/fixtures.h"
 #include "support/job_process.h"

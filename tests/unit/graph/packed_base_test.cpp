@@ -11,11 +11,11 @@
 #include <utility>
 
 #include "graph/lower/lower.h"
-#include "graph/lower/precision.h"
+#include "graph/lower/parameters_as.h"
 #include "graph/measure/measure.h"
 #include "graph/packed/packed_weight.h"
 #include "graph/segment/compute_context.h"
-#include "graph/segment/segment.h"
+#include "graph/segment/segmented_model.h"
 #include "support/catch.h"
 #include "support/script_module.h"
 
@@ -167,7 +167,7 @@ TEST_CASE("the last layer, what is trained and what is read otherwise stay as th
         ++count;
     CHECK(count == 3);
     // Evaluation lowers the model again, and reads the same elements.
-    options.training = false;
+    options.trains = false;
     const auto* const before = named(other, "first_weight").packed.get();
     const LoweredGraph again = lower(other, options);
     CHECK(named(other, "first_weight").packed.get() == before);

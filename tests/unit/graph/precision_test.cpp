@@ -1,6 +1,5 @@
 // Every fixture in bf16 and fp16: cut against run whole, bit for bit, and against fp32 within what
 // 16 bits allow; and every operator that needs a cast.
-#include "graph/lower/precision.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
@@ -22,6 +21,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "graph/lower/parameters_as.h"
 #include "graph/measure/measure.h"
 #include "graph/segment/compute_context.h"
 #include "support/catch.h"

@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "graph/lower/lower.h"
-#include "graph/lower/precision.h"
+#include "graph/lower/parameters_as.h"
 #include "graph/lower/reward_means.h"
 #include "graph/lowered/lowered_graph.h"
 #include "graph/segment/compute_context.h"

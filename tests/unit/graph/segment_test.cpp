@@ -1,6 +1,6 @@
 // Every fixture model cut into every number of segments against itself run whole, bit for bit, and
 // against the numbers that stock PyTorch wrote down.
-#include "graph/segment/segment.h"
+#include "graph/segment/segmented_model.h"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -192,7 +192,7 @@ TEST_CASE("a segment that calls through an interface reads every parameter, each
         const std::vector<int> parameters = cut.parameters_of(segment);
         const std::set<int> once(parameters.begin(), parameters.end());
         CHECK(once.size() == parameters.size());
-        if (!segment.module_input) {
+        if (!segment.takes_module) {
             reads_as_input_too |= std::ranges::any_of(segment.parameters, [&](int index) {
                 return fixture.model.parameters()[index].name.starts_with("experts.1.");
             });

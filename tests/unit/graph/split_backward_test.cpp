@@ -1,4 +1,5 @@
 #include "graph/segment/split_backward.h"
+#include "graph/measure/tensor_meter.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
@@ -17,7 +18,6 @@
 
 #include <functional>
 
-#include "graph/measure/trial.h"
 #include "support/catch.h"
 #include "support/script_module.h"
 

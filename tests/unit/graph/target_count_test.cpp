@@ -233,7 +233,7 @@ Model parts_in(bool root, bool left, bool right) {
 TEST_CASE("parts that were saved in evaluation stay there while the rest trains") {
     const auto loss = [](Model& model, bool training) {
         LowerOptions options;
-        options.training = training;
+        options.trains = training;
         const SegmentedModel segmented = SegmentedModel::make(model, options, 1);
         const ComputeContext context(/*gradients=*/false);
         return loss_of(segmented.forward(0, segmented.first_inputs({}), {}));

@@ -1,5 +1,4 @@
 // Bytes of one thread's tensors, by the sizes that were asked for.
-#include "graph/measure/trial.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -8,6 +7,7 @@
 
 #include <thread>
 
+#include "graph/measure/tensor_meter.h"
 #include "support/catch.h"
 
 using namespace dslaunch;

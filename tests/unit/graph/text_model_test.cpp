@@ -1,8 +1,8 @@
 #include "graph/models/text_model.h"
 #include "base/error.h"
 #include "base/fd.h"
-#include "graph/models/archive.h"
 #include "graph/models/models.h"
+#include "graph/models/save_archive.h"
 #include "storage/files/zip_archive.h"
 #include "support/catch.h"
 

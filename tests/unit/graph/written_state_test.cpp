@@ -1,6 +1,7 @@
 // Parameters, constants and arguments that forward writes: some become buffers, some are written
 // before a step, some stay in the graph, and a trial pass leaves all as it was.
 #include "graph/writes/written_state.h"
+#include "graph/writes/input_aliases.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -17,8 +18,7 @@
 #include "graph/measure/measure.h"
 #include "graph/segment/compute_context.h"
 #include "graph/segment/new_values.h"
-#include "graph/segment/segment.h"
-#include "graph/writes/written_values.h"
+#include "graph/segment/segmented_model.h"
 #include "support/catch.h"
 #include "support/script_module.h"
 
@@ -205,7 +205,7 @@ TEST_CASE("a parameter that does not train and that forward writes is a buffer o
     }
     // Evaluation finds the buffer again.
     LowerOptions evaluation;
-    evaluation.training = false;
+    evaluation.trains = false;
     CHECK(lower(model, evaluation).buffers.size() == 1);
 }
 
@@ -231,7 +231,7 @@ TEST_CASE("forward writes copies of its arguments, and a constant of its code is
     Model counting = Model::adopt(module);
     const SegmentedModel counted = SegmentedModel::make(counting, {}, 1);
     REQUIRE(counting.buffers().size() == 1);
-    CHECK_FALSE(counting.buffers()[0].persistent);
+    CHECK_FALSE(counting.buffers()[0].is_persistent);
     static_cast<void>(measure(counted, {x}));
     for (const double count : {1.0, 2.0})
         CHECK(loss_of(counted.forward(0, {x}, {})) ==

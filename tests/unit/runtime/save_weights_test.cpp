@@ -13,7 +13,7 @@
 #include <fstream>
 
 #include "base/fd.h"
-#include "graph/models/archive.h"
+#include "graph/models/save_archive.h"
 #include "support/catch.h"
 #include "support/script_module.h"
 #include "support/temporary_folder.h"

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "forced_placement.h"
+#include "graph/archive/scalar_types.h"
 #include "graph/lower/device_rewrite.h"
-#include "graph/lower/precision.h"
 #include "graph/measure/measure.h"
 #include "runtime/save/checkpointer.h"
 #include "support/script_module.h"
@@ -142,7 +142,7 @@ struct TrainingSetup {
     static TrainedModel lowered_for(const TrainingCase& job) {
         TrainedModel trained = job.make_model();
         trained.lower.compute_dtype = scalar_type_of(job.precision.compute);
-        trained.lower.fp32_parameters = job.precision.fp32_weights;
+        trained.lower.keeps_fp32_parameters = job.precision.fp32_weights;
         return trained;
     }
     static ModelInfo marked(ModelInfo info, const TrainingCase& job) {

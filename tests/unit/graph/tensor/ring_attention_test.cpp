@@ -65,7 +65,7 @@ std::vector<at::Tensor> ring_of(const Case& made, int size) {
         if (made.mask.defined() && made.mask.size(-2) > 1)
             operands.mask = made.mask.narrow(-2, first, rows);
         AttentionOptions options;
-        options.causal = made.causal;
+        options.is_causal = made.causal;
         const at::Tensor out = ring_attention(operands, options, group, 0);
         const at::Tensor gradient =
             waves({2, 3, made.query.size(2), made.value.size(3)}, 4, out.scalar_type());

@@ -207,7 +207,7 @@ TEST_CASE("a split graph is cut into segments that give the same bits") {
         const ComputeContext context(false);
         const TensorGroupScope scope(&group);
         std::vector<c10::IValue> alive = mine.arguments;
-        graph::SegmentRange range;
+        graph::SegmentNodes range;
         LiveRange live;
         for (size_t i = 0; i < tensor.lowered.first_parameter(); ++i)
             live.in.push_back(tensor.lowered.graph->inputs()[i]);

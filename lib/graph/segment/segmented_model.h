@@ -1,7 +1,7 @@
-// A model as an ordered list of segments: small graphs in chain form. Segment k takes exactly the
-// values alive at cut k and gives exactly the values alive at cut k+1; parameters and buffers are
-// inputs too, so that equal layers share one compiled Code. The runtime's compute lane runs them;
-// forward() and backward() set no thread state (see compute_context.h).
+// A model as an ordered list of segments: small graphs that form a chain. Segment k takes exactly
+// the values alive at cut k and returns exactly the values alive at cut k+1. Parameters and buffers
+// are inputs too, so that equal layers share one compiled Code. The runtime's compute lane runs the
+// segments. forward() and backward() do not set thread state (see compute_context.h).
 #pragma once
 
 #include <memory>
@@ -16,48 +16,56 @@
 
 namespace dslaunch::graph {
 
+// A model whose forward was lowered and cut.
 class SegmentedModel {
   public:
-    // Lowers MODEL and cuts it into about SEGMENTS pieces (0: by whole layers; see
+    // Lowers MODEL and cuts it into about SEGMENTS pieces (0: into whole layers; see
     // plan/choose/cut_choice.h). MODEL must outlive the result.
     [[nodiscard]] static SegmentedModel make(Model& model, const LowerOptions& options,
                                              int64_t segments);
-    // Cuts LOWERED, a graph that MODEL was lowered to and that may have been rewritten.
+    // Cuts LOWERED, a graph that MODEL was lowered to and that may have been rewritten since.
     [[nodiscard]] static SegmentedModel of_graph(Model& model, LoweredGraph lowered,
                                                  int64_t segments);
 
+    // Returns the segments in the order of forward.
     [[nodiscard]] const std::vector<Segment>& segments() const { return segments_; }
+    // Return the names and types of forward's arguments.
     [[nodiscard]] const std::vector<std::string>& arguments() const { return lowered_.arguments; }
     [[nodiscard]] const std::vector<c10::TypePtr>& argument_types() const {
         return lowered_.argument_types;
     }
+    // Return the attributes that forward writes, the graph that was cut, and the model.
     [[nodiscard]] const std::vector<ModelState>& states() const { return lowered_.states; }
     [[nodiscard]] const LoweredGraph& lowered() const { return lowered_; }
     [[nodiscard]] Model& model() const { return *model_; }
+    // Returns the number of places where the graph may be cut.
     [[nodiscard]] int64_t cut_places() const { return cut_places_; }
-    // Returns the model parameters and buffers that SEGMENT may read, each once: its graph's
-    // inputs, then, if it takes the module itself, all others.
+    // Returns the model parameters and buffers that SEGMENT may read, each of them once: first its
+    // graph's inputs and then, if it takes the module itself, all others.
     [[nodiscard]] std::vector<int> parameters_of(const Segment& segment) const;
     [[nodiscard]] std::vector<int> buffers_of(const Segment& segment) const;
     // Returns the model parameters that no segment reads.
     [[nodiscard]] std::vector<int> unused_parameters() const;
 
-    // Returns the inputs of segment 0: the arguments in order, then the states' present values.
+    // Returns the inputs of segment 0: the arguments in order, then the current values of the
+    // states.
     [[nodiscard]] std::vector<IValue> first_inputs(std::vector<IValue> arguments) const;
-    // Stores in the module the states that the last segment gave (values[1…] of LAST).
+    // Stores the states that the last segment returned (values[1…] of LAST) in the module.
     void store_states(const Boundary& last) const;
 
     // Runs segment INDEX on the values alive before it. Autograd records if this thread's grad mode
-    // is on. Throws Error{kInput} naming segment, module path and source line when a node fails.
+    // is on. Throws Error{kInput}, naming the segment, module path and source line, if a node
+    // fails, and Error{kSetup} if memory runs out.
     [[nodiscard]] Boundary forward(size_t index, const std::vector<IValue>& inputs,
                                    const DrawKey& key, c10::Device device = c10::kCPU) const;
 
-    // Runs one micro step's backward of a segment: gives BOUNDARY's producers its leaves' gradients
-    // and adds gradients to the segment's inputs and parameters. Frees the autograd graph.
+    // Runs the backward pass of one segment for one micro step: passes the gradients of BOUNDARY's
+    // leaves to the producers of those leaves, and adds gradients to the segment's inputs and
+    // parameters. Frees the autograd graph.
     static void backward(Boundary& boundary);
-    // Runs the backward of the last segment, from the loss with root gradient SCALE.
+    // Runs the backward of the last segment. It starts at the loss, with SCALE as its gradient.
     static void backward_loss(Boundary& boundary, double scale);
-    // Runs the first halves of backward and backward_loss. LEAVES are the segment's inputs that
+    // Runs the first halves of backward() and backward_loss(). LEAVES: the segment's inputs that
     // need gradients.
     [[nodiscard]] static WeightHalf backward_inputs(Boundary& boundary,
                                                     const std::vector<at::Tensor>& leaves);
@@ -75,11 +83,13 @@ class SegmentedModel {
     int64_t cut_places_ = 0;
 };
 
-// Returns the loss in the last boundary, of one element. Throws Error{kInput} if it has more.
+// Returns the loss in LAST, the last segment's boundary. It has one element. Throws Error{kInput}
+// if it has more.
 [[nodiscard]] const at::Tensor& loss_tensor(const Boundary& last);
-// Returns the loss as a number; waits for its device.
+// Returns the loss as a number; waits until its device has computed it.
 [[nodiscard]] double loss_of(const Boundary& last);
-// Returns the rewards in the last boundary, [pairs, 2] fp32. REQUIRES: lowered().has_rewards.
+// Returns the rewards in LAST, the last segment's boundary: [pairs, 2] fp32. REQUIRES:
+// lowered().has_rewards.
 [[nodiscard]] const at::Tensor& rewards_tensor(const Boundary& last);
 
 }  // namespace dslaunch::graph

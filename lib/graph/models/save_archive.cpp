@@ -1,4 +1,4 @@
-#include "graph/models/archive.h"
+#include "graph/models/save_archive.h"
 
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/export.h>
@@ -17,8 +17,8 @@ void save_archive(const Module& module, const std::string& path, const WrittenMe
     for (const at::Tensor& tensor : module.buffers())
         need.value += static_cast<int64_t>(tensor.nbytes());
     storage::AtomicFile file(path, need);
-    // LibTorch's writer ends the zip in its destructor, so an error must not pass through it: the
-    // error waits until the writer is destroyed, and later writes are dropped.
+    // LibTorch's writer finishes the zip in its destructor, so an error must not pass through it.
+    // The error is kept until the writer is destroyed, and later writes are dropped.
     std::exception_ptr error;
     const auto write = [&](const void* data, size_t length) {
         const std::span memory(static_cast<const std::byte*>(data), length);

@@ -1,4 +1,4 @@
-#include "graph/segment/segment.h"
+#include "graph/segment/segmented_model.h"
 
 #include <ATen/core/stack.h>
 #include <ATen/ops/full_like.h>
@@ -22,7 +22,7 @@ namespace dslaunch::graph {
 
 namespace {
 
-// Returns LISTED, then the rest of 0 to COUNT - 1 in ascending order.
+// Returns LISTED, followed by the other numbers from 0 to COUNT - 1 in ascending order.
 std::vector<int> with_others(std::vector<int> listed, size_t count) {
     std::vector<char> is_listed(count, 0);
     for (const int index : listed) is_listed[index] = 1;
@@ -51,13 +51,13 @@ SegmentedModel SegmentedModel::of_graph(Model& model, LoweredGraph lowered, int6
 void SegmentedModel::cut(const CutMap& map, const std::vector<int64_t>& positions) {
     std::vector<int64_t> ends = positions;
     ends.push_back(static_cast<int64_t>(map.nodes.size()));
-    // Segment 0 takes every argument and state, read or not, so that callers need not know which
-    // are read.
+    // Segment 0 takes every argument and state, whether it reads it or not, so that callers need
+    // not know which ones are read.
     LiveRange live;
     for (size_t i = lowered_.first_argument(); i < lowered_.first_parameter(); ++i)
         live.in.push_back(lowered_.graph->inputs()[i]);
     std::map<std::string, std::shared_ptr<Code>> codes;
-    SegmentRange range;
+    SegmentNodes range;
     for (const int64_t end : ends) {
         range.end = end;
         const auto outputs = lowered_.graph->outputs();
@@ -76,12 +76,12 @@ void SegmentedModel::cut(const CutMap& map, const std::vector<int64_t>& position
 }
 
 std::vector<int> SegmentedModel::parameters_of(const Segment& segment) const {
-    return segment.module_input ? with_others(segment.parameters, model_->parameters().size())
+    return segment.takes_module ? with_others(segment.parameters, model_->parameters().size())
                                 : segment.parameters;
 }
 
 std::vector<int> SegmentedModel::buffers_of(const Segment& segment) const {
-    return segment.module_input ? with_others(segment.buffers, model_->buffers().size())
+    return segment.takes_module ? with_others(segment.buffers, model_->buffers().size())
                                 : segment.buffers;
 }
 
@@ -98,7 +98,8 @@ std::vector<int> SegmentedModel::unused_parameters() const {
 std::vector<IValue> SegmentedModel::first_inputs(std::vector<IValue> arguments) const {
     DSL_CHECK(arguments.size() == lowered_.arguments.size(), "forward takes {} arguments, not {}",
               lowered_.arguments.size(), arguments.size());
-    // States are detached: the tensors that autograd saves must outlive the change of the buffer.
+    // States are detached, so that the tensors that autograd saves stay valid when the buffer is
+    // replaced.
     const auto detach = [](const at::Tensor& tensor) { return tensor.detach(); };
     for (const ModelState& state : lowered_.states)
         arguments.push_back(map_tensors(state.object->getAttr(state.attribute), detach));
@@ -110,8 +111,8 @@ void SegmentedModel::store_states(const Boundary& last) const {
         const ModelState& state = lowered_.states[i];
         IValue value = map_tensors(last.values[1 + i],
                                    [](const at::Tensor& tensor) { return tensor.detach(); });
-        // A buffer stays the tensor that the model lists, so that its present value is evaluated,
-        // sent and saved.
+        // A buffer stays the tensor object that the model lists, so that evaluation, sending and
+        // saving use its current value.
         const IValue before = state.object->getAttr(state.attribute);
         if (before.isTensor() && value.isTensor() && model_->buffer_index(before.toTensor()) >= 0) {
             before.toTensor().set_data(value.toTensor());
@@ -123,7 +124,7 @@ void SegmentedModel::store_states(const Boundary& last) const {
 
 namespace {
 
-// Returns "Float [2, 3], Long [2]": the first tensors among INPUTS.
+// Returns a text such as "Float [2, 3], Long [2]" about the first tensors in INPUTS.
 std::string shapes_text(const std::vector<IValue>& inputs) {
     constexpr size_t kShownMax = 4;
     std::vector<std::string> shown;
@@ -147,7 +148,7 @@ Boundary SegmentedModel::forward(size_t index, const std::vector<IValue>& inputs
     const Segment& segment = segments_[index];
     torch::jit::Stack stack;
     stack.reserve(inputs.size() + segment.parameters.size() + segment.buffers.size() + 1);
-    if (segment.module_input) stack.emplace_back(model_->module()._ivalue());
+    if (segment.takes_module) stack.emplace_back(model_->module()._ivalue());
     for (const IValue& input : inputs) stack.push_back(input);
     std::vector<const c10::StorageImpl*> lenders;
     const auto lend = [&](const at::Tensor& tensor) {
@@ -176,7 +177,7 @@ struct Roots {
     std::vector<at::Tensor> gradients;
 };
 
-// Takes from BOUNDARY the roots of its backward, and frees the rest of it.
+// Moves the roots of its backward out of BOUNDARY, and frees the rest of it.
 Roots take_roots(Boundary& boundary) {
     Roots roots;
     for (size_t i = 0; i < boundary.producers.size(); ++i) {
@@ -193,7 +194,7 @@ Roots take_loss(Boundary& boundary, double scale) {
     if (boundary.producers.empty())
         fail(ExitCode::kInput,
              "the loss does not depend on any trainable parameter: nothing can be trained");
-    // Only the loss is a root: the states after it are values, not results.
+    // Only the loss is a root: the outputs after it are states.
     at::Tensor loss = boundary.producers.front();
     boundary = {};
     return {{loss}, {at::full_like(loss, scale)}};

@@ -1,5 +1,5 @@
-// TorchScript archives as files: saving a module. Extra files of an archive are storage's
-// (storage/files/zip_archive.h). No threads.
+// Saves modules as TorchScript archives. storage/files/zip_archive.h reads the extra files of an
+// archive. No threads.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,10 @@
 
 namespace dslaunch::graph {
 
-// Writes MODULE to PATH, durably and whole or not at all, so that torch.jit.load reads it. Throws
-// Error{kDisk} naming PATH, need, cause, and on a full disk the free space. WRITTEN is called with
-// memory, such as tensors' storages, that is in the file and will not be read again.
+// Writes MODULE to PATH, durably and whole or not at all, in a form that torch.jit.load reads.
+// Throws Error{kDisk}, naming PATH, the bytes needed, the cause, and on a full disk the free space.
+// WRITTEN is called with memory, such as the storages of tensors, that has been written to the file
+// and will not be read again.
 using WrittenMemory = std::function<void(std::span<const std::byte> memory)>;
 using ExtraFiles = std::unordered_map<std::string, std::string>;  // contents by name
 void save_archive(const Module& module, const std::string& path, const WrittenMemory& written = {},

@@ -1,0 +1,23 @@
+// Turns the attributes of the module that a graph reads into inputs of the graph. A step of
+// lower.h. No shared state.
+#pragma once
+
+#include <functional>
+
+#include "graph/archive/model.h"
+#include "graph/lowered/lowered_graph.h"
+
+namespace dslaunch::graph {
+
+// Replaces every attribute of the module that the graph reads: parameters and buffers by inputs
+// (one for each tensor object), lists and tuples of them by nodes that build them from these
+// inputs, everything else by constants. Attributes that the graph writes become states. SIMPLIFY
+// propagates constants in between, so that an attribute that is written only in a branch which is
+// never taken is no state. If some nodes still need the module object (interface calls), it stays
+// input 0.
+void lift_attributes(Model& model, LoweredGraph& lowered, const std::function<void()>& simplify);
+
+// Removes inputs for parameters, buffers and the module that no node reads.
+void drop_unused_inputs(LoweredGraph& lowered);
+
+}  // namespace dslaunch::graph

@@ -1,0 +1,36 @@
+// Parameters of a model as a run of its graph needs them: on the run's device and in its dtype.
+// Data path: model.h, lower.h -> [here] -> measurements and checks of segments. One thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+#include <vector>
+
+#include "graph/archive/model.h"
+#include "graph/lowered/lowered_graph.h"
+
+namespace dslaunch::graph {
+
+// A scope in which PARAMETERS of MODEL are as a run of LOWERED needs them: on its device, with fp32
+// and 16-bit ones in its parameter dtype. Its end restores them. Tensors keep their identity, ties,
+// requires_grad and strides. Buffers do not change: running statistics are sums that would lose
+// precision in 16 bits. For a model whose parameters are too large to be moved all at once.
+class ParametersAs {
+  public:
+    // LOWERED is read only here.
+    ParametersAs(const Model& model, std::span<const int> parameters, const LoweredGraph& lowered);
+    ParametersAs(const ParametersAs&) = delete;
+    ParametersAs& operator=(const ParametersAs&) = delete;
+    ~ParametersAs();
+
+    // Returns the values that the changed parameters have in this scope.
+    [[nodiscard]] const std::vector<at::Tensor>& brought() const { return brought_; }
+
+  private:
+    std::vector<at::Tensor> tensors_;  // tensors of the model
+    std::vector<at::Tensor> before_;
+    std::vector<at::Tensor> brought_;
+};
+
+}  // namespace dslaunch::graph

@@ -1,0 +1,26 @@
+// A block of a graph that computes without gradients, as torch.no_grad() does. Used by the readers
+// of scripts and of exported programs. No shared state.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "graph/nodes/names.h"
+
+namespace dslaunch::graph {
+
+// The operands of a block that computes without gradients. They are detached before the block.
+// After it, operands that the block has written in place are the original tensors again, with their
+// gradients.
+class DetachedOperands {
+  public:
+    // Replaces the tensors in VALUES by detached ones, made at their graph's insert point.
+    void detach(std::vector<Value*>& values);
+    // Returns the value that the graph uses after the block for OUTPUT of the block.
+    [[nodiscard]] Value* given_back(Value* output) const;
+
+  private:
+    std::map<const Value*, Value*> before_;  // by the detached value
+};
+
+}  // namespace dslaunch::graph

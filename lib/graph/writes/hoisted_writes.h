@@ -1,0 +1,28 @@
+// Parameters that forward writes before it reads them: their new values are computed apart from the
+// graph, between steps. Data path: lower.h -> [here] -> segment/new_values.h. No shared state.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "graph/archive/model.h"
+#include "graph/lowered/lowered_graph.h"
+
+namespace dslaunch::graph {
+
+// Returns true for nodes that draw random numbers (lower/dropout_seeds.h).
+using TellsDraw = bool (*)(const Node& node);
+
+// Fills in LoweredGraph::writes and in_place for PARAMETERS, the trained parameters that the graph
+// writes, by index in the model. The graph then reads the hoisted ones as if they had been written
+// already. Throws Error{kInput}, naming a parameter, if a trace does not show whether it is read
+// with a gradient.
+void hoist_writes(const Model& model, LoweredGraph& lowered, const std::vector<int>& parameters,
+                  TellsDraw draws);
+
+// Returns true if forward changes one of INPUTS, inputs of LOWERED's graph by index, by a value
+// that it computes from the batch or draws at random.
+[[nodiscard]] bool moves_by_batch(const LoweredGraph& lowered, const std::vector<size_t>& inputs,
+                                  TellsDraw draws);
+
+}  // namespace dslaunch::graph

@@ -43,7 +43,7 @@ ZeroState::ZeroState(graph::Model& model, const ZeroPlace& place, const ZeroSlic
     if (averaged_) paths_.push_back(averaged_.get());
     if (lagging_) paths_.push_back(lagging_.get());
     choose_paths();
-    if (!lagging_ && options.saved != nullptr && parts_.collectives.topology().rank() == 0 &&
+    if (!lagging_ && options.saved != nullptr && parts_.collectives().topology().rank() == 0 &&
         std::ranges::any_of(options.saved->checkpoint().states, storage::is_lagging_state))
         log_warn("resume",
                  "the gradients that wait in the checkpoint are left out: its run had "
@@ -53,49 +53,48 @@ ZeroState::ZeroState(graph::Model& model, const ZeroPlace& place, const ZeroSlic
 
 void ZeroState::choose_paths() {
     UpdatePath* first = &elementwise_;
-    if (plan::is_compressed(parts_.place.plan->exchange)) first = averaged_.get();
+    if (plan::is_compressed(parts_.place().plan->exchange)) first = averaged_.get();
     active_ = {first, &tensors_};
     if (lagging_) active_ = {lagging_.get()};
 }
 
 void ZeroState::change_plan(const plan::StepPlan& plan) {
-    parts_.states.change_plan(plan);
+    parts_.states().change_plan(plan);
     parts_.follow(plan);
     choose_paths();
 }
 
 void ZeroState::begin_step(const runtime::StepSettings& settings) {
     for (UpdatePath* path : paths_) path->begin_step(settings);
-    parts_.now = {settings.step - parts_.first_step, settings,
-                  static_cast<float>(1.0 / settings.loss_scale), std::nullopt};
+    parts_.begin_step(settings);
     norm_.begin_step();
-    parts_.gradients.begin_step();
-    parts_.states.begin_step(settings.logged);
+    parts_.gradients().begin_step();
+    parts_.states().begin_step(settings.logged);
 }
 
 void ZeroState::run(const plan::Instruction& instruction) {
     const int b = instruction.bucket;
-    const int64_t step = parts_.now.number;
+    const int64_t step = parts_.now().number;
     switch (instruction.op) {
         case plan::Op::kAwait:
-            return parts_.parameters.await_whole(b, step - 1);
+            return parts_.parameters().await_whole(b, step - 1);
         case plan::Op::kGather:
-            // A gather in place follows this step's update. A gather into a buffer serves this
-            // step's reads.
-            if (instruction.buffer < 0) return parts_.parameters.gather_in_place(b, step);
-            return parts_.parameters.gather(
+            // A gather in place brings the result of this step's update. A gather into a buffer
+            // brings the parameters that this step reads.
+            if (instruction.buffer < 0) return parts_.parameters().gather_in_place(b, step);
+            return parts_.parameters().gather(
                 b, instruction.buffer, step - 1,
-                parts_.place.plan_options->gather_packing(parts_.bucket(b)));
+                parts_.place().plan_options->gather_packing(parts_.bucket(b)));
         case plan::Op::kRelease:
-            return parts_.parameters.release(b, instruction.buffer);
+            return parts_.parameters().release(b, instruction.buffer);
         case plan::Op::kClaim:
-            return parts_.gradients.claim(b);
+            return parts_.gradients().claim(b);
         case plan::Op::kPost:
-            // A tied bucket holds other stages' gradients by now.
+            // A tied bucket already contains gradients of other stages here.
             if (parts_.bucket(b).kind != plan::BucketKind::kTied) norm_.look_for_overflow(b);
-            return parts_.gradients.post(b);
+            return parts_.gradients().post(b);
         case plan::Op::kReduce:
-            return parts_.gradients.reduce(instruction, parts_.now.settings.step);
+            return parts_.gradients().reduce(instruction, parts_.now().settings.step);
         case plan::Op::kAccumulate:
             return accumulate(instruction);
         case plan::Op::kNorm: {
@@ -110,35 +109,35 @@ void ZeroState::run(const plan::Instruction& instruction) {
         case plan::Op::kUpdate:
             return update(instruction);
         case plan::Op::kRead:
-            if (instruction.chunk < 0) return parts_.parameters.bring(b, instruction.buffer);
-            return parts_.states.read(instruction);
+            if (instruction.chunk < 0) return parts_.parameters().bring(b, instruction.buffer);
+            return parts_.states().read(instruction);
         case plan::Op::kWrite:
-            return parts_.states.write(instruction);
+            return parts_.states().write(instruction);
         default:
             DSL_CHECK(false, "{} is not for the ZeRO state", plan::op_name(instruction.op));
     }
 }
 
 std::span<float> ZeroState::tied_gradients(int b) {
-    const std::span<float> values = parts_.gradients.complete_tied(b);
+    const std::span<float> values = parts_.gradients().complete_tied(b);
     norm_.look_for_overflow(b);
     return values;
 }
 
 bool ZeroState::is_sharded() const {
-    return parts_.place.map->shard_numel() > 0 || parts_.place.map->parameters_offloaded();
+    return parts_.place().map->shard_numel() > 0 || parts_.place().map->parameters_offloaded();
 }
 
 void ZeroState::accumulate(const plan::Instruction& instruction) {
     const int b = instruction.bucket;
     const int c = instruction.chunk;
-    GradientSums& gradients = parts_.gradients;
-    const std::span<const int> chunks = parts_.states.chunks_of(b);
+    GradientSums& gradients = parts_.gradients();
+    const auto chunks = parts_.states().chunks_of(b);
     if (c == chunks.front()) gradients.begin_accumulate(b);
-    float* const sums = parts_.states.sums_of(instruction, gradients.first_micro_step());
-    for (const ChunkPart& part : parts_.states.parts(c))
+    float* const sums = parts_.states().sums_of(instruction, gradients.first_micro_step());
+    for (const ChunkPart& part : parts_.states().parts(c))
         gradients.accumulate(b, part.range, sums + part.offset_numel);
-    if (instruction.micro_step + 1 == parts_.place.plan_options->accumulation_steps) {
+    if (instruction.micro_step + 1 == parts_.place().plan_options->accumulation_steps) {
         norm_.take_sums(c, sums);
         for (UpdatePath* path : active_) path->take_sums(c, sums);
     }
@@ -147,46 +146,47 @@ void ZeroState::accumulate(const plan::Instruction& instruction) {
 
 void ZeroState::update(const plan::Instruction& instruction) {
     const int b = instruction.bucket;
-    const std::span<const int> chunks = parts_.states.chunks_of(b);
+    const auto chunks = parts_.states().chunks_of(b);
     const int c = instruction.chunk;
-    const bool skipped = parts_.now.overflow.has_value();
+    const bool skipped = parts_.now().overflow.has_value();
     if (c == chunks.front()) {
-        parts_.gradients.open(b);
+        parts_.gradients().open(b);
         for (UpdatePath* path : active_) path->begin_bucket(b);
     }
     if (!skipped) {
         update_chunk(instruction);
-        if (instruction.buffer >= 0) parts_.states.set_changed(instruction.buffer);
+        if (instruction.buffer >= 0) parts_.states().set_changed(instruction.buffer);
     }
     if (c != chunks.back()) return;
     for (UpdatePath* path : active_)
         if (!skipped) path->end_bucket();
-    parts_.parameters.post_updated(b, parts_.now.number);
-    parts_.gradients.close(b);
+    parts_.parameters().post_updated(b, parts_.now().number);
+    parts_.gradients().close(b);
 }
 
 void ZeroState::update_chunk(const plan::Instruction& instruction) {
     const int c = instruction.chunk;
     const int b = instruction.bucket;
-    if (parts_.guard != nullptr) parts_.guard->before_update(c);
-    const ChunkView view = parts_.states.view(instruction);
-    // 16-bit parameters on disk are not read, so slices without a gradient make theirs again.
-    if (parts_.half() && view.parameters != nullptr && !parts_.runs_cover(b))
-        for (const ChunkPart& part : parts_.states.parts(c))
+    if (parts_.guard() != nullptr) parts_.guard()->before_update(c);
+    const ChunkView view = parts_.states().view(instruction);
+    // Updates do not read the 16-bit parameters of a chunk on disk but make them from the master
+    // copy. A slice without a gradient has no update, so its parameters are made here.
+    if (parts_.half() && view.parameters != nullptr && !parts_.runs().cover(parts_.bucket(b)))
+        for (const ChunkPart& part : parts_.states().parts(c))
             parts_.queue().to_half(view.master + part.offset_numel,
                                    reinterpret_cast<uint16_t*>(view.parameters) + part.offset_numel,
-                                   part.range.numel, parts_.options.dtype);
-    // The replicas of elements that other ranks write come first: L2 decay reads the parameters of
-    // before the step.
+                                   part.range.numel, parts_.options().dtype);
+    // The elements that other ranks write are updated first, because L2 decay reads their
+    // parameters as they were before the step.
     for (UpdatePath* path : active_) path->update(instruction, view, /*writes=*/false);
-    if (parts_.reads_replicas()) parts_.meet(b, 2 * parts_.now.number + 1);
+    if (parts_.reads_replicas()) parts_.meet(b, 2 * parts_.now().number + 1);
     for (UpdatePath* path : active_) path->update(instruction, view, /*writes=*/true);
     for (UpdatePath* path : active_) path->end_chunk(c, view);
 }
 
 runtime::MemoryAccount ZeroState::memory() const {
     runtime::MemoryAccount account;
-    const ZeroPlace& place = parts_.place;
+    const ZeroPlace& place = parts_.place();
     for (const plan::PlanBuffer& buffer : place.plan->buffers) {
         const bool on_device = buffer.tier == plan::Tier::kDevice;
         if (!buffer.persistent || (buffer.tier != plan::Tier::kShared && !on_device)) continue;
@@ -194,9 +194,9 @@ runtime::MemoryAccount ZeroState::memory() const {
         if (buffer.kind == plan::BufferKind::kGradients) account.gradients += buffer.bytes;
         if (buffer.kind == plan::BufferKind::kStaging) account.staging += buffer.bytes;
     }
-    account.gradients += parts_.gradients.error_bytes();
-    // The plan of a device counts the sums among its gradients.
-    parts_.states.add_memory(account, /*sums=*/!place.plan_options->on_device);
+    account.gradients += parts_.gradients().error_bytes();
+    // On a device, the plan's gradient buffers already include the sums.
+    parts_.states().add_memory(account, /*sums=*/!place.plan_options->on_device);
     for (const UpdatePath* path : paths_) path->add_memory(account);
     return account;
 }

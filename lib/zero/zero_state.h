@@ -1,9 +1,9 @@
 // The parameters, gradients and optimizer states of one rank at ZeRO stages 0 to 3, in fp32 or with
-// 16-bit parameters and fp32 master copies. The state carries out every instruction of the plan
-// that is not the segment runner's, by its parts. Data path: step plan -> executor -> ZeRO state ->
+// 16-bit parameters and fp32 master copies. The state and its parts carry out every instruction of
+// the plan that the segment runner does not. Data path: step plan -> executor -> ZeRO state ->
 // parameter store, state store, gradient sums, update paths. Threads: the compute lane runs Await,
-// Claim, Post and Release, the read and write lanes Read and Write, the communication lane the
-// rest. The plan's waits order them.
+// Claim, Post and Release, the read and write lanes run Read and Write, the communication lane runs
+// the rest. The plan's waits order them.
 #pragma once
 
 #include <memory>
@@ -19,52 +19,53 @@
 
 namespace dslaunch::zero {
 
+// The state of one rank; see the top of this file.
 class ZeroState final : public StateValues {
   public:
-    // Adds the slices that the state needs to ARENA.
+    // Adds to ARENA the slices that the state needs.
     [[nodiscard]] static ZeroSlices add_slices(const ZeroPlace& place, DType dtype,
                                                runtime::ArenaLayout& arena);
 
-    // Moves the model's parameters into the arena, and the offloaded ones to OFFLOAD. Its buffers
-    // are on the device already. All references must outlive the state. Blocks until all ranks have
-    // come.
+    // Moves the model's parameters into the arena, or into OFFLOAD if they are offloaded. REQUIRES:
+    // the model's buffers are on the device already. All references must outlive the state. Blocks
+    // until all ranks have called it.
     ZeroState(graph::Model& model, const ZeroPlace& place, const ZeroSlices& slices,
               const runtime::Arena& arena, runtime::HostGroup& group,
               runtime::Collectives& collectives, const ZeroOptions& options,
               OffloadFile* offload = nullptr);
 
     void begin_step(const runtime::StepSettings& settings) override;
-    // Throws as Collectives do, and Error{kDiverged} naming the first parameter whose gradient is
-    // not finite.
+    // Throws the errors of Collectives, and Error{kDiverged}, naming the first parameter whose
+    // gradient is not finite.
     void run(const plan::Instruction& instruction) override;
     [[nodiscard]] runtime::MemoryLender* gradient_memory() override {
-        return parts_.gradients.memory();
+        return parts_.gradients().memory();
     }
-    void begin_backward(int micro_step) override { parts_.gradients.begin_backward(micro_step); }
-    void end_segment(int segment) override { parts_.gradients.end_segment(segment); }
+    void begin_backward(int micro_step) override { parts_.gradients().begin_backward(micro_step); }
+    void end_segment(int segment) override { parts_.gradients().end_segment(segment); }
     [[nodiscard]] std::span<float> tied_gradients(int bucket) override;
-    // The norm exists only if Norm ran: with clipping or with a loss scale.
+    // Returns the norm only if the plan runs Norm: with gradient clipping or with a loss scale.
     [[nodiscard]] std::optional<double> gradient_norm() const override { return norm_.value(); }
     [[nodiscard]] std::optional<runtime::Overflow> overflow() const override {
-        return parts_.now.overflow;
+        return parts_.now().overflow;
     }
     void change_plan(const plan::StepPlan& plan) override;
     void meet() override {
         for (UpdatePath* path : paths_) path->meet();
     }
-    void set_witness(runtime::UpdateWitness* witness) override { parts_.witness = witness; }
+    void set_witness(runtime::UpdateWitness* witness) override { parts_.set_witness(witness); }
     void settle() override { parts_.settle(); }
 
     void hold(std::span<const int> parameters, bool keep) override {
-        parts_.parameters.hold(parameters, parts_.now.number, keep);
+        parts_.parameters().hold(parameters, parts_.now().number, keep);
     }
-    void let_go() override { parts_.parameters.let_go(); }
+    void let_go() override { parts_.parameters().let_go(); }
     [[nodiscard]] bool is_sharded() const override;
 
     [[nodiscard]] runtime::MemoryAccount memory() const override;
     [[nodiscard]] std::optional<runtime::DiskTraffic> disk_traffic() const override;
     [[nodiscard]] std::vector<std::string> summary() const override {
-        return parts_.states.describe_packing();
+        return parts_.states().describe_packing();
     }
 
   private:
@@ -76,10 +77,10 @@ class ZeroState final : public StateValues {
     OffloadFile* offload_;  // null: nothing is on disk
     StepNorm norm_;
     ElementwisePath elementwise_;
-    std::unique_ptr<AveragedPath> averaged_;  // null unless hosts compress what they exchange
+    std::unique_ptr<AveragedPath> averaged_;  // null unless hosts compress their exchange
     TensorPath tensors_;
     std::unique_ptr<LaggingPath> lagging_;  // null unless updates may lag
-    std::vector<UpdatePath*> active_;       // those that update under the plan
+    std::vector<UpdatePath*> active_;       // the paths that the plan uses
 };
 
 }  // namespace dslaunch::zero

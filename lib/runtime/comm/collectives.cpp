@@ -25,7 +25,8 @@ void ReducedParts::copy_to(std::span<float> into) const {
 
 namespace {
 
-// Marks the thread that uses mailbox and link. A second one at the same time is a bug of the plan.
+// Marks the thread that uses mailbox and link. A second thread at the same time is a bug of the
+// plan.
 class OneAtATime {
   public:
     explicit OneAtATime(std::atomic<bool>& busy) : busy_(busy) {
@@ -156,7 +157,7 @@ class HierarchicalCollectives final : public Collectives {
         group_.broadcast(bytes, 0);
     }
     void broadcast_shared(SliceId slice) override {
-        group_.barrier();  // node 0 has written, and the old content is read elsewhere
+        group_.barrier();  // node 0 has written, and other hosts no longer read the old content
         if (one_host()) return;
         const std::span<std::byte> bytes = arena_.shared(slice);
         const NodeRange all{{0, std::ssize(bytes)}, 0};
@@ -238,14 +239,14 @@ class HierarchicalCollectives final : public Collectives {
         return arena_.layout().bucket(bucket);
     }
     [[nodiscard]] bool one_host() const { return topology_.node_count() == 1; }
-    // Returns part PART of the bucket, where the host's sum of it lies.
+    // Returns part PART of the bucket: its range, and its sums over the host's ranks.
     [[nodiscard]] ReducedParts::Part part_of(BucketId bucket, int part) const {
         const Range range = part_range(info(bucket).numel, {part, topology_.local_world_size()});
         return {range,
                 arena_.bucket_of_rank(bucket, part)
                     .subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.numel))};
     }
-    // Appends the places of the host's sums of WANTED.
+    // Appends the places of this host's sums of WANTED.
     void append_pieces(BucketId bucket, const Range& wanted, Pieces& pieces) const {
         for (int part = 0; part < topology_.local_world_size(); ++part) {
             const Range both = intersect(part_of(bucket, part).range, wanted);
@@ -256,7 +257,7 @@ class HierarchicalCollectives final : public Collectives {
         }
     }
 
-    // Returns this bridge's part of what OWNER, a node or every one, gets.
+    // Returns this bridge's part of the sums that OWNER, a node or kEveryNode, gets.
     [[nodiscard]] Pieces pieces_for(BucketId bucket, std::span<const NodeRange> destinations,
                                     int owner) const {
         Pieces pieces;
@@ -264,8 +265,8 @@ class HierarchicalCollectives final : public Collectives {
             append_pieces(bucket, range, pieces);
         return pieces;
     }
-    // Ranges that every node needs come first in each stream, so they lie at the same place of all:
-    // a chunk of them is summed in place only after it was sent to all.
+    // Ranges that every node needs come first in each stream, at the same place in all streams: a
+    // chunk of them is summed in place, so it must have been sent to all nodes before.
     void reduce_to_owners(BucketId bucket, float scale, std::span<const NodeRange> destinations,
                           const ReduceCoding& coding) {
         const Pieces every = pieces_for(bucket, destinations, kEveryNode);
@@ -293,7 +294,7 @@ class HierarchicalCollectives final : public Collectives {
         exchange_->reduce_packed(streams, scale, of_bridge);
     }
 
-    // Gives every host all sums.
+    // Gives all sums to every host.
     void reduce_for_all(BucketId bucket, float scale, const ReduceCoding& coding) {
         const NodeRange whole{{0, info(bucket).numel}, kEveryNode};
         const auto bridge_pieces = [&](std::span<const NodeRange> ranges) {
@@ -309,7 +310,7 @@ class HierarchicalCollectives final : public Collectives {
         exchange_->reduce_packed_for_all(packed, scale, coding);
     }
 
-    // This bridge's part of work that all bridges of a host share.
+    // Returns this bridge's part of work that all bridges of a host divide among them.
     [[nodiscard]] PartOf bridge_part() const {
         return {topology_.local_rank, topology_.bridge_count()};
     }
@@ -320,13 +321,13 @@ class HierarchicalCollectives final : public Collectives {
         std::vector<const float*> sources;
         for (int rank = 0; rank < topology_.local_world_size(); ++rank)
             sources.push_back(arena_.bucket_of_rank(bucket, rank).data() + mine.begin);
-        // Only this rank now reads part `local_rank` of the arenas, so the sum may replace one of
-        // its terms.
+        // Only this rank still reads part `local_rank` of the arenas, so the sum may overwrite one
+        // of its terms.
         float* const out = arena_.bucket_of_rank(bucket, topology_.local_rank).data() + mine.begin;
         kernels::ordered_sum(sources, scale, out, mine.numel);
     }
 
-    // Returns the parts of the bucket: each local rank has summed one in its own slice.
+    // Returns the parts of the bucket: each local rank has summed one part, in its own slice.
     [[nodiscard]] ReducedParts parts_of(BucketId bucket) const {
         ReducedParts result{.numel = info(bucket).numel, .parts = {}};
         for (int part = 0; part < topology_.local_world_size(); ++part) {
@@ -356,7 +357,7 @@ class HierarchicalCollectives final : public Collectives {
         return all;
     }
 
-    // Runs an ACTION that talks to other hosts. Reports its failure to this host's ranks.
+    // Runs an ACTION that communicates with other hosts. If it fails, poisons this host's ranks.
     template <typename Action>
     void over_link(Action&& action) {
         try {
@@ -367,10 +368,10 @@ class HierarchicalCollectives final : public Collectives {
         }
     }
 
-    // Cuts the link when poison comes. A wait for another host does not see this host's poison, so
-    // this is a thread of its own.
+    // Cuts the link when this host is poisoned. A rank that waits for another host does not notice
+    // the poison itself, so this runs in a thread of its own.
     void watch(const std::stop_token& stop) {
-        // The slice bounds the delay of a stop that came just before the sleep.
+        // The slice bounds the delay if the stop came just before the wait.
         constexpr auto kSlice = std::chrono::milliseconds(50);
         while (!stop.stop_requested()) {
             if (!group_.wait_for_poison(kSlice)) continue;

@@ -1,10 +1,10 @@
-// A GPU as a rank needs it beyond LibTorch: a device whose queues are streams, and collectives over
-// NCCL. The implementation is a plugin (lib/runtime/cuda_plugin, libdsl_cuda.so), opened only if
-// the device is a GPU. Neither CUDA's nor LibTorch's types appear here; pointers are device memory.
-// Data path: executor's lanes, ZeRO state -> DeviceBackend -> streams of the device. LibTorch
-// computes on the compute queue's stream in every thread that does not choose another. Threads: as
-// device::Device says; the communication lane calls join, the collectives and leave, any thread
-// check and abort.
+// The functions of a GPU that a rank needs in addition to LibTorch: a device whose queues are
+// streams, and collectives over NCCL. The implementation is a plugin (lib/runtime/cuda_plugin,
+// libdsl_cuda.so), opened only if the device is a GPU. No CUDA or LibTorch types appear here;
+// pointers are device memory. Data path: executor's lanes, ZeRO state -> DeviceBackend -> streams
+// of the device. LibTorch computes on the compute queue's stream in every thread that does not
+// choose another. Threads: as device::Device says; the communication lane calls join, the
+// collectives and leave, any thread check and abort.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +19,25 @@
 
 namespace dslaunch::runtime {
 
+// The result of a reduction: the sum over the ranks, or the sum divided by their number.
 enum class DeviceReduction : int { kSum, kMean };
-// Operations from one buffer into another, with HealthCollectives' shapes (board.h).
+// Operations from one buffer into another, with the shapes of HealthCollectives (board.h).
 enum class DeviceExchange : int { kSendReceive, kAllGather, kReduceScatter, kAllToAll };
 
-// [numel] of DTYPE, kF32 or kU8, contiguous, on the backend's device. It must live until the work
-// on it is done.
+// [numel] of DTYPE, kF32 or kU8, contiguous, on the backend's device. It must stay valid until the
+// work on it is done.
 struct DeviceBuffer {
     void* data = nullptr;
     int64_t numel = 0;
     DType dtype = DType::kF32;
 };
 
+// The ranks that make up a communicator, and this rank's place among them.
 struct DeviceGroup {
-    std::string unique_id;  // made by make_unique_id() on one rank, brought to all by broadcast
+    std::string unique_id;  // from make_unique_id() on one rank, sent to all others
     int rank = 0;
     int world_size = 1;
-    Duration time_limit{};  // limit of joining, leaving, and of NCCL's own starts
+    Duration time_limit{};  // limit of join, leave, and of the start of NCCL operations
 };
 
 // The collectives of the ranks of one group, on the communication queue's stream of a backend. They
@@ -44,65 +46,71 @@ class DeviceCommunicator {
   public:
     virtual ~DeviceCommunicator() = default;
 
+    // Replaces BUFFER by its reduction over all ranks of the group.
     virtual void all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction) = 0;
+    // Copies BUFFER from the rank ROOT of the group to all others.
     virtual void broadcast(const DeviceBuffer& buffer, int root) = 0;
-    // Reduces each of RANGES, which tile a part of the fp32 BUFFER, on the rank of the group that
-    // its `node` says, and ranges of kEveryNode on all. Other ranks' ranges are undefined
+    // Reduces each of RANGES, which tile a part of the fp32 BUFFER: to the rank of the group that
+    // its `node` names, or to all ranks for kEveryNode. Ranges of other ranks are undefined
     // afterwards. REQUIRES: the ranges are equal on all ranks.
     virtual void reduce_ranges(const DeviceBuffer& buffer, DeviceReduction reduction,
                                std::span<const NodeRange> ranges) = 0;
-    // Brings each of RANGES, which tile BUFFER, from the rank that has it to all. Ranges of
-    // kEveryNode stay as they are. REQUIRES: as above.
+    // Copies each of RANGES, which tile BUFFER, from the rank that has it to all. Ranges of
+    // kEveryNode stay as they are. REQUIRES: the ranges are equal on all ranks.
     virtual void gather_ranges(const DeviceBuffer& buffer, std::span<const NodeRange> ranges) = 0;
-    // Exchanges fp32 SEND into RECEIVE of every rank.
+    // Exchanges the fp32 SEND of every rank into RECEIVE of every rank.
     virtual void exchange(DeviceExchange kind, const DeviceBuffer& send,
                           const DeviceBuffer& receive) = 0;
-    // Sends SEND to PEER and receives as much from it, at the same time. PEER calls it too; other
-    // ranks need not.
+    // Sends SEND to PEER and receives as much from it, at the same time. PEER must call it too;
+    // other ranks need not.
     virtual void exchange_with(int peer, const DeviceBuffer& send, const DeviceBuffer& receive) = 0;
 };
 
 // The memory of a device, as this process sees it.
 struct DeviceMemoryState {
     Bytes total;
-    Bytes left;       // for this process, what it holds and does not use included
+    Bytes left;       // free for this process, including what it holds but does not use
     Bytes peak;       // the most that was in use since restart_peak()
-    Bytes peak_held;  // the most that this process held since then
+    Bytes peak_held;  // the most that this process held since restart_peak()
 };
 
 // Failures throw Error: {kSetup} for the device or its libraries, {kRankFailed} for work that
-// failed on the device, {kPeerLost} for a communicator, {kHang} after a limit.
+// failed on the device, {kPeerLost} for a communicator, {kHang} after a time limit.
 class DeviceBackend : public device::Device {
   public:
+    // A backend is never the host.
     [[nodiscard]] bool is_host() const final { return false; }
 
-    // Returns LibTorch's number (c10::DeviceType) of the kind of device that its tensors lie on.
+    // Returns LibTorch's number (c10::DeviceType) of the device type of its tensors.
     [[nodiscard]] virtual int torch_device_type() const = 0;
     // Returns a name such as "NVIDIA H200".
     [[nodiscard]] virtual std::string device_name() = 0;
     // Returns a text such as "NVIDIA H200, 140 GiB, CUDA 13.0, NCCL 2.28".
     [[nodiscard]] virtual std::string describe() = 0;
+    // Returns the memory in use and its peaks. restart_peak() begins new peaks.
     [[nodiscard]] virtual DeviceMemoryState memory_state() = 0;
     virtual void restart_peak() = 0;
+    // Returns a new id for DeviceGroup::unique_id.
     [[nodiscard]] virtual std::string make_unique_id() = 0;
-    // Waits for all ranks of the group, at most its time limit. A rank may be in several groups;
-    // those that share ranks are joined, and later used, in one order by all of these. The result
-    // is valid until leave().
+    // Joins a communicator of GROUP. Waits for all ranks of the group, for at most its time limit.
+    // A rank may be in several groups. All ranks that share several groups join and use them in the
+    // same order. The result is valid until leave().
     virtual DeviceCommunicator& join(const DeviceGroup& group) = 0;
 
-    // Throws if a communicator has met an error since. Does not block, and is called now and then.
+    // Throws if a communicator has met an error. Does not block. Called from time to time.
     virtual void check() = 0;
-    // Ends all communicators when the work of all their ranks is done, at most after their time
-    // limits. Every rank calls it; without a communicator it does nothing.
+    // Ends all communicators once the work of all their ranks is done, at most after their time
+    // limits. Every rank calls it; does nothing if there is no communicator.
     virtual void leave() = 0;
-    // Ends all communicators at once: pending collectives stop. Does not block, and the process may
-    // exit at once.
+    // Ends all communicators at once: collectives under way stop. Does not block, and the process
+    // may exit immediately afterwards.
     virtual void abort() = 0;
 };
 
-// The data that the plugin exports as `dsl_device_plugin`. A worker refuses another version, since
-// both come from one build.
+// The data that the plugin exports as `dsl_device_plugin`. A worker refuses any other version,
+// since plugin and worker must come from the same build.
 inline constexpr uint32_t kDevicePluginVersion = 10;
+// The functions that the plugin exports.
 struct DevicePlugin {
     uint32_t version = 0;
     // Throws Error{kSetup} if there is no such device.
@@ -110,17 +118,19 @@ struct DevicePlugin {
     void (*destroy)(DeviceBackend* backend) = nullptr;
 };
 
+// Destroys a backend by the function of the plugin that made it.
 struct DeviceBackendDeleter {
     void (*destroy)(DeviceBackend* backend) = nullptr;
+    // REQUIRES: DESTROY was set.
     void operator()(DeviceBackend* backend) const { destroy(backend); }
 };
 using DeviceBackendPtr = std::unique_ptr<DeviceBackend, DeviceBackendDeleter>;
 
-// Returns the plugin of this program's own build, which lies beside it.
+// Returns the path of the plugin of this program's build, in the program's folder.
 [[nodiscard]] std::string own_device_plugin();
 
-// Opens the plugin at PATH, which stays open until the process ends. Throws Error{kSetup} naming it
-// if it is missing, is of another build, or the device cannot be used.
+// Opens the plugin at PATH, which stays open until the process ends. Throws Error{kSetup}, naming
+// PATH, if it is missing or from another build, or if the device cannot be used.
 [[nodiscard]] DeviceBackendPtr open_device_backend(const std::string& path, int device);
 
 }  // namespace dslaunch::runtime

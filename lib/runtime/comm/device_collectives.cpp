@@ -11,13 +11,13 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// The groups of ranks that this rank is in. Null: it joined none.
+// The groups of ranks that this rank has joined; null: not joined.
 struct Groups {
     DeviceCommunicator* world = nullptr;
-    DeviceCommunicator* owners = nullptr;  // those that shard one copy; the world if there is one
+    DeviceCommunicator* owners = nullptr;  // the ranks that shard one copy, or WORLD
     DeviceCommunicator* copies = nullptr;  // the ranks that own the same shard; null with one copy
     int owners_count = 1;
-    int place = 0;  // this rank among the owners
+    int place = 0;  // this rank's index among the owners
 };
 
 class DeviceCollectives final : public Collectives {
@@ -53,8 +53,8 @@ class DeviceCollectives final : public Collectives {
             count_all_reduce(buffer.numel * kElementBytes, world_size);
             return groups_.world->all_reduce(buffer, reduction);
         }
-        // Only the flags of usage go to every rank, and they stay with the host here
-        // (GradientSums::complete). Without them even shards are one reduce-scatter.
+        // The only ranges that every rank needs are the usage flags, which are not on the device
+        // (GradientSums::complete). Without them, shards of equal size are one reduce-scatter.
         std::vector<NodeRange> shards(destinations.begin(), destinations.end());
         std::erase_if(shards, [](const NodeRange& range) { return range.node == kEveryNode; });
         groups_.owners->reduce_ranges(buffer, reduction, shards);
@@ -63,7 +63,7 @@ class DeviceCollectives final : public Collectives {
               own * (groups_.owners_count - 1) * kElementBytes);
         if (groups_.copies == nullptr) return;
         count_all_reduce(own * kElementBytes, world_size / groups_.owners_count);
-        // The mean of the groups' means is the mean of all: groups are equally large.
+        // Groups have the same size, so the mean of their means is the mean over all ranks.
         std::erase_if(shards, [&](const NodeRange& range) { return range.node != groups_.place; });
         for (NodeRange& own : shards) own.node = kEveryNode;
         groups_.copies->reduce_ranges(buffer, reduction, shards);
@@ -136,13 +136,13 @@ class DeviceCollectives final : public Collectives {
         control_.poison(text);
         backend_.abort();
     }
-    // Counts what a rank must send and receive, whichever way NCCL takes.
+    // Counts the bytes that a rank must send and receive, whatever path NCCL chooses.
     TrafficTable traffic() const override { return meter_.table(); }
 
   private:
     static constexpr int64_t kElementBytes = sizeof(float);
 
-    // Returns the number of elements of RANGES, of the ones that PLACE owns if it is given.
+    // Returns the number of elements of RANGES; if PLACE is given, only of the ranges that it owns.
     static int64_t numel_of(std::span<const NodeRange> ranges, std::optional<int> place = {}) {
         int64_t numel = 0;
         for (const NodeRange& range : ranges)
@@ -152,7 +152,7 @@ class DeviceCollectives final : public Collectives {
     void count(int64_t sent, int64_t received) {
         meter_.add(kOtherDevices, {Bytes{sent}, Bytes{received}});
     }
-    // Counts an all-reduce: each rank sums one part of BYTES, and sends that to the others.
+    // Counts an all-reduce: each rank sums one part of BYTES, and sends the sum to the others.
     void count_all_reduce(int64_t bytes, int ranks) {
         const int64_t moved = bytes / ranks * 2 * (ranks - 1);
         count(moved, moved);
@@ -174,8 +174,8 @@ class DeviceCollectives final : public Collectives {
     TrafficMeter meter_;
 };
 
-// Joins the group of SIZE ranks as its PLACE-th. Only one rank can make the group's id, and only
-// the hosts' collectives are there to bring it to the rest: IDS_OF is its global rank.
+// Joins the group of SIZE ranks, with index PLACE. One rank of the group makes its id, which is
+// sent to the others over the collectives of the hosts. IDS_OF is the global rank of that rank.
 DeviceCommunicator* join(const DeviceCollectivesParts& parts, int place, int size, int ids_of,
                          Duration time_limit) {
     const std::vector<std::string> ids =

@@ -11,10 +11,10 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// A tag is used again only after its transfer has ended, and Gloo takes none beyond 2^31.
+// A tag is used again only after its transfer has ended, and Gloo allows no tags beyond 2^31.
 constexpr uint32_t kTagMask = (1U << 30) - 1;
 
-// Returns PIECES as one span: the only piece itself, or a copy in STORAGE.
+// Returns PIECES as one span: the only piece itself, or a copy of all pieces in STORAGE.
 std::span<const float> joined(const Pieces& pieces, std::vector<float>& storage) {
     if (pieces.size() == 1) return pieces.front();
     storage.clear();
@@ -56,7 +56,8 @@ void HostExchange::reduce(const Pieces& pieces, float scale) {
         gather_sums(stripes, chunk_range(c));
 }
 
-// Brings CHUNK of each host's stripe to the others: in place, or beside it where it lies in pieces.
+// Exchanges CHUNK of each host's stripe with the other hosts: received in place, or into a buffer
+// if the chunk is in several pieces of memory.
 void HostExchange::gather_sums(const std::vector<Pieces>& stripes, const Range& chunk) {
     Turn& now = turns_.front();
     const std::span<const float> sums = joined(cut(stripes[node_], chunk), now.joined[node_]);

@@ -1,8 +1,8 @@
 // The exchange of one bridge with the same bridge of the other hosts: ordered sums, broadcast and
-// gather over a Link. Streams of elements lie in pieces of memory, and chunks of them are prepared,
-// sent and taken in side by side, in turns. Data path: collectives -> host exchange -> link.
-// Threads: one at a time, abort from any. A reduction to owners adds one chunk in a thread of its
-// own while the next travels.
+// gather over a Link. A stream of elements consists of pieces of memory. It is cut into chunks:
+// while one chunk is sent, the next is prepared and the previous one processed. Data path:
+// collectives -> host exchange -> link. Threads: one at a time, abort from any. A reduction to
+// owners adds one chunk in a thread of its own while the next is sent.
 #pragma once
 
 #include <array>
@@ -22,11 +22,12 @@
 
 namespace dslaunch::runtime {
 
-// Elements that follow each other in a stream, as they lie in memory.
+// Consecutive elements of a stream, as pieces of memory.
 template <typename T>
 using PiecesOf = std::vector<std::span<T>>;
 using Pieces = PiecesOf<float>;
 
+// Returns the number of elements of a stream.
 template <typename T>
 [[nodiscard]] int64_t numel_of(const PiecesOf<T>& pieces) {
     int64_t numel = 0;
@@ -49,9 +50,11 @@ template <typename T>
     return result;
 }
 
-// The chunk of each stream, whole blocks of packed values (wire_bytes). It bounds the memory to two
-// chunks to send and two to receive, for each other host.
+// The chunk of each stream: whole blocks of packed values (wire_bytes). It limits the memory to two
+// chunks to send and two to receive for each other host.
 inline constexpr int64_t kChunkNumel = 1 << 20;
+// The number of chunks of a stream of NUMEL elements, and the elements of chunk CHUNK, from 0; the
+// last chunk of a stream may be shorter.
 [[nodiscard]] constexpr int64_t chunks_of(int64_t numel) {
     return (numel + kChunkNumel - 1) / kChunkNumel;
 }
@@ -60,8 +63,9 @@ inline constexpr int64_t kChunkNumel = 1 << 20;
 }
 
 // Calls before(c), during(c) and after(c) for every chunk c, in this order. While during(c) runs,
-// after(c - 1) and then before(c + 1) run in another thread, if there is one to be had. Buffers of
-// two turns are enough. After an error of during(c), after(c - 1) has ended.
+// after(c - 1) and then before(c + 1) run in another thread, if a thread can be started. Buffers
+// for two turns are enough. If during(c) throws, after(c - 1) is no longer running when the error
+// leaves this function.
 template <typename Before, typename During, typename After>
 void in_turns(int64_t chunks, const Before& before, const During& during, const After& after) {
     if (chunks == 0) return;
@@ -79,51 +83,55 @@ void in_turns(int64_t chunks, const Before& before, const During& during, const 
     after(chunks - 1);
 }
 
-// The sums of a host that another one owns: first the sums that every host owns, then the ones that
-// only this owner has and that may be packed.
+// The sums that a host sends to another: first those that every host owns, then those that only
+// that other host owns and that may be packed.
 struct OwnerStream {
     Pieces exact;
     Pieces packed;
 };
 
-// Each call throws the errors of Link::transfer. The same bridge of all hosts makes it, in the same
-// order.
+// Each call throws the errors of Link::transfer. The same bridge of all hosts must make the same
+// calls, in the same order.
 class HostExchange {
   public:
-    // REQUIRES: at least two hosts.
+    // REQUIRES: there are at least two hosts.
     HostExchange(const Topology& topology, std::unique_ptr<Link> link);
 
-    // Replaces PIECES, fp32, equally many elements on all hosts, by the sum over hosts by node
-    // rank, times SCALE. Host q sums sub-stripe q of all and sends it back, so each host sends 2 (H
-    // - 1) / H of the stripe.
+    // Replaces PIECES, fp32, with equally many elements on all hosts, by the sum over hosts in
+    // node-rank order, times SCALE. Host q sums sub-stripe q of all hosts and sends it back, so
+    // each host sends 2 (H - 1) / H of the stripe.
     void reduce(const Pieces& pieces, float scale);
-    // Sends STREAMS[q], pieces of this host's sums, to host q. Streams are equally long on all
-    // hosts. The pieces of this host's own stream become the sum over hosts by node rank, times
-    // SCALE. REQUIRES: streams overlap only in a common beginning.
+    // Sends STREAMS[q], pieces of this host's sums, to host q. Streams have the same length on all
+    // hosts. The pieces of this host's own stream become the sum over hosts in node-rank order,
+    // times SCALE. REQUIRES: streams overlap only in a common beginning.
     void reduce_to_owners(const std::vector<Pieces>& streams, float scale);
-    // Does the same if STREAMS[q].packed travels as CODING says. Adds this host's own term as it
-    // is. CODING.errors follow the packed elements of the streams of the other hosts, in order.
+    // Does the same, but STREAMS[q].packed is packed as CODING says. This host's own term is added
+    // as it is. CODING.errors has the errors for the packed elements of the other hosts' streams,
+    // in order.
     void reduce_packed(const std::vector<OwnerStream>& streams, float scale,
                        const ReduceCoding& coding);
-    // Replaces PIECES by the sum over hosts, times SCALE, that travels in 16 bits both ways and is
-    // the same on all hosts. This host's own term is added as it is. REQUIRES: CODING.packing is of
-    // 16 bits, without errors.
+    // Replaces PIECES by the sum over hosts, times SCALE, the same on all hosts. Values are sent in
+    // 16 bits in both directions. This host's own term is added as it is. REQUIRES: CODING.packing
+    // is a 16-bit packing, without errors.
     void reduce_packed_for_all(const Pieces& pieces, float scale, const ReduceCoding& coding);
-    // Gives host q's PIECES[q] to the others, in place. REQUIRES: the same number of pieces of
-    // equal lengths above 0 on all hosts.
+    // Sends this host's entry of PIECES to all other hosts and receives theirs, in place. REQUIRES:
+    // all hosts have the same number of pieces, of equal lengths above 0.
     void gather(const std::vector<PiecesOf<std::byte>>& pieces);
     // Does the same for elements of CODING.dtype, packed. The pieces of all hosts, this one
-    // included, become what was packed. Pieces may differ: the streams are equally long.
+    // included, are replaced by their packed values. The hosts may divide their streams into pieces
+    // differently, but the streams have equal lengths.
     void gather_packed(const std::vector<PiecesOf<std::byte>>& pieces, const GatherCoding& coding);
-    // Sends SENDS[q] to host q, and gets RECEIVES[q] from it. Leaves alone this host's own and
-    // empty ones. REQUIRES: equal lengths at both ends.
+    // Sends SENDS[q] to host q, and receives RECEIVES[q] from it. This host's own entries and empty
+    // ones are left out. REQUIRES: lengths are equal at both ends.
     void swap(std::span<const std::span<const std::byte>> sends,
               std::span<const std::span<std::byte>> receives);
-    // Copies BYTES of node 0 to all.
+    // Copies BYTES from node 0 to all nodes.
     void broadcast(std::span<std::byte> bytes);
     // Returns one string from each host, by node rank.
     [[nodiscard]] std::vector<std::string> all_gather(std::string_view mine);
 
+    // Ends transfers as Link::abort does, and returns the traffic as Link::traffic does. Any
+    // thread.
     void abort(std::string_view text) { link_->abort(text); }
     [[nodiscard]] TrafficTable traffic() const { return link_->traffic(); }
 
@@ -131,13 +139,13 @@ class HostExchange {
     using Sends = std::vector<std::span<const std::byte>>;  // one per node
     using Receives = std::vector<std::span<std::byte>>;     // one per node
     using Terms = std::vector<std::vector<float>>;          // one per node; this host's stays empty
-    // A chunk under way (in_turns): its messages, and one buffer per node for values that do not
-    // lie as they travel.
+    // A chunk under way (in_turns): its messages, and one buffer per node for values that are not
+    // in memory in the form in which they are sent.
     struct Turn {
         Sends sends;
         Receives receives;
         Terms terms;   // received, or unpacked
-        Terms joined;  // to send, if it lies in pieces
+        Terms joined;  // values to send that are in several pieces
         std::vector<std::vector<std::byte>> packed_in;
         std::vector<std::vector<std::byte>> packed_out;
     };
@@ -150,7 +158,7 @@ class HostExchange {
     void add_terms(const Pieces& own, const Terms& incoming, float scale) const;
     void pack_terms(const Pieces& theirs, std::vector<std::byte>& out, const ReduceCoding& coding);
     void unpack_terms(Turn& turn, int64_t exact_numel, int64_t packed_numel, WirePacking packing);
-    // Transfers messages with tag_ and the tags after it, TAGS_USED in all, the same on all hosts.
+    // Transfers messages with TAGS_USED tags from tag_ on. Tags are the same on all hosts.
     void transfer(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives,
                   uint32_t tags_used = 1);
 
@@ -159,7 +167,7 @@ class HostExchange {
     std::unique_ptr<Link> link_;
     uint32_t tag_ = 0;  // tag of the next transfer; it grows equally on all hosts
     std::array<Turn, 2> turns_;
-    // Values on their way to or from being packed; one chunk of each.
+    // One chunk each of values before packing, and of values after unpacking.
     std::vector<float> values_;
     std::vector<float> rounded_;
 };

@@ -1,5 +1,5 @@
-// The exchanges of packed values. Each chunk is packed before it is sent and unpacked where it
-// arrives, beside the transfer of the next.
+// The exchanges of packed values. While one chunk is sent, the next is packed and the previous one
+// unpacked.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -13,14 +13,14 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// Returns another seed for each chunk that a host sends to another.
+// Returns a different seed for each chunk that a host sends to another.
 uint32_t seed_of(uint32_t seed, int from, int to, int64_t chunk) {
     for (const int64_t part : {int64_t{from}, int64_t{to}, chunk})
         seed = (seed ^ static_cast<uint32_t>(part)) * 0x9E3779B1U + 0x7F4A7C15U;
     return seed;
 }
 
-// Returns the number of elements of a chunk of a stream of NUMEL.
+// Returns the number of elements in chunk CHUNK of a stream of NUMEL elements.
 int64_t chunk_numel(int64_t numel, int64_t chunk) {
     return intersect({0, numel}, chunk_range(chunk)).numel;
 }
@@ -29,7 +29,7 @@ size_t packed_size(WirePacking packing, int64_t numel) {
     return static_cast<size_t>(wire_bytes(packing, numel, sizeof(float)));
 }
 
-// Copies elements of DTYPE that lie in PIECES to VALUES, as fp32.
+// Copies the elements of PIECES, of DTYPE, to VALUES as fp32.
 void load(const PiecesOf<std::byte>& pieces, DType dtype, std::vector<float>& values) {
     float* into = values.data();
     for (const std::span<std::byte>& piece : pieces) {
@@ -55,7 +55,7 @@ void store(const float* values, DType dtype, const PiecesOf<std::byte>& pieces) 
     }
 }
 
-// Replaces what is not a number by 0, so that one bad step leaves no error for ever.
+// Replaces values that are not finite by 0, so that one bad step does not leave an error forever.
 void keep_finite(std::span<float> errors) {
     for (float& error : errors)
         if (!std::isfinite(error)) error = 0;
@@ -63,13 +63,13 @@ void keep_finite(std::span<float> errors) {
 
 }  // namespace
 
-// Makes room for BYTES that come packed from NODE.
+// Makes room for BYTES of packed values from NODE.
 void HostExchange::receive_packed(Turn& turn, int node, size_t bytes) {
     turn.packed_in[node].resize(bytes);
     turn.receives[node] = turn.packed_in[node];
 }
 
-// Appends THEIRS to OUT, packed.
+// Packs THEIRS and appends the result to OUT.
 void HostExchange::pack_terms(const Pieces& theirs, std::vector<std::byte>& out,
                               const ReduceCoding& coding) {
     const int64_t numel = numel_of(theirs);
@@ -90,7 +90,8 @@ void HostExchange::pack_terms(const Pieces& theirs, std::vector<std::byte>& out,
     keep_finite(coding.errors);
 }
 
-// Fills the terms of a chunk from what came: EXACT elements as they are, then PACKED_NUMEL more.
+// Fills the terms of a chunk from the received bytes: EXACT elements as they are, then PACKED_NUMEL
+// unpacked ones.
 void HostExchange::unpack_terms(Turn& turn, int64_t exact_numel, int64_t packed_numel,
                                 WirePacking packing) {
     const size_t exact_bytes = static_cast<size_t>(exact_numel) * sizeof(float);
@@ -110,7 +111,7 @@ void HostExchange::reduce_packed(const std::vector<OwnerStream>& streams, float 
     DSL_CHECK(std::ssize(streams) == node_count_, "{} streams for {} hosts", streams.size(),
               node_count_);
     std::vector<int64_t> errors_begin;
-    int64_t longest = 1;  // exact values go with the first chunk
+    int64_t longest = 1;  // at least 1, since exact values are sent with the first chunk
     int64_t errors = 0;
     for (int node = 0; node < node_count_; ++node) {
         const int64_t numel = numel_of(streams[node].packed);
@@ -161,7 +162,7 @@ void HostExchange::reduce_packed(const std::vector<OwnerStream>& streams, float 
         });
 }
 
-// Lets host q sum sub-stripe q of all and send it back, as in reduce().
+// Lets host q sum sub-stripe q of all hosts and send it back, as in reduce().
 void HostExchange::reduce_packed_for_all(const Pieces& pieces, float scale,
                                          const ReduceCoding& coding) {
     DSL_CHECK(is_half(coding.packing) && coding.errors.empty(), "sums would be rounded twice");

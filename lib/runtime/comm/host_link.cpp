@@ -15,18 +15,19 @@ namespace {
 
 constexpr uint64_t kRingBytes = 256 << 10;
 constexpr int kLinkSpins = 200;
-// The time between looks at poison and at whether the other ranks live.
+// The time between two checks for poison and for whether the other ranks are alive.
 constexpr auto kLinkSleepMax = std::chrono::milliseconds(10);
 
-// Returns the number of rings. A message that waits for its receiver must not keep others from
-// theirs. So each node has a ring for one message, and so has each lane by which a neighbour sends
-// (plan/step/step_plan.h): values and gradients, in a V both ways.
+// Returns the number of rings. A message that waits for its receiver must not block other messages.
+// So there is a ring for one message from each node, and one for each lane by which a neighbour
+// sends (plan/step/step_plan.h): values and gradients, in both directions of a V schedule.
 int ring_count(int nodes) {
     return nodes + 4;
 }
 constexpr int64_t kRingsBegin = 128;  // after the Box
 
-// Copies between [at, at + bytes) of a message in a ring and a buffer, in one or two parts.
+// Calls COPY for bytes [at, at + bytes) of a message, which may wrap around in the ring: copy(place
+// in the ring, offset in the buffer, bytes), once or twice.
 template <typename Copy>
 void for_parts(uint64_t at, uint64_t bytes, Copy&& copy) {
     const uint64_t begin = at % kRingBytes;
@@ -35,11 +36,13 @@ void for_parts(uint64_t at, uint64_t bytes, Copy&& copy) {
     if (first < bytes) copy(uint64_t{0}, first, bytes - first);
 }
 
-// A ring of zeros is free. The sender takes it, fills in the fields and opens it. The receiver
-// takes a ring that is open for it. A message holds the ring until its sender sees that all is out.
+// A ring buffer for one message. All zeros means that it is free. The sender claims it, sets the
+// fields and opens it. The receiver claims a ring that is open for it. The ring stays in use until
+// the sender sees that the whole message was read.
 struct Ring {
     enum State : uint64_t { kFree, kTaken, kOpen, kReading };
-    // Returns a message's key: one word, so that finding it means this message and no later one.
+    // Returns a message's key in one word, so that a ring with this key has this message and not a
+    // later one.
     [[nodiscard]] static uint64_t key(State state, int from, uint32_t tag) {
         return state << 56U | static_cast<uint64_t>(from) << 32U | tag;
     }
@@ -52,7 +55,7 @@ struct Ring {
 };
 
 struct Box {
-    // A counter of the changes that its rank may wait for.
+    // A counter of the changes for which its rank may wait.
     std::atomic<uint32_t> changes;
     std::atomic<uint32_t> sleepers;
 
@@ -93,7 +96,8 @@ class HostLink final : public Link {
         Box& own = box_of(group_.local_rank());
         const SystemClock clock;
         TimePoint deadline = clock.now() + time_limit_;
-        // A rank's last messages are there once it has ended, so they get one more look.
+        // When the other rank has ended, its last messages are already in the rings, so this rank
+        // checks once more.
         bool last_look = false;
         for (int idle = 0;;) {
             const uint32_t seen = own.changes.load();
@@ -153,7 +157,7 @@ class HostLink final : public Link {
         DSL_CHECK(local_rank >= 0, "{} is not on this host", node);
         return local_rank;
     }
-    // Returns whether anything could be done.
+    // Returns true if something could be done.
     bool push(const LinkSend& send, RingMessage& message) const {
         Box& box = box_of(local_rank_of(send.node));
         bool moved = false;

@@ -1,7 +1,7 @@
-// A link joins one rank of each node: bytes go to and fro, by tag, in order. Nodes are hosts,
-// joined by their bridges, or the stages of a pipeline. Data path: rendezvous -> link ->
-// collectives, stage link. Implementations: in-process (tests, pretended hosts), host link and
-// Gloo. Threads: any, with tags of their own.
+// A link joins one rank of each node. It sends bytes in both directions, by tag, in order. Nodes
+// are hosts, joined by their bridges, or the stages of a pipeline. Data path: rendezvous -> link ->
+// collectives, stage link. Implementations: in-process (tests, simulated hosts), host link and
+// Gloo. Threads: any, each with tags of its own.
 #pragma once
 
 #include <cstddef>
@@ -15,27 +15,29 @@
 
 namespace dslaunch::runtime {
 
-// A message to NODE. It arrives at the receive that names this node and the same tag.
+// A message to NODE. It is received by the LinkReceive with the same tag that names this node.
 struct LinkSend {
     int node = 0;
     uint32_t tag = 0;
     std::span<const std::byte> bytes;
 };
+// The memory for a message from NODE.
 struct LinkReceive {
     int node = 0;
     uint32_t tag = 0;
     std::span<std::byte> bytes;
 };
 
+// A link between nodes; see the top of this file.
 class Link {
   public:
     virtual ~Link() = default;
 
     // Starts all transfers at once and returns when all are done. Nothing is buffered, so a send
-    // ends with its receive. Throws Error{kPeerLost} naming the node if a connection is lost or
-    // abort was called, and Error{kHang} after the link's time limit. REQUIRES: no empty span; a
-    // tag is used once per pair of nodes at a time; equal lengths on both sides; no node is this
-    // one.
+    // ends only with its receive. Throws Error{kPeerLost}, naming the node, if a connection is lost
+    // or abort() was called, and Error{kHang} after the link's time limit. REQUIRES: no span is
+    // empty; a pair of nodes uses a tag once at a time; lengths are equal on both sides; no node is
+    // this one.
     void transfer(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives) {
         run(sends, receives);
         for (const LinkSend& send : sends)
@@ -43,9 +45,11 @@ class Link {
         for (const LinkReceive& receive : receives)
             meter_.add(receive.node, {{}, Bytes{std::ssize(receive.bytes)}});
     }
-    // Ends the transfers under way, and all later ones, with TEXT. Does not block.
+    // Ends the transfers under way, and all later ones, with an error that has TEXT. Does not
+    // block.
     virtual void abort(std::string_view text) = 0;
-    // Returns the traffic, payload only, by the kind of the scope of the thread that transfers.
+    // Returns the traffic, payload only, by the kind of the TrafficScope of the thread that
+    // transfers.
     [[nodiscard]] TrafficTable traffic() const { return meter_.table(); }
     // Calls TrafficMeter::set_hosts.
     void set_hosts(std::vector<int> hosts) { meter_.set_hosts(std::move(hosts)); }

@@ -21,15 +21,14 @@
 namespace dslaunch::runtime {
 namespace {
 
-// Connections that have shown the token: in a search each host has one partner at a time.
+// Connections that have shown the token. In a search each host has only one partner at a time.
 constexpr size_t kConnectionsMax = 64;
 constexpr int kIdleMaxMilliseconds = 30'000;
 constexpr size_t kChunkWords = 32 << 10;
-// Large packets count as lost if fewer bytes than this of a burst come through while small
-// messages do.
+// Large packets count as lost if fewer bytes of a burst than this arrive while small messages do.
 constexpr int64_t kStuckBytes = 4096;
 constexpr int kLargeBursts = 3;
-// The rate without waits for a processor is at most so many times the measured one.
+// The rate corrected for waits for a processor may be at most this many times the measured rate.
 constexpr int64_t kBusyPartMost = 8;
 
 enum class Kind : uint64_t { kExchange = 1, kBurst = 2, kMangled = 3 };
@@ -43,11 +42,12 @@ uint64_t mix(uint64_t value) {
 struct Message {
     Kind kind = Kind::kExchange;
     uint64_t seed = 0;  // in a burst's answer: nanoseconds that its receiver waited for a processor
-    uint64_t value = 0;  // in a burst: its words; in its answer: how many of them were wrong
+    uint64_t value = 0;  // in a burst: number of words; in its answer: number of wrong words
     uint64_t check = 0;
 
     [[nodiscard]] uint64_t expected_check() const {
-        // One after the other: equal changes in two of them do not cancel each other out.
+        // Mixes the fields in one after the other, so that equal changes in two of them do not
+        // cancel out.
         return mix(mix(mix(static_cast<uint64_t>(kind) + 1) + seed) + value);
     }
     void seal() { check = expected_check(); }
@@ -58,7 +58,7 @@ uint64_t word_of(uint64_t seed, uint64_t index) {
     return (seed * 0x9e3779b97f4a7c15) ^ ((index + 1) * 0xc2b2ae3d27d4eb4f);
 }
 
-// kAnswered: the other end speaks before it has heard everything.
+// kAnswered: the other end has sent something before it received everything.
 enum class Outcome { kDone, kLate, kClosed, kAnswered };
 
 int milliseconds_until(TimePoint deadline) {
@@ -67,7 +67,8 @@ int milliseconds_until(TimePoint deadline) {
     return static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30));
 }
 
-// Sends or receives all of BYTES on a socket that does not block: waits for EVENTS meanwhile.
+// Sends or receives all of BYTES on a non-blocking socket. Waits for EVENTS whenever it would
+// block.
 template <typename Byte, typename Transfer>
 Outcome move_all(int fd, std::span<Byte> bytes, TimePoint deadline, short events,
                  const Transfer& transfer) {
@@ -140,7 +141,7 @@ void answer_at_once(int fd) {
     (void)::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-// Receives the other half of a burst and counts the wrong words.
+// Receives the rest of a burst after its request, and counts the wrong words.
 Outcome take_burst(int fd, const Message& request, uint64_t& wrong, TimePoint deadline) {
     std::vector<uint64_t> chunk(kChunkWords);
     for (uint64_t done = 0; done < request.value;) {
@@ -156,8 +157,8 @@ Outcome take_burst(int fd, const Message& request, uint64_t& wrong, TimePoint de
     return Outcome::kDone;
 }
 
-// Returns how long this thread has waited for a processor in all, or 0 if the system does not count
-// it.
+// Returns the total time for which this thread has waited for a processor, or 0 if the system does
+// not count it.
 int64_t waited_nanoseconds() {
     std::array<char, 128> text{};
     const UniqueFd file(::open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC));
@@ -179,7 +180,7 @@ std::string welcome_of(const ProbeToken& token) {
     return launch::guest_answer(key_of(token), "welcome");
 }
 
-// REQUIRES: the connection at FD has shown the token.
+// Answers the probe at FD. REQUIRES: the connection has shown the token.
 void serve(int fd, const std::string& welcome) {
     answer_at_once(fd);
     if (send_all(fd, bytes_in(welcome), idle_deadline()) != Outcome::kDone) return;
@@ -218,7 +219,7 @@ std::string limit_text(Duration limit) {
     return fmt::format("{:.1f} s", to_milliseconds(limit) / 1000);
 }
 
-// A probe, from the connection to its end.
+// A probe, from its connection to its end.
 class Prober {
   public:
     Prober(const ProbePlace& place, const ProbeToken& token, const ProbeLimits& limits)
@@ -236,8 +237,8 @@ class Prober {
         sample_.error = std::move(error);
         return false;
     }
-    // Connects, once more if the first bytes were changed on the way. False: the way changes them
-    // each time, or does not work.
+    // Connects, and again if the first bytes were changed in transit. Returns false if they are
+    // changed each time, or if the path does not work.
     bool open() {
         const TimePoint enough = SystemClock().now() + limits_.connect;
         for (int opening = 0; opening < launch::kGuestOpeningsMax; ++opening) {
@@ -311,7 +312,7 @@ class Prober {
     bool exchange() {
         SystemClock clock;
         const TimePoint begun = clock.now();
-        // An answer that a lost packet delays may take all of the next phase's time too.
+        // An answer that is delayed by a lost packet may also take the time of the next phase.
         const TimePoint deadline = begun + limits_.latency + limits_.burst;
         Outcome outcome = Outcome::kDone;
         for (int64_t i = 0; i < limits_.exchanges_max; ++i) {
@@ -344,8 +345,8 @@ class Prober {
         return true;
     }
 
-    // Counts packets. A segment that came at once but that the peer got twice was resent in vain;
-    // one that was sent once and came twice was doubled on the way.
+    // Counts packets. A segment that arrived at first, but that the peer received twice, was resent
+    // without need. A segment that was sent once and received twice was duplicated on the path.
     void count_packets() {
         sample_.exchanges = static_cast<int64_t>(times_.size());
         const Counters now = counters_of(fd_.get());
@@ -370,7 +371,7 @@ class Prober {
             if (bytes * 2 > limits_.burst_bytes_max) break;
             bytes *= 2;
         }
-        // The best burst counts, since a disturbance of one burst may spare another.
+        // Only the best burst counts, since a disturbance need not affect every burst.
         const TimePoint late = SystemClock().now() + limits_.burst;
         for (int large = 1; large < kLargeBursts && SystemClock().now() < late; ++large)
             if (!burst(bytes / 8, ++seed)) return;
@@ -400,7 +401,8 @@ class Prober {
             return false;
         }
         sample_.wrong += static_cast<int64_t>(answer.value);
-        // Both ends may wait at once, so the longer wait is the least that was lost.
+        // Both ends may have waited at the same time, so the longer wait is the least time that was
+        // lost.
         note_rate(words * 8, took,
                   std::max(waited_nanoseconds() - waited, static_cast<int64_t>(answer.seed)));
         return true;
@@ -417,7 +419,8 @@ class Prober {
                                POLLOUT | POLLIN);
             done += count;
         }
-        // A peer that got another request answers it, and the words as messages.
+        // If the peer received a changed request, it answers that, and then the burst's words as if
+        // they were messages.
         if (outcome == Outcome::kAnswered) outcome = Outcome::kDone;
         if (outcome == Outcome::kDone) outcome = receive_value(fd_.get(), answer, deadline);
         return outcome == Outcome::kDone;
@@ -433,7 +436,8 @@ class Prober {
         sample_.free_bytes_per_second = std::max(sample_.free_bytes_per_second, per_second(free));
     }
 
-    // Judges a link as slow or stuck by the bytes that the peer's system has acknowledged.
+    // Judges a link as slow or stuck, by the number of bytes that the peer's system has
+    // acknowledged.
     void judge_unfinished(int64_t words, Duration took) {
         const int64_t bytes =
             counters_of(fd_.get()).acknowledged_bytes - before_.acknowledged_bytes;
@@ -510,7 +514,8 @@ void ProbeServer::accept_until_stopped() {
         if (ready < 0 && errno != EINTR) return;
         if (ready < 0) continue;
         if (wanted[0].revents != 0) return;
-        // Who has shown the token makes room before others take it.
+        // Handles the connections that have sent data before accepting new ones: those that show
+        // the token make room for new ones.
         for (size_t i = 2; i < wanted.size(); ++i) {
             if (wanted[i].revents != 0) static_cast<void>(guests_.hear(wanted[i].fd));
         }
@@ -543,7 +548,7 @@ Duration time_processor() {
     const TimePoint begun = SystemClock().now();
     uint64_t value = 1;
     for (uint64_t i = 0; i < kRounds; ++i) value = mix(value + i);
-    // The value must be used, or the compiler drops the loop.
+    // The value must be used, or the compiler removes the loop.
     volatile uint64_t sink = value;
     (void)sink;
     return SystemClock().now() - begun;

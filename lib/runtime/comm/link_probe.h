@@ -1,8 +1,8 @@
 // A probe measures the path from one host to another over plain TCP sockets: round trips of small
-// messages, packets that had to be sent again, and the rate of growing bursts, every word verified
-// where it arrives. Data path: pair search -> link probe -> health record. It uses neither Gloo nor
-// NCCL, so its findings are the network's. Threads: a server has one thread of its own and one for
-// each connection that has shown the token; probe_link blocks its caller.
+// messages, packets that had to be resent, and the rate of growing bursts, of which every word is
+// verified at the receiver. Data path: pair search -> link probe -> health record. It uses neither
+// Gloo nor NCCL, so its findings are about the network itself. Threads: a server has one thread of
+// its own and one for each connection that has shown the token; probe_link blocks its caller.
 #pragma once
 
 #include <array>
@@ -21,31 +21,33 @@
 
 namespace dslaunch::runtime {
 
-// A secret of one job's ranks. A server speaks with nobody else.
+// A secret of one job's ranks. A server answers only those who have it.
 using ProbeToken = std::array<uint64_t, 2>;
 
+// The limits of one probe.
 struct ProbeLimits {
-    // Two lost packets of the handshake are resent after 1 and 3 s.
+    // TCP resends a lost packet of the handshake after 1 s, then after 3 s: time for both.
     Duration connect = std::chrono::milliseconds(3'500);
     Duration latency = std::chrono::seconds(1);
     Duration burst = std::chrono::seconds(3);
     int64_t exchanges_max = 1000;
     int64_t burst_bytes_min = 64 << 10;
     int64_t burst_bytes_max = 64 << 20;
-    // A burst that took so long is enough to tell the rate.
+    // A burst that takes this long is enough to measure the rate.
     Duration burst_enough = std::chrono::milliseconds(20);
 };
 
-// Answers probes at an address of this machine until it is destroyed.
+// Answers probes at an address of this machine, until it is destroyed.
 class ProbeServer {
   public:
-    // Listens on a free port of ADDRESS (digits). Throws Error{kSetup} naming it.
+    // Listens on a free port of ADDRESS (numeric). Throws Error{kSetup}, naming the address.
     ProbeServer(const std::string& address, const ProbeToken& token);
     ProbeServer(const ProbeServer&) = delete;
     ProbeServer& operator=(const ProbeServer&) = delete;
-    // Cuts connections under way. Does not wait for peers.
+    // Cuts the connections under way. Does not wait for peers.
     ~ProbeServer();
 
+    // Returns the port on which it listens.
     [[nodiscard]] int port() const { return port_; }
 
   private:
@@ -63,29 +65,32 @@ class ProbeServer {
     UniqueFd listener_;
     Pipe wake_;
     int port_ = 0;
-    launch::Guests guests_;                                 // the accepting thread's
+    launch::Guests guests_;                                 // used only by the accepting thread
     std::vector<std::unique_ptr<Connection>> connections_;  // the same
     std::thread thread_;                                    // started last
 };
 
+// The two ends of a probe.
 struct ProbePlace {
-    std::string from;  // own address to send from, in digits; empty: the system's choice
+    std::string from;  // own numeric address to send from; empty: the system chooses
     std::string to;
     int port = 0;
 };
 
+// The findings of a probe.
 struct ProbeResult {
-    health::LinkSample way;  // from, to and pass are the caller's
-    int64_t wrong_back = 0;  // answers that arrived other than they were sent
+    health::LinkSample way;  // the caller sets from, to and pass
+    int64_t wrong_back = 0;  // answers that were changed in transit
 };
 
-// Fills rates, times, counts or `error`. The network's failures never throw. A path that changes
-// bytes has `wrong` and no `error`, whatever was changed. Blocks at most the sum of LIMITS and
-// twice limits.connect more.
+// Measures the path and returns rates, times, counts or an `error`. Network failures never throw.
+// If the path changes bytes, the result has `wrong` and no `error`, whatever was changed. Blocks
+// for at most the sum of LIMITS plus twice limits.connect.
 [[nodiscard]] ProbeResult probe_link(const ProbePlace& place, const ProbeToken& token,
                                      const ProbeLimits& limits);
 
-// Returns how long a fixed piece of integer work takes this processor: about 30 ms if it is free.
+// Returns the time in which this processor does a fixed piece of integer work: about 30 ms on an
+// idle processor.
 [[nodiscard]] Duration time_processor();
 
 }  // namespace dslaunch::runtime

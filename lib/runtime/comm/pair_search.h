@@ -1,6 +1,7 @@
-// The search of `dslaunch health`: one rank of each host measures the ways to all others, round by
-// round, and measures suspicious ones once more. health/health_schedule.h says who measures with
-// whom, health/health_verdict.h what is suspicious. It blocks its caller; one thread.
+// The search of `dslaunch health` for slow links: one rank of each host measures the paths to all
+// other hosts, round by round, and measures suspicious ones once more. health/health_schedule.h
+// decides who measures with whom, health/health_verdict.h what is suspicious. It blocks its caller;
+// one thread.
 #pragma once
 
 #include <functional>
@@ -14,24 +15,28 @@
 
 namespace dslaunch::runtime {
 
+// This host's place in a search, and the limits of each probe.
 struct PairSearchOptions {
     Topology topology;
-    std::string address;  // own address to listen on and send from, in digits
+    std::string address;  // own numeric address, to listen on and send from
     ProbeLimits limits;
 };
 
+// The functions by which a search talks to other ranks and to its caller.
 struct PairSearchSeams {
     Board& board;
     std::function<void(const health::HealthRecord&)> report;
-    // Says where this rank is in the search, and how long that may take at most.
+    // Reports the step of the search at which this rank is, and the most time that the step may
+    // take.
     std::function<void(const std::string& where, Duration limit)> enter;
 };
 
+// The conclusion of a search: all paths are good, some are slow or wrong, or one does not work.
 enum class PairSearchResult { kHealthy, kFound, kBroken };
 
-// Returns node 0's conclusion. kBroken means that some path does not work at all and collectives
-// would wait for it. Throws Error{kHang} naming the rank that does not come to a round (and reports
-// it as a fault), and {kSetup} if this host cannot listen. REQUIRES: local rank 0.
+// Returns node 0's conclusion. kBroken means that a path does not work at all, so collectives would
+// wait forever. Throws Error{kHang}, naming the rank that does not come to a round (and reports it
+// as a fault), and {kSetup} if this host cannot listen. REQUIRES: local rank 0.
 [[nodiscard]] PairSearchResult search_pairs(const PairSearchOptions& options,
                                             const PairSearchSeams& seams);
 

@@ -1,6 +1,6 @@
-// The bytes between hosts, counted where they leave and arrive: by kind and by the host at the
+// The bytes between hosts, counted where they are sent and received: by kind and by the host at the
 // other end. Data path: executor's instruction -> traffic scope -> link -> [here] -> metrics,
-// logger. Threads: a meter takes any; a scope is its thread's.
+// logger. Threads: any thread may use a meter; a scope belongs to one thread.
 #pragma once
 
 #include <array>
@@ -14,6 +14,7 @@
 
 namespace dslaunch::runtime {
 
+// Bytes in both directions.
 struct Traffic {
     Bytes sent;
     Bytes received;
@@ -21,23 +22,25 @@ struct Traffic {
     bool operator==(const Traffic&) const = default;
 };
 
-// The other GPUs of a job, whichever way their bytes take.
+// The other GPUs of a job, whatever path the bytes between them use.
 inline constexpr int kOtherDevices = -1;
 
-// Payload that a rank, or several, sent and received.
+// The payload that one or several ranks sent and received.
 struct TrafficTable {
     using Row = std::array<Traffic, kTrafficKinds>;
     std::map<int, Row> by_host;  // by the peer's number in the job, or kOtherDevices
 
+    // The sums over all hosts for one kind, over all kinds for one host, and over both.
     [[nodiscard]] Traffic of(TrafficKind kind) const;
     [[nodiscard]] Traffic of_host(int host) const;
     [[nodiscard]] Traffic all() const;
+    // Adds MORE, row by row.
     TrafficTable& operator+=(const TrafficTable& more);
-    // Returns the traffic since EARLIER, a table of the same counters.
+    // Returns the traffic since EARLIER, a previous table of the same meter.
     [[nodiscard]] TrafficTable since(const TrafficTable& earlier) const;
 };
 
-// Says what the transfers of this thread are for, until it ends.
+// Sets the kind of all transfers of this thread, until the scope ends.
 class TrafficScope {
   public:
     explicit TrafficScope(TrafficKind kind);
@@ -52,12 +55,14 @@ class TrafficScope {
     TrafficKind before_;
 };
 
+// Counts the bytes of one link.
 class TrafficMeter {
   public:
-    // HOSTS are the peers' hosts in the job, by peer. Without it, peer N is host N.
+    // Sets the host of each peer to HOSTS. Without this call, peer N is host N.
     void set_hosts(std::vector<int> hosts);
-    // Adds what went to or came from PEER, of the kind of this thread's scope.
+    // Adds traffic with PEER, under the kind of this thread's scope.
     void add(int peer, const Traffic& moved);
+    // Returns the traffic since the meter was made.
     [[nodiscard]] TrafficTable table() const;
 
   private:

@@ -1,5 +1,5 @@
-// The ways that values travel between hosts: as they are, or packed. Within a host they travel as
-// they are. Data path: step plan -> ZeRO state -> collectives -> host exchange. Value types.
+// The formats in which values travel between hosts: as they are, or packed. Within a host they are
+// never packed. Data path: step plan -> ZeRO state -> collectives -> host exchange. Value types.
 #pragma once
 
 #include <cstdint>
@@ -11,30 +11,30 @@
 
 namespace dslaunch::runtime {
 
-// The coding of a reduction. Values that every node needs, by the destinations, travel as they are.
+// The coding of a reduction. Values whose destination is every node travel as they are.
 struct ReduceCoding {
-    // In 8 and 4 bits destinations are given. In 16 bits they may be left out: then sums travel
-    // back in 16 bits too, and every host has them rounded.
+    // In 8 and 4 bits, destinations must be given. In 16 bits they may be left out: then sums are
+    // sent back in 16 bits too, and every host has rounded sums.
     WirePacking packing = WirePacking::kNone;
-    // The seed for drawing codes, the same on all ranks and another one each time. Only without
-    // `errors`: with them, rounding is to nearest.
+    // The seed for random rounding, the same on all ranks and different each time. Used only
+    // without `errors`: with them, values are rounded to nearest.
     uint32_t seed = 0;
-    // The rounding errors of the values that this rank packs, added to the next ones:
+    // The rounding errors of the values that this rank packs, which are added to the next values:
     // [sent_numel (ranks/node_ranges.h)] fp32, kept by the caller from one reduction to the next.
-    // Empty: they are lost.
+    // If empty, the errors are lost.
     std::span<float> errors = {};
-    // In 16 bits: the bucket's ranges, in order and apart, that travel as they are.
+    // In 16 bits: the ranges of the bucket that travel as they are, in order and disjoint.
     std::span<const Range> exact = {};
-    // In 16 bits: sums of a host are multiplied by it before they travel, so that they stay in the
-    // range of fp16.
+    // In 16 bits: the factor by which a host's sums are multiplied before they are sent, so that
+    // they stay in the range of fp16.
     float scale_before = 1.0F;
 };
 
-// The coding of a gather. Packed values arrive rounded on every host, the sender's own included, so
+// The coding of a gather. Packed values are rounded on every host, the sender's own included, so
 // that all have the same bits.
 struct GatherCoding {
     WirePacking packing = WirePacking::kNone;
-    DType dtype = DType::kF32;  // the elements', if they are packed: kF32, kBF16 or kF16
+    DType dtype = DType::kF32;  // dtype of packed elements: kF32, kBF16 or kF16
 };
 
 }  // namespace dslaunch::runtime

@@ -45,7 +45,8 @@ std::string address_that_reaches(const std::string& host) {
     int last_error = 0;
     for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
         const UniqueFd probe(::socket(one->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-        // Connecting a datagram socket only chooses a route and with it the local address.
+        // connect() on a datagram socket sends nothing: it only chooses a route, and thereby the
+        // local address.
         if (!probe.valid() || ::connect(probe.get(), one->ai_addr, one->ai_addrlen) != 0) {
             last_error = errno;
             continue;

@@ -1,4 +1,4 @@
-// The collectives of `dslaunch health` between CPUs: Gloo's own, over all ranks.
+// The collectives that `dslaunch health` tests between CPUs: Gloo's own, over all ranks.
 
 #include <ATen/ops/empty.h>
 
@@ -44,7 +44,7 @@ class GlooCollectives final : public HealthCollectives {
     }
 
     void fetch(std::span<float> receive) override {
-        // An operation in place leaves its result where the sent values were.
+        // After an operation in place the result is in the buffer of the sent values.
         const at::Tensor& result = receive_in_place_ ? send_ : receive_;
         DSL_CHECK(result.numel() == std::ssize(receive), "{} elements of {} are fetched",
                   receive.size(), result.numel());

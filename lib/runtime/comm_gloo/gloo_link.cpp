@@ -25,11 +25,11 @@ namespace {
 using c10d::ProcessGroupGloo;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-// A message that is shorter goes by one stream: a part costs some ten microseconds.
+// A shorter message is sent in one stream, since each part costs some ten microseconds.
 constexpr int64_t kPartBytesMin = 256 << 10;
 constexpr int64_t kPartAlignment = 64;
 
-// Calls use(stream, part) for the parts of BYTES, cut the same way at both ends.
+// Calls use(stream, part) for the parts of BYTES, divided in the same way at both ends.
 template <typename T, typename Use>
 void for_parts(std::span<T> bytes, int streams, Use&& use) {
     const int64_t all = std::ssize(bytes);
@@ -46,7 +46,7 @@ using Groups = std::vector<c10::intrusive_ptr<ProcessGroupGloo>>;
 
 class GlooLink final : public Link {
   public:
-    // GROUPS has one for each stream.
+    // GROUPS has one process group for each stream.
     GlooLink(Groups groups, GlooLinkOptions options)
         : groups_(std::move(groups)), options_(std::move(options)) {}
 
@@ -79,8 +79,8 @@ class GlooLink final : public Link {
 
     void start(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives,
                TimePoint deadline, std::vector<Pending>& pending) {
-        // Tensors view the caller's bytes until run() returns. Gloo never writes into the sent
-        // ones.
+        // The tensors are views of the caller's bytes until run() returns. Gloo never writes into
+        // the sent ones.
         const auto as_tensor = [](const void* bytes, size_t length) {
             return at::from_blob(const_cast<void*>(bytes), {static_cast<int64_t>(length)},
                                  at::kByte);
@@ -154,7 +154,7 @@ class GlooLink final : public Link {
     std::string aborted_;
 };
 
-// Returns the largest VALUE of all nodes.
+// Returns the largest VALUE over all nodes.
 double largest(Link& link, const GlooLinkOptions& options, uint32_t tag, double value) {
     std::vector<double> all(static_cast<size_t>(options.node_count), value);
     std::vector<LinkSend> sends;
@@ -168,7 +168,8 @@ double largest(Link& link, const GlooLinkOptions& options, uint32_t tag, double 
     return *std::ranges::max_element(all);
 }
 
-// Returns bytes a second of messages from each node to the next, all at once.
+// Returns the rate in bytes per second when each node sends messages to the next, all at the same
+// time.
 double ring_rate(Link& link, const GlooLinkOptions& options) {
     constexpr double kEnough_s = 0.06;
     constexpr double kTurnsMax = 32;
@@ -185,7 +186,7 @@ double ring_rate(Link& link, const GlooLinkOptions& options) {
                           {{before, tag, std::span(in).first(bytes)}});
         return largest(link, options, tag++, to_milliseconds(clock.now() - begin) / 1e3);
     };
-    // The first message is shorter, for slow ways, and opens the connections' windows.
+    // The first message is shorter, in case the path is slow. It also opens the TCP windows.
     const size_t short_bytes = out.size() / 8;
     const double first_s = seconds_of(1, short_bytes);
     if (first_s >= kEnough_s) return static_cast<double>(short_bytes) / first_s;
@@ -214,7 +215,7 @@ std::unique_ptr<Link> make_gloo_link(const c10::intrusive_ptr<c10d::Store>& stor
         for (int stream = 0; stream < options.streams; ++stream) {
             const auto place =
                 c10::make_intrusive<c10d::PrefixStore>(fmt::format("stream/{}", stream), store);
-            // Its one thread is of Gloo's own collectives, which a link does not use.
+            // The one thread is for Gloo's own collectives, which a link does not use.
             groups.push_back(c10::make_intrusive<ProcessGroupGloo>(
                 place, options.node, options.node_count,
                 gloo_options(options.address, /*threads=*/1, deadline - SystemClock().now())));

@@ -1,4 +1,5 @@
-// A Link over ProcessGroupGloo's send and receive. Internal to this folder: it shows LibTorch.
+// A Link over ProcessGroupGloo's send and receive. Internal to this folder, because it includes
+// LibTorch types.
 #pragma once
 
 #include <memory>
@@ -13,13 +14,14 @@
 
 namespace dslaunch::runtime {
 
+// This node's place on a link, and its connections.
 struct GlooLinkOptions {
     int node = 0;
     int node_count = 1;
     std::string address;  // address to bind; unused if GLOO_SOCKET_IFNAME is set
     Duration time_limit{};
-    // Connections to each other node, each with a thread of its own; long messages are cut among
-    // them. REQUIRES: at least 1, the same on all nodes.
+    // The number of connections to each other node, each with a thread of its own. Long messages
+    // are divided among them. REQUIRES: at least 1, the same on all nodes.
     int streams = 1;
 };
 
@@ -27,8 +29,9 @@ struct GlooLinkOptions {
 [[nodiscard]] std::unique_ptr<Link> make_gloo_link(const c10::intrusive_ptr<c10d::Store>& store,
                                                    const GlooLinkOptions& options);
 
-// Measures how many streams fill a link of OPTIONS' nodes, which all call it; it takes some tenths
-// of a second. Throws the errors of make_gloo_link and of Link::transfer.
+// Measures the number of streams that use the full rate of a link between the nodes of OPTIONS. All
+// nodes call it; it takes some tenths of a second. Throws the errors of make_gloo_link and of
+// Link::transfer.
 [[nodiscard]] StreamChoice measure_streams(const c10::intrusive_ptr<c10d::Store>& store,
                                            const GlooLinkOptions& options);
 

@@ -1,5 +1,5 @@
-// c10d's store and Gloo's device, with which each group of processes over Gloo starts. Internal to
-// this folder: it shows LibTorch.
+// c10d's store and Gloo's device, with which every process group over Gloo starts. Internal to this
+// folder, because it includes LibTorch types.
 #pragma once
 
 #include <chrono>
@@ -13,25 +13,26 @@
 
 namespace dslaunch::runtime {
 
-// The store of a job, for headers that do not show LibTorch.
+// The store of a job, for headers that do not include LibTorch.
 struct JobStore {
     c10::intrusive_ptr<c10d::Store> store;
 };
 
-// Returns DURATION as a limit of c10d, at least a millisecond, since zero would mean no limit.
+// Returns DURATION as a limit for c10d: at least a millisecond, since zero would mean no limit.
 [[nodiscard]] std::chrono::milliseconds gloo_limit(Duration duration);
 
-// Opens the store that rank 0 of ENVIRONMENT's job serves, on its socket that listens already if it
-// has one. LIMIT is the longest wait of a call to it. Throws Error{kSetup} on rank 0 if it cannot
-// be served, Error{kHosts} on another rank if it cannot be reached.
+// Opens the store that rank 0 of the job in ENVIRONMENT serves, on its listening socket if it
+// already has one. LIMIT is the longest wait of a call to the store. Throws Error{kSetup} on rank 0
+// if it cannot serve the store, Error{kHosts} on another rank if it cannot reach it.
 [[nodiscard]] c10::intrusive_ptr<c10d::Store> open_store(
     const launch::WorkerEnvironment& environment, Duration limit);
 
-// Returns options with one device: the interface that GLOO_SOCKET_IFNAME names, or else ADDRESS's.
-// THREADS run Gloo's own collectives; LIMIT is the longest wait of one.
+// Returns options with one device: the interface that GLOO_SOCKET_IFNAME names, or else the one
+// with ADDRESS. THREADS run Gloo's own collectives; LIMIT is the longest wait in one of them.
 //
-// The process ignores SIGPIPE from then on. Gloo writes to its sockets without MSG_NOSIGNAL, and a
-// peer that ends between two writes would end this rank too, without a word of the peer.
+// From then on the process ignores SIGPIPE. Gloo writes to its sockets without MSG_NOSIGNAL, so if
+// a peer ended between two writes, the signal would end this rank too, without any report about the
+// peer.
 [[nodiscard]] c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> gloo_options(
     const std::string& address, int threads, Duration limit);
 

@@ -36,8 +36,8 @@ struct SharedFile {
     int fd = -1;
 };
 
-// Opens FILE. It is also gone if its owner has left because another rank failed; then throws that
-// rank's failure.
+// Opens FILE. If its owner has exited because another rank failed, the file is gone; then throws
+// the failure of that rank.
 UniqueFd open_shared(const SharedFile& file, const HostGroup& host) {
     const std::string path = fmt::format("/proc/{}/fd/{}", file.process, file.fd);
     UniqueFd own(::open(path.c_str(), O_RDWR | O_CLOEXEC));
@@ -61,8 +61,8 @@ UniqueFd make_shared() {
 }
 
 // Opens the arena that the ranks of this rank's group on this host share. All ranks call it. A
-// group's first rank makes the arena before the others look for it, so ranks only wait for ALL,
-// which a failing rank poisons.
+// group's first rank makes the arena before the others open it, so no rank waits for another in the
+// group, only for ALL, which a failing rank poisons.
 std::unique_ptr<Arena> open_group_arena(JobComm& all, GroupCommParts& parts) {
     const Topology& group = parts.place.topology;
     const auto first = static_cast<size_t>(parts.place.members[group.first_rank(group.node_rank)]);
@@ -87,7 +87,8 @@ std::unique_ptr<Arena> open_group_arena(JobComm& all, GroupCommParts& parts) {
     return arena;
 }
 
-// Returns by stage the local rank of this rank's pipeline in it, -1 on another host.
+// Returns, for each stage, the local rank of this rank's pipeline in that stage, or -1 if it is on
+// another host.
 std::vector<int> local_ranks_of(const PipelinePlace& place, const Topology& world) {
     std::vector<int> local_ranks;
     for (const int rank : place.pipeline) {
@@ -148,7 +149,7 @@ JobComm open_group_comm(const launch::WorkerEnvironment& environment, JobComm& a
                                      .time_limit = parts.time_limit});
     std::unique_ptr<Link> bridge;
     if (group.is_bridge()) {
-        // Rank 0 could not serve a second rendezvous.
+        // A rank that has no rendezvous yet is never rank 0, which could not serve a second one.
         Rendezvous* rendezvous = all.rendezvous.get();
         if (rendezvous == nullptr) {
             own.rendezvous = std::make_unique<Rendezvous>(environment, parts.time_limit);

@@ -1,6 +1,6 @@
-// Everything that one dsworker communicates through, opened from its environment: arena, host group
-// and, on several hosts, the rendezvous and this bridge's link. Groups of ranks (a stage's or a
-// tensor group's) get the same, and there are links between stages. Data path: worker environment,
+// Everything through which one dsworker communicates, opened from its environment: arena, host
+// group and, with several hosts, the rendezvous and this bridge's link. Groups of ranks (a stage or
+// a tensor group) get the same, and there are links between stages. Data path: worker environment,
 // arena layout -> job comm -> executor. Threads: one opens it.
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace dslaunch::runtime {
 
-// The members end in reverse order: collectives first, the arena last.
+// Members are destroyed in reverse order: collectives first, the arena last.
 struct JobComm {
     std::unique_ptr<Arena> arena;
     std::unique_ptr<HostGroup> group;
@@ -28,29 +28,29 @@ struct JobComm {
     std::unique_ptr<Collectives> collectives;
 };
 
-// Waits for all ranks of the host and, as a bridge, for the same bridge of the others. Takes over
-// the descriptors of ENVIRONMENT. A rank alone on its host needs no arena_fd. Throws the errors of
-// Arena, HostGroup and Rendezvous, which takes STREAMS. REQUIRES: layout is made
-// for environment.local_world_size ranks.
+// Waits for all ranks of the host and, on a bridge, for the same bridge of the other hosts. Takes
+// ownership of the file descriptors in ENVIRONMENT. A rank that is alone on its host needs no
+// arena_fd. STREAMS are passed to Rendezvous. Throws the errors of Arena, HostGroup and Rendezvous.
+// REQUIRES: LAYOUT was made for environment.local_world_size ranks.
 [[nodiscard]] JobComm open_job_comm(const launch::WorkerEnvironment& environment,
                                     ArenaLayout layout, Duration time_limit, int streams = 1);
 
-// A group of the job's ranks, with the same values on all its members.
+// The description of a group of the job's ranks, with the same values on all its members.
 struct GroupCommParts {
     GroupPlace place;
-    std::string_view name;  // kind of group that the job is divided in, such as "stage"
+    std::string_view name;  // kind of the groups, such as "stage"
     ArenaLayout layout;     // for place.topology's local ranks
     Duration time_limit{};
 };
 
-// Opens the comm of this rank's group. All ranks of the job call it, each in a group of this name.
-// A group's ranks on one host share memory that the first of them makes and the others open by way
-// of /proc. ALL is the comm of all ranks and must outlive the group's. Throws Error{kSetup} if that
-// is not allowed, and the errors of open_job_comm.
+// Opens the comm of this rank's group. All ranks of the job call it, each with its own group under
+// the same name. The ranks of a group on one host share memory that the first of them makes and the
+// others open through /proc. ALL is the comm of all ranks and must outlive the group's. Throws
+// Error{kSetup} if that is not allowed, and the errors of open_job_comm.
 [[nodiscard]] JobComm open_group_comm(const launch::WorkerEnvironment& environment, JobComm& all,
                                       GroupCommParts parts);
 
-// The links between the stages of a pipeline; the comm of all ranks must outlive them.
+// The links between the stages of a pipeline. The comm of all ranks must outlive them.
 struct StageLinks {
     std::unique_ptr<Rendezvous> rendezvous;  // for the far link, if ALL has none
     std::unique_ptr<Link> near;              // link to the stages whose rank is on this host
@@ -58,8 +58,8 @@ struct StageLinks {
     std::vector<Link*> links;                // one per stage, either of the two
 };
 
-// Opens the links. All ranks of the job call it. MESSAGES is add_host_link's, in the arena of
-// all ranks.
+// Opens the links. All ranks of the job call it. MESSAGES is the slice from add_host_link, in the
+// arena of all ranks.
 [[nodiscard]] StageLinks open_stage_links(const launch::WorkerEnvironment& environment,
                                           JobComm& all, const PipelinePlace& place,
                                           SliceId messages, Duration time_limit);

@@ -21,7 +21,7 @@ std::string address_key(int node) {
     return fmt::format("dslaunch/address/{}", node);
 }
 
-// Returns the interface that GLOO_SOCKET_IFNAME names; empty: none.
+// Returns the interface that GLOO_SOCKET_IFNAME names; empty if it names none.
 std::string named_interface() {
     const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
     return interface == nullptr ? "" : interface;
@@ -84,8 +84,8 @@ std::string Rendezvous::own_address() const {
 }
 
 std::string Rendezvous::agree_on_addresses() {
-    // Bridge 0 chooses for its host: on node 0 it holds the socket that shows the address others
-    // use.
+    // Bridge 0 chooses the address of its host. On node 0 it has the socket that shows the address
+    // which others use.
     if (topology_.local_rank == 0) set(address_key(topology_.node_rank), own_address());
     std::string mine;
     std::string list;
@@ -113,8 +113,8 @@ std::unique_ptr<Link> Rendezvous::open_link() {
                    address);
 }
 
-// Lets node 0's first bridge decide if the first bridges measure, and tell all other ranks the
-// number: hosts may be given other numbers, or see other devices.
+// Decides on node 0's first bridge whether the first bridges measure, and sends the result to all
+// other ranks: their hosts may have other settings, or see other network devices.
 void Rendezvous::agree_on_streams(const std::string& address) {
     if (topology_.node_rank == 0) {
         const bool loopback = is_loopback(address) || named_interface() == "lo";

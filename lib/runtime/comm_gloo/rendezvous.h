@@ -1,8 +1,9 @@
-// The meeting of ranks on several hosts: a key-value store that rank 0 serves on the socket its
-// agent bound, and what is opened through it: the Gloo links of training, which join hosts by
-// bridges, or the collectives of all ranks that `dslaunch health` tries. A job that trains on one
-// host does not meet and opens no socket. Data path: worker environment -> rendezvous -> links
-// -> collectives. Threads: any for the board, one at a time for the rest.
+// The rendezvous of ranks on several hosts: a key-value store that rank 0 serves on the socket that
+// its agent bound, and the connections that are opened through it. These are the Gloo links of
+// training, which join hosts by bridges, or the collectives of all ranks that `dslaunch health`
+// tries. A job that trains on one host does not need it and opens no socket. Data path: worker
+// environment -> rendezvous -> links -> collectives. Threads: any for the board, one at a time for
+// the rest.
 #pragma once
 
 #include <memory>
@@ -19,20 +20,23 @@ namespace dslaunch::runtime {
 
 struct JobStore;  // gloo_setup.h
 
+// A rank's place on a link that the rendezvous opens.
 struct LinkPlace {
     std::string name;
     int node = 0;  // this rank's node on the link
     int node_count = 1;
 };
 
+// The store of a job, and the connections opened through it.
 class Rendezvous final : public Board {
   public:
-    // Rank 0 serves, taking over its bound, listening socket if ENVIRONMENT has one; the others
-    // connect. TIME_LIMIT bounds each wait, here and in the links. STREAMS are the connections of a
-    // host to another, which its bridges share; 0: as many as fill the network path, which the
-    // first bridges measure, or 1 on loopback. The number that node 0's first bridge gets counts.
-    // Throws Error{kHosts} naming address and port if the store cannot be reached in time,
-    // Error{kSetup} if rank 0 cannot serve. Blocks at most the time limit.
+    // Serves the store on rank 0, on the bound and listening socket in ENVIRONMENT if there is one,
+    // and connects to it on the others. TIME_LIMIT bounds each wait, here and in the links. STREAMS
+    // is the number of connections from a host to another, which the host's bridges divide among
+    // them; 0: as many as are needed for the full rate of the network path, measured by the first
+    // bridges, or 1 on loopback. The value that node 0's first bridge has counts. Throws
+    // Error{kHosts}, naming address and port, if the store cannot be reached in time, Error{kSetup}
+    // if rank 0 cannot serve it. Blocks for at most the time limit.
     Rendezvous(const launch::WorkerEnvironment& environment, Duration time_limit, int streams = 1);
     Rendezvous(const Rendezvous&) = delete;
     Rendezvous& operator=(const Rendezvous&) = delete;
@@ -40,25 +44,25 @@ class Rendezvous final : public Board {
 
     void set(const std::string& key, const std::string& value) override;
     [[nodiscard]] std::optional<std::string> get(const std::string& key, Duration limit) override;
-    // Waits for the key. Throws Error{kHang} naming it after the time limit, Error{kPeerLost} if
-    // rank 0 is gone.
+    // Waits for the key and returns its value. Throws Error{kHang}, naming it, after the time
+    // limit, and Error{kPeerLost} if rank 0 is gone.
     [[nodiscard]] std::string get(const std::string& key);
 
-    // Returns the address by which other hosts reach this one, in digits. Throws Error{kHosts} if
-    // no route leads to the master.
+    // Returns the address by which other hosts reach this one, in numeric form. Throws
+    // Error{kHosts} if there is no route to the master.
     [[nodiscard]] std::string own_address() const;
     // Opens the link between this bridge and the same bridge of every other host. All of them call
-    // it. The link binds the interface that GLOO_SOCKET_IFNAME names, else the address from which
-    // this host reaches the master. Throws Error{kSetup} if only some hosts have loopback
-    // addresses, Error{kPeerLost} or {kHang} if the bridges do not meet.
+    // it. The link binds to the interface that GLOO_SOCKET_IFNAME names, or else to the address
+    // from which this host reaches the master. Throws Error{kSetup} if only some hosts have
+    // loopback addresses, Error{kPeerLost} or {kHang} if a bridge does not come.
     [[nodiscard]] std::unique_ptr<Link> open_link();
-    // Opens a link between all ranks that pass the same NAME, which is used once. Local rank 0 of
-    // each host must have called open_link() before, whose addresses this one uses. Throws the same
-    // errors.
+    // Opens a link between all ranks that pass the same NAME, which may be used once. It uses the
+    // addresses from open_link(), which local rank 0 of each host must have called before. Throws
+    // the same errors.
     [[nodiscard]] std::unique_ptr<Link> open_link(const LinkPlace& place);
     // Connects every rank to every other. LIMIT applies to this call and to each operation. Throws
-    // Error{kHang} or {kPeerLost}. Binds the interface that GLOO_SOCKET_IFNAME names, else
-    // own_address(). This must outlive the result.
+    // Error{kHang} or {kPeerLost}. Binds to the interface that GLOO_SOCKET_IFNAME names, or else to
+    // own_address(). This object must outlive the result.
     [[nodiscard]] std::unique_ptr<HealthCollectives> open_collectives(Duration limit);
 
   private:

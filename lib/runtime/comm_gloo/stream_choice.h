@@ -1,5 +1,6 @@
-// Chooses the number of connections that fill the path between two hosts: some networks hold each
-// to a part of it. Data path: rates of a Gloo link -> [here] -> the links of a job. No LibTorch.
+// Chooses the number of connections that use the full rate of the path between two hosts: some
+// networks limit each connection to a part of it. Data path: rates of a Gloo link -> [here] -> the
+// links of a job. No LibTorch.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +8,8 @@
 
 namespace dslaunch::runtime {
 
-// The rates are the bytes a second that each node sends and receives at once, on the slowest path.
+// The rates are in bytes per second that each node sends and receives at the same time, on the
+// slowest path.
 struct StreamChoice {
     int streams = 1;
     double one_bytes_per_s = 0;
@@ -15,14 +17,15 @@ struct StreamChoice {
 };
 
 inline constexpr int kStreamsMax = 16;
-inline constexpr int kConnectionsMax = 512;  // of a host: a process often may have 1,024 files
+inline constexpr int kConnectionsMax = 512;  // of a host: a process often may open only 1,024 files
 inline constexpr double kStreamGain = 1.2;
-// Returns the most streams that a host has to each of OTHER_HOSTS without being told.
+// Returns the largest number of streams that a host opens to each of OTHER_HOSTS unless the user
+// sets it.
 [[nodiscard]] inline int streams_max(int other_hosts) {
     return std::clamp(kConnectionsMax / other_hosts, 1, kStreamsMax);
 }
-// Doubles the streams while that brings at least kStreamGain of the rate, up to MOST. MEASURE
-// returns the rate of so many streams.
+// Doubles the number of streams, up to MOST, while that increases the rate at least by the factor
+// kStreamGain. MEASURE returns the rate with a number of streams.
 [[nodiscard]] inline StreamChoice choose_streams(
     int most, const std::function<double(int streams)>& measure) {
     StreamChoice choice;

@@ -6,10 +6,22 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <utility>
 
-#include "base/text/wire.h"
+#include "base/text/message.h"
 
 namespace dslaunch::runtime {
+
+namespace {
+
+// The buffers that a stage tells the others: each with its index in the model, and its bytes.
+struct StageBuffers {
+    static constexpr const char* kWhat = "buffers of a stage";
+    std::vector<std::pair<size_t, std::string>> values;
+};
+
+}  // namespace
 
 void ModelBuffers::broadcast() {
     if (collectives_.topology().world_size() == 1) return;
@@ -40,19 +52,17 @@ void ModelBuffers::bring_from_stages(Collectives& job, int own_stage,
                                      std::span<const std::vector<int>> stages_of) {
     const at::NoGradGuard no_grad;
     const bool tells = collectives_.topology().rank() == 0;
-    WireWriter writer;
+    StageBuffers mine;
     for (size_t i = 0; tells && i < stages_of.size(); ++i) {
         if (stages_of[i].empty() || stages_of[i].front() != own_stage) continue;
         const at::Tensor values = model_.buffers()[i].tensor.cpu().contiguous();
-        writer.u32(static_cast<uint32_t>(i));
-        writer.string({static_cast<const char*>(values.const_data_ptr()), values.nbytes()});
+        mine.values.emplace_back(
+            i, std::string(static_cast<const char*>(values.const_data_ptr()), values.nbytes()));
     }
-    for (const std::string& bytes : job.all_gather(writer.bytes())) {
-        WireReader reader(bytes, "buffers of a stage");
-        while (!reader.done()) {
-            const size_t i = reader.u32();
-            const std::string values = reader.string();
-            // A stage that reads the buffer has changed it alike and keeps its own values.
+    for (const std::string& bytes : job.all_gather(encode(mine))) {
+        for (const auto& [i, values] : decode<StageBuffers>(bytes).values) {
+            // A stage that reads the buffer has changed it in the same way, so it keeps its own
+            // values.
             if (std::ranges::find(stages_of[i], own_stage) != stages_of[i].end()) continue;
             const at::Tensor& buffer = model_.buffers()[i].tensor;
             at::Tensor whole = at::empty(buffer.sizes(), buffer.options().device(at::kCPU));

@@ -1,5 +1,5 @@
-// A model's buffers over the ranks: each rank's own while training, rank 0's if one set must be
-// chosen. Thread: the compute lane.
+// A model's buffers on all ranks. While training, each rank changes its own; if one set must be
+// chosen, rank 0's is used. Thread: the compute lane.
 #pragma once
 
 #include <span>
@@ -10,25 +10,28 @@
 
 namespace dslaunch::runtime {
 
+// The buffers of a model, such as BatchNorm's averages, on all ranks that have them.
 class ModelBuffers {
   public:
-    // Both must outlive this.
+    // MODEL and COLLECTIVES must outlive this object.
     ModelBuffers(const graph::Model& model, Collectives& collectives)
         : model_(model), collectives_(collectives) {}
 
-    // Copies rank 0's values to all ranks. Does nothing without buffers or in a world of one.
+    // Copies rank 0's values to all ranks. Does nothing if there are no buffers or only one rank.
     void broadcast();
-    // Gives every floating-point buffer the mean over the ranks, added up in rank order in fp64.
+    // Sets every floating-point buffer to its mean over the ranks, added in rank order in fp64.
     void average();
-    // Returns true if any buffer is floating-point: training may move it differently on each rank.
+    // Returns true if any buffer is floating-point: then training may change it differently on each
+    // rank.
     [[nodiscard]] bool drift() const;
 
-    // Copies a buffer that only some stages read to the ranks of the others, from the first rank of
-    // the first stage that reads it. All ranks of the JOB in a pipeline call it. STAGES_OF has for
-    // each buffer the stages that read it.
+    // Copies buffers that only some stages read to the ranks of the other stages, from the first
+    // rank of the first stage that reads the buffer. All ranks of JOB call it, in a pipeline.
+    // STAGES_OF has, for each buffer, the stages that read it.
     void bring_from_stages(Collectives& job, int own_stage,
                            std::span<const std::vector<int>> stages_of);
 
+    // copy() returns new tensors with the buffers' values, and restore() writes such values back.
     [[nodiscard]] std::vector<at::Tensor> copy() const;
     void restore(const std::vector<at::Tensor>& values);
 

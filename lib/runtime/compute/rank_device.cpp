@@ -22,7 +22,7 @@ bool wants_gpu(config::DeviceChoice choice, const launch::WorkerEnvironment& env
 
 std::string own_gpu(const launch::WorkerEnvironment& environment) {
     const std::vector<std::string> visible = launch::visible_device_list(environment.devices, 0);
-    // A launcher that shows each rank its own GPU leaves no choice.
+    // If the launcher shows each rank only its own GPU, there is only one entry.
     if (visible.size() == 1) return visible.front();
     if (static_cast<size_t>(environment.local_rank) >= visible.size())
         fail(ExitCode::kSetup,
@@ -54,14 +54,14 @@ void check_gpu_support(const config::RunConfig& config) {
 }
 
 void allow_tf32(bool allowed) {
-    // fp32 means fp32 in convolutions too, which LibTorch otherwise computes in TF32.
+    // fp32 means fp32 in convolutions too, for which LibTorch otherwise uses TF32.
     at::globalContext().setAllowTF32CuDNN(allowed);
     at::globalContext().setAllowTF32CuBLAS(allowed);
 }
 
 c10::Device torch_device(const DeviceBackend& backend) {
     const auto type = static_cast<c10::DeviceType>(backend.torch_device_type());
-    // LibTorch looks for its CUDA library once, at the first tensor operation that asks.
+    // LibTorch looks for its CUDA library only once, in the first tensor operation that needs it.
     DSL_CHECK(type != c10::kCUDA || at::globalContext().hasCUDA(),
               "LibTorch looked for its CUDA library before the GPU plugin was opened");
     return {type, 0};

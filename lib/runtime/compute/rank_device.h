@@ -1,7 +1,7 @@
-// The device that a rank computes on, and the GPU's backend if it is one. It comes before the model
-// is loaded: LibTorch learns of its CUDA library when the plugin is opened, and only then may a
-// tensor be made there. Data path: run config and worker environment -> [here] -> model. One
-// thread.
+// The device that a rank computes on, and the GPU's backend if it is a GPU. It is opened before the
+// model is loaded: opening the plugin makes LibTorch's CUDA library known to LibTorch, and only
+// then may tensors be made on the GPU. Data path: run config and worker environment -> [here] ->
+// model. One thread.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -16,39 +16,40 @@
 
 namespace dslaunch::runtime {
 
+// The device on which a rank trains.
 struct RankDevice {
     c10::Device device = c10::kCPU;
     DeviceBackendPtr backend;  // null on the CPU
-    plan::DeviceRates rates;   // of a GPU that is known by its name
-    double peak_tflops = 0;    // peak of the products that the rank trains with; 0: not known
+    plan::DeviceRates rates;   // known for some GPUs, by name
+    double peak_tflops = 0;    // peak of matrix products in the rank's dtype; 0: not known
 };
 
-// Returns true if dslaunch.device resolves to a GPU. `auto` does if the environment gives this rank
-// a GPU and the machine has GPU_COUNT > 0 of them. Pure.
+// Returns true if dslaunch.device resolves to a GPU. `auto` does so if the environment gives this
+// rank a GPU and the machine has GPU_COUNT > 0 GPUs. Pure.
 [[nodiscard]] bool wants_gpu(config::DeviceChoice choice,
                              const launch::WorkerEnvironment& environment, int64_t gpu_count);
 
-// Returns this rank's entry of CUDA_VISIBLE_DEVICES: the one at its local rank, or the only one.
+// Returns this rank's entry of CUDA_VISIBLE_DEVICES: the entry at its local rank, or the only one.
 // Throws Error{kSetup} if there are fewer entries than local ranks.
 [[nodiscard]] std::string own_gpu(const launch::WorkerEnvironment& environment);
 
-// Makes own_gpu() the only GPU that CUDA and NCCL see in this process, which both number it 0.
-// Nothing changes if there is no such entry. REQUIRES: no other thread runs, for the environment is
-// written.
+// Makes own_gpu() the only GPU that CUDA and NCCL see in this process, where its number is 0. Does
+// nothing if there is no such entry. REQUIRES: no other thread runs, because it changes the
+// environment.
 void hide_other_gpus(const launch::WorkerEnvironment& environment);
 
 // Throws own_gpu()'s Error{kSetup}. REQUIRES: hide_other_gpus() was called.
 void require_own_gpu(const launch::WorkerEnvironment& environment);
 
-// Throws Error{kConfig} naming the settings of CONFIG that a GPU rank cannot honour yet.
+// Throws Error{kConfig}, naming the settings of CONFIG that a rank with a GPU does not support yet.
 void check_gpu_support(const config::RunConfig& config);
 
-// Sets whether GPUs may round the factors of products and convolutions in fp32 to TF32, in this
-// process. Sums of products in 16 bit stay as PyTorch's default has them.
+// Sets whether GPUs may round the operands of fp32 products and convolutions to TF32, in this
+// process. Sums in 16-bit products keep PyTorch's default.
 void allow_tf32(bool allowed);
 
-// Returns the device of LibTorch's on which BACKEND works, the first that the process sees.
-// REQUIRES: no tensor was made before the plugin was opened.
+// Returns LibTorch's device on which BACKEND works, the first that the process sees. REQUIRES: no
+// tensor was made before the plugin was opened.
 [[nodiscard]] c10::Device torch_device(const DeviceBackend& backend);
 
 // Opens the plugin at PLUGIN_PATH if CONFIG and ENVIRONMENT want a GPU, which is device 0 after

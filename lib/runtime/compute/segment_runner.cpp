@@ -3,11 +3,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
-#include <ATen/ops/stack.h>
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/check.h"
@@ -38,8 +36,8 @@ std::vector<at::Tensor> copied_buffers(const graph::SegmentedModel& model, size_
     return copies;
 }
 
-// Writes go through data(): autograd has just saved some of the buffers and must not see them as
-// overwritten.
+// Writes through data(): autograd has just saved some of the buffers and must not notice that they
+// are overwritten.
 void put_buffers(const graph::SegmentedModel& model, size_t segment,
                  const std::vector<at::Tensor>& values) {
     const at::NoGradGuard no_grad;
@@ -58,6 +56,7 @@ SegmentRunner::SegmentRunner(const graph::SegmentedModel& model, const plan::Mod
       groups_(std::move(groups)),
       take_batch_(std::move(take_batch)),
       options_(options),
+      losses_(options.stop_on_nonfinite_loss, targets() != nullptr),
       parts_(plan::parts_of(options.stage_work, info.segments.size())),
       held_(static_cast<size_t>(options.accumulation_steps) * parts_.size()) {
     for (size_t p = 0; p < parts_.size(); ++p) {
@@ -79,40 +78,8 @@ SegmentRunner::SegmentRunner(const graph::SegmentedModel& model, const plan::Mod
 
 void SegmentRunner::begin_step(int64_t step, double root_scale, std::vector<char> empty) {
     step_ = step;
-    empty_ = std::move(empty);
     root_scale_ = root_scale * options_.position_ranks;
-    losses_.clear();
-    unread_losses_.clear();
-    rewards_.clear();
-}
-
-void SegmentRunner::add_loss(double loss) {
-    // The mean over no targets is no number, and its gradients are 0.
-    if (losses_.size() < empty_.size() && empty_[losses_.size()] != 0) loss = 0;
-    if (options_.stop_on_nonfinite_loss && !std::isfinite(loss))
-        fail(
-            ExitCode::kDiverged,
-            "the loss of step {}, micro step {} is {}: training has diverged; lower the "
-            "learning rate, clip gradients (gradient_clipping), or look at the data of this "
-            "step{}",
-            step_ + 1, losses_.size(), loss,
-            targets() == nullptr && std::isnan(loss) ? " (a mean over no targets is NaN too)" : "");
-    losses_.push_back(loss);
-}
-
-const std::vector<double>& SegmentRunner::losses() {
-    if (unread_losses_.empty()) return losses_;
-    const at::Tensor all = at::stack(std::exchange(unread_losses_, {})).to(at::kCPU, at::kDouble);
-    for (int64_t m = 0; m < all.numel(); ++m) add_loss(all.const_data_ptr<double>()[m]);
-    return losses_;
-}
-
-std::optional<graph::RewardMeans> SegmentRunner::rewards() const {
-    if (rewards_.empty()) return std::nullopt;
-    graph::RewardMeans means;
-    for (const at::Tensor& rewards : rewards_)
-        means.add(graph::reward_means(rewards), 1.0 / static_cast<double>(rewards_.size()));
-    return means;
+    losses_.begin(step, std::move(empty));
 }
 
 const std::vector<std::vector<IValue>>& SegmentRunner::look_ahead(int64_t step) {
@@ -156,7 +123,7 @@ graph::DrawKey SegmentRunner::draw_key(int64_t micro_step) const {
             micro_step * options_.data_parallel_size + options_.data_parallel_rank};
 }
 
-// Returns SEGMENT's group. It is an index into the plan, as in the groups.
+// Returns SEGMENT's recompute group. SEGMENT is an index into the plan, as in the groups.
 const plan::RecomputeGroup* SegmentRunner::group_of(size_t segment) const {
     for (const plan::RecomputeGroup& group : groups_)
         if (segment >= static_cast<size_t>(group.begin) && segment < static_cast<size_t>(group.end))
@@ -185,8 +152,8 @@ SegmentRunner::Held& SegmentRunner::begin_part(size_t part, int64_t micro_step) 
 void SegmentRunner::forward(const Place& place) {
     Held& held = this->held(place);
     const plan::RecomputeGroup* group = group_of(place.in_plan);
-    // Forward may write its arguments in place, and a recompute must find them as they came. (A
-    // value that a later segment writes is never alive at a cut before it.)
+    // Forward may write to its arguments in place, but a recompute must get the original ones. (A
+    // value that a later segment overwrites is never alive at a cut before it.)
     const bool keep_arguments = place.in_model == 0 && group != nullptr;
     if (group != nullptr)
         held.buffers_before[place.segment] = copied_buffers(model_, place.in_model);
@@ -203,8 +170,8 @@ void SegmentRunner::forward(const Place& place) {
     end_forward(place, boundary);
     if (group != nullptr) {
         boundary.producers.clear();
-        // A group keeps only its first inputs. The leaves of its last outputs meet the next
-        // segment's gradients.
+        // A group keeps only its first inputs, and the leaves of its last outputs, which receive
+        // the next segment's gradients.
         if (place.in_plan > static_cast<size_t>(group->begin)) held.inputs[place.segment].clear();
         if (place.in_plan + 1 < static_cast<size_t>(group->end)) boundary.leaves.clear();
     } else if (!backward && place.segment > 0) {
@@ -214,7 +181,7 @@ void SegmentRunner::forward(const Place& place) {
     if (place.segment + 1 < count(place.part)) return;
     hand_over(place);
     if (last_backward_[place.part] < count(place.part)) return;
-    // No backward will come, so only the values for the next stage are needed.
+    // No backward will follow, so only the values for the next stage are needed.
     for (std::vector<IValue>& values : held.inputs)
         if (&values != &held.inputs.back()) values.clear();
     held.boundaries.clear();
@@ -226,18 +193,18 @@ void SegmentRunner::end_forward(const Place& place, graph::Boundary& boundary) {
         held(place).inputs[place.segment + 1] = std::move(boundary.values);
     } else {
         if (options_.read_losses_late) {
-            unread_losses_.push_back(graph::loss_tensor(boundary).detach().reshape({}));
+            losses_.add_unread(graph::loss_tensor(boundary).detach().reshape({}));
         } else {
-            add_loss(graph::loss_of(boundary));
+            losses_.add(graph::loss_of(boundary));
         }
-        if (model_.lowered().has_rewards) rewards_.push_back(graph::rewards_tensor(boundary));
+        if (model_.lowered().has_rewards) losses_.add_rewards(graph::rewards_tensor(boundary));
         model_.store_states(boundary);
     }
     boundary.values.clear();
 }
 
-// Hands a finished part's values to the next part if that is here too. Its inputs are this one's
-// leaves, so that gradients come back without being sent.
+// Passes a finished part's values to the next part if that part is on this stage too. The next
+// part's inputs are this part's leaves, so that gradients reach them without being sent.
 void SegmentRunner::hand_over(const Place& place) {
     if (!options_.stage_work.stay(parts_[place.part].behind)) return;
     Held& from = held(place);
@@ -248,7 +215,7 @@ void SegmentRunner::hand_over(const Place& place) {
 
 void SegmentRunner::recompute(const Place& place) {
     Held& held = this->held(place);
-    // A segment that is run again would move its buffers twice (BatchNorm's averages).
+    // Running a segment again would update its buffers twice (BatchNorm's averages).
     const std::vector<at::Tensor> moved = copied_buffers(model_, place.in_model);
     put_buffers(model_, place.in_model, std::exchange(held.buffers_before[place.segment], {}));
     graph::Boundary again = model_.forward(place.in_model, held.inputs[place.segment],
@@ -279,13 +246,14 @@ void SegmentRunner::backward(const Place& place, bool split) {
         graph::SegmentedModel::backward(boundary);
     }
     held.inputs[place.segment + 1].clear();
-    // Gradients that this segment passes on outlive its backward.
+    // The gradients that this segment passes on must outlive its backward pass, so they may not use
+    // lent memory.
     for (const at::Tensor& leaf : passed_on) keep_in_own_memory(leaf.grad());
     if (place.segment > last_backward_[place.part]) return;
     held.inputs.clear();
     held.boundaries.clear();
     held.buffers_before.clear();
-    // Leaves whose gradients are to be sent back stay until then.
+    // Leaves whose gradients will be sent to another stage are kept until then.
     if (options_.stage_work.stay(parts_[place.part].before)) held.received.clear();
 }
 

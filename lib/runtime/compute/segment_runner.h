@@ -1,8 +1,8 @@
 // The compute half of a step. The runner carries out Load, Forward, Recompute and Backward of the
-// plan over a segmented model, or over the parts of it that are a pipeline's stage. It holds the
-// values alive in each part and micro step under way, and releases them when the plan says.
-// Threads: the compute lane; the lanes that send and receive call take_*() and put_*(), ordered by
-// the plan's waits.
+// plan over a segmented model, or over those parts of it that make up a stage of a pipeline. It
+// holds the values that are alive in each part and micro step under way, and releases them when the
+// plan says so. Threads: the compute lane; the lanes that send and receive call take_*() and
+// put_*(), ordered by the plan's waits.
 #pragma once
 
 #include <functional>
@@ -10,89 +10,96 @@
 #include <vector>
 
 #include "graph/lower/reward_means.h"
-#include "graph/segment/segment.h"
+#include "graph/segment/segmented_model.h"
 #include "graph/segment/split_backward.h"
 #include "plan/step/recompute_groups.h"
 #include "plan/step/step_plan.h"
+#include "runtime/compute/step_losses.h"
 
 namespace dslaunch::runtime {
 
+// The settings of a segment runner.
 struct SegmentRunnerOptions {
     uint64_t seed = 1234;
     int64_t accumulation_steps = 1;
     int data_parallel_rank = 0;
     int data_parallel_size = 1;
     c10::Device device = c10::kCPU;  // batches are copied to this device
-    // True if losses stay tensors until losses() is called, so that a device is not waited for in
-    // each micro step. A loss that is not finite is then found after the step.
+    // True if losses stay tensors until losses() is called, so that no micro step waits for the
+    // device. A loss that is not finite is then found after the step.
     bool read_losses_late = false;
-    // True if a loss that is not finite ends the run. Else the gradients it makes skip the step.
+    // True if a loss that is not finite ends the run. Otherwise its gradients cause the step to be
+    // skipped.
     bool stop_on_nonfinite_loss = true;
-    plan::StageWork stage_work = {};  // the plan's work of this stage
-    // The number of ranks that share the positions of each sample, among the ranks that average
-    // gradients. Each rank has a summand, which the mean divides by their number too, so the loss's
-    // gradient makes up for it. The two figures of data parallelism above count them as one rank.
+    plan::StageWork stage_work = {};  // this stage's work in the plan
+    // The number of ranks that share the positions of each sample, out of the ranks that average
+    // gradients. Each of them has one summand of the loss's gradient, but the mean over ranks
+    // divides by their number too; the runner multiplies by it to compensate. data_parallel_rank
+    // and data_parallel_size count these ranks as one.
     int position_ranks = 1;
 };
 
+// Runs segments; see the top of this file.
 class SegmentRunner {
   public:
     // Returns the arguments of forward for one micro step of this rank.
     using TakeBatch = std::function<std::vector<c10::IValue>(int64_t step, int64_t micro_step)>;
 
-    // MODEL must outlive the runner. INFO and GROUPS are the plan's, and INFO has the stage's
-    // segments alone.
+    // MODEL must outlive the runner. INFO and GROUPS are the plan's; INFO has only the segments of
+    // this stage.
     SegmentRunner(const graph::SegmentedModel& model, const plan::ModelInfo& info,
                   std::vector<plan::RecomputeGroup> groups, TakeBatch take_batch,
                   const SegmentRunnerOptions& options);
 
     // STEP counts from 0. ROOT_SCALE multiplies the gradient of every micro step's loss (1 /
-    // accumulation steps for a mean). EMPTY marks micro steps in which no target counts: their loss
-    // is 0. None: there are no such micro steps.
+    // accumulation steps for a mean). EMPTY marks the micro steps in which no target counts: their
+    // loss is 0. If EMPTY is empty, there are no such micro steps.
     void begin_step(int64_t step, double root_scale, std::vector<char> empty = {});
-    // Takes all micro batches of STEP at once, for callers that look into them before the step
-    // begins. Load then uses them.
+    // Loads all micro batches of STEP at once, for callers that read them before the step begins.
+    // Load then uses them.
     [[nodiscard]] const std::vector<std::vector<c10::IValue>>& look_ahead(int64_t step);
-    // Returns null if it is not known which targets of a batch count.
+    // Returns the count of targets, or null if it is not known which targets of a batch count.
     [[nodiscard]] const graph::TargetCount* targets() const {
         return model_.lowered().targets.get();
     }
+    // Returns the settings that were given.
     [[nodiscard]] const SegmentRunnerOptions& options() const { return options_; }
     // Runs one instruction. REQUIRES: kLoad, or an instruction of a segment on the compute lane.
-    // Throws Error{kInput} if a node fails or the loss does not depend on a parameter,
-    // Error{kDiverged} on a loss that is not finite.
+    // Throws Error{kInput} if a node fails or the loss does not depend on a parameter, and
+    // Error{kDiverged} for a loss that is not finite.
     void run(const plan::Instruction& instruction);
 
-    // take_values() returns the values after a part that SEND sends to another stage, as they are:
-    // tensors that want gradients say so. put_values() takes the values before a part, which
-    // RECEIVE has received, and owns them from then on.
+    // take_values() returns the values after a part that SEND sends to another stage. They are not
+    // changed: their tensors say whether they need gradients. put_values() stores the values before
+    // a part, which RECEIVE has received, and owns them from then on.
     [[nodiscard]] std::vector<c10::IValue> take_values(const plan::Instruction& send);
     void put_values(const plan::Instruction& receive, const std::vector<c10::IValue>& values);
-    // Returns the gradients of the sent tensors that want some, in their order. Undefined: no
-    // gradient came.
+    // Returns the gradients of those sent tensors that need them, in their order. Undefined: the
+    // tensor got no gradient.
     [[nodiscard]] std::vector<at::Tensor> take_gradients(const plan::Instruction& send);
     void put_gradients(const plan::Instruction& receive, const std::vector<at::Tensor>& gradients);
 
-    // Returns the losses of the step's micro steps so far, none if another stage has them. Throws
-    // Error{kDiverged} on one that is not finite and was not read before. It then waits for the
+    // Returns the losses of the step's micro steps so far; empty if another stage has them. Throws
+    // Error{kDiverged} for a loss that is not finite and was not read before. It may wait for the
     // device.
-    [[nodiscard]] const std::vector<double>& losses();
-    // Returns the means over the same micro steps, which count equally; nothing if the model has no
-    // rewards, or another stage has them. It waits for the device too.
-    [[nodiscard]] std::optional<graph::RewardMeans> rewards() const;
+    [[nodiscard]] const std::vector<double>& losses() { return losses_.values(); }
+    // Returns the mean rewards over the same micro steps, which count equally; nullopt if the model
+    // has no rewards, or another stage has them. It may wait for the device too.
+    [[nodiscard]] std::optional<graph::RewardMeans> rewards() const { return losses_.rewards(); }
 
   private:
-    // The values held for a part in a micro step. Segments are counted from the part's first.
+    // The values that are kept for a part in a micro step. Segments are counted from the part's
+    // first.
     struct Held {
-        // Values alive before each segment and after the last one, empty once released.
+        // The values alive before each segment and after the last one; empty once released.
         std::vector<std::vector<c10::IValue>> inputs;
         std::vector<graph::Boundary> boundaries;  // each segment's result, for its backward
-        // The buffers of each segment that will be recomputed.
+        // Copies of the buffers of each segment that will be recomputed.
         std::vector<std::vector<at::Tensor>> buffers_before;
         std::vector<graph::WeightHalf> weight_halves;  // one per segment, until it is run
-        std::vector<at::Tensor> received;              // leaves among the values of the part before
+        std::vector<at::Tensor> received;  // leaves among the values from the previous part
     };
-    // A segment of the plan in a part and micro step.
+    // The place of a segment: in the plan, in the model, in its part, and in a micro step.
     struct Place {
         size_t part;
         size_t segment;  // index in the part
@@ -105,7 +112,6 @@ class SegmentRunner {
     void recompute(const Place& place);
     void backward(const Place& place, bool split);
     void backward_weight(const Place& place);
-    void add_loss(double loss);
     void end_forward(const Place& place, graph::Boundary& boundary);
     void hand_over(const Place& place);
     [[nodiscard]] Place place_of(const plan::Instruction& instruction) const;
@@ -130,20 +136,17 @@ class SegmentRunner {
     std::vector<plan::RecomputeGroup> groups_;
     TakeBatch take_batch_;
     SegmentRunnerOptions options_;
+    StepLosses losses_;
     int64_t step_ = 0;
     double root_scale_ = 1;
-    std::vector<char> empty_;  // by micro step; empty: targets count in all of them
     std::vector<plan::StagePart> parts_;
-    // One segment per part, whose backward ends the part's micro step, or the number of its
-    // segments if none has a backward.
+    // For each part, the segment whose backward ends the part's micro step, or the number of the
+    // part's segments if no segment has a backward.
     std::vector<size_t> last_backward_;
     std::vector<Held> held_;  // by micro step, then part
-    // Micro batches that look_ahead took, one per micro step of this step.
+    // The micro batches that look_ahead() loaded, one per micro step of this step.
     int64_t ahead_step_ = -1;
     std::vector<std::vector<c10::IValue>> ahead_;
-    std::vector<double> losses_;
-    std::vector<at::Tensor> unread_losses_;  // losses of the micro steps after those in losses_
-    std::vector<at::Tensor> rewards_;        // [pairs, 2] of each micro step, on the device
 };
 
 }  // namespace dslaunch::runtime

@@ -18,7 +18,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/text/wire.h"
+#include "base/text/message.h"
 #include "graph/memory/memory_order.h"
 
 namespace dslaunch::runtime {
@@ -42,9 +42,10 @@ enum class Kind : uint8_t {
     kTensors
 };
 
-// A message's description comes in pieces of this size. Only very many values need more than one.
+// A message's description is sent in pieces of this size. Only very many values need more than one
+// piece.
 constexpr size_t kPieceBytes = 4096;
-// The tags of one message: for its description, then for its tensors.
+// The number of tags of one message: for its description, then for its tensors.
 constexpr uint32_t kTagsOfMessage = 256;
 
 class Encoder {
@@ -107,7 +108,7 @@ class Encoder {
         }
     }
 
-    // Adds a tensor; one that appears twice is sent once.
+    // Adds a tensor. A tensor that occurs twice is sent once.
     void add_tensor(const at::Tensor& tensor) {
         if (!tensor.defined()) return kind(Kind::kNoTensor);
         kind(Kind::kTensor);
@@ -210,25 +211,10 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
             static_cast<size_t>(tensor.nbytes())};
 }
 
-// The bytes that encode_message writes.
-constexpr size_t kMessageBytes = 4 + 1 + 8;
-
-std::string encode_message(const StageMessage& message) {
-    WireWriter writer;
-    writer.u32(static_cast<uint32_t>(message.part)).u8(message.gradients ? 1 : 0);
-    writer.i64(message.micro_step);
-    return writer.bytes();
-}
-
-void check_message(const std::string& bytes, const StageMessage& expected, int from) {
-    WireReader reader(bytes, "message between stages");
-    StageMessage came;
-    came.part = static_cast<int>(reader.u32());
-    came.gradients = reader.u8() != 0;
-    came.micro_step = reader.i64();
+void check_message(const StageMessage& came, const StageMessage& expected, int from) {
     if (came == expected) return;
     const auto text = [](const StageMessage& message) {
-        return fmt::format("{} behind part {} of micro step {}",
+        return fmt::format("{} after part {} of micro step {}",
                            message.gradients ? "the gradients" : "the values", message.part,
                            message.micro_step);
     };
@@ -238,7 +224,7 @@ void check_message(const std::string& bytes, const StageMessage& expected, int f
          from, text(came), text(expected));
 }
 
-// Calls TRANSFER with as many of TENSORS at once as there are tags. Empty ones are not sent.
+// Calls TRANSFER with as many of TENSORS at a time as there are tags. Empty tensors are not sent.
 template <typename Message, typename Transfer>
 void transfer_tensors(const std::vector<at::Tensor>& tensors, int stage, uint32_t tag,
                       Transfer&& transfer) {
@@ -272,11 +258,11 @@ void StageLink::send(int to, uint32_t number, std::span<const IValue> values,
     std::string text;
     {
         WireWriter writer;
-        writer.string(encode_message(message) + encode_values(values, tensors));
-        text = writer.bytes();
+        writer.string(encode(message)).string(encode_values(values, tensors));
+        text = WireWriter().string(writer.bytes()).bytes();
     }
     text.resize((text.size() + kPieceBytes - 1) / kPieceBytes * kPieceBytes);
-    // The plan counts the values, not their description.
+    // The plan counts only the bytes of values, not of their description.
     std::optional<TrafficScope> describing(TrafficKind::kControl);
     for (size_t at = 0; at < text.size(); at += kPieceBytes)
         link.transfer({{to, tag, std::as_bytes(std::span(text).subspan(at, kPieceBytes))}}, {});
@@ -299,10 +285,11 @@ std::vector<IValue> StageLink::receive(int from, uint32_t number,
     add_piece();
     const size_t length = WireReader(text, "length of values between stages").u32();
     while (text.size() < length + sizeof(uint32_t)) add_piece();
-    const std::string described = text.substr(sizeof(uint32_t), length);
-    check_message(described, message, from);
+    WireReader described(std::string_view(text).substr(sizeof(uint32_t), length),
+                         "message of a stage");
+    check_message(decode<StageMessage>(described.string()), message, from);
     std::vector<at::Tensor> tensors;
-    std::vector<IValue> values = decode_values(described.substr(kMessageBytes), tensors);
+    std::vector<IValue> values = decode_values(described.string(), tensors);
     transfer_tensors<LinkReceive>(
         tensors, from, tag,
         [&](const std::vector<LinkReceive>& receives) { link.transfer({}, receives); });
@@ -328,8 +315,8 @@ void StageLink::sum(std::span<float> values, std::span<const int> stages, uint32
         messages.sends.push_back({stages[i], tag, std::as_bytes(values)});
         messages.receives.push_back({stages[i], tag, std::as_writable_bytes(term)});
     }
-    // All transfers run at once, over all links, so nobody waits for one stage while another waits
-    // for it.
+    // All transfers run at the same time, over all links, so that two stages never wait for each
+    // other.
     const TrafficKind kind = TrafficScope::current();
     std::vector<std::future<void>> transfers;
     for (const auto& item : of_links)

@@ -1,6 +1,6 @@
-// The messages between stages of a pipeline: the values alive between them and, back, gradients if
-// the values want some. Data path: segment runner -> stage link -> link. Threads: any, with
-// messages of their own.
+// The messages between stages of a pipeline: the values alive between them and, in the other
+// direction, the gradients of those values that need them. Data path: segment runner -> stage link
+// -> link. Threads: any, each with messages of its own.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -16,46 +16,52 @@
 
 namespace dslaunch::runtime {
 
-// Returns VALUES as bytes without their tensors. TENSORS gets these, each once, contiguous, on the
-// CPU. Throws Error{kInput} naming a value of a type that cannot leave its process.
+// Returns VALUES as bytes, without their tensors, which are added to TENSORS: each once,
+// contiguous, on the CPU. Throws Error{kInput}, naming a value, if its type cannot be sent to
+// another process.
 [[nodiscard]] std::string encode_values(std::span<const c10::IValue> values,
                                         std::vector<at::Tensor>& tensors);
-// Returns the same values around new tensors, which TENSORS gets too, in the same order. Their
-// elements are still to come. Tensors that wanted gradients do so again.
+// Returns the same values with new tensors, which are also added to TENSORS, in the same order.
+// Their elements are not set yet. Tensors that needed gradients do so again.
 [[nodiscard]] std::vector<c10::IValue> decode_values(const std::string& bytes,
                                                      std::vector<at::Tensor>& tensors);
 
 // The description of a message, which its receiver must expect.
 struct StageMessage {
-    int part = 0;            // part of the model that the values come after
+    static constexpr const char* kWhat = "message between stages";
+    int part = 0;            // the part of the model before the values
     bool gradients = false;  // true for the gradients of these values
     int64_t micro_step = 0;
 
     bool operator==(const StageMessage&) const = default;
 };
 
+// One rank's link to the other stages of its pipeline. Any thread.
 class StageLink {
   public:
-    // LINKS lead to the ranks of this pipeline, by stage, and number the stages. One link may lead
-    // to several. They must outlive this.
+    // LINKS are the links to the ranks of this pipeline, one entry per stage; their nodes are
+    // numbered as the stages. One link may be the entry of several stages. They must outlive this
+    // object.
     StageLink(std::vector<Link*> links, int stage) : links_(std::move(links)), stage_(stage) {}
 
-    // send() sends to stage TO and ends once the message is received there. NUMBER is the
-    // receiver's too, and one message between the two uses it at a time. Both functions throw the
-    // errors of Link. receive() throws Error{kDiverged} if another MESSAGE comes than the expected
-    // one.
+    // send() sends to stage TO and returns once the message is received there. NUMBER must be the
+    // same at the receiver, and no other message between the two stages uses it at the same time.
+    // Both functions throw the errors of Link. receive() throws Error{kDiverged} if another MESSAGE
+    // arrives than the expected one.
     void send(int to, uint32_t number, std::span<const c10::IValue> values,
               const StageMessage& message = {}) const;
     [[nodiscard]] std::vector<c10::IValue> receive(int from, uint32_t number,
                                                    const StageMessage& message = {}) const;
 
-    // Replaces VALUES of STAGES, equally many on each, by their sum, added from the last stage to
-    // the first, as a backward comes to them. STAGES ascend and include this one, and all of them
-    // call it. NUMBER is as for send().
+    // Replaces VALUES by their sum over STAGES, added from the last stage to the first, as in a
+    // backward pass. All of STAGES have equally many values. STAGES ascend and include this stage,
+    // and all of them call it. NUMBER is as for send().
     void sum(std::span<float> values, std::span<const int> stages, uint32_t number) const;
 
+    // This rank's stage, from 0, and the number of stages.
     [[nodiscard]] int stage() const { return stage_; }
     [[nodiscard]] int stages() const { return static_cast<int>(links_.size()); }
+    // Ends all transfers with an error that has TEXT. Does not block.
     void abort(std::string_view text) const {
         for (Link* const link : links_) link->abort(text);
     }

@@ -26,9 +26,9 @@ namespace dslaunch::runtime {
 
 namespace {
 
-constexpr int64_t kHeaderBytes = 128;        // two cache lines, so that elements stay aligned
-constexpr size_t kShardedBytes = 256 << 10;  // a smaller sum between hosts goes whole to each rank
-constexpr int64_t kElementBytes = 16;        // of the largest type
+constexpr int64_t kHeaderBytes = 128;        // two cache lines; elements after it are aligned
+constexpr size_t kShardedBytes = 256 << 10;  // smaller sums are sent whole
+constexpr int64_t kElementBytes = 16;        // size of the largest type
 
 at::Tensor on_host(const at::Tensor& tensor) {
     return tensor.detach().to(at::kCPU).contiguous();
@@ -49,7 +49,7 @@ std::vector<const T*> terms_of(const std::vector<const std::byte*>& bytes) {
     return terms;
 }
 
-// Checks that another rank's tensor, of BYTES, is as long as OWN, with which it is combined.
+// Checks that another rank's tensor, of BYTES, has the length of OWN, with which it is combined.
 void check_bytes(int64_t bytes, const at::Tensor& own) {
     DSL_CHECK(bytes == static_cast<int64_t>(own.nbytes()),
               "tensors of {} and {} bytes are combined by their ranks", bytes, own.nbytes());
@@ -73,16 +73,16 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
 
     [[nodiscard]] int rank() const override { return collectives_.topology().rank(); }
     [[nodiscard]] int size() const override { return collectives_.topology().world_size(); }
-    // Sums run in rank order. Sums that are reduced between hosts of several ranks add each host's
+    // Adds in rank order. Sums that are reduced between hosts with several ranks add each host's
     // ranks in order, then the hosts.
     [[nodiscard]] at::Tensor sum(const at::Tensor& mine, int64_t site) override {
         const bool narrow = at::isReducedFloatingType(mine.scalar_type());
         const at::ScalarType dtype = narrow ? at::kFloat : mine.scalar_type();
-        // A tensor that fills buckets is summed there if hosts have several ranks.
+        // A tensor at least as large as a bucket is summed in buckets if hosts have several ranks.
         const bool reduces =
             dtype == at::kFloat && mine.numel() * 4 >= slices_.chunk.value && !in_one_column();
         if (on_one_host() || !reduces) return combine(mine, site, dtype, {});
-        // The gather checks that all ranks are at the same collective.
+        // This gather checks that all ranks are at the same collective.
         static_cast<void>(all_of(at::empty({0}), site));
         return reduce_over_hosts(on_host(mine).to(at::kFloat)).to(mine.options());
     }
@@ -112,8 +112,9 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         return all;
     }
 
-    // Ranks count host by host: a host's first rank gets the last one's tensor, which it passes on
-    // to the next host's first.
+    // Ranks are numbered host by host: the first rank of a host needs the tensor of the last rank
+    // of the previous host. On its own host it gets the last rank's tensor, and passes it on to the
+    // first rank of the next host.
     [[nodiscard]] at::Tensor shift(const at::Tensor& mine, int64_t site) override {
         const at::Tensor own = on_host(mine);
         const auto bytes = static_cast<int64_t>(own.nbytes());
@@ -146,7 +147,7 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
     }
 
   private:
-    // A rank's description of its tensor, before its bytes.
+    // A rank's description of its tensor, which precedes the tensor's bytes.
     struct Header {
         static constexpr int kDimsMax = 8;
         int64_t site = 0;
@@ -154,26 +155,26 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         int64_t dims = 0;
         int64_t sizes[kDimsMax] = {};
     };
-    // A piece of every rank's bytes: [begin, begin + bytes) of each, by rank.
+    // A chunk of every rank's bytes: [begin, begin + bytes) of each, by rank.
     struct Chunk {
         int64_t begin = 0;
         const std::vector<Header>& headers;
         const std::vector<const std::byte*>& bytes;
     };
     using Use = std::function<void(const Chunk& chunk, int64_t capacity)>;
-    // Writes this rank's bytes from BEGIN on to PLACE, as many as fit.
+    // Writes this rank's bytes from BEGIN on to PLACE, as many as it has room for.
     using Fill = std::function<void(int64_t begin, std::byte* place)>;
 
     [[nodiscard]] int hosts() const { return collectives_.topology().node_count(); }
     [[nodiscard]] int local_rank() const { return collectives_.topology().local_rank; }
     [[nodiscard]] int local_size() const { return collectives_.topology().local_world_size(); }
     [[nodiscard]] bool on_one_host() const { return hosts() == 1; }
-    // Returns true if every rank is in a column with one rank of each host.
+    // Returns true if the ranks form columns, each with one rank of each host.
     [[nodiscard]] bool in_columns() const {
         const std::vector<int>& sizes = collectives_.topology().node_sizes;
         return std::ranges::all_of(sizes, [&](int size) { return size == sizes.front(); });
     }
-    // Returns true if a column is all ranks.
+    // Returns true if one column contains all ranks.
     [[nodiscard]] bool in_one_column() const { return local_size() == 1 && in_columns(); }
     [[nodiscard]] static Header header_of(const at::Tensor& mine, int64_t site) {
         DSL_CHECK(mine.dim() <= Header::kDimsMax, "a tensor of {} dimensions between ranks",
@@ -186,7 +187,7 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         return header;
     }
 
-    // Returns a tensor that HEADER describes, of the dtype of LIKE.
+    // Returns a new tensor with the shape in HEADER and the dtype of LIKE.
     [[nodiscard]] static at::Tensor empty_of(const Header& header, const at::Tensor& like) {
         DSL_CHECK(header.dims >= 0 && header.dims <= Header::kDimsMax,
                   "a tensor of {} dimensions between ranks", header.dims);
@@ -198,7 +199,7 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         return tensor;
     }
 
-    // Throws Error{kDiverged} if one of HEADERS is not of site OWN.
+    // Throws Error{kDiverged} if one of HEADERS is from another site than OWN.
     void check_sites(const std::vector<Header>& headers, int64_t own) const {
         for (const Header& header : headers)
             if (header.site != own)
@@ -208,8 +209,8 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
                      rank(), own, header.site);
     }
     // The tensors below are contiguous, on the CPU. `On host` means: among this host's ranks, by
-    // local rank.
-    // Calls USE with the bytes of every rank on this host, chunk by chunk.
+    // local rank. This function calls USE with the bytes of every rank on this host, chunk by
+    // chunk.
     void share_on_host(const at::Tensor& mine, int64_t site, const Use& use) {
         const Header own = header_of(mine, site);
         const std::byte* const bytes = data_of(mine);
@@ -219,19 +220,19 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         };
         pass_ring(own, room(), fill, use);
     }
-    // Does the same for OWN.bytes of each rank, CAPACITY of them at a time.
+    // Does the same for OWN.bytes of each rank, CAPACITY bytes at a time.
     void pass_ring(const Header& own, int64_t capacity, const Fill& fill, const Use& use) {
         struct Written {
             BucketId bucket;
             Generation generation = 0;
         };
-        // A place is written again once all have read it: one place is left between writers and
-        // readers.
+        // A place is written again only after all ranks have read it. One place is kept free
+        // between writers and readers.
         constexpr int64_t kAhead = kRingPlaces - 2;
         std::array<Written, kRingPlaces> ring;
         std::vector<Header> headers(static_cast<size_t>(local_size()));
-        int64_t most = own.bytes;  // of any rank; the others' are known with the first piece
-        int64_t written = 0;       // pieces
+        int64_t most = own.bytes;  // most bytes of any rank, known after the first piece
+        int64_t written = 0;       // pieces written
         const auto write_next = [&] {
             const int64_t begin = written * capacity;
             const auto turn = ring_turn_;
@@ -284,7 +285,7 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         return all;
     }
 
-    // Exchanges parts; a place has a piece of the part for each rank.
+    // Exchanges parts. Each place of the ring has a piece of the part for each rank.
     [[nodiscard]] std::vector<at::Tensor> exchange_on_host(const std::vector<at::Tensor>& parts,
                                                            int64_t site) {
         const auto me = static_cast<size_t>(local_rank());
@@ -318,7 +319,7 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         return all;
     }
 
-    // Returns the headers of this column's ranks, by host.
+    // Exchanges headers in this column. Returns the headers of its ranks, by host.
     [[nodiscard]] std::vector<Header> meet_column(const Header& own) {
         std::vector<Header> headers(static_cast<size_t>(hosts()), own);
         std::vector<std::span<const std::byte>> sends(headers.size(),
@@ -331,8 +332,8 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         return headers;
     }
 
-    // Sends SENDS[q] to the column's rank on host q, and gets RECEIVES[q] from there. Leaves out
-    // undefined ones and this host's.
+    // Sends SENDS[q] to the column's rank on host q, and receives RECEIVES[q] from it. Undefined
+    // tensors and this host's own entries are left out.
     void swap_in_column(const std::vector<at::Tensor>& sends, std::vector<at::Tensor>& receives) {
         std::vector<std::span<const std::byte>> out(sends.size());
         std::vector<std::span<std::byte>> in(receives.size());
@@ -385,7 +386,7 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         return all;
     }
 
-    // Returns every rank's tensor, as gather() has them.
+    // Returns every rank's tensor, as gather() does.
     [[nodiscard]] std::vector<at::Tensor> all_of(const at::Tensor& mine, int64_t site) {
         if (on_one_host()) return gather_on_host(mine, site);
         return in_columns() ? gather_in_columns(mine, site) : gather_by_messages(mine, site);
@@ -404,13 +405,13 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         for (size_t r = 0; r < messages.size(); ++r) {
             all.push_back(empty_of(headers[r], mine));
             std::memcpy(data_of(all[r]), messages[r].data() + kHeaderBytes, all[r].nbytes());
-            std::string().swap(messages[r]);  // large ones lie here once
+            std::string().swap(messages[r]);  // large messages are kept only once
         }
         return all;
     }
 
     using Combine = std::function<void(at::Tensor& into, const at::Tensor& next)>;
-    // Calls ADD with the ranks' elements in order, in DTYPE.
+    // Combines the elements of all ranks by ADD, in rank order, in DTYPE.
     [[nodiscard]] at::Tensor combine(const at::Tensor& mine, int64_t site, at::ScalarType dtype,
                                      const Combine& add) {
         const at::Tensor own = on_host(mine);
@@ -441,7 +442,8 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         return result.to(mine.device());
     }
 
-    // Fills INTO [numel of chunk] with the ranks' elements of CHUNK in order, combined in DTYPE.
+    // Fills INTO [numel of chunk] with the elements of CHUNK of all ranks, combined in rank order,
+    // in DTYPE.
     static void combine_chunk(const std::vector<const std::byte*>& bytes, at::ScalarType dtype,
                               const Combine& add, at::Tensor& into) {
         const int64_t numel = into.numel();
@@ -464,7 +466,8 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         into.copy_(total);
     }
 
-    // Combines each rank's part of the elements on that rank, and sends it to the others.
+    // Combines each rank's part of the elements on that rank, then sends the result to the other
+    // ranks.
     void combine_shards(const at::Tensor& own, int64_t site, at::ScalarType dtype,
                         const Combine& add, at::Tensor& result) {
         for (const Header& header : meet_column(header_of(own, site)))

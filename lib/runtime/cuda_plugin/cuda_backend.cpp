@@ -1,7 +1,6 @@
-// DeviceBackend on one NVIDIA GPU with three streams. Compute is the device's default stream, on
-// which LibTorch runs in every thread that does not choose another. Communication and copies are
-// streams of our own that do not synchronise with it by themselves: the executor's events order
-// them.
+// DeviceBackend on one NVIDIA GPU with three streams. Compute is the device's default stream, which
+// LibTorch uses in every thread that does not choose another. Communication and copies are streams
+// of our own that do not synchronise with it implicitly: the executor's events order them.
 #include <ATen/Context.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -69,7 +68,7 @@ class CudaBackend final : public DeviceBackend {
         auto made = std::make_unique<NcclCommunicator>(communication_.cuda_stream());
         NcclCommunicator& communicator = *made;
         {
-            // From now on abort() ends the joining too.
+            // From now on abort() also ends the join.
             const std::lock_guard lock(mutex_);
             communicators_.push_back(std::move(made));
         }
@@ -77,7 +76,7 @@ class CudaBackend final : public DeviceBackend {
         return communicator;
     }
 
-    // LibTorch's allocator counts what it lends, in its statistics of peaks too.
+    // LibTorch's allocator counts the memory that it gives out, in its peak statistics too.
     device::Memory allocate(Bytes bytes, std::string_view what) override {
         if (bytes.value == 0) return {};
         const c10::cuda::CUDAGuard guard(device_);
@@ -91,7 +90,7 @@ class CudaBackend final : public DeviceBackend {
                  "or batch, or more GPUs",
                  to_text(bytes), what, torch_reason(error));
         } catch (const c10::Error& error) {
-            // The allocator's calls tell of work that failed before, as all of CUDA's do.
+            // Like all CUDA calls, the allocator's calls may report the failure of earlier work.
             fail(ExitCode::kRankFailed, "the GPU gave no {} for {}: {}", to_text(bytes), what,
                  torch_reason(error));
         }
@@ -125,8 +124,8 @@ class CudaBackend final : public DeviceBackend {
     CudaQueue communication_;
     CudaQueue copies_;
     std::mutex mutex_;  // guards the list below
-    // Destroyed first: their kernels may still run on the stream. The communication lane alone
-    // changes the list.
+    // Destroyed first, because their kernels may still run on the stream. Only the communication
+    // lane changes the list.
     std::vector<std::unique_ptr<NcclCommunicator>> communicators_;
 };
 
@@ -137,8 +136,8 @@ DeviceBackend* create(int device) {
         fail(ExitCode::kSetup, "GPU {} is asked for, this process sees {}", device, devices);
     try {
         const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device));
-        // LibTorch sets up its allocator with the first tensor on the GPU; allocate() may come
-        // before one.
+        // LibTorch sets up its allocator when it makes its first tensor on the GPU, but allocate()
+        // may be called before.
         at::globalContext().lazyInitDevice(c10::kCUDA);
         return std::make_unique<CudaBackend>(device).release();
     } catch (const c10::Error& error) {

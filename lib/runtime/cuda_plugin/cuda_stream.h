@@ -1,5 +1,5 @@
-// Streams of a GPU and their events, and the errors of CUDA's calls. Data path: executor's lanes ->
-// [here] -> CUDA. Threads: as device::Stream says.
+// Streams and events of a GPU, and errors of CUDA calls. Data path: executor's lanes -> [here] ->
+// CUDA. Threads: as device::Stream says.
 #pragma once
 
 #include <c10/cuda/CUDAStream.h>
@@ -11,11 +11,12 @@
 
 namespace dslaunch::runtime {
 
-// Throws Error{kSetup} naming WHAT.
+// Throws Error{kSetup}, naming WHAT, if RESULT is an error.
 void expect(cudaError_t result, const char* what);
 // Does the same for a call that may report errors of earlier work, as Error{kRankFailed}.
 void expect_work(cudaError_t result);
 
+// A stream of a CUDA device, and its events.
 class CudaStream final : public device::Stream {
   public:
     explicit CudaStream(c10::cuda::CUDAStream stream) : stream_(stream) {}
@@ -24,6 +25,7 @@ class CudaStream final : public device::Stream {
     void record(device::Event& event) override;
     void wait(device::Event& event) override;
     void check() override;
+    // Returns LibTorch's form of the stream.
     [[nodiscard]] const c10::cuda::CUDAStream& stream() const { return stream_; }
 
   private:

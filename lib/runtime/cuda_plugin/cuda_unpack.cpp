@@ -1,5 +1,6 @@
-// The body for GPUs of the operator that writes out packed weights (graph/packed/packed_weight.h):
-// on the current stream, as LibTorch's own. It is registered when the plugin is loaded.
+// The GPU implementation of the operator that unpacks packed weights
+// (graph/packed/packed_weight.h). It runs on the current stream, like LibTorch's operators. It is
+// registered when the plugin is loaded.
 #include <ATen/core/Tensor.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>

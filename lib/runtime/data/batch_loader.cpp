@@ -10,7 +10,7 @@ void warn_when_repeated_in_a_step(const DataSource& train, const BatchLoader::Op
     const config::BatchConfig& batch = options.batch;
     const int64_t step_rows =
         batch.micro_rows * batch.accumulation_steps * batch.data_parallel_size;
-    // If a micro batch repeats some, set_up_job() has warned.
+    // If one micro batch already repeats samples, set_up_job() has warned.
     if (options.rank != 0 || train.rows() >= step_rows || batch.micro_rows > train.rows()) return;
     log_warn("data", "{}: {} samples are fewer than the {} of one step: each step repeats some",
              train.path(), train.rows(), step_rows);

@@ -49,7 +49,7 @@ void check_chosen(const ColumnMatch& match) {
     }
 }
 
-// Returns the columns that no argument has taken.
+// Returns the columns that are not assigned to an argument.
 std::vector<size_t> columns_left(const ColumnMatch& match,
                                  std::span<const std::optional<size_t>> column_of) {
     std::vector<size_t> left;
@@ -66,7 +66,7 @@ std::vector<std::string> names_of(const ColumnMatch& match, std::span<const size
     return names;
 }
 
-// Returns the options that name a column for each argument, COLUMN where none is known, and the
+// Returns the options that name a column for each argument (COLUMN if it is not known) and for the
 // loss's target.
 std::string naming_options(const ColumnMatch& match,
                            std::span<const std::optional<size_t>> column_of) {
@@ -104,7 +104,7 @@ std::string naming_options(const ColumnMatch& match,
          naming_options(match, column_of));
 }
 
-// Returns the column of LEFT that can be the loss's target if the config does not name it.
+// Returns the one column of LEFT that can be the loss's target if the config does not name it.
 size_t target_column(const ColumnMatch& match, const std::vector<size_t>& left) {
     std::vector<size_t> fitting;
     std::copy_if(left.begin(), left.end(), std::back_inserter(fitting),

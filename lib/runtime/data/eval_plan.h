@@ -1,5 +1,5 @@
-// The shares of the ranks in an evaluation: the held-out set once, in batches that do not depend on
-// the number of ranks. Pure functions of numbers.
+// The division of an evaluation among the ranks: the held-out set once, in batches that do not
+// depend on the number of ranks. Pure functions of numbers.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace dslaunch::runtime {
 
-// Samples [first, first + rows). A rank that has no batch in a round gets rows == 0.
+// Samples [first, first + rows). A rank without a batch in a round gets rows == 0.
 struct EvalBatch {
     int64_t index = 0;  // index in the whole evaluation, which orders the sum of the losses
     int64_t first = 0;
@@ -21,13 +21,13 @@ struct EvalPlan {
     int64_t ranks = 1;         // data-parallel ranks
     int64_t rank = 0;
 
-    // Returns the rounds, equally many on all ranks, so that their collectives stay in step.
+    // Returns the number of rounds, the same on all ranks, so that their collectives match.
     [[nodiscard]] int64_t round_count() const {
         const int64_t batches = (sample_count + batch_rows - 1) / batch_rows;
         return (batches + ranks - 1) / ranks;
     }
-    // Returns this rank's batch in ROUND, number round * ranks + rank. REQUIRES: 0 <= round <
-    // round_count().
+    // Returns this rank's batch in ROUND: batch number round * ranks + rank of the whole
+    // evaluation. REQUIRES: 0 <= round < round_count().
     [[nodiscard]] EvalBatch batch(int64_t round) const {
         const int64_t index = round * ranks + rank;
         const int64_t first = std::min(index * batch_rows, sample_count);

@@ -1,6 +1,6 @@
-// A thread that makes numbered items ahead of the thread that takes them. At most `depth` items are
-// ready, then it waits. No LibTorch, so that it runs under tsan with fake items. Threads: one
-// takes; any calls waited().
+// A thread that makes numbered items before another thread needs them. At most `depth` items are
+// ready; then it waits. No LibTorch, so that it runs under tsan with fake items. Threads: one calls
+// take(); any calls waited().
 #pragma once
 
 #include <condition_variable>
@@ -20,14 +20,15 @@
 
 namespace dslaunch::runtime {
 
+// Makes items ahead; see the top of this file.
 template <typename Item>
 class Prefetcher {
   public:
     using Make = std::function<Item(int64_t index)>;
 
-    // Starts to make items FIRST, FIRST + 1, …. Only the thread calls MAKE, one call at a time.
-    // CLOCK measures waited() and must outlive the object; null: the system's. The object's end
-    // waits for at most the one call of MAKE that is under way. Throws Error{kSetup} if no thread
+    // Starts to make items FIRST, FIRST + 1, …. Only the new thread calls MAKE, one call at a time.
+    // CLOCK measures waited() and must outlive the object; null: the system's clock. The destructor
+    // waits only for the call of MAKE that is under way, if any. Throws Error{kSetup} if no thread
     // can be started. REQUIRES: depth >= 1.
     Prefetcher(Make make, int64_t first, int64_t depth, const Clock* clock = nullptr)
         : make_(std::move(make)),
@@ -45,9 +46,9 @@ class Prefetcher {
     Prefetcher(const Prefetcher&) = delete;
     Prefetcher& operator=(const Prefetcher&) = delete;
 
-    // Returns item INDEX. Blocks until it is made. An INDEX that is not the one after the last
-    // drops the ready items and goes on from there. Rethrows MAKE's error for INDEX, each time it
-    // is asked.
+    // Returns item INDEX. Blocks until it is made. If INDEX does not follow the last one, drops the
+    // ready items and continues from INDEX. Rethrows MAKE's error for INDEX, each time it is
+    // requested.
     [[nodiscard]] Item take(int64_t index) {
         std::unique_lock lock(mutex_);
         if (index != next_taken_) restart_at(index);
@@ -65,7 +66,7 @@ class Prefetcher {
         return item;
     }
 
-    // Returns the time that take() has blocked so far.
+    // Returns the total time for which take() has blocked so far.
     [[nodiscard]] Duration waited() const {
         const std::lock_guard lock(mutex_);
         return waited_;
@@ -85,7 +86,7 @@ class Prefetcher {
         room_.notify_one();
     }
 
-    // Returns true if there is room. After an error nothing further is made until a restart.
+    // Returns true if there is room. After an error no more items are made until a restart.
     bool may_make() const {
         return static_cast<int64_t>(ready_.size()) < depth_ &&
                (ready_.empty() || !ready_.back().error);
@@ -109,7 +110,7 @@ class Prefetcher {
             lock.unlock();
             Made made = make_one(index);
             lock.lock();
-            if (restarts != restarts_) continue;  // made for a position left meanwhile
+            if (restarts != restarts_) continue;  // made for a position that is no longer needed
             ready_.push_back(std::move(made));
             ++next_made_;
             filled_.notify_one();
@@ -119,7 +120,7 @@ class Prefetcher {
     Make make_;
     int64_t depth_;
     SystemClock system_clock_;
-    const Clock& clock_;  // system_clock_, or the one that was given
+    const Clock& clock_;  // system_clock_, or the constructor's
 
     mutable std::mutex mutex_;
     std::condition_variable_any room_;  // the thread waits here

@@ -1,5 +1,5 @@
-// One opened data file as numbered samples: the seam between data_source.h and the file formats.
-// An implementation maps its file and copies rows out of it. Threads: const, any thread.
+// One opened data file as numbered samples: the interface between data_source.h and the file
+// formats. An implementation maps its file and copies rows out of it. Threads: const, any thread.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -17,29 +17,31 @@
 
 namespace dslaunch::runtime {
 
-// The data that a model requests: forward's arguments as the lowered graph has them, and the
-// config's settings of data and loss.
+// The data that a model needs: forward's arguments as the lowered graph has them, and the config's
+// settings for data and loss.
 struct DataRequest {
     config::DataConfig data;
     config::LossConfig loss;  // the last argument is its target, unless the loss is kModel
     std::vector<std::string> arguments;        // forward's, in order
     std::vector<c10::TypePtr> argument_types;  // one per argument
 
+    // Returns true if the last argument is the target of the config's loss.
     [[nodiscard]] bool has_target() const {
         return loss.kind != config::LossKind::kModel && !arguments.empty();
     }
 };
 
-// A limit of integers to [0, count), with one more value that may be allowed.
+// A limit of integers to [0, count), plus one more value that may be allowed.
 struct IndexLimit {
     int64_t count = 0;
-    std::optional<int64_t> also = {};  // cross entropy's -100: such a target is not counted
-    std::string what = {};  // "class", "row of wte.weight": the thing that the number picks
-    bool tokens = false;    // of a tokenizer: numbers that another one has made get a warning
+    std::optional<int64_t> also = {};  // cross entropy's -100, which is not counted
+    std::string what = {};             // what the number selects: "class", "row of wte.weight"
+    bool tokens = false;  // true if they are a tokenizer's: another tokenizer's numbers get a
+                          // warning
 };
 
-// The input of one argument of forward. A batch of B samples is [B] + sample_shape, contiguous,
-// cpu.
+// The input for one argument of forward. A batch of B samples is [B] + sample_shape, contiguous, on
+// the CPU.
 struct DataInput {
     std::string argument;
     c10::ScalarType dtype = c10::ScalarType::Float;
@@ -48,39 +50,43 @@ struct DataInput {
     bool operator==(const DataInput&) const = default;
 };
 
+// One data file; see the top of this file.
 class Samples {
   public:
     virtual ~Samples() = default;
 
+    // The path for messages, and the number of samples, which are numbered from 0.
     [[nodiscard]] virtual const std::string& path() const = 0;
     [[nodiscard]] virtual int64_t sample_count() const = 0;
     // Returns one input for each argument of forward, in order.
     [[nodiscard]] virtual const std::vector<DataInput>& inputs() const = 0;
-    // Returns the context of a token file, 0 for rows.
+    // Returns the context length of a token file, or 0 for rows.
     [[nodiscard]] virtual int64_t tokens_per_sample() const = 0;
-    // Returns new tensors with samples FIRST + offsets[b] in row b. REQUIRES: all in [0,
+    // Returns new tensors with sample FIRST + offsets[b] in row b. REQUIRES: all are in [0,
     // sample_count).
     [[nodiscard]] virtual std::vector<c10::IValue> batch(
         int64_t first, std::span<const int64_t> offsets) const = 0;
-    // Returns the column that is the loss's target if the config names none; empty: no column is.
+    // Returns the column that is the loss's target if the config does not name it; empty if there
+    // is no target column.
     [[nodiscard]] virtual std::string target_choice() const { return {}; }
-    // These checks are DataSource's.
+    // These checks are explained at DataSource.
     virtual void check_vocabulary(int64_t vocabulary) const = 0;
     virtual void check_indices(size_t input, const IndexLimit& limit) const = 0;
     virtual void check_documents(size_t) const {}
     virtual void check_origin(const std::string&) const {}
 };
 
-// These functions throw Error{kInput} naming PATH if the file or its fit to forward is wrong.
+// These functions throw Error{kInput}, naming PATH, if the file is wrong or does not match forward.
 [[nodiscard]] std::unique_ptr<Samples> open_token_samples(const std::string& path,
                                                           const DataRequest& request);
 [[nodiscard]] std::unique_ptr<Samples> open_row_samples(const std::string& path,
                                                         const DataRequest& request);
 
-// Returns the names of a row file's columns. Throws as open_row_samples() does for the file alone.
+// Returns the names of a row file's columns. Throws the errors of open_row_samples() that concern
+// only the file.
 [[nodiscard]] std::vector<std::string> row_columns(const std::string& path);
 
-// Throws Error{kInput} naming PATH unless every argument is a tensor (or an optional one).
+// Throws Error{kInput}, naming PATH, unless every argument is a tensor or an optional tensor.
 void check_arguments_are_tensors(const std::string& path, const DataRequest& request);
 
 }  // namespace dslaunch::runtime

@@ -12,46 +12,30 @@
 namespace dslaunch::runtime {
 
 Executor::Executor(const plan::StepPlan& plan, InstructionRunner& runner, LaneStreams streams)
-    : plan_(&plan), runner_(runner), streams_(streams) {
-    for (std::atomic<int>& current : current_) current = -1;
-    started_[static_cast<size_t>(plan::Lane::kCompute)] = true;
+    : plan_(&plan), runner_(runner), device_(streams, progress_) {
     change_plan(plan);
 }
 
 void Executor::change_plan(const plan::StepPlan& plan) {
     const std::lock_guard lock(mutex_);
     plan_ = &plan;
-    done_.assign(plan.instructions.size(), 0);
-    awaited_.assign(plan.instructions.size(), 0);
-    spans_.assign(plan.instructions.size(), {});
+    ends_.assign(plan.instructions.size(), {});
+    times_.spans.assign(plan.instructions.size(), {});
     for (std::vector<size_t>& lane : lanes_) lane.clear();
     for (size_t i = 0; i < plan.instructions.size(); ++i) {
         lanes_[static_cast<size_t>(plan.instructions[i].lane)].push_back(i);
-        for (const int wait : plan.instructions[i].waits) awaited_[wait] = 1;
+        for (const int wait : plan.instructions[i].waits) ends_[wait].is_awaited = true;
     }
-    make_events();
+    device_.follow(plan, lanes_);
     start_lanes();
 }
 
-void Executor::make_events() {
-    device_work_.clear();
-    marking_ = nullptr;
-    for (size_t i = 0; i < plan_->instructions.size(); ++i) {
-        device::Stream* const stream = stream_of(i);
-        if (stream == nullptr) continue;
-        device_work_.resize(plan_->instructions.size());
-        device_work_[i] = {stream->make_event(), stream->make_event()};
-        if (marking_ == nullptr) marking_ = stream;
-    }
-    step_mark_ = uses_device() ? marking_->make_event() : nullptr;
-}
-
-// Starts the lanes that have instructions and no thread yet.
+// Starts threads for the lanes that have instructions but no thread yet.
 void Executor::start_lanes() {
     for (size_t lane = 0; lane < lanes_.size(); ++lane) {
-        if (started_[lane] || lanes_[lane].empty()) continue;
-        started_[lane] = true;
-        threads_.emplace_back(
+        const bool is_callers = static_cast<plan::Lane>(lane) == plan::Lane::kCompute;
+        if (is_callers || threads_[lane].joinable() || lanes_[lane].empty()) continue;
+        threads_[lane] = std::thread(
             [this, lane, step = step_] { lane_main(static_cast<plan::Lane>(lane), step); });
     }
 }
@@ -62,47 +46,49 @@ Executor::~Executor() {
         stopping_ = true;
     }
     changed_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
+    for (std::thread& thread : threads_)
+        if (thread.joinable()) thread.join();
 }
 
 void Executor::run_step() {
     {
         const std::lock_guard lock(mutex_);
-        DSL_CHECK(error_ == nullptr, "a step is run after a failure");
-        std::fill(done_.begin(), done_.end(), 0);
-        lanes_running_ = static_cast<int>(threads_.size());
-        given_ = retired_ = {};
-        step_begin_ = SystemClock().now();
-        device_progress_ = device_now();
-        if (uses_device()) marking_->record(*step_mark_);
+        DSL_CHECK(failure_.error == nullptr, "a step is run after a failure");
+        for (End& end : ends_) end.is_done = false;
+        lanes_running_ = static_cast<int>(
+            std::ranges::count_if(threads_, [](const auto& thread) { return thread.joinable(); }));
+        times_.begin = SystemClock().now();
+        device_.begin_step();
         ++step_;
     }
     changed_.notify_all();
-    compute_waited_ = {};
+    times_.compute_waited = {};
     run_lane(plan::Lane::kCompute);
     {
         std::unique_lock lock(mutex_);
         const SystemClock clock;
         const TimePoint begin = clock.now();
-        // After a failure the other lanes may be stuck in something that poison cannot end, so they
-        // are not waited for. poison() has come back by then, so that the caller may destroy the
+        // After a failure the other lanes may be stuck in a call that poison cannot end, so they
+        // are not waited for. poison() itself has returned here, so that the caller may destroy the
         // runner.
-        wait_until(lock, [this] { return error_ != nullptr ? poisoned_ : lanes_running_ == 0; });
-        compute_waited_ += clock.now() - begin;
+        wait_until(lock, [this] {
+            return failure_.error != nullptr ? failure_.is_poisoned : lanes_running_ == 0;
+        });
+        times_.compute_waited += clock.now() - begin;
     }
-    if (uses_device()) await_streams();
-    if (error_ != nullptr) std::rethrow_exception(error_);
-    if (uses_device()) note_device_times();
+    if (device_.any()) await_streams();
+    if (failure_.error != nullptr) std::rethrow_exception(failure_.error);
+    if (device_.any()) note_device_times();
 }
 
-// Waits until the device has done all of the step.
+// Waits until the device has finished the step.
 void Executor::await_streams() {
     for (const std::vector<size_t>& lane : lanes_)
-        if (!lane.empty() && stream_of(lane.back()) != nullptr && error_ == nullptr)
+        if (!lane.empty() && device_.stream_of(lane.back()) != nullptr && failure_.error == nullptr)
             await_device(lane.back());
 }
 
-// STEP is the last step begun before this lane was.
+// STEP is the last step that had begun before this lane was started.
 void Executor::lane_main(plan::Lane lane, uint64_t step) {
     for (;;) {
         {
@@ -121,19 +107,18 @@ void Executor::lane_main(plan::Lane lane, uint64_t step) {
 }
 
 void Executor::run_lane(plan::Lane lane) {
-    std::atomic<int>& current = current_[static_cast<size_t>(lane)];
     for (const size_t index : lanes_[static_cast<size_t>(lane)]) {
         const plan::Instruction& instruction = plan_->instructions[index];
         try {
-            if (stream_of(index) == nullptr)
-                current.store(static_cast<int>(index), std::memory_order_relaxed);
+            if (device_.stream_of(index) == nullptr)
+                progress_.set_current(lane, static_cast<int>(index));
             wait_for(instruction);
-            if (uses_device()) order_after(instruction);
+            if (device_.any()) order_after(instruction);
             {
                 const std::lock_guard lock(mutex_);
-                if (error_ != nullptr) return;
+                if (failure_.error != nullptr) return;
             }
-            if (stream_of(index) == nullptr) {
+            if (device_.stream_of(index) == nullptr) {
                 run_timed(index);
             } else {
                 run_on_device(index);
@@ -144,7 +129,7 @@ void Executor::run_lane(plan::Lane lane) {
         }
         finish(index);
     }
-    if (streams_.of(lane) == nullptr) current.store(-1, std::memory_order_relaxed);
+    if (device_.stream_of(lane) == nullptr) progress_.set_current(lane, -1);
 }
 
 void Executor::run_timed(size_t index) {
@@ -153,38 +138,23 @@ void Executor::run_timed(size_t index) {
     const TimePoint begin = clock.now();
     runner_.run(instruction);
     const TimePoint end = clock.now();
-    spans_[index] = {begin - step_begin_, end - step_begin_};
-    add_worked(instruction, end - begin);
+    times_.spans[index] = {begin - times_.begin, end - times_.begin};
+    progress_.add_worked(instruction, end - begin);
 }
 
-// Puts an instruction on its lane's stream, between its two events.
+// Queues an instruction on its lane's stream, between its two events.
 void Executor::run_on_device(size_t index) {
-    const plan::Instruction& instruction = plan_->instructions[index];
-    device::Stream& stream = *stream_of(index);
-    stream.record(*device_work_[index].begin);
-    runner_.run(instruction);
-    stream.record(*device_work_[index].end);
+    device_.run(index, [&] { runner_.run(plan_->instructions[index]); });
     const std::lock_guard lock(mutex_);
-    if (given_ == retired_) device_progress_ = device_now();
-    ++given_[static_cast<size_t>(instruction.lane)];
-    retire();
-}
-
-void Executor::add_worked(const plan::Instruction& instruction, Duration time) {
-    // Instructions that never wait for another rank are the segment runner's.
-    const bool alone = instruction.segment >= 0 ? instruction.lane == plan::Lane::kCompute
-                                                : instruction.op == plan::Op::kLoad;
-    if (!alone) return;
-    const auto ns = std::chrono::nanoseconds(time).count();
-    worked_ns_[static_cast<size_t>(instruction.lane)].fetch_add(ns, std::memory_order_relaxed);
+    device_.add(index);
 }
 
 void Executor::wait_for(const plan::Instruction& instruction) {
     if (instruction.waits.empty()) return;
     const auto ready = [&] {
-        if (error_ != nullptr) return true;
+        if (failure_.error != nullptr) return true;
         for (const int wait : instruction.waits)
-            if (done_[wait] == 0) return false;
+            if (!ends_[wait].is_done) return false;
         return true;
     };
     std::unique_lock lock(mutex_);
@@ -192,33 +162,33 @@ void Executor::wait_for(const plan::Instruction& instruction) {
     const SystemClock clock;
     const TimePoint begin = clock.now();
     wait_until(lock, ready);
-    if (instruction.lane == plan::Lane::kCompute) compute_waited_ += clock.now() - begin;
+    if (instruction.lane == plan::Lane::kCompute) times_.compute_waited += clock.now() - begin;
 }
 
-// Makes INSTRUCTION, whose waits have been run or put on their streams, come after the work of the
-// latter.
+// Orders INSTRUCTION after the work of the instructions that it waits for. These have been run, or
+// queued on their streams.
 void Executor::order_after(const plan::Instruction& instruction) {
-    device::Stream* const own = streams_.of(instruction.lane);
+    device::Stream* const own = device_.stream_of(instruction.lane);
     for (const int wait : instruction.waits) {
-        device::Stream* const other = stream_of(static_cast<size_t>(wait));
+        device::Stream* const other = device_.stream_of(static_cast<size_t>(wait));
         if (other == nullptr || other == own) continue;
         if (own != nullptr) {
-            own->wait(*device_work_[wait].end);
+            device_.order_after(*own, static_cast<size_t>(wait));
         } else {
             await_device(static_cast<size_t>(wait));
         }
     }
 }
 
-// Waits on the host until the device has done an instruction.
+// Waits on the host until the device has finished an instruction.
 void Executor::await_device(size_t index) {
     device::Pauses pauses;
     for (;; pauses.pause()) {
         std::unique_lock lock(mutex_);
         look_at_device(lock);
-        if (error_ != nullptr) return;
+        if (failure_.error != nullptr) return;
         try {
-            if (device_work_[index].end->is_reached()) return;
+            if (device_.is_done(index)) return;
         } catch (...) {
             lock.unlock();
             fail_step_at(index, std::current_exception());
@@ -227,36 +197,29 @@ void Executor::await_device(size_t index) {
     }
 }
 
-// Waits for other lanes. One of them may wait for the device on the host, as Norm does, so that the
-// device is looked at meanwhile.
+// Waits for other lanes. Another lane may meanwhile wait on the host for the device, as Norm does,
+// so this also checks the device.
 template <typename Ready>
 void Executor::wait_until(std::unique_lock<std::mutex>& lock, const Ready& ready) {
-    if (!uses_device()) return changed_.wait(lock, ready);
+    if (!device_.any()) return changed_.wait(lock, ready);
     constexpr auto kLookInterval = std::chrono::milliseconds(10);
     while (!changed_.wait_for(lock, kLookInterval, ready)) look_at_device(lock);
 }
 
-// Notes what the device has done. An error of the device, or too long a standstill, ends the step
-// and is reported for the instruction that the device is at. LOCK is let go meanwhile.
+// Records the device's progress. An error of the device, or too long a time without progress, ends
+// the step and is reported for the instruction that the device is executing. LOCK is released
+// meanwhile.
 void Executor::look_at_device(std::unique_lock<std::mutex>& lock) {
-    if (error_ != nullptr) return;
-    size_t at = device_instruction();
+    if (failure_.error != nullptr) return;
+    size_t at = 0;
     try {
-        // The time is read before the device, so that an interruption of this thread between the
-        // two is no standstill of the device.
-        const TimePoint now = device_now();
-        retire();
-        at = device_instruction();
-        if (given_ != retired_ && now - device_progress_ > streams_.limit)
-            fail(ExitCode::kHang,
-                 "the device has not done it within {:.1f} s: a rank that it waits for may be "
-                 "gone, or the device hangs",
-                 to_milliseconds(streams_.limit) / 1000);
+        device_.look();
+        at = device_.first_unfinished();
         lock.unlock();
         runner_.check_device();
     } catch (...) {
         if (lock.owns_lock()) {
-            at = device_instruction();
+            at = device_.first_unfinished();
             lock.unlock();
         }
         fail_step_at(at, std::current_exception());
@@ -264,93 +227,46 @@ void Executor::look_at_device(std::unique_lock<std::mutex>& lock) {
     lock.lock();
 }
 
-// Notes what the device has done since the last call. REQUIRES: mutex_ is held.
-void Executor::retire() {
-    for (size_t lane = 0; lane < lanes_.size(); ++lane) retire_lane(lane);
-}
-
-void Executor::retire_lane(size_t lane) {
-    if (streams_.of_lane[lane] == nullptr) return;
-    const std::vector<size_t>& instructions = lanes_[lane];
-    while (retired_[lane] < given_[lane] &&
-           device_work_[instructions[retired_[lane]]].end->is_reached()) {
-        ++retired_[lane];
-        instructions_done_.fetch_add(1, std::memory_order_relaxed);
-        device_progress_ = device_now();
-    }
-    const bool all = retired_[lane] == instructions.size();
-    current_[lane].store(all ? -1 : static_cast<int>(instructions[retired_[lane]]),
-                         std::memory_order_relaxed);
-}
-
-// Returns the error of the device, null if it has not failed, and notes what it has done before.
-// REQUIRES: mutex_ is held.
-std::exception_ptr Executor::device_error() {
-    std::exception_ptr error;
-    for (size_t lane = 0; lane < lanes_.size(); ++lane) {
-        if (streams_.of_lane[lane] == nullptr) continue;
-        try {
-            retire_lane(lane);
-            streams_.of_lane[lane]->check();
-        } catch (...) {
-            if (error == nullptr) error = std::current_exception();
-        }
-    }
-    return error;
-}
-
-// Ends the step with ERROR. Any call, also a model's code that reads a tensor, may report that the
-// device failed at earlier work: then the device's error and its instruction count instead.
+// Ends the step with ERROR. Any call may report that earlier work failed on the device, even the
+// model's code when it reads a tensor. In that case the device's error and instruction are reported
+// instead.
 void Executor::fail_step_at(size_t index, std::exception_ptr error) {
-    if (uses_device()) {
+    if (device_.any()) {
         const std::lock_guard lock(mutex_);
-        if (const std::exception_ptr cause = device_error()) {
+        if (const std::exception_ptr cause = device_.error()) {
             error = cause;
-            if (given_ != retired_) index = device_instruction();
+            if (device_.is_busy()) index = device_.first_unfinished();
         }
     }
     fail_step(index, error);
 }
 
-// Returns the first instruction in the plan's order that was put on a stream and is not done: all
-// later ones may wait for it. REQUIRES: mutex_ is held.
-size_t Executor::device_instruction() const {
-    size_t first = plan_->instructions.size() - 1;
-    for (size_t lane = 0; lane < lanes_.size(); ++lane)
-        if (retired_[lane] < given_[lane]) first = std::min(first, lanes_[lane][retired_[lane]]);
-    return first;
-}
-
-TimePoint Executor::device_now() const {
-    return streams_.clock == nullptr ? SystemClock().now() : streams_.clock->now();
-}
-
-// Reads when the device did the step's instructions. What the compute stream did not work, it
-// waited.
+// Reads the times at which the device executed the step's instructions. The rest of the time counts
+// as waiting of the compute stream.
 void Executor::note_device_times() {
     const std::lock_guard lock(mutex_);
-    retire();  // all of the step is done
+    device_.retire();  // the whole step is done
     Duration computed{};
     Duration last_end{};
-    for (size_t i = 0; i < device_work_.size(); ++i) {
-        if (device_work_[i].end == nullptr) continue;
+    for (size_t i = 0; i < plan_->instructions.size(); ++i) {
+        const std::optional<plan::InstructionSpan> span = device_.span_of(i);
+        if (!span) continue;
         const plan::Instruction& instruction = plan_->instructions[i];
-        spans_[i] = {device_work_[i].begin->since(*step_mark_),
-                     device_work_[i].end->since(*step_mark_)};
-        const Duration time = spans_[i].end - spans_[i].begin;
-        add_worked(instruction, time);
-        last_end = std::max(last_end, spans_[i].end);
-        if (instruction.lane == plan::Lane::kCompute) computed += time;
+        times_.spans[i] = *span;
+        progress_.add_worked(instruction, span->end - span->begin);
+        last_end = std::max(last_end, span->end);
+        if (instruction.lane == plan::Lane::kCompute) computed += span->end - span->begin;
     }
-    if (streams_.of(plan::Lane::kCompute) != nullptr) compute_waited_ = last_end - computed;
+    if (device_.stream_of(plan::Lane::kCompute) != nullptr)
+        times_.compute_waited = last_end - computed;
 }
 
 void Executor::finish(size_t index) {
-    if (stream_of(index) == nullptr) instructions_done_.fetch_add(1, std::memory_order_relaxed);
-    if (awaited_[index] == 0) return;
+    if (device_.stream_of(index) == nullptr) progress_.add_done();
+    if (!ends_[index].is_awaited) return;
     {
         const std::lock_guard lock(mutex_);
-        done_[index] = 1;
+        ends_[index].is_done = true;
     }
     changed_.notify_all();
 }
@@ -378,13 +294,13 @@ void Executor::fail_step(size_t index, std::exception_ptr error) {
     bool first = false;
     {
         const std::lock_guard lock(mutex_);
-        first = error_ == nullptr;
-        if (first) error_ = error;
+        first = failure_.error == nullptr;
+        if (first) failure_.error = error;
     }
     if (first) {
         runner_.poison(why);
         const std::lock_guard lock(mutex_);
-        poisoned_ = true;
+        failure_.is_poisoned = true;
     }
     changed_.notify_all();
 }

@@ -1,5 +1,5 @@
-// The time of steps by kind of work: DeepSpeed's wall_clock_breakdown, from when the plan's
-// instructions ran. Data path: executor -> [here] -> the log. One thread.
+// The time of steps by kind of work, as DeepSpeed's wall_clock_breakdown, computed from the times
+// at which the plan's instructions ran. Data path: executor -> [here] -> the log. One thread.
 #pragma once
 
 #include <array>
@@ -12,16 +12,17 @@
 
 namespace dslaunch::runtime {
 
+// Sums up the times of steps.
 class StepBreakdown {
   public:
-    // Adds a step of PLAN whose instruction i ran in SPANS[i], and in which the compute lane waited
-    // for other lanes for WAITED.
+    // Adds a step of PLAN. Instruction i ran in SPANS[i], and the compute lane waited for other
+    // lanes for WAITED.
     void add(const plan::StepPlan& plan, std::span<const plan::InstructionSpan> spans,
              Duration waited);
 
-    // Returns "forward 12.3 ms, backward 24.6 ms, …, waiting 1.2 ms": means over the steps added,
-    // without kinds that took no time, and starts over. Lanes work side by side, so that the sum
-    // may exceed a step. REQUIRES: a step was added.
+    // Returns "forward 12.3 ms, backward 24.6 ms, …, waiting 1.2 ms": the means over the steps
+    // added, without kinds that took no time. Then starts over. Lanes work at the same time, so the
+    // sum may exceed a step's time. REQUIRES: a step was added.
     [[nodiscard]] std::string take();
 
   private:

@@ -1,5 +1,3 @@
-#include "runtime/health/health_sweep.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,14 +8,15 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "health/health_schedule.h"
+#include "runtime/health/health_sweep.h"
 
 namespace dslaunch::runtime {
 namespace {
 
-constexpr int kTimes = 5;  // after one that connects
+constexpr int kTimes = 5;  // measurements, after one that connects
 
-// Rounds in which no rank has two partners. Of two ways of a pair, which go at once here, one is
-// left.
+// Returns rounds in which each rank has at most one partner. A pair exchanges in both directions at
+// once, so only one of its two links is kept.
 std::vector<health::LinkRound> pair_rounds(int world_size) {
     std::vector<health::LinkRound> rounds = health::all_link_rounds(world_size);
     std::set<std::pair<int, int>> seen;
@@ -50,7 +49,7 @@ class PairSweep {
                 if (link.to == options_.rank) peer = link.from;
             }
             if (peer >= 0) measure(peer);
-            // All begin the next round together.
+            // All ranks begin the next round at the same time.
             seams_.enter("the end of a round of pairs", options_.limit + std::chrono::seconds(4));
             pairs_.run(health::HealthOp::kBarrier);
         }

@@ -1,15 +1,14 @@
-#include "runtime/health/health_sweep.h"
-
 #include <functional>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "device/stream.h"
+#include "runtime/health/health_sweep.h"
 
 namespace dslaunch::runtime {
 namespace {
 
-// A small message would show a pause between two looks.
+// Short, because the time of a small message would include the pause between two checks.
 constexpr Duration kWatchClosely = std::chrono::milliseconds(2);
 
 class DeviceHealthCollectives final : public PairedCollectives {
@@ -94,7 +93,7 @@ class DeviceHealthCollectives final : public PairedCollectives {
     DeviceBackend& backend_;
     DeviceCommunicator& communicator_;
     device::AwaitOptions limits_;
-    std::unique_ptr<device::Event> loaded_;  // what an operation sends is there
+    std::unique_ptr<device::Event> loaded_;  // recorded once the values to send are on the device
     std::unique_ptr<device::Event> done_;
     device::Memory flag_;
     device::Memory send_;

@@ -20,7 +20,8 @@ bool is_sum(health::HealthOp op) {
     return op == health::HealthOp::kAllReduce || op == health::HealthOp::kReduceScatter;
 }
 
-// Returns RANK's factor. Integers below 2^24, and sums here up to 5,000 ranks, are exact in fp32.
+// Returns RANK's factor. Integers below 2^24, and the sums here for up to 5,000 ranks, are exact in
+// fp32.
 int64_t coefficient(int rank) {
     return rank % kCoefficients + 1;
 }
@@ -45,7 +46,7 @@ class Sweep {
 
     void run() {
         for (const health::HealthOp op : health::kHealthOps) {
-            // A single rank has nobody to send to.
+            // A single rank has no other rank to send to.
             if (op == health::HealthOp::kSendReceive && options_.world_size == 1) continue;
             last_ = {};
             if (op == health::HealthOp::kBarrier) {
@@ -73,7 +74,7 @@ class Sweep {
         const SweepShape shape = sweep_shape(op, bytes, options_.world_size);
         told_ = false;
         try {
-            last_ = run_once(op, shape, 0);  // connections and buffers are made here
+            last_ = run_once(op, shape, 0);  // makes connections and buffers
             last_bytes_ = bytes;
             const int64_t wanted = std::clamp<int64_t>(
                 options_.row_time / std::max<Duration>(last_, std::chrono::microseconds(1)), 1,
@@ -103,8 +104,8 @@ class Sweep {
         for (size_t i = 0; i < send_.size(); ++i)
             send_[i] = sent_value(op, place, static_cast<int64_t>(i));
         seams_.collectives.load(send_, shape.receive_numel);
-        // All ranks begin together, so the time is the operation's, not the last rank's filling of
-        // its buffer.
+        // All ranks begin at the same time, so that the measured time is the operation's, and does
+        // not include the time in which the last rank fills its buffer.
         if (op != health::HealthOp::kBarrier) seams_.collectives.run(health::HealthOp::kBarrier);
         const TimePoint begun = SystemClock().now();
         seams_.collectives.run(op);
@@ -135,7 +136,7 @@ class Sweep {
     }
 
     [[nodiscard]] bool has_time_for(int64_t bytes) const {
-        // Small messages are all latency, so their time says little about larger ones.
+        // The time of small messages is all latency, so it says little about larger ones.
         const double growth = last_bytes_ >= kTellingBytes && bytes > last_bytes_
                                   ? static_cast<double>(bytes) / static_cast<double>(last_bytes_)
                                   : 1;

@@ -1,7 +1,7 @@
 // The verified operations of `dslaunch health`: every operation at every size, and every pair of
-// GPUs, warmed up and timed. Each received element is compared with a closed form of its rank, its
-// index and the iteration. Data path: health collectives -> [here] -> health record. One thread,
-// which blocks.
+// GPUs, warmed up and timed. Each received element is compared with its expected value, a formula
+// of rank, index and iteration. Data path: health collectives -> [here] -> health record. One
+// thread, which blocks.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@
 
 namespace dslaunch::runtime {
 
+// A rank's place in a sweep, its sizes and its limits.
 struct SweepOptions {
     int rank = 0;
     int world_size = 1;
@@ -25,9 +26,10 @@ struct SweepOptions {
     int64_t iterations_max = 20;
     Duration row_time = std::chrono::milliseconds(400);  // limit of a size's iterations
     Duration limit = std::chrono::seconds(15);           // limit of one operation
-    TimePoint deadline = TimePoint::max();               // later operations are left out, and told
+    TimePoint deadline = TimePoint::max();  // later operations are skipped, which is reported
 };
 
+// The functions by which a sweep talks to other ranks and to its caller.
 struct SweepSeams {
     HealthCollectives& collectives;
     Board& board;
@@ -36,41 +38,44 @@ struct SweepSeams {
 };
 
 // Puts rank 0's PROPOSAL on the board under KEY and returns it on all ranks, so that all do the
-// same. Throws Error{kHang} if rank 0 does not come to WHAT within the limit of an operation.
+// same. Throws Error{kHang} if rank 0 does not reach WHAT within the limit of an operation.
 [[nodiscard]] int64_t agree_with_first(const SweepOptions& options, Board& board,
                                        const std::string& key, const char* what, int64_t proposal);
 
-// Reports timings, and each rank's wrong elements as faults: an operation's first wrong element
-// with its index, its value and the expected one. Rank 0 decides for all how often each size is
-// run. Throws the collectives' errors, naming operation and size.
+// Runs all operations. Reports timings, and the wrong elements of each rank as faults: an
+// operation's first wrong element with index, value and expected value. Rank 0 decides for all how
+// often each size is run. Throws the collectives' errors, naming operation and size.
 void sweep_operations(const SweepOptions& options, const SweepSeams& seams);
 
-// Tries every pair of GPUs, in rounds in which each GPU has one partner: both send to each other at
-// the same time. The lower rank of a pair reports its rate, each rank its wrong elements as a
-// fault. SEAMS' collectives are PAIRS. Rank 0 decides for all when there is no time for more
-// rounds, and says so. Throws the collectives' errors, naming the ranks.
+// Tries every pair of GPUs, in rounds in which each GPU has one partner; the two send to each other
+// at the same time. The lower rank of a pair reports its rate, and each rank reports its wrong
+// elements as a fault. SEAMS' collectives are PAIRS. Rank 0 decides for all when there is no time
+// for more rounds, and reports that. Throws the collectives' errors, naming the ranks.
 void sweep_gpu_pairs(const SweepOptions& options, PairedCollectives& pairs, const SweepSeams& seams,
                      int64_t bytes = int64_t{64} << 20);
 
-// Makes the operations over a GPU's backend: NCCL in the plugin, memory in the test's fake.
-// COMMUNICATOR is BACKEND's, of all ranks. Both must outlive the result. An operation that takes
-// longer than TIME_LIMIT throws Error{kHang}.
+// Makes the operations over a GPU's backend: NCCL in the plugin, memory in a test's fake.
+// COMMUNICATOR is a communicator of BACKEND with all ranks. Both must outlive the result. An
+// operation that takes longer than TIME_LIMIT throws Error{kHang}.
 [[nodiscard]] std::unique_ptr<PairedCollectives> make_device_health_collectives(
     DeviceBackend& backend, DeviceCommunicator& communicator, Duration time_limit);
 
-// The sent and the expected elements are pure functions, exact in fp32.
+// The elements that are sent and those that are expected: pure functions, exact in fp32.
 struct SweepShape {
     int64_t send_numel = 0;
     int64_t receive_numel = 0;
     int64_t bytes = 0;  // bytes as nccl-tests counts them
 };
+// Returns the elements that a rank sends and receives in OP at a size of BYTES.
 [[nodiscard]] SweepShape sweep_shape(health::HealthOp op, int64_t bytes, int world_size);
+// The rank and the iteration for which a value is computed.
 struct SweepPlace {
     int rank = 0;
     int world_size = 1;
     int64_t iteration = 0;
     int64_t part_numel = 0;  // elements of one rank's part of the data
 };
+// Return element INDEX of what a rank sends, and of what it must receive.
 [[nodiscard]] float sent_value(health::HealthOp op, const SweepPlace& place, int64_t index);
 [[nodiscard]] float expected_value(health::HealthOp op, const SweepPlace& place, int64_t index);
 

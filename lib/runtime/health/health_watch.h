@@ -1,6 +1,6 @@
-// The watch keeps a rank of `dslaunch health` from hanging, whatever a library does. Its thread
-// ends the process if a step, or the whole run, takes longer than it may. It also knows where the
-// rank is, for its heartbeats. Data path: health role -> [here] -> reporter. Threads: any.
+// The watch prevents a rank of `dslaunch health` from hanging, whatever a library does. Its thread
+// ends the process if a step, or the whole run, takes longer than it may. It also stores the step
+// at which the rank is, for heartbeats. Data path: health role -> [here] -> reporter. Threads: any.
 #pragma once
 
 #include <condition_variable>
@@ -13,15 +13,17 @@
 
 namespace dslaunch::runtime {
 
+// Calls a function if a rank of `dslaunch health` stays in one step for too long.
 class HealthWatch {
   public:
-    // ON_LATE is called once, in the watch's thread, with the reason. It ends the process.
+    // ON_LATE is called once, in the watch's thread, with the reason. It must end the process.
     HealthWatch(Duration whole, std::function<void(const std::string& why)> on_late);
     HealthWatch(const HealthWatch&) = delete;
     HealthWatch& operator=(const HealthWatch&) = delete;
 
     // Begins a step and ends the previous one.
     void enter(const std::string& where, Duration limit);
+    // The present step, the number of steps begun, and the time by which all of them must be done.
     [[nodiscard]] std::string where() const;
     [[nodiscard]] uint64_t steps_done() const;
     [[nodiscard]] TimePoint deadline() const { return whole_deadline_; }

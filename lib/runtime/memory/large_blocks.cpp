@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kGrain = LargeBlocks::kAlignment;
 
 void* map_aligned(size_t bytes) {
-    // Huge pages begin at multiples of their size. They are asked for and not relied on.
+    // Huge pages begin at multiples of their size. They are requested but not required.
     constexpr size_t kHugePage = size_t{2} << 20;
     const size_t room = bytes + kHugePage;
     void* const start =
@@ -60,7 +60,8 @@ void* LargeBlocks::take(size_t bytes) {
 void LargeBlocks::unmap_unused(size_t mapped_bytes_max) {
     while (mapped_ > mapped_bytes_max) {
         const size_t excess = mapped_ - mapped_bytes_max;
-        // Used blocks come last, blocks that are too small before them, the largest of these first.
+        // Sorts the best block to unmap first: the smallest unused block that suffices. After these
+        // come unused blocks that are too small, the largest first; used blocks are last.
         const auto rank = [&](const Block& block) {
             const bool suffices = block.bytes >= excess;
             return std::tuple(block.used, !suffices,

@@ -1,7 +1,7 @@
 // Blocks of memory for the largest tensors. They are kept when freed and used again, so that steps
-// do not fault in their pages, and no small tensor takes the place of a large one that comes again.
-// At most as many bytes are mapped as were in use at once. Used by the lending allocator. Any
-// thread.
+// do not fault in their pages, and no small tensor takes the place of a large one that is needed
+// again. The mapped bytes never exceed the largest number of bytes that were in use at the same
+// time. Used by the lending allocator. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,11 @@
 
 namespace dslaunch::runtime {
 
+// The blocks of large tensors; freed blocks are kept for later tensors.
 class LargeBlocks {
   public:
     static constexpr size_t kAlignment = size_t{64} << 10;
-    // At most this part of a block is left over.
+    // At most 1 / kLeftOverDivisor of a block may be unused.
     static constexpr size_t kLeftOverDivisor = 16;
 
     LargeBlocks() = default;
@@ -21,11 +22,11 @@ class LargeBlocks {
     LargeBlocks& operator=(const LargeBlocks&) = delete;
     ~LargeBlocks();
 
-    // Returns at least BYTES > 0, aligned to kAlignment. Throws std::bad_alloc.
+    // Returns memory of at least BYTES > 0, aligned to kAlignment. Throws std::bad_alloc.
     [[nodiscard]] void* take(size_t bytes);
-    // Returns false if MEMORY is not one of its blocks.
+    // Returns a block. Returns false if MEMORY is not one of these blocks.
     [[nodiscard]] bool give_back(const void* memory);
-    // Returns the bytes of all blocks, unused ones included.
+    // Returns the bytes of all blocks, including unused ones.
     [[nodiscard]] size_t mapped_bytes() const;
 
   private:
@@ -34,11 +35,12 @@ class LargeBlocks {
         size_t bytes = 0;
         bool used = false;
     };
-    // Unmaps unused blocks, the smallest that suffice, one after the other.
+    // Unmaps unused blocks, one after the other, the smallest that suffices first, until at most
+    // MAPPED_BYTES_MAX are mapped.
     void unmap_unused(size_t mapped_bytes_max);
 
     mutable std::mutex mutex_;
-    std::vector<Block> blocks_;  // a few
+    std::vector<Block> blocks_;  // only a few
     size_t mapped_ = 0;
     size_t used_ = 0;
     size_t used_max_ = 0;

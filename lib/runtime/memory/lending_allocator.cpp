@@ -39,8 +39,8 @@ class LendingAllocator final : public c10::Allocator {
         lender->note(data.get());
         return data;
     }
-    // The data is its own context and all allocations share one deleter, so that raw_allocate
-    // (oneDNN's way) may meet lent memory too.
+    // The data pointer is its own context, and all allocations share one deleter, so that
+    // raw_allocate (which oneDNN uses) works with lent memory too.
     [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return &release; }
     void copy_data(void* to, const void* from, size_t bytes) const override {
         default_copy_data(to, from, bytes);
@@ -78,7 +78,7 @@ class LendingAllocator final : public c10::Allocator {
         loan_count_.store(loans_.size(), std::memory_order_release);
     }
 
-    // Returns true if MEMORY was a loan.
+    // Ends the loan of MEMORY. Returns true if it was lent.
     [[nodiscard]] bool end_loan(const void* memory) {
         if (loan_count_.load(std::memory_order_acquire) == 0) return false;
         const std::lock_guard lock(mutex_);
@@ -92,14 +92,14 @@ class LendingAllocator final : public c10::Allocator {
     c10::Allocator& ordinary_;
     c10::DeleterFnPtr ordinary_deleter_;
     std::mutex mutex_;
-    std::vector<const void*> loans_;      // a few at a time: from a gradient's birth to its hook
-    std::atomic<size_t> loan_count_ = 0;  // lets no lock be taken while nothing is lent
+    std::vector<const void*> loans_;  // a few at a time: from a gradient's allocation to its hook
+    std::atomic<size_t> loan_count_ = 0;  // makes the lock unnecessary while nothing is lent
     LargeBlocks large_;
     std::atomic<size_t> large_bytes_min_ = SIZE_MAX;
 };
 
-// The allocator is installed before main, because LibTorch reads the pointer without a lock from
-// any thread. It is never destroyed, since tensors are freed until the process ends.
+// The allocator is installed before main, because LibTorch reads the pointer from any thread
+// without a lock. It is never destroyed, since tensors are freed until the process ends.
 LendingAllocator& allocator = []() -> LendingAllocator& {
     LendingAllocator* const made =
         std::make_unique<LendingAllocator>(*c10::GetCPUAllocator()).release();

@@ -17,7 +17,8 @@ ncclDataType_t nccl_type(DType dtype) {
     return dtype == DType::kF32 ? ncclFloat32 : ncclUint8;
 }
 
-// Returns true also for ncclInProgress, which a communicator that does not block may answer.
+// Returns true for ncclSuccess and also for ncclInProgress, which a non-blocking communicator may
+// return.
 bool has_started(ncclResult_t result) {
     return result == ncclSuccess || result == ncclInProgress;
 }
@@ -27,8 +28,8 @@ void expect_started(ncclResult_t result, const char* what) {
         fail(ExitCode::kPeerLost, "NCCL {}: {}", what, ncclGetErrorString(result));
 }
 
-// Makes CALLS as one group, which is closed whatever happens in it: an open one would take in all
-// later calls.
+// Makes CALLS as one NCCL group, which is closed even if a call fails: an open group would include
+// all later calls.
 template <typename Calls>
 ncclResult_t in_group(const Calls& calls) {
     if (const ncclResult_t opened = ncclGroupStart(); !has_started(opened)) return opened;
@@ -124,8 +125,8 @@ void NcclCommunicator::start_group(const char* what, std::span<const NodeRange> 
     });
 }
 
-// Returns true if the ranges are one for each rank, in order and equally long: NCCL has operations
-// for that, which are faster than a group.
+// Returns true if there is one range for each rank, in order and of equal length: NCCL has
+// operations for that, which are faster than a group.
 bool NcclCommunicator::are_even_parts(std::span<const NodeRange> ranges) const {
     if (std::ssize(ranges) != group_.world_size || ranges.front().range.numel == 0) return false;
     for (int rank = 0; rank < group_.world_size; ++rank)
@@ -178,7 +179,8 @@ void NcclCommunicator::gather_ranges(const DeviceBuffer& buffer,
     });
 }
 
-// Sends to the next rank of the ring, or part r to rank r, in one group so that no order can block.
+// Sends to the next rank of the ring, or part r to rank r, as one group, so that it cannot block in
+// any order.
 ncclResult_t NcclCommunicator::exchange_parts(DeviceExchange kind, const DeviceBuffer& send,
                                               const DeviceBuffer& receive,
                                               ncclComm_t communicator) const {
@@ -277,8 +279,8 @@ void NcclCommunicator::abort() {
         aborted_ = aborted_ || ended != nullptr;
     }
     if (ended == nullptr) return;
-    // ncclCommAbort waits for its kernels to notice. Nobody here waits for it, and _exit may
-    // overtake it.
+    // ncclCommAbort waits until its kernels have noticed. No thread waits for this call, and _exit
+    // may come before it ends.
     std::thread([ended] { static_cast<void>(ncclCommAbort(ended)); }).detach();
 }
 

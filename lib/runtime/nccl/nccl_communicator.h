@@ -1,6 +1,6 @@
-// One NCCL communicator without blocking calls: joining, each collective and the end are polled
-// with a time limit, so that a lost peer is an error and never a hang. NCCL's communicators are not
-// thread-safe: a lock guards each call of NCCL, and no call follows the communicator's end.
+// One NCCL communicator without blocking calls: join, each collective and the end are polled with a
+// time limit, so that a lost peer becomes an error and never a hang. NCCL's communicators are not
+// thread-safe: a lock guards each NCCL call, and no call is made after the communicator has ended.
 // Threads: one for join, collectives and leave, any for check and abort.
 #pragma once
 
@@ -17,19 +17,22 @@
 
 namespace dslaunch::runtime {
 
+// One communicator; see the top of this file.
 class NcclCommunicator final : public DeviceCommunicator {
   public:
-    // Puts the collectives on STREAM. REQUIRES: its device is the only one that the process sees.
+    // The collectives run on STREAM. REQUIRES: its device is the only one that the process sees.
     explicit NcclCommunicator(cudaStream_t stream) : stream_(stream) {}
     NcclCommunicator(const NcclCommunicator&) = delete;
     NcclCommunicator& operator=(const NcclCommunicator&) = delete;
     ~NcclCommunicator() override { abort(); }
 
+    // Returns a new id for DeviceGroup::unique_id.
     [[nodiscard]] static std::string make_unique_id();
 
-    // Joins a group; also another one, once the last has ended. Throws Error{kPeerLost} or {kHang}.
+    // Joins a group. May be called again once the communicator has ended. Throws Error{kPeerLost}
+    // or {kHang}.
     void join(const DeviceGroup& group);
-    // REQUIRES: joined.
+    // REQUIRES: a group was joined.
     void all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction) override;
     void broadcast(const DeviceBuffer& buffer, int root) override;
     void reduce_ranges(const DeviceBuffer& buffer, DeviceReduction reduction,
@@ -38,15 +41,15 @@ class NcclCommunicator final : public DeviceCommunicator {
     void exchange(DeviceExchange kind, const DeviceBuffer& send,
                   const DeviceBuffer& receive) override;
     void exchange_with(int peer, const DeviceBuffer& send, const DeviceBuffer& receive) override;
-    // Ends the communicator when all its work is done, on every rank of the group. Without one it
-    // does nothing. Throws as join does; the communicator is aborted then.
+    // Ends the communicator once all its work is done on every rank of the group. Does nothing
+    // without a communicator. If it throws, as join() does, the communicator is aborted.
     void leave();
-    // Throws Error{kPeerLost} if NCCL has met an error, or a group was aborted. Does not block. A
-    // rank that has joined nobody has nothing to check.
+    // Throws Error{kPeerLost} if NCCL has met an error or a group was aborted. Does not block. Does
+    // nothing on a rank that has joined no group.
     void check();
-    // Ends the communicator at once: collectives under way stop, and who waits for them gets
-    // Error{kPeerLost}. Does not block. A thread of its own does what may take long, and _exit may
-    // cut it off.
+    // Ends the communicator at once: collectives under way stop, and threads that wait for them get
+    // Error{kPeerLost}. Does not block: a separate thread does the part that may take long, and
+    // _exit may interrupt it.
     void abort();
 
   private:
@@ -63,9 +66,9 @@ class NcclCommunicator final : public DeviceCommunicator {
 
     cudaStream_t stream_;
     DeviceGroup group_;
-    std::mutex mutex_;  // guards communicator_, and each call with it
+    std::mutex mutex_;  // guards communicator_ and each call on it
     ncclComm_t communicator_ = nullptr;
-    bool aborted_ = false;  // true if the last group was
+    bool aborted_ = false;  // true if the last group was aborted
 };
 
 }  // namespace dslaunch::runtime

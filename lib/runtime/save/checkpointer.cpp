@@ -12,9 +12,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine/memory_limits.h"
+#include "base/text/message.h"
 #include "base/text/torch_reason.h"
-#include "base/text/wire.h"
-#include "graph/lower/precision.h"
+#include "graph/archive/scalar_types.h"
 #include "graph/memory/memory_order.h"
 #include "runtime/save/files_via_rank0.h"
 #include "storage/checkpoint/manifest.h"
@@ -33,7 +33,7 @@ struct Checkpointer::Save {
     std::optional<Snapshot> snapshot;
     std::vector<storage::CheckpointFile> files;
     TimePoint begin;
-    Duration stopped{0};  // time that training stood still in begin()
+    Duration stopped{0};  // time for which begin() stopped training
     Duration written{0};  // time until this rank's part was durable
 
     [[nodiscard]] storage::ShardWriter& writer(const storage::CheckpointPiece& piece) {
@@ -43,15 +43,28 @@ struct Checkpointer::Save {
 
 namespace {
 
-// The memory left for others when copies are made while training goes on.
+// The number of updates that each parameter of a stage has had.
+struct StageUpdates {
+    static constexpr const char* kWhat = "updates of a stage's parameters";
+    std::vector<std::pair<int, int64_t>> of_parameters;
+};
+
+// The files that a rank has written, as storage::encode() describes them.
+struct RankFiles {
+    static constexpr const char* kWhat = "files of a checkpoint";
+    std::vector<std::string> files;
+};
+
+// The memory that copies, made while training goes on, must leave free for others.
 constexpr Bytes kMemoryReserve{int64_t{128} << 20};
 
-std::span<const std::byte> bytes_of(const at::Tensor& values) {
+std::span<const std::byte> tensor_bytes(const at::Tensor& values) {
     return {static_cast<const std::byte*>(values.const_data_ptr()),
             static_cast<size_t>(values.nbytes())};
 }
 
-// Returns half of the memory that this process may still take, shared with the host's other ranks.
+// Returns half of the memory that this process may still use, which it shares with the host's other
+// ranks.
 Bytes memory_for_copies(int local_ranks) {
     const std::optional<MemoryLimit> share =
         tightest_share(read_memory_state().limits, local_ranks, kMemoryReserve);
@@ -81,32 +94,29 @@ Checkpointer::Checkpointer(CheckpointerParts parts)
         saved_.push_back(p);
     }
     for (int b = 0; b < std::ssize(parts_.model->buffers()); ++b)
-        if (parts_.model->buffers()[b].persistent || parts_.moves_buffer.empty() ||
+        if (parts_.model->buffers()[b].is_persistent || parts_.moves_buffer.empty() ||
             parts_.moves_buffer[b] != 0)
             saved_buffers_.push_back(b);
 }
 
 Checkpointer::~Checkpointer() = default;
 
-// Returns the updates that each parameter of the model has had, none for one that is not trained.
+// Returns the number of updates that each parameter of the model has had; nullopt for an untrained
+// one.
 std::vector<std::optional<int64_t>> Checkpointer::updates() const {
     std::vector<std::optional<int64_t>> all(parts_.model->parameters().size());
     for (int i = 0; i < std::ssize(all); ++i) all[i] = parts_.state->updates_of(i);
     if (!parts_.of_stage) return all;
-    WireWriter writer;
-    for (size_t i = 0; parts_.first_of_stage && i < all.size(); ++i)
-        if (all[i]) writer.u32(static_cast<uint32_t>(i)).i64(*all[i]);
-    for (const std::string& bytes : parts_.collectives->all_gather(writer.bytes())) {
-        WireReader reader(bytes, "updates of a stage's parameters");
-        while (!reader.done()) {
-            const size_t parameter = reader.u32();
-            all.at(parameter) = reader.i64();
-        }
-    }
+    StageUpdates mine;
+    for (int i = 0; parts_.first_of_stage && i < std::ssize(all); ++i)
+        if (all[i]) mine.of_parameters.emplace_back(i, *all[i]);
+    for (const std::string& bytes : parts_.collectives->all_gather(encode(mine)))
+        for (const auto& [parameter, updates] : decode<StageUpdates>(bytes).of_parameters)
+            all.at(parameter) = updates;
     return all;
 }
 
-// Adds the tensors, on which all ranks agree.
+// Adds the descriptions of the tensors, the same on all ranks.
 void Checkpointer::add_tensors(storage::Checkpoint& checkpoint) const {
     const graph::Model& model = *parts_.model;
     const std::vector<std::optional<int64_t>> all_updates = this->updates();
@@ -131,7 +141,8 @@ void Checkpointer::add_tensors(storage::Checkpoint& checkpoint) const {
     checkpoint.format = checkpoint.least_format();
 }
 
-// Adds a buffer. Other ranks find values by the first name; its aliases and views serve all.
+// Adds a buffer. Other ranks find its values by its first name; its aliases and views stand for the
+// same values.
 void Checkpointer::add_buffer(storage::Checkpoint& checkpoint, int index, int replica) const {
     const graph::ModelBuffer& buffer = parts_.model->buffers()[index];
     storage::CheckpointTensor tensor;
@@ -143,18 +154,18 @@ void Checkpointer::add_buffer(storage::Checkpoint& checkpoint, int index, int re
     tensor.strides = graph::strides_in_memory(buffer.tensor);
     if (replica == 0) {
         tensor.aliases = buffer.aliases;
-        tensor.persistent = buffer.persistent;
+        tensor.is_persistent = buffer.is_persistent;
         add_views(tensor, buffer.tensor);
     }
     checkpoint.tensors.push_back(std::move(tensor));
 }
 
-// Adds the names of a parameter or buffer that have another shape.
+// Adds the names of a parameter or buffer that are views with another shape.
 void Checkpointer::add_views(storage::CheckpointTensor& tensor, const at::Tensor& owner) const {
     const at::Tensor like = graph::like_in_memory(owner);
     for (const graph::ModelView& view : parts_.model->views()) {
-        if (!view.owner.is_same(owner) || view.name.empty() || !view.persistent) continue;
-        if (view.view.is_same() && tensor.persistent) {
+        if (!view.owner.is_same(owner) || view.name.empty() || !view.is_persistent) continue;
+        if (view.view.is_same() && tensor.is_persistent) {
             tensor.aliases.push_back(view.name);
             continue;
         }
@@ -175,15 +186,15 @@ void Checkpointer::require_savable() const {
     }
 }
 
-// Returns true if this rank saves BUFFER: the first rank saves all of the first replica's.
+// Returns true if this rank saves BUFFER. The first rank saves all buffers of the first replica.
 bool Checkpointer::saves_buffer(size_t buffer, int replica) const {
     if (replica == 0) return first();
     return replica == parts_.replica &&
            (parts_.saves_buffer.empty() || parts_.saves_buffer[buffer] != 0);
 }
 
-// Adds untrained values. Each untrained parameter goes whole to the rank with the least load, each
-// buffer to a rank that moves it.
+// Adds untrained values. Each untrained parameter is saved as a whole by the rank with the least to
+// save, each buffer by a rank that changes it.
 void Checkpointer::add_untrained(Save& save) const {
     const graph::Model& model = *parts_.model;
     const Topology& topology = parts_.collectives->topology();
@@ -232,7 +243,7 @@ std::unique_ptr<Checkpointer::Save> Checkpointer::plan_save(
         storage::ShardPlan& plan = piece.state < 0 ? save->weights : save->states;
         plan.pieces.push_back(piece_of(piece));
     };
-    // Pieces on disk come first, since they are read and written before training goes on.
+    // Pieces on disk come first, since they are read and written before training continues.
     for (const SavedPiece& piece : pieces) {
         if (piece.values != nullptr) continue;
         if (save->disk_units.empty() || save->disk_units.back() != piece.unit)
@@ -255,7 +266,8 @@ std::unique_ptr<Checkpointer::Save> Checkpointer::plan_save(
     return save;
 }
 
-// Returns false if the save has failed, for a reason that all have been told. All ranks call it.
+// Opens the folder of a save. Returns false if the save has failed, after all ranks got the reason.
+// All ranks call it.
 bool Checkpointer::open_folder(Save& save) {
     int64_t own = 0;
     for (const storage::ShardPlan* plan : {&save.weights, &save.states})
@@ -284,7 +296,8 @@ bool Checkpointer::open_folder(Save& save) {
     return !parts_.via_first || open_own_folder(save, Bytes{own});
 }
 
-// Opens each host's own folder if hosts share no file system, until rank 0 has the files.
+// If hosts share no file system, opens a folder on each host, which is used until rank 0 has the
+// files.
 bool Checkpointer::open_own_folder(Save& save, Bytes own) {
     const Topology& topology = parts_.collectives->topology();
     std::string failure;
@@ -368,7 +381,7 @@ void Checkpointer::write_part(Save& save) {
         save.writer(piece_of(piece)).write(bytes);
     });
     for (Whole& whole : save.wholes) {
-        save.writer(whole.piece).write(bytes_of(whole.values));
+        save.writer(whole.piece).write(tensor_bytes(whole.values));
         whole.values.reset();
         if (whole.parameter >= 0) static_cast<void>(parts_.model->release_pages(whole.parameter));
     }
@@ -399,15 +412,13 @@ void Checkpointer::advance(std::span<const SavePhase> ranks) {
             bring_to_first(*parts_.tree, *parts_.collectives, save_->folder, save_->files);
         if (!why.empty()) return give_up(why);
     }
-    WireWriter writer;
-    writer.u32(static_cast<uint32_t>(save_->files.size()));
-    for (const storage::CheckpointFile& file : save_->files) writer.string(storage::encode(file));
+    RankFiles mine;
+    for (const storage::CheckpointFile& file : save_->files)
+        mine.files.push_back(storage::encode(file));
     std::vector<storage::CheckpointFile> files;
-    for (const std::string& bytes : parts_.collectives->all_gather(writer.bytes())) {
-        WireReader reader(bytes, "files of a checkpoint");
-        for (uint32_t left = reader.u32(); left > 0; --left)
-            files.push_back(storage::decode_checkpoint_file(reader.string()));
-    }
+    for (const std::string& bytes : parts_.collectives->all_gather(encode(mine)))
+        for (const std::string& file : decode<RankFiles>(bytes).files)
+            files.push_back(storage::decode_checkpoint_file(file));
     phase_ = first() ? SavePhase::kCommitting : SavePhase::kIdle;
     if (!first()) return;
     save_->checkpoint.files = std::move(files);
@@ -425,7 +436,7 @@ void Checkpointer::commit() {
     Bytes bytes;
     for (const storage::CheckpointFile& file : save.checkpoint.files) bytes += Bytes{file.bytes};
     const auto seconds = [](Duration time) { return to_milliseconds(time) / 1e3; };
-    if (!save.checkpoint.finite())
+    if (!save.checkpoint.is_finite())
         log_warn("checkpoint",
                  "{} holds values that are not finite: it does not count as a good one", folder);
     if (parts_.told)

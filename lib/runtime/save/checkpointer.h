@@ -1,8 +1,8 @@
-// The checkpointer saves the training of all ranks while it goes on. begin() at the end of a step
-// takes hold of the state, and a thread of each rank writes its part. At a later step's end, when
-// all parts are durable, rank 0 commits. Data path: trainer -> checkpointer -> shard writers,
-// checkpoint store. Threads: all ranks call begin, advance and finish alike, between steps, in the
-// compute lane's thread.
+// The checkpointer saves the training state of all ranks while training goes on. begin() at the end
+// of a step takes a snapshot of the state, and a thread on each rank writes the rank's part. At the
+// end of a later step, when all parts are durable, rank 0 commits. Data path: trainer ->
+// checkpointer -> shard writers, checkpoint store. Threads: all ranks make the same calls of begin,
+// advance and finish, between steps, in the compute lane's thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/small_thread.h"
+#include "base/machine/small_thread.h"
 #include "graph/archive/model.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/save/snapshot.h"
@@ -27,47 +27,51 @@
 
 namespace dslaunch::runtime {
 
-// The phase of a rank's part of a save. The ranks tell each other at every step's end.
+// The phase of a rank's part of a save. The ranks exchange it at the end of every step.
 enum class SavePhase : uint8_t { kIdle, kWriting, kWritten, kCommitting, kCommitted, kFailed };
+// Returns true if PHASE, which another rank sent, is one of the phases.
+[[nodiscard]] constexpr bool is_known(SavePhase phase) {
+    return phase <= SavePhase::kFailed;
+}
 
+// The objects and settings of a checkpointer. Pointers must outlive it.
 struct CheckpointerParts {
     storage::FileTree* tree = nullptr;
     std::string root;                                    // folder of the step folders
-    std::unique_ptr<storage::FileLock> claim = nullptr;  // of rank 0, on root; null: begin() takes
-                                                         // it
+    std::unique_ptr<storage::FileLock> claim = nullptr;  // rank 0's lock; null: begin() locks
     int64_t keep = 0;                                    // as for CheckpointStore
     bool goes_on = false;  // true if a failed save does not end the run
-    // True if rank 0's disk gets all files, since hosts share no disk. Each host then has its own
-    // ROOT, with another path than the other hosts': some of them may share a file system after
-    // all.
+    // True if hosts share no disk: then all files are collected on rank 0's disk. Each host uses a
+    // path of its own for ROOT, in case some of them share a file system after all.
     bool via_first = false;
     const graph::Model* model = nullptr;
-    // True if parameters that do not train are left out, as beside adapters, since a resumed run
-    // reads them from its model again.
+    // True if parameters that are not trained are left out, for example with adapters: a resumed
+    // run reads them from its model again.
     bool leaves_out_frozen = false;
     SavableState* state = nullptr;
     Collectives* collectives = nullptr;
-    // The number of data-parallel ranks that have their own buffers and save them. 1 means that the
-    // first rank's buffers serve all.
+    // The number of data-parallel ranks that have buffers of their own and save them. 1 means that
+    // the first rank's buffers are used by all.
     int replicas = 1;
     int replica = 0;  // this rank's replica
-    // One flag per buffer in a pipeline: true if this rank reads the buffer and saves it for its
-    // replica. Empty means all buffers.
+    // In a pipeline, one flag per buffer: true if this rank reads the buffer and saves it for its
+    // replica. Empty: all buffers.
     std::vector<char> saves_buffer = {};
-    // One flag per buffer: true if forward may change it. A buffer that a state_dict leaves out is
-    // saved only then. Empty means all.
+    // One flag per buffer: true if forward may change it. Only then is a buffer saved that is not
+    // part of the state_dict. Empty: all.
     std::vector<char> moves_buffer = {};
-    // True in a pipeline: STATE has a stage's parameters, and its first rank tells the others of
-    // them.
+    // True in a pipeline: STATE has only a stage's parameters, and the stage's first rank describes
+    // them to the others.
     bool of_stage = false;
     bool first_of_stage = false;
-    // Called by all ranks before the model is looked at. May be empty.
+    // Called on all ranks before the model is read. May be empty.
     std::function<void()> before_save;
     // The checkpoint's contents except training, id, tensors and files.
     storage::Checkpoint about;
     std::function<void(const std::string& line)> told;  // called by rank 0 for each save
 };
 
+// Saves; see the top of this file.
 class Checkpointer {
   public:
     // The objects that PARTS points to must outlive the checkpointer.
@@ -75,22 +79,22 @@ class Checkpointer {
     // Joins the thread. A save under way is left as after a crash.
     ~Checkpointer();
 
-    // Checks that a checkpoint can say what will be saved. All ranks call it, before training.
-    // Throws Error{kInput} naming the tensor.
+    // Checks that the checkpoint format can describe everything that will be saved. All ranks call
+    // it, before training. Throws Error{kInput}, naming the tensor.
     void require_savable() const;
-    // Starts to save the present state. A save under way is finished first. Throws
-    // Error{kCheckpoint} unless training goes on after a failed save.
+    // Starts to save the present state. Finishes a save under way first. Throws Error{kCheckpoint}
+    // unless training continues after a failed save.
     void begin(const storage::TrainingState& training);
     // Returns this rank's phase. Any thread.
     [[nodiscard]] SavePhase phase() const { return phase_; }
-    // Makes the next move of a save, at a step's end, given the phases of all ranks by rank. Throws
-    // as begin() does.
+    // Continues a save, at the end of a step, given the phases of all ranks, by rank. Throws as
+    // begin() does.
     void advance(std::span<const SavePhase> ranks);
-    // Waits until nothing is under way. Throws as begin() does.
+    // Waits until no save is under way. Throws as begin() does.
     void finish();
     // Notes STEP, the step of the checkpoint from which this run has resumed.
     void set_saved_step(int64_t step) { saved_step_ = step; }
-    // Returns the time from begin() to commit of the save that took longest.
+    // Returns the time of the longest save, from begin() to commit.
     [[nodiscard]] Duration longest() const { return longest_; }
 
   private:
@@ -117,7 +121,7 @@ class Checkpointer {
     void fail_together();
     void run_in_thread(std::function<void()> work);
     void give_up(const std::string& why);
-    // Returns the checkpoint's tensor of a parameter of the model.
+    // Returns the checkpoint's piece for a piece of a parameter of the model.
     [[nodiscard]] storage::CheckpointPiece piece_of(const SavedPiece& piece) const {
         return {tensor_of_[piece.parameter], piece.state, piece.elements};
     }
@@ -126,12 +130,12 @@ class Checkpointer {
     CheckpointerParts parts_;
     storage::CheckpointStore store_;
     std::vector<int> saved_;      // the parameters of the model that are saved
-    std::vector<int> tensor_of_;  // by parameter: its place in saved_; -1: it is left out
+    std::vector<int> tensor_of_;  // by parameter: its index in saved_; -1: left out
     std::vector<int> saved_buffers_;
     std::unique_ptr<Save> save_;
     std::atomic<SavePhase> phase_{SavePhase::kIdle};
     std::string failure_;      // why this rank's part failed, if phase_ is kFailed
-    int64_t saved_step_ = -1;  // of the newest checkpoint, committed or resumed from; -1: none
+    int64_t saved_step_ = -1;  // step of the newest checkpoint; -1: none
     Duration longest_{0};
     SmallThread thread_;
 };

@@ -4,41 +4,56 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
-#include "base/text/wire.h"
+#include "base/text/message.h"
 #include "base/text_bytes.h"
 
 namespace dslaunch::runtime {
 
 namespace {
 
-// The bytes of all ranks together in one round.
+// The bytes that all ranks together send in one round.
 constexpr int64_t kRoundBytes = int64_t{32} << 20;
 
-// The files that a rank sends, one after the other, a block per round.
+// The next bytes of a file that a rank sends.
+struct FilePart {
+    static constexpr const char* kWhat = "a part of a checkpoint's file";
+    std::string name;
+    int64_t bytes = 0;  // of the whole file
+    std::string block;
+};
+
+// The files of a checkpoint's folder: names and bytes.
+struct FileList {
+    static constexpr const char* kWhat = "files of a checkpoint";
+    std::vector<std::pair<std::string, int64_t>> files;
+};
+
+// The files that a rank sends, one after the other, one block per round.
 class Outgoing {
   public:
     Outgoing(const storage::FileTree& tree, const std::string& folder,
              std::span<const storage::CheckpointFile> files)
         : tree_(tree), folder_(folder), files_(files) {}
-    // Returns name, length and next bytes of a file, or nothing once all is sent.
+    // Returns name, length and next bytes of a file; empty once all is sent.
     std::string next(size_t block_bytes) {
         if (file_ == files_.size()) return "";
         const storage::CheckpointFile& file = files_[file_];
         if (view_ == nullptr) view_ = tree_.open(folder_ + "/" + file.name);
         const std::span<const std::byte> left = view_->bytes().subspan(sent_bytes_);
         const std::span<const std::byte> block = left.first(std::min(left.size(), block_bytes));
-        WireWriter writer;
-        writer.string(file.name).i64(file.bytes).string(text_in(block));
+        const std::string part =
+            encode(FilePart{file.name, file.bytes, std::string(text_in(block))});
         sent_bytes_ += block.size();
         if (block.size() == left.size()) {
             view_.reset();
             sent_bytes_ = 0;
             ++file_;
         }
-        return writer.bytes();
+        return part;
     }
 
   private:
@@ -50,20 +65,17 @@ class Outgoing {
     std::unique_ptr<storage::FileView> view_;
 };
 
-// The files that come from one rank.
+// The files that are received from one rank.
 class Incoming {
   public:
     void take(storage::FileTree& tree, const std::string& folder, const std::string& message) {
-        WireReader reader(message, "a part of a checkpoint's file");
-        const std::string name = reader.string();
-        const int64_t bytes = reader.i64();
-        const std::string block = reader.string();
+        const auto part = decode<FilePart>(message);
         if (sink_ == nullptr) {
-            sink_ = tree.create(folder + "/" + name, Bytes{bytes});
-            left_bytes_ = bytes;
+            sink_ = tree.create(folder + "/" + part.name, Bytes{part.bytes});
+            left_bytes_ = part.bytes;
         }
-        sink_->write(bytes_in(block));
-        left_bytes_ -= std::ssize(block);
+        sink_->write(bytes_in(part.block));
+        left_bytes_ -= std::ssize(part.block);
         if (left_bytes_ > 0) return;
         sink_->sync();
         sink_.reset();
@@ -116,21 +128,17 @@ void bring_to_all(storage::FileTree& tree, Collectives& collectives, const std::
     const bool writes = topology.node_rank > 0 && topology.local_rank == 0;
     std::string names;
     if (first) {
-        WireWriter writer;
-        const auto entries = tree.list(folder).value_or(std::vector<storage::FolderEntry>{});
-        writer.u32(static_cast<uint32_t>(entries.size()));
-        for (const storage::FolderEntry& entry : entries)
-            writer.string(entry.name).i64(entry.bytes.value);
-        names = writer.bytes();
+        FileList list;
+        for (const storage::FolderEntry& entry :
+             tree.list(folder).value_or(std::vector<storage::FolderEntry>{}))
+            list.files.emplace_back(entry.name, entry.bytes.value);
+        names = encode(list);
     }
-    const std::string listed = collectives.all_gather(names).front();
-    WireReader reader(listed, "files of a checkpoint");
+    const auto listed = decode<FileList>(collectives.all_gather(names).front());
     std::string failure;
     std::vector<std::byte> block;
     if (writes) tree.make_folders(into);
-    for (uint32_t left = reader.u32(); left > 0; --left) {
-        const std::string name = reader.string();
-        const int64_t bytes = reader.i64();
+    for (const auto& [name, bytes] : listed.files) {
         std::unique_ptr<storage::FileView> view;
         std::unique_ptr<storage::FileSink> sink;
         if (first) view = tree.open(folder + "/" + name);

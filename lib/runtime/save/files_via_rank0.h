@@ -1,6 +1,7 @@
-// Files of checkpoints between hosts that share no file system. Each host writes its own, and rank
-// 0's disk gets all of them. A resume copies them to the others. All ranks call these functions,
-// between steps, in the compute lane's thread. They block.
+// The transfer of checkpoint files between hosts that share no file system. When saving, each host
+// writes its own files, and all of them are collected on rank 0's disk. A resume copies them to the
+// other hosts. All ranks call these functions, between steps, in the compute lane's thread. They
+// block.
 #pragma once
 
 #include <span>
@@ -12,15 +13,15 @@
 
 namespace dslaunch::runtime {
 
-// Brings the files that ranks of other hosts have written into FOLDER, each host's own, durably to
-// rank 0's FOLDER. OWN are this rank's files. FOLDER is then gone on the other hosts.
-// Returns an empty text if all went well, else the reason of the failure, the same on all ranks.
+// Brings the files that ranks of other hosts have written into FOLDER, on the disks of their hosts,
+// durably to rank 0's FOLDER. OWN are this rank's files. FOLDER is then removed on the other hosts.
+// Returns an empty text on success, otherwise the reason of the failure, the same on all ranks.
 [[nodiscard]] std::string bring_to_first(storage::FileTree& tree, Collectives& collectives,
                                          const std::string& folder,
                                          std::span<const storage::CheckpointFile> own);
 
-// Copies the files in FOLDER of rank 0's disk to INTO, a new folder, on every other host. Throws
-// Error{kCheckpoint} if one cannot be written.
+// Copies the files in FOLDER on rank 0's disk to INTO, a new folder, on every other host. Throws
+// Error{kCheckpoint} if a file cannot be written.
 void bring_to_all(storage::FileTree& tree, Collectives& collectives, const std::string& folder,
                   const std::string& into);
 

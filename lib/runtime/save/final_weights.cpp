@@ -28,8 +28,8 @@ namespace {
 using c10::IValue;
 
 constexpr uint32_t kNumber = 0;  // number of the one message between two stages
-constexpr Duration kWordInterval = std::chrono::milliseconds(20);  // for waiting stages
-constexpr const char* kTurn = "turn";  // last word of a stage's first rank to its peers
+constexpr Duration kWordInterval = std::chrono::milliseconds(20);  // between messages
+constexpr const char* kTurn = "turn";  // last message of a stage's first rank to its peers
 
 bool is_brought_earlier(const FinalWeights& weights, int parameter) {
     return std::ranges::find(weights.brought_earlier, parameter) != weights.brought_earlier.end();
@@ -39,8 +39,8 @@ bool is_first_share(const FinalWeights& weights) {
     return weights.tensor == nullptr || weights.tensor->group->rank() == 0;
 }
 
-// Returns the parameters that MODEL's tensors do not hold on the rank that writes: all trained
-// ones, except those that an earlier stage brings.
+// Returns the parameters whose values must be brought to the rank that writes, since MODEL's
+// tensors do not hold them there: all trained ones, except those that an earlier stage brings.
 std::vector<int> brought(const FinalWeights& weights) {
     std::vector<int> parameters = weights.state->parameters_elsewhere();
     for (int i = 0; i < weights.layout->trained_slices; ++i) {
@@ -54,8 +54,8 @@ std::vector<int> brought(const FinalWeights& weights) {
 
 using Put = SavableState::UseWeights;
 
-// Returns PUT for whole parameters. Each rank of a tensor group gives its share, and the first rank
-// puts the whole.
+// Returns a PUT for whole parameters: each rank of a tensor group passes its share, and the first
+// rank passes the whole to PUT.
 Put of_whole(const FinalWeights& weights, Put put) {
     if (weights.tensor == nullptr) return put;
     return [&weights, put = std::move(put)](int parameter, std::span<const float> values) {
@@ -77,8 +77,8 @@ Put of_whole(const FinalWeights& weights, Put put) {
     };
 }
 
-// Brings all that brought() names. All ranks that train these parameters call it, and ranks that
-// only take part put nothing.
+// Brings all parameters of brought(). All ranks that train these parameters call it; ranks that
+// only help pass no values to PUT.
 void bring(const FinalWeights& weights, const Put& put) {
     const Put whole = of_whole(weights, [&](int parameter, std::span<const float> values) {
         if (!is_brought_earlier(weights, parameter)) put(parameter, values);
@@ -95,9 +95,10 @@ void bring(const FinalWeights& weights, const Put& put) {
 
 constexpr int64_t kTurnSite = -3;  // belongs to no graph
 
-// Waits for this stage's turn. The first rank sends a word while another stage brings its weights,
-// and at last the turn. All that take part hear each word, so that no wait lasts longer than the
-// time between two: the ranks of the tensor group, then the peers of each.
+// Waits for this stage's turn. While another stage brings its weights, the first rank sends
+// messages, and at last the turn. Every rank that takes part receives each message, first the ranks
+// of the tensor group, then the peers of each. So no wait lasts longer than the time between two
+// messages.
 void await_turn(const FinalWeights& weights) {
     const bool first = weights.peers->topology().rank() == 0;
     for (bool turn = false; !turn;) {
@@ -126,11 +127,12 @@ void send_to_first(const FinalWeights& weights) {
     });
 }
 
-// The trained adapter as a folder that PEFT loads: what MODEL trains beside its frozen weights,
-// adapters and modules_to_save. Values of other parameters are not kept.
+// Writes the trained adapter as a folder that PEFT loads: the parameters that MODEL trains in
+// addition to its frozen weights, that is, adapters and modules_to_save. Values of other parameters
+// are dropped.
 class AdapterWriter final : public WeightSink {
   public:
-    // MODEL must outlive the writer. adapter_config.json names BASE_MODEL.
+    // MODEL must outlive the writer. BASE_MODEL is the name that adapter_config.json gets.
     AdapterWriter(graph::Model& model, const config::LoraConfig& lora, std::string base_model,
                   std::string folder)
         : model_(model), folder_(std::move(folder)) {
@@ -155,7 +157,7 @@ class AdapterWriter final : public WeightSink {
     void finish() override {
         const at::NoGradGuard no_grad;
         for (const graph::ModelParameter& parameter : model_.parameters()) {
-            // The tensors of parameters that were put may have no memory any more.
+            // Tensors of parameters that were put may have no memory any more.
             const bool has_own =
                 parameter.tensor.requires_grad() && adapter_.tensors.count(parameter.name) == 0;
             if (has_own)
@@ -163,7 +165,7 @@ class AdapterWriter final : public WeightSink {
                                                        .to(at::kCPU, at::kFloat)
                                                        .clone(at::MemoryFormat::Contiguous);
         }
-        // PEFT ties the two again if the file has both.
+        // PEFT ties the two tensors again if the file has both.
         for (int i = 0; i < std::ssize(model_.parameters()); ++i) {
             const auto table = adapter_.tensors.find(model_.parameters()[i].name);
             const std::string head = graph::tied_head_of(model_, i);
@@ -187,7 +189,8 @@ class Writer {
     explicit Writer(const FinalWeights& weights) : weights_(weights) {}
 
     void write() {
-        // Without a tensor group the model's tensors hold the values that the state does not bring.
+        // Without a tensor group, the model's tensors hold all values that the state does not
+        // bring.
         const bool holds = weights_.tensor == nullptr;
         std::vector<int> elsewhere =
             holds ? weights_.state->parameters_elsewhere() : brought(weights_);
@@ -252,7 +255,7 @@ class Writer {
     std::vector<size_t> count_of_stage_;  // one per stage 1, 2, …: the parameters that it brings
     std::vector<int> waiting_;            // stages whose turn is still to come
     SystemClock clock_;
-    TimePoint told_{};  // time of the last word to the waiting stages
+    TimePoint told_{};  // time of the last message to the waiting stages
 };
 
 }  // namespace

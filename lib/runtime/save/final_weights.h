@@ -1,6 +1,6 @@
 // The trained weights of all ranks, written by the job's first rank after the last step. Stages of
-// a pipeline bring theirs one after the other, and wait for their turn while earlier stages make
-// progress. Data path: trainer -> final weights -> weight writer. One thread a rank.
+// a pipeline bring their weights one after the other, and wait for their turn as long as earlier
+// stages make progress. Data path: trainer -> final weights -> weight writer. One thread per rank.
 #pragma once
 
 #include <string>
@@ -16,9 +16,10 @@
 
 namespace dslaunch::runtime {
 
+// The objects that provide the weights. Pointers must stay valid during the call.
 struct FinalWeights {
     graph::Model* model = nullptr;  // the model that the state trains
-    // The model that is written: MODEL, or the whole one if MODEL's parameters are shares of it.
+    // The model that is written: MODEL, or the whole model if MODEL's parameters are shares.
     graph::Model* whole = nullptr;
     SavableState* state = nullptr;
     const plan::FlatLayout* layout = nullptr;   // the state's layout
@@ -27,13 +28,13 @@ struct FinalWeights {
     Collectives* peers = nullptr;               // ranks that have this stage's parameters
     std::vector<int> brought_earlier;           // parameters that an earlier stage has too
     std::string folder;                         // empty: nothing is written
-    config::LoraConfig lora{};                  // on: only the adapter is written
-    std::string base_model{};                   // the base that an adapter names
+    config::LoraConfig lora{};                  // if on, only the adapter is written
+    std::string base_model{};                   // the base model that the adapter names
 };
 
-// Writes model.safetensors and model.pt, or an adapter into FOLDER/adapter. Returns false if there
-// is no folder. All ranks call it. Blocks. No single wait for another rank is longer than its
-// link's time limit, but all of them together may be. Throws Error{kDisk}, and the errors of links
+// Writes model.safetensors and model.pt, or an adapter into FOLDER/adapter. Returns false if no
+// folder is given. All ranks call it. Blocks. Each wait for another rank is limited by its link's
+// time limit, but all waits together may take longer. Throws Error{kDisk}, and the errors of links
 // and collectives.
 bool write_final_weights(const FinalWeights& weights);
 

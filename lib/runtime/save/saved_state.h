@@ -1,6 +1,6 @@
-// A checkpoint as a model's training resumes from it: values of parameters and optimizer states by
-// the model's own parameters, at any shape of the job. Data path: checkpoint reader -> saved state
-// -> model, ZeRO state. Threads: one at a time.
+// A checkpoint from which a model's training resumes: values of parameters and optimizer states,
+// addressed by the model's parameters, for any number and arrangement of ranks. Data path:
+// checkpoint reader -> saved state -> model, ZeRO state. Threads: one at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,60 +18,63 @@
 
 namespace dslaunch::runtime {
 
+// A checkpoint in terms of a model; see the top of this file.
 class SavedState {
   public:
     // STATES are the names of the optimizer states that the run keeps. LEAVES_OUT_FROZEN:
-    // parameters that do not train may be missing, and stay as the model has them. A checkpoint
-    // without states starts them over; further states (storage::is_further_state) may be there
-    // or not. Buffers that a state_dict leaves out may be missing, and are taken from the
-    // checkpoint only if its run moved them; so may all buffers of an archive that does not say
-    // which these are. A name of tied memory may be a tensor of its own with equal values, as in a
-    // state_dict. READER and MODEL must outlive this. Throws Error{kCheckpoint} naming the
-    // mismatch: tensors that only one of the two has, other shapes, names of one memory with other
-    // values, another optimizer.
+    // parameters that are not trained may be missing, and keep the model's values. If the
+    // checkpoint has no states, they start over; further states (storage::is_further_state) are
+    // optional. Buffers that are not part of the state_dict may be missing, and are read from the
+    // checkpoint only if its run changed them; if the archive does not say which buffers these are,
+    // any buffer may be missing. A name of tied memory may be a separate tensor with equal values,
+    // as in a state_dict. READER and MODEL must outlive this object. Throws Error{kCheckpoint},
+    // naming the mismatch: tensors that only one of the two has, different shapes, names of the
+    // same memory with different values, another optimizer.
     SavedState(const storage::CheckpointReader& reader, const graph::Model& model,
                const std::vector<std::string>& states, bool leaves_out_frozen = false);
 
-    // Lets elements of parameters that PLAN splits mean rank PART.index's shares from here on.
-    // MODEL is whole and its split parameters are row-major. PLAN must outlive this.
+    // From here on, elements of parameters that PLAN splits are elements of the share of rank
+    // PART.index. MODEL is whole and its split parameters are row-major. PLAN must outlive this
+    // object.
     void read_shares(const plan::TensorPlan& plan, PartOf part) {
         tensor_plan_ = &plan;
         part_ = part;
     }
 
+    // The training that the checkpoint continues, and its description.
     [[nodiscard]] const storage::TrainingState& training() const { return checkpoint_.training; }
     [[nodiscard]] const storage::Checkpoint& checkpoint() const { return checkpoint_; }
-    // Returns the names of buffers that the checkpoint lacks, of an archive that does not say
-    // whether a state_dict leaves them out. They stay as the archive has them.
+    // Returns the names of buffers that the checkpoint lacks, if the archive does not say whether
+    // they are part of the state_dict. They keep the archive's values.
     [[nodiscard]] const std::vector<std::string>& buffers_of_archive() const {
         return buffers_of_archive_;
     }
 
     // Returns true if the checkpoint has optimizer states of a parameter of the model.
     [[nodiscard]] bool has_states(int parameter) const;
-    // Returns the optimizer updates that the parameter has had.
+    // Returns the number of optimizer updates that the parameter has had.
     [[nodiscard]] int64_t updates(int parameter) const;
 
-    // Reads ELEMENTS of a parameter's weights, in the order of its memory in the model, as DTYPE.
+    // Reads ELEMENTS of a parameter's weights, in its memory order in the model, as DTYPE.
     void read_weights(int parameter, const Range& elements, std::byte* into, DType dtype);
     // Reads ELEMENTS of a parameter's state K, fp32. REQUIRES: has_states(parameter).
     void read_state(int parameter, int k, const Range& elements, float* into);
 
-    // Sets the parameters that are not trained, by index, and all buffers of the model to the
-    // checkpoint's values. Tensors that already hold them stay in the archive's mapping. Buffers
-    // come from the data-parallel rank REPLICA if the checkpoint has them of REPLICAS, else from
-    // the first.
+    // Sets the untrained PARAMETERS, by index, and all buffers of the model to the checkpoint's
+    // values. Tensors that already have these values stay in the archive's mapping. If the
+    // checkpoint has buffers of REPLICAS data-parallel ranks, REPLICA's buffers are used, otherwise
+    // the first rank's.
     void restore_untrained(const std::vector<int>& parameters, int replica, int replicas);
 
   private:
     struct Home {
         int tensor = -1;             // index into the checkpoint's tensors
-        bool other_strides = false;  // true if the checkpoint has its elements in another order
-        // The view of the parameter or buffer that the tensor is; null: the tensor is the whole. It
-        // is all of a parameter, and may be a part of a buffer.
+        bool other_strides = false;  // true if the checkpoint has another memory order
+        // The view of the parameter or buffer that the checkpoint's tensor is; null: the tensor is
+        // the whole. A view of a parameter covers all of it, a view of a buffer may be a part.
         const graph::ModelView* view = nullptr;
     };
-    // The constructor's findings so far.
+    // The data that the constructor has collected so far.
     struct Found {
         std::vector<char> used;  // one per tensor of the checkpoint
         std::vector<std::string> missing;
@@ -101,7 +104,7 @@ class SavedState {
     std::vector<std::string> buffers_of_archive_;
     const plan::TensorPlan* tensor_plan_ = nullptr;  // null: all parameters are whole
     PartOf part_;
-    // The last tensor that was read and lies in another order, in the model's order.
+    // The last tensor that was read and had another memory order, in the model's order.
     int reordered_tensor_ = -1;
     int reordered_state_ = storage::kWeights;
     at::Tensor reordered_;

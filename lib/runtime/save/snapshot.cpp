@@ -11,9 +11,9 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// The most that an update waits for while the rest may be copied.
+// The most bytes that an update waits for while the other bytes may be copied.
 constexpr size_t kSpanBytesMax = size_t{4} << 20;
-// The rate of copies into newly taken memory, as measured machines reach it.
+// The rate of copies into newly allocated memory, as measured on several machines.
 constexpr double kCopiedBytesPerSecond = 1e9;
 
 }  // namespace
@@ -95,7 +95,7 @@ void Snapshot::before_update(int id) {
         slow_ = true;
         copy_rest(lock, unit);
     }
-    // The span that is being written is read in place, so the update waits for it.
+    // The span that is being written is read in place, so the update must wait for it.
     changed_.wait(lock, done);
     held_up_ += clock.now() - begin;
 }
@@ -106,7 +106,7 @@ Bytes Snapshot::bytes_left(const Unit& unit) const {
     return Bytes{bytes};
 }
 
-// Copies the rest of a unit, unless the memory for copies is used up.
+// Copies the rest of a unit, unless too little memory for copies is left.
 void Snapshot::copy_rest(std::unique_lock<std::mutex>& lock, Unit& unit) {
     const Bytes bytes = bytes_left(unit);
     if (bytes.value == 0 || copies_left_ < bytes) return;

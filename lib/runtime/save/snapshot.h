@@ -1,8 +1,8 @@
-// The state that a save writes while training goes on, as it was at the end of a step. It is read
-// in place while nothing changes it. An update first waits as long as a copy would take. If the
-// disk is slower than that, the rest is copied away. Data path: ZeRO state -> snapshot ->
-// checkpointer. Threads: the save's thread calls write_all(), the communication lane
-// before_update(), the rest is called between steps.
+// The state that a save writes while training goes on, as it was at the end of a step. Values are
+// read in place as long as nothing changes them. An update of a unit first waits as long as a copy
+// would take. If the disk is slower than that, the rest of the unit is copied. Data path: ZeRO
+// state -> snapshot -> checkpointer. Threads: the save's thread calls write_all(), the
+// communication lane before_update(), the rest is called between steps.
 #pragma once
 
 #include <condition_variable>
@@ -18,23 +18,24 @@
 
 namespace dslaunch::runtime {
 
+// The values of one save; see the top of this file.
 class Snapshot final : public UpdateGuard {
   public:
-    // FETCH copies values that the host cannot read to its memory (SavableState::copy_values). Two
-    // threads call it.
+    // FETCH copies values that the host cannot read to the host's memory
+    // (SavableState::copy_values). Two threads call it.
     using Fetch = std::function<void(std::span<std::byte> into, const std::byte* values)>;
     // PIECES are all in memory, the pieces of a unit one after the other. COPIES_MAX is the memory
     // for copies. If it is too small, an update waits until its unit is written. FETCH is empty if
     // the host reads the values in place.
     Snapshot(std::vector<SavedPiece> pieces, Bytes copies_max, Fetch fetch = {});
 
-    // Gives WRITE the bytes of each piece in order, in spans of some MiB. An error that WRITE
-    // throws ends it and frees all units.
+    // Passes the bytes of each piece to WRITE, in order, in spans of a few MiB. If WRITE throws,
+    // the error ends the call and releases all units.
     using Write = std::function<void(const SavedPiece& piece, std::span<const std::byte> bytes)>;
     void write_all(const Write& write);
 
     void before_update(int unit) override;
-    // Returns the time that updates have waited or copied.
+    // Returns the total time for which updates have waited or copied.
     [[nodiscard]] Duration held_up() const;
 
   private:
@@ -43,7 +44,7 @@ class Snapshot final : public UpdateGuard {
         std::span<const std::byte> bytes;
         bool fetched = false;  // true if they are in the host's memory
     };
-    // A unit's spans [first, end). Spans before NEXT are done or being written.
+    // The spans [first, end) of a unit. Spans before NEXT are written or being written.
     struct Unit {
         size_t first = 0;
         size_t end = 0;
@@ -66,7 +67,7 @@ class Snapshot final : public UpdateGuard {
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     bool ended_ = false;
-    bool slow_ = false;  // true once a unit was waited for in vain
+    bool slow_ = false;  // true once a wait for a unit was too long
     Duration held_up_{0};
 };
 

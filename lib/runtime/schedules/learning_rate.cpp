@@ -1,10 +1,10 @@
 #include "runtime/schedules/learning_rate.h"
 
-#include "base/check.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+
+#include "base/check.h"
 
 namespace dslaunch::runtime {
 namespace {
@@ -22,7 +22,7 @@ double cosine_ratio(const config::SchedulerConfig& scheduler, int64_t iteration,
     return std::max(0.0, scheduler.cos_min_ratio + (1.0 - scheduler.cos_min_ratio) * share);
 }
 
-// Returns the part of the way from the cycle's lower to its upper bound at BATCH, from 0 on.
+// Returns the position between the cycle's lower and upper bound at BATCH (from 0), from 0 to 1.
 double cycle_share(const config::CycleConfig& cycle, int64_t batch) {
     const auto first = double(cycle.first_steps), second = double(cycle.second_steps);
     const double total = first + second;
@@ -61,7 +61,7 @@ double decayed(config::DecayType type, double progress) {
     DSL_CHECK(false, "decay {}", static_cast<int>(type));
 }
 
-// Returns the part of the base rate that transformers' schedules give.
+// Returns the factor by which transformers' schedules multiply the base rate.
 double share_of_transformers(const config::SchedulerConfig& scheduler, int64_t update) {
     const bool wsd = scheduler.kind == config::SchedulerKind::kWsd;
     const double least = scheduler.min_ratio;

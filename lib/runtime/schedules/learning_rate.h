@@ -1,12 +1,12 @@
-// The learning rate of each update, by DeepSpeed's formulas (runtime/lr_schedules.py of 0.19) and
-// transformers' (optimization.py of 5.23). Pure functions.
+// The learning rate of each update, by the formulas of DeepSpeed (runtime/lr_schedules.py of 0.19)
+// and of transformers (optimization.py of 5.23). Pure functions.
 #pragma once
-
-#include "base/range.h"
-#include "config/run/run_config.h"
 
 #include <cstdint>
 #include <optional>
+
+#include "base/range.h"
+#include "config/run/run_config.h"
 
 namespace dslaunch::runtime {
 
@@ -36,14 +36,14 @@ namespace dslaunch::runtime {
 [[nodiscard]] double learning_rate(const config::SchedulerConfig& scheduler, double base_lr,
                                    int64_t update);
 
-// Returns the first of UPDATES with a rate above 0, which therefore changes weights; nothing if all
-// are 0.
+// Returns the first of UPDATES with a rate above 0, the first that changes weights; nullopt if all
+// rates are 0.
 [[nodiscard]] std::optional<int64_t> first_moving_update(const config::SchedulerConfig& scheduler,
                                                          double base_lr, const Range& updates);
 
-// Returns the betas of update UPDATE where the scheduler moves them (OneCycle): the first one falls
-// from cycle_max_mom and rises again, and is cycle_min_mom at the very first update, as in
-// DeepSpeed; the second one is 0.99. Nothing: they are the optimizer's.
+// Returns the betas of update UPDATE if the scheduler changes them (OneCycle): the first beta falls
+// from cycle_max_mom and rises again, and is cycle_min_mom in the very first update, as in
+// DeepSpeed; the second is 0.99. Returns nullopt if the betas are the optimizer's.
 [[nodiscard]] std::optional<config::Betas> scheduled_betas(const config::SchedulerConfig& scheduler,
                                                            int64_t update);
 

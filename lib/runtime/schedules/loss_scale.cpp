@@ -1,9 +1,9 @@
 #include "runtime/schedules/loss_scale.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/error.h"
-
-#include <algorithm>
 
 namespace dslaunch::runtime {
 

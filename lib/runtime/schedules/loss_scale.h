@@ -1,44 +1,45 @@
-// The loss scale of fp16 training, step by step. The loss is multiplied by it before backward, so
-// that small gradients do not vanish, and gradients are divided by it before the update. All ranks
-// feed it the same verdict on a step, so every rank has the same scale. One thread.
+// The loss scale of fp16 training, step by step. The loss is multiplied by the scale before
+// backward, so that small gradients do not underflow, and gradients are divided by it before the
+// update. All ranks pass the same result of each step, so every rank has the same scale. One
+// thread.
 #pragma once
-
-#include "config/run/precision_config.h"
 
 #include <cstdint>
 
+#include "config/run/precision_config.h"
+
 namespace dslaunch::runtime {
 
-// The part that changes, which a checkpoint has to keep.
+// The variable part of the scaler, which a checkpoint has to contain.
 struct LossScaleState {
     double scale = 1.0;
-    int64_t steps = 0;            // updates seen, skipped ones included
+    int64_t steps = 0;            // all updates, skipped ones included
     int64_t good_steps = 0;       // clean updates since the last overflow
-    int64_t hysteresis_left = 1;  // the scale halves at an overflow that finds 1
+    int64_t hysteresis_left = 1;  // at 1, the next overflow halves the scale
 
     bool operator==(const LossScaleState&) const = default;
 };
 
-// DeepSpeed's rules, as its ZeRO optimizers have them. An overflow halves the scale, though never
-// below the minimum, once the hysteresis is used up: hysteresis - 1 overflows before it only count
-// down. After `window` clean steps the next clean one doubles the scale and refills the hysteresis,
-// and again each `window` clean steps; with consecutive_hysteresis each clean step refills it. With
-// grows_in_window the scale doubles at the last step of a window, as torch.amp.GradScaler's. A
-// fixed scale never changes.
+// The rules of DeepSpeed's ZeRO optimizers. An overflow halves the scale, but never below the
+// minimum, once the hysteresis is used up: the hysteresis - 1 overflows before that only count
+// down. After `window` clean steps the next clean step doubles the scale and resets the hysteresis,
+// and again after each further `window` clean steps. With consecutive_hysteresis each clean step
+// resets the hysteresis. With grows_in_window the scale doubles at the last step of a window, as in
+// torch.amp.GradScaler. A fixed scale never changes.
 class LossScaler {
   public:
     // REQUIRES: initial > 0; dynamic: minimum > 0, window > 0, hysteresis > 0.
     explicit LossScaler(const config::LossScaleConfig& config);
-    // Goes on from STATE.
+    // Continues from STATE.
     LossScaler(const config::LossScaleConfig& config, const LossScaleState& state);
 
     // Returns the scale of the next step.
     [[nodiscard]] double scale() const { return state_.scale; }
     [[nodiscard]] const LossScaleState& state() const { return state_; }
 
-    // Takes the verdict on an optimizer step, once after its backward: OVERFLOW says that some
-    // gradient of some rank overflowed and the step is skipped. Returns whether the scale changed.
-    // Throws Error{kDiverged} if the scale would have to fall below the minimum. The state then
+    // Records the result of an optimizer step, once after its backward: OVERFLOW means that a
+    // gradient on some rank overflowed and the step is skipped. Returns true if the scale changed.
+    // Throws Error{kDiverged} if the scale would have to fall below the minimum; the state then
     // stays as it was.
     bool update(bool overflow);
 

@@ -1,5 +1,5 @@
-// A rank's parameters, gradients and optimizer states, as seen by their owner. Each user takes the
-// one interface that it needs. Implemented in lib/zero.
+// A rank's parameters, gradients and optimizer states, as their owner uses them. Every other user
+// uses only the one interface that it needs. Implemented in lib/zero.
 #pragma once
 
 #include "runtime/state/readable_state.h"
@@ -10,6 +10,7 @@
 
 namespace dslaunch::runtime {
 
+// The whole state of a rank's parameters: training, saving, evaluation and reports.
 class ParameterState : public SteppingState,
                        public ReadableState,
                        public SavableState,

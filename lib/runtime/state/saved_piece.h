@@ -1,5 +1,5 @@
-// The pieces that a rank writes into a checkpoint, and the guard of the values being written. The
-// seam between the state of a run (lib/zero) and the checkpointer.
+// The pieces that a rank writes into a checkpoint, and the guard of the values while they are
+// written. The interface between the state of a run (lib/zero) and the checkpointer.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +15,14 @@ struct SavedPiece {
     int state = -1;                     // index of the state; -1: the weights
     Range elements;                     // range in the order of the parameter's memory
     const std::byte* values = nullptr;  // [elements.numel] fp32; null: on disk, see bring_saved()
-    int unit = -1;                      // unit that changes it, as in before_update()
+    int unit = -1;                      // the unit that it belongs to, as in before_update()
 };
 
-// The guard is asked before a unit of the state is changed. Thread: the communication lane.
+// The guard is called before a unit of the state is changed. Thread: the communication lane.
 class UpdateGuard {
   public:
     virtual ~UpdateGuard() = default;
-    // Blocks until the unit's values before the update may be lost.
+    // Blocks until the unit's values from before the update are no longer needed.
     virtual void before_update(int unit) = 0;
 };
 

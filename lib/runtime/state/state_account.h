@@ -1,5 +1,5 @@
-// The seam between reports and ZeRO: the memory that a rank's state takes, the traffic of its
-// disks, and its lines in a log. Implemented in lib/zero; called outside of a step.
+// The interface between reports and ZeRO: the memory of a rank's state, the traffic of its disks,
+// and its lines in a log. Implemented in lib/zero; called outside of a step.
 #pragma once
 
 #include <optional>
@@ -11,8 +11,8 @@
 
 namespace dslaunch::runtime {
 
-// Bytes that a rank holds, by kind. Shared memory counts as the share that the ZeRO stage gives the
-// rank.
+// The bytes that a rank uses, by kind. Shared memory counts as the share that belongs to the rank
+// at its ZeRO stage.
 struct MemoryAccount {
     Bytes parameters;
     Bytes gradients;
@@ -22,21 +22,23 @@ struct MemoryAccount {
     Bytes swap_buffers;  // memory through which offloaded chunks pass
 };
 
-// The traffic to and from the disk tier since the start.
+// The traffic to and from the disk tier since the start of the run.
 struct DiskTraffic {
     Bytes read;
     Bytes written;
     Duration checksum_time{0};  // sum over both lanes
 };
 
+// The memory and disk traffic of a state.
 class StateAccount {
   public:
     virtual ~StateAccount() = default;
 
+    // Returns the bytes that this rank keeps, by kind. Called between steps.
     [[nodiscard]] virtual MemoryAccount memory() const = 0;
-    // Returns this rank's traffic, nullopt if it has nothing on disk.
+    // Returns this rank's traffic, or nullopt if it has nothing on disk.
     [[nodiscard]] virtual std::optional<DiskTraffic> disk_traffic() const = 0;
-    // Returns a summary of the whole run for the log's end, a clause each.
+    // Returns a summary of the whole run for the end of the log, as a list of clauses.
     [[nodiscard]] virtual std::vector<std::string> summary() const = 0;
 };
 

@@ -1,5 +1,5 @@
-// The seam between `dslaunch verify` and ZeRO: a witness of updates sees what goes into each and
-// what comes out. Implemented in lib/job/verify; called by lib/zero.
+// The interface between `dslaunch verify` and ZeRO: a witness sees the inputs and results of each
+// update. Implemented in lib/job/verify; called by lib/zero.
 #pragma once
 
 #include <array>
@@ -13,35 +13,36 @@
 
 namespace dslaunch::runtime {
 
-// An update of some elements of a parameter: its values before it, or after it.
+// An update of some elements of a parameter: the values before it, or after it.
 struct SeenUpdate {
     int parameter = -1;  // index into the model's parameters
     int bucket = -1;
     int chunk = -1;
     Range elements;      // in the order of the memory of the parameter, or of this rank's share
     int64_t update = 1;  // number of the parameter's update, from 1
-    const config::OptimizerConfig* optimizer = nullptr;  // the parameter's group has it
+    const config::OptimizerConfig* optimizer = nullptr;  // the optimizer of the parameter's group
     double lr = 0;
-    std::optional<config::Betas> betas;  // in place of the optimizer's
+    std::optional<config::Betas> betas;  // instead of the optimizer's
     double loss_scale = 1;
-    // The mean over the ranks of the scaled loss's gradients, [elements.numel]; and the number by
-    // which the update multiplies them, which undoes the loss scale and clips.
+    // GRADIENTS: the mean over the ranks of the gradients of the scaled loss, [elements.numel].
+    // FACTOR: the number by which the update multiplies them, which undoes the loss scale and
+    // clips.
     std::span<const float> gradients;
     float factor = 1;
-    // The values that training keeps in fp32, [elements.numel]; a state that the optimizer lacks is
-    // empty.
+    // The values that training keeps in fp32, [elements.numel]. A state that the optimizer does not
+    // have is empty.
     std::span<const float> parameters;
     std::span<const float> first, second;
-    // Adafactor: its factors of a whole tensor (zero/states/tensor_states.h).
+    // Adafactor: the factors of a whole tensor (zero/states/tensor_states.h).
     std::array<std::span<const float>, 3> factors;
-    std::span<const uint16_t> half;  // the copy in 16 bits that segments read; empty: they read
-                                     // fp32
+    std::span<const uint16_t> half;  // 16-bit copy that segments read, if there is one
 };
 
 // Thread: the communication lane.
 class UpdateWitness {
   public:
     virtual ~UpdateWitness() = default;
+    // Called before and after each update of a range of elements.
     virtual void before_update(const SeenUpdate& update) = 0;
     virtual void after_update(const SeenUpdate& update) = 0;
 };

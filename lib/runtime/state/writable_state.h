@@ -1,5 +1,6 @@
-// The seam between ZeRO and what forward writes before it reads it: whole parameters in, their new
-// values out, stored by their owners. Implemented in lib/zero.
+// The interface between ZeRO and the code that writes the values which forward assigns to
+// parameters: it gives whole parameters, gets new values, and their owners store these. Implemented
+// in lib/zero.
 #pragma once
 
 #include <functional>
@@ -14,14 +15,16 @@ class Tensor;
 
 namespace dslaunch::runtime {
 
+// A state whose parameters can be given values outside of a step.
 class WritableState {
   public:
     virtual ~WritableState() = default;
 
-    // Gives USE the parameters READ, by index, as the last step left them: copies with their own
-    // shapes, in fp32 where training keeps them so. Sets WRITTEN and their master copies to the
-    // values that USE returns, on all ranks; of several hosts, the first one's values count.
-    // Every rank calls it, between steps. Blocks.
+    // Calls USE with copies of the parameters READ, given by index, as they were after the last
+    // step: in their own shapes, and in fp32 if training keeps them in fp32. Then sets the
+    // parameters WRITTEN, and their master copies, to the values that USE returned, on all ranks.
+    // With several hosts, the first host's values are used. Every rank calls it, between steps.
+    // Blocks.
     using NewValues = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& read)>;
     virtual void rewrite(std::span<const int> read, std::span<const int> written,
                          const NewValues& use) {

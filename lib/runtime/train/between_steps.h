@@ -1,6 +1,6 @@
-// The work of a job between its steps, beside training. The trainer calls it and the job implements
-// it. Data path: trainer -> [here] -> lib/job. Threads: every rank calls it in the compute lane's
-// thread.
+// The work of a job between its steps that is not training itself. The trainer calls it and the job
+// implements it. Data path: trainer -> [here] -> lib/job. Threads: every rank calls it in the
+// compute lane's thread.
 #pragma once
 
 #include <cstdint>
@@ -10,33 +10,34 @@
 
 namespace dslaunch::runtime {
 
-// A step as it ran on this rank.
+// The times and memory of a step on this rank.
 struct StepRun {
     int64_t step = 0;
-    double seconds = 0;  // whole time, from the end of the step before
+    double seconds = 0;  // whole time, from the end of the previous step
     const plan::StepPlan* plan = nullptr;
     std::span<const plan::InstructionSpan> spans;  // one per instruction of the plan
 };
 
+// The calls that a trainer makes between steps.
 class BetweenSteps {
   public:
     virtual ~BetweenSteps() = default;
 
-    // Called before the first instruction of each step. UPDATE is the number of the update that the
-    // step makes unless it is skipped, from 1. Returns the step's plan if it differs from the plan
-    // of the step before, else null, the same on all ranks. The plan must outlive the trainer and
-    // differs only in what hosts exchange.
+    // Called before the first instruction of each step. UPDATE is the number of the update (from 1)
+    // that the step makes unless it is skipped. Returns the step's plan if it differs from the
+    // previous step's plan, otherwise null, the same on all ranks. The plan must outlive the
+    // trainer, and may differ only in what hosts exchange.
     [[nodiscard]] virtual const plan::StepPlan* before_step(int64_t /*update*/) { return nullptr; }
-    // Called after each step with its LOSS, the mean over all micro batches; SKIPPED: gradients
-    // that were not finite, so that nothing was updated.
+    // Called after each step with its LOSS, the mean over all micro batches. SKIPPED: gradients
+    // were not finite, so nothing was updated.
     virtual void end_step(int64_t /*step*/, double /*loss*/, bool /*skipped*/) {}
-    // Called after a step that is not the last, while nothing is being saved. Returns another plan
+    // Called after each step except the last, while nothing is being saved. Returns another plan
     // for the next steps, or null to keep the plan, the same on all ranks. The plan must outlive
-    // the trainer and differs only in the placement of chunks.
+    // the trainer, and may differ only in the placement of chunks.
     [[nodiscard]] virtual const plan::StepPlan* after_step(const StepRun& /*run*/) {
         return nullptr;
     }
-    // Called on rank 0 after the step that the config traces.
+    // Called on rank 0 after the step that the config says to trace.
     virtual void trace_step(const StepRun& /*run*/) {}
 };
 

@@ -15,7 +15,7 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// Returns the operation of an instruction by which ranks exchange something.
+// Returns the kind of an instruction by which ranks exchange data; nullopt for other instructions.
 std::optional<TrafficKind> operation_of(plan::Op op) {
     const TrafficKind kind = plan::traffic_kind(op);
     return is_planned(kind) && op != plan::Op::kExchange ? std::optional(kind) : std::nullopt;
@@ -87,7 +87,7 @@ std::string CommsLog::summary() const {
             rows.push_back({std::string(traffic_kind_name(kind)), std::to_string(sent.value)});
     if (rows.size() == 1) return {};
     std::string table = text_table(rows, {.align = "<>>>>>>"});
-    table.pop_back();  // a log line has its own end
+    table.pop_back();  // the log adds a newline
     return table;
 }
 

@@ -1,6 +1,6 @@
 // The log of what ranks exchange (DeepSpeed's comms_logger): count, bytes, time and rates of every
-// operation, from when the plan's instructions ran. It adds no waits and no measurements to a run.
-// Data path: executor, plan, links -> [here] -> the log. Threads: one.
+// operation, computed from the times at which the plan's instructions ran. It adds no waits and no
+// measurements to a run. Data path: executor, plan, links -> [here] -> the log. Threads: one.
 #pragma once
 
 #include <cstdint>
@@ -16,23 +16,28 @@
 
 namespace dslaunch::runtime {
 
+// Collects the operations of steps; see the top of this file.
 class CommsLog {
   public:
-    // RANKS exchange what an instruction moves. REDUCES_TO_ALL: sums go to all of them, not to
-    // their owners.
+    // RANKS is the number of ranks between which an instruction moves data. REDUCES_TO_ALL: sums go
+    // to all of them, not to their owners.
     CommsLog(config::CommsLoggerConfig config, int ranks, bool reduces_to_all)
         : config_(std::move(config)), ranks_(ranks), reduces_to_all_(reduces_to_all) {}
 
+    // Returns true if the config wants the log.
     [[nodiscard]] bool enabled() const { return config_.enabled; }
-    // Adds a step of PLAN whose instruction i ran in SPANS[i]. MOVED is what operations inside of
-    // others sent to other hosts: operations of layers that ranks share, and agreements.
+    // Adds a step of PLAN whose instruction i ran in SPANS[i]. MOVED is the traffic to other hosts
+    // of operations that run inside of instructions: of layers that ranks share, and of agreements
+    // between ranks.
     void add(int64_t step, const plan::StepPlan& plan, std::span<const plan::InstructionSpan> spans,
              const TrafficTable& moved);
-    // Returns a line for each operation and size: count, time, rates. Empty: no operation ran.
+    // Returns a line with count, time and rates for each operation and size; empty if no operation
+    // ran.
     [[nodiscard]] std::string summary() const;
 
-    // Returns the bytes that pass a link for each byte of an operation's result, times the ranks'
-    // number by which the slowest link bounds it: NVIDIA's nccl-tests, doc/PERFORMANCE.md.
+    // Returns the factor that makes bus bandwidth from an operation's bytes per second: the bytes
+    // that pass the slowest link for each byte of the operation's result, for RANKS ranks. See
+    // NVIDIA's nccl-tests, doc/PERFORMANCE.md.
     [[nodiscard]] static double bus_factor(TrafficKind kind, bool to_all, int ranks);
 
   private:
@@ -49,7 +54,7 @@ class CommsLog {
     int ranks_;
     bool reduces_to_all_;
     std::map<std::pair<TrafficKind, int64_t>, Sum> sums_;  // by kind and bytes
-    std::map<TrafficKind, Bytes> inside_;  // what operations inside of others have sent
+    std::map<TrafficKind, Bytes> inside_;  // bytes sent by operations inside of others
 };
 
 }  // namespace dslaunch::runtime

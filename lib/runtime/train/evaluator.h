@@ -1,5 +1,5 @@
-// The held-out loss: the model in eval mode, rank 0's buffers, every held-out sample once over all
-// ranks. Thread: the compute lane.
+// The held-out loss: the model in eval mode with rank 0's buffers, each held-out sample once over
+// all ranks. Thread: the compute lane.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,7 +10,7 @@
 
 #include "config/run/run_config.h"
 #include "graph/lower/reward_means.h"
-#include "graph/segment/segment.h"
+#include "graph/segment/segmented_model.h"
 #include "runtime/compute/model_buffers.h"
 #include "runtime/compute/parameter_writer.h"
 #include "runtime/compute/stage_link.h"
@@ -20,11 +20,11 @@
 
 namespace dslaunch::runtime {
 
-// The stages of a pipeline. Batches go from part to part as they do in training.
+// The stages of a pipeline. Batches pass from part to part as in training.
 struct EvalStages {
     const StageLink* link = nullptr;  // null: no pipeline
     std::vector<int> stage_of_part;   // one per part of the model
-    // The stages that train with each of the model's parameters and buffers, none if no segment
+    // The stages that train with each of the model's parameters and buffers; empty if no segment
     // reads it.
     std::vector<std::vector<int>> stages_of_parameter;
     std::vector<std::vector<int>> stages_of_buffer;
@@ -37,51 +37,54 @@ struct EvalShare {
     double loss_sum = 0;
     double weight = 0;
     double samples = 0;
-    graph::RewardMeans rewards;  // sums over the samples, of a loss of preferences
-    bool cut_short = false;      // true if all ranks have left it to save and end
+    graph::RewardMeans rewards;  // sums over the samples, for a preference loss
+    bool cut_short = false;      // true if all ranks stopped early, to save and end
 };
 
+// The objects and settings of an evaluator. Pointers must outlive it.
 struct EvaluatorParts {
     graph::Model* model = nullptr;
-    graph::LowerOptions lowering;  // of MODEL in eval mode
+    graph::LowerOptions lowering;  // for MODEL in eval mode
     const config::RunConfig* config = nullptr;
     ModelBuffers* buffers = nullptr;
     ReadableState* state = nullptr;
-    // Takes what forward writes into trained parameters; null: nothing is written.
-    // IS_WRITTEN_HERE as for write_parameters().
+    // Stores the values that forward assigns to trained parameters; null: nothing is stored.
+    // IS_WRITTEN_HERE is as for write_parameters().
     WritableState* writable = nullptr;
     std::function<bool(int parameter)> is_written_here = {};
-    c10::Device device = c10::kCPU;  // where STATE holds parameters, and buffers are
+    c10::Device device = c10::kCPU;  // device of STATE's parameters, and of buffers
     int rank = 0;                    // rank among the ranks that have rows of their own
-    bool counts = true;              // true on one of the ranks that work on the same rows together
-    // Ends the evaluation if it returns true. Every rank asks it before each batch and gets the
-    // same answer. Empty means never.
+    bool counts = true;              // true on one of the ranks that share rows
+    // If it returns true, the evaluation ends. Every rank calls it before each batch and must get
+    // the same answer. Empty: the evaluation never ends early.
     std::function<bool()> leaves = {};
     EvalStages stages = {};
-    // MODEL's graph in eval mode, given if the model can no longer be lowered because its
-    // parameters are shares. Null means that the first evaluation makes it.
+    // The model's graph in eval mode, given if the model can no longer be lowered because its
+    // parameters are shares. Null: the first evaluation makes it.
     std::unique_ptr<graph::SegmentedModel> segmented = nullptr;
 };
 
+// Evaluates; see the top of this file.
 class Evaluator {
   public:
-    // The objects that PARTS points to must outlive this.
+    // The objects that PARTS points to must outlive this object.
     Evaluator(EvaluatorParts parts, DataSource held_out)
         : parts_(std::move(parts)), held_out_(std::move(held_out)) {}
 
-    // Returns this rank's share, which in a pipeline is empty except in the stage that has the
-    // loss. Every rank calls it: parameters that lie in shards are brought together segment by
-    // segment. The model is in train mode again afterwards, its buffers as they were; trained
-    // parameters keep what forward writes. Throws Error{kConfig} if the model in eval mode cannot
-    // be dealt to the stages. TELL, unless empty, gets the share of batches done before each one.
+    // Returns this rank's share; in a pipeline it is empty except on the stage that has the loss.
+    // Every rank calls it: sharded parameters are gathered segment by segment. Afterwards the model
+    // is in train mode again, with the buffers as they were; trained parameters keep the values
+    // that forward assigned. Throws Error{kConfig} if the model in eval mode cannot be divided
+    // among the stages. Calls TELL, unless empty, before each batch with the share of batches that
+    // are done.
     [[nodiscard]] EvalShare run(const std::function<void(double share)>& tell = {});
-    // Makes the graph that run() uses, unless it is there. Throws as run() does, and what lowering
-    // throws.
+    // Makes the graph that run() uses, if it does not exist yet. Throws the errors of run() and of
+    // lowering.
     const graph::SegmentedModel& prepare();
 
   private:
     [[nodiscard]] std::unique_ptr<graph::SegmentedModel> lower_model() const;
-    // Neighbouring segments that one stage runs.
+    // Neighbouring segments that the same stage runs.
     struct Stretch {
         int stage = 0;
         size_t begin = 0;

@@ -47,7 +47,7 @@ class ControlReporter final : public Reporter {
   private:
     void send(launch::ControlKind kind, std::string_view payload) {
         const std::lock_guard lock(mutex_);
-        // A lost agent ends this process by its own means, so there is nobody to tell.
+        // Errors are ignored: if the agent is lost, this process is ended by other means.
         static_cast<void>(write_full(
             fd_.get(), launch::encode(launch::ControlFrame{kind, std::string(payload)})));
     }

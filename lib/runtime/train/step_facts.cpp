@@ -1,48 +1,52 @@
 #include "runtime/train/step_facts.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <string>
+#include <utility>
 
 #include "base/check.h"
+#include "base/text/message.h"
+#include "runtime/train/process_usage.h"
 
 namespace dslaunch::runtime {
 
 namespace {
 
-// The first part of a rank's message; the rows of what it moved follow. All ranks run one program.
-struct Head {
-    RankFacts facts;
-    SavePhase save = SavePhase::kIdle;
-    std::array<Bytes, kTrafficKinds> planned{};
-};
+// A rank's traffic with one other host, by kind.
 struct HostRow {
     int host = 0;
-    TrafficTable::Row row{};
+    std::vector<Traffic> row;
 };
-static_assert(std::is_trivially_copyable_v<Head> && std::is_trivially_copyable_v<HostRow>);
 
-template <typename T>
-void append(std::string& bytes, const T& value) {
-    bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
-}
+// The message of a rank to all others.
+struct RankMessage {
+    static constexpr const char* kWhat = "the facts of a rank";
+    RankFacts facts;
+    SavePhase save = SavePhase::kIdle;
+    std::vector<Bytes> planned;  // by kind
+    std::vector<HostRow> moved;
+
+    // Throws Error{kInternal} unless there is a value for each kind.
+    void check() const {
+        DSL_CHECK(planned.size() == kTrafficKinds, "{} kinds of traffic", planned.size());
+        for (const HostRow& host : moved)
+            DSL_CHECK(host.row.size() == kTrafficKinds, "{} kinds of traffic", host.row.size());
+    }
+};
 
 }  // namespace
 
 StepFacts gather_facts(Collectives& collectives, int stages, const RankFacts& mine, SavePhase save,
                        const StepLinks& links) {
-    std::string sent;
-    append(sent, Head{mine, save, links.planned});
-    for (const auto& [host, row] : links.moved.by_host) append(sent, HostRow{host, row});
+    RankMessage sent{mine, save, {links.planned.begin(), links.planned.end()}, {}};
+    for (const auto& [host, row] : links.moved.by_host)
+        sent.moved.push_back({host, {row.begin(), row.end()}});
     StepFacts all;
-    const std::vector<std::string> ranks = collectives.all_gather(sent);
+    const std::vector<std::string> ranks = collectives.all_gather(encode(sent));
     const auto with_loss = static_cast<double>(std::ssize(ranks) / stages);
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
-        Head head;
-        DSL_CHECK(ranks[rank].size() >= sizeof head, "the facts of rank {} are cut", rank);
-        std::memcpy(&head, ranks[rank].data(), sizeof head);
-        const RankFacts& facts = head.facts;
+        const auto message = decode<RankMessage>(ranks[rank]);
+        const RankFacts& facts = message.facts;
         all.loss += facts.loss;
         if (facts.has_rewards) all.rewards.add(facts.rewards, 1 / with_loss);
         all.has_rewards = all.has_rewards || facts.has_rewards;
@@ -52,18 +56,44 @@ StepFacts gather_facts(Collectives& collectives, int stages, const RankFacts& mi
         all.data_wait_ms = std::max(all.data_wait_ms, facts.data_wait_ms);
         all.compute_wait_ms = std::max(all.compute_wait_ms, facts.compute_wait_ms);
         all.end = all.end || facts.end;
-        all.saves.push_back(head.save);
+        all.saves.push_back(message.save);
         if (static_cast<int>(rank) >= collectives.topology().node_sizes.front()) continue;
-        StepLinks of_rank{.moved = {}, .planned = head.planned};
-        for (size_t at = sizeof head; at < ranks[rank].size(); at += sizeof(HostRow)) {
-            HostRow moved;
-            std::memcpy(&moved, ranks[rank].data() + at, sizeof moved);
-            of_rank.moved.by_host[moved.host] = moved.row;
-        }
+        StepLinks of_rank;
+        std::ranges::copy(message.planned, of_rank.planned.begin());
+        for (const HostRow& host : message.moved)
+            std::ranges::copy(host.row, of_rank.moved.by_host[host.host].begin());
         all.links += of_rank;
     }
     all.loss /= with_loss;
     return all;
+}
+
+void RankMeter::begin() {
+    traffic_before_ = runner_.traffic();
+    faults_before_ = process_usage().page_faults;
+}
+
+RankFacts RankMeter::take() {
+    const ProcessUsage usage = process_usage();
+    const Duration data_waited = loader_ == nullptr ? Duration{0} : loader_->waited();
+    RankFacts facts;
+    facts.rss_bytes = usage.rss_bytes;
+    facts.peak_rss_bytes = usage.peak_rss_bytes;
+    facts.page_faults = usage.page_faults - faults_before_;
+    facts.data_wait_ms = to_milliseconds(data_waited - data_waited_before_);
+    facts.compute_wait_ms = to_milliseconds(runner_.compute_waited());
+    faults_before_ = usage.page_faults;
+    data_waited_before_ = data_waited;
+    return facts;
+}
+
+StepLinks RankMeter::take_links() {
+    StepLinks links;
+    TrafficTable now = runner_.traffic();
+    links.moved = now.since(traffic_before_);
+    traffic_before_ = std::move(now);
+    if (tells_planned_) links.planned = runner_.plan().sent_by_kind();
+    return links;
 }
 
 }  // namespace dslaunch::runtime

@@ -10,7 +10,7 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// Below this a step is over before somebody wonders about it.
+// A shorter step is over before a user wonders how far it is.
 constexpr double kLongStepSeconds = 2;
 constexpr double kNewStepWeight = 0.2;
 
@@ -27,8 +27,8 @@ void StepLine::begin_step(int64_t step) {
     other_.clear();
 }
 
-// Updates the mean. The first step takes longer than others and counts only until the next one.
-// Later ones count equally, until newer steps weigh more.
+// Updates the mean time of steps. The first step takes longer than others and counts only until the
+// second one. Later ones count equally at first; then newer steps count more.
 void StepLine::end_step(const DoneStep& done) {
     const std::lock_guard lock(mutex_);
     const auto others = static_cast<double>(steps_done_++);
@@ -43,7 +43,7 @@ void StepLine::begin_other(std::string_view what) {
     other_ = what;
     other_share_ = 0;
     other_began_ = clock_.now();
-    step_began_ = other_began_;  // its time belongs to no step
+    step_began_ = other_began_;  // this time is not part of a step
 }
 
 void StepLine::do_other(double share) {

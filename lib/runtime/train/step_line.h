@@ -1,5 +1,5 @@
-// The line that moves on the terminal while a job is set up and trains: how far it is, within a
-// step too. Data path: trainer -> [here] -> heartbeat -> launcher. Threads: any.
+// The status line on the terminal while a job is set up and trains: how far it is, also within a
+// step. Data path: trainer -> [here] -> heartbeat -> launcher. Threads: any.
 #pragma once
 
 #include <cstdint>
@@ -13,31 +13,34 @@
 
 namespace dslaunch::runtime {
 
-// A step that is done.
+// The data of a finished step.
 struct DoneStep {
     int64_t step = 0;
     double loss = 0;
     double lr = 0;
     double step_ms = 0;
-    double units_per_step = 0;  // of the rate that is shown: tokens or samples
+    double units_per_step = 0;  // tokens or samples, for the rate
     std::string_view unit;      // "tok", "samples"
     Bytes rss;
 };
 
+// The status line; see the top of this file.
 class StepLine {
   public:
-    // STEPS: the job's number of steps. Shows nothing before one begins.
+    // STEPS is the job's number of steps. The line is empty until a step begins.
     StepLine(const Clock& clock, int64_t steps) : clock_(clock), steps_(steps) {}
 
+    // Notes that a step begins, or that it has ended with these results.
     void begin_step(int64_t step);
     void end_step(const DoneStep& done);
-    // Shows other work from now on, as "evaluating"; empty: steps again.
+    // Shows other work from now on, such as "evaluating"; empty: shows steps again.
     void begin_other(std::string_view what);
-    // Notes that SHARE of that is done.
+    // Notes that SHARE of that work is done.
     void do_other(double share);
 
     // Returns "step 41/60  loss 2.8540  left 0:00:07  lr 0.001  346 ms/step  185 tok/s  668.0 MiB".
-    // SHARE of the present step is done. A step that takes long says how long it has taken.
+    // SHARE of the present step is done. For a long step the text includes the time since its
+    // begin.
     [[nodiscard]] std::string text(double share) const;
 
   private:
@@ -46,24 +49,26 @@ class StepLine {
     const Clock& clock_;
     const int64_t steps_;
     mutable std::mutex mutex_;
-    int64_t step_ = 0;  // under way, from 1; 0: none yet
+    int64_t step_ = 0;  // the current step, from 1; 0: none yet
     TimePoint step_began_{};
     std::string other_;
     double other_share_ = 0;
     TimePoint other_began_{};
     std::optional<DoneStep> done_;
     int64_t steps_done_ = 0;  // since begin
-    double mean_ms_ = 0;      // of a step; newer ones weigh more
+    double mean_ms_ = 0;      // mean time of a step; newer steps count more
 };
 
-// A rank's work before the first step and after the last: "setting up: measuring memory  14 s".
+// A rank's work before the first step and after the last, as a text: "setting up: measuring memory
+// 14 s".
 class Activity {
   public:
     explicit Activity(const Clock& clock) : clock_(clock), began_(clock.now()) {}
 
-    // Notes that WHAT, in words, begins; empty: nothing that takes long.
+    // Notes that the work WHAT begins, described in words. Empty: no long work is under way.
     void begin(std::string_view what);
-    // Returns "WHAT  14 s", the time since WHAT began; empty in the first second of all.
+    // Returns "WHAT  14 s" with the time since WHAT began; empty in the first second after this
+    // object was made.
     [[nodiscard]] std::string text() const;
 
   private:

@@ -1,6 +1,6 @@
-// Compares what a step sent between hosts with its plan: the tables of a host's ranks, sent with
-// the facts of a step. Data path: links' meters, plan -> [here] -> metrics, the run's last lines.
-// Threads: one.
+// Compares the bytes that a step sent between hosts with its plan, for each host's ranks; the
+// tables are sent with the facts of a step. Data path: links' meters, plan -> [here] -> metrics,
+// the run's last lines. Threads: one.
 #pragma once
 
 #include <array>
@@ -12,20 +12,21 @@
 
 namespace dslaunch::runtime {
 
-// The bytes of one rank, or of all ranks of a host.
+// The bytes that one rank, or all ranks of a host, moved.
 struct StepLinks {
     TrafficTable moved;
     std::array<Bytes, kTrafficKinds> planned{};  // sent, by the plan's formula
 
+    // Adds MORE, kind by kind and host by host.
     StepLinks& operator+=(const StepLinks& more);
 };
 
 // Returns true if the plan counts the bytes of KIND: it counts reductions, gathers, norms and
-// stages, but not layers that ranks share or agreements of ranks.
+// stages, but not the traffic of layers that ranks share or of agreements between ranks.
 [[nodiscard]] bool is_planned(TrafficKind kind);
 
 // Writes {"by_kind": {"reduce": {"sent", "received", "planned"}}, "by_host": {"1": {"sent",
-// "received"}}}, without kinds and hosts without bytes.
+// "received"}}}, without the kinds and hosts that have no bytes.
 void links_json(const StepLinks& links, JsonWriter& json);
 // Returns "reduce 1.2 MiB (by the plan 1.2 MiB), control 3.1 KiB; to host 1 …" for STEPS steps;
 // empty if nothing was sent.

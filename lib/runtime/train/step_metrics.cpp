@@ -16,7 +16,8 @@ void add_number(JsonWriter& json, const char* key, std::optional<double> value) 
     }
 }
 
-// Adds memory under the plan's words: the state's own figures, the rest as planned.
+// Adds memory by the plan's kinds: the state's own numbers where it has them, the others as
+// planned.
 void add_memory(JsonWriter& json, const StepMetrics& metrics) {
     const MemoryAccount& account = metrics.memory;
     const auto planned = [&](plan::BufferKind kind) {
@@ -50,8 +51,8 @@ std::string metrics_line(const StepMetrics& metrics) {
         tokens_per_s = samples * static_cast<double>(metrics.tokens_per_sample) / seconds;
     add_number(json, "tokens_per_s", tokens_per_s);
     json.field("samples_per_s", samples / seconds);
-    // The figure counts forward, and twice as much for backward, but not the work that recompute
-    // repeats.
+    // The number counts forward once and backward as twice forward, but not the work repeated by
+    // recompute.
     const double tflops = 3.0 * static_cast<double>(metrics.forward_flops) / seconds / 1e12;
     json.field("tflops", tflops);
     std::optional<double> mfu;

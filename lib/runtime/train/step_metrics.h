@@ -1,4 +1,4 @@
-// A line of metrics.jsonl: what a step did, how fast, and what it held.
+// A line of metrics.jsonl: the results of a step, its speed, and the memory used.
 // docs/reference/metrics.md explains the fields. Data path: trainer -> [here] -> reporter. Pure.
 #pragma once
 
@@ -16,11 +16,11 @@
 
 namespace dslaunch::runtime {
 
-// Losses, times and memory cover all ranks; the last six are this rank's.
+// Losses, times and memory are over all ranks; the last six fields are this rank's.
 struct StepMetrics {
     int64_t step = 0;
     double loss = 0;
-    std::optional<graph::RewardMeans> rewards;  // of a loss of preferences
+    std::optional<graph::RewardMeans> rewards;  // for a preference loss
     double lr = 0;
     std::optional<double> gradient_norm;
     double loss_scale = 1;
@@ -28,7 +28,7 @@ struct StepMetrics {
     double step_ms = 0;
     int64_t samples = 0;
     int64_t tokens_per_sample = 0;  // 0: samples are not tokens
-    int64_t forward_flops = 0;      // of this rank in the whole step
+    int64_t forward_flops = 0;      // on this rank in the whole step
     double peak_tflops = 0;         // of this rank's device; 0: not known
     int64_t rss_bytes = 0;
     int64_t peak_rss_bytes = 0;
@@ -39,18 +39,18 @@ struct StepMetrics {
     std::array<Bytes, plan::kBufferKinds> kind_peaks;     // as planned
     MemoryAccount memory;                                 // as the state counts it
     Traffic links;                                        // since the start
-    StepLinks step_links;                                 // of this rank's host, in this step
+    StepLinks step_links;             // traffic of this rank's host in this step
     std::optional<DiskTraffic> disk;  // since the start; nullopt: nothing is on disk
 };
 
 // Returns one JSON object, without newline.
 [[nodiscard]] std::string metrics_line(const StepMetrics& metrics);
 
-// Adds to JSON the four figures by TRL's names, each after PREFIX: "rewards/chosen",
+// Adds the four reward means to JSON, with TRL's names after PREFIX: "rewards/chosen",
 // "rewards/rejected", "rewards/margins" and "rewards/accuracies".
 void add_rewards(JsonWriter& json, const std::string& prefix, const graph::RewardMeans& rewards);
 
-// Returns "1234 tokens/s", "0.031 samples/s". NOUN's plural has an s more.
+// Returns "1234 tokens/s", or "0.031 samples/s". The plural of NOUN must be NOUN with an s.
 [[nodiscard]] std::string rate_text(double per_second, std::string_view noun);
 
 }  // namespace dslaunch::runtime

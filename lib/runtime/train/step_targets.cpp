@@ -28,9 +28,10 @@ StepTargets TargetWeights::of(int64_t step) {
     return counted;
 }
 
-// Adds the targets of every rank of the first stage, and its micro batches that have some. Ranks
-// that share a micro batch add the same, so all sums are multiples of their number. In a pipeline
-// the last stage, which has the losses, learns here which micro batches are empty.
+// Counts the targets of all ranks of the first stage, and their micro batches that have targets.
+// Ranks that share a micro batch each add it, so all sums are multiples of the number of such
+// ranks. In a pipeline this also tells the last stage, which has the losses, which micro batches
+// are empty.
 StepTargets TargetWeights::count(int64_t step) const {
     const SegmentRunnerOptions& rows = segments_.options();
     const auto micro_steps = static_cast<size_t>(rows.accumulation_steps);

@@ -1,6 +1,6 @@
-// The weight of each micro batch in a step's loss, a mean. Micro batches without a target that
-// counts have no part in it. The trainer asks before each step. One thread of each rank, all ranks
-// at once.
+// The weight of each micro batch in the loss of a step, which is a mean. Micro batches without a
+// target that counts are left out of it. The trainer calls this before each step. One thread of
+// each rank, all ranks at once.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,32 @@
 
 namespace dslaunch::runtime {
 
+// The targets that count in one step.
 struct StepTargets {
-    // The weight of each micro step's loss in the mean over this rank's micro steps; the mean over
-    // ranks comes on top. 0: no target of the step counts.
+    // The weight of each micro step's loss in the mean over this rank's micro steps. The mean over
+    // ranks is taken afterwards. 0: no target of the step counts.
     double weight = 1;
     std::vector<char> empty = {};  // this rank's micro steps without a target; empty: all have some
     int64_t empty_everywhere = 0;  // micro batches of all ranks without a target
 };
 
+// A stage of a pipeline; by default the only one.
 struct StageNumber {
     int stage = 0;
     int stages = 1;
 };
 
+// Computes the weights; see the top of this file.
 class TargetWeights {
   public:
-    // VARIES: micro batches may differ in the number of targets that count. The references must
-    // outlive the object. COLLECTIVES joins all ranks.
+    // VARIES: micro batches may differ in the number of targets that count. COLLECTIVES joins all
+    // ranks. The references must outlive this object.
     TargetWeights(config::LossMean mean, bool varies, SegmentRunner& segments,
                   Collectives& collectives, const StageNumber& stage);
 
-    // Returns the weights of STEP, from 0. SEGMENTS then has its micro batches. Blocks until all
-    // ranks have come, unless no batch need be looked at. REQUIRES: all ranks call it.
+    // Returns the weights of STEP (counted from 0). If this needs the micro batches, SEGMENTS loads
+    // all of them. Blocks until all ranks have called it, unless no batch needs to be read.
+    // REQUIRES: all ranks call it.
     [[nodiscard]] StepTargets of(int64_t step);
 
   private:

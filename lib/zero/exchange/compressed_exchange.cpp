@@ -95,7 +95,7 @@ void CompressedExchange::exchange(int bucket) {
         in_[to].resize(static_cast<size_t>(plan::sign_message_bytes(own)));
     }
     swap(out_, in_);
-    // The sum goes in the order of the hosts, as everywhere.
+    // Adds in the order of the hosts, as every sum does.
     for (int from = 0; from < nodes(); ++from)
         expand(own, from == node() ? out_[from] : in_[from], /*adds=*/from > 0, all);
     compress(own, 1.0F / static_cast<float>(nodes()), all, part.server.values().data(),
@@ -110,7 +110,8 @@ void CompressedExchange::exchange(int bucket) {
                /*adds=*/false, all);
 }
 
-// Blocks lie one after the other in ERRORS; VALUES are the bucket's.
+// Compresses the elements BLOCKS of VALUES, a bucket, into the message INTO. ERRORS points to the
+// errors of these blocks, one block after the other.
 void CompressedExchange::compress(Blocks blocks, float factor, std::span<const float> values,
                                   float* errors, Message& into) {
     into.resize(static_cast<size_t>(plan::sign_message_bytes(blocks)));
@@ -163,7 +164,7 @@ std::vector<std::string> CompressedExchange::state_names() const {
 }
 
 // Calls use(bucket, state, parameter, elements, errors) for every block whose errors this rank
-// keeps; state 0 is the server's, 1 + H host H's.
+// keeps. State 0 is the server's error, state 1 + H the worker error of host H.
 template <typename Parts, typename Use>
 void CompressedExchange::for_each_error(Parts& parts, Use&& use) const {
     const plan::FlatLayout& layout = map_.layout();

@@ -1,9 +1,9 @@
-// The average of a bucket's values over hosts in 1 bit an element, with error feedback on both
-// ways. The ranks of a host write the values into memory that they share. The bridges compress them
-// block by block, send every host its run, average the runs they get, compress the averages and
-// send them back (plan/exchange/sign_runs.h). All hosts then hold the same bits. Data path: ZeRO
-// state -> [here] -> Collectives. Source: Tang et al. 2021 (1-bit Adam), section 4. Threads: the
-// communication lane; between steps any one thread.
+// The average of a bucket's values over hosts, sent in 1 bit per element, with error feedback in
+// both directions. The ranks of a host write the values into memory that they share. The bridges
+// compress them block by block, send each host the run of blocks that it averages, average the runs
+// that they receive, compress the averages and send them back (plan/exchange/sign_runs.h). All
+// hosts then hold the same bits. Data path: ZeRO state -> [here] -> Collectives. Source: Tang et
+// al. 2021 (1-bit Adam), section 4. Threads: the communication lane; between steps any one thread.
 #pragma once
 
 #include <cstddef>
@@ -22,52 +22,57 @@
 
 namespace dslaunch::zero {
 
+// The arena's slice and signals for the exchange, the same on all ranks of a host.
 struct ExchangeSlices {
-    runtime::SliceId values;     // of the largest bucket
+    runtime::SliceId values;     // as long as the largest bucket
     runtime::SignalId filled;    // this rank's values are written
     runtime::SignalId averaged;  // this bridge's part is averaged
-    runtime::SignalId taken;     // this rank reads them no more
+    runtime::SignalId taken;     // this rank no longer reads them
 };
 
+// Averages over hosts; see the top of this file.
 class CompressedExchange {
   public:
+    // Adds to ARENA the slice and the signals that the exchange needs.
     [[nodiscard]] static ExchangeSlices add_slices(const plan::FlatLayout& layout,
                                                    runtime::ArenaLayout& arena);
 
-    // All errors are 0. REQUIRES: several hosts, each of which holds a copy. All references must
-    // outlive this.
+    // All errors start at 0. REQUIRES: there are several hosts, and each holds a full copy. All
+    // references must outlive this object.
     CompressedExchange(const ShardMap& map, const ExchangeSlices& slices,
                        const runtime::Arena& arena, runtime::HostGroup& group,
                        runtime::Collectives& collectives);
 
-    // The calls of a bucket's exchange, in this order on every rank and by the same buckets on all.
-    // begin() waits until nobody of this host reads the values of the last exchange, and returns
-    // the memory of the next, [numel]; one rank writes each element. average() says that this rank
-    // has written its own, and as a bridge exchanges its part. averaged() waits for all bridges and
-    // returns the averages, which are valid until end().
+    // These calls make up the exchange of one bucket. Every rank makes them in this order, and for
+    // the buckets in the same order. begin() waits until no rank of this host reads the values of
+    // the last exchange, and returns the memory for the next one, [numel], in which one rank writes
+    // each element. average() reports that this rank has written its elements; on a bridge it also
+    // exchanges the bridge's part. averaged() waits for all bridges and returns the averages, which
+    // are valid until end().
     [[nodiscard]] std::span<float> begin(int bucket);
     void average(int bucket);
     [[nodiscard]] std::span<const float> averaged(int bucket);
     void end();
 
-    // Sets the errors to 0. Every rank or none calls it at the end of a step.
+    // Sets the errors to 0, at the end of a step. Either every rank calls it or no rank does.
     void clear();
 
-    // Returns the names of the parameters' states that are saved beside the optimizer's:
-    // "server_error", the loss of the averages, then "worker_error.H" for each host H, its loss in
-    // sending. There are none while they are all 0.
+    // Returns the names of the parameter states that are saved in addition to the optimizer's:
+    // "server_error", the rounding error of the averages, then for each host H "worker_error.H",
+    // the rounding error of the values that it sends. Returns no names while all errors are 0.
     [[nodiscard]] std::vector<std::string> state_names() const;
-    // Adds this rank's pieces of them. The first is the parameters' state FIRST. Pieces of bucket B
-    // are unit UNIT + B.
+    // Adds this rank's pieces of these states. The first state has the number FIRST. The pieces of
+    // bucket B are in unit UNIT + B.
     void add_pieces(int first, int unit, std::vector<runtime::SavedPiece>& pieces) const;
-    // Takes the errors of SAVED. If it has another number of hosts, every host takes their mean, so
-    // that the sum of the open errors over hosts stays the same.
+    // Reads the errors from SAVED. If SAVED has errors of another number of hosts, every host takes
+    // their mean, so that the sum of the errors over hosts stays the same.
     void load(runtime::SavedState& saved);
 
+    // Returns the bytes of the errors that this rank keeps.
     [[nodiscard]] Bytes bytes() const;
 
   private:
-    // A bridge's work on one bucket.
+    // The part of one bucket that a bridge works on.
     struct Part {
         plan::SignRuns runs;
         ZeroedFloats worker;  // errors of of_bridge(), one block after the other
@@ -93,7 +98,7 @@ class CompressedExchange {
     runtime::HostGroup& group_;
     runtime::Collectives& collectives_;
     std::vector<Part> parts_;   // by trained bucket; none if this rank is no bridge
-    uint32_t exchanges_ = 0;    // begun so far
+    uint32_t exchanges_ = 0;    // exchanges begun so far
     bool has_errors_ = false;   // true once something has been compressed since they were 0
     std::vector<Message> out_;  // by host
     std::vector<Message> in_;

@@ -1,5 +1,5 @@
-// The end of an autograd graph. It stands apart because the header of AccumulateGrad includes every
-// operator, which takes 15 s to compile.
+// Finds the parameter at the end of an autograd graph. It is a file of its own because the header
+// of AccumulateGrad includes every operator, which takes 15 s to compile.
 #pragma once
 
 #include <c10/core/TensorImpl.h>
@@ -10,7 +10,8 @@ struct Node;
 
 namespace dslaunch::zero {
 
-// Returns the parameter whose gradient NODE accumulates; nullptr: NODE is no AccumulateGrad.
+// Returns the parameter whose gradient NODE accumulates, or nullptr if NODE is not an
+// AccumulateGrad.
 [[nodiscard]] const c10::TensorImpl* leaf_of(const torch::autograd::Node& node);
 
 }  // namespace dslaunch::zero

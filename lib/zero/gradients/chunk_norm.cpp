@@ -18,7 +18,7 @@ ChunkNorm::ChunkNorm(std::span<const NormBlock> blocks, const StateStore& states
         int chunk;
         ChunkPart part;
     };
-    // The chunks of each bucket, in the order of their places in it.
+    // The chunk parts of each bucket, by their position in it.
     std::vector<std::vector<Place>> places(static_cast<size_t>(layout.trained_buckets));
     std::vector<std::vector<int>> blocks_of(places.size());
     for (size_t i = 0; i < blocks.size(); ++i)
@@ -48,7 +48,8 @@ ChunkNorm::ChunkNorm(std::span<const NormBlock> blocks, const StateStore& states
     }
 }
 
-// Notes the blocks for a stream, which sums all at once and is waited for only once.
+// Notes the blocks whose squares a stream sums: it sums all blocks at once, so the host waits for
+// it only once.
 void ChunkNorm::sum_later(int c, const float* sums) {
     later_.resize(blocks_.size());
     for (const Share& share : shares_[c]) {

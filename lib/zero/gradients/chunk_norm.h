@@ -1,6 +1,6 @@
-// The squares for the gradient norm, taken while the sums of a chunk are in memory. A block is
-// summed as one even if it lies in two chunks. Data path: state store -> chunk norm -> gradient
-// norm. Thread: the communication lane.
+// The sums of squares for the gradient norm, computed while the gradients of a chunk are in memory.
+// A block is summed as a whole even if it lies in two chunks. Data path: state store -> chunk norm
+// -> gradient norm. Thread: the communication lane.
 #pragma once
 
 #include <span>
@@ -12,17 +12,19 @@
 
 namespace dslaunch::zero {
 
+// Sums squares chunk by chunk; see the top of this file.
 class ChunkNorm {
   public:
-    // BLOCKS is GradientNorm::blocks(). QUEUE sums values in the memory of its device, which stay
-    // there until take(). Both must outlive this.
+    // BLOCKS is GradientNorm::blocks(). QUEUE computes the sums of values in its device's memory,
+    // which must stay there until take(). Both must outlive this object.
     ChunkNorm(std::span<const NormBlock> blocks, const StateStore& states,
               const plan::FlatLayout& layout, device::Queue& queue);
 
-    // Adds SUMS, chunk C's, complete, from its first element on. REQUIRES: the chunks of a bucket
-    // come in order, one bucket after the other.
+    // Adds SUMS, the complete gradient sums of chunk C from its first element on. REQUIRES: the
+    // chunks of a bucket come in order, one bucket after the other.
     void add(int c, const float* sums);
-    // Returns the sum of squares of each block once all chunks were added. The next step begins.
+    // Returns the sum of squares of each block, after all chunks were added. Then the next step may
+    // begin.
     [[nodiscard]] std::vector<double> take();
 
   private:
@@ -39,10 +41,10 @@ class ChunkNorm {
     device::Queue& queue_;
     std::vector<std::vector<Share>> shares_;  // one per chunk, with a bucket's blocks in order
     std::vector<double> squares_;             // one per block
-    std::vector<device::Values> later_;       // one per block, empty if the queue works at once
-    std::vector<char> done_;                  // one per block, 1 once this step's squares are there
-    std::vector<float> broken_;               // [block_numel], a block that lies in several shares
-    int64_t broken_numel_ = 0;                // elements of it that have come
+    std::vector<device::FloatArray> later_;   // one per block, empty if the queue works at once
+    std::vector<char> done_;                  // one per block, 1 once this step's squares are known
+    std::vector<float> broken_;               // [block_numel], for a block in several shares
+    int64_t broken_numel_ = 0;                // elements of broken_ filled so far
 };
 
 }  // namespace dslaunch::zero

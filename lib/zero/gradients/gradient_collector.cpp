@@ -69,7 +69,7 @@ void GradientCollector::add(size_t index, const at::Tensor& gradient) {
     copied_bytes_ += static_cast<int64_t>(slice.view.nbytes());
 }
 
-// Sums over several segments are made in the type of the gradients, as autograd makes them.
+// Sums over several segments are computed in the dtype of the gradients, as autograd does.
 bool GradientCollector::adds_at_once(const Slice& slice, const at::Tensor& gradient) {
     return slice.in_place &&
            (!slice.shared_by_segments || gradient.scalar_type() == slice.view.scalar_type());
@@ -107,7 +107,7 @@ void GradientCollector::end_segment(int segment) {
     for (size_t i = 0; i < slices_.size(); ++i) {
         Slice& slice = slices_[i];
         if (layout_.slices[i].first_segment != segment) continue;
-        // This segment is the last of the micro step that uses the parameter.
+        // This segment is the last one of the micro step that uses the parameter.
         if (slice.shared_by_segments) slice.in_place = false;
         if (const auto sum = slice.waiting.find(micro_step_); sum != slice.waiting.end()) {
             add(i, sum->second);

@@ -1,7 +1,7 @@
-// The collector brings the gradients that autograd makes into the bucket slices. Most are born
-// there: the lender gives autograd the slice's memory. A hook on every trainable parameter takes
-// its gradient the moment it is complete, copies it into the slice if it lies elsewhere, and frees
-// it. Thread: the compute lane only.
+// The collector puts the gradients that autograd computes into the bucket slices. Most are computed
+// there directly: the lender gives autograd the slice's memory. A hook on every trainable parameter
+// receives its gradient as soon as it is complete, copies it into the slice if it is elsewhere, and
+// frees it. Thread: the compute lane only.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,52 +17,55 @@
 
 namespace dslaunch::zero {
 
+// Collects gradients; see the top of this file.
 class GradientCollector {
   public:
-    // VIEWS[i], shaped and strided as the parameter, is the place in the bucket that sums the
-    // gradient of layout.slices[i], a trained one. REQUIRES: the views are aligned to 64 bytes if
-    // the lender is used.
+    // VIEWS[i] is the place in the bucket where the gradient of layout.slices[i], a trained slice,
+    // is summed. It has the shape and strides of the parameter. REQUIRES: the views are aligned to
+    // 64 bytes if the lender is used.
     GradientCollector(const graph::Model& model, const plan::FlatLayout& layout,
                       std::vector<at::Tensor> views);
     GradientCollector(const GradientCollector&) = delete;
     GradientCollector& operator=(const GradientCollector&) = delete;
     ~GradientCollector();
 
-    // Returns the lender, which is asked for memory in the backward of each segment (LendingScope);
-    // end_segment must follow. Without it every gradient is copied.
+    // Returns the lender, from which a LendingScope takes memory during the backward of each
+    // segment; end_segment must follow. Without a LendingScope every gradient is copied.
     [[nodiscard]] runtime::MemoryLender& lender() { return lender_; }
 
-    // Begins a backward of MICRO_STEP. Gradients of a parameter from several parts of a stage are
-    // summed beside the slice for each micro step, since backwards of other micro steps come
-    // between.
+    // Begins a backward pass of MICRO_STEP. If several parts of a stage use a parameter, its
+    // gradients are summed outside of the slice for each micro step, because the backward passes of
+    // several micro steps interleave.
     void begin_backward(int micro_step) { micro_step_ = micro_step; }
-    // Begins a generation of BUCKET: the next gradient of each slice overwrites instead of adding.
+    // Begins a generation of BUCKET: the next gradient of each slice overwrites the slice instead
+    // of being added.
     void claim(const plan::Bucket& bucket);
-    // Ends the backward of SEGMENT in one micro step; no gradient that it passes on lies in lent
-    // memory. Adds the sum over that micro step, for a parameter used in several segments, to its
-    // slice. (Only the first micro step of a generation sums in the slice itself. In later ones the
-    // order of sums would change.)
+    // Ends the backward pass of SEGMENT in one micro step. REQUIRES: no gradient that the segment
+    // passes on is in lent memory. For a parameter used in several segments, adds its sum over this
+    // micro step to the slice. (Only the first micro step of a generation sums in the slice itself.
+    // In later ones that would change the order of the sums.)
     void end_segment(int segment);
-    // Completes the generation of BUCKET: zeroes slices that got nothing. USED[i] is 1 if slice
-    // first_slice + i got a gradient, else 0. REQUIRES: used.size() == end_slice - first_slice.
+    // Completes the generation of BUCKET: sets slices that got no gradient to zero. Sets USED[i] to
+    // 1 if slice first_slice + i got a gradient, else to 0. REQUIRES: used.size() == end_slice -
+    // first_slice.
     void complete(const plan::Bucket& bucket, std::span<float> used);
     // True if SLICE has got a gradient in this generation.
     [[nodiscard]] bool has_gradient(int slice) const { return !slices_[slice].fresh; }
 
-    // Returns the bytes of all gradients so far: born in their slices, or copied or added.
+    // Returns the bytes of all gradients so far that were computed in their slices; copied_bytes()
+    // returns the bytes of those copied or added.
     [[nodiscard]] int64_t lent_bytes() const { return lender_.lent_bytes(); }
     [[nodiscard]] int64_t copied_bytes() const { return copied_bytes_; }
 
   private:
     struct Slice {
         at::Tensor view;
-        // The micro step's sum for a parameter of several segments, or a gradient that waits for
-        // the slice's memory until the segment's end.
+        // The sum over the micro step for a parameter of several segments, or a gradient that waits
+        // until the end of the segment because the slice's memory is lent.
         at::Tensor scratch;
         bool shared_by_segments = false;
         bool over_parts = false;
-        std::map<int, at::Tensor> waiting = {};  // one per micro step, for a slice over several
-                                                 // parts
+        std::map<int, at::Tensor> waiting = {};  // by micro step, if over_parts
         bool fresh = true;      // true if nothing has been written in this generation
         bool in_place = false;  // true if a gradient may be added to the slice at once
     };
@@ -77,7 +80,7 @@ class GradientCollector {
     std::vector<Slice> slices_;
     GradientLender lender_;
     int64_t copied_bytes_ = 0;
-    int micro_step_ = 0;  // micro step of the backward at hand
+    int micro_step_ = 0;  // micro step of the current backward pass
 };
 
 }  // namespace dslaunch::zero

@@ -14,12 +14,14 @@ using torch::autograd::Node;
 namespace {
 
 constexpr int kAgreementsMin = 2;
-// A weight's gradient passes one transposition, or a few views.
+// The result of a weight's operator reaches the weight through one transposition or a few views.
 constexpr int kHopsMax = 4;
-// The hook's owners of a gradient's storage: autograd's tensor and the one in .grad that we took.
+// While the hook runs, two owners hold a gradient's storage: autograd's tensor, and the tensor that
+// we took from .grad.
 constexpr size_t kOwnersInHook = 2;
 
-// Returns the leaf that alone receives NODE's result, over views and the like, or nullptr.
+// Returns the leaf to which NODE's result goes, and nothing else, possibly through views and the
+// like; nullptr if there is no such leaf. Sets HOPS to the number of nodes between.
 const c10::TensorImpl* follow(Node* node, int& hops) {
     for (hops = 0; node != nullptr && hops <= kHopsMax; ++hops) {
         if (const c10::TensorImpl* leaf = leaf_of(*node)) return leaf;
@@ -55,7 +57,7 @@ void GradientLender::enter(Node& node) {
         const auto found = slice_of_.find(leaf);
         if (found != slice_of_.end()) targets_.push_back({node_index_, found->second, hops});
     };
-    // AccumulateGrad itself allocates when it clones.
+    // AccumulateGrad itself allocates memory when it clones.
     lead_to(leaf_of(node), -1);
     for (const torch::autograd::Edge& edge : node.next_edges()) {
         int hops = 0;
@@ -91,7 +93,8 @@ void GradientLender::note(const void* memory) {
 }
 
 bool GradientLender::find_position(size_t slice, const void* memory, Position& position) const {
-    // The last one counts: an address is used again when a block is freed.
+    // The last allocation at this address is the right one: an address is used again after its
+    // block is freed.
     const auto made =
         std::find_if(allocations_.rbegin(), allocations_.rend(),
                      [&](const Allocation& allocation) { return allocation.memory == memory; });

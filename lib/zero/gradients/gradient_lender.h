@@ -1,28 +1,30 @@
-// The lender learns which allocation of a backward becomes which parameter's gradient. It then
-// gives that allocation the gradient's place in the bucket, so that nothing is left to copy. It
-// stands between LibTorch's allocator (runtime/memory/lending_allocator.h) and the
-// GradientCollector that owns it. Thread: the compute lane only.
+// The lender learns which allocation during a backward pass becomes which parameter's gradient.
+// From then on it gives that allocation the gradient's place in the bucket, so that nothing needs
+// to be copied. It is called by LibTorch's allocator (runtime/memory/lending_allocator.h), and
+// owned by the GradientCollector. Thread: the compute lane only.
 //
-// A position says: the autograd node at work leads to the parameter's AccumulateGrad over so many
-// nodes, and to nothing else beyond the edge, and this is that node's n-th allocation. Two
-// backwards in a row must agree before anything is lent. Control flow, other shapes elsewhere and
-// other segments do not matter, since the node at work is asked each time for where its result
-// goes.
+// An allocation is identified by its position: the number of nodes between the running autograd
+// node and the parameter's AccumulateGrad, to which that node's result must go and nowhere else,
+// and the index of the allocation within that node. Memory is lent only after two backward passes
+// in a row found the same position. Control flow, other shapes elsewhere and other segments do not
+// matter, since the lender looks up where the result of the running node goes each time.
 //
-// No result can be wrong, whatever autograd does with the memory:
+// The results are correct whatever autograd does with the memory:
 // 1. A place is lent while its slice is open, that is, claimed and without any gradient in this
-//    generation: there is nothing to lose in it. It is lent once in a backward.
-// 2. The gradient that arrives lies in its place, shaped as the slice: done. If a tensor beside
-//    autograd's and ours shares the storage, that tensor is first moved to memory of its own, so
-//    that no later in-place operation reaches the slice, and nobody sees what the bucket becomes.
-// 3. It lies there otherwise shaped or strided (a view): the storage is moved out, then copied.
-// 4. It lies elsewhere (AccumulateGrad cloned it, or the block became something else): copied, now
-//    if the loan is back (the block was freed early), else at the segment's end. A loan that is out
-//    is written by nobody but its holder.
+//    generation: nothing in it can be lost. It is lent once in a backward pass.
+// 2. The gradient arrives in its place with the shape and strides of the slice: nothing is left to
+//    do. If a tensor besides autograd's and ours shares the storage, the storage is first moved to
+//    memory of its own, so that later changes of the slice and of that tensor stay separate.
+// 3. The gradient is in its place with another shape or strides (a view): its storage is moved out,
+//    then the gradient is copied.
+// 4. The gradient is elsewhere (AccumulateGrad cloned it, or another tensor took the lent block):
+//    it is copied at once if the lent block was freed already, else at the segment's end. Lent
+//    memory is written only by the tensor that it was lent to.
 // 5. It never arrives (undefined, unused): the slice stays open, and complete() zeroes it.
-// 6. It lies in another parameter's place: the storage is moved out.
-// 7. A lent block outlives the backward: only gradients of the segment's inputs do, and the
-//    segment runner moves these out (keep_in_own_memory). The collector checks that no loan is out.
+// 6. It is in another parameter's place: its storage is moved out.
+// 7. A lent block outlives the backward pass: only gradients of the segment's inputs can, and the
+//    segment runner moves these out (keep_in_own_memory). The collector checks that no memory is
+//    still lent.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -39,40 +41,43 @@ struct Node;
 
 namespace dslaunch::zero {
 
+// Lends the bucket's memory to autograd; see the top of this file.
 class GradientLender final : public runtime::MemoryLender {
   public:
+    // The place in which a gradient arrives.
     enum class Arrival {
         kInPlace,    // the gradient is in its slice
         kElsewhere,  // the gradient must be copied into the slice
-        kOccupied,   // the same, but not before end_backward: another tensor holds the memory
+        kOccupied,   // the same, after end_backward: another tensor still uses the memory
     };
 
-    // Adds the next slice: the gradient of PARAMETER belongs into VIEW.
+    // Adds the next slice: VIEW is the place of the gradient of PARAMETER.
     void add_slice(const at::Tensor& parameter, const at::Tensor& view);
 
-    // open() and close() say whether the slice may be lent from now on.
+    // open() allows the slice to be lent from now on; close() forbids it.
     void open(size_t slice) { slices_[slice].open = true; }
     void close(size_t slice) { slices_[slice].open = false; }
 
     [[nodiscard]] void* lend(size_t bytes) override;
     void note(const void* memory) override;
 
-    // GRADIENT is the slice's, as autograd gives it to the hook of the parameter.
+    // Handles GRADIENT, the slice's gradient, as autograd passes it to the parameter's hook.
     [[nodiscard]] Arrival arrive(size_t slice, const at::Tensor& gradient);
-    // Ends a backward. REQUIRES: everything that outlives it was moved to its own memory.
+    // Ends a backward pass. REQUIRES: all tensors that outlive it were moved to memory of their
+    // own.
     void end_backward();
-    // True if some tensor lies in the slice.
+    // Returns true if a tensor uses the slice's memory as a loan.
     [[nodiscard]] bool is_out(size_t slice) const {
         return runtime::is_lent(slices_[slice].memory);
     }
 
-    // Returns the bytes of all gradients so far that were born in their slice.
+    // Returns the bytes of all gradients so far that were computed in their slices.
     [[nodiscard]] int64_t lent_bytes() const { return lent_bytes_; }
 
   private:
     struct Position {
-        int hops = 0;     // nodes between the one that allocates and AccumulateGrad
-        int ordinal = 0;  // index of the allocation among that node's
+        int hops = 0;     // nodes between the allocating one and AccumulateGrad
+        int ordinal = 0;  // index of the allocation in its node
         bool operator==(const Position&) const = default;
     };
     struct Slice {
@@ -80,9 +85,9 @@ class GradientLender final : public runtime::MemoryLender {
         void* memory = nullptr;
         size_t bytes = 0;
         bool open = false;
-        bool lent = false;  // true if lent in this backward
+        bool lent = false;  // true if lent in this backward pass
         Position learnt;
-        int agreements = 0;  // backwards in a row that had `learnt`
+        int agreements = 0;  // backward passes in a row with the position LEARNT
     };
     struct Target {  // a node that leads to a slice
         int64_t node = 0;
@@ -100,12 +105,12 @@ class GradientLender final : public runtime::MemoryLender {
 
     std::vector<Slice> slices_;
     std::unordered_map<const c10::TensorImpl*, size_t> slice_of_;
-    // The members below belong to one backward.
+    // The members below are valid during one backward pass.
     const torch::autograd::Node* node_ = nullptr;  // the last node that allocated; only compared
-    int64_t node_index_ = 0;                       // counts nodes; 0: no node is at work
+    int64_t node_index_ = 0;                       // counts nodes; 0: no node is running
     int64_t node_count_ = 0;
     int ordinal_ = 0;              // index of the node's next allocation
-    size_t first_target_ = 0;      // first entry of the node at work in targets_
+    size_t first_target_ = 0;      // the running node's first entry in targets_
     std::vector<Target> targets_;  // in the order of nodes
     std::vector<Allocation> allocations_;
     std::vector<size_t> lent_;

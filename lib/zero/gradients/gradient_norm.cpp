@@ -5,14 +5,13 @@
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <tuple>
 #include <utility>
 
 #include "base/check.h"
-#include "base/text/wire.h"
+#include "base/text/message.h"
 #include "graph/tensor/tensor_rank.h"
 
 namespace dslaunch::zero {
@@ -22,10 +21,10 @@ NormSlices GradientNorm::add_slices(const plan::FlatLayout& layout, const ShardM
     int64_t blocks = 0;
     for (int b = 0; b < layout.trained_buckets; ++b) {
         blocks += std::ssize(plan::blocks_of(layout, b));
-        // A shard that ends within a block cuts it.
+        // A shard that ends within a block divides it.
         if (map.stage() > 0) blocks += std::ssize(map.node_ranges(b));
     }
-    // Sharding by rows may cut every parameter once for each rank.
+    // With sharding by rows, every parameter may be divided once for each rank.
     blocks += static_cast<int64_t>(layout.trained_slices) * map.topology().world_size();
     return {arena.add_per_rank("norm partials", Bytes{std::max<int64_t>(blocks, 1) * 8}),
             arena.add_signal("norm partials")};
@@ -67,7 +66,7 @@ GradientNorm::GradientNorm(const ShardMap& map, const plan::Partition* partition
     me_ = replicated ? group.local_rank() : map.owners().rank();
     owners_ = replicated ? group.local_world_size() : map.owners().world_size();
     for (size_t i = 0; i < blocks.size(); ++i) {
-        // The local ranks of every host share the work evenly at stage 0.
+        // At stage 0 the local ranks of every host divide the blocks evenly.
         if (replicated)
             blocks[i].order.owner =
                 static_cast<int>(static_cast<int64_t>(i) * owners_ / std::ssize(blocks));
@@ -112,7 +111,7 @@ std::vector<double> GradientNorm::exchange(int64_t step, std::span<const double>
     return partials;
 }
 
-// Takes the mean over hosts, in the same order everywhere.
+// Replaces the partial sums by their mean over hosts, added in the same order on all ranks.
 void GradientNorm::average_over_hosts(std::vector<double>& partials) {
     const runtime::Topology& topology = collectives_.topology();
     const std::string_view mine(reinterpret_cast<const char*>(partials.data()),
@@ -134,38 +133,35 @@ void GradientNorm::average_over_hosts(std::vector<double>& partials) {
 
 namespace {
 
-// A block's sum of squares and its place among all of the model's.
+// A block's sum of squares, and the block's position among all blocks of the model.
 struct Term {
     int parameter = 0;
     int64_t begin = 0;
     double squares = 0;
 };
 
-// Returns the terms of all stages, in order. TERMS are of this rank's stage, and empty on all ranks
-// of the stage but one.
+struct StageTerms {
+    static constexpr const char* kWhat = "norm partials of a stage";
+    std::vector<Term> terms;
+};
+
+// Returns the terms of all stages, in order. TERMS are the terms of this rank's stage, given by one
+// rank of the stage; on its other ranks TERMS is empty.
 std::vector<Term> of_all_stages(runtime::Collectives& job, std::span<const Term> terms) {
-    WireWriter writer;
-    for (const Term& term : terms)
-        writer.u32(static_cast<uint32_t>(term.parameter))
-            .i64(term.begin)
-            .u64(std::bit_cast<uint64_t>(term.squares));
     std::vector<Term> all;
-    for (const std::string& bytes : job.all_gather(writer.bytes())) {
-        WireReader reader(bytes, "norm partials of a stage");
-        while (!reader.done()) {
-            Term& term = all.emplace_back();
-            term.parameter = static_cast<int>(reader.u32());
-            term.begin = reader.i64();
-            term.squares = std::bit_cast<double>(reader.u64());
-        }
+    for (const std::string& bytes :
+         job.all_gather(encode(StageTerms{{terms.begin(), terms.end()}}))) {
+        const std::vector<Term> theirs = decode<StageTerms>(bytes).terms;
+        all.insert(all.end(), theirs.begin(), theirs.end());
     }
     std::ranges::stable_sort(
         all, {}, [](const Term& term) { return std::pair(term.parameter, term.begin); });
     return all;
 }
 
-// Returns the TERMS of all ranks of a tensor group, by parameter, then by rank: the ranks' shares
-// lie one after the other. A parameter that is whole on all ranks counts for the first one only.
+// Returns the TERMS of all ranks of a tensor group, ordered by parameter, then by rank, as if the
+// ranks' shares followed each other. A parameter that is whole on all ranks counts on the first one
+// only.
 std::vector<Term> of_all_shares(const graph::TensorRank& tensor, std::span<const Term> terms) {
     constexpr int64_t kNormSite = (int64_t{1} << 33) - 1;
     constexpr int64_t kNumbers = 3;
@@ -190,7 +186,8 @@ std::vector<Term> of_all_shares(const graph::TensorRank& tensor, std::span<const
         }
     }
     std::ranges::stable_sort(all, {}, [](const Term& term) { return term.parameter; });
-    // The shares of a parameter are numbered in one row, so that stages keep the order.
+    // Numbers the blocks of a parameter consecutively over all shares, so that of_all_stages()
+    // keeps their order.
     for (size_t i = 0, first = 0; i < all.size(); ++i) {
         if (all[i].parameter != all[first].parameter) first = i;
         all[i].begin = static_cast<int64_t>(i - first);

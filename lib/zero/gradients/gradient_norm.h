@@ -1,6 +1,6 @@
-// The global norm of the gradients: the rank that sums each block's squares, and the order in which
-// they are added: the same at every ZeRO stage. Data path: shard map -> gradient norm -> ZeRO
-// state. Thread: the communication lane.
+// The global norm of the gradients. It decides which rank sums each block's squares, and in which
+// order they are added, so that the result is the same at every ZeRO stage. Data path: shard map ->
+// gradient norm -> ZeRO state. Thread: the communication lane.
 #pragma once
 
 #include <span>
@@ -17,26 +17,31 @@ struct TensorRank;
 
 namespace dslaunch::zero {
 
+// Neighbouring elements of a slice whose squares one rank sums.
 struct NormBlock {
     int slice = 0;
     int bucket = 0;
     Range range;  // within the bucket; from stage 1 on, in one of this rank's pieces
 };
 
+// The arena's slices and signals for the norm, the same on all ranks of a host.
 struct NormSlices {
     runtime::SliceId partials;
     runtime::SignalId done;
 };
 
-// The pipeline that a state's stage belongs to.
+// The pipeline to which the state's stage belongs.
 struct PipelineScope {
     runtime::Collectives* job = nullptr;  // the ranks of all stages; null: no pipeline
-    // Parameters that an earlier stage has too. The norm and checkpoints take them from there.
+    // The parameters that an earlier stage also has. The norm and checkpoints use that stage's
+    // copy.
     std::vector<int> counted_elsewhere;
 };
 
+// Computes the norm; see the top of this file.
 class GradientNorm {
   public:
+    // Adds to ARENA the slices and signals that the norm needs.
     [[nodiscard]] static NormSlices add_slices(const plan::FlatLayout& layout, const ShardMap& map,
                                                runtime::ArenaLayout& arena);
 
@@ -44,17 +49,18 @@ class GradientNorm {
                  const runtime::Arena& arena, runtime::HostGroup& group,
                  runtime::Collectives& collectives);
 
+    // The square of the norm, and the parameter that made it infinite, if one did.
     struct Result {
         double squares = 0;
         int bad_parameter = -1;  // the model's first parameter whose gradient is not finite
     };
-    // Returns this rank's blocks, by parameter and by place in it.
+    // Returns this rank's blocks, ordered by parameter, then by position in it.
     [[nodiscard]] std::span<const NormBlock> blocks() const { return mine_; }
-    // Returns the norm's squares. SQUARES has the sum of squares of each of blocks(). STEP counts
+    // Returns the square of the norm. SQUARES[i] is the sum of squares of blocks()[i]. STEP counts
     // from 1. Every rank calls it, in all stages of a pipeline and in the TENSOR group. TENSOR is
-    // null if there is no group. A parameter that all ranks of the group hold whole is counted
-    // once. OVER_HOSTS: hosts have gradients of their own, and the squares are their mean over
-    // hosts.
+    // null if there is no group. A parameter that is whole on all ranks of the group is counted
+    // once. If OVER_HOSTS, each host has different gradients, and the result is the mean of their
+    // squares over hosts.
     [[nodiscard]] Result compute(int64_t step, std::span<const double> squares,
                                  const PipelineScope& pipeline, const graph::TensorRank* tensor,
                                  bool over_hosts);
@@ -64,7 +70,7 @@ class GradientNorm {
         int parameter;  // index in the model
         int64_t begin;
         int slice;
-        int owner;  // local rank or rank that sums it
+        int owner;  // rank that sums the block, local at stage 0
     };
     void average_over_hosts(std::vector<double>& partials);
     [[nodiscard]] std::vector<double> exchange(int64_t step, std::span<const double> mine);

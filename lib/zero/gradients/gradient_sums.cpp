@@ -39,33 +39,26 @@ GradientSums::GradientSums(const graph::Model& model, const ShardMap& map,
                            std::vector<runtime::BucketId> buckets,
                            std::span<const int> buffer_of_bucket, const TensorDevice& device,
                            runtime::Collectives& collectives, const GradientOptions& options)
-    : map_(map),
-      buckets_(std::move(buckets)),
-      buffer_of_bucket_(buffer_of_bucket.begin(), buffer_of_bucket.end()),
-      device_(device),
-      collectives_(collectives),
-      options_(options),
-      generations_(buckets_.size(), 0),
-      parts_(buckets_.size()),
-      sources_(buckets_.size()),
-      used_(buckets_.size()),
-      usage_(buckets_.size()) {
+    : map_(map), device_(device), collectives_(collectives), options_(options) {
     int buffers = 0;
-    for (const int buffer : buffer_of_bucket_) buffers = std::max(buffers, buffer + 1);
+    for (size_t b = 0; b < buckets.size(); ++b) {
+        const int buffer = buffer_of_bucket.empty() ? -1 : buffer_of_bucket[b];
+        sums_.push_back({.id = buckets[b], .buffer = buffer});
+        buffers = std::max(buffers, buffer + 1);
+    }
     bucket_in_buffer_.assign(static_cast<size_t>(buffers), -1);
     collector_ = std::make_unique<GradientCollector>(model, map.layout(), views(model));
-    errors_.resize(buckets_.size());
     const runtime::Topology& place = map.topology();
     if (!options.keeps_errors || !place.is_bridge()) return;
-    for (size_t b = 0; b < buckets_.size(); ++b)
-        errors_[b].resize(static_cast<size_t>(
-            runtime::sent_numel(map.gradient_destinations(static_cast<int>(b)), place.node_rank,
-                                {place.local_rank, place.bridge_count()})));
+    for (int b = 0; b < std::ssize(sums_); ++b)
+        sums_[b].errors.resize(
+            static_cast<size_t>(runtime::sent_numel(map.gradient_destinations(b), place.node_rank,
+                                                    {place.local_rank, place.bridge_count()})));
 }
 
 Bytes GradientSums::error_bytes() const {
     Bytes bytes;
-    for (const std::vector<float>& errors : errors_) bytes += Bytes{std::ssize(errors) * 4};
+    for (const BucketSums& sums : sums_) bytes += Bytes{std::ssize(sums.errors) * 4};
     return bytes;
 }
 
@@ -84,17 +77,16 @@ std::vector<at::Tensor> GradientSums::views(const graph::Model& model) const {
 }
 
 void GradientSums::begin_step() {
-    for (std::vector<float>& used : used_) used.clear();
+    for (BucketSums& sums : sums_) sums.used.clear();
 }
 
-// Waits until nobody reads the bucket's memory.
+// Waits until no rank reads the bucket's memory.
 void GradientSums::begin_generation(int b) {
-    const auto i = static_cast<size_t>(b);
-    collectives_.await_free(buckets_[i], ++generations_[i]);
-    const int buffer = buffer_of_bucket_.empty() ? -1 : buffer_of_bucket_[i];
-    if (buffer < 0) return;
-    int& last = bucket_in_buffer_[buffer];
-    if (last >= 0 && last != b) collectives_.await_free(buckets_[last], generations_[last] + 1);
+    BucketSums& sums = sums_[b];
+    collectives_.await_free(sums.id, ++sums.generation);
+    if (sums.buffer < 0) return;
+    int& last = bucket_in_buffer_[sums.buffer];
+    if (last >= 0 && last != b) collectives_.await_free(sums_[last].id, sums_[last].generation + 1);
     last = b;
 }
 
@@ -103,16 +95,17 @@ void GradientSums::claim(int b) {
     collector_->claim(bucket(b));
 }
 
-// On the host the flags travel after the gradients. On a device they stay with the host, which
-// tells them to the other ranks without waiting for the device.
+// On the host the usage flags are stored after the gradients. If the gradients are on a device, the
+// flags stay in the host's memory, so that ranks can exchange them without waiting for the device.
 void GradientSums::complete(int b) {
     const auto slices = static_cast<size_t>(bucket(b).end_slice - bucket(b).first_slice);
     if (device_.device->is_host()) {
         collector_->complete(bucket(b),
                              own(b).subspan(static_cast<size_t>(bucket(b).numel), slices));
     } else {
-        usage_[b].mine.resize(slices);
-        collector_->complete(bucket(b), usage_[b].mine);
+        std::vector<float>& flags = sums_[b].usage.mine;
+        flags.resize(slices);
+        collector_->complete(bucket(b), flags);
     }
     if (options_.tensor != nullptr) sum_over_tensor_ranks(b);
 }
@@ -123,12 +116,13 @@ std::span<float> GradientSums::complete_tied(int b) {
 }
 
 void GradientSums::post(int b) {
-    const auto i = static_cast<size_t>(b);
+    BucketSums& held = sums_[b];
     if (bucket(b).kind != plan::BucketKind::kTied) complete(b);
-    collectives_.post(buckets_[i], generations_[i]);
+    collectives_.post(held.id, held.generation);
 }
 
-// Sums all summands of a bucket at once. Ranks without a gradient give zeros.
+// Sums all of a bucket's gradients that are summands, at once. A rank without a gradient gives
+// zeros.
 void GradientSums::sum_over_tensor_ranks(int b) const {
     constexpr int64_t kGradientSites = int64_t{1} << 32;  // above the sites of any graph
     std::vector<at::Tensor> mine;
@@ -151,7 +145,8 @@ void GradientSums::sum_over_tensor_ranks(int b) const {
 
 namespace {
 
-// Returns a seed that does not depend on a run's begin, so that a resumed run has the same bits.
+// Returns a seed that does not depend on where a run began, so that a resumed run has the same
+// bits.
 uint32_t rounding_seed(const plan::Instruction& reduce, int64_t step) {
     uint32_t seed = static_cast<uint32_t>(step) * 0x9E3779B1U;
     seed ^= static_cast<uint32_t>(reduce.micro_step) * 0x85EBCA77U;
@@ -162,11 +157,11 @@ uint32_t rounding_seed(const plan::Instruction& reduce, int64_t step) {
 
 void GradientSums::reduce(const plan::Instruction& reduce, int64_t step) {
     const int b = reduce.bucket;
-    const auto i = static_cast<size_t>(b);
-    if (scope_.on_host) return collectives_.reduce_on_host(buckets_[i], generations_[i], mean());
+    BucketSums& held = sums_[b];
+    if (scope_.on_host) return collectives_.reduce_on_host(held.id, held.generation, mean());
     if (!sums_in_place()) {
         const std::vector<runtime::NodeRange> destinations = map_.gradient_destinations(b);
-        runtime::ReduceCoding coding{options_.packing, rounding_seed(reduce, step), errors_[i]};
+        runtime::ReduceCoding coding{options_.packing, rounding_seed(reduce, step), held.errors};
         std::vector<Range> exact;
         float scale = mean();
         if (is_half(options_.packing)) {
@@ -175,37 +170,38 @@ void GradientSums::reduce(const plan::Instruction& reduce, int64_t step) {
             coding.scale_before = static_cast<float>(1 / options_.predivide);
             scale = static_cast<float>(options_.predivide * static_cast<double>(scale));
         }
-        return collectives_.reduce(buckets_[i], generations_[i], scale, destinations, coding);
+        return collectives_.reduce(held.id, held.generation, scale, destinations, coding);
     }
-    sources_[i] = collectives_.await_sources(buckets_[i], generations_[i]);
-    if (sources_[i].size() == 1) return;  // it is the sum
-    // Only the owner of these elements reads them, of any rank.
+    held.sources = collectives_.await_sources(held.id, held.generation);
+    if (held.sources.size() == 1) return;  // this source is the sum
+    // Only the owner of these elements reads them, on any rank.
     for (const OwnedPiece& piece : map_.pieces(b)) {
         std::vector<const float*> terms;
-        for (const float* source : sources_[i]) terms.push_back(source + piece.range.begin);
+        for (const float* source : held.sources) terms.push_back(source + piece.range.begin);
         queue().ordered_sum(terms, mean(), own(b).data() + piece.range.begin, piece.range.numel);
     }
 }
 
 void GradientSums::open(int b) {
-    const auto i = static_cast<size_t>(b);
+    BucketSums& held = sums_[b];
     if (options_.keep) return;
     if (scope_.fused || sums_in_place()) {
-        sources_[i] = collectives_.await_sources(buckets_[i], generations_[i]);
-    } else if (parts_[i].parts.empty()) {
-        parts_[i] = await_parts(b);
+        held.sources = collectives_.await_sources(held.id, held.generation);
+    } else if (held.parts.parts.empty()) {
+        held.parts = await_parts(b);
     }
 }
 
 runtime::ReducedParts GradientSums::await_parts(int b) {
-    const auto i = static_cast<size_t>(b);
-    return scope_.on_host ? collectives_.await_reduced_on_host(buckets_[i], generations_[i])
-                          : collectives_.await_reduced(buckets_[i], generations_[i]);
+    BucketSums& held = sums_[b];
+    return scope_.on_host ? collectives_.await_reduced_on_host(held.id, held.generation)
+                          : collectives_.await_reduced(held.id, held.generation);
 }
 
-// Returns the sums of all ranks' flags, known once the backward was given to the device.
+// Returns the sums of all ranks' flags. They are known once the backward pass has been queued on
+// the device.
 std::vector<float> GradientSums::agree_on_usage(int b) {
-    Usage& usage = usage_[b];
+    Usage& usage = sums_[b].usage;
     if (map_.topology().world_size() == 1) return usage.mine;
     if (!usage.sums.empty() && !options_.usage_varies) {
         DSL_CHECK(usage.mine == usage.mine_before,
@@ -231,14 +227,14 @@ std::vector<float> GradientSums::agree_on_usage(int b) {
 }
 
 std::vector<float> GradientSums::used(int b) {
-    const auto i = static_cast<size_t>(b);
-    if (options_.keep && !used_[i].empty()) return used_[i];
+    BucketSums& held = sums_[b];
+    if (options_.keep && !held.used.empty()) return held.used;
     if (!device_.device->is_host()) return agree_on_usage(b);
     const int64_t count = bucket(b).end_slice - bucket(b).first_slice;
     std::vector<float> used(static_cast<size_t>(count), 0);
-    for (const float* source : sources_[i])
+    for (const float* source : held.sources)
         for (int64_t k = 0; k < count; ++k) used[k] += source[bucket(b).numel + k];
-    parts_[i].for_each_in(
+    held.parts.for_each_in(
         {bucket(b).numel, count}, [&](const Range& range, std::span<const float> values) {
             std::copy(values.begin(), values.end(), used.begin() + (range.begin - bucket(b).numel));
         });
@@ -246,25 +242,25 @@ std::vector<float> GradientSums::used(int b) {
 }
 
 void GradientSums::close(int b) {
-    const auto i = static_cast<size_t>(b);
-    if (!options_.keep) collectives_.release(buckets_[i], generations_[i]);
-    parts_[i] = {};
-    sources_[i].clear();
+    BucketSums& held = sums_[b];
+    if (!options_.keep) collectives_.release(held.id, held.generation);
+    held.parts = {};
+    held.sources.clear();
 }
 
 void GradientSums::begin_accumulate(int b) {
-    const auto i = static_cast<size_t>(b);
+    BucketSums& held = sums_[b];
     if (scope_.fused) {
-        sources_[i] = collectives_.await_sources(buckets_[i], generations_[i]);
+        held.sources = collectives_.await_sources(held.id, held.generation);
     } else {
-        parts_[i] = await_parts(b);
+        held.parts = await_parts(b);
     }
-    first_micro_step_ = used_[i].empty();
-    const std::vector<float> before = std::exchange(used_[i], {});
+    first_micro_step_ = held.used.empty();
+    const std::vector<float> before = std::exchange(held.used, {});
     std::vector<float> mine = used(b);
     if (!first_micro_step_)
         for (size_t k = 0; k < mine.size(); ++k) mine[k] += before[k];
-    used_[i] = std::move(mine);
+    held.used = std::move(mine);
 }
 
 void GradientSums::accumulate(int b, const Range& range, float* into) const {
@@ -279,13 +275,13 @@ void GradientSums::accumulate(int b, const Range& range, float* into) const {
 }
 
 void GradientSums::end_accumulate(int b) {
-    const auto i = static_cast<size_t>(b);
-    collectives_.release(buckets_[i], generations_[i]);
-    parts_[i] = {};
-    sources_[i].clear();
+    BucketSums& held = sums_[b];
+    collectives_.release(held.id, held.generation);
+    held.parts = {};
+    held.sources.clear();
 }
 
-// Fills a bucket with -0. One rank writes each element, so the sum over ranks is that element.
+// Fills a bucket with -0. One rank writes each element, so the sum over ranks equals that element.
 std::span<float> GradientSums::begin_collect(int b) {
     begin_generation(b);
     const std::span<float> mine = own(b);
@@ -294,27 +290,28 @@ std::span<float> GradientSums::begin_collect(int b) {
 }
 
 void GradientSums::post_collected(int b) {
-    const auto i = static_cast<size_t>(b);
+    BucketSums& held = sums_[b];
     const std::span<float> mine = own(b);
     const auto blank = [&](const Range& range) {
         queue().fill(mine.data() + range.begin, -0.0F, range.numel);
     };
-    // The ranks of the first copy give the values. At stage 0 the rank that writes a piece does.
+    // The ranks of the first copy provide the values; at stage 0, the rank that writes a piece
+    // does.
     for (const OwnedPiece& piece : map_.pieces(b))
         if (!piece.writes || map_.copy() != 0) blank(piece.range);
-    collectives_.post(buckets_[i], generations_[i]);
+    collectives_.post(held.id, held.generation);
 }
 
 std::vector<float> GradientSums::take_whole(int b) {
-    const auto i = static_cast<size_t>(b);
-    collectives_.reduce(buckets_[i], generations_[i], 1.0F);
-    const runtime::ReducedParts parts = collectives_.await_reduced(buckets_[i], generations_[i]);
+    BucketSums& held = sums_[b];
+    collectives_.reduce(held.id, held.generation, 1.0F);
+    const runtime::ReducedParts parts = collectives_.await_reduced(held.id, held.generation);
     std::vector<float> whole(static_cast<size_t>(parts.numel));
     for (const runtime::ReducedParts::Part& part : parts.parts)
         queue().copy_out(whole.data() + part.range.begin, part.values.data(),
                          static_cast<int64_t>(part.values.size_bytes()));
     whole.resize(static_cast<size_t>(bucket(b).numel));
-    collectives_.release(buckets_[i], generations_[i]);
+    collectives_.release(held.id, held.generation);
     return whole;
 }
 

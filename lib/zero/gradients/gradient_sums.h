@@ -1,7 +1,7 @@
-// The way of gradients from autograd to the update: collected into buckets of the arena, posted,
-// summed over all ranks in a fixed order, and kept or added up over micro steps if the plan says
-// so. Data path: gradient collector -> gradient sums -> ZeRO state. It carries out Claim, Post,
-// Reduce and Accumulate. Threads: the compute lane calls claim, post and end_segment, the
+// The path of gradients from autograd to the update: they are collected in buckets of the arena,
+// posted, summed over all ranks in a fixed order, and kept or accumulated over micro steps if the
+// plan says so. Data path: gradient collector -> gradient sums -> ZeRO state. It carries out Claim,
+// Post, Reduce and Accumulate. Threads: the compute lane calls claim, post and end_segment, the
 // communication lane the rest. The plan's waits order them.
 #pragma once
 
@@ -22,106 +22,116 @@
 
 namespace dslaunch::zero {
 
+// The settings of the sums.
 struct GradientOptions {
     // True if Accumulate keeps the reduced gradients of this rank's pieces, or adds them up over
-    // micro steps (StepPlanOptions::keeps_reduced). The caller has memory for them.
+    // micro steps (StepPlanOptions::keeps_reduced), in memory of the caller.
     bool keep = false;
-    // True if a branch or loop of the model may leave a parameter out in one step and not in
-    // another. On a device the ranks then tell each other in every step, otherwise only in the
-    // first; on the host they always do.
+    // True if a branch or loop of the model may use a parameter in one step and not in another.
+    // Ranks with devices then exchange in every step which parameters got a gradient, otherwise
+    // only in the first step. Ranks on hosts always do.
     bool usage_varies = true;
-    // The tensor group. Gradients that are summands in it are summed over it when they are posted.
-    // Null means that there is no group.
+    // The tensor group, null if there is none. If each of its ranks has only a summand of a
+    // gradient, the gradient is summed over the group when it is posted.
     const graph::TensorRank* tensor = nullptr;
-    // The packing of gradients between hosts, and whether this rank keeps rounding errors.
+    // The packing of gradients between hosts, and whether this rank keeps the rounding errors.
     WirePacking packing = WirePacking::kNone;
     bool keeps_errors = false;
     double predivide = 1;  // HostWire::predivide
-    // True if gradients of the ranks are added up, not averaged. REQUIRES then: no scope on_host.
+    // True if the gradients of the ranks are added, not averaged. REQUIRES then: no SumScope sets
+    // on_host.
     bool adds_ranks = false;
 };
 
-// The sums of a step.
+// The ranks over which a step's gradients are summed, and the code that sums them.
 struct SumScope {
-    // True if there is no Reduce: the user of the sums makes them, from the gradients of the host's
-    // ranks.
+    // True if the plan has no Reduce: the reader of the sums computes them from the gradients of
+    // the host's ranks.
     bool fused = false;
-    // True if sums are over only this host's ranks, times the number of hosts, so that the mean
-    // over hosts is the mean over all ranks. The flags of usage are not summed then.
+    // True if sums are over the ranks of this host only, times the number of hosts, so that their
+    // mean over hosts is the mean over all ranks. The usage flags are not summed then.
     bool on_host = false;
 };
 
+// Sums gradients; see the top of this file.
 class GradientSums {
   public:
-    // BUFFER_OF_BUCKET and BUFFER_NUMEL are the StepPlan's. Empty: every bucket has its own memory.
+    // BUFFER_OF_BUCKET and BUFFER_NUMEL are the StepPlan's. If they are empty, every bucket has
+    // memory of its own.
     [[nodiscard]] static std::vector<runtime::BucketId> add_slices(
         const plan::FlatLayout& layout, std::span<const int> buffer_of_bucket,
         std::span<const int64_t> buffer_numel, runtime::ArenaLayout& arena);
 
-    // The buckets are memory of DEVICE.
+    // The memory of BUCKETS belongs to DEVICE.
     GradientSums(const graph::Model& model, const ShardMap& map,
                  std::vector<runtime::BucketId> buckets, std::span<const int> buffer_of_bucket,
                  const TensorDevice& device, runtime::Collectives& collectives,
                  const GradientOptions& options);
 
+    // Forgets which parameters got a gradient in the last step.
     void begin_step();
     // Called between steps.
     void set_scope(const SumScope& scope) { scope_ = scope; }
+    // Waits until no rank reads the bucket's memory, and begins its next generation.
     void claim(int bucket);
-    // Completes a tied bucket's gradients and returns them, before they are posted.
+    // Completes the gradients of a tied bucket and returns them, before they are posted.
     [[nodiscard]] std::span<float> complete_tied(int bucket);
+    // Completes the gradients of a bucket, unless it is tied, and posts them to the other ranks.
     void post(int bucket);
-    // Carries out a Reduce of STEP, by which rounding between hosts is drawn.
+    // Carries out a Reduce of STEP. STEP is part of the seed for rounding between hosts.
     void reduce(const plan::Instruction& reduce, int64_t step);
-    // Returns the memory of the rounding errors that are kept.
+    // Returns the bytes of the rounding errors that are kept.
     [[nodiscard]] Bytes error_bytes() const;
-    // begin_accumulate() and end_accumulate() bracket the reduced gradients of a micro step of a
-    // bucket. In between, accumulate() writes the elements of RANGE, which lies in one of this
-    // rank's pieces, to INTO. After the first micro step of the step it adds to the values there.
+    // begin_accumulate() comes before and end_accumulate() after the calls that handle a bucket's
+    // reduced gradients of one micro step. Between them, accumulate() writes the elements of RANGE,
+    // which lies in one of this rank's pieces, to INTO; after the step's first micro step it adds
+    // to the values there.
     void begin_accumulate(int bucket);
     void accumulate(int bucket, const Range& range, float* into) const;
     void end_accumulate(int bucket);
-    // True in the first micro step of the bucket at hand.
+    // True in the step's first micro step of the current bucket.
     [[nodiscard]] bool first_micro_step() const { return first_micro_step_; }
-    // Returns the lender of memory for the backwards of the compute lane. Null on a GPU: LibTorch's
-    // allocator serves its memory.
+    // Returns the lender of memory for backward passes of the compute lane. Null on a GPU, where
+    // LibTorch's allocator provides the memory.
     [[nodiscard]] runtime::MemoryLender* memory() {
         return device_.device->is_host() ? &collector_->lender() : nullptr;
     }
+    // These three calls go to the collector of gradients (gradient_collector.h).
     [[nodiscard]] bool has_gradient(int slice) const { return collector_->has_gradient(slice); }
     void begin_backward(int micro_step) { collector_->begin_backward(micro_step); }
     void end_segment(int segment) { collector_->end_segment(segment); }
 
-    // Makes the sums of a bucket readable. It precedes for_each_in and used, once a step.
+    // Makes the sums of a bucket readable. It must be called once a step, before for_each_in() and
+    // used().
     void open(int bucket);
-    // Returns one flag for each slice of an open bucket, above 0 if any rank had a gradient in this
+    // Returns one flag for each slice of an open bucket: above 0 if any rank had a gradient in this
     // step. Every rank calls it.
     [[nodiscard]] std::vector<float> used(int bucket);
-    // Calls use(range, gradients, scale) for pieces of RANGE, in order. RANGE lies in one of this
-    // rank's pieces of an open bucket. The gradients are pointers to that range's elements, to be
-    // summed in order and multiplied by SCALE. REQUIRES: the sums are not kept, or the bucket is
-    // between begin_accumulate and end_accumulate.
+    // Calls use(range, gradients, scale) for consecutive parts of RANGE, which must lie in one of
+    // this rank's pieces of an open bucket. GRADIENTS are pointers to the elements of the part, to
+    // be summed in order and multiplied by SCALE. REQUIRES: the sums are not kept, or the call is
+    // between begin_accumulate() and end_accumulate() of the bucket.
     template <typename Use>
     void for_each_in(int bucket, const Range& range, Use&& use) const;
-    // Says that the sums are no longer read.
+    // Reports that the sums are no longer read.
     void close(int bucket);
 
-    // This rank's own gradients of a bucket that it has claimed, [numel] fp32.
+    // Returns this rank's own gradients of a bucket that it has claimed, [numel] fp32.
     [[nodiscard]] std::span<float> own(int bucket) const {
-        return collectives_.bucket(buckets_[bucket]);
+        return collectives_.bucket(sums_[bucket].id);
     }
 
-    // Brings fp32 values of all ranks' pieces together, bucket by bucket. put(bucket, whole) writes
-    // this rank's pieces to their places in the device's memory, and use(bucket, whole) gets the
-    // whole bucket, in the host's, on every rank. If BUCKETS is given, only these are brought.
-    // Every rank calls it, outside of a step.
+    // Gathers fp32 values from all ranks' pieces, bucket by bucket. put(bucket, whole) writes this
+    // rank's pieces at their places in WHOLE, in the device's memory. use(bucket, whole) gets the
+    // whole bucket, in the host's memory, on every rank. If BUCKETS is given, only these are
+    // gathered. Every rank calls it, outside of a step.
     template <typename Put, typename Use>
     void collect(Put&& put, Use&& use, const std::set<int>* buckets = nullptr);
 
   private:
     [[nodiscard]] const plan::Bucket& bucket(int b) const { return map_.layout().buckets[b]; }
     [[nodiscard]] device::Queue& queue() const { return device_.device->communication(); }
-    // Returns the factor of a sum over ranks.
+    // Returns the factor by which a sum over ranks is multiplied.
     [[nodiscard]] float mean() const {
         if (options_.adds_ranks) return 1.0F;
         const int parts = scope_.on_host ? map_.topology().node_count() : 1;
@@ -130,7 +140,8 @@ class GradientSums {
     [[nodiscard]] std::vector<at::Tensor> views(const graph::Model& model) const;
     void begin_generation(int bucket);
     void sum_over_tensor_ranks(int bucket) const;
-    // True if a Reduce leaves each owner's sums in place of its gradients: at stage 1 on one host.
+    // True if a Reduce leaves the sums of each owner's elements where its gradients were: at stage
+    // 1 on one host.
     [[nodiscard]] bool sums_in_place() const {
         return map_.stage() > 0 && !map_.several_hosts() && !scope_.fused && !scope_.on_host;
     }
@@ -141,42 +152,48 @@ class GradientSums {
     void complete(int bucket);
     [[nodiscard]] std::vector<float> take_whole(int bucket);
 
+    // The usage flags of a bucket on a device, as far as they are known.
+    struct Usage {
+        std::vector<float> mine;         // this rank's, in this generation
+        std::vector<float> mine_before;  // this rank's, when the ranks first exchanged flags
+        std::vector<float> sums;         // over all ranks, at the last exchange
+    };
+    // The data of one bucket.
+    struct BucketSums {
+        runtime::BucketId id;
+        int buffer = -1;  // the gradient buffer that it shares with other buckets; -1: none
+        runtime::Generation generation = 0;
+        runtime::ReducedParts parts = {};        // filled while the bucket is open
+        std::vector<const float*> sources = {};  // the gradients of the host's ranks, if summed
+                                                 // here
+        std::vector<float> used = {};            // over the micro steps that are kept
+        Usage usage = {};
+        std::vector<float> errors = {};  // rounding errors; empty unless they are kept
+    };
+
     const ShardMap& map_;
-    std::vector<runtime::BucketId> buckets_;
-    std::vector<int> buffer_of_bucket_;
-    std::vector<int> bucket_in_buffer_;  // the bucket that used it last; -1: none
     TensorDevice device_;
     runtime::Collectives& collectives_;
     GradientOptions options_;
     SumScope scope_;
     std::unique_ptr<GradientCollector> collector_;
+    std::vector<BucketSums> sums_;       // by bucket
+    std::vector<int> bucket_in_buffer_;  // one per buffer: its last bucket, -1 for none
     bool first_micro_step_ = true;
-    std::vector<runtime::Generation> generations_;  // one per bucket
-    std::vector<runtime::ReducedParts> parts_;      // one per bucket, filled while it is open
-    std::vector<std::vector<const float*>> sources_;
-    std::vector<std::vector<float>> used_;  // one per bucket, over the micro steps that are kept
-    // The flags of a bucket on a device, as far as they are known.
-    struct Usage {
-        std::vector<float> mine;         // this rank's, in this generation
-        std::vector<float> mine_before;  // this rank's, when the ranks told each other first
-        std::vector<float> sums;         // of all ranks, then
-    };
-    std::vector<Usage> usage_;                // one per bucket
-    std::vector<std::vector<float>> errors_;  // one per bucket, empty unless they are kept
 };
 
 template <typename Use>
 void GradientSums::for_each_in(int bucket, const Range& range, Use&& use) const {
-    const auto b = static_cast<size_t>(bucket);
+    const BucketSums& held = sums_[bucket];
     if (scope_.fused) {
         std::vector<const float*> gradients;
-        for (const float* source : sources_[b]) gradients.push_back(source + range.begin);
+        for (const float* source : held.sources) gradients.push_back(source + range.begin);
         use(range, std::span<const float* const>(gradients), mean());
     } else if (sums_in_place()) {
         const float* const sum = own(bucket).data() + range.begin;
         use(range, std::span<const float* const>(&sum, 1), 1.0F);
     } else {
-        parts_[b].for_each_in(range, [&](const Range& part, std::span<const float> values) {
+        held.parts.for_each_in(range, [&](const Range& part, std::span<const float> values) {
             const float* const sum = values.data();
             use(part, std::span<const float* const>(&sum, 1), 1.0F);
         });

@@ -1,6 +1,6 @@
-// The host writes to a device's memory and reads it: in place if the device is the host, else
-// through memory of the host. Data path: archives, checkpoints, files <-> [here] <-> ZeRO state.
-// Outside of a step, by one thread.
+// Access of the host to a device's memory: directly if the device is the host, otherwise through a
+// copy in the host's memory. Data path: archives, checkpoints, files <-> [here] <-> ZeRO state.
+// Used outside of a step, by one thread.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace dslaunch::zero {
 
-// Calls write(std::byte* host), which writes BYTES there, and brings them to INTO by the compute
+// Calls write(std::byte* host), which writes BYTES to HOST, and copies them to INTO on the compute
 // queue.
 template <typename Write>
 void write_from_host(device::Device& device, void* into, int64_t bytes, const Write& write) {
@@ -20,11 +20,10 @@ void write_from_host(device::Device& device, void* into, int64_t bytes, const Wr
     std::vector<std::byte> staging(static_cast<size_t>(bytes));
     write(staging.data());
     device.compute().copy_in(into, staging.data(), bytes);
-    device.compute().finish();  // staging ends here
+    device.compute().finish();  // before STAGING is destroyed
 }
 
-// The host's view of VALUES, which lie in DEVICE's memory, as they are now. REQUIRES: no work uses
-// them.
+// The present VALUES in DEVICE's memory, readable by the host. REQUIRES: no queued work uses them.
 class HostValues {
   public:
     HostValues(device::Device& device, std::span<const float> values) : values_(values) {
@@ -37,6 +36,7 @@ class HostValues {
     HostValues(const HostValues&) = delete;
     HostValues& operator=(const HostValues&) = delete;
 
+    // Returns the values, which are valid as long as this object.
     [[nodiscard]] std::span<const float> values() const { return values_; }
 
   private:

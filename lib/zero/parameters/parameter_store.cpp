@@ -12,7 +12,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "graph/lower/precision.h"
+#include "graph/archive/scalar_types.h"
 #include "graph/memory/memory_order.h"
 #include "graph/packed/packed_weight.h"
 #include "zero/parameters/flat_view.h"
@@ -51,11 +51,9 @@ ParameterStore::ParameterStore(graph::Model& model, const ShardMap& map,
                                const TensorDevice& device, const runtime::Arena& arena,
                                runtime::HostGroup& group, runtime::Collectives& collectives,
                                StateStore& states, runtime::SavedState* saved)
-    : model_(model),
-      map_(map),
+    : map_(map),
       slices_(slices),
       dtype_(dtype),
-      element_bytes_(dtype_bytes(dtype)),
       device_(device),
       arena_(arena),
       group_(group),
@@ -66,36 +64,37 @@ ParameterStore::ParameterStore(graph::Model& model, const ShardMap& map,
     int64_t bytes_max = 0;
     for (int b = 0; b < static_cast<int>(map.layout().buckets.size()); ++b) {
         const int64_t numel = map.layout().buckets[b].numel;
-        whole_offset_.push_back(whole_numel);
-        home_buffer_.push_back(-1);
+        Home& home = homes_.emplace_back();
         if (!map.is_gathered(b)) {
+            home.whole_offset = whole_numel;
             whole_numel += numel;
             continue;
         }
-        bytes_max = std::max(bytes_max, numel * element_bytes_);
-        for (size_t k = 0; k < slices.buffers.size() && home_buffer_.back() < 0; ++k)
-            if (std::ssize(arena.shared(slices.buffers[k])) >= numel * element_bytes_)
-                home_buffer_.back() = static_cast<int>(k);
+        bytes_max = std::max(bytes_max, numel * element_bytes());
+        for (size_t k = 0; k < slices.buffers.size() && home.buffer < 0; ++k)
+            if (std::ssize(arena.shared(slices.buffers[k])) >= numel * element_bytes())
+                home.buffer = static_cast<int>(k);
     }
-    if (bytes_max > 0) {
-        void* address = ::mmap(nullptr, static_cast<size_t>(bytes_max), PROT_NONE,
-                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (address == MAP_FAILED)
-            fail(ExitCode::kSetup, "no {} bytes of address space for released parameters",
-                 bytes_max);
-        tripwire_ = {static_cast<std::byte*>(address), static_cast<size_t>(bytes_max)};
-    }
+    if (bytes_max > 0) tripwire_ = Tripwire(bytes_max);
     adopt(model, saved);
 }
 
-ParameterStore::~ParameterStore() {
-    if (!tripwire_.empty()) ::munmap(tripwire_.data(), tripwire_.size());
+ParameterStore::Tripwire::Tripwire(int64_t bytes) {
+    void* address = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_NONE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (address == MAP_FAILED)
+        fail(ExitCode::kSetup, "no {} bytes of address space for released parameters", bytes);
+    memory_ = {static_cast<std::byte*>(address), static_cast<size_t>(bytes)};
+}
+
+ParameterStore::Tripwire::~Tripwire() {
+    if (!memory_.empty()) ::munmap(memory_.data(), memory_.size());
 }
 
 void ParameterStore::adopt(graph::Model& model, runtime::SavedState* saved) {
     const at::NoGradGuard no_grad;
     const plan::FlatLayout& layout = map_.layout();
-    Values values{{}, saved};
+    Values values{model, {}, saved};
     for (const plan::ParameterSlice& slice : layout.slices) {
         const graph::ModelParameter& parameter = model.parameters()[slice.parameter];
         const at::ScalarType type = parameter.tensor.scalar_type();
@@ -105,12 +104,12 @@ void ParameterStore::adopt(graph::Model& model, runtime::SavedState* saved) {
     }
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
         fill(b, values);
-        // Master copies hold the archive's values, not the 16-bit copy's.
+        // Master copies get the archive's values, not the rounded ones of the 16-bit copy.
         for (const int c : states_.chunks_of(b))
             states_.put(c, dtype_, [&](const Range& range, std::byte* into, DType dtype) {
                 copy_range(b, range, values, into, dtype);
             });
-        // The archive's pages that the copy read are not read again in training.
+        // Releases the archive's pages that were just copied: training does not read them again.
         const plan::Bucket& bucket = layout.buckets[b];
         for (int i = bucket.first_slice; i < bucket.end_slice; ++i)
             static_cast<void>(model.release_pages(layout.slices[i].parameter));
@@ -130,7 +129,7 @@ void ParameterStore::adopt(graph::Model& model, runtime::SavedState* saved) {
             const plan::ParameterSlice& slice = layout.slices[i];
             at::Tensor tensor = model.parameters()[slice.parameter].tensor;
             const int64_t offset = slice.offset_numel - bucket.offset_numel;
-            const at::Tensor view = view_like(tensor, base + offset * element_bytes_,
+            const at::Tensor view = view_like(tensor, base + offset * element_bytes(),
                                               graph::scalar_type_of(dtype_), device_.name);
             storages_.push_back(view.storage());
             tensor.set_data(view);
@@ -151,7 +150,7 @@ at::Tensor ParameterStore::frozen_values(int slice, const at::Tensor& tensor) co
     return frozen_as_read_[i].defined() ? frozen_as_read_[i] : tensor;
 }
 
-// Fills a bucket. Local ranks share it: even parts of a whole bucket, or each its own shards.
+// Fills a bucket. Each local rank fills a part: an equal part of a whole bucket, or its own shards.
 void ParameterStore::fill(int b, const Values& values) {
     if (!map_.is_gathered(b)) {
         const int64_t numel = map_.layout().buckets[b].numel;
@@ -164,7 +163,7 @@ void ParameterStore::fill(int b, const Values& values) {
         copy_range(b, range, values, kept(b, range.begin), dtype_);
 }
 
-// Copies elements RANGE of a bucket, as loaded, to INTO.
+// Copies the loaded values of elements RANGE of a bucket to INTO.
 void ParameterStore::copy_range(int b, const Range& range, const Values& values, std::byte* into,
                                 DType dtype) const {
     for_each_slice(map_.layout(), b, range, [&](int i, const Range& elements, int64_t begin) {
@@ -172,7 +171,7 @@ void ParameterStore::copy_range(int b, const Range& range, const Values& values,
         const auto write = [&](std::byte* host) {
             if (values.saved != nullptr && i < map_.layout().trained_slices)
                 return values.saved->read_weights(parameter, elements, host, dtype);
-            const auto& packed = model_.parameters()[parameter].packed;
+            const auto& packed = values.model.parameters()[parameter].packed;
             if (packed) return packed->read(elements, host);
             at::from_blob(host, {elements.numel}, graph::scalar_type_of(dtype))
                 .copy_(values.loaded[i].narrow(0, elements.begin, elements.numel));
@@ -184,18 +183,18 @@ void ParameterStore::copy_range(int b, const Range& range, const Values& values,
 
 std::byte* ParameterStore::kept(int b, int64_t element) const {
     const int64_t offset =
-        map_.is_gathered(b) ? map_.shard_offset(b, element) : whole_offset_[b] + element;
+        map_.is_gathered(b) ? map_.shard_offset(b, element) : homes_[b].whole_offset + element;
     const runtime::SliceId slice = map_.is_gathered(b) ? slices_.shards : slices_.whole;
-    return arena_.shared(slice).data() + offset * element_bytes_;
+    return arena_.shared(slice).data() + offset * element_bytes();
 }
 
 void ParameterStore::point_to(int b, std::byte* base) {
     const plan::Bucket& bucket = map_.layout().buckets[b];
     for (int i = bucket.first_slice; i < bucket.end_slice; ++i) {
         const int64_t offset = map_.layout().slices[i].offset_numel - bucket.offset_numel;
-        // Tensors that autograd has saved share the storage and follow it.
+        // Tensors that autograd has saved share the storage, so they point to the new memory too.
         storages_[i].unsafeGetStorageImpl()->set_data_ptr_noswap(
-            at::DataPtr(base + offset * element_bytes_, device_.name));
+            at::DataPtr(base + offset * element_bytes(), device_.name));
     }
 }
 
@@ -214,12 +213,12 @@ void ParameterStore::await_whole(int b, int64_t step) {
 void ParameterStore::gather_in_place(int b, int64_t step) {
     if (!map_.topology().is_bridge()) return;
     group_.await_all(slices_.updated[b], static_cast<uint32_t>(step));
-    const auto bytes = static_cast<size_t>(map_.layout().buckets[b].numel * element_bytes_);
-    collectives_.gather_ranges({kept(b, 0), bytes}, element_bytes_, map_.node_ranges(b));
+    const auto bytes = static_cast<size_t>(map_.layout().buckets[b].numel * element_bytes());
+    collectives_.gather_ranges({kept(b, 0), bytes}, element_bytes(), map_.node_ranges(b));
     group_.post(slices_.gathered[b], static_cast<uint32_t>(step));
 }
 
-// Starts a use of BUFFER once all readers of its previous content have released it.
+// Starts a use of BUFFER once all readers have released its previous content.
 std::byte* ParameterStore::begin_use(int buffer) {
     const auto k = static_cast<size_t>(buffer);
     group_.await_all(slices_.released[k], buffer_uses_[k]++);
@@ -238,9 +237,9 @@ void ParameterStore::gather(int b, int buffer, int64_t step, WirePacking packing
         if (step > 0 && b < map_.layout().trained_buckets)
             group_.await_all(slices_.updated[b], static_cast<uint32_t>(step));
         for (const Range& range : map_.own_ranges(b))
-            device_.device->communication().copy(base + range.begin * element_bytes_,
+            device_.device->communication().copy(base + range.begin * element_bytes(),
                                                  kept(b, range.begin),
-                                                 range.numel * element_bytes_);
+                                                 range.numel * element_bytes());
     }
     const uint32_t use = buffer_uses_[k];
     group_.post(slices_.copied[k], use);
@@ -250,8 +249,8 @@ void ParameterStore::gather(int b, int buffer, int64_t step, WirePacking packing
     }
     if (map_.topology().is_bridge()) {
         group_.await_all(slices_.copied[k], use);
-        const auto bytes = static_cast<size_t>(map_.layout().buckets[b].numel * element_bytes_);
-        collectives_.gather_ranges({base, bytes}, element_bytes_, map_.node_ranges(b),
+        const auto bytes = static_cast<size_t>(map_.layout().buckets[b].numel * element_bytes());
+        collectives_.gather_ranges({base, bytes}, element_bytes(), map_.node_ranges(b),
                                    {packing, dtype_});
         group_.post(slices_.filled[k], use);
     }
@@ -271,8 +270,9 @@ std::vector<int> ParameterStore::buckets_of(std::span<const int> parameters) con
         const int slice = map_.layout().slice_of(parameter);
         if (slice < 0) continue;
         const int b = map_.layout().bucket_of(slice);
-        // A bucket whose parameters have no elements has no buffer and needs no gathering.
-        if (map_.is_gathered(b) && home_buffer_[b] >= 0) buckets.push_back(b);
+        // If no parameter of a bucket has elements, the bucket has no buffer and needs no
+        // gathering.
+        if (map_.is_gathered(b) && homes_[b].buffer >= 0) buckets.push_back(b);
     }
     std::sort(buckets.begin(), buckets.end());
     buckets.erase(std::unique(buckets.begin(), buckets.end()), buckets.end());
@@ -285,20 +285,18 @@ void ParameterStore::hold(std::span<const int> parameters, int64_t step, bool ke
         visit(b, step, [&](std::span<const std::byte> values) {
             if (!keep) return;
             const Bytes bytes{std::ssize(values)};
-            held_values_.push_back(device_.device->allocate(bytes, "parameters to evaluate"));
-            // The queue that writes the zeros of new memory also copies, after them.
+            held_.push_back({b, device_.device->allocate(bytes, "parameters to evaluate")});
+            // Copies on the queue that zeroes new memory, so that the copy comes after the zeros.
             device::Queue& compute = device_.device->compute();
-            compute.copy(held_values_.back().bytes().data(), values.data(), bytes.value);
+            compute.copy(held_.back().values.bytes().data(), values.data(), bytes.value);
             compute.finish();
         });
-        if (!keep) continue;
-        held_.push_back(b);
-        point_to(b, held_values_.back().bytes().data());
+        if (keep) point_to(b, held_.back().values.bytes().data());
     }
 }
 
 void ParameterStore::visit(int b, int64_t step, const UseBucket& use) {
-    const int buffer = home_buffer_[b];
+    const int buffer = homes_[b].buffer;
     if (buffer < 0) {  // its parameters have no elements
         if (use) use({});
         return;
@@ -306,15 +304,14 @@ void ParameterStore::visit(int b, int64_t step, const UseBucket& use) {
     if (map_.parameters_offloaded()) bring(b, buffer);
     gather(b, buffer, step);
     collectives_.settle();
-    const int64_t bytes = map_.layout().buckets[b].numel * element_bytes_;
+    const int64_t bytes = map_.layout().buckets[b].numel * element_bytes();
     if (use) use(arena_.shared(slices_.buffers[buffer]).first(static_cast<size_t>(bytes)));
     release(b, buffer);
 }
 
 void ParameterStore::let_go() {
-    for (const int b : held_) point_to(b, tripwire_.data());
+    for (const HeldBucket& held : held_) point_to(held.bucket, tripwire_.data());
     held_.clear();
-    held_values_.clear();
 }
 
 }  // namespace dslaunch::zero

@@ -1,15 +1,16 @@
-// The store of a rank's parameters. They are whole in the host's shared arena at stages 0 to 2, and
-// at stage 3 on one host, where every rank reads the others' shards in place. At stage 3 over
-// several hosts, or offloaded, a host keeps its shards (on disk: each rank's, in the state store)
-// and gathers buckets into buffers. The model's tensors point there. Threads: the compute lane
-// calls await, release, hold and let_go, the communication lane gathers, the read lane calls bring.
-// The plan's waits order them.
+// The store of a rank's parameters. At stages 0 to 2, and at stage 3 on one host, the parameters
+// are whole in the host's shared arena; at stage 3 every rank reads the other ranks' shards there.
+// At stage 3 on several hosts, or with offloading, a host keeps only its shards (offloaded: each
+// rank's, on disk, in the state store) and gathers buckets into buffers. The model's tensors point
+// to the arena or to these buffers. Threads: the compute lane calls await, release, hold and
+// let_go, the communication lane gathers, the read lane calls bring. The plan's waits order them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/kinds/dtype.h"
@@ -24,25 +25,25 @@
 
 namespace dslaunch::zero {
 
-// The store's places in the arena, the same on all ranks of a host.
+// The store's slices of the arena, the same on all ranks of a host.
 struct ParameterSlices {
     runtime::SliceId whole;                   // buckets that are not gathered, one after the other
     runtime::SliceId shards;                  // this host's part of the gathered buckets
     std::vector<runtime::SliceId> buffers;    // buffers that buckets are gathered into
     std::vector<runtime::SignalId> updated;   // per bucket and step: this rank's part is written
-    std::vector<runtime::SignalId> gathered;  // per bucket and step: a bridge brought other hosts'
-                                              // parts
-    std::vector<runtime::SignalId> copied;    // per buffer and use: this rank's part is there
-    std::vector<runtime::SignalId> filled;    // per buffer and use: a bridge brought the rest
-    std::vector<runtime::SignalId> released;  // per buffer and use: this rank reads it no longer
+    std::vector<runtime::SignalId> gathered;  // per bucket and step: other hosts' parts came
+    std::vector<runtime::SignalId> copied;    // per buffer and use: this rank's part is written
+    std::vector<runtime::SignalId> filled;    // per buffer and use: a bridge received the rest
+    std::vector<runtime::SignalId> released;  // per buffer and use: this rank stopped reading
 };
 
-// The device whose memory the arena is, and LibTorch's name for it.
+// The device that the arena's memory belongs to, and LibTorch's name for it.
 struct TensorDevice {
     device::Device* device = nullptr;
     c10::Device name = c10::kCPU;
 };
 
+// Stores parameters; see the top of this file.
 class ParameterStore {
   public:
     // DTYPE is kF32, kBF16 or kF16. BUFFER_NUMEL is StepPlan::gather_buffer_numel.
@@ -51,58 +52,90 @@ class ParameterStore {
                                                     runtime::ArenaLayout& arena);
 
     // Copies this rank's part of the model's parameters, in DTYPE, into the arena, which is
-    // DEVICE's memory, or, if they are offloaded, into STATES. Master copies go into STATES too.
-    // The model's tensors then point to the copies, and the memory they were loaded into is given
-    // back bucket by bucket. Trained parameters come from SAVED if it is given. All references must
-    // outlive the store. Blocks until all local ranks have come. REQUIRES: parameters with a
-    // slice are fp32, bf16 or fp16, or packed.
+    // DEVICE's memory, or into STATES if they are offloaded. Copies master copies into STATES too.
+    // Then lets the model's tensors point to the copies, and frees the memory that they were loaded
+    // into, bucket by bucket. If SAVED is given, trained parameters are read from it. All
+    // references must outlive the store. Blocks until all local ranks have called it. REQUIRES:
+    // parameters with a slice are fp32, bf16 or fp16, or packed.
     ParameterStore(graph::Model& model, const ShardMap& map, const ParameterSlices& slices,
                    DType dtype, const TensorDevice& device, const runtime::Arena& arena,
                    runtime::HostGroup& group, runtime::Collectives& collectives, StateStore& states,
                    runtime::SavedState* saved = nullptr);
     ParameterStore(const ParameterStore&) = delete;
     ParameterStore& operator=(const ParameterStore&) = delete;
-    ~ParameterStore();
 
-    // Returns the memory of an element of a bucket that this host keeps, for its owner to write.
+    // Returns the memory of an element of a bucket, for its owner to write. REQUIRES: this host
+    // keeps the element.
     [[nodiscard]] std::byte* kept(int bucket, int64_t element) const;
 
-    // Says that this rank has written its part of a bucket in STEP.
+    // Reports that this rank has written its part of a bucket in STEP.
     void post_updated(int bucket, int64_t step);
-    // Waits until a bucket that is not gathered is whole as STEP left it. Step 0 means as loaded.
+    // Waits until a bucket that is not gathered has all values of the end of STEP. Step 0: the
+    // loaded values.
     void await_whole(int bucket, int64_t step);
-    // Brings the other hosts' parts of a bucket that is kept whole, in place, after the update of
+    // Gets the other hosts' parts of a bucket that is kept whole, in place, after the update of
     // STEP.
     void gather_in_place(int bucket, int64_t step);
-    // gather() brings a bucket into a buffer as STEP left it, and release() gives the buffer back.
-    // If parameters are offloaded, bring() comes first and reads this rank's part from its disk.
-    // PACKING is how the bucket travels between hosts. A packed bucket is rounded in the buffer, on
-    // the owner's host too, so that all ranks read the same bits; the kept parameters are not.
+    // gather() brings a bucket, as it was after STEP, into a buffer, and release() gives the buffer
+    // back. If parameters are offloaded, bring() must be called first: it reads this rank's part
+    // from its disk. PACKING is the format in which the bucket travels between hosts. A packed
+    // bucket is rounded in the buffer, on the owner's host too, so that all ranks read the same
+    // bits; the kept parameters are not rounded.
     void bring(int bucket, int buffer);
     void gather(int bucket, int buffer, int64_t step, WirePacking packing = WirePacking::kNone);
     void release(int bucket, int buffer);
 
-    // hold() is called outside of a step. All ranks gather these parameters together as STEP left
-    // them. A rank that passes KEEP reads them through the model's tensors, from private memory,
-    // until let_go(). Buckets that are not gathered are always there.
+    // hold() is called outside of a step. All ranks together gather these parameters as they were
+    // after STEP. A rank that passes KEEP can then read them through the model's tensors, from
+    // private memory, until let_go(). Buckets that are not gathered can always be read.
     void hold(std::span<const int> parameters, int64_t step, bool keep);
     void let_go();
-    // Gathers one bucket as hold() does, without a copy. USE, if not empty, is given the bucket's
-    // memory, [numel] of DTYPE on the device, until it returns.
+    // Gathers one bucket as hold() does, without a copy. If USE is not empty, it gets the bucket's
+    // memory, [numel] of DTYPE on the device, which is valid until USE returns.
     using UseBucket = std::function<void(std::span<const std::byte> values)>;
     void visit(int bucket, int64_t step, const UseBucket& use);
 
-    // Returns an untrained slice in memory order as the archive holds it, not as shards, the 16-bit
-    // copy or a device's memory keep it. If the store has no such copy, returns TENSOR, the
-    // model's. In a mapped archive the slice takes no memory until it is read.
+    // Returns an untrained slice exactly as the archive contains it, in memory order: not as
+    // shards, in 16 bits or on a device. If the store does not keep the archive's form, returns
+    // TENSOR, the model's own. In a mapped archive the slice takes no memory until it is read.
     [[nodiscard]] at::Tensor frozen_values(int slice, const at::Tensor& tensor) const;
 
   private:
-    // The parameters' values at the start: LOADED by slice, and SAVED for the trained ones.
+    // The parameters' first values: LOADED by slice, and SAVED for the trained ones.
     struct Values {
+        const graph::Model& model;
         std::vector<at::Tensor> loaded;
         runtime::SavedState* saved = nullptr;
     };
+    // The place of a bucket.
+    struct Home {
+        int64_t whole_offset = 0;  // not gathered: its begin in the slice of whole buckets,
+                                   // elements
+        int buffer = -1;           // gathered: a large enough buffer; -1: it has no elements
+    };
+    // A bucket that is held, and the copy of its values.
+    struct HeldBucket {
+        int bucket = 0;
+        device::Memory values;
+    };
+    // Memory that no code may access: parameters that are released point to it.
+    class Tripwire {
+      public:
+        Tripwire() = default;
+        // Reserves BYTES of address space. Throws Error{kSetup} if there is none.
+        explicit Tripwire(int64_t bytes);
+        Tripwire(Tripwire&& other) noexcept : memory_(std::exchange(other.memory_, {})) {}
+        Tripwire& operator=(Tripwire&& other) noexcept {
+            std::swap(memory_, other.memory_);
+            return *this;
+        }
+        ~Tripwire();
+        [[nodiscard]] std::byte* data() const { return memory_.data(); }
+
+      private:
+        std::span<std::byte> memory_;
+    };
+    [[nodiscard]] int64_t element_bytes() const { return dtype_bytes(dtype_); }
     void adopt(graph::Model& model, runtime::SavedState* saved);
     void fill(int bucket, const Values& values);
     void copy_range(int bucket, const Range& range, const Values& values, std::byte* into,
@@ -111,25 +144,20 @@ class ParameterStore {
     void point_to(int bucket, std::byte* base);
     [[nodiscard]] std::vector<int> buckets_of(std::span<const int> parameters) const;
 
-    const graph::Model& model_;
     const ShardMap& map_;
     ParameterSlices slices_;
     DType dtype_;
-    int64_t element_bytes_;
     TensorDevice device_;
     const runtime::Arena& arena_;
     runtime::HostGroup& group_;
     runtime::Collectives& collectives_;
     StateStore& states_;
-    std::vector<int64_t> whole_offset_;  // one per bucket that is not gathered, in elements
-    std::vector<int> home_buffer_;       // one per gathered bucket: a buffer that is large enough
+    std::vector<Home> homes_;  // by bucket
     std::vector<uint32_t> buffer_uses_;
     std::vector<at::Tensor> frozen_as_read_;
     std::vector<c10::Storage> storages_;  // one per slice, shared by the model's tensors
-    std::vector<int> held_;               // buckets
-    std::vector<device::Memory> held_values_;
-    // Released parameters point to this memory, which no one may touch.
-    std::span<std::byte> tripwire_;
+    std::vector<HeldBucket> held_;
+    Tripwire tripwire_;
 };
 
 }  // namespace dslaunch::zero

@@ -1,7 +1,7 @@
-// The values of a rank's state, handed over and taken: pieces of checkpoints, final weights, and
-// what forward gives parameters. SavableState and WritableState (runtime/state) say what each
-// function does. Data path: rank parts, update paths <-> [here] <-> checkpointer, final weights,
-// trainer. Outside of a step, by one thread, but for copy_values().
+// The exchange of a rank's values with its users: pieces of checkpoints, final weights, and the
+// values that forward gives parameters. SavableState and WritableState (runtime/state) explain each
+// function. Data path: rank parts, update paths <-> [here] <-> checkpointer, final weights,
+// trainer. All functions are called outside of a step, by one thread, except copy_values().
 #pragma once
 
 #include <mutex>
@@ -16,6 +16,7 @@
 
 namespace dslaunch::zero {
 
+// Exchanges values; see the top of this file.
 class StateValues : public runtime::ParameterState {
   public:
     [[nodiscard]] std::vector<int> parameters_elsewhere() const override;
@@ -26,25 +27,25 @@ class StateValues : public runtime::ParameterState {
     [[nodiscard]] std::vector<int64_t> state_numel(const at::Tensor& parameter) const override;
     [[nodiscard]] bool values_on_host() const override { return parts_.device().is_host(); }
     void copy_values(std::span<std::byte> into, const std::byte* values) override;
-    void set_guard(runtime::UpdateGuard* guard) override { parts_.guard = guard; }
+    void set_guard(runtime::UpdateGuard* guard) override { parts_.set_guard(guard); }
     [[nodiscard]] std::optional<int64_t> updates_of(int parameter) const override;
     [[nodiscard]] at::Tensor untrained_values(int parameter) const override;
-    // REQUIRES: what it writes is in memory, and no tensor group splits it.
+    // REQUIRES: the parameters WRITTEN are in memory, and no tensor group splits them.
     void rewrite(std::span<const int> read, std::span<const int> written,
                  const NewValues& use) override;
 
   protected:
-    // ARGUMENTS go to RankParts.
+    // ARGUMENTS are passed to RankParts.
     template <typename... Arguments>
     explicit StateValues(Arguments&&... arguments)
         : parts_(std::forward<Arguments>(arguments)...) {}
 
     RankParts parts_;
-    // All paths, in the order in which their states are numbered; the first has none.
+    // All paths, in the order in which their states are numbered; the first path has no states.
     std::vector<UpdatePath*> paths_;
 
   private:
-    // A path and the numbers of its states, STATES of them from FIRST on.
+    // A path, with the number of its first state and the count of its states.
     struct Numbered {
         UpdatePath* path = nullptr;
         int first = 0;

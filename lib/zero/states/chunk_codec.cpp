@@ -77,7 +77,7 @@ int64_t ChunkCodec::compress(const ChunkSection& section, std::span<const std::b
     if (format_.lossless && plain > 0) {
         const auto planes = part_of(scratch_, 0, plain);
         kernels::split_bytes(from, section.element_bytes, planes);
-        // A section that would not become shorter is left as it is.
+        // A section that compression would not shorten is stored as it is.
         compressed = coder_.compress(planes, part_of(into, 0, plain - 1));
     }
     const int64_t taken = compressed > 0 ? compressed : plain;

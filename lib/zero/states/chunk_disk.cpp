@@ -54,7 +54,7 @@ void ChunkDisk::save(std::span<const Transfer> transfers,
         StoredPart& part = *transfer.part;
         std::span<std::byte> from = transfer.memory;
         if (packs(part)) {
-            // The seed differs for every extent and every write of it, and is the same in every
+            // The seed differs for every extent and for every write of it, and is the same in every
             // run.
             const auto extent = static_cast<uint32_t>(part.extent.index);
             const uint32_t seed = static_cast<uint32_t>(rank_) * 0x27D4EB2FU ^

@@ -1,6 +1,6 @@
-// The parts of a rank's chunks on disk, packed on their way there and unpacked on their way back.
-// Data path: state store -> chunk disk -> chunk codec, offload file. Threads: one lane calls
-// load(), another save(), both at once. Outside of a step any one thread may call them.
+// The parts of a rank's chunks on disk. They are packed when written and unpacked when read. Data
+// path: state store -> chunk disk -> chunk codec, offload file. Threads: one lane calls load(),
+// another save(), at the same time. Outside of a step any one thread may call them.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "plan/layout/state_chunks.h"
+#include "plan/layout/chunk_layout.h"
 #include "zero/states/chunk_codec.h"
 #include "zero/states/offload_file.h"
 
 namespace dslaunch::zero {
 
-// The part of a chunk that lies in one extent: an image of its sections if packed, else as in
-// memory.
+// The part of a chunk in one extent: an image of its sections if it is packed, otherwise its bytes
+// as in memory.
 struct StoredPart {
     storage::ExtentId extent;
     std::vector<ChunkSection> sections;
@@ -24,15 +24,16 @@ struct StoredPart {
     uint32_t writes = 0;
 };
 
+// Moves parts of chunks; see the top of this file.
 class ChunkDisk {
   public:
-    // FILE is null if nothing is on disk. It must outlive this. RANK is the plan's, and packing
-    // rounds by it.
+    // FILE is null if nothing is on disk. It must outlive this object. RANK is the plan's rank,
+    // part of the seed for rounding.
     ChunkDisk(const plan::ChunkFormat& format, int rank, OffloadFile* file)
         : format_(format), rank_(rank), file_(file) {}
 
-    // MEMORY is room.total_bytes() long and must outlive this. If anything is packed, take_room()
-    // comes before the first transfer.
+    // MEMORY is room.total_bytes() long and must outlive this object. If anything is packed,
+    // take_room() must be called before the first transfer.
     void take_room(std::span<std::byte> memory, const plan::PackingRoom& room);
 
     // A part and its place in memory.
@@ -40,21 +41,23 @@ class ChunkDisk {
         StoredPart* part = nullptr;
         std::span<std::byte> memory;
     };
-    // Transfer parts; AS_IT_IS is transferred too and never packed. Both block and throw as
-    // OffloadFile does.
+    // load() and save() transfer these parts, and AS_IT_IS, which is never packed. Both block and
+    // throw the errors of OffloadFile.
     void load(std::span<const Transfer> transfers,
               std::span<const OffloadFile::Part> as_it_is = {});
     void save(std::span<const Transfer> transfers,
               std::span<const OffloadFile::Part> as_it_is = {});
+    // Returns true if PART is packed on disk.
     [[nodiscard]] bool packs(const StoredPart& part) const;
 
-    // Starts or stops measuring packing's errors (ChunkCodec::measure).
+    // Starts or stops the measurement of packing errors (ChunkCodec::measure).
     void measure(bool on);
-    // Returns one clause for each thing that is packed, for a log. Called by save()'s thread.
+    // Returns a text for the log for each kind of data that is packed. Called by the thread of
+    // save().
     [[nodiscard]] std::vector<std::string> describe_packing() const;
 
   private:
-    // The codec of one direction and its memory.
+    // The codec of one direction, and its memory.
     struct Packer {
         std::span<std::byte> image;
         std::optional<ChunkCodec> codec;

@@ -8,7 +8,7 @@ namespace dslaunch::zero {
 
 namespace {
 
-// This rank among its group's RANKS neighbours.
+// The place of this rank among its group's RANKS neighbouring ranks.
 runtime::Topology group_of(const runtime::Topology& topology, int ranks) {
     std::vector<int> members(static_cast<size_t>(ranks));
     std::iota(members.begin(), members.end(), topology.rank() / ranks * ranks);
@@ -43,7 +43,7 @@ ShardMap::ShardMap(const plan::FlatLayout& layout, const plan::Partition* partit
                 } else {
                     ranges.push_back({piece.range, node});
                 }
-                // Offloaded parameters are on the disk of each rank, not in memory of the host.
+                // Offloaded parameters are on each rank's disk, not in the host's memory.
                 const bool in_memory = is_gathered(b) && !parameters_offloaded;
                 if (in_memory && node == owners_.node_rank) shard_numel_ += piece.range.numel;
             }
@@ -59,12 +59,12 @@ ShardMap::ShardMap(const plan::FlatLayout& layout, const plan::Partition* partit
     }
 }
 
-// Returns the part of a bucket that this rank writes if every rank keeps all states.
+// Returns the part of a bucket that this rank writes at stage 0, where every rank keeps all states.
 Range ShardMap::written_at_stage_0(int bucket) const {
     const plan::Bucket& of = layout_.buckets[bucket];
     const Range part = part_range(of.numel, {topology_.local_rank, topology_.local_world_size()});
     if (!whole_tensors_) return part;
-    // A tensor is written by the rank whose part it begins in.
+    // A tensor is written by the rank whose part contains its first element.
     const auto first_begin = [&](int64_t element) {
         for (int i = of.first_slice; i < of.end_slice; ++i) {
             const int64_t begin = layout_.slices[i].offset_numel - of.offset_numel;

@@ -1,7 +1,7 @@
-// The map of one rank's part of a job: the pieces of each bucket whose optimizer states it owns,
-// its host's part of the parameters, and the hosts that need each gradient. Data path: flat layout,
-// partition, topology -> shard map -> parameter store, gradient sums, ZeRO state. Pure; const after
-// construction.
+// One rank's view of how a job's state is divided: the pieces of each bucket whose optimizer states
+// it owns, its host's part of the parameters, and the hosts that need each gradient. Data path:
+// flat layout, partition, topology -> shard map -> parameter store, gradient sums, ZeRO state.
+// Pure; const after construction.
 #pragma once
 
 #include <vector>
@@ -17,14 +17,14 @@ namespace dslaunch::zero {
 struct OwnedPiece {
     int bucket = 0;
     Range range;               // within the bucket
-    int64_t state_offset = 0;  // begin of its states in the rank's flat states, in elements
-    // True if this rank writes its parameters. At stage 0 every rank keeps all states, and local
-    // ranks share the writing.
+    int64_t state_offset = 0;  // its states' offset in the rank's flat states, in elements
+    // True if this rank writes the parameters of the piece. At stage 0 every rank keeps all states,
+    // and local ranks divide the writing among them.
     bool writes = true;
 };
 
-// Calls use(slice, its elements, where they begin in the bucket) for every slice that overlaps
-// RANGE of a bucket. Padding is skipped.
+// Calls use(slice, elements of the slice, position of the first one in the bucket) for every slice
+// that overlaps RANGE of a bucket. Padding is skipped.
 template <typename Use>
 void for_each_slice(const plan::FlatLayout& layout, int bucket, const Range& range, Use&& use) {
     const plan::Bucket& of = layout.buckets[static_cast<size_t>(bucket)];
@@ -36,59 +36,70 @@ void for_each_slice(const plan::FlatLayout& layout, int bucket, const Range& ran
     }
 }
 
+// Divides a state; see the top of this file.
 class ShardMap {
   public:
     // PARTITION is given from stage 1 on. PARAMETERS_OFFLOADED, at stage 3, means that every rank
-    // keeps its own on disk, so they are gathered on one host too. SHARD_GROUP
-    // and WHOLE_TENSORS are StepPlanOptions'. LAYOUT and PARTITION must outlive the map.
+    // keeps its parameters on disk, so they must be gathered on a single host too. SHARD_GROUP and
+    // WHOLE_TENSORS are the fields of StepPlanOptions. LAYOUT and PARTITION must outlive the map.
     ShardMap(const plan::FlatLayout& layout, const plan::Partition* partition, int stage,
              const runtime::Topology& topology, bool parameters_offloaded, int shard_group = 0,
              bool whole_tensors = false);
 
+    // The facts that the map was made from.
     [[nodiscard]] const plan::FlatLayout& layout() const { return layout_; }
     [[nodiscard]] const runtime::Topology& topology() const { return topology_; }
     [[nodiscard]] int stage() const { return stage_; }
     [[nodiscard]] bool several_hosts() const { return topology_.node_count() > 1; }
-    // Returns the ranks that share one sharded copy: all, or this rank's group of them.
+    // Returns the ranks among which one copy is sharded: all ranks, or this rank's group.
     [[nodiscard]] const runtime::Topology& owners() const { return owners_; }
-    // Returns the global rank of the first of these.
+    // Returns the global rank of the first of owners().
     [[nodiscard]] int first_owner() const { return topology_.rank() - owners_.rank(); }
-    // Returns the number of copies that hosts or groups of ranks hold; copy() is this rank's.
+    // Returns the number of copies, each held by a host or a group of ranks. copy() is the index of
+    // this rank's copy.
     [[nodiscard]] int copies() const {
         if (stage_ == 0) return topology_.node_count();
         return topology_.world_size() / owners_.world_size();
     }
+    // Returns the index of this rank's copy, from 0.
     [[nodiscard]] int copy() const {
         return stage_ == 0 ? topology_.node_rank : topology_.rank() / owners_.world_size();
     }
+    // Returns true if one copy is sharded over several hosts.
     [[nodiscard]] bool shards_over_hosts() const { return owners_.node_count() > 1; }
-    // True if every host has all of it: at stage 0, or if each host holds a copy.
+    // True if every host has all states: at stage 0, or if each host holds a copy.
     [[nodiscard]] bool copies_on_hosts() const { return stage_ == 0 || !shards_over_hosts(); }
 
-    // Returns this rank's pieces of a trained bucket; at stage 0, other ranks' writes come first.
+    // Returns this rank's pieces of a trained bucket; at stage 0, the pieces that other ranks write
+    // come first.
     [[nodiscard]] const std::vector<OwnedPiece>& pieces(int bucket) const {
         return pieces_[bucket];
     }
+    // Returns the elements whose optimizer states this rank owns, with padding.
     [[nodiscard]] int64_t state_numel() const { return state_numel_; }
-    // Returns the first element of a trained bucket's states among the rank's.
+    // Returns the offset of a trained bucket's states among all states of this rank.
     [[nodiscard]] int64_t state_begin(int bucket) const { return state_begins_[bucket]; }
 
+    // Returns true if each rank keeps its parameters on disk.
     [[nodiscard]] bool parameters_offloaded() const { return parameters_offloaded_; }
-    // True if a bucket's parameters are whole on a host only while they are gathered.
+    // True if this host has a bucket's parameters as a whole only while they are gathered.
     [[nodiscard]] bool is_gathered(int bucket) const;
-    // Returns the hosts, of owners(), that keep each range of a bucket. REQUIRES: stage >= 1.
+    // Returns the hosts that keep each range of a bucket, numbered as in owners(). REQUIRES: stage
+    // >= 1.
     [[nodiscard]] const std::vector<runtime::NodeRange>& node_ranges(int bucket) const {
         return node_ranges_[bucket];
     }
-    // Returns the hosts that need each range of a bucket's reduced gradients: node_ranges() and the
-    // flags after them, which every host needs. An empty list sends everything to everybody.
+    // Returns the hosts that need each range of a bucket's reduced gradients: node_ranges(), and
+    // every host for the flags that follow the gradients. An empty list means that all hosts need
+    // everything.
     [[nodiscard]] std::vector<runtime::NodeRange> gradient_destinations(int bucket) const;
 
-    // shard_numel() counts the elements of all gathered buckets that this host keeps, and
-    // shard_offset() is an element's place among them. REQUIRES: the element is kept here.
+    // shard_numel() returns the number of elements of all gathered buckets that this host keeps,
+    // and shard_offset() the position of an element among them. REQUIRES: this host keeps the
+    // element.
     [[nodiscard]] int64_t shard_numel() const { return shard_numel_; }
     [[nodiscard]] int64_t shard_offset(int bucket, int64_t element) const;
-    // Returns ranges of a gathered bucket that this rank copies into the gathered whole.
+    // Returns the ranges of a gathered bucket that this rank copies into the buffer.
     [[nodiscard]] std::vector<Range> own_ranges(int bucket) const;
 
   private:

@@ -11,38 +11,13 @@ namespace {
 
 using config::OptimizerKind;
 
-// An optimizer's name, and the names of its states as torch.optim has them.
-struct OptimizerFacts {
-    OptimizerKind kind;
-    const char* name;
-    std::vector<std::string> moments;
-};
-
-const OptimizerFacts& facts_of(OptimizerKind kind) {
-    static const std::vector<std::string> first = {"exp_avg"};
-    static const std::vector<std::string> both = {"exp_avg", "exp_avg_sq"};
-    static const OptimizerFacts all[] = {
-        {OptimizerKind::kAdam, "adam", both},
-        {OptimizerKind::kAdamW, "adamw", both},
-        {OptimizerKind::kSgd, "sgd", {"momentum_buffer"}},  // with momentum
-        {OptimizerKind::kAdagrad, "adagrad", {"sum"}},
-        {OptimizerKind::kLion, "lion", first},
-        {OptimizerKind::kLamb, "lamb", both},
-        {OptimizerKind::kMuon, "muon", both},
-        {OptimizerKind::kOneBitAdam, "onebitadam", both},
-        {OptimizerKind::kZeroOneAdam, "zerooneadam", both},
-        {OptimizerKind::kOneBitLamb, "onebitlamb", both},
-        {OptimizerKind::kAdafactor, "adafactor", first},  // with a first moment
-    };
-    for (const OptimizerFacts& facts : all)
-        if (facts.kind == kind) return facts;
-    DSL_CHECK(false, "optimizer {}", static_cast<int>(kind));
-}
-
 std::vector<std::string> moments_of(const config::OptimizerConfig& config) {
     if (config.kind == OptimizerKind::kSgd && config.momentum == 0) return {};
     if (config.kind == OptimizerKind::kAdafactor && !config.adafactor.first_moment) return {};
-    return facts_of(config.kind).moments;
+    std::vector<std::string> names;
+    for (const std::string_view name : config::facts_of(config.kind).moments)
+        if (!name.empty()) names.emplace_back(name);
+    return names;
 }
 
 }  // namespace
@@ -52,7 +27,7 @@ int64_t ShardOptimizer::states_per_parameter(const config::OptimizerConfig& conf
 }
 
 std::string ShardOptimizer::name(const config::OptimizerConfig& config) {
-    return facts_of(config.kind).name;
+    return std::string(config::facts_of(config.kind).name);
 }
 
 std::vector<std::string> ShardOptimizer::state_names(const config::OptimizerConfig& config) {
@@ -63,13 +38,11 @@ std::vector<std::string> ShardOptimizer::state_names(const config::OptimizerConf
 }
 
 bool ShardOptimizer::is_square(const config::OptimizerConfig& config, size_t k) {
-    return k == 1 || config.kind == OptimizerKind::kAdagrad;
+    return k == 1 || config::facts_of(config.kind).first_is_square;
 }
 
 float ShardOptimizer::initial_state(const config::OptimizerConfig& config) {
-    return config.kind == OptimizerKind::kAdagrad
-               ? static_cast<float>(config.initial_accumulator_value)
-               : 0.0F;
+    return static_cast<float>(config.initial_accumulator_value);
 }
 
 kernels::AdamStep ShardOptimizer::without_correction(double lr, double beta1) const {

@@ -1,7 +1,7 @@
 // The update of a rank's part of the optimizer states and parameters, element by element: Adam,
-// AdamW, SGD, Adagrad, Lion, 1-bit Adam, 0/1 Adam in fp32 (whole tensors: tensor_optimizer.h). The
-// states are the caller's (state_store.h). Parameters that got no gradient in a step are left
-// alone, as in PyTorch, so each keeps its own step count.
+// AdamW, SGD, Adagrad, Lion, 1-bit Adam and 0/1 Adam in fp32 (whole tensors: tensor_optimizer.h).
+// The caller owns the states (state_store.h). As in PyTorch, a parameter without a gradient in a
+// step is left unchanged, so each parameter has its own step count.
 #pragma once
 
 #include <cstdint>
@@ -16,41 +16,44 @@
 
 namespace dslaunch::zero {
 
+// Updates elements; see the top of this file.
 class ShardOptimizer {
   public:
-    // The updates are QUEUE's work. It must outlive this.
+    // The updates run on QUEUE, which must outlive this object.
     ShardOptimizer(const config::OptimizerConfig& config, device::Queue& queue)
         : config_(config), queue_(queue) {}
 
-    // Returns the number of fp32 values per parameter that CONFIG needs: Adam and LAMB 2, Adagrad
-    // and Lion 1, SGD with momentum 1, without momentum 0; Muon 2, but its matrices use only the
-    // first; Adafactor with a first moment 1, else 0. tensor_states.h has further ones of tensors.
+    // Returns the number of fp32 values per parameter that CONFIG needs: 2 for Adam and LAMB, 1 for
+    // Adagrad and Lion, 1 for SGD with momentum and 0 without, 2 for Muon, whose matrices use only
+    // the first, 1 for Adafactor with a first moment and 0 without. tensor_states.h adds states of
+    // whole tensors.
     [[nodiscard]] static int64_t states_per_parameter(const config::OptimizerConfig& config);
-    // Returns "adamw" and the like.
+    // Returns the optimizer's name, such as "adamw".
     [[nodiscard]] static std::string name(const config::OptimizerConfig& config);
-    // Returns torch.optim's names, such as "exp_avg", of all states that a run needs to go on.
+    // Returns torch.optim's names, such as "exp_avg", of all states that a resumed run needs.
     [[nodiscard]] static std::vector<std::string> state_names(
         const config::OptimizerConfig& config);
-    // True if value K (0, 1) is a mean or a sum of squares, which is never negative and is divided
-    // by.
+    // True if value K (0 or 1) is a mean or a sum of squares, which is never negative and is used
+    // as a divisor.
     [[nodiscard]] static bool is_square(const config::OptimizerConfig& config, size_t k);
-    // Returns the value of the first state before the first step. The second starts at 0.
+    // Returns the first state's value before the first step. The second state starts at 0.
     [[nodiscard]] static float initial_state(const config::OptimizerConfig& config);
 
-    // Updates RANGE, from 0 on and with its states, with the learning rate LR as the slice's
-    // STEP-th update (from 1). BETAS, if given, take the place of the config's. EXCHANGE is the
-    // step's: unless it is kExact, 1-bit Adam and 0/1 Adam leave the variance as it is, and with
-    // kMomentum the gradients are the next momentum. One thread at a time may call it. REQUIRES:
-    // the config needs no whole tensors.
+    // Updates RANGE, from its first element on and with its states, with the learning rate LR, as
+    // the slice's update number STEP (from 1). BETAS, if given, replace the config's. EXCHANGE is
+    // the step's: unless it is kExact, 1-bit Adam and 0/1 Adam leave the variance unchanged, and
+    // with kMomentum the gradients are the next momentum. One thread at a time may call it.
+    // REQUIRES: the config needs no whole tensors.
     void update(kernels::FlatRange range, double lr, int64_t step,
                 const std::optional<config::Betas>& betas = {},
                 plan::Exchange exchange = plan::Exchange::kExact);
-    // Returns the step of Adam or AdamW that update() does, as the last of STEPS whose mean
-    // gradient it takes. REQUIRES: the optimizer is one of both.
+    // Returns the step of Adam or AdamW that update() does, but as the last of STEPS steps, applied
+    // to their mean gradient. REQUIRES: the optimizer is Adam or AdamW.
     [[nodiscard]] kernels::AdamStep adam(double lr, int64_t step,
                                          const std::optional<config::Betas>& betas,
                                          int64_t steps = 1) const;
-    // Mixes the gradients of RANGE into the momentum alone. REQUIRES: the optimizer compresses.
+    // Adds the gradients of RANGE to the momentum, and changes nothing else. REQUIRES: the
+    // optimizer compresses.
     void mix(const kernels::FlatRange& range, const std::optional<config::Betas>& betas);
 
   private:

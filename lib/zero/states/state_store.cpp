@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -11,6 +10,21 @@
 #include "storage/disk/block_file.h"
 
 namespace dslaunch::zero {
+
+namespace {
+
+// Returns the end of a chunk's parameters, where its states begin.
+int64_t states_begin(const plan::ChunkLayout& layout) {
+    if (layout.parameters < 0) return 0;
+    if (layout.master >= 0) return layout.master;
+    return layout.moments[0] >= 0 ? layout.moments[0] : layout.bytes;
+}
+
+device::Memory allocate_floats(device::Device& device, int64_t numel) {
+    return device.allocate(Bytes{numel * int64_t{sizeof(float)}}, "optimizer states");
+}
+
+}  // namespace
 
 StateStore::StateStore(const plan::StepPlan& plan, const plan::StepPlanOptions& options,
                        const ShardMap& map, device::Device& device, OffloadFile* file,
@@ -20,11 +34,9 @@ StateStore::StateStore(const plan::StepPlan& plan, const plan::StepPlanOptions& 
       device_(device),
       file_(file),
       disk_(format_, plan.rank, file),
-      indices_(plan.chunks.all.size()),
+      chunks_(plan.chunks.all.size()),
       first_moments_(std::move(first_moments)) {
-    std::iota(indices_.begin(), indices_.end(), 0);
-    chunks_.resize(indices_.size());
-    for (const int c : indices_) {
+    for (int c = 0; c < std::ssize(chunks_); ++c) {
         chunks_[c].layout = plan::chunk_layout(chunk(c).given_back(), format_);
         chunks_[c].parts = find_parts(c, map);
         add_extents(c);
@@ -35,7 +47,7 @@ StateStore::StateStore(const plan::StepPlan& plan, const plan::StepPlanOptions& 
 
 void StateStore::take_resident_memory() {
     int64_t parameter_bytes = 0;
-    for (const int c : indices_) {
+    for (int c = 0; c < std::ssize(chunks_); ++c) {
         if (chunk(c).states == plan::ChunkHome::kMemory) {
             chunks_[c].resident_states = resident_.states_numel;
             resident_.states_numel += chunk(c).range.numel;
@@ -47,16 +59,12 @@ void StateStore::take_resident_memory() {
         }
     }
     if (parameter_bytes > 0) resident_.parameters = storage::IoArena(Bytes{parameter_bytes});
-    if (format_.master) resident_.master = take_floats(resident_.states_numel);
-}
-
-device::Memory StateStore::take_floats(int64_t numel) const {
-    return device_.allocate(Bytes{numel * int64_t{sizeof(float)}}, "optimizer states");
+    if (format_.master) resident_.master = allocate_floats(device_, resident_.states_numel);
 }
 
 void StateStore::make_buffers(int64_t buffers_max) {
     int64_t passing = 0, with_sums = 0, buffer_bytes = 0, sum_bytes = 0;
-    for (const int c : indices_) {
+    for (int c = 0; c < std::ssize(chunks_); ++c) {
         const plan::ChunkLayout& layout = chunks_[c].layout;
         sum_bytes = std::max(sum_bytes, layout.sum_bytes);
         if (!chunk(c).passes()) continue;
@@ -93,11 +101,9 @@ Bytes StateStore::bytes_on_disk(const plan::StepPlan& plan, const plan::ChunkFor
     return bytes;
 }
 
-std::span<const int> StateStore::chunks_of(int bucket) const {
+std::ranges::iota_view<int, int> StateStore::chunks_of(int bucket) const {
     const auto b = static_cast<size_t>(bucket);
-    const auto first = static_cast<size_t>(plan_->chunks.first_of_bucket[b]);
-    const auto end = static_cast<size_t>(plan_->chunks.first_of_bucket[b + 1]);
-    return std::span(indices_).subspan(first, end - first);
+    return {plan_->chunks.first_of_bucket[b], plan_->chunks.first_of_bucket[b + 1]};
 }
 
 std::vector<ChunkPart> StateStore::find_parts(int c, const ShardMap& map) const {
@@ -151,12 +157,6 @@ void StateStore::add_extents(int c) {
 
 OffloadFile::Part StateStore::sum_transfer(int c, const SumBuffer& buffer) const {
     return {chunks_[c].sums, buffer.memory.first(static_cast<size_t>(chunks_[c].layout.sum_bytes))};
-}
-
-int64_t StateStore::states_begin(const plan::ChunkLayout& layout) {
-    if (layout.parameters < 0) return 0;
-    if (layout.master >= 0) return layout.master;
-    return layout.moments[0] >= 0 ? layout.moments[0] : layout.bytes;
 }
 
 std::vector<ChunkDisk::Transfer> StateStore::transfers(int c, std::span<std::byte> memory,
@@ -216,26 +216,26 @@ void StateStore::begin() {
             take_packed_moments(k);
             continue;
         }
-        resident_.moments[k] = take_floats(resident_.states_numel);
-        for (const int c : indices_)
+        resident_.moments[k] = allocate_floats(device_, resident_.states_numel);
+        for (int c = 0; c < std::ssize(chunks_); ++c)
             if (chunks_[c].resident_states >= 0) fill_moments(c, k, view_in(c, nullptr).moments[k]);
     }
-    if (format_.sums) resident_.sums = take_floats(resident_.states_numel);
+    if (format_.sums) resident_.sums = allocate_floats(device_, resident_.states_numel);
     fill_buffers();
 }
 
-// Takes the memory of moment K, packed, and gives it the first values. Zeros are packed as zeros.
+// Allocates the memory of moment K, packed, and writes its first values. Zeros are packed as zeros.
 void StateStore::take_packed_moments(size_t k) {
     DSL_CHECK(device_.is_host(), "moments of a device are fp32");
     const StatePacking packing = format_.packings[k];
     int64_t bytes = 0;
-    for (const int c : indices_) {
+    for (int c = 0; c < std::ssize(chunks_); ++c) {
         if (chunks_[c].resident_states < 0) continue;
         chunks_[c].packed_moments[k] = bytes;
         bytes += tiled_bytes(packing, chunk(c).range.numel);
     }
     resident_.moments[k] = device_.allocate(Bytes{bytes}, "optimizer states");
-    for (const int c : indices_) {
+    for (int c = 0; c < std::ssize(chunks_); ++c) {
         if (!first_moments_ || chunks_[c].resident_states < 0) continue;
         const int64_t numel = chunk(c).range.numel;
         std::vector<float> values(static_cast<size_t>(numel), 0.0F);
@@ -245,8 +245,8 @@ void StateStore::take_packed_moments(size_t k) {
     }
 }
 
-// Brings the chunks that a step of the plan expects into the swap buffers. A chunk that already
-// lies in another buffer stays where it is, and the buffers change places.
+// Reads into the swap buffers the chunks that a step of the plan expects there. A chunk that is
+// already in another buffer is not moved: the two buffers swap their places.
 void StateStore::fill_buffers() {
     std::vector<int> last(static_cast<size_t>(plan_->swap_buffers));
     for (size_t t = 0; t < plan_->buffer_of_turn.size(); ++t)
@@ -280,13 +280,13 @@ void StateStore::change_plan(const plan::StepPlan& plan) {
     const auto differ = [&](int c, bool kept) {
         return chunk(c).kept() != kept && plan.chunks.all[c].kept() == kept;
     };
-    // Chunks that leave come first, since the others may need their memory.
-    for (const int c : indices_) {
+    // Chunks that are no longer kept go first, since the others may need their memory.
+    for (int c = 0; c < std::ssize(chunks_); ++c) {
         if (!differ(c, false)) continue;
         disk_.save(transfers(c, std::as_writable_bytes(chunks_[c].own.values()), true));
         chunks_[c].own = ZeroedFloats();
     }
-    for (const int c : indices_) {
+    for (int c = 0; c < std::ssize(chunks_); ++c) {
         if (!differ(c, true) || chunks_[c].layout.bytes == 0) continue;
         disk_.load(transfers(c, take_own_memory(c), true));
     }
@@ -400,7 +400,8 @@ ChunkView StateStore::view_in(int c, std::byte* memory) const {
 
 ChunkView StateStore::view(const plan::Instruction& update) {
     const int c = update.chunk;
-    // An update without a buffer leaves passing parts on disk, and another lane has the buffer.
+    // An update without a buffer leaves the parts that pass through a buffer on disk; the buffer
+    // may then belong to another lane.
     const bool in_buffer = chunk(c).turn >= 0 && update.buffer >= 0;
     const Place place = in_buffer || chunk(c).kept() ? place_of(c) : Place{};
     DSL_CHECK(place.kind != Place::Kind::kDisk, "chunk {} is not in its swap buffer", c);
@@ -445,15 +446,16 @@ void StateStore::copy_out(int c, const std::byte* from, int64_t element_bytes,
                                      part.range.numel * element_bytes);
 }
 
-// Takes the memory of the largest chunk's parameters, twice.
+// Allocates twice the memory of the largest chunk's parameters.
 void StateStore::take_bounce_memory() {
     int64_t bytes = 0;
     for (const Chunk& chunk : chunks_) bytes = std::max(bytes, states_begin(chunk.layout));
     bounce_ = storage::IoArena(Bytes{2 * bytes});
 }
 
-// Brings parameters of a chunk into one half of the bounce memory while the previous chunk's are
-// copied from the other. Packed ones come one after the other, since they share an image.
+// Reads the parameters of one chunk into one half of the bounce memory while the previous chunk's
+// are copied from the other half. Packed chunks are read one after the other, since they share an
+// image.
 void StateStore::read_parameters(int bucket, std::byte* base) {
     struct Coming {
         int chunk = -1;
@@ -494,7 +496,7 @@ void StateStore::read_parameters(int bucket, std::byte* base) {
 
 const std::byte* StateStore::parameters_in_memory(int c) {
     const Place place = place_of(c);
-    // 16-bit parameters are not read into a buffer, only made there.
+    // 16-bit parameters are never read into a swap buffer; the update makes them there.
     const bool made = place.kind != Place::Kind::kBuffer || place.buffer->updated;
     const bool current = made || chunks_[c].layout.read_from == 0;
     return view_in(c, current ? place.memory : nullptr).parameters;

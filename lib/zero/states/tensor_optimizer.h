@@ -1,9 +1,9 @@
-// The update of a whole tensor by its owner, where an element's update depends on all others: LAMB
-// (You et al. 2020, arXiv:1904.00962, in the form of DeepSpeed's FusedLamb), 1-bit LAMB (Li et al.
-// 2021, arXiv:2104.06069), Adafactor (Shazeer & Stern 2018, arXiv:1804.04235, in the form of
-// transformers), Muon (Jordan et al. 2024, with the Newton-Schulz iteration of Bernstein &
-// Newhouse; its products of the Gram matrix after Dao 2026). Data path: ZeRO state -> [here] -> the
-// device's queue. One thread at a time.
+// The update of a whole tensor by its owner, for optimizers in which an element's update depends on
+// all elements: LAMB (You et al. 2020, arXiv:1904.00962, in the form of DeepSpeed's FusedLamb),
+// 1-bit LAMB (Li et al. 2021, arXiv:2104.06069), Adafactor (Shazeer & Stern 2018, arXiv:1804.04235,
+// in the form of transformers), Muon (Jordan et al. 2024, with the Newton-Schulz iteration of
+// Bernstein & Newhouse; the products with the Gram matrix after Dao 2026). Data path: ZeRO state ->
+// [here] -> the device's queue. One thread at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,35 +20,38 @@
 
 namespace dslaunch::zero {
 
-// An update of a tensor: its STEP-th (from 1) with the rate LR.
+// One update of a tensor: update number STEP (from 1), with the learning rate LR.
 struct TensorStep {
     const config::OptimizerConfig* config = nullptr;
     double lr = 0;
     int64_t step = 1;
-    std::optional<config::Betas> betas = {};  // in the place of the config's
-    // 1-bit LAMB: the step's exchange between hosts. Unless it is kExact the variance stays, and
-    // with kMomentum the gradients are the next momentum.
+    std::optional<config::Betas> betas = {};  // instead of the config's
+    // 1-bit LAMB: the step's exchange between hosts. Unless it is kExact, the variance does not
+    // change, and with kMomentum the gradients are the next momentum.
     plan::Exchange exchange = plan::Exchange::kExact;
-    TensorStates::Values states = {};  // beside the moments
+    TensorStates::Values states = {};  // in addition to moments
 };
 
+// Updates whole tensors; see the top of this file.
 class TensorOptimizer {
   public:
-    // NUMEL_MAX: elements of the largest tensor; 0: there is none. DEVICE and QUEUE must outlive
-    // this. REQUIRES, but for LAMB: the device is the host.
+    // NUMEL_MAX is the number of elements of the largest tensor, 0 if there is none. DEVICE and
+    // QUEUE must outlive this object. REQUIRES: the device is the host, except for LAMB.
     TensorOptimizer(device::Device& device, device::Queue& queue, int64_t numel_max);
 
-    // Returns memory for the sum of a tensor's gradients before update(), which spoils them.
+    // Returns memory for the sum of a tensor's gradients, to be filled before update(), which
+    // overwrites it.
     [[nodiscard]] float* gradients() { return gradients_.floats().data(); }
 
-    // Updates all of a tensor, RANGE, which has one array of gradients. LIKE has the tensor's sizes
-    // and strides. Nothing moves without range.parameters, which another rank writes then.
+    // Updates a whole tensor, RANGE, which has one array of gradients. LIKE has the tensor's sizes
+    // and strides. Does nothing if range.parameters is empty: another rank writes the parameters
+    // then.
     void update(const kernels::FlatRange& range, const at::Tensor& like, const TensorStep& step);
 
   private:
     struct Ratio {
         double value = 1;
-        bool defined = false;  // no norm is 0
+        bool defined = false;  // true if neither norm is 0
     };
     Ratio mix_for_lamb(const kernels::FlatRange& range, const config::OptimizerConfig& config,
                        int64_t step);
@@ -72,9 +75,9 @@ class TensorOptimizer {
     device::Memory direction_;
 };
 
-// Returns the nearest matrix to X whose singular values are about 1 (from 0.7 to 1.2), by five
-// steps of a quintic iteration, for each matrix of X's last two dimensions. Both methods compute
-// the same, up to rounding.
+// Returns the orthogonal matrix nearest to X, approximately (singular values from 0.7 to 1.2), by
+// five steps of a quintic iteration, for each matrix in X's last two dimensions. Both methods
+// compute the same, up to rounding.
 [[nodiscard]] at::Tensor orthogonal(const at::Tensor& x, config::NewtonSchulz method);
 
 }  // namespace dslaunch::zero

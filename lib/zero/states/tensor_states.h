@@ -1,6 +1,6 @@
-// The states of whole tensors that are not moments: the row and column factors that Adafactor has
-// instead of a second moment, and the values that 1-bit LAMB keeps beside LAMB's states. They stay
-// in the host's memory with the rank that updates the tensor. Data path: ZeRO state -> [here] ->
+// The states of whole tensors besides moments: the row and column factors that Adafactor has
+// instead of a second moment, and the values that 1-bit LAMB has in addition to LAMB's states. They
+// are in the host's memory, on the rank that updates the tensor. Data path: ZeRO state -> [here] ->
 // tensor optimizer, checkpoints. One thread at a time.
 #pragma once
 
@@ -22,42 +22,48 @@ namespace dslaunch::zero {
 
 inline constexpr size_t kTensorStatesMax = 3;
 
-// Returns their names in the order of saving. Adafactor: "exp_avg_sq_row", "exp_avg_sq_col" of
-// tensors of two and more dimensions, "exp_avg_sq" of others. 1-bit LAMB: storage's kFreshVariance,
-// of the tensor's shape, and kLambCoefficient, [3] (LambNumbers). Others: none.
+// Returns the names of these states in the order of saving. Adafactor: "exp_avg_sq_row" and
+// "exp_avg_sq_col" for tensors of two and more dimensions, "exp_avg_sq" for others. 1-bit LAMB:
+// storage's kFreshVariance, of the tensor's shape, and kLambCoefficient, [3] (LambNumbers). Other
+// optimizers: no names.
 [[nodiscard]] std::vector<std::string> tensor_state_names(const config::OptimizerConfig& config);
 
-// Returns how many fp32 values of each a tensor of SHAPE has; 0: it does not have that state.
+// Returns, for each of these states, its number of fp32 values for a tensor of SHAPE; 0: the tensor
+// does not have that state.
 [[nodiscard]] std::vector<int64_t> tensor_state_numel(const config::OptimizerConfig& config,
                                                       std::span<const int64_t> shape);
 
-// Places in kLambCoefficient: the weighted sum of a tensor's ratios so far, the sum of the weights,
-// and the factor of the update before, 0 while gradients are exchanged in full.
+// Indices in kLambCoefficient: the weighted sum of a tensor's ratios so far, the sum of their
+// weights, and the factor of the previous update, which is 0 while gradients are exchanged in full.
 enum LambNumbers : uint8_t { kRatioSum, kRatioWeights, kLastFactor, kLambNumbers };
 
+// Keeps states of whole tensors; see the top of this file.
 class TensorStates {
   public:
-    // The states of a tensor, in the order of tensor_state_names(); the ones that it lacks are
-    // empty.
+    // The states of a tensor, in the order of tensor_state_names(); states that it does not have
+    // are empty.
     using Values = std::array<std::span<float>, kTensorStatesMax>;
 
-    // All values are 0. All ranks that keep an optimizer's states of a tensor keep these. MODEL and
-    // MAP must outlive this.
+    // All values start at 0. All ranks that keep optimizer states of a tensor keep these states
+    // too. MODEL and MAP must outlive this object.
     TensorStates(const config::OptimizerConfig& config, const graph::Model& model,
                  const ShardMap& map);
 
     // REQUIRES: this rank keeps states of the trained slice SLICE.
     [[nodiscard]] Values of(int slice);
-    // Takes SAVED's values, if it has them.
+    // Reads the values from SAVED, if it has them.
     void load(runtime::SavedState& saved);
-    // Adds this rank's pieces of a bucket, which are UNIT's. FIRST is the state of the first name.
+    // Adds this rank's pieces of a bucket, as pieces of unit UNIT. FIRST is the number of the first
+    // state.
     void add_pieces(int bucket, int first, int unit, std::vector<runtime::SavedPiece>& pieces);
 
+    // Returns the bytes of all of them on this rank.
     [[nodiscard]] Bytes bytes() const { return Bytes{std::ssize(values_.values()) * 4}; }
 
   private:
     [[nodiscard]] std::span<const int64_t> shape_of(int slice) const;
-    // Calls use(slice) for the slices of a bucket that this rank keeps, or WRITES.
+    // Calls use(slice) for the slices of a bucket whose states this rank keeps, or only those whose
+    // parameters it writes if WRITES.
     template <typename Use>
     void for_each_slice(int bucket, bool writes, Use&& use) const;
 
@@ -65,7 +71,7 @@ class TensorStates {
     const graph::Model& model_;
     const ShardMap& map_;
     ZeroedFloats values_;
-    std::vector<int64_t> begins_;  // by trained slice, in VALUES_; -1: it is kept elsewhere
+    std::vector<int64_t> begins_;  // by trained slice, in values_; -1: another rank keeps it
 };
 
 }  // namespace dslaunch::zero

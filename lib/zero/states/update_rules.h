@@ -1,5 +1,6 @@
-// The rule by which each parameter is updated: an optimizer's numbers, which groups of parameters
-// may change. Data path: run config, model -> [here] -> ZeRO state. Value types.
+// The rules by which parameters are updated: each rule has an optimizer's settings, and groups of
+// parameters may follow different rules. Data path: run config, model -> [here] -> ZeRO state.
+// Value types.
 #pragma once
 
 #include <vector>
@@ -8,17 +9,20 @@
 
 namespace dslaunch::zero {
 
+// The optimizer of some parameters, and the factor of their learning rate.
 struct UpdateRule {
-    config::OptimizerConfig optimizer;  // with the kind that updates these parameters
-    double lr_scale = 1;                // its rate as a multiple of the job's
+    config::OptimizerConfig optimizer;  // its kind updates these parameters
+    double lr_scale = 1;                // the learning rate as a multiple of the job's
 
     bool operator==(const UpdateRule&) const = default;
 };
 
+// The rules of all parameters.
 struct UpdateRules {
     std::vector<UpdateRule> rules;  // at least one
-    std::vector<int> of_parameter;  // by the model's parameters; empty: all follow the first rule
+    std::vector<int> of_parameter;  // a rule per model parameter; empty: all follow the first
 
+    // Returns the index of PARAMETER's rule.
     [[nodiscard]] int index_of(int parameter) const {
         return of_parameter.empty() ? 0 : of_parameter[static_cast<size_t>(parameter)];
     }

@@ -12,41 +12,44 @@ using plan::Exchange;
 
 AveragedPath::AveragedPath(RankParts& parts, const runtime::Arena& arena)
     : UpdatePath(parts),
-      exchange_(*parts.place.map, parts.slices.exchange, arena, parts.group, parts.collectives) {
-    if (parts.options.saved != nullptr) exchange_.load(*parts.options.saved);
+      exchange_(*parts.place().map, parts.slices().exchange, arena, parts.group(),
+                parts.collectives()) {
+    if (parts.options().saved != nullptr) exchange_.load(*parts.options().saved);
 }
 
-// Counts the rate of the step that is done, unless it was skipped.
+// Adds the learning rate of the last step to the sum, unless the step was skipped.
 void AveragedPath::settle_rates() {
     const Exchange last = std::exchange(last_exchange_, Exchange::kExact);
-    if (parts_.now.overflow) return;
-    if (last == Exchange::kNone) rates_since_ += parts_.now.settings.lr;
+    if (parts_.now().overflow) return;
+    if (last == Exchange::kNone) rates_since_ += parts_.now().settings.lr;
     if (last == Exchange::kMoves) rates_since_ = 0;
 }
 
-// Begins a step. Errors of gradients do not fit moves, so they go when hosts first step alone.
+// Begins a step. Errors of compressed gradients cannot be applied to moves, so they are cleared
+// when hosts first step alone.
 void AveragedPath::begin_step(const runtime::StepSettings& next) {
     settle_rates();
-    const Exchange exchange = last_exchange_ = parts_.place.plan->exchange;
-    if (next.update == runtime::ExchangeSchedule::first_alone(parts_.options.optimizer)) {
-        for (int b = 0; b < parts_.place.layout->trained_buckets; ++b) allow_changes(b);
+    const Exchange exchange = last_exchange_ = parts_.place().plan->exchange;
+    if (next.update == runtime::ExchangeSchedule::first_alone(parts_.options().optimizer)) {
+        for (int b = 0; b < parts_.place().layout->trained_buckets; ++b) allow_changes(b);
         exchange_.clear();
     }
     const bool alone = exchange == Exchange::kNone || exchange == Exchange::kMoves;
     if (alone && meeting_.empty()) remember_meeting();
 }
 
-// Remembers where hosts are together: before they first step alone since the state was made.
+// Stores the parameters while all hosts have the same: before hosts first step alone since the
+// state was made.
 void AveragedPath::remember_meeting() {
-    const ShardMap& map = *parts_.place.map;
-    for (int b = 0; b < parts_.place.layout->trained_buckets; ++b) {
+    const ShardMap& map = *parts_.place().map;
+    for (int b = 0; b < parts_.place().layout->trained_buckets; ++b) {
         std::vector<ZeroedFloats>& of_bucket = meeting_.emplace_back();
         for (const OwnedPiece& piece : map.pieces(b)) of_bucket.emplace_back(piece.range.numel);
-        // At stage 0 other ranks write some of them.
-        if (!map.is_gathered(b)) parts_.parameters.await_whole(b, parts_.now.number);
-        for (const int c : parts_.states.chunks_of(b)) {
-            const std::optional<ChunkView> view = parts_.states.view_at_rest(c);
-            for (const ChunkPart& part : parts_.states.parts(c)) {
+        // At stage 0 other ranks write some of these parameters.
+        if (!map.is_gathered(b)) parts_.parameters().await_whole(b, parts_.now().number);
+        for (const int c : parts_.states().chunks_of(b)) {
+            const std::optional<ChunkView> view = parts_.states().view_at_rest(c);
+            for (const ChunkPart& part : parts_.states().parts(c)) {
                 const kernels::FlatRange arrays = parts_.arrays_of(b, part, *view, part.range);
                 const float* const from = !arrays.parameters.empty()
                                               ? arrays.parameters.data()
@@ -58,37 +61,37 @@ void AveragedPath::remember_meeting() {
 }
 
 int AveragedPath::error_unit(int b) const {
-    return static_cast<int>(std::ssize(parts_.place.plan->chunks.all)) + b;
+    return static_cast<int>(std::ssize(parts_.place().plan->chunks.all)) + b;
 }
 
-// Waits until states and errors of a bucket may change.
+// Waits until the states and errors of a bucket may be changed.
 void AveragedPath::allow_changes(int b) {
-    if (parts_.guard == nullptr) return;
-    for (const int c : parts_.states.chunks_of(b)) parts_.guard->before_update(c);
-    parts_.guard->before_update(error_unit(b));
+    if (parts_.guard() == nullptr) return;
+    for (const int c : parts_.states().chunks_of(b)) parts_.guard()->before_update(c);
+    parts_.guard()->before_update(error_unit(b));
 }
 
 void AveragedPath::run(const plan::Instruction& instruction) {
     DSL_CHECK(instruction.op == plan::Op::kExchange, "{}", plan::op_name(instruction.op));
-    if (parts_.now.overflow) return;
+    if (parts_.now().overflow) return;
     const int b = instruction.bucket;
-    parts_.gradients.open(b);
-    parts_.runs = parts_.find_runs(b);
+    parts_.gradients().open(b);
+    parts_.open_runs(b);
     exchange_bucket(b, [&](const ChunkPart& part, const Range& range, const ChunkView& view,
                            std::span<float> values) { fill_values(b, part, range, view, values); });
 }
 
-// Calls fill(part, range, view, values) for this rank's contribution to the exchange, and does it.
-// Parameters that have never had a gradient give 0.
+// Exchanges a bucket: calls fill(part, range, view, values) for the elements that this rank
+// contributes, and starts the exchange. Parameters that have never had a gradient contribute 0.
 template <typename Fill>
 void AveragedPath::exchange_bucket(int b, Fill&& fill) {
     allow_changes(b);
     const std::span<float> values = exchange_.begin(b);
-    const bool all = parts_.runs_cover(b);
-    for (const int c : parts_.states.chunks_of(b)) {
-        const std::optional<ChunkView> view = parts_.states.view_at_rest(c);
+    const bool all = parts_.runs().cover(parts_.bucket(b));
+    for (const int c : parts_.states().chunks_of(b)) {
+        const std::optional<ChunkView> view = parts_.states().view_at_rest(c);
         DSL_CHECK(view.has_value(), "chunk {} is not in memory", c);
-        for (const ChunkPart& part : parts_.states.parts(c))
+        for (const ChunkPart& part : parts_.states().parts(c))
             if (!all && parts_.writes(b, part))
                 std::fill_n(values.data() + part.range.begin, part.range.numel, 0.0F);
         for_each_run(c, /*writes=*/true, [&](const ChunkPart& part, const Run&, const Range& both) {
@@ -100,21 +103,21 @@ void AveragedPath::exchange_bucket(int b, Fill&& fill) {
 
 void AveragedPath::fill_values(int b, const ChunkPart& part, const Range& range,
                                const ChunkView& view, std::span<float> values) {
-    const Exchange exchange = parts_.place.plan->exchange;
-    const std::optional<config::Betas>& betas = parts_.now.settings.betas;
-    ShardOptimizer& optimizer = parts_.optimizers.front();
+    const Exchange exchange = parts_.place().plan->exchange;
+    const std::optional<config::Betas>& betas = parts_.now().settings.betas;
+    ShardOptimizer& optimizer = parts_.optimizer(0);
     const auto fill = [&](const Range& here, std::span<const float* const> gradients, float scale) {
         const std::span<float> into =
             values.subspan(static_cast<size_t>(here.begin), static_cast<size_t>(here.numel));
-        const float factor = scale * parts_.now.clip_factor;
+        const float factor = scale * parts_.now().clip_factor;
         if (exchange == Exchange::kGradient)
             return parts_.queue().ordered_sum(gradients, factor, into.data(), here.numel);
         kernels::FlatRange update = parts_.arrays_of(b, part, view, here);
         update.gradients = gradients;
         update.gradient_scale = factor;
-        // A host that gives its moves steps on its own first.
+        // Before a host sends its moves, it does this step on its own.
         if (exchange == Exchange::kMoves)
-            return optimizer.update(update, parts_.now.settings.lr, 1, betas, Exchange::kNone);
+            return optimizer.update(update, parts_.now().settings.lr, 1, betas, Exchange::kNone);
         std::ranges::copy(update.first, into.begin());
         kernels::FlatRange momentum;
         momentum.numel = here.numel;
@@ -130,7 +133,7 @@ void AveragedPath::fill_values(int b, const ChunkPart& part, const Range& range,
 
 kernels::LocalMoves AveragedPath::moves_of(int b, const ChunkPart& part,
                                            const kernels::FlatRange& arrays, const Range& range) {
-    const OwnedPiece& piece = parts_.place.map->pieces(b)[part.piece];
+    const OwnedPiece& piece = parts_.place().map->pieces(b)[part.piece];
     const std::span<float> meeting = meeting_[b][part.piece].values();
     kernels::LocalMoves moves;
     moves.numel = range.numel;
@@ -138,8 +141,8 @@ kernels::LocalMoves AveragedPath::moves_of(int b, const ChunkPart& part,
     moves.meeting = meeting.data() + range.begin - piece.range.begin;
     moves.momentum = arrays.first.data();
     moves.variance = arrays.second.data();
-    moves.eps = static_cast<float>(parts_.options.optimizer.eps);
-    moves.decay = static_cast<float>(parts_.options.optimizer.weight_decay);
+    moves.eps = static_cast<float>(parts_.options().optimizer.eps);
+    moves.decay = static_cast<float>(parts_.options().optimizer.weight_decay);
     return moves;
 }
 
@@ -151,18 +154,18 @@ void AveragedPath::give_moves(int b, const ChunkPart& part, const Range& range,
 
 void AveragedPath::update(const plan::Instruction& chunk, const ChunkView& view, bool writes) {
     const int b = chunk.bucket;
-    const Exchange exchange = parts_.place.plan->exchange;
-    const double lr = parts_.now.settings.lr;
+    const Exchange exchange = parts_.place().plan->exchange;
+    const double lr = parts_.now().settings.lr;
     for_each_run(
         chunk.chunk, writes, [&](const ChunkPart& part, const Run& run, const Range& range) {
-            if (parts_.rule(run).optimizer.needs_whole_tensors()) return;
+            if (parts_.runs().rule(run).optimizer.needs_whole_tensors()) return;
             const std::span<const float> averaged = exchange_.averaged(b);
             if (exchange == Exchange::kMoves)
                 return take_moves(b, part, range, view, averaged, rates_since_ + lr);
             const float* const values = averaged.data() + range.begin;
             kernels::FlatRange update = parts_.arrays_of(b, part, view, range);
             update.gradients = {&values, 1};
-            parts_.optimizers.front().update(update, lr, 1, parts_.now.settings.betas, exchange);
+            parts_.optimizer(0).update(update, lr, 1, parts_.now().settings.betas, exchange);
         });
 }
 
@@ -174,27 +177,27 @@ void AveragedPath::take_moves(int b, const ChunkPart& part, const Range& range,
                         static_cast<float>(rates));
     if (!arrays.half_parameters.empty())
         parts_.queue().to_half(arrays.parameters.data(), arrays.half_parameters.data(), range.numel,
-                               parts_.options.dtype);
+                               parts_.options().dtype);
 }
 
 void AveragedPath::meet() {
     settle_rates();
-    // All ranks have stepped with the same rates.
+    // All ranks have used the same rates, so either all return here or no rank does.
     if (meeting_.empty() || rates_since_ == 0) return;
     parts_.settle();
-    parts_.collectives.barrier();
-    for (int b = 0; b < parts_.place.layout->trained_buckets; ++b) meet_in(b);
-    parts_.collectives.barrier();
+    parts_.collectives().barrier();
+    for (int b = 0; b < parts_.place().layout->trained_buckets; ++b) meet_in(b);
+    parts_.collectives().barrier();
     rates_since_ = 0;
 }
 
 void AveragedPath::meet_in(int b) {
-    parts_.runs = parts_.find_runs(b, /*counts=*/false);
+    parts_.open_runs(b, /*counts=*/false);
     exchange_bucket(b, [&](const ChunkPart& part, const Range& range, const ChunkView& view,
                            std::span<float> values) { give_moves(b, part, range, view, values); });
     const std::span<const float> averaged = exchange_.averaged(b);
-    for (const int c : parts_.states.chunks_of(b)) {
-        const std::optional<ChunkView> view = parts_.states.view_at_rest(c);
+    for (const int c : parts_.states().chunks_of(b)) {
+        const std::optional<ChunkView> view = parts_.states().view_at_rest(c);
         for (const bool writes : {false, true})
             for_each_run(c, writes, [&](const ChunkPart& part, const Run&, const Range& both) {
                 take_moves(b, part, both, *view, averaged, rates_since_);

@@ -1,6 +1,6 @@
-// 1-bit Adam and 0/1 Adam: the values that hosts exchange instead of gradients, and how the
-// averages become an update. 1-bit LAMB exchanges here too; its tensors take the averages
-// themselves. Sources: Tang et al. 2021, Lu et al. 2022; decisions:
+// 1-bit Adam and 0/1 Adam: the values that hosts exchange instead of gradients, and the update that
+// is made from their averages. 1-bit LAMB exchanges its values here too, but its update uses the
+// averages elsewhere (tensor_path.h). Sources: Tang et al. 2021, Lu et al. 2022; decisions:
 // docs/decisions/016-hosts-are-the-workers.md.
 #pragma once
 
@@ -13,10 +13,12 @@ struct LocalMoves;
 
 namespace dslaunch::zero {
 
+// Updates from averages over hosts that were sent in 1 bit; see the top of this file.
 class AveragedPath final : public UpdatePath {
   public:
     AveragedPath(RankParts& parts, const runtime::Arena& arena);
 
+    // Returns the exchange, which the path for whole tensors uses too.
     [[nodiscard]] CompressedExchange& averages() { return exchange_; }
 
     void begin_step(const runtime::StepSettings& next) override;
@@ -48,11 +50,11 @@ class AveragedPath final : public UpdatePath {
     void meet_in(int bucket);
 
     CompressedExchange exchange_;
-    // The parameters when the hosts met last, by trained bucket and piece; none before hosts first
-    // step alone.
+    // The parameters when all hosts last had the same, by trained bucket and piece; empty before
+    // hosts first step alone.
     std::vector<std::vector<ZeroedFloats>> meeting_;
     double rates_since_ = 0;  // sum of the learning rates since then
-    // The exchange of the last step, until its rate is counted.
+    // The exchange of the last step, until the step's rate has been counted.
     plan::Exchange last_exchange_ = plan::Exchange::kExact;
 };
 

@@ -1,11 +1,12 @@
-// The update of elements that do not depend on each other, by their run's optimizer: Adam, SGD and
-// the like. It also finds the runs of every bucket, for whole tensors too.
+// The update of elements that do not depend on each other, by the optimizer of their run: Adam, SGD
+// and the like. It also finds the runs of every bucket, including those for whole tensors.
 #pragma once
 
 #include "zero/update/update_path.h"
 
 namespace dslaunch::zero {
 
+// Updates element by element; see the top of this file.
 class ElementwisePath final : public UpdatePath {
   public:
     using UpdatePath::UpdatePath;

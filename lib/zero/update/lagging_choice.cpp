@@ -1,4 +1,5 @@
-// The part of the lagging path that chooses important units, keeps their states, and saves both.
+// The part of the lagging path that chooses the important units, keeps their states, and saves the
+// choice and the states.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,25 +12,27 @@ namespace dslaunch::zero {
 
 namespace {
 
-// Spans are shared out among threads.
+// Spans are distributed over threads, so they must not be too long.
 constexpr int64_t kSpanNumelMax = int64_t{64} * 1024;
 
 }  // namespace
 
-// Selects units. Every rank chooses among the units that it updates; none has a part elsewhere.
+// Carries out Select. Every rank chooses among the units that it updates; a unit is never divided
+// between ranks.
 void LaggingPath::select() {
-    const bool added = parts_.place.plan_options->keeps_reduced() && parts_.place.map->stage() > 0;
-    if (!parts_.now.overflow) {
+    const bool added =
+        parts_.place().plan_options->keeps_reduced() && parts_.place().map->stage() > 0;
+    if (!parts_.now().overflow) {
         if (!added) add_squares_in_order();
         choose();
     }
     for (Units& units : units_) std::ranges::fill(units.squares, 0.0);
 }
 
-// REQUIRES: a unit's elements come in order.
+// REQUIRES: the elements of a unit come in order.
 void LaggingPath::add_squares(int b, const Range& range, const float* gradients) {
-    const int64_t unit_numel = parts_.place.plan_options->lag.unit_numel;
-    for_each_slice(*parts_.place.layout, b, range,
+    const int64_t unit_numel = parts_.place().plan_options->lag.unit_numel;
+    for_each_slice(*parts_.place().layout, b, range,
                    [&](int i, const Range& elements, int64_t begin) {
                        if (units_[i].all) return;
                        const float* values = gradients + (begin - range.begin);
@@ -43,22 +46,23 @@ void LaggingPath::add_squares(int b, const Range& range, const float* gradients)
                    });
 }
 
-// Adds squares in one order on all ranks: at stage 0 a rank's pieces do not come in order.
+// Adds the squares in the same order on all ranks. At stage 0 a rank's pieces are not in the order
+// of their elements.
 void LaggingPath::add_squares_in_order() {
     struct Part {
         int chunk;
         ChunkPart part;
     };
-    for (int b = 0; b < parts_.place.layout->trained_buckets; ++b) {
-        parts_.gradients.open(b);
+    for (int b = 0; b < parts_.place().layout->trained_buckets; ++b) {
+        parts_.gradients().open(b);
         std::vector<Part> parts;
-        for (const int c : parts_.states.chunks_of(b))
-            for (const ChunkPart& part : parts_.states.parts(c)) parts.push_back({c, part});
+        for (const int c : parts_.states().chunks_of(b))
+            for (const ChunkPart& part : parts_.states().parts(c)) parts.push_back({c, part});
         std::ranges::sort(parts, {}, [](const Part& part) { return part.part.range.begin; });
         for (const Part& part : parts) {
             ChunkView view;
-            if (parts_.place.plan_options->keeps_reduced())
-                view = *parts_.states.view_at_rest(part.chunk);
+            if (parts_.place().plan_options->keeps_reduced())
+                view = *parts_.states().view_at_rest(part.chunk);
             parts_.for_gradients(b, part.part, part.part.range, view,
                                  [&](const Range& range, std::span<const float* const> terms,
                                      float) { add_squares(b, range, terms.front()); });
@@ -66,11 +70,11 @@ void LaggingPath::add_squares_in_order() {
     }
 }
 
-// Chooses the units with the largest sums of squares, of equals the first. A chunk follows the
-// choice from its next take_choice() on.
+// Chooses the units with the largest sums of squares; of units with equal sums, the first. A chunk
+// uses the new choice from its next take_choice() on.
 void LaggingPath::choose() {
-    const plan::LagPlan& lag = parts_.place.plan_options->lag;
-    const int64_t in_block = parts_.place.layout->block_numel / lag.unit_numel;
+    const plan::LagPlan& lag = parts_.place().plan_options->lag;
+    const int64_t in_block = parts_.place().layout->block_numel / lag.unit_numel;
     std::vector<int64_t> order;
     for (Units& units : units_) {
         if (units.all) continue;
@@ -94,10 +98,10 @@ void LaggingPath::choose() {
 }
 
 std::vector<LaggingPath::Span> LaggingPath::make_spans(int c) const {
-    const int64_t unit_numel = parts_.place.plan_options->lag.unit_numel;
-    StateStore& states = parts_.states;
+    const int64_t unit_numel = parts_.place().plan_options->lag.unit_numel;
+    StateStore& states = parts_.states();
     std::vector<Span> spans;
-    // A chunk that no plan keeps in memory has only passing parts.
+    // If no plan keeps a chunk in memory, all of its parts pass through a swap buffer.
     int64_t kept_at = states.view_at_rest(c).has_value() ? -1 : 0;
     const std::vector<ChunkPart>& parts = states.parts(c);
     for (int p = 0; p < static_cast<int>(parts.size()); ++p) {
@@ -121,23 +125,24 @@ std::vector<LaggingPath::Span> LaggingPath::make_spans(int c) const {
                 at = end;
             }
         };
-        for_each_slice(*parts_.place.layout, states.chunk(c).bucket, part.range, cut);
+        for_each_slice(*parts_.place().layout, states.chunk(c).bucket, part.range, cut);
     }
     return spans;
 }
 
-// Returns the kept states of an important span, in the place of the chunk's.
+// Returns a view of the states that are kept for an important span, to be used instead of the
+// chunk's states.
 ChunkView LaggingPath::kept(int c, const Span& span) {
     Chunk& chunk = chunks_[c];
     ChunkView view;
     for (size_t k = 0; k < view.moments.size(); ++k)
         view.moments[k] = chunk.moments[k].values().data() + span.kept_at;
-    if (parts_.place.plan_options->master)
+    if (parts_.place().plan_options->master)
         view.master = chunk.master.values().data() + span.kept_at;
     return view;
 }
 
-// Writes the kept states of a chunk to VIEW.
+// Copies the states that are kept for a chunk's important spans to VIEW.
 void LaggingPath::overlay(int c, const ChunkView& view) const {
     const Chunk& chunk = chunks_[c];
     for (const Span& span : chunk.spans) {
@@ -147,16 +152,16 @@ void LaggingPath::overlay(int c, const ChunkView& view) const {
                         into + span.in_chunk);
         };
         for (size_t k = 0; k < view.moments.size(); ++k) copy(chunk.moments[k], view.moments[k]);
-        if (parts_.place.plan_options->master) copy(chunk.master, view.master);
+        if (parts_.place().plan_options->master) copy(chunk.master, view.master);
     }
 }
 
-// Makes the chunk's spans follow the last choice: states go back to VIEW, which has them all, and
-// others are kept in their place. REQUIRES: no gradient waits.
+// Divides the chunk into spans by the last choice: copies the kept states back to VIEW, which then
+// has all states, and keeps the states of the new important spans. REQUIRES: no gradient waits.
 void LaggingPath::take_choice(int c, const ChunkView& view) {
     Chunk& chunk = chunks_[c];
     if (chunk.choice_number == choice_number_) return;
-    const bool master = parts_.place.plan_options->master;
+    const bool master = parts_.place().plan_options->master;
     overlay(c, view);
     chunk.spans = make_spans(c);
     chunk.choice_number = choice_number_;
@@ -194,7 +199,7 @@ const float* LaggingPath::saved_values(int c, size_t k) {
     Chunk& chunk = chunks_[c];
     if (k == 0) return chunk.waiting.values().data();
     if (chunk.choice.values().empty()) {
-        chunk.choice = ZeroedFloats(parts_.states.chunk(c).range.numel);
+        chunk.choice = ZeroedFloats(parts_.states().chunk(c).range.numel);
         for (const Span& span : make_spans(c))
             std::fill_n(chunk.choice.values().data() + span.in_chunk, span.range.numel,
                         span.important ? 1.0F : 0.0F);

@@ -16,41 +16,42 @@
 namespace dslaunch::zero {
 
 LaggingPath::LaggingPath(RankParts& parts)
-    : UpdatePath(parts), units_(static_cast<size_t>(parts.place.layout->trained_slices)) {
-    const plan::StepPlanOptions& options = *parts.place.plan_options;
-    const plan::FlatLayout& layout = *parts.place.layout;
+    : UpdatePath(parts), units_(static_cast<size_t>(parts.place().layout->trained_slices)) {
+    const plan::StepPlanOptions& options = *parts.place().plan_options;
+    const plan::FlatLayout& layout = *parts.place().layout;
     const int64_t unit_numel = options.lag.unit_numel;
     DSL_CHECK(layout.block_numel % unit_numel == 0, "units of {} elements in blocks of {}",
               unit_numel, layout.block_numel);
     for (int i = 0; i < layout.trained_slices; ++i) {
         const plan::ParameterSlice& slice = layout.slices[i];
         const auto units = static_cast<size_t>((slice.numel + unit_numel - 1) / unit_numel);
-        units_[i].all = parts.model.parameters()[slice.parameter].tensor.dim() < 2;
+        units_[i].all = parts.model().parameters()[slice.parameter].tensor.dim() < 2;
         units_[i].important.assign(units, static_cast<char>(units_[i].all));
         if (!units_[i].all) units_[i].squares.assign(units, 0);
     }
     for_each_chunk([&](int c) {
         chunks_.resize(std::max(chunks_.size(), static_cast<size_t>(c) + 1));
-        const int64_t numel = parts.states.chunk(c).range.numel;
+        const int64_t numel = parts.states().chunk(c).range.numel;
         chunks_[c].waiting = ZeroedFloats(numel);
         if (options.lag.overlaps)
             chunks_[c].later = ZeroedFloats((numel * options.parameter_bytes + 3) / 4);
     });
-    if (parts.options.saved != nullptr) load(*parts.options.saved);
+    if (parts.options().saved != nullptr) load(*parts.options().saved);
     for_each_chunk([&](int c) {
         if (chunks_[c].choice_number < 0)
-            parts.states.visit(c, [&](const ChunkView& view) { take_choice(c, view); });
+            parts.states().visit(c, [&](const ChunkView& view) { take_choice(c, view); });
     });
-    parts.states.set_overlay([this](int c, const ChunkView& view) { overlay(c, view); });
+    parts.states().set_overlay([this](int c, const ChunkView& view) { overlay(c, view); });
 }
 
 template <typename Use>
 void LaggingPath::for_each_chunk(Use&& use) const {
-    for (int b = 0; b < parts_.place.layout->trained_buckets; ++b)
-        for (const int c : parts_.states.chunks_of(b)) use(c);
+    for (int b = 0; b < parts_.place().layout->trained_buckets; ++b)
+        for (const int c : parts_.states().chunks_of(b)) use(c);
 }
 
-// Marks tell the choice under which the gradients waited.
+// Reads the waiting gradients from SAVED, and the choice under which they wait: -0 marks important
+// units.
 void LaggingPath::load(runtime::SavedState& saved) {
     const std::vector<std::string>& names = saved.checkpoint().states;
     const auto index_of = [&](std::string_view begin) {
@@ -64,15 +65,15 @@ void LaggingPath::load(runtime::SavedState& saved) {
     const std::string& name = names[static_cast<size_t>(waits)];
     waits_ = parse_int(name.substr(name.rfind('.') + 1)).value_or(0);
     const int choice = index_of(storage::kLaggingChoice);
-    const plan::LagPlan& lag = parts_.place.plan_options->lag;
+    const plan::LagPlan& lag = parts_.place().plan_options->lag;
     const auto for_each_part = [&](int state, auto&& use) {
         std::vector<float> values;
         for_each_chunk([&](int c) {
-            const int b = parts_.states.chunk(c).bucket;
-            for (const ChunkPart& part : parts_.states.parts(c))
-                for_each_slice(*parts_.place.layout, b, part.range,
+            const int b = parts_.states().chunk(c).bucket;
+            for (const ChunkPart& part : parts_.states().parts(c))
+                for_each_slice(*parts_.place().layout, b, part.range,
                                [&](int i, const Range& elements, int64_t begin) {
-                                   const int parameter = parts_.place.layout->slices[i].parameter;
+                                   const int parameter = parts_.place().layout->slices[i].parameter;
                                    if (!saved.has_states(parameter)) return;
                                    values.resize(static_cast<size_t>(elements.numel));
                                    saved.read_state(parameter, state, elements, values.data());
@@ -94,7 +95,7 @@ void LaggingPath::load(runtime::SavedState& saved) {
     };
     read_choice(waits, [](float value) { return value == 0.0F && std::signbit(value); });
     for_each_chunk([&](int c) {
-        parts_.states.visit(c, [&](const ChunkView& view) { take_choice(c, view); });
+        parts_.states().visit(c, [&](const ChunkView& view) { take_choice(c, view); });
     });
     for_each_part(
         waits, [&](int c, int, const Range&, int64_t in_chunk, const std::vector<float>& values) {
@@ -107,14 +108,14 @@ void LaggingPath::load(runtime::SavedState& saved) {
 }
 
 void LaggingPath::take_sums(int c, const float* sums) {
-    if (!parts_.place.plan->lag.selects || parts_.place.map->stage() == 0) return;
-    for (const ChunkPart& part : parts_.states.parts(c))
-        add_squares(parts_.states.chunk(c).bucket, part.range, sums + part.offset_numel);
+    if (!parts_.place().plan->lag.selects || parts_.place().map->stage() == 0) return;
+    for (const ChunkPart& part : parts_.states().parts(c))
+        add_squares(parts_.states().chunk(c).bucket, part.range, sums + part.offset_numel);
 }
 
 void LaggingPath::know_norm(bool finite) {
-    const plan::LagPlan& lag = parts_.place.plan->lag;
-    // The late updates of this step are done.
+    const plan::LagPlan& lag = parts_.place().plan->lag;
+    // The late updates of this step are complete.
     if (lag.kind == plan::Lag::kLate && due_) waits_ = 0, due_ = false;
     waited_ = waits_;
     if (!finite) return;
@@ -127,17 +128,17 @@ void LaggingPath::run(const plan::Instruction& instruction) {
     instruction.op == plan::Op::kSelect ? select() : update_rest_late(instruction);
 }
 
-// Makes the late updates of the bucket its parameters.
+// Replaces the bucket's parameters by the results of its late updates.
 void LaggingPath::begin_bucket(int b) {
     land(b);
-    // Replicas read the parameters that other ranks land.
-    if (parts_.reads_replicas()) parts_.meet(b, 2 * parts_.now.number);
-    if (parts_.now.overflow) return;
-    parts_.runs = parts_.find_runs(b);
+    // The updates read parameters that other ranks have just replaced in this way.
+    if (parts_.reads_replicas()) parts_.meet(b, 2 * parts_.now().number);
+    if (parts_.now().overflow) return;
+    parts_.open_runs(b);
     const plan::Bucket& bucket = parts_.bucket(b);
     used_.assign(static_cast<size_t>(bucket.end_slice - bucket.first_slice), 0);
-    for (const Run& run : parts_.runs)
-        for_each_slice(*parts_.place.layout, b, run.range, [&](int i, const Range&, int64_t) {
+    for (const Run& run : parts_.runs().now())
+        for_each_slice(*parts_.place().layout, b, run.range, [&](int i, const Range&, int64_t) {
             used_[static_cast<size_t>(i - bucket.first_slice)] = 1;
         });
 }
@@ -155,7 +156,7 @@ void LaggingPath::update(const plan::Instruction& instruction, const ChunkView& 
 }
 
 void LaggingPath::end_chunk(int c, const ChunkView& view) {
-    if (parts_.place.plan->lag.kind != plan::Lag::kWhole) return;
+    if (parts_.place().plan->lag.kind != plan::Lag::kWhole) return;
     for (const Span& span : chunks_[c].spans)
         if (waited_ > 0 && !span.important)
             parts_.queue().fill(waiting(c) + span.in_chunk, 0, span.range.numel);
@@ -163,22 +164,21 @@ void LaggingPath::end_chunk(int c, const ChunkView& view) {
 }
 
 void LaggingPath::add_update(int c, const Span& span, const ChunkView& view) {
-    const int b = parts_.states.chunk(c).bucket;
+    const int b = parts_.states().chunk(c).bucket;
     const auto first = static_cast<size_t>(parts_.bucket(b).first_slice);
-    const float sign = parts_.options.optimizer.maximize ? -1.0F : 1.0F;
+    const float sign = parts_.options().optimizer.maximize ? -1.0F : 1.0F;
     const auto take = [&](const Range& range, std::span<const float* const> terms, float scale) {
         DSL_CHECK(terms.size() == 1, "{} terms of a sum", terms.size());
         Span here = span;
         here.range = range;
         here.in_chunk += range.begin - span.range.begin;
         if (span.kept_at >= 0) here.kept_at += range.begin - span.range.begin;
-        take_gradients(c, here, view, terms.front(), sign * scale * parts_.now.clip_factor);
+        take_gradients(c, here, view, terms.front(), sign * scale * parts_.now().clip_factor);
     };
     if (used_[static_cast<size_t>(span.slice) - first] != 0)
         parts_.for_gradients(b, part_of(c, span), span.range, view, take);
-    const bool rest_is_due = parts_.place.plan->lag.kind == plan::Lag::kWhole && waited_ > 0;
-    if (span.important || !rest_is_due || parts_.slice_steps[static_cast<size_t>(span.slice)] == 0)
-        return;
+    const bool rest_is_due = parts_.place().plan->lag.kind == plan::Lag::kWhole && waited_ > 0;
+    if (span.important || !rest_is_due || parts_.runs().updates_of(span.slice) == 0) return;
     kernels::AdamUpdate& update = updates_.emplace_back();
     update.range = arrays_of(c, span, view);
     update.range.gradient_scale = 1.0F / static_cast<float>(waited_ + 1);
@@ -186,10 +186,10 @@ void LaggingPath::add_update(int c, const Span& span, const ChunkView& view) {
     sources_.push_back(waiting(c) + span.in_chunk);
 }
 
-// Decides whether a span's GRADIENTS update it at once or wait.
+// Uses a span's GRADIENTS for an update at once, or adds them to the waiting ones.
 void LaggingPath::take_gradients(int c, const Span& span, const ChunkView& view,
                                  const float* gradients, float scale) {
-    const bool at_once = parts_.place.plan->lag.kind == plan::Lag::kWhole && waited_ == 0;
+    const bool at_once = parts_.place().plan->lag.kind == plan::Lag::kWhole && waited_ == 0;
     if (!span.important && !at_once)
         return parts_.queue().accumulate_sum({&gradients, 1}, scale, waiting(c) + span.in_chunk,
                                              span.range.numel);
@@ -200,24 +200,25 @@ void LaggingPath::take_gradients(int c, const Span& span, const ChunkView& view,
     sources_.push_back(gradients);
 }
 
-// Runs beside the step's computation, which reads the parameters; their new values land later.
+// Runs at the same time as the step's computation, which reads the parameters. So the new
+// parameters are stored apart until land().
 void LaggingPath::update_rest_late(const plan::Instruction& instruction) {
     if (!due_) return;
     const int b = instruction.bucket;
     const int c = instruction.chunk;
-    if (parts_.guard != nullptr) parts_.guard->before_update(c);
+    if (parts_.guard() != nullptr) parts_.guard()->before_update(c);
     forget_saved(c);
-    // L2 decay reads parameters that other ranks have written in the step before.
-    if (parts_.reads_replicas()) parts_.parameters.await_whole(b, parts_.now.number - 1);
-    const ChunkView view = parts_.states.view(instruction);
-    const int64_t element_bytes = dtype_bytes(parts_.options.dtype);
+    // L2 decay reads parameters that other ranks wrote in the last step.
+    if (parts_.reads_replicas()) parts_.parameters().await_whole(b, parts_.now().number - 1);
+    const ChunkView view = parts_.states().view(instruction);
+    const int64_t element_bytes = dtype_bytes(parts_.options().dtype);
     for (const Span& span : chunks_[c].spans) {
         if (span.important) continue;
         kernels::FlatRange update = arrays_of(c, span, view);
         const auto numel = static_cast<size_t>(span.range.numel);
         if (parts_.writes(b, part_of(c, span))) {
             std::byte* const into = later(c) + span.in_chunk * element_bytes;
-            std::memcpy(into, parts_.parameters.kept(b, span.range.begin),
+            std::memcpy(into, parts_.parameters().kept(b, span.range.begin),
                         numel * static_cast<size_t>(element_bytes));
             if (parts_.half()) {
                 update.half_parameters = {reinterpret_cast<uint16_t*>(into), numel};
@@ -225,7 +226,7 @@ void LaggingPath::update_rest_late(const plan::Instruction& instruction) {
                 update.parameters = {reinterpret_cast<float*>(into), numel};
             }
         }
-        if (parts_.slice_steps[static_cast<size_t>(span.slice)] == 0) continue;
+        if (parts_.runs().updates_of(span.slice) == 0) continue;
         float* const waits = waiting(c) + span.in_chunk;
         const float* const gradients = waits;
         update.gradients = {&gradients, 1};
@@ -238,16 +239,16 @@ void LaggingPath::update_rest_late(const plan::Instruction& instruction) {
     chunk.holds_spans = chunk.choice_number == choice_number_;
     if (!chunk.holds_spans) chunk.held = chunk.spans;
     take_choice(c, view);
-    if (instruction.buffer >= 0) parts_.states.set_changed(instruction.buffer);
+    if (instruction.buffer >= 0) parts_.states().set_changed(instruction.buffer);
 }
 
 void LaggingPath::land(int b) {
-    const auto element_bytes = static_cast<size_t>(dtype_bytes(parts_.options.dtype));
-    for (const int c : parts_.states.chunks_of(b)) {
+    const auto element_bytes = static_cast<size_t>(dtype_bytes(parts_.options().dtype));
+    for (const int c : parts_.states().chunks_of(b)) {
         Chunk& chunk = chunks_[c];
         for (const Span& span : chunk.holds&& chunk.holds_spans ? chunk.spans : chunk.held)
             if (!span.important && parts_.writes(b, part_of(c, span)))
-                std::memcpy(parts_.parameters.kept(b, span.range.begin),
+                std::memcpy(parts_.parameters().kept(b, span.range.begin),
                             later(c) + static_cast<size_t>(span.in_chunk) * element_bytes,
                             static_cast<size_t>(span.range.numel) * element_bytes);
         chunk.holds = false;
@@ -257,15 +258,15 @@ void LaggingPath::land(int b) {
 
 kernels::AdamStep LaggingPath::step_of(const Span& span, int64_t steps) const {
     const auto slice = static_cast<size_t>(span.slice);
-    const int parameter = parts_.place.layout->slices[slice].parameter;
-    const Run run{{}, 1, parts_.options.rules.index_of(parameter), -1};
-    return parts_.optimizers[static_cast<size_t>(run.rule)].adam(
-        parts_.rate(run), parts_.slice_steps[slice], parts_.now.settings.betas, steps);
+    const int parameter = parts_.place().layout->slices[slice].parameter;
+    const Run run{{}, 1, parts_.options().rules.index_of(parameter), -1};
+    return parts_.optimizer(run.rule).adam(parts_.rate(run), parts_.runs().updates_of(span.slice),
+                                           parts_.now().settings.betas, steps);
 }
 
-// VIEW is the chunk's; an important span of a chunk on disk has its states elsewhere.
+// VIEW is the chunk's view. The states of an important span of a chunk on disk are kept elsewhere.
 kernels::FlatRange LaggingPath::arrays_of(int c, const Span& span, const ChunkView& view) {
-    const int b = parts_.states.chunk(c).bucket;
+    const int b = parts_.states().chunk(c).bucket;
     if (span.kept_at < 0) return parts_.arrays_of(b, part_of(c, span), view, span.range);
     const ChunkView own = kept(c, span);
     const auto numel = static_cast<size_t>(span.range.numel);

@@ -1,9 +1,9 @@
-// Updates that lag: important units are updated in every step, the rest later by the mean of the
-// gradients that wait. The path keeps the choice of units, the waiting gradients, the states of
-// important units whose chunks are on disk, and the parameters of late updates until they land.
-// Threads: the lane of late updates between a step's begin and its norm, then the communication
-// lane; between steps any one thread. Source: Lan et al. 2025 (ZenFlow), arXiv:2505.12242;
-// decisions: docs/decisions/018-updates-that-lag.md.
+// Updates that lag: important units are updated in every step. The gradients of the other units
+// wait, and their mean updates these units later. The path keeps the choice of units, the waiting
+// gradients, the states of important units whose chunks are on disk, and the parameters that late
+// updates have computed, until they replace the old ones. Threads: the lane of late updates from a
+// step's begin to its norm, then the communication lane; between steps any one thread. Source: Lan
+// et al. 2025 (ZenFlow), arXiv:2505.12242; decisions: docs/decisions/018-updates-that-lag.md.
 #pragma once
 
 #include <array>
@@ -18,14 +18,15 @@
 
 namespace dslaunch::zero {
 
+// Updates some units late; see the top of this file.
 class LaggingPath final : public UpdatePath {
   public:
-    // Vectors, and units that are alone in their block, are important. Takes the waiting gradients
-    // and the choice of the saved state, if it has any. Throws Error{kDisk}.
+    // Vectors are always important, and so are units that are alone in their block. Reads the
+    // waiting gradients and the choice from the saved state, if it has them. Throws Error{kDisk}.
     explicit LaggingPath(RankParts& parts);
 
     void take_sums(int chunk, const float* sums) override;
-    // Counts the gradients that wait.
+    // Counts the steps whose gradients wait.
     void know_norm(bool finite) override;
     // Carries out Select and UpdateRest.
     void run(const plan::Instruction& instruction) override;
@@ -33,8 +34,9 @@ class LaggingPath final : public UpdatePath {
     void update(const plan::Instruction& chunk, const ChunkView& view, bool writes) override;
     void end_chunk(int chunk, const ChunkView& view) override;
 
-    // Returns the names of the waiting gradients, with the number of their steps and -0 if a unit
-    // is important, and of the new choice while gradients wait under the one before.
+    // Returns the names of two states. The waiting gradients: the name includes the number of steps
+    // they come from, and -0 marks the elements of important units. The new choice of units: only
+    // while gradients wait under the choice before it.
     [[nodiscard]] std::vector<std::string> state_names() const override;
     [[nodiscard]] bool saves_chunks() const override { return true; }
     [[nodiscard]] const float* saved_values(int chunk, size_t k) override;
@@ -42,36 +44,35 @@ class LaggingPath final : public UpdatePath {
     void add_memory(runtime::MemoryAccount& account) const override;
 
   private:
-    // Neighbouring elements of a slice, in one part of a chunk, that are important or not.
+    // Neighbouring elements of a slice, in one part of a chunk, that are all important or all not.
     struct Span {
         Range range;           // within the bucket
-        int64_t in_chunk = 0;  // where they begin in the chunk
-        int part = 0;          // of the chunk
+        int64_t in_chunk = 0;  // their begin in the chunk
+        int part = 0;          // index in the chunk
         int slice = 0;
         bool important = false;
-        int64_t kept_at = -1;  // where they begin in the states that are kept; -1: the chunk has
-                               // them
+        int64_t kept_at = -1;  // their begin in the kept states; -1: the chunk has them
     };
     struct Chunk {
         std::vector<Span> spans;
-        int64_t choice_number = -1;  // that they follow
+        int64_t choice_number = -1;  // the choice that the spans follow
         ZeroedFloats waiting;        // gradients, [numel of the chunk]
         ZeroedFloats later;          // parameters after a late update, until they land
-        // Moments and master copy of important units, one span after the other.
+        // The moments and master copy of important spans, one span after the other.
         std::array<ZeroedFloats, 2> moments;
         ZeroedFloats master;
-        std::vector<Span> held;  // of a late update under the choice before
+        std::vector<Span> held;  // spans of a late update, by the previous choice
         bool holds = false;
-        bool holds_spans = false;  // true: `held` is empty because they are `spans`
-        ZeroedFloats choice;       // the choice in numbers, while it is saved
+        bool holds_spans = false;  // true: SPANS are used instead of HELD
+        ZeroedFloats choice;       // the choice as numbers, while it is saved
     };
-    // The units of a slice. Other ranks' units are never looked at.
+    // The units of a slice. Units that other ranks update are never read.
     struct Units {
         std::vector<char> important;
         std::vector<double> squares;
-        bool all = false;  // important, whatever the squares are
+        bool all = false;  // all units are important, whatever the squares are
     };
-    // These functions make the choice of units.
+    // The functions that choose the units.
     void select();
     void add_squares(int bucket, const Range& range, const float* gradients);
     void add_squares_in_order();
@@ -83,14 +84,14 @@ class LaggingPath final : public UpdatePath {
     void for_each_chunk(Use&& use) const;
     void load(runtime::SavedState& saved);
 
-    // These functions make the updates.
+    // The functions that update.
     void update_rest_late(const plan::Instruction& instruction);
     void land(int bucket);
     void add_update(int c, const Span& span, const ChunkView& view);
     void take_gradients(int c, const Span& span, const ChunkView& view, const float* gradients,
                         float scale);
     [[nodiscard]] const ChunkPart& part_of(int c, const Span& span) const {
-        return parts_.states.parts(c)[static_cast<size_t>(span.part)];
+        return parts_.states().parts(c)[static_cast<size_t>(span.part)];
     }
     [[nodiscard]] ChunkView kept(int c, const Span& span);
     [[nodiscard]] kernels::FlatRange arrays_of(int c, const Span& span, const ChunkView& view);
@@ -105,7 +106,7 @@ class LaggingPath final : public UpdatePath {
     std::vector<Chunk> chunks_;
     int64_t waits_ = 0;                         // steps whose gradients wait
     bool due_ = false;                          // true if the next step updates the rest late
-    int64_t waited_ = 0;                        // steps whose gradients wait, without this step
+    int64_t waited_ = 0;                        // the same, without this step
     std::vector<char> used_;                    // by slice of the bucket that is being updated
     std::vector<kernels::AdamUpdate> updates_;  // of the chunk that is being updated
     std::vector<const float*> sources_;         // their gradients

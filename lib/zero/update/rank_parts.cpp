@@ -15,13 +15,6 @@ ZeroOptions with_rule(ZeroOptions options) {
     return options;
 }
 
-std::vector<int64_t> steps_before(const plan::FlatLayout& layout, runtime::SavedState* saved) {
-    std::vector<int64_t> steps(static_cast<size_t>(layout.trained_slices), 0);
-    for (size_t i = 0; saved != nullptr && i < steps.size(); ++i)
-        steps[i] = saved->updates(layout.slices[i].parameter);
-    return steps;
-}
-
 std::vector<ShardOptimizer> optimizers_of(const ZeroOptions& options, device::Queue& queue) {
     std::vector<ShardOptimizer> optimizers;
     for (const UpdateRule& rule : options.rules.rules)
@@ -34,8 +27,8 @@ GradientOptions gradient_options(const plan::StepPlanOptions& plan, const ZeroOp
             plan.keeps_errors(),  plan.wire.predivide,  options.adds_ranks};
 }
 
-// Returns the function that gives the moments their first values: the saved state's, or without
-// one the optimizer's.
+// Returns the function that writes the first values of moments: from the saved state if there is
+// one, else the optimizer's initial values.
 StateStore::FillMoments first_moments(const ZeroPlace& place, const ZeroOptions& options) {
     runtime::SavedState* const saved = options.saved;
     const float initial = ShardOptimizer::initial_state(options.optimizer);
@@ -61,74 +54,57 @@ StateStore::FillMoments first_moments(const ZeroPlace& place, const ZeroOptions&
 RankParts::RankParts(graph::Model& of, const ZeroPlace& at, const ZeroSlices& arena_slices,
                      const runtime::Arena& arena, runtime::HostGroup& of_host,
                      runtime::Collectives& all, const ZeroOptions& given, OffloadFile* offload)
-    : model(of),
-      place(at),
-      slices(arena_slices),
-      group(of_host),
-      collectives(all),
-      options(with_rule(given)),
-      slice_steps(steps_before(*at.layout, given.saved)),
-      optimizers(optimizers_of(options, queue())),
-      first_step(given.saved == nullptr ? 0 : given.saved->training().step),
-      states(*at.plan, *at.plan_options, *at.map, device(), offload, first_moments(at, options)),
-      parameters(of, *at.map, slices.parameters, options.dtype, at.device, arena, group,
-                 collectives, states, given.saved),
-      gradients(of, *at.map, slices.gradients, at.plan->gradient_buffer_of_bucket, at.device,
-                collectives, gradient_options(*at.plan_options, options)) {
-    collectives.barrier();
-    states.begin();
+    : model_(of),
+      place_(at),
+      slices_(arena_slices),
+      group_(of_host),
+      collectives_(all),
+      options_(with_rule(given)),
+      first_step_(given.saved == nullptr ? 0 : given.saved->training().step),
+      optimizers_(optimizers_of(options_, queue())),
+      states_(*at.plan, *at.plan_options, *at.map, device(), offload, first_moments(at, options_)),
+      parameters_(of, *at.map, slices_.parameters, options_.dtype, at.device, arena, group_,
+                  collectives_, states_, given.saved),
+      gradients_(of, *at.map, slices_.gradients, at.plan->gradient_buffer_of_bucket, at.device,
+                 collectives_, gradient_options(*at.plan_options, options_)),
+      runs_(*at.layout, options_.rules, given.saved) {
+    collectives_.barrier();
+    states_.begin();
     follow(*at.plan);
 }
 
 void RankParts::meet(int b, int64_t generation) {
-    group.post(slices.replicas[b], static_cast<uint32_t>(generation));
-    group.await_all(slices.replicas[b], static_cast<uint32_t>(generation));
+    group_.post(slices_.replicas[b], static_cast<uint32_t>(generation));
+    group_.await_all(slices_.replicas[b], static_cast<uint32_t>(generation));
 }
 
 void RankParts::settle() {
-    for (int b = 0; b < place.layout->trained_buckets; ++b)
-        if (!place.map->is_gathered(b)) parameters.await_whole(b, now.number);
+    for (int b = 0; b < place_.layout->trained_buckets; ++b)
+        if (!place_.map->is_gathered(b)) parameters_.await_whole(b, now_.number);
 }
 
-// Follows PLAN. Plans of a job differ in the sums that are made, and in who makes them.
+// Switches to PLAN. The plans of a job differ in which gradients are summed, and in which code sums
+// them.
 void RankParts::follow(const plan::StepPlan& plan) {
-    place.plan = &plan;
+    place_.plan = &plan;
     SumScope scope;
     scope.fused = std::ranges::none_of(plan.instructions, [](const plan::Instruction& instruction) {
         return instruction.op == plan::Op::kReduce;
     });
     scope.on_host = plan.exchange != plan::Exchange::kExact;
-    gradients.set_scope(scope);
+    gradients_.set_scope(scope);
 }
 
-std::vector<Run> RankParts::find_runs(int b, bool counts) {
-    // Ranks whose hosts do not sum gradients in full know only of which parameters had one before.
-    const bool knows = place.plan->exchange == plan::Exchange::kExact;
-    const std::vector<float> used = knows ? gradients.used(b) : std::vector<float>();
-    std::vector<Run> found;
-    for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
-        if (knows ? used[i - bucket(b).first_slice] <= 0 : slice_steps[i] == 0) continue;
-        const plan::ParameterSlice& slice = place.layout->slices[i];
-        const int64_t step = counts ? ++slice_steps[i] : slice_steps[i];
-        const Range range{slice.offset_numel - bucket(b).offset_numel,
-                          round_up(slice.numel, plan::kSliceAlignmentNumel)};
-        const Run run{range, step, options.rules.index_of(slice.parameter), i};
-        const bool extends =
-            !found.empty() && found.back().step == step && found.back().rule == run.rule &&
-            found.back().range.end() == range.begin && !rule(run).optimizer.needs_whole_tensors();
-        if (extends) {
-            found.back().range.numel += range.numel;
-        } else {
-            found.push_back(run);
-        }
-    }
-    return found;
+void RankParts::begin_step(const runtime::StepSettings& settings) {
+    now_ = {settings.step - first_step_, settings, static_cast<float>(1.0 / settings.loss_scale),
+            std::nullopt};
 }
 
-bool RankParts::runs_cover(int b) const {
-    int64_t covered = 0;
-    for (const Run& run : runs) covered += run.range.numel;
-    return covered >= bucket(b).numel;
+void RankParts::open_runs(int b, bool counts) {
+    // If hosts do not sum gradients in full, a rank knows only which parameters had a gradient
+    // before.
+    const bool knows = place_.plan->exchange == plan::Exchange::kExact;
+    runs_.open(bucket(b), knows ? gradients_.used(b) : std::vector<float>(), counts);
 }
 
 kernels::FlatRange RankParts::arrays_of(int b, const ChunkPart& part, const ChunkView& view,
@@ -139,9 +115,9 @@ kernels::FlatRange RankParts::arrays_of(int b, const ChunkPart& part, const Chun
     update.numel = range.numel;
     std::byte* values = nullptr;
     if (view.parameters != nullptr) {
-        values = view.parameters + at * dtype_bytes(options.dtype);
+        values = view.parameters + at * dtype_bytes(options_.dtype);
     } else if (writes_it || !half()) {
-        values = parameters.kept(b, range.begin);
+        values = parameters_.kept(b, range.begin);
     }
     const auto numel = static_cast<size_t>(range.numel);
     const auto from = [&](float* first) {
@@ -153,14 +129,14 @@ kernels::FlatRange RankParts::arrays_of(int b, const ChunkPart& part, const Chun
     update.packed.begin = at;
     if (!view.packed.any()) update.packed.numel = at + range.numel;
     update.packed.seed =
-        static_cast<uint32_t>(now.settings.step) * 0x9E3779B1U + view.packed.seed * 0xC2B2AE35U;
+        static_cast<uint32_t>(now_.settings.step) * 0x9E3779B1U + view.packed.seed * 0xC2B2AE35U;
     if (without_masters()) {
         if (writes_it) update.packed.parameters = reinterpret_cast<uint16_t*>(values);
     } else if (half()) {
         update.parameters = from(view.master);
         if (values != nullptr)
             update.half_parameters = {reinterpret_cast<uint16_t*>(values), numel};
-        update.half_dtype = options.dtype;
+        update.half_dtype = options_.dtype;
     } else if (writes_it) {
         update.parameters = {reinterpret_cast<float*>(values), numel};
     } else {

@@ -1,4 +1,4 @@
-// The parts of one rank's state and the step at hand, shared by the ways to update, the norm and
+// The parts of one rank's state and the data of the current step, shared by update paths, norm and
 // saving. Data path: ZeRO state -> [here] -> update paths, state values. Threads: the lanes of the
 // ZeRO state.
 #pragma once
@@ -21,135 +21,171 @@
 #include "zero/states/shard_optimizer.h"
 #include "zero/states/state_store.h"
 #include "zero/states/update_rules.h"
+#include "zero/update/update_runs.h"
 
 namespace dslaunch::zero {
 
-// The state's places in the arena, the same on all ranks of a host.
+// The state's slices of the arena, the same on all ranks of a host.
 struct ZeroSlices {
     ParameterSlices parameters;
     std::vector<runtime::BucketId> gradients;
     NormSlices norm;
-    // One per bucket: this rank no longer needs the parameters of before the update (stage 0).
+    // One per bucket, at stage 0: posted when this rank no longer needs the parameters as they were
+    // before the update.
     std::vector<runtime::SignalId> replicas;
-    ExchangeSlices exchange;  // if hosts compress what they exchange
+    ExchangeSlices exchange;  // used if hosts compress their exchange
 };
 
+// The settings of a rank's state.
 struct ZeroOptions {
     config::OptimizerConfig optimizer;
     double gradient_clipping = 0;  // 0: off
     DType dtype = DType::kF32;     // the dtype of the parameters as segments read them
-    // True while a loss scale is being searched for: gradients that are not finite then skip the
-    // step instead of ending the run.
+    // True while a loss scale is being searched for: the step is skipped if gradients are not
+    // finite. Otherwise such gradients end the run.
     bool skip_overflow = false;
-    // The state to resume from must live until the ZeRO state is made. Null means the model as
-    // loaded.
+    // The state to resume from, null for the model's loaded values. It must live until the ZeRO
+    // state has been made.
     runtime::SavedState* saved = nullptr;
     PipelineScope pipeline = {};
-    // The tensor group whose shares the model's parameters are. Null means the parameters are
-    // whole. It must outlive the state.
+    // The tensor group if the model's parameters are shares, null if they are whole. It must
+    // outlive the state.
     const graph::TensorRank* tensor = nullptr;
     // GradientOptions::usage_varies.
     bool usage_varies = true;
-    // No rules: OPTIMIZER updates every parameter.
+    // If there are no rules, OPTIMIZER updates every parameter.
     UpdateRules rules = {};
     bool adds_ranks = false;  // GradientOptions::adds_ranks
 };
 
-// The data that all parts of a state are built from. All of it must outlive the state.
+// The data from which all parts of a state are built. All of it must outlive the state.
 struct ZeroPlace {
     const plan::FlatLayout* layout = nullptr;
     const plan::Partition* partition = nullptr;  // null at stage 0
     const plan::StepPlanOptions* plan_options = nullptr;
     const plan::StepPlan* plan = nullptr;
     const ShardMap* map = nullptr;
-    // The device that the arena's memory is on. REQUIRES: each rank is alone on its host in the
-    // map's topology if that is not the host.
+    // The device that the arena's memory is on. REQUIRES: if it is not the host, each rank is alone
+    // on its host in the map's topology.
     TensorDevice device = {};
 };
 
-// Neighbouring slices of a bucket that got a gradient, follow the same rule and have had equally
-// many updates. Just one if the rule needs whole tensors.
-struct Run {
-    Range range;  // within the bucket
-    int64_t step = 1;
-    int rule = 0;
-    int slice = -1;  // the first
-};
-
-// The step at hand, or between steps the last one.
+// The current step; between steps, the last one.
 struct StepNow {
     int64_t number = 0;  // steps since this state was made
     runtime::StepSettings settings;
-    float clip_factor = 1;                      // includes the factor 1 / loss scale
-    std::optional<runtime::Overflow> overflow;  // the step is skipped
+    float clip_factor = 1;                      // multiplies gradients; includes 1 / loss scale
+    std::optional<runtime::Overflow> overflow;  // set if the step is skipped
 };
 
-struct RankParts {
-    // Moves the model's parameters into the arena, and the offloaded ones to OFFLOAD. Blocks until
-    // all ranks have come. All references must outlive the parts.
+// The stores of one rank, and the step that they are in. Only the functions below change the step
+// and the runs; the stores belong to all paths.
+class RankParts {
+  public:
+    // Moves the model's parameters into the arena, or into OFFLOAD if they are offloaded. Blocks
+    // until all ranks have called it. All references must outlive the parts.
     RankParts(graph::Model& model, const ZeroPlace& place, const ZeroSlices& slices,
               const runtime::Arena& arena, runtime::HostGroup& group,
               runtime::Collectives& collectives, const ZeroOptions& options, OffloadFile* offload);
     RankParts(const RankParts&) = delete;
     RankParts& operator=(const RankParts&) = delete;
 
-    [[nodiscard]] bool half() const { return options.dtype != DType::kF32; }
-    // True if 16-bit parameters are all there is.
-    [[nodiscard]] bool without_masters() const { return half() && !place.plan_options->master; }
-    [[nodiscard]] const plan::Bucket& bucket(int b) const { return place.layout->buckets[b]; }
-    [[nodiscard]] device::Device& device() const { return *place.device.device; }
+    // The data that a state is built from; the options have at least one rule.
+    [[nodiscard]] const graph::Model& model() const { return model_; }
+    [[nodiscard]] const ZeroPlace& place() const { return place_; }
+    [[nodiscard]] const ZeroSlices& slices() const { return slices_; }
+    [[nodiscard]] runtime::HostGroup& group() const { return group_; }
+    [[nodiscard]] runtime::Collectives& collectives() const { return collectives_; }
+    [[nodiscard]] const ZeroOptions& options() const { return options_; }
+    // The stores. Their headers say which thread may call which function.
+    [[nodiscard]] StateStore& states() { return states_; }
+    [[nodiscard]] const StateStore& states() const { return states_; }
+    [[nodiscard]] ParameterStore& parameters() { return parameters_; }
+    [[nodiscard]] const ParameterStore& parameters() const { return parameters_; }
+    [[nodiscard]] GradientSums& gradients() { return gradients_; }
+    [[nodiscard]] const GradientSums& gradients() const { return gradients_; }
+
+    // Facts of the place and the options: whether parameters are in 16 bits, a bucket of the
+    // layout, the device of the arena's memory, and its communication queue.
+    [[nodiscard]] bool half() const { return options_.dtype != DType::kF32; }
+    // True if the 16-bit parameters have no master copies.
+    [[nodiscard]] bool without_masters() const { return half() && !place_.plan_options->master; }
+    [[nodiscard]] const plan::Bucket& bucket(int b) const { return place_.layout->buckets[b]; }
+    [[nodiscard]] device::Device& device() const { return *place_.device.device; }
     [[nodiscard]] device::Queue& queue() const { return device().communication(); }
-    [[nodiscard]] const UpdateRule& rule(const Run& run) const {
-        return options.rules.rules[static_cast<size_t>(run.rule)];
-    }
-    [[nodiscard]] double rate(const Run& run) const { return now.settings.lr * rule(run).lr_scale; }
     // True if this rank writes the parameters of a bucket's PART.
     [[nodiscard]] bool writes(int b, const ChunkPart& part) const {
-        return place.map->pieces(b)[static_cast<size_t>(part.piece)].writes;
+        return place_.map->pieces(b)[static_cast<size_t>(part.piece)].writes;
     }
     // True if updates read parameters that other ranks write.
     [[nodiscard]] bool reads_replicas() const {
-        return place.map->stage() == 0 && !half() && options.optimizer.decays_gradient();
+        return place_.map->stage() == 0 && !half() && options_.optimizer.decays_gradient();
     }
-    // Waits until all local ranks have come to GENERATION of a bucket's replicas.
+
+    // Waits until all local ranks have posted GENERATION of a bucket's replicas signal.
     void meet(int b, int64_t generation);
     // Waits until the last step's updates are done on every rank.
     void settle();
-    // Takes PLAN for the next steps, between steps. It must outlive the parts.
+    // Switches to PLAN for the next steps. Called between steps. PLAN must outlive the parts.
     void follow(const plan::StepPlan& plan);
-    // Returns the runs of an open bucket. COUNTS: the update of this step is one more.
-    [[nodiscard]] std::vector<Run> find_runs(int b, bool counts = true);
-    // True if the runs have all elements of bucket B, which is being updated.
-    [[nodiscard]] bool runs_cover(int b) const;
-    // Returns the arrays of an update of RANGE, which PART has, but for its gradients.
+
+    // The current step: begin_step() starts it, multiply_gradients() sets its clip factor, and
+    // skip_step() records why nothing is updated in it.
+    void begin_step(const runtime::StepSettings& settings);
+    void multiply_gradients(float clip_factor) { now_.clip_factor = clip_factor; }
+    void skip_step(const runtime::Overflow& overflow) { now_.overflow = overflow; }
+    [[nodiscard]] const StepNow& now() const { return now_; }
+
+    // Finds the runs of an open bucket, whose update begins. If COUNTS, counts this step's update
+    // of their slices.
+    void open_runs(int b, bool counts = true);
+    // The runs of the bucket that is being updated, and the updates that each slice has had.
+    [[nodiscard]] const UpdateRuns& runs() const { return runs_; }
+    // Returns a run's learning rate in this step.
+    [[nodiscard]] double rate(const Run& run) const {
+        return now_.settings.lr * runs_.rule(run).lr_scale;
+    }
+    // Returns the optimizer of rule number RULE.
+    [[nodiscard]] ShardOptimizer& optimizer(int rule) {
+        return optimizers_[static_cast<size_t>(rule)];
+    }
+
+    // Returns the arrays for an update of RANGE, which is in PART, without its gradients.
     [[nodiscard]] kernels::FlatRange arrays_of(int b, const ChunkPart& part, const ChunkView& view,
                                                const Range& range) const;
-    // Calls use(range, gradients, scale) for pieces of RANGE, which PART has, as
-    // GradientSums::for_each_in does, for the gradients wherever they are.
+    // Calls use(range, gradients, scale) for parts of RANGE, which is in PART, like
+    // GradientSums::for_each_in, whether the gradients are in VIEW's sums or in the bucket.
     template <typename Use>
     void for_gradients(int b, const ChunkPart& part, const Range& range, const ChunkView& view,
                        Use&& use) const {
-        if (view.sums == nullptr) return gradients.for_each_in(b, range, use);
+        if (view.sums == nullptr) return gradients_.for_each_in(b, range, use);
         const float* const sums = view.sums + part.offset_numel + range.begin - part.range.begin;
         use(range, std::span<const float* const>(&sums, 1), 1.0F);
     }
 
-    const graph::Model& model;
-    ZeroPlace place;
-    ZeroSlices slices;
-    runtime::HostGroup& group;
-    runtime::Collectives& collectives;
-    ZeroOptions options;                     // with a rule at least
-    std::vector<int64_t> slice_steps;        // updates that each trained slice has had
-    std::vector<ShardOptimizer> optimizers;  // one per rule
-    int64_t first_step = 0;                  // steps done before this state was made
-    StateStore states;
-    ParameterStore parameters;
-    GradientSums gradients;
-    StepNow now;
-    std::vector<Run> runs;  // of the bucket that is being updated
-    runtime::UpdateGuard* guard = nullptr;
-    runtime::UpdateWitness* witness = nullptr;
+    // Sets the objects that updates call: the guard before a chunk changes, the witness before and
+    // after; null: no object. Called between steps. Both must outlive their use.
+    void set_guard(runtime::UpdateGuard* guard) { guard_ = guard; }
+    void set_witness(runtime::UpdateWitness* witness) { witness_ = witness; }
+    [[nodiscard]] runtime::UpdateGuard* guard() const { return guard_; }
+    [[nodiscard]] runtime::UpdateWitness* witness() const { return witness_; }
+
+  private:
+    const graph::Model& model_;
+    ZeroPlace place_;
+    ZeroSlices slices_;
+    runtime::HostGroup& group_;
+    runtime::Collectives& collectives_;
+    ZeroOptions options_;
+    int64_t first_step_;                      // steps done before this state was made
+    std::vector<ShardOptimizer> optimizers_;  // one per rule
+    StateStore states_;
+    ParameterStore parameters_;
+    GradientSums gradients_;
+    StepNow now_;
+    UpdateRuns runs_;
+    runtime::UpdateGuard* guard_ = nullptr;
+    runtime::UpdateWitness* witness_ = nullptr;
 };
 
 }  // namespace dslaunch::zero

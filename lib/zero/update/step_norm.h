@@ -1,4 +1,4 @@
-// The norm of a step's gradients, by which they are clipped, and the finding of the rank whose
+// The norm of a step's gradients, by which they are clipped, and the search for the rank whose
 // gradients are not finite. Data path: gradient sums -> [here] -> update paths. Threads: the
 // compute lane calls look_for_overflow(), the communication lane the rest.
 #pragma once
@@ -13,22 +13,24 @@
 
 namespace dslaunch::zero {
 
+// The norm of the steps of one rank; see the top of this file.
 class StepNorm {
   public:
-    // PARTS and ARENA must outlive this.
+    // PARTS and ARENA must outlive this object.
     StepNorm(RankParts& parts, const runtime::Arena& arena);
 
+    // Forgets the flags of the last step's gradients.
     void begin_step();
-    // Traces an overflow to its rank while a loss scale is searched for, in a bucket that this rank
-    // has completed: later sums no longer show the rank.
+    // Notes which of this rank's gradients in a completed bucket are not finite, while a loss scale
+    // is searched for. Later, in the sums over ranks, the rank can no longer be seen.
     void look_for_overflow(int bucket);
-    // Takes a chunk's reduced gradients of the step, if the plan keeps them.
+    // Reads a chunk's reduced gradients of the step, if the plan keeps them.
     void take_sums(int chunk, const float* sums);
-    // Computes the norm and the factor of clipping. Every rank calls it. Returns whether the
-    // gradients are finite; if not, the step's overflow says whose. Throws Error{kDiverged} where
-    // no loss scale is searched for, naming the first parameter.
+    // Computes the norm and the clip factor. Every rank calls it. Returns true if the gradients are
+    // finite; if not, the step's overflow names the parameter and the rank. If no loss scale is
+    // searched for, throws Error{kDiverged} instead, naming the first parameter.
     [[nodiscard]] bool compute();
-    // Returns the last norm; nullopt if there was none.
+    // Returns the last norm, or nullopt if there was no norm.
     [[nodiscard]] std::optional<double> value() const { return value_; }
 
   private:
@@ -38,9 +40,9 @@ class StepNorm {
 
     RankParts& parts_;
     GradientNorm norm_;
-    std::optional<ChunkNorm> chunks_;  // present if the norm is of kept sums
-    // One per trained slice, on the device: 1 if this rank's own gradient was not finite in this
-    // step. Empty unless a step may be skipped.
+    std::optional<ChunkNorm> chunks_;  // present if the norm is computed from kept sums
+    // One flag per trained slice, on the device: 1 if this rank's gradient was not finite in this
+    // step. Empty if no step may be skipped.
     device::Memory nonfinite_;
     std::optional<double> value_;
 };

@@ -1,5 +1,5 @@
-// The update of whole tensors, each by its owner: LAMB, Muon, Adafactor, 1-bit LAMB, with the
-// states that such tensors have beside their moments.
+// The update of whole tensors, each by its owner: LAMB, Muon, Adafactor and 1-bit LAMB, with the
+// states that such tensors have in addition to moments.
 #pragma once
 
 #include "zero/states/tensor_optimizer.h"
@@ -7,10 +7,11 @@
 
 namespace dslaunch::zero {
 
+// Updates whole tensors; see the top of this file.
 class TensorPath final : public UpdatePath {
   public:
-    // EXCHANGE, unless null, has the averages over hosts of a step that compresses them. It must
-    // outlive the path.
+    // EXCHANGE, unless null, provides the averages over hosts in a step that compresses them. It
+    // must outlive the path.
     TensorPath(RankParts& parts, CompressedExchange* exchange);
 
     void update(const plan::Instruction& chunk, const ChunkView& view, bool writes) override;

@@ -1,8 +1,8 @@
-// The contract of a way to update: from a bucket's gradients to its parameters and states. A plan
-// has one or two ways, which share the elements of a chunk among them: elementwise with whole
-// tensors, averaged with whole tensors, or lagging. Data path: ZeRO state -> [here] -> optimizers,
-// the device's queue. Threads: the communication lane, but for UpdateRest; between steps any one
-// thread.
+// The interface of update paths. A path computes a bucket's new parameters and states from its
+// gradients. A plan uses one or two paths, which divide the elements of a chunk between them: the
+// elementwise path and the one for whole tensors, the averaged path and the one for whole tensors,
+// or the lagging path. Data path: ZeRO state -> [here] -> optimizers, the device's queue. Threads:
+// the communication lane, except for UpdateRest; between steps any one thread.
 #pragma once
 
 #include <span>
@@ -17,6 +17,7 @@
 
 namespace dslaunch::zero {
 
+// One way to update; see the top of this file.
 class UpdatePath {
   public:
     // PARTS must outlive the path.
@@ -25,60 +26,65 @@ class UpdatePath {
     UpdatePath& operator=(const UpdatePath&) = delete;
     virtual ~UpdatePath() = default;
 
-    // Begins the step NEXT, before the parts know it: their step is still the last one.
+    // Prepares the step NEXT. The parts' current step is still the last one.
     virtual void begin_step(const runtime::StepSettings& /*next*/) {}
-    // Takes a chunk's SUMS, the reduced gradients of the step, if the plan keeps them.
+    // Reads a chunk's SUMS, the reduced gradients of the step, if the plan keeps them.
     virtual void take_sums(int /*chunk*/, const float* /*sums*/) {}
-    // Says whether the step's gradients are FINITE, if the plan computes their norm.
+    // Reports whether the step's gradients are FINITE, if the plan computes their norm.
     virtual void know_norm(bool /*finite*/) {}
-    // Carries out an instruction between backward and Update: Exchange, Select, UpdateRest.
+    // Carries out an instruction between backward and Update: Exchange, Select or UpdateRest.
     virtual void run(const plan::Instruction& instruction) {
         DSL_CHECK(false, "{} is not for this way to update", plan::op_name(instruction.op));
     }
 
-    // The four that follow update one bucket after the other in a step. begin_bucket() comes after
-    // GradientSums::open(), in a step that is skipped too; the others are left out then.
+    // The next four functions update the buckets of a step, one after the other. begin_bucket() is
+    // called after GradientSums::open(), even if the step is skipped; the others are not called in
+    // a skipped step.
     virtual void begin_bucket(int /*bucket*/) {}
-    // Updates the elements of an Update's chunk in the parts that this rank WRITES, or in the
-    // others, which come first. VIEW is the chunk's.
+    // Updates the elements of an Update's chunk: if WRITES, in the parts that this rank writes,
+    // otherwise in the other parts. The call for the other parts comes first. VIEW is the chunk's
+    // view.
     virtual void update(const plan::Instruction& chunk, const ChunkView& view, bool writes) = 0;
-    // Follows both calls of update().
+    // Called after both calls of update().
     virtual void end_chunk(int /*chunk*/, const ChunkView& /*view*/) {}
     virtual void end_bucket() {}
 
-    // Brings hosts together that have stepped on their own (SteppingState::meet).
+    // Makes hosts equal again that have stepped on their own (SteppingState::meet).
     virtual void meet() {}
 
-    // Returns the names of the states that the path keeps beside the moments, for checkpoints.
+    // Returns the names of the states that the path keeps in addition to moments, for checkpoints.
     [[nodiscard]] virtual std::vector<std::string> state_names() const { return {}; }
-    // True if these have a value for each element of a chunk, in its order. saved_values() returns
-    // a chunk's values of the K-th one, [numel of the chunk] fp32, valid until forget_saved().
+    // saves_chunks() returns true if each of these states has a value for each element of a chunk,
+    // in the chunk's order. saved_values() returns the values of state K for a chunk, [numel of the
+    // chunk] fp32, valid until forget_saved().
     [[nodiscard]] virtual bool saves_chunks() const { return false; }
     [[nodiscard]] virtual const float* saved_values(int chunk, size_t k) {
         DSL_CHECK(false, "state {} of chunk {}", k, chunk);
     }
+    // Ends the use of what saved_values() returned.
     virtual void forget_saved(int /*chunk*/) {}
-    // Adds this rank's pieces of them if they have not. The first is state FIRST. CHUNK is the
-    // first one of its bucket; -1 asks for the pieces of no chunk.
+    // Adds this rank's pieces of states that do not have a value for each element. FIRST is the
+    // number of the first state. CHUNK is the first chunk of its bucket, whose pieces are added;
+    // -1: adds the pieces that belong to no chunk.
     virtual void add_pieces(int /*chunk*/, int /*first*/,
                             std::vector<runtime::SavedPiece>& /*pieces*/) {}
-    // Adds the bytes that the path keeps.
+    // Adds the bytes of the memory that the path keeps.
     virtual void add_memory(runtime::MemoryAccount& /*account*/) const {}
 
   protected:
-    // Calls use(part, run, range) for every RANGE that a part of a chunk and a run share, in the
-    // parts that this rank WRITES or in the others.
+    // Calls use(part, run, range) for every RANGE that is both in a part of a chunk and in a run:
+    // in the parts that this rank writes, or if not WRITES, in the other parts.
     template <typename Use>
     void for_each_run(int chunk, bool writes, Use&& use) const {
-        const int b = parts_.states.chunk(chunk).bucket;
-        for (const ChunkPart& part : parts_.states.parts(chunk)) {
+        const int b = parts_.states().chunk(chunk).bucket;
+        for (const ChunkPart& part : parts_.states().parts(chunk)) {
             if (parts_.writes(b, part) != writes) continue;
-            for (const Run& run : parts_.runs)
+            for (const Run& run : parts_.runs().now())
                 if (const Range both = intersect(run.range, part.range); both.numel > 0)
                     use(part, run, both);
         }
     }
-    // An update of RANGE of a bucket, before it or DONE.
+    // The values before an update of RANGE of a bucket, or after it if DONE.
     struct ShownUpdate {
         const kernels::FlatRange& update;
         Range range;
@@ -87,7 +93,7 @@ class UpdatePath {
         bool done;
         TensorStates::Values factors = {};  // Adafactor's
     };
-    // Tells the witness of an update.
+    // Shows an update to the witness.
     void show(const plan::Instruction& instruction, const ShownUpdate& shown) const;
 
     RankParts& parts_;

@@ -16,8 +16,8 @@
 #include "bring_weights.h"
 #include "device/host_device.h"
 #include "forced_placement.h"
+#include "graph/archive/scalar_types.h"
 #include "graph/lower/device_rewrite.h"
-#include "graph/lower/precision.h"
 #include "graph/measure/measure.h"
 #include "graph/segment/compute_context.h"
 #include "offload_files.h"
@@ -188,17 +188,17 @@ inline RankOutcome train_with(const TrainingCase& job, const TrainingSetup& setu
     StepKeeper keeper(state, forced, exchanges);
     TrainerParts parts;
     parts.config = &config;
-    parts.info = &setup.info;
-    parts.plan = &plan;
-    parts.segments = &runner;
-    parts.state = &state;
+    parts.steps.info = &setup.info;
+    parts.steps.plan = &plan;
+    parts.steps.segments = &runner;
+    parts.steps.state = &state;
     parts.account = &state;
-    parts.collectives = &collectives;
-    parts.device = backend;
-    if (of_devices != nullptr) parts.groups.push_back(of_devices);
+    parts.steps.collectives = &collectives;
+    parts.steps.device = backend;
+    if (of_devices != nullptr) parts.steps.groups.push_back(of_devices);
     if (place != nullptr) {
-        parts.stage = place->stage;
-        parts.groups = place->groups;
+        parts.steps.stage = place->stage;
+        parts.steps.groups = place->groups;
     }
     parts.reporter = &reporter;
     parts.between = &keeper;

@@ -26,16 +26,16 @@ constexpr int64_t kPageBytes = 4096;
 constexpr int64_t kHugePageBytes = 2 << 20;
 constexpr int64_t kLineBytes = 64;
 constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
-constexpr auto kNap = std::chrono::milliseconds(1);  // between looks at local rank 0
+constexpr auto kNap = std::chrono::milliseconds(1);  // between two checks of local rank 0
 
-// Slices are aligned to pages, not to huge pages: that would cost a third more memory than the
-// gradients of a small model take.
+// Slices are aligned to pages, not to huge pages: for a small model that would cost a third more
+// memory than its gradients need.
 int64_t alignment_of(Bytes bytes) {
     return bytes.value >= kPageBytes ? kPageBytes : kLineBytes;
 }
 
 [[noreturn]] void fail_without_memory(Bytes bytes, const char* what, int error_number) {
-    // The limit of file sizes holds for memory that ranks share.
+    // The limit of file sizes also applies to memory that ranks share.
     fail(ExitCode::kSetup, "an arena of {} for gradients and parameters: {} failed: {}; {}",
          to_text(bytes), what, errno_text(error_number),
          error_number == EFBIG ? "raise the limit of file sizes (ulimit -f)"
@@ -48,13 +48,14 @@ std::byte* map_shared(Bytes bytes, int fd) {
     void* const base =
         ::mmap(nullptr, static_cast<size_t>(bytes.value), PROT_READ | PROT_WRITE, flags, fd, 0);
     if (base == MAP_FAILED) fail_without_memory(bytes, "mapping it", errno);
-    // Huge pages are only a wish: many systems never give them to shared memory, and nothing here
-    // needs them.
+    // Huge pages are optional: many systems never use them for shared memory, and nothing here
+    // depends on them.
     (void)::madvise(base, static_cast<size_t>(bytes.value), MADV_HUGEPAGE);
     return static_cast<std::byte*>(base);
 }
 
-// Describes DESCRIPTOR. A job's comes by DSL_ARENA_FD, a stage's from its first rank.
+// Describes DESCRIPTOR for a message. A job's descriptor comes from DSL_ARENA_FD, a stage's from
+// its first rank.
 std::string text_of(const Arena::Descriptor& descriptor) {
     return fmt::format("the memory that ranks of this host share (file descriptor {})",
                        descriptor.fd);
@@ -117,8 +118,8 @@ void populate_range(std::byte* base, int64_t begin, int64_t end) {
     const Bytes bytes{end - begin};
     if (::madvise(base + begin, static_cast<size_t>(bytes.value), MADV_POPULATE_WRITE) == 0) return;
     if (errno != EINVAL) fail_without_memory(bytes, "populating it", errno);
-    // Linux before 5.14 lacks MADV_POPULATE_WRITE. An atomic that changes nothing faults each page
-    // in, while others may use it.
+    // Linux before 5.14 lacks MADV_POPULATE_WRITE. An atomic operation that changes nothing faults
+    // each page in, even while other ranks use it.
     for (int64_t at = begin; at < end; at += kPageBytes)
         reinterpret_cast<std::atomic<uint8_t>*>(base + at)->fetch_or(0);
 }
@@ -192,8 +193,8 @@ const std::string& ArenaLayout::signal_name(SignalId id) const {
 
 Bytes ArenaLayout::control_bytes() const {
     const Bytes bytes = ControlBlock::bytes({local_world_size_, signal_count()});
-    // Large slices are aligned within their region, so a region that holds one starts at a huge
-    // page.
+    // Large slices are aligned relative to their region, so the region must begin at a huge page if
+    // it contains one.
     return {round_up(bytes.value, std::max(shared_end_, part_end_) >= kHugePageBytes
                                       ? kHugePageBytes
                                       : kPageBytes)};

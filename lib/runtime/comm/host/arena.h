@@ -1,8 +1,8 @@
-// The memory that the ranks of one host share: one mapping that holds a control block, slices that
-// exist once per host and slices that each local rank has. All ranks compute the same layout before
-// anything is mapped. Data path: step plan -> arena layout -> arena -> host group, collectives,
-// executor. Threads: a layout is a value; an Arena is const after opening. The plan says to whom
-// its bytes belong.
+// The memory that the ranks of one host share: one mapping that contains a control block, slices
+// that exist once per host, and slices that exist once per local rank. All ranks compute the same
+// layout before anything is mapped. Data path: step plan -> arena layout -> arena -> host group,
+// collectives, executor. Threads: a layout is a value; an Arena is const after opening. The plan
+// says which rank may use which bytes.
 #pragma once
 
 #include <cstddef>
@@ -17,27 +17,31 @@
 
 namespace dslaunch::runtime {
 
+// The number of a slice, of a layout; -1: of none.
 struct SliceId {
     int index = -1;
 };
-// A word per local rank that counts generations. HostGroup posts and awaits it.
+// One word per local rank that counts generations. HostGroup posts it and waits for it.
 struct SignalId {
     int index = -1;
 };
+// The number of a gradient bucket; -1: of none.
 struct BucketId {
     int index = -1;
 };
 
-// A bump allocator over names: the same calls give the same layout, whose hash the ranks compare
-// when they open it.
+// A bump allocator of named slices. The same calls produce the same layout; ranks compare its hash
+// when they open the arena.
 class ArenaLayout {
   public:
+    // A named range of bytes, in the shared region or in each rank's part.
     struct Slice {
         std::string name;
         Bytes bytes;
         int64_t offset = 0;  // offset from the start of the shared region, or of each rank's part
         bool per_rank = false;
     };
+    // A gradient bucket: its elements in each rank's part, and the signals of its life.
     struct Bucket {
         std::string name;
         SliceId slice;
@@ -46,26 +50,30 @@ class ArenaLayout {
         SignalId posted{};         // this rank's gradients are complete
         SignalId summed{};         // this rank's part is summed over the host (several hosts only)
         SignalId reduced{};        // this rank's reduction is done
-        SignalId released{};       // this rank reads no more
+        SignalId released{};       // this rank has finished reading
     };
 
     // REQUIRES: local_world_size >= 1.
     explicit ArenaLayout(int local_world_size);
 
-    // Adds one copy for the host (parameters), aligned to 64 bytes, or to a page if it fills one.
+    // Adds a slice that exists once per host (parameters), aligned to 64 bytes, or to a page if it
+    // is at least one page long.
     SliceId add_shared(const std::string& name, Bytes bytes);
-    // Adds one copy in the part of each local rank.
+    // Adds a slice that each local rank has in its own part.
     SliceId add_per_rank(const std::string& name, Bytes bytes);
+    // Adds a signal. NAME appears in messages about ranks that did not come.
     SignalId add_signal(const std::string& name);
-    // Adds a gradient bucket: a slice of NUMEL fp32 per local rank and its four signals.
+    // Adds a gradient bucket: a slice of NUMEL fp32 per local rank, and its four signals.
     BucketId add_bucket(const std::string& name, int64_t numel);
-    // Adds a bucket on [offset_numel, offset_numel + numel) of SLICE, with signals of its own, so
-    // that several buckets use the same memory one after the other. The next writer waits until the
-    // bucket before it is free (see Collectives::await_free). REQUIRES: a slice of add_per_rank or
-    // add_bucket that holds them; offset_numel is a multiple of 16.
+    // Adds a bucket in [offset_numel, offset_numel + numel) of SLICE, with signals of its own, so
+    // that several buckets use the same memory one after the other. The next writer must wait until
+    // the previous bucket is free (see Collectives::await_free). REQUIRES: SLICE was added by
+    // add_per_rank or add_bucket and contains these elements; offset_numel is a multiple of 16.
     BucketId add_bucket(const std::string& name, int64_t numel, SliceId slice,
                         int64_t offset_numel);
 
+    // The number of ranks, the slices, buckets and signals that were added, and their numbers.
+    // REQUIRES: an id comes from this layout.
     [[nodiscard]] int local_world_size() const { return local_world_size_; }
     [[nodiscard]] const Slice& slice(SliceId id) const;
     [[nodiscard]] const Bucket& bucket(BucketId id) const;
@@ -73,11 +81,12 @@ class ArenaLayout {
     [[nodiscard]] int signal_count() const { return static_cast<int>(signals_.size()); }
     [[nodiscard]] int bucket_count() const { return static_cast<int>(buckets_.size()); }
 
+    // The bytes of the control block, of the region that all ranks share, and of the whole arena.
     [[nodiscard]] Bytes control_bytes() const;
     [[nodiscard]] Bytes shared_bytes() const;
     [[nodiscard]] Bytes part_bytes() const;  // one local rank's part
     [[nodiscard]] Bytes total_bytes() const;
-    // Returns a hash of names, sizes and places, so equal layouts have equal hashes.
+    // Returns a hash of names, sizes and offsets; equal layouts have equal hashes.
     [[nodiscard]] uint64_t hash() const;
 
   private:
@@ -89,24 +98,28 @@ class ArenaLayout {
     std::vector<Bucket> buckets_;
 };
 
+// A host's shared memory, mapped by one rank.
 class Arena {
   public:
+    // The memory that a launcher or agent has made for the ranks of a host.
     struct Descriptor {
-        // DSL_ARENA_FD: a fresh memfd that allows sealing. The arena does not own it, and it may be
-        // closed afterwards.
+        // The file descriptor from DSL_ARENA_FD: a new memfd that can be sealed. The arena does not
+        // own it, and it may be closed afterwards.
         int fd = -1;
         int local_rank = 0;  // rank 0 sizes and seals the memory, the others wait for that
         Duration time_limit{};
     };
 
-    // Anonymous shared memory serves one rank alone, ranks as threads, and children forked later.
-    // Throws Error{kSetup} naming the bytes if there is not enough memory.
+    // Makes an arena in anonymous shared memory, for a single rank, ranks as threads, and children
+    // forked later. Throws Error{kSetup}, naming the bytes, if there is not enough memory.
     [[nodiscard]] static Arena anonymous(ArenaLayout layout);
-    // Makes the arena of a rank whose slices are in DEVICE's memory, which it alone has. Its
-    // signals are in the host's. Throws what the device throws. REQUIRES: one local rank.
+    // Makes the arena of a rank whose slices are in the memory of DEVICE, which no other rank uses.
+    // Its signals are in the host's memory. Throws the errors of the device. REQUIRES: there is one
+    // local rank.
     [[nodiscard]] static Arena on_device(ArenaLayout layout, device::Device& device);
-    // Throws Error{kSetup} (not a memfd, no memory), Error{kHang} if local rank 0 does not size it
-    // in time, and Error{kDiverged} if its layout is another one. Blocks at most the time limit.
+    // Throws Error{kSetup} if it is not a memfd or memory runs out, Error{kHang} if local rank 0
+    // does not size it in time, and Error{kDiverged} if rank 0 has a different layout. Blocks for
+    // at most the time limit.
     [[nodiscard]] static Arena from_descriptor(ArenaLayout layout, const Descriptor& descriptor);
 
     Arena(Arena&& other) noexcept;
@@ -115,17 +128,19 @@ class Arena {
     Arena& operator=(Arena&&) = delete;
     ~Arena();
 
+    // Returns the layout of the memory.
     [[nodiscard]] const ArenaLayout& layout() const { return layout_; }
 
-    // Faults in the pages that LOCAL_RANK will write first: its own part and its share of the
-    // shared region. A device's memory is there already. Huge pages are asked for and not relied
-    // on. Throws Error{kSetup} naming the bytes if memory runs out.
+    // Faults in the pages that LOCAL_RANK will write first: its own part, and its share of the
+    // shared region. A device's memory needs no faults. Huge pages are requested but not required.
+    // Throws Error{kSetup}, naming the bytes, if memory runs out.
     void populate(int local_rank) const;
 
+    // Returns the control block's bytes.
     [[nodiscard]] std::span<std::byte> control() const;
-    // REQUIRES: a slice added by add_shared.
+    // REQUIRES: ID was added by add_shared.
     [[nodiscard]] std::span<std::byte> shared(SliceId id) const;
-    // REQUIRES: a slice added by add_per_rank or add_bucket.
+    // REQUIRES: ID was added by add_per_rank or add_bucket.
     [[nodiscard]] std::span<std::byte> of_rank(SliceId id, int local_rank) const;
     // Returns [numel] fp32, aligned to 64 bytes.
     [[nodiscard]] std::span<float> bucket_of_rank(BucketId id, int local_rank) const;
@@ -134,11 +149,12 @@ class Arena {
     explicit Arena(ArenaLayout layout) : layout_(std::move(layout)) {}
 
     [[nodiscard]] Bytes mapped_bytes() const;
-    // Returns the slices, after the control block or on a device.
+    // Returns the begin of the slices: after the control block, or in the device's memory.
     [[nodiscard]] std::byte* slices() const;
 
     ArenaLayout layout_;
-    // [layout_.total_bytes()], or the control block alone. Unmapped by the destructor.
+    // [layout_.total_bytes()], or only the control block if the slices are on a device. Unmapped by
+    // the destructor.
     std::byte* base_ = nullptr;
     bool on_device_ = false;
     device::Memory on_device_slices_;

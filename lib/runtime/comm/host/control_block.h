@@ -1,7 +1,7 @@
 // The first bytes of an arena: its head, poison, process ids, generation words and the mailbox.
-// Only arena.cpp and host_group.cpp look inside. All zero is the valid start, so a fresh memfd
-// needs no initialisation except the head. Threads: every field is atomic except the poison text
-// and the mailbox, which states and generation words guard.
+// Only arena.cpp and host_group.cpp use it. All zeros is a valid start, so a new memfd needs no
+// initialisation except the head. Threads: every field is atomic except the poison text and the
+// mailbox, which are guarded by the poison state and by generation words.
 #pragma once
 
 #include <atomic>
@@ -13,14 +13,16 @@
 
 namespace dslaunch::runtime {
 
-// The signals that every layout has before its own. The host group uses them.
+// The signals that precede the other signals in every layout. The host group uses them.
 enum InternalSignal : int { kSignalEntered, kSignalBarrier, kSignalMailFull, kSignalMailRead };
 inline constexpr int kInternalSignals = 4;
 inline constexpr int64_t kMailboxBytes = int64_t{32} * 1024;  // bytes of each local rank's mailbox
 inline constexpr uint32_t kPoisonTextBytesMax = 1024;
 
+// The states of the poison: none, a rank writes its text, or the text may be read.
 enum class PoisonState : uint32_t { kNone = 0, kWriting = 1, kSet = 2 };
 
+// The head of the control block.
 struct ControlHead {
     std::atomic<uint64_t> magic;  // kControlMagic once layout_hash may be read
     std::atomic<uint64_t> layout_hash;
@@ -30,15 +32,17 @@ struct ControlHead {
 };
 inline constexpr uint64_t kControlMagic = 0x31414e4552414c44;  // "DLARENA1"
 
+// One rank's word of a signal.
 struct SignalWord {
     std::atomic<uint32_t> generation;
     std::atomic<uint32_t> sleepers;  // a hint: a post wakes sleepers only if it is not 0
 };
 
-// The places of the fields for a number of local ranks and signals. Words are kept rank by rank,
-// each rank's on cache lines of its own, since one rank writes them all.
+// The offsets of the fields, for a number of local ranks and signals. Words are stored rank by
+// rank. Each rank's words are on cache lines of their own, since one rank writes them all.
 class ControlBlock {
   public:
+    // The numbers that determine the offsets.
     struct Shape {
         int local_world_size = 1;
         int signal_count = 0;
@@ -46,10 +50,13 @@ class ControlBlock {
 
     ControlBlock(std::byte* base, Shape shape) : base_(base), shape_(shape) {}
 
+    // Returns the length of a control block.
     [[nodiscard]] static Bytes bytes(Shape shape) {
         return {mailbox_offset(shape) + kMailboxBytes * shape.local_world_size};
     }
 
+    // The fields: the head; a local rank's process id, 0 until it has entered; its word of a
+    // signal; its mailbox. REQUIRES: numbers are below the shape's.
     [[nodiscard]] ControlHead& head() const { return *reinterpret_cast<ControlHead*>(base_); }
     [[nodiscard]] std::atomic<int32_t>& pid(int local_rank) const {
         return reinterpret_cast<std::atomic<int32_t>*>(base_ + kHeadBytes)[local_rank];
@@ -67,6 +74,7 @@ class ControlBlock {
         return {base_ + mailbox_offset(shape_),
                 static_cast<size_t>(kMailboxBytes * shape_.local_world_size)};
     }
+    // Returns the shape that was given.
     [[nodiscard]] const Shape& shape() const { return shape_; }
 
   private:

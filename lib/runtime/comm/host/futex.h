@@ -1,5 +1,5 @@
-// Sleeping on a 32-bit word that processes or threads share. Shared futexes: the word may lie in
-// any shared mapping.
+// Sleeping on a 32-bit word that processes or threads share. The futexes are not private: the word
+// may be in any shared mapping.
 #pragma once
 
 #include <atomic>
@@ -9,13 +9,14 @@
 
 namespace dslaunch::runtime {
 
-// Sleeps while WORD holds EXPECTED, at most TIME_LIMIT. It may also return early for no reason.
+// Sleeps while WORD equals EXPECTED, for at most TIME_LIMIT. It may also return early without a
+// reason.
 void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, Duration time_limit);
 
-// Wakes all sleepers on WORD.
+// Wakes all threads that sleep on WORD.
 void futex_wake_all(std::atomic<uint32_t>& word);
 
-// Pauses briefly between two looks at a word, before sleeping.
+// Pauses briefly between two reads of a word, before the thread sleeps.
 inline void pause_briefly() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();

@@ -1,7 +1,7 @@
-// The time that a rank waits for another before it says that the other one hangs (Error{kHang},
-// code 69). Each way between ranks judges by itself, since each knows whom it waits for: HostGroup
-// among the ranks of a host, links between hosts, HostLink between stages, the NCCL plugin on GPUs.
-// The limit comes from `--timeout`; this is its default.
+// The time that a rank waits for another before it reports that the other one hangs (Error{kHang},
+// code 69). Each kind of wait has its own check, since only it knows for whom the rank waits:
+// HostGroup among the ranks of a host, links between hosts, HostLink between stages, the NCCL
+// plugin on GPUs. The limit is set by `--timeout`; this is its default.
 #pragma once
 
 #include <chrono>

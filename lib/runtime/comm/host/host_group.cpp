@@ -18,8 +18,8 @@ namespace dslaunch::runtime {
 namespace {
 
 constexpr int kSpins = 200;  // a few microseconds, with a pause each
-// The time between looks at poison and at whether the awaited rank lives. It also bounds the delay
-// of a wake-up that came just before the sleep.
+// The time between two checks for poison and for whether the awaited rank is alive. It also bounds
+// the delay if a wake-up comes just before the sleep.
 constexpr auto kSliceOfSleep = std::chrono::milliseconds(10);
 
 // The header before a rank's piece in its mailbox.
@@ -28,7 +28,7 @@ struct MailHeader {
 };
 constexpr size_t kPieceBytes = static_cast<size_t>(kMailboxBytes) - sizeof(MailHeader);
 
-// Generations wrap around: half of the numbers are ahead of any generation.
+// Generations wrap around: half of all numbers count as later than a given one.
 bool has_reached(uint32_t current, uint32_t wanted) {
     return static_cast<int32_t>(current - wanted) >= 0;
 }
@@ -71,8 +71,8 @@ HostGroup::HostGroup(const Arena& arena, const HostGroupOptions& options)
 
 void HostGroup::post(SignalId signal, uint32_t generation) {
     SignalWord& word = control_.word(signal.index, options_.local_rank);
-    // Both sides are sequentially consistent, so either the sleeper sees the generation or this
-    // rank sees the sleeper.
+    // Both sides use sequentially consistent operations, so either the sleeper sees the generation
+    // or this rank sees the sleeper.
     word.generation.store(generation);
     if (word.sleepers.load() != 0) futex_wake_all(word.generation);
 }
@@ -99,7 +99,7 @@ void HostGroup::sleep_until_posted(SignalId signal, int local_rank, uint32_t gen
         const Duration left = deadline - clock.now();
         const bool dead = has_ended(local_rank);
         if (dead || left <= Duration::zero()) {
-            if (reached(word, generation)) return;  // its last post came before its end
+            if (reached(word, generation)) return;  // it posted before it ended
             give_up(signal, local_rank, dead);
         }
         futex_wait(word.generation, current, std::min<Duration>(left, kSliceOfSleep));
@@ -203,7 +203,7 @@ void HostGroup::wake_poison_waiters() const {
 std::string HostGroup::poison_text() const {
     if (!poisoned()) return {};
     const ControlHead& head = control_.head();
-    // The length is another process's word, so it is not trusted beyond the field.
+    // Another process wrote the length, so it is not trusted beyond the size of the field.
     return {head.poison_text, std::min(head.poison_text_bytes, kPoisonTextBytesMax)};
 }
 
@@ -219,12 +219,14 @@ std::string HostGroup::rank_name(int local_rank) const {
 }
 
 bool HostGroup::has_ended(int local_rank) const {
-    if (process_fds_.empty()) return false;  // still entering: processes are not known yet
+    if (process_fds_.empty())
+        return false;  // ranks are still entering: processes are not known yet
     const int32_t pid = control_.pid(local_rank).load();
     if (pid == ::getpid()) return false;
     const UniqueFd& process = process_fds_[local_rank];
-    // A process without a descriptor ended before it could be opened, or this kernel has none. A
-    // process that ended but was not reaped yet then still counts as alive.
+    // There is no descriptor if the process ended before it could be opened, or if this kernel has
+    // no such descriptors. In the latter case a process that has ended but is not reaped yet counts
+    // as alive.
     if (!process.valid()) return ::kill(pid, 0) != 0 && errno == ESRCH;
     pollfd ended{.fd = process.get(), .events = POLLIN, .revents = 0};
     return ::poll(&ended, 1, 0) > 0;

@@ -1,5 +1,6 @@
-// The ranges of elements that each host needs, and how a host's bridges share that work. Data path:
-// shards of the plan -> node ranges -> collectives (reduce to owners, gather). Pure, no threads.
+// The ranges of elements that each host needs, and how a host's bridges divide that work. Data
+// path: shards of the plan -> node ranges -> collectives (reduce to owners, gather). Pure, no
+// threads.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +20,17 @@ struct NodeRange {
 };
 
 // Returns the length that RANGES tile in order. Empty ranges are allowed. REQUIRES: they begin at
-// 0, leave nothing out, overlap nowhere, and name nodes below NODE_COUNT or kEveryNode.
+// 0, have no gaps, do not overlap, and name nodes below NODE_COUNT or kEveryNode.
 [[nodiscard]] int64_t tiled_numel(std::span<const NodeRange> ranges, int node_count);
 
-// Returns the elements of part PART of a stream, in order, neighbours joined, without empty ranges.
-// The stream is the ranges of NODE, one after the other, cut as part_range cuts.
+// Returns the elements of part PART of a stream, in order: neighbouring ranges are joined and empty
+// ones left out. The stream consists of the ranges of NODE, one after the other. It is divided as
+// part_range divides.
 [[nodiscard]] std::vector<Range> stream_part(std::span<const NodeRange> ranges, int node,
                                              PartOf part);
 
-// Returns the elements of this part that go from NODE to the nodes that own them, those that every
-// node needs left out.
+// Returns the number of elements of this part that NODE sends to the nodes that own them, without
+// those that every node needs.
 [[nodiscard]] int64_t sent_numel(std::span<const NodeRange> ranges, int node, PartOf part);
 
 }  // namespace dslaunch::runtime

@@ -1,6 +1,7 @@
-// The place of each rank: hosts by node rank, and on each host its local ranks. Global ranks count
-// host by host. Groups of ranks and stages of a pipeline have places of the same kind. Data path:
-// worker environment -> topology -> host group, links, collectives. Value types, no threads.
+// The place of each rank: hosts by node rank, and on each host its local ranks. Global ranks are
+// numbered host by host. Groups of ranks and stages of a pipeline have places of the same type.
+// Data path: worker environment -> topology -> host group, links, collectives. Value types, no
+// threads.
 #pragma once
 
 #include <cstddef>
@@ -8,57 +9,61 @@
 
 namespace dslaunch::runtime {
 
+// The hosts of a group of ranks, and the place of one of these ranks.
 struct Topology {
     std::vector<int> node_sizes = {1};  // local ranks of each host, by node rank; each >= 1
     int node_rank = 0;
     int local_rank = 0;
 
-    // Throws Error{kSetup} if sizes are empty or below 1, or RANK is not one of them.
+    // Throws Error{kSetup} if sizes are empty or below 1, or if RANK is not one of the ranks.
     [[nodiscard]] static Topology of_rank(std::vector<int> node_sizes, int rank);
-    // Returns MEMBERS of the world of NODE_SIZES as a world of their own, seen from one of them.
-    // Hosts without a member are left out. REQUIRES: members ascend, RANK is one.
+    // Returns a topology of MEMBERS only, out of the ranks of NODE_SIZES, with RANK's place in it.
+    // Hosts without a member are left out. REQUIRES: members ascend, and RANK is one of them.
     [[nodiscard]] static Topology of_member(const std::vector<int>& node_sizes,
                                             const std::vector<int>& members, int rank);
 
-    // Returns the same ranks, each on a host of its own: ranks on devices share no memory.
+    // Returns the same ranks, each on a host of its own, for ranks on devices, which share no
+    // memory.
     [[nodiscard]] Topology each_alone() const;
 
+    // The number of hosts, of ranks on this host, and of all ranks; and this rank's global number.
     [[nodiscard]] int node_count() const { return static_cast<int>(node_sizes.size()); }
     [[nodiscard]] int local_world_size() const { return node_sizes[node_rank]; }
     [[nodiscard]] int world_size() const;
     [[nodiscard]] int rank() const { return first_rank(node_rank) + local_rank; }
     // Returns the global rank of local rank 0 of NODE.
     [[nodiscard]] int first_rank(int node) const;
-    // Returns the global ranks of this host, by local rank.
+    // Returns the global ranks on this host, by local rank.
     [[nodiscard]] std::vector<int> local_ranks() const;
-    // Returns the smallest host's number of ranks, or 0 on one host, where nobody opens a link.
-    // Bridges are the local ranks 0..bridge_count()-1 of each host: bridge k talks to bridge k of
-    // the other hosts.
+    // Returns the number of ranks of the smallest host, or 0 if there is only one host, which needs
+    // no links. Bridges are the local ranks 0..bridge_count()-1 of each host: bridge k is linked to
+    // bridge k of the other hosts.
     [[nodiscard]] int bridge_count() const;
     [[nodiscard]] bool is_bridge() const { return local_rank < bridge_count(); }
 };
 
-// Some ranks of a job as a world of their own, seen from one of them: the ranks of a stage, or the
-// ranks that share a layer.
+// Some ranks of a job as a topology of their own, with the place of one of them: the ranks of a
+// stage, or the ranks that share a layer.
 struct GroupPlace {
     Topology topology;
     std::vector<int> members = {0};  // ranks of the job, ascending
 };
 
-// A rank's place in a pipeline: the ranks of its stage, and the ranks it sends to and receives
-// from.
+// A rank's place in a pipeline: the ranks of its stage, and the ranks to which it sends and from
+// which it receives.
 struct PipelinePlace {
     int stage = 0;
     int stages = 1;
-    Topology of_stage;          // the stage's ranks as a world of their own
+    Topology of_stage;          // a topology of the stage's ranks only
     std::vector<int> members;   // the job's ranks in the stage, ascending
     std::vector<int> pipeline;  // one rank per stage, at this rank's place in its stage
 
+    // Returns true if there are several stages.
     [[nodiscard]] bool is_pipeline() const { return stages > 1; }
 };
 
-// Returns RANK's place. STAGES are the ranks of each stage, ascending and equally many. One stage
-// is the world itself.
+// Returns RANK's place. STAGES has the ranks of each stage, ascending, the same number in each.
+// With one stage, the stage is all ranks.
 [[nodiscard]] PipelinePlace make_pipeline_place(const std::vector<int>& node_sizes,
                                                 const std::vector<std::vector<int>>& stages,
                                                 int rank);

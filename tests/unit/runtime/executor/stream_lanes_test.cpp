@@ -25,7 +25,7 @@ using testing::index_of;
 namespace {
 
 // The lanes of the plan that are streams.
-struct DeviceLanes {
+struct FakeDeviceLanes {
     ThreadStream* compute = nullptr;
     ThreadStream* communication = nullptr;
 
@@ -55,7 +55,7 @@ class WorkClock final : public Clock {
 // for was done.
 class StreamRunner final : public InstructionRunner {
   public:
-    StreamRunner(const StepPlan& plan, DeviceLanes lanes)
+    StreamRunner(const StepPlan& plan, FakeDeviceLanes lanes)
         : plan_(plan), lanes_(lanes), done_(plan.instructions.size()) {}
     StreamRunner(const StreamRunner&) = delete;
     StreamRunner& operator=(const StreamRunner&) = delete;
@@ -146,7 +146,7 @@ class StreamRunner final : public InstructionRunner {
     }
 
     const StepPlan& plan_;
-    DeviceLanes lanes_;
+    FakeDeviceLanes lanes_;
     std::vector<std::atomic<bool>> done_;
     std::mutex mutex_;
     std::condition_variable changed_;
@@ -166,7 +166,7 @@ struct BothStreams {
 
     ThreadStream compute;
     ThreadStream communication;
-    DeviceLanes lanes{&compute, &communication};
+    FakeDeviceLanes lanes{&compute, &communication};
     StreamRunner runner;
 };
 
@@ -200,8 +200,8 @@ TEST_CASE("work on streams comes after what it waits for, whichever lanes are st
             for (const bool communicates : {false, true}) {
                 ThreadStream first(1);
                 ThreadStream second(2);
-                const DeviceLanes lanes{computes ? &first : nullptr,
-                                        communicates ? &second : nullptr};
+                const FakeDeviceLanes lanes{computes ? &first : nullptr,
+                                            communicates ? &second : nullptr};
                 const auto is_stream = [&](Lane lane) {
                     return lane == Lane::kCompute         ? computes
                            : lane == Lane::kCommunication ? communicates
@@ -341,7 +341,7 @@ TEST_CASE("only a poison that reaches the device ends a read behind a collective
         INFO("poison frees: " << frees);
         const StepPlan plan = small_plan(1);
         ThreadStream communication(13);
-        const DeviceLanes lanes{nullptr, &communication};
+        const FakeDeviceLanes lanes{nullptr, &communication};
         StreamRunner runner(plan, lanes);
         runner.block_at = index_of(plan, Op::kReduce);
         for (size_t i = 0; i < plan.instructions.size(); ++i)
@@ -374,7 +374,7 @@ TEST_CASE("only a poison that reaches the device ends a read behind a collective
 TEST_CASE("a failure of a lane of the host poisons the work that blocks on a stream") {
     const StepPlan plan = small_plan(1);
     ThreadStream communication(11);
-    const DeviceLanes lanes{nullptr, &communication};
+    const FakeDeviceLanes lanes{nullptr, &communication};
 
     class Failing final : public InstructionRunner {
       public:

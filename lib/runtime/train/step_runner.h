@@ -1,0 +1,111 @@
+// Carries out the steps of a plan on one rank: passes each instruction to the segment runner, to
+// the state or to the link between stages, and counts how far the rank is. Data path: trainer ->
+// [here] -> executor -> segment runner, ZeRO state, stage link. Threads: one thread runs steps and
+// changes plans; any thread may ask for the position.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "plan/step/step_plan.h"
+#include "runtime/comm/collectives.h"
+#include "runtime/comm/device_backend.h"
+#include "runtime/comm/host/hang_limit.h"
+#include "runtime/compute/segment_runner.h"
+#include "runtime/compute/stage_link.h"
+#include "runtime/executor/executor.h"
+#include "runtime/state/stepping_state.h"
+
+namespace dslaunch::runtime {
+
+// The place of a rank in a pipeline.
+struct StageParts {
+    const StageLink* link = nullptr;  // link to the other stages; null: no pipeline
+    const Link* far = nullptr;        // link for traffic to other hosts; null: there is none
+    int64_t forward_flops = 0;        // the whole model's, in one micro step
+    std::vector<plan::StagePart> parts = {};  // the plan's parts
+    // One list per bucket: the stages that have the parameter of a tied bucket; empty for other
+    // buckets.
+    std::vector<std::vector<int>> stages_of_bucket = {};
+
+    // Without a pipeline, the rank is stage 0 of 1.
+    [[nodiscard]] int stage() const { return link == nullptr ? 0 : link->stage(); }
+    [[nodiscard]] int stages() const { return link == nullptr ? 1 : link->stages(); }
+};
+
+// The objects that carry out a step. All of them must outlive the runner.
+struct StepRunnerParts {
+    const plan::ModelInfo* info = nullptr;
+    const plan::StepPlan* plan = nullptr;  // the plan of the first step
+    SegmentRunner* segments = nullptr;
+    SteppingState* state = nullptr;
+    Collectives* collectives = nullptr;  // joins all ranks
+    // The collectives of subsets of the ranks, and of all ranks' devices. Poisoning them ends
+    // every call that is blocked in them.
+    std::vector<Collectives*> groups;
+    DeviceBackend* device = nullptr;   // null: the CPU
+    Duration time_limit = kHangLimit;  // longest time without progress of the device in a step
+    StageParts stage;
+};
+
+// The position of a rank in its steps.
+struct StepPosition {
+    // The instructions of all steps so far, counted as if every step had the present plan. The end
+    // of a step counts as one more instruction.
+    uint64_t instructions_done = 0;
+    uint64_t instructions_per_step = 1;
+    std::string lanes;  // ", compute: Forward of segment 2 (…)" for each lane that is at work
+};
+
+// Runs steps; see the top of this file.
+class StepRunner final : private InstructionRunner {
+  public:
+    explicit StepRunner(StepRunnerParts parts);
+
+    // Runs one step of the plan. Throws the first error of any lane; after an error the process
+    // must leave by _exit.
+    void run_step() { executor_.run_step(); }
+    // Switches to PLAN, which must outlive the runner. STEPS is the number of steps that this run
+    // has done. Called between steps.
+    void change_plan(const plan::StepPlan& plan, int64_t steps);
+    // Counts that this rank has reached the end of a step, so that position() shows the rank for
+    // which the others wait there.
+    void reach_end() { ++ends_reached_; }
+
+    // The present plan, the time of each of its instructions in the last step, and the time for
+    // which the compute lane waited there. Called between steps.
+    [[nodiscard]] const plan::StepPlan& plan() const { return *parts_.plan; }
+    [[nodiscard]] std::span<const plan::InstructionSpan> spans() const { return executor_.spans(); }
+    [[nodiscard]] Duration compute_waited() const { return executor_.compute_waited(); }
+    // Returns the traffic of all collectives and links of this rank since they were made.
+    [[nodiscard]] TrafficTable traffic() const;
+
+    // Any thread may call these two.
+    [[nodiscard]] StepPosition position() const;
+    // Returns the time that the compute lane has worked without waiting for other ranks.
+    [[nodiscard]] Duration computed() const { return executor_.worked(plan::Lane::kCompute); }
+
+  private:
+    void run(const plan::Instruction& instruction) override;
+    void poison(const std::string& why) override;
+    void check_device() override;
+    [[nodiscard]] int segment_of_model(int segment) const override;
+    [[nodiscard]] static uint32_t message_number(plan::Lane lane);
+    void run_transfer(const plan::Instruction& instruction);
+    void run_tie(const plan::Instruction& instruction);
+
+    StepRunnerParts parts_;
+    Executor executor_;
+    // Guards the pointer to the plan, and the executor's, against position() of other threads.
+    mutable std::mutex plan_mutex_;
+    std::atomic<uint64_t> ends_reached_{0};
+    // An offset that makes the count of instructions of all steps, even under other plans, match
+    // the present plan.
+    int64_t instructions_before_ = 0;
+};
+
+}  // namespace dslaunch::runtime

@@ -1,5 +1,5 @@
-// The arrays of an optimizer's step, and its numbers; flat_optimizer.h carries the step out on
-// processors, device/queue.h on any device.
+// The arrays and the numbers of an optimizer's step. flat_optimizer.h runs the step on processors,
+// device/queue.h on any device.
 #pragma once
 
 #include <array>
@@ -12,51 +12,55 @@
 
 namespace dslaunch::kernels {
 
-// States in memory in fewer bits than fp32, in tiles (tiled_bytes). An update unpacks a tile,
-// updates it and packs it again, with rounding drawn from SEED (packing.h).
+// States kept in memory in fewer bits than fp32, in tiles (tiled_bytes). An update unpacks a tile,
+// updates it and packs it again with stochastic rounding, seeded by SEED (packing.h).
 struct PackedStates {
     std::array<StatePacking, 2> packings = {};
     std::array<std::byte*, 2> states = {};  // the first and the second state; null: not packed
-    int64_t numel = 0;                      // elements of the states
-    int64_t begin = 0;                      // the range's first element among them
+    int64_t numel = 0;                      // the number of elements of each state
+    int64_t begin = 0;                      // the element of the states at which the range begins
     uint32_t seed = 0;
-    // The parameters, bf16, from the range's first element on, where there are no fp32 ones: they
-    // are rounded by drawn numbers too. Null: FlatRange has them.
+    // The bf16 parameters from the range's first element on, if there are no fp32 parameters. They
+    // use stochastic rounding too. Null: the parameters are in FlatRange.
     uint16_t* parameters = nullptr;
 
+    // Returns true if a state is packed or the parameters are in bf16.
     [[nodiscard]] bool any() const {
         return states[0] != nullptr || states[1] != nullptr || parameters != nullptr;
     }
 };
 
 // One update reads and writes elements [begin, begin + numel) of every array given. A caller may
-// feed the parts of a shard in any order, from any number of threads; the cuts change no bit. An
-// empty span stands for an array that the update does not have. REQUIRES: every array given is at
-// least begin + numel long; no arrays overlap, except `decay_parameters` and `parameters`.
+// pass the parts of a shard in any order, from any number of threads; no bit depends on how the
+// shard is cut. An empty span means that the update does not use this array. REQUIRES: every array
+// given has at least begin + numel elements; no arrays overlap, except `decay_parameters` and
+// `parameters`.
 struct FlatRange {
     int64_t begin = 0;
     int64_t numel = 0;
-    // One array per rank, summed in this order in fp32; at least one, here or in half_gradients.
+    // One array per rank; they are summed in this order in fp32. At least one is required, here or
+    // in half_gradients.
     std::span<const float* const> gradients = {};
     std::span<const uint16_t* const> half_gradients = {};
     DType gradient_dtype = DType::kBF16;  // half_gradients' type: kBF16 or kF16
     float gradient_scale = 1.0F;  // multiplies the sum (1 / ranks, the clip factor, 1 / loss scale)
-    // The parameters are read and written; empty: only the states move (stage 0's private
-    // replicas).
+    // The parameters, which are read and written. If empty, only the states are updated (stage 0's
+    // private replicas).
     std::span<float> parameters = {};
-    // They are read for L2 decay when `parameters` is empty: a replica whose parameters another
-    // rank writes. They must be the values from before the step.
+    // The parameters from before the step. They are only read, for L2 decay, if `parameters` is
+    // empty because another rank writes the parameters of this replica.
     std::span<const float> decay_parameters = {};
-    // The 16-bit copy of mixed precision takes each element of `parameters` as the step leaves it,
-    // rounded to half_dtype as to_half does. With it `parameters` is the fp32 master copy.
+    // The 16-bit copy of mixed-precision training: each updated element of `parameters`, rounded to
+    // half_dtype as to_half does. If it is given, `parameters` is the fp32 master copy.
     std::span<uint16_t> half_parameters = {};
     DType half_dtype = DType::kBF16;  // kBF16 or kF16
-    // States, fp32: Adam's, Lion's and SGD's momentum, Adagrad's sum of squares …
+    // The fp32 states: `first` is the momentum of Adam, Lion and SGD, or Adagrad's sum of squares.
     std::span<float> first = {};
-    std::span<float> second = {};  // … and Adam's variance
-    PackedStates packed = {};      // in the place of these
+    std::span<float> second = {};  // Adam's variance
+    PackedStates packed = {};      // used instead of first and second
 };
 
+// One step of Adam or AdamW (Kingma & Ba 2015, Loshchilov & Hutter 2019).
 struct AdamStep {
     double lr = 0;
     double beta1 = 0.9;
@@ -65,30 +69,32 @@ struct AdamStep {
     double weight_decay = 0;
     bool decoupled_decay = true;  // AdamW
     bool bias_correction = true;
-    int64_t step = 1;  // it counts from 1
-    // The number of steps that this one stands for: the moments decay so many times, and then take
-    // the gradient. `step` counts them all.
+    int64_t step = 1;  // counted from 1
+    // The number of steps that this step stands for: the moments decay that many times before the
+    // gradient is added. `step` counts all of them.
     int64_t steps = 1;
-    // The variance is only read. An element whose variance is 0 has never had a gradient, so it
-    // gets no momentum and moves by weight decay alone. REQUIRES: decoupled decay, no bias
+    // If true, the variance is only read. An element whose variance is 0 has never had a gradient,
+    // so it gets no momentum, and only weight decay changes it. REQUIRES: decoupled decay, no bias
     // correction.
     bool frozen_variance = false;
 };
 
-// A range of its own, with the step that updates it.
+// A range together with the step that updates it.
 struct AdamUpdate {
     FlatRange range;
     AdamStep step;
 };
 
+// One step of Adagrad (Duchi et al. 2011).
 struct AdagradStep {
     double lr = 0;
     double lr_decay = 0;  // the rate is lr / (1 + (step - 1) * lr_decay)
     double eps = 1e-10;
     double weight_decay = 0;  // L2
-    int64_t step = 1;         // it counts from 1
+    int64_t step = 1;         // counted from 1
 };
 
+// One step of Lion (Chen et al. 2023).
 struct LionStep {
     double lr = 0;
     double beta1 = 0.9;
@@ -96,6 +102,7 @@ struct LionStep {
     double weight_decay = 0;  // decoupled
 };
 
+// One step of stochastic gradient descent with momentum, as in torch.optim.SGD.
 struct SgdStep {
     double lr = 0;
     double momentum = 0;

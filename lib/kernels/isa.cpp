@@ -22,7 +22,7 @@ constexpr std::string_view kNames[] = {"scalar", "neon", "avx2", "avx512", "avx5
 
 struct MatrixRow {
     std::string_view name;
-    Isa least;  // of the instruction sets that have it
+    Isa least;  // the lowest Isa of processors that have it
 };
 constexpr MatrixRow kMatrixRows[] = {{"scalar", Isa::kScalar},      {"avx2", Isa::kAvx2},
                                      {"avx2_vnni", Isa::kAvx2},     {"avx512", Isa::kAvx512},
@@ -33,15 +33,16 @@ struct CpuidAnswer {
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
 };
 
-// Asks the processor itself where __builtin_cpu_supports of GCC 12 or clang 14 does not know a
-// name.
+// Asks the processor directly about features whose names __builtin_cpu_supports of GCC 12 or clang
+// 14 does not know.
 CpuidAnswer ask_processor(unsigned leaf, unsigned part) {
     CpuidAnswer answer;
     __get_cpuid_count(leaf, part, &answer.eax, &answer.ebx, &answer.ecx, &answer.edx);
     return answer;
 }
 
-// Asks the system to let the process have tiles: it saves their registers only if asked.
+// Returns true if the processor has AMX and the kernel lets this process use its tiles. The kernel
+// saves their registers only for processes that asked for it.
 bool has_amx() {
     constexpr unsigned kAmxBf16 = 1U << 22, kAmxTile = 1U << 24;
     const unsigned features = ask_processor(7, 0).edx;
@@ -79,8 +80,8 @@ bool look_for(MatrixIsa isa) {
 #endif
 }
 
-// The answers of look_for(), asked once: a virtual machine may take 10 µs to say what its processor
-// is.
+// The results of look_for(), computed once: a virtual machine may take 10 µs to report the features
+// of its processor.
 template <typename Set, size_t kCount>
 struct Availability {
     bool of[kCount];

@@ -1,6 +1,6 @@
-// The instruction sets that kernels are compiled for, and those that this processor has. All of
-// them give equal bits, but for kAmx in products with bf16 weights (matrix/multiply.h). Threads:
-// pure functions.
+// The instruction sets that kernels are compiled for, and functions that tell which of them this
+// processor has. All give equal bits, except kAmx in products with bf16 weights
+// (matrix/multiply.h). Threads: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,16 @@
 
 namespace dslaunch::kernels {
 
-// The instruction sets of updates, sums and packings. A later one is better.
+// The instruction sets for updates, sums and packings. Later ones are better.
 enum class Isa : uint8_t { kScalar, kNeon, kAvx2, kAvx512, kAvx512Bf16 };
 inline constexpr Isa kIsas[] = {Isa::kScalar, Isa::kNeon, Isa::kAvx2, Isa::kAvx512,
                                 Isa::kAvx512Bf16};
 
 // Returns the best instruction set that this processor and this build have.
 [[nodiscard]] Isa best_isa();
-// Returns the instruction set that DSL_ISA names (isa_name), else best_isa(). Throws Error{kSetup}
-// when this processor or this build lacks the named one. Read once.
+// Returns the instruction set that the environment variable DSL_ISA names (isa_name), or best_isa()
+// if it is not set. Throws Error{kSetup} if this processor or this build lacks the named one. The
+// variable is read once.
 [[nodiscard]] Isa isa_in_use();
 inline constexpr const char* kIsaVariable = "DSL_ISA";
 // Returns true when this processor and this build can run ISA.
@@ -24,10 +25,10 @@ inline constexpr const char* kIsaVariable = "DSL_ISA";
 // Returns "scalar", "neon", "avx2", "avx512" or "avx512_bf16".
 [[nodiscard]] std::string_view isa_name(Isa isa);
 
-// The instruction sets of products and of a decoder's work on a token, split more finely than Isa:
-// by dot products of bytes and by tiles. A later one is better.
+// The instruction sets for matrix products and for a decoder's work on a token. They are finer than
+// Isa, because they also distinguish dot products of bytes and AMX tiles. Later ones are better.
 enum class MatrixIsa : uint8_t {
-    kScalar,      // the reference, and what processors without the others run
+    kScalar,      // the reference, used on processors without the others
     kAvx2,        // AVX2, FMA and F16C
     kAvx2Vnni,    // the same with AVX-VNNI
     kAvx512,      // AVX-512 F, VL, DQ, BW
@@ -40,7 +41,8 @@ inline constexpr MatrixIsa kMatrixIsas[] = {MatrixIsa::kScalar,     MatrixIsa::k
 
 // Returns true when this processor and this build can run ISA.
 [[nodiscard]] bool matrix_isa_available(MatrixIsa isa);
-// Returns the best one that is available within isa_in_use(). Throws as it does. Read once.
+// Returns the best available instruction set that isa_in_use() allows. Throws like isa_in_use().
+// The result is computed once.
 [[nodiscard]] MatrixIsa matrix_isa_in_use();
 // Returns "scalar", "avx2", "avx2_vnni", "avx512", "avx512_vnni" or "amx".
 [[nodiscard]] std::string_view matrix_isa_name(MatrixIsa isa);

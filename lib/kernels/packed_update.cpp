@@ -10,7 +10,7 @@ namespace dslaunch::kernels {
 
 namespace {
 
-// Returns the number of elements of TILE among NUMEL.
+// Returns the number of elements in tile TILE of an array of NUMEL elements.
 int64_t tile_numel(int64_t tile, int64_t numel) {
     return std::min(kPackedTileNumel, numel - tile * kPackedTileNumel);
 }
@@ -21,7 +21,7 @@ std::span<Byte> image_of(StatePacking packing, Byte* tiles, int64_t tile, int64_
             static_cast<size_t>(packed_bytes(packing, tile_numel(tile, numel)))};
 }
 
-// Returns a seed of its own for each state and tile.
+// Returns a different seed for each state and tile.
 uint32_t seed_of(uint32_t seed, size_t state, int64_t tile) {
     return seed * 2 + static_cast<uint32_t>(state) * 0x85EBCA6BU +
            static_cast<uint32_t>(tile * kPackedTileNumel);

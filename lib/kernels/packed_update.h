@@ -1,6 +1,6 @@
-// An update of states that are kept in fewer bits: tile by tile they are unpacked into the cache,
-// updated in fp32 there and packed again. Data path: HostQueue -> [here] -> flat kernels. Threads:
-// one tile each.
+// The update of states that are kept in fewer bits than fp32. Each tile is unpacked into the cache,
+// updated there in fp32, and packed again. Data path: HostQueue -> [here] -> flat kernels. Threads:
+// each updates one tile at a time.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,24 @@
 
 namespace dslaunch::kernels {
 
-// The tiles that RANGE has a part of: [first, end).
+// The tiles [first, end) that contain elements of RANGE.
 struct TileRange {
     int64_t first = 0;
     int64_t end = 0;
 };
+// Returns the tiles that an update of RANGE must unpack.
 [[nodiscard]] TileRange tiles_of(const FlatRange& range);
 
-// Calls UPDATE with the part of RANGE that lies in TILE; its states are fp32 arrays meanwhile.
-// Other elements of the tile are packed again as they were, up to rounding. Several threads may
-// update tiles at once. REQUIRES: range.begin is 0; a tile of tiles_of(range).
+// Calls UPDATE with the part of RANGE in tile TILE, whose states are unpacked to fp32 arrays during
+// the call. The other elements of the tile are packed again unchanged, except for rounding. Several
+// threads may update different tiles at once. REQUIRES: range.begin is 0; TILE is in
+// tiles_of(range).
 void update_tile(const FlatRange& range, int64_t tile,
                  const std::function<void(const FlatRange& part)>& update);
 
-// Packs VALUES, elements [BEGIN, BEGIN + n) of a state of NUMEL elements in tiles, to TILES. BEGIN
-// begins a tile, and VALUES end at a tile's end. And back.
+// Packs VALUES, which are elements [BEGIN, BEGIN + n) of a state of NUMEL elements, into TILES, the
+// tiles of the whole state. BEGIN is the first element of a tile, and VALUES end at the end of a
+// tile. unpack_tiles does the reverse.
 void pack_tiles(StatePacking packing, std::span<const float> values, int64_t begin, int64_t numel,
                 std::byte* tiles, uint32_t seed);
 void unpack_tiles(StatePacking packing, const std::byte* tiles, int64_t begin, int64_t numel,

@@ -22,7 +22,7 @@ void check_length(StatePacking packing, int64_t numel, size_t bytes) {
               "{} bytes for {} elements", bytes, numel);
 }
 
-// Returns how many bytes of scales stand before the codes.
+// Checks the length of packed data. Returns how many bytes of scales precede the codes.
 size_t checked_scales(WirePacking packing, int64_t numel, size_t bytes) {
     DSL_CHECK(packing != WirePacking::kNone, "values that travel as they are are not packed");
     DSL_CHECK(static_cast<int64_t>(bytes) == wire_bytes(packing, numel, 0), "{} bytes for {}",
@@ -35,7 +35,8 @@ DType half_of(WirePacking packing) {
     return packing == WirePacking::kBf16 ? DType::kBF16 : DType::kF16;
 }
 
-// Returns how many elements of VALUES, of ELEMENT bytes each, go to OUT.
+// Checks the lengths of both arrays. Returns the number of elements in VALUES, which have ELEMENT
+// bytes each.
 int64_t checked_numel(std::span<const std::byte> values, int64_t element,
                       std::span<const std::byte> out) {
     DSL_CHECK((element == 2 || element == 4) && values.size() == out.size() &&

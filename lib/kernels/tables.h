@@ -1,4 +1,5 @@
-// The kernels of each instruction set for updates, packings and signs. For this library alone.
+// The kernels of each instruction set for updates, packings and signs. Used only inside this
+// library.
 #pragma once
 
 #include "kernels/cpu/kernel_tables.h"
@@ -6,6 +7,7 @@
 
 namespace dslaunch::kernels {
 
+// The tables of one instruction set.
 struct Kernels {
     const FlatKernels& flat;
     const PackingKernels& packing;

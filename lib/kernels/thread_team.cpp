@@ -15,13 +15,13 @@ void rest() {
 #endif
 }
 
-// Returns true as soon as READY() is, false if it is not within SPIN.
+// Returns true as soon as READY() returns true, or false if it does not within SPIN.
 template <typename F>
 bool spin_until(std::chrono::nanoseconds spin, const F& ready) {
     if (ready()) return true;
     if (spin.count() == 0) return false;
     const auto end = std::chrono::steady_clock::now() + spin;
-    constexpr int kLooks = 16;  // between two readings of the clock
+    constexpr int kLooks = 16;  // checks between two readings of the clock
     do {
         for (int i = 0; i < kLooks; ++i) {
             rest();
@@ -31,7 +31,8 @@ bool spin_until(std::chrono::nanoseconds spin, const F& ready) {
     return false;
 }
 
-// The stack of a helper: loops keep a few tiles there, whatever `ulimit -s` says.
+// The stack size of a helper thread, whatever `ulimit -s` says: loops keep a few tiles on the
+// stack.
 constexpr size_t kHelperStackBytes = size_t{2} << 20;
 
 }  // namespace
@@ -91,8 +92,9 @@ void ThreadTeam::share(const Loop& loop, bool each_its_own) {
     for (int64_t i = 0; i < helpers; ++i) await_end(places_[i]);
 }
 
-// Offers the loop. A helper counts itself as a sleeper before its last look at its seat, and the
-// caller fills the seats before it looks for sleepers: one of the two sees the other.
+// Offers the loop to HELPERS helpers. A helper counts itself as a sleeper before it checks its seat
+// for the last time, and the caller fills the seats before it checks for sleepers. So at least one
+// of the two sees the other.
 void ThreadTeam::offer(int64_t helpers) {
     for (int64_t i = 0; i < helpers; ++i) places_[i].seat.store(Seat::kOffered);
     if (sleepers_.load() == 0) return;

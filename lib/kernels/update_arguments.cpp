@@ -26,7 +26,7 @@ Sources gradients_of(const FlatRange& range) {
             half_kind(range.gradient_dtype)};
 }
 
-// Returns null for an array that is not there.
+// Returns the start of VALUES, or null if the array is not given.
 template <typename T>
 T* start_of(std::span<T> values, const FlatRange& range) {
     const int64_t end = range.begin + range.numel;
@@ -35,7 +35,7 @@ T* start_of(std::span<T> values, const FlatRange& range) {
     return values.empty() ? nullptr : values.data();
 }
 
-// A copy this large fills every cache, and leaves it again before anybody reads it.
+// A copy of this size would fill every cache, and be evicted again before it is read.
 constexpr int64_t kStreamNumelMin = int64_t{1} << 20;
 
 UpdateArrays arrays_with(const FlatRange& range, double l2_decay) {

@@ -1,6 +1,6 @@
-// The arguments of an update's kernel, alike for processors and GPUs: FlatRange checked and as
-// pointers, a step's numbers as fp32 constants. Data path: flat optimizer, a GPU's queue -> [here]
-// -> kernels. Pure.
+// The arguments of an update's kernel, the same for processors and GPUs: the arrays of a checked
+// FlatRange as pointers, and the numbers of a step as fp32 constants. Data path: flat optimizer, a
+// GPU's queue -> [here] -> kernels. Pure.
 #pragma once
 
 #include <span>
@@ -10,18 +10,20 @@
 
 namespace dslaunch::kernels {
 
-// Returns SOURCES for a kernel; they must outlive the result. REQUIRES: at least one.
+// Returns SOURCES as kernels take them; SOURCES must outlive the result. REQUIRES: at least one
+// source.
 [[nodiscard]] Sources sources_of(std::span<const float* const> sources);
 // REQUIRES: kBF16 or kF16.
 [[nodiscard]] NumberKind half_kind(DType dtype);
 
-// REQUIRES, for all: what flat_optimizer.h's functions of the same step require. The spans of RANGE
-// must outlive the result.
+// REQUIRES, for all: the requirements of the function in flat_optimizer.h that takes the same step.
+// The spans of RANGE must outlive the result.
 [[nodiscard]] UpdateArrays arrays_of(const FlatRange& range, const AdamStep& step);
 [[nodiscard]] UpdateArrays arrays_of(const FlatRange& range, const AdagradStep& step);
 [[nodiscard]] UpdateArrays arrays_of(const FlatRange& range, const LionStep& step);
 [[nodiscard]] UpdateArrays arrays_of(const FlatRange& range, const SgdStep& step);
 
+// Return the numbers that the step has in fp32, computed in fp64.
 [[nodiscard]] AdamConstants constants_of(const AdamStep& step);
 [[nodiscard]] AdagradConstants constants_of(const AdagradStep& step);
 [[nodiscard]] LionConstants constants_of(const LionStep& step);

@@ -1,5 +1,5 @@
-// flat_loops.h compiled for AVX-512 with its conversion to bf16; see lib/kernels/CMakeLists.txt for
-// the flags.
+// The loops of flat_loops.h compiled for AVX-512 with its conversion to bf16; see
+// lib/kernels/CMakeLists.txt for the flags.
 #if defined(__x86_64__)
 #include "kernels/cpu/flat_loops.h"
 

@@ -1,17 +1,23 @@
 // The loops that this folder and matrix/cpu share: rounding to whole codes, the largest magnitude
 // and the sum of a block. Compiled like flat_loops.h; everything here has internal linkage.
+//
+// Three loops round to 8 bits, and each has its own quotient. States and transfers
+// (packing_loops.h) use x / largest * 127. Activations (activation_loops.h) use x * (127 /
+// largest), which needs one division per group. Weights (rounding_loops.h) use x / scale, where the
+// scale is a bf16. The quotients differ in their last bits, so one loop for all would change codes
+// in files.
 #pragma once
 
 #include <cstdint>
 
-// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own.
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own copy.
 namespace dslaunch::kernels {
 namespace {
 
-// Adding it leaves whole numbers, for magnitudes below 2^22.
+// Adding this to a number rounds it to a whole number, for magnitudes below 2^22.
 constexpr float kWholeShift = 12582912.0F;  // 1.5 · 2^23
 
-// Returns the whole number that is nearest to X, of two the even one. REQUIRES: |X| < 2^22.
+// Returns the whole number nearest to X, ties to even. REQUIRES: |X| < 2^22.
 inline int32_t nearest_whole(float x) {
     return __builtin_bit_cast(int32_t, x + kWholeShift) - __builtin_bit_cast(int32_t, kWholeShift);
 }
@@ -19,8 +25,8 @@ inline int32_t nearest_whole(float x) {
 constexpr uint32_t kSignMask = 0x7FFFFFFFU;
 constexpr uint32_t kInfinityBits = 0x7F800000U;
 
-// Returns the bits of the largest magnitude. Compared as bits, a NaN is above all numbers, and the
-// order of comparing does not matter.
+// Returns the bits of the largest magnitude. Bits are compared as integers, so a NaN is above all
+// numbers and the order of the comparisons does not matter.
 inline uint32_t largest_bits(const float* values, int64_t numel) {
     uint32_t largest = 0;
     for (int64_t i = 0; i < numel; ++i) {
@@ -30,8 +36,8 @@ inline uint32_t largest_bits(const float* values, int64_t numel) {
     return largest;
 }
 
-// Returns the sum of square(i) for i below NUMEL. Number i goes to lane i mod 16 and the lanes are
-// added in order: one order of sums for every vector width.
+// Returns the sum of square(i) for all i below NUMEL. Number i is added to lane i mod 16, and the
+// lanes are added in order, so the order of additions is the same for every vector width.
 template <typename Square>
 inline double sum_by_lanes(int64_t numel, const Square& square) {
     constexpr int64_t kSumLanes = 16;

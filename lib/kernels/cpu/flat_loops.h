@@ -1,18 +1,19 @@
 // The loops of flat_optimizer.h, compiled once per instruction set by the file that includes this
-// one. Plain loops that the compiler vectorises element by element, so that every width rounds
-// alike. Everything here has internal linkage.
+// one. They are plain loops that the compiler vectorises element by element, so every vector width
+// rounds the same way. Everything here has internal linkage.
 #include "kernels/cpu/block_loops.h"
 #include "kernels/cpu/half_loops.h"
 #include "kernels/cpu/kernel_tables.h"
-#include "kernels/element/update_rules.h"
+#include "kernels/element/element_rules.h"
 
-// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own copy, as said above.
 namespace dslaunch::kernels {
 namespace {
 
-// Elements summed at once into a buffer that stays in the first-level cache.
+// The number of elements that are summed at once, into a buffer that stays in the first-level
+// cache.
 constexpr int64_t kBlock = 1024;
-// Elements that an update takes at once: four cache lines of each array.
+// The number of elements that an update processes at once: four cache lines of each array.
 constexpr int64_t kChunk = 64;
 constexpr int64_t kLineBytes = 64;
 
@@ -22,7 +23,7 @@ inline void put(float value, float& out) {
     out = kAdds ? out + value : value;
 }
 
-// Writes the scaled ordered sum of fp32 elements [first, first + n) to `out`, or adds it.
+// Writes the scaled ordered sum of the fp32 elements [first, first + n) to OUT, or adds it to OUT.
 template <bool kAdds>
 inline void sum_block(const Sources& sources, int64_t first, int64_t n, float scale, float* out) {
     const float* a = sources.fp32[0] + first;
@@ -48,7 +49,7 @@ inline void widen(NumberKind kind, const uint16_t* values, int64_t n, float* out
     kind == NumberKind::kBf16 ? from_bf16(values, out, n) : from_fp16(values, out, n);
 }
 
-// Sums 16-bit sources in order, in fp32. n <= kChunk.
+// Sums 16-bit sources in order, in fp32, and scales the sum. REQUIRES: n <= kChunk.
 inline void sum_halves(const Sources& sources, int64_t first, int64_t n, float scale,
                        float* __restrict out) {
     widen(sources.kind, sources.half[0] + first, n, out);
@@ -70,7 +71,8 @@ inline T* moved(T* start, int64_t numel) {
     return start == nullptr ? nullptr : start + numel;
 }
 
-// Copies n updated parameters in 16 bits; only whole chunks of whole lines go past the caches.
+// Writes the 16-bit copy of n updated parameters. Only whole chunks of whole cache lines bypass the
+// caches.
 inline void copy_half(const UpdateArrays& arrays, int64_t at, int64_t n, bool whole_lines) {
     const float* values = arrays.parameters + at;
     uint16_t* out = arrays.half + at;
@@ -87,8 +89,8 @@ inline void copy_half(const UpdateArrays& arrays, int64_t at, int64_t n, bool wh
     bf16 ? to_bf16(values, out, n) : to_fp16(values, out, n);
 }
 
-// Updates one chunk, n <= kChunk: the gradient is summed and scaled, then come decay, rule and
-// copy, all in the first-level cache.
+// Updates one chunk of n <= kChunk elements. The gradient is summed and scaled first; then L2
+// decay, the rule and the 16-bit copy follow, all in the first-level cache.
 template <bool kWrites, typename Rule>
 [[gnu::always_inline]] inline void update_chunk(const UpdateArrays& arrays, int64_t at, int64_t n,
                                                 const Rule& rule, bool whole_lines) {
@@ -104,7 +106,7 @@ template <bool kWrites, typename Rule>
     if (kWrites && arrays.half != nullptr) copy_half(arrays, at, n, whole_lines);
 }
 
-// Returns the number of elements from `at` to where the copy's next line begins.
+// Returns the number of elements from `at` to the start of the copy's next cache line.
 inline int64_t to_next_line(const uint16_t* half, int64_t at) {
     const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(half + at));
     return (kLineBytes - address % kLineBytes) % kLineBytes / int64_t{sizeof(uint16_t)};

@@ -1,5 +1,5 @@
-// Arrays converted between fp32 and the 16-bit types, compiled like flat_loops.h, which includes
-// this file. Everything here has internal linkage.
+// Conversion of arrays between fp32 and the 16-bit types, compiled like flat_loops.h, which
+// includes this file. Everything here has internal linkage.
 #pragma once
 
 #if defined(__x86_64__)
@@ -10,13 +10,13 @@
 
 #include "base/half_bits.h"
 
-// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own copy, as said above.
 namespace dslaunch::kernels {
 namespace {
 
 #if defined(__AVX512BF16__)
-// Converts 32 numbers by the processor's instruction, which takes subnormal numbers for 0. If there
-// is a subnormal number, returns false and writes nothing.
+// Converts 32 numbers with the processor's instruction, which treats subnormal numbers as 0. If one
+// of the numbers is subnormal, returns false and writes nothing.
 inline bool to_bf16_by_instruction(const float* values, uint16_t* out) {
     constexpr int kSubnormal = 0x20;
     const __m512 low = _mm512_loadu_ps(values), high = _mm512_loadu_ps(values + 16);
@@ -64,8 +64,9 @@ void from_fp16(const uint16_t* __restrict values, float* __restrict out, int64_t
 }
 
 #if defined(__x86_64__)
-// Stores past the caches an array that is written whole and not read soon: its lines are not read.
-// `out` is aligned to a line, numel is of whole lines. A fence makes stores visible in order.
+// Stores an array past the caches, without reading its cache lines first: it is written completely
+// and not read soon. OUT is aligned to a cache line, and numel is a whole number of lines.
+// stream_fence() orders these stores before later ones.
 #define DSL_STREAM_STORE
 inline void stream_lines(const uint16_t* values, uint16_t* out, int64_t numel) {
 #if defined(__AVX512F__)

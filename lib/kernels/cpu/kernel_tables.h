@@ -1,6 +1,7 @@
 // The tables that each instruction set fills for updates, packings and signs: plain functions over
-// raw pointers. The files of an instruction set include nothing that defines inline functions with
-// linkage: the linker could otherwise keep a copy that was compiled for another processor.
+// raw pointers. Files that are compiled for one instruction set include nothing that defines inline
+// functions with external linkage: otherwise the linker could keep a copy that was compiled for
+// another processor.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@ namespace dslaunch::kernels {
 
 using ToHalf = void (*)(const float* values, uint16_t* out, int64_t numel);
 
+// The functions of flat_optimizer.h for checked arguments.
 struct FlatKernels {
     void (*adam)(const UpdateArrays&, ElementRange, const AdamConstants&);
     void (*adagrad)(const UpdateArrays&, ElementRange, const AdagradConstants&);
@@ -18,18 +20,18 @@ struct FlatKernels {
     void (*sgd)(const UpdateArrays&, ElementRange, const SgdConstants&);
     void (*sum)(const Sources&, float scale, float* out, int64_t numel);
     void (*accumulate)(const Sources&, float scale, float* into, int64_t numel);
-    // 16-bit sources, summed in fp32, to their own type.
+    // Sums 16-bit sources in fp32 and rounds the sum to their type.
     void (*sum_half)(const Sources&, uint16_t* out, int64_t numel);
     double (*block_squares)(const float* values, int64_t numel);
     ToHalf to_bf16;
     ToHalf to_fp16;
 };
 
-// A block of so many elements has one scale, then a code for each element.
+// The number of elements that share one scale; each element has a code.
 inline constexpr int64_t kPackedBlock = 256;
 
-// SCALES has one number for each block. SEED: codes are drawn by it and the element's number; null:
-// the nearest code is taken.
+// SCALES has one number per block. SEED: codes are rounded stochastically, by a hash of SEED and
+// the element's number. If SEED is null, the nearest code is taken.
 struct PackingKernels {
     void (*to_bf16)(const float* values, uint16_t* out, int64_t numel, uint32_t seed);
     void (*from_bf16)(const uint16_t* values, float* out, int64_t numel);
@@ -37,7 +39,8 @@ struct PackingKernels {
     void (*to_int8)(const float* values, float* scales, int8_t* codes, int64_t numel,
                     const uint32_t* seed);
     void (*from_int8)(const float* scales, const int8_t* codes, float* out, int64_t numel);
-    // CODES has a byte for each pair: element i of a block of n, and element i + (n + 1) / 2.
+    // CODES has one byte for each pair of elements: element i of a block of n, and element i + (n +
+    // 1) / 2.
     void (*to_int4)(const float* values, float* scales, uint8_t* codes, int64_t numel,
                     const uint32_t* seed);
     void (*from_int4)(const float* scales, const uint8_t* codes, float* out, int64_t numel);
@@ -45,7 +48,8 @@ struct PackingKernels {
                              uint32_t seed);
     void (*squares_from_uint8)(const float* scales, const uint8_t* codes, float* out,
                                int64_t numel);
-    // Byte k of every element, one after the other, for all k; and back.
+    // The split functions write byte 0 of every element, then byte 1 of every element, and so on.
+    // The join functions do the reverse.
     void (*split_4)(const uint32_t* values, uint8_t* planes, int64_t numel);
     void (*join_4)(const uint8_t* planes, uint32_t* values, int64_t numel);
     void (*split_2)(const uint16_t* values, uint8_t* planes, int64_t numel);

@@ -1,6 +1,6 @@
-// The loops of packing.h, compiled once per instruction set by the file that includes this one:
-// plain loops that the compiler vectorises element by element, so that every width has the same
-// bits. Everything here has internal linkage.
+// The loops of packing.h, compiled once per instruction set by the file that includes this one.
+// They are plain loops that the compiler vectorises element by element, so every vector width gives
+// the same bits. Everything here has internal linkage.
 #pragma once
 
 #include <cmath>
@@ -9,14 +9,14 @@
 #include "kernels/cpu/half_loops.h"
 #include "kernels/cpu/kernel_tables.h"
 
-// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own copy, as said above.
 namespace dslaunch::kernels {
 namespace {
 
 constexpr float kCodeMax = 127.0F;
 constexpr float kSquareMax = 255.0F * 255.0F;
 
-// Returns 16 bits that look drawn, for element i.
+// Returns 16 pseudo-random bits for element i.
 inline uint32_t drawn_bits(uint32_t seed, int64_t i) {
     uint32_t bits = (seed + static_cast<uint32_t>(i)) * 0x9E3779B1U;
     bits ^= bits >> 15;
@@ -26,7 +26,7 @@ inline uint32_t drawn_bits(uint32_t seed, int64_t i) {
     return bits >> 16;
 }
 
-// Returns the drawn number, a multiple of 2^-16 in [0, 1).
+// Returns the pseudo-random number of element i, a multiple of 2^-16 in [0, 1).
 inline float drawn(uint32_t seed, int64_t i) {
     return static_cast<float>(static_cast<int32_t>(drawn_bits(seed, i))) * 0x1p-16F;
 }
@@ -42,8 +42,8 @@ void packing_to_bf16(const float* __restrict values, uint16_t* __restrict out, i
     }
 }
 
-// Returns true if a block has a scale to divide by. A scale that is 0 or not finite makes the codes
-// 1, so that the block reads as its scale: all 0, or not finite.
+// Returns true if a block's scale can be used as a divisor. If the scale is 0 or not finite, all
+// codes of the block are set so that it is read back as its scale: all 0, or all NaN.
 inline bool has_scale(uint32_t largest) {
     return largest > 0 && largest < kInfinityBits;
 }
@@ -52,7 +52,8 @@ inline float scale_of(uint32_t largest) {
     return __builtin_bit_cast(float, largest < kInfinityBits ? largest : 0x7FC00000U);
 }
 
-// Returns false if the codes are made already.
+// Sets the block's SCALE. Returns false if it also set the codes, because the scale cannot be used
+// as a divisor.
 template <typename T>
 inline bool begin_block(const float* __restrict values, float& scale, T* __restrict codes,
                         int64_t numel) {
@@ -67,7 +68,7 @@ inline int64_t block_numel(int64_t first, int64_t numel) {
     return numel - first < kPackedBlock ? numel - first : kPackedBlock;
 }
 
-// Codes are whole numbers near the quotients: the nearest ones, or drawn ones.
+// Rounding of a quotient to a code, which is a whole number: to the nearest one, or stochastically.
 struct ToNearest {
     int32_t operator()(float quotient, float /*zero*/, int64_t /*i*/) const {
         return nearest_whole(quotient);
@@ -75,14 +76,14 @@ struct ToNearest {
 };
 struct ToDrawn {
     uint32_t seed;
-    // ZERO makes the sum positive, so that cutting it rounds down; it is exact where the quotient
-    // is whole.
+    // ZERO makes the sum positive, so that truncation rounds it down. The sum is exact if the
+    // quotient is whole.
     int32_t operator()(float quotient, float zero, int64_t i) const {
         return static_cast<int32_t>(quotient + zero + drawn(seed, i)) - static_cast<int32_t>(zero);
     }
 };
 
-// Code k stands for k / 127 of the scale.
+// Writes codes in which code k stands for k / 127 of the scale.
 template <typename Round>
 inline void codes_of_8_bits(const float* __restrict values, float* __restrict scales,
                             int8_t* __restrict codes, int64_t numel, const Round& round) {
@@ -133,7 +134,7 @@ inline void codes_of_4_bits(const float* __restrict values, float* __restrict sc
         const float scale = scale_of(largest);
         scales[first / kPackedBlock] = scale;
         if (!has_scale(largest)) {
-            // The block reads as its scale.
+            // All codes stand for the scale itself.
             for (int64_t i = 0; i < pairs; ++i) pair[i] = 0xFF;
             continue;
         }
@@ -170,7 +171,8 @@ void packing_from_int4(const float* __restrict scales, const uint8_t* __restrict
     }
 }
 
-// Code k stands for (k / 255)^2 of the scale. A number above 0 never becomes 0: it is a divisor.
+// Writes codes in which code k stands for (k / 255)^2 of the scale. A number above 0 never gets the
+// code 0, because it is used as a divisor.
 void packing_squares_to_uint8(const float* __restrict values, float* __restrict scales,
                               uint8_t* __restrict codes, int64_t numel, uint32_t seed) {
     for (int64_t first = 0; first < numel; first += kPackedBlock) {

@@ -1,6 +1,7 @@
 // The loops of one_bit.h, compiled once per instruction set by the file that includes this one.
-// Taking and giving signs has instructions of its own, the rest is vectorised by the compiler, all
-// element by element, so that every width has the same bits. Everything here has internal linkage.
+// Reading and writing signs uses explicit vector instructions; the compiler vectorises the rest.
+// All loops work element by element, so every vector width gives the same bits. Everything here has
+// internal linkage.
 #pragma once
 
 #if defined(__x86_64__)
@@ -11,9 +12,9 @@
 
 #include "kernels/cpu/block_loops.h"
 #include "kernels/cpu/kernel_tables.h"
-#include "kernels/element/update_rules.h"
+#include "kernels/element/element_rules.h"
 
-// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own copy, as said above.
 namespace dslaunch::kernels {
 namespace {
 
@@ -23,13 +24,13 @@ inline float signed_scale(bool positive, float scale) {
     return positive ? scale : -scale;
 }
 
-// Returns the divisor of a move.
+// Returns the divisor that converts a momentum to a move.
 inline float denominator_of(float variance, float eps) {
     return square_root(variance) + eps;
 }
 
-// Leaves the corrected values, multiplied and rounded, then added and rounded, in ERROR. Returns
-// the sum of their squares, in the order of block_squares (flat_loops.h).
+// Sets ERROR to values * factor + error; the product is rounded before the addition. Returns the
+// sum of the squares, in the order of block_squares (flat_loops.h).
 inline double correct(const float* __restrict values, float factor, float* __restrict error,
                       int64_t numel) {
     return sum_by_lanes(numel, [&](int64_t i) {
@@ -39,7 +40,8 @@ inline double correct(const float* __restrict values, float factor, float* __res
     });
 }
 
-// Returns the signs of n <= kByteNumel values, and takes their signed scales from the values.
+// Returns the sign bits of n <= kByteNumel values, and subtracts from each value its sign times
+// SCALE.
 inline uint8_t take_byte(float* values, float scale, int64_t n) {
     unsigned bits = 0;
     for (int64_t i = 0; i < n; ++i) {
@@ -150,7 +152,7 @@ void sign_take_moves(const LocalMoves& arrays, const float* mean, float lrs) {
     for (int64_t i = 0; i < arrays.numel; ++i) p[i] = meeting[i];
 }
 
-// Moves the variance that goes on by the gradient that leads from BEFORE to MOMENTUM.
+// Updates the variance FRESH with the gradient that turned BEFORE into MOMENTUM.
 float sign_fresh(const FreshVariance& arrays) {
     const auto beta1 = static_cast<float>(arrays.beta1), beta2 = static_cast<float>(arrays.beta2);
     const auto beta1_rest_inverse = static_cast<float>(1 / (1 - arrays.beta1));

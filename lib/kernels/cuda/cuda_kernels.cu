@@ -1,5 +1,5 @@
-// One launch for each function of cuda_kernels.h, of the bodies in grid_kernels.h and
-// grid_unpack.h.
+// One launch for each function of cuda_kernels.h. The code that a thread runs is in grid_kernels.h
+// and grid_unpack.h.
 #include "kernels/cuda/cuda_kernels.h"
 
 #include "kernels/cuda/grid_kernels.h"
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads) fill_kernel(float* into, float value
     grid_fill(into, value, numel, place_in_grid());
 }
 
-// kNormArrays arrays a block, kNormLanes threads an array.
+// Each block sums kNormArrays arrays, with kNormLanes threads per array.
 __global__ void __launch_bounds__(kThreads)
     squares_kernel(const GridValues* arrays, int64_t count, double* sums) {
     __shared__ double lanes[kThreads];

@@ -1,37 +1,39 @@
-// The kernels of flat_optimizer.h for a grid of threads: what a thread of the grid does, written
-// as functions that compile for GPUs and for processors. A GPU runs them by cuda_kernels.cu, tests
-// by a loop over the grid (host_grid.h): the arithmetic and the geometry are proved without a GPU.
-// The bits are the scalar kernels'. Everything here has internal linkage, as in update_rules.h.
+// The kernels of flat_optimizer.h for a grid of threads: the code of one thread, written as
+// functions that compile for GPUs and for processors. cuda_kernels.cu runs it on a GPU; tests run
+// it in a loop over the grid (host_grid.h), so arithmetic and indexing are tested without a GPU.
+// The bits are equal to the scalar kernels' bits. Everything here has internal linkage, as in
+// element_rules.h.
 //
-// Bytes moved by an update of Adam with a 16-bit copy: 4 gradient, 3 x 8 master and states, 2 copy:
-// 30 an element; in fp32 28. Elements are taken four at once, in 16 bytes of each array.
+// Bytes moved per element by an Adam update with a 16-bit copy: 4 (gradient) + 3 x 8 (master copy
+// and two states) + 2 (copy) = 30; in fp32, 28. A thread processes four elements at once, 16 bytes
+// of each array.
 #pragma once
 
 #include <cstdint>
 
 #include "base/half_bits.h"
 #include "kernels/cuda/grid_arguments.h"
+#include "kernels/element/element_rules.h"
 #include "kernels/element/update_arrays.h"
-#include "kernels/element/update_rules.h"
 
-// NOLINTBEGIN(misc-definitions-in-headers): as in update_rules.h.
+// NOLINTBEGIN(misc-definitions-in-headers): as in element_rules.h.
 namespace dslaunch::kernels {
 namespace {
 
-inline constexpr int kThreads = 256;         // of a block
-inline constexpr int kVector = 4;            // elements that a thread takes at once
-inline constexpr int64_t kBlocksMax = 4096;  // more go to the same blocks again
-inline constexpr int kSourcesMax = 8;        // of a sum
+inline constexpr int kThreads = 256;         // threads of a block
+inline constexpr int kVector = 4;            // elements that a thread processes at once
+inline constexpr int64_t kBlocksMax = 4096;  // a larger array is processed in several rounds
+inline constexpr int kSourcesMax = 8;        // sources of a sum
 inline constexpr int kNormLanes = 16;        // threads that sum the squares of one array
 inline constexpr int kNormArrays = kThreads / kNormLanes;  // arrays that a block sums
 
-// The place of a thread in its grid.
+// The position of a thread in its grid.
 struct GridPlace {
-    int64_t thread = 0;   // among all of the grid
-    int64_t threads = 0;  // of the grid
+    int64_t thread = 0;   // its index among all threads of the grid
+    int64_t threads = 0;  // the number of threads of the grid
 };
 
-// Returns the number of blocks that go over NUMEL elements.
+// Returns the number of blocks that process NUMEL elements.
 DSL_HOST_DEVICE inline int64_t blocks_over(int64_t numel) {
     const int64_t per_block = int64_t{kThreads} * kVector;
     const int64_t blocks = (numel + per_block - 1) / per_block;
@@ -44,7 +46,7 @@ struct GridSources {
     int count;
 };
 
-// UpdateArrays as a grid gets them: by value.
+// The parts of UpdateArrays that a grid needs, as a struct that is passed by value.
 struct GridUpdate {
     GridSources gradients;
     float gradient_scale;
@@ -58,7 +60,7 @@ struct GridUpdate {
     int64_t numel;
 };
 
-// REQUIRES: at most kSourcesMax arrays in fp32.
+// REQUIRES: at most kSourcesMax arrays, all fp32.
 inline GridSources grid_sources(const Sources& sources) {
     GridSources list{};
     list.count = static_cast<int>(sources.source_count);
@@ -66,7 +68,7 @@ inline GridSources grid_sources(const Sources& sources) {
     return list;
 }
 
-// Returns the update of RANGE. REQUIRES: as above.
+// Returns the arguments for an update of RANGE. REQUIRES: as above.
 inline GridUpdate grid_arguments(const UpdateArrays& arrays, ElementRange range) {
     return {grid_sources(arrays.gradients),
             arrays.gradient_scale,
@@ -80,8 +82,9 @@ inline GridUpdate grid_arguments(const UpdateArrays& arrays, ElementRange range)
             range.numel};
 }
 
-// kVector elements, which are one access of memory where they are aligned there. Shares of ranks
-// may begin at any element (`dslaunch.shard: row`): then elements are taken one by one.
+// kVector elements. If they are aligned in memory, they are read or written in one access. A rank's
+// share may begin at any element (`dslaunch.shard: row`); then the elements are accessed one by
+// one.
 struct alignas(16) Four {
     float v[kVector];
 };
@@ -130,7 +133,7 @@ DSL_HOST_DEVICE inline Four sum_of(const GridSources& sources, int64_t at, int n
     return sum;
 }
 
-// Calls use(at, n) for the vectors of [BEGIN, BEGIN + NUMEL) that belong to PLACE.
+// Calls use(at, n) for the vectors of [BEGIN, BEGIN + NUMEL) that the thread at PLACE processes.
 template <typename Use>
 DSL_HOST_DEVICE inline void for_vectors(int64_t begin, int64_t numel, const GridPlace& place,
                                         const Use& use) {

@@ -1,4 +1,4 @@
-// The arguments of grid_unpack.h, made of a packed weight's shape. For the host.
+// Conversion of a packed weight's shape to the arguments of grid_unpack.h. For the host.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace dslaunch::kernels {
 
-// PANELS: SHAPE's, each a packed matrix of kPanelOutputs rows. DENSE: [out, in] of DTYPE, kF32,
-// kBF16 or kF16. REQUIRES: SHAPE is packed.
+// PANELS: the panels of a weight of SHAPE, each a packed matrix of kPanelOutputs rows. DENSE: [out,
+// in] of DTYPE, kF32, kBF16 or kF16. REQUIRES: SHAPE is packed.
 inline GridPacked grid_packed(const MatrixShape& shape, const void* panels, void* dense,
                               DType dtype) {
     const PackedLayout panel = packed_layout({shape.form, kPanelOutputs, shape.in, shape.group});

@@ -1,9 +1,11 @@
-// Packed weights written out as numbers by a grid of threads, as in grid_kernels.h: compiled for
-// GPUs and for processors, and the bits are dequantize()'s, rounded to nearest even in 16 bits.
+// Packed weights written out as plain numbers by a grid of threads, as in grid_kernels.h: the code
+// compiles for GPUs and for processors. It gives the same bits as dequantize(), rounded to nearest
+// even if the output has 16 bits.
 //
-// Bytes moved by a weight in 4 bits and groups of 32, written as bf16: 0.56 read, 2 written. A
-// thread takes eight neighbouring numbers of a row; neighbouring threads take neighbouring rows of
-// a panel, whose codes are neighbours, and the two halves of a warp write 32 bytes of each row.
+// Bytes moved per weight with 4 bits and groups of 32, written as bf16: 0.56 read, 2 written. A
+// thread writes eight neighbouring numbers of a row. Neighbouring threads write neighbouring rows
+// of a panel, whose codes are next to each other, and the two halves of a warp write 32 bytes of
+// each row.
 #pragma once
 
 #include <cstdint>
@@ -12,28 +14,29 @@
 #include "kernels/cuda/grid_arguments.h"
 #include "kernels/cuda/grid_kernels.h"
 
-// NOLINTBEGIN(misc-definitions-in-headers): as in update_rules.h.
+// NOLINTBEGIN(misc-definitions-in-headers): as in element_rules.h.
 namespace dslaunch::kernels {
 namespace {
 
 inline constexpr int64_t kPanelRows = 16;
-inline constexpr int kEight = 8;  // numbers that a thread takes at once
+inline constexpr int kEight = 8;  // numbers that a thread writes at once
 
-// Eight numbers of a row, from input K on, a multiple of eight; no group ends within them.
+// Eight numbers of a row, starting at input K, which is a multiple of eight. No group ends within
+// them.
 struct EightPlace {
     const uint8_t* panel;
     int64_t k;
-    int64_t lane;   // the row's, of its panel
-    int64_t group;  // the numbers'
+    int64_t lane;   // the row's index in its panel
+    int64_t group;  // the group of these numbers
 };
 
-// Returns the blocks of a grid that takes all of PACKED's numbers, eight a thread.
+// Returns the number of blocks of a grid that writes all of PACKED's numbers, eight per thread.
 DSL_HOST_DEVICE inline int64_t blocks_over(const GridPacked& packed) {
     const int64_t panels = (packed.out + kPanelRows - 1) / kPanelRows;
     return blocks_over(panels * kPanelRows * ((packed.in + kEight - 1) / kEight) * kVector);
 }
 
-// Reads a whole word of device memory: panels and their parts are multiples of 4 bytes.
+// Reads an aligned 32-bit word of device memory: panels and their parts are multiples of 4 bytes.
 DSL_HOST_DEVICE inline uint32_t word_at(const uint8_t* bytes) {
     return *reinterpret_cast<const uint32_t*>(bytes);
 }
@@ -54,7 +57,8 @@ DSL_HOST_DEVICE inline void eight_of_int8(const GridPacked& packed, const EightP
     }
 }
 
-// Returns number I of eight: byte I of CODES holds number I low, and number I + 4 high.
+// Returns code I of eight: byte I of CODES has code I in its low half and code I + 4 in its high
+// half.
 DSL_HOST_DEVICE inline int nibble_of(uint32_t codes, int i) {
     return static_cast<int>(codes >> (i < 4 ? 8 * i : 8 * (i - 4) + 4) & 0xFU);
 }
@@ -81,7 +85,7 @@ DSL_HOST_DEVICE inline void eight_of_int4(const GridPacked& packed, const EightP
     for (int i = 0; i < kEight; ++i) out[i] = step * static_cast<float>(nibble_of(codes, i)) - low;
 }
 
-// Writes N numbers, eight or what is left of the row, from element AT of the dense weight on.
+// Writes N numbers (eight, or the rest of the row) to the dense weight, starting at element AT.
 DSL_HOST_DEVICE inline void store_eight(const GridPacked& packed, const float* numbers, int64_t at,
                                         int n) {
     for (int begin = 0; begin < n; begin += kVector) {

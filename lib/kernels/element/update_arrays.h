@@ -1,14 +1,15 @@
-// The arguments of kernels: raw pointers, and constants that are fp32 already. Processors and GPUs
-// share this file (element/update_rules.h), so it has only plain types.
+// The arguments of kernels: raw pointers and fp32 constants. This file has only plain types,
+// because processors and GPUs share it (element/element_rules.h).
 #pragma once
 
 #include <cstdint>
 
 namespace dslaunch::kernels {
 
+// The types of numbers that kernels read and write.
 enum class NumberKind : uint8_t { kFp32, kBf16, kFp16 };
 
-// Arrays to be summed, in order: `fp32` of them, or `half` where kind is a 16-bit one.
+// Arrays to be summed in order: `fp32`, or `half` if `kind` is a 16-bit type.
 struct Sources {
     const float* const* fp32;
     const uint16_t* const* half;
@@ -16,8 +17,8 @@ struct Sources {
     NumberKind kind;
 };
 
-// The arrays that an update reads and writes; null where there is none. Elements are counted from
-// the arrays' starts.
+// The arrays that an update reads and writes; null if it does not use one. Elements are counted
+// from the start of each array.
 struct UpdateArrays {
     Sources gradients;
     float gradient_scale;
@@ -26,16 +27,18 @@ struct UpdateArrays {
     float* parameters;              // null: only the states move
     float* first;                   // the rule's states
     float* second;
-    uint16_t* half;        // a copy of the parameters that follows them; null: none
+    uint16_t* half;        // a 16-bit copy of the parameters; null: none
     NumberKind half_kind;  // the copy's dtype
-    bool streams;          // it is written past the caches
+    bool streams;          // the copy is written past the caches
 };
 
+// Elements [begin, begin + numel) of every array of an update.
 struct ElementRange {
     int64_t begin;
     int64_t numel;
 };
 
+// The numbers of AdamStep as an update needs them for each element.
 struct AdamConstants {
     float parameter_keep;  // 1 - lr * decoupled decay
     float beta1_rest;      // 1 - beta1
@@ -47,11 +50,13 @@ struct AdamConstants {
     bool frozen;      // the variance is only read
 };
 
+// The numbers of AdagradStep; lr includes the decay.
 struct AdagradConstants {
     float eps;
     float lr;
 };
 
+// The numbers of LionStep.
 struct LionConstants {
     float parameter_keep;  // 1 - lr * decoupled decay
     float beta1;
@@ -61,6 +66,7 @@ struct LionConstants {
     float lr;
 };
 
+// The numbers of SgdStep.
 struct SgdConstants {
     float momentum;
     float damping_rest;  // 1 - dampening
@@ -69,24 +75,24 @@ struct SgdConstants {
     bool first_step;
 };
 
-// A rank's part of the arrays by which hosts that moved on their own come together again. All have
-// NUMEL elements.
+// One rank's part of the arrays that are used when hosts that stepped independently combine their
+// moves. All have NUMEL elements.
 struct LocalMoves {
     int64_t numel = 0;
     float* parameters = nullptr;      // may be null in take_moves
-    float* meeting = nullptr;         // the parameters when hosts met last
+    float* meeting = nullptr;         // the parameters at the hosts' last meeting
     float* momentum = nullptr;        // take_moves sets it
     const float* variance = nullptr;  // 0: the element has never had a gradient, and does not move
     float eps = 0;
     float decay = 0;  // take_moves: decoupled weight decay, which moved the parameters too
 };
 
-// The arrays by which 1-bit LAMB compares its frozen variance with the variance of now. All have
+// The arrays that compare the frozen variance of 1-bit LAMB with an up-to-date variance. All have
 // NUMEL elements.
 struct FreshVariance {
     int64_t numel = 0;
-    const float* before = nullptr;    // the momentum of the update before
-    const float* momentum = nullptr;  // the next one
+    const float* before = nullptr;    // the momentum after the previous update
+    const float* momentum = nullptr;  // the momentum after this update
     const float* variance = nullptr;  // 0: the element has never had a gradient, and has no
                                       // momentum
     float* fresh = nullptr;

@@ -9,10 +9,12 @@
 namespace dslaunch::kernels {
 namespace {
 
-// Queries that share a reading of the cache: their q and sums stay in L1 and L2.
+// The largest number of queries that share one read of the cache: their q and sums stay in L1 and
+// L2.
 constexpr int64_t kQueriesMax = 32;
 
-// Rows [first, first + rows) of one cache, and the chunks of positions that any of them sees.
+// Rows [first, first + rows), which use the same cache, and the chunks of positions that at least
+// one of these rows attends to.
 struct RowGroup {
     int64_t first = 0;
     int64_t rows = 0;
@@ -58,7 +60,7 @@ class Attention {
     [[nodiscard]] int64_t tasks() const { return tasks_; }
     [[nodiscard]] int64_t rows() const { return std::ssize(rows_); }
 
-    // Computes one head of the cache, one chunk, the rows of one group.
+    // Computes task TASK: one head of the cache, one chunk, and the rows of one group.
     void run(int64_t task, float* scratch, const TokenKernels& kernels) const {
         const RowGroup* group = groups_.data();
         for (; task >= group->chunks * shape_.kv_heads; ++group)
@@ -158,8 +160,8 @@ class Attention {
 
     const AttendShape& shape_;
     std::span<const AttendRow> rows_;
-    int64_t sharing_;  // query heads of a head of the cache
-    int64_t numel_;    // of a query's gathered sums
+    int64_t sharing_;  // query heads that share a head of the cache
+    int64_t numel_;    // the size of a query's sums
     int64_t scratch_numel_ = 0;
     int64_t tasks_ = 0;
     std::vector<RowGroup> groups_;

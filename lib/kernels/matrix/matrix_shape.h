@@ -1,5 +1,5 @@
-// The meaning of the bytes of a matrix of weights: their form, sizes and groups, and the places of
-// a packed form's parts. It is saved beside them. Threads: pure functions.
+// The description of a stored matrix of weights: its form, its sizes and groups, and the offsets of
+// a packed form's parts. It is saved with the matrix. Threads: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 namespace dslaunch::kernels {
 
+// The forms in which weights are stored.
 enum class MatrixForm : uint8_t {
     kF32,   // row-major, unchanged
     kBf16,  // row-major, unchanged
@@ -19,7 +20,7 @@ enum class MatrixForm : uint8_t {
             // be negative: 4.5 bits, groups of 32
 };
 
-// The meaning of a matrix's bytes; it is saved beside them.
+// The meaning of a matrix's bytes; it is saved with them.
 struct MatrixShape {
     MatrixForm form = MatrixForm::kF32;
     int64_t out = 0;    // rows: outputs of the product
@@ -29,38 +30,42 @@ struct MatrixShape {
     bool operator==(const MatrixShape&) const = default;
 };
 
-// The outputs of a panel of packed outputs; the last panel is filled up with zeros.
+// The number of outputs in a panel of a packed form; the last panel is padded with zeros.
 inline constexpr int64_t kPanelOutputs = 16;
-// The groups that packed forms take: 32, 64, 128. A group of 32 costs 0.5 bits a weight and has the
-// least error of weights and of activations; the products are as fast a byte.
+// The default group. Packed forms allow groups of 32, 64 and 128. A group of 32 costs 0.5 bits per
+// weight and gives the smallest error of weights and of activations; the products are equally fast
+// per byte.
 inline constexpr int64_t kDefaultGroup = 32;
-// The largest size of a matrix, so that no count of its bytes overflows.
+// The largest number of rows or columns of a matrix: no count of its bytes overflows.
 inline constexpr int64_t kMatrixSizeMax = int64_t{1} << 28;
 
 // Returns the shape of FORM with its default group.
 [[nodiscard]] MatrixShape matrix_shape(MatrixForm form, int64_t out, int64_t in);
 // Returns "f32", "bf16", "fp16", "int8", "int4" or "nf4".
 [[nodiscard]] std::string_view matrix_form_name(MatrixForm form);
-// Returns true for the forms that quantize makes; the others are used as they lie in a file.
+// Returns true for the forms that quantize() makes; the other forms are used as they are in a file.
 [[nodiscard]] bool is_packed(MatrixForm form);
 
 // Returns the type of a row-major form's elements. REQUIRES: not is_packed.
 [[nodiscard]] DType dtype_of(MatrixForm form);
 
-// Throws Error{kInput} when SHAPE, which may come from a file, is not valid: a size below 1 or
-// above kMatrixSizeMax, an unknown form, or a group that the form does not have.
+// Throws Error{kInput} if SHAPE, which may come from a file, is not valid: a size below 1 or above
+// kMatrixSizeMax, an unknown form, or a group that the form does not allow.
 void check_shape(const MatrixShape& shape);
 // Returns the bytes of the matrix. REQUIRES: check_shape passes.
 [[nodiscard]] int64_t matrix_bytes(const MatrixShape& shape);
 
-// A packed form is codes, then scales, then factors: panels of each, one after the other.
+// The layout of a packed form: the codes of all panels, then the scales of all panels, then the
+// factors of all panels.
 struct PackedLayout {
     int64_t groups = 0;            // of a row
     int64_t panels = 0;            // of the matrix
-    int64_t panel_code_bytes = 0;  // of one panel, and so the next two
+    int64_t panel_code_bytes = 0;  // of one panel, like the next two
     int64_t panel_scale_bytes = 0;
     int64_t panel_factor_bytes = 0;
 
+    // Return, in bytes: where the scales begin, where the factors begin, and the size of the
+    // matrix.
     [[nodiscard]] int64_t scales_offset() const { return panels * panel_code_bytes; }
     [[nodiscard]] int64_t factors_offset() const {
         return scales_offset() + panels * panel_scale_bytes;
@@ -68,7 +73,7 @@ struct PackedLayout {
     [[nodiscard]] int64_t bytes() const { return factors_offset() + panels * panel_factor_bytes; }
 };
 
-// REQUIRES: is_packed, check_shape passes.
+// REQUIRES: is_packed(shape.form), and check_shape passes.
 [[nodiscard]] PackedLayout packed_layout(const MatrixShape& shape);
 
 }  // namespace dslaunch::kernels

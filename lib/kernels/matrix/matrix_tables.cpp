@@ -30,7 +30,8 @@ const MatrixKernels& matrix_kernels_of(MatrixIsa isa) {
 #endif
 }
 
-// Returns the table of ISA, whose dot products of bytes are of no use here.
+// Returns the token kernels of ISA. They use no dot products of bytes, so instruction sets that
+// differ only in these share a table.
 const TokenKernels& token_kernels_of(MatrixIsa isa) {
     DSL_CHECK(matrix_isa_available(isa), "this processor or build lacks {}", matrix_isa_name(isa));
 #if defined(__x86_64__)

@@ -1,4 +1,4 @@
-// The kernels of each instruction set for products and for a decoder's work on a token.
+// The kernels of each instruction set for matrix products and for a decoder's work on a token.
 #pragma once
 
 #include "kernels/isa.h"
@@ -7,7 +7,7 @@
 
 namespace dslaunch::kernels {
 
-// REQUIRES, for both: ISA is available. For this library alone.
+// REQUIRES, for both: ISA is available. Used only inside this library.
 [[nodiscard]] const MatrixKernels& matrix_kernels_of(MatrixIsa isa);
 [[nodiscard]] const TokenKernels& token_kernels_of(MatrixIsa isa = matrix_isa_in_use());
 

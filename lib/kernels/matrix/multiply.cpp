@@ -8,12 +8,12 @@
 namespace dslaunch::kernels {
 namespace {
 
-// Returns true for the forms whose products take rounded activations.
+// Returns true for the forms whose products use activations rounded to int8.
 bool rounds(MatrixForm form) {
     return form == MatrixForm::kInt8 || form == MatrixForm::kInt4;
 }
 
-// Returns true for the forms whose products take activations in two parts.
+// Returns true for the forms whose products use each activation as the sum of two bf16 numbers.
 bool splits(MatrixForm form, MatrixIsa isa) {
     return form == MatrixForm::kBf16 && matrix_kernels_of(isa).split_rows != nullptr;
 }
@@ -23,10 +23,10 @@ void grow(std::vector<T>& values, int64_t numel) {
     if (std::ssize(values) < numel) values.resize(static_cast<size_t>(numel));
 }
 
-MatrixPart part_of(const Product& product, const Activations& activations) {
+ProductPart part_of(const Product& product, const Activations& activations) {
     const MatrixShape& shape = product.matrix.shape;
     const ActivationRows& x = activations.rows();
-    MatrixPart part{};
+    ProductPart part{};
     part.codes = product.matrix.data;
     part.in = shape.in;
     part.out = shape.out;
@@ -53,8 +53,9 @@ MatrixPart part_of(const Product& product, const Activations& activations) {
     return part;
 }
 
-// The panels that a thread takes at once: enough bytes for a stream of memory, or enough outputs to
-// read many rows once for several of them, and few enough that the threads end together.
+// Limits on the number of panels that a thread takes at once: enough bytes to stream from memory,
+// or enough outputs that many rows are read once for several of them; and few enough that the
+// threads finish at about the same time.
 constexpr int64_t kChunkBytes = int64_t{2048} * 1024;
 constexpr int64_t kChunksAThread = 4;
 constexpr int64_t kManyRows = 16;
@@ -149,7 +150,7 @@ void multiply(std::span<const Product> products, const Activations& activations,
             const MatrixShape& shape = product.matrix.shape;
             const Cut cut = cut_of(shape, activations.rows().rows, team.threads());
             if (chunk < cut.chunks) {
-                MatrixPart part = part_of(product, activations);
+                ProductPart part = part_of(product, activations);
                 part.begin = chunk * cut.step * kPanelOutputs;
                 part.end = std::min(shape.out, part.begin + cut.step * kPanelOutputs);
                 return kernels.multiply[static_cast<size_t>(shape.form)](part);

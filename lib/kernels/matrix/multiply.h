@@ -1,14 +1,16 @@
-// Products of activations with a matrix of weights: y[rows, out] = x[rows, in] · Wᵀ (+ bias). Few
-// rows (generated tokens) read the weights from memory once; many rows (prompts) go by blocks that
-// stay in the caches. Data path: x -> Activations -> multiply -> y.
+// Products of activations with a matrix of weights: y[rows, out] = x[rows, in] · Wᵀ (+ bias). With
+// few rows (generated tokens), the weights are read from memory once. With many rows (prompts), the
+// product is computed in blocks that stay in the caches. Data path: x -> Activations -> multiply ->
+// y.
 //
 // Row-major forms: sums of fp32 products (fused multiply-adds). kInt8 and kInt4: each row of x is
-// rounded to int8 in the matrix's groups, its scale the group's largest magnitude / 127, and groups
-// are summed as integers: against exact activations that adds an error of at most scale / 2 for
-// each element, about 0.5 % of the result's root mean square for normal numbers. kNf4: fp32.
-// A row of y depends on that row of x and on the weights alone: not on the number of rows, the
-// threads or the instruction set, but for kBf16 on MatrixIsa::kAmx. Its tiles add in another order,
-// and take x as the sum of two bf16 numbers, which leaves 2^-17 of each number out.
+// rounded to int8 in the matrix's groups, with the group's largest magnitude / 127 as the scale,
+// and each group is summed in integers. Compared with exact activations, this adds an error of at
+// most scale / 2 per element, about 0.5 % of the root mean square of the result for normally
+// distributed numbers. kNf4: fp32. A row of y depends only on that row of x and on the weights, not
+// on the number of rows, the threads or the instruction set. The exception is kBf16 on
+// MatrixIsa::kAmx: its tiles add in another order, and use x as the sum of two bf16 numbers, which
+// loses 2^-17 of each number.
 #pragma once
 
 #include <cstdint>
@@ -29,21 +31,22 @@ struct ActivationRows {
     int64_t stride = 0;
 };
 
-// Activations made ready for matrices of one form and group, to be used by several of them (q, k
-// and v; gate and up). Its memory grows to the largest use and is kept. Threads: assign by one at a
+// Activations prepared for matrices of one form and group; several matrices can use them (q, k and
+// v; gate and up). The memory grows to the largest use and is kept. Threads: assign() by one at a
 // time; reading by any number.
 class Activations {
   public:
-    // X must outlive the use. kInt8, kInt4, and kBf16 on kAmx: copies, on the team's threads; a row
-    // with a number that is not finite gives rows of y that are NaN. ISA is the products' too.
+    // Prepares X, which must outlive the use of this object. For kInt8, kInt4, and kBf16 on kAmx,
+    // makes converted copies on the team's threads; a row with a number that is not finite then
+    // gives rows of y that are NaN. The products use ISA too.
     void assign(const ActivationRows& x, const MatrixShape& shape, ThreadTeam& team,
                 MatrixIsa isa = matrix_isa_in_use());
-    // Returns true when the assigned rows serve matrices of SHAPE.
+    // Returns true if the assigned rows can be multiplied with matrices of SHAPE.
     [[nodiscard]] bool serves(const MatrixShape& shape) const;
     [[nodiscard]] const ActivationRows& rows() const { return x_; }
     [[nodiscard]] MatrixIsa isa() const { return isa_; }
 
-    // For the kernels: the arrays of MatrixPart (cpu/matrix_kernels.h).
+    // For the kernels: the arrays of ProductPart (cpu/matrix_kernels.h).
     [[nodiscard]] const int8_t* codes() const { return codes_.data(); }
     [[nodiscard]] const float* scales() const { return scales_.data(); }
     [[nodiscard]] const int32_t* offsets() const { return offsets_.data(); }
@@ -57,7 +60,7 @@ class Activations {
     ActivationRows x_;
     MatrixIsa isa_ = MatrixIsa::kScalar;
     bool splits_ = false;
-    int64_t group_ = 0;  // 0: the rows as they are
+    int64_t group_ = 0;  // 0: the rows are not rounded
     int64_t groups_ = 0;
     std::vector<int8_t> codes_;
     std::vector<float> scales_;
@@ -66,7 +69,7 @@ class Activations {
     std::vector<uint16_t> halves_;
 };
 
-// One matrix and the place of its product.
+// A matrix, and where its product is written.
 struct Product {
     PackedMatrix matrix;
     float* y = nullptr;           // [rows, out], row r at y + r * stride
@@ -75,8 +78,9 @@ struct Product {
     bool adds = false;            // to the numbers in y, as a residual; else y is overwritten
 };
 
-// Computes all products of one set of activations as one loop of the team. Many rows take 1 MiB of
-// a thread's stack. REQUIRES: ACTIVATIONS serves every matrix; no y overlaps x, a bias or a y.
+// Computes all products of one set of activations in one loop of the team. With many rows, a thread
+// uses 1 MiB of its stack. REQUIRES: ACTIVATIONS serves every matrix; no y overlaps x, a bias or
+// another y.
 void multiply(std::span<const Product> products, const Activations& activations, ThreadTeam& team);
 
 }  // namespace dslaunch::kernels

@@ -17,7 +17,7 @@ float widened(const void* from, DType dtype, int64_t i) {
     return dtype == DType::kBF16 ? fp32_of_bf16(half) : fp32_of_fp16(half);
 }
 
-// Reads numbers of one panel, in the memory of one thread.
+// Packs panels, one at a time. The buffers belong to one thread.
 class PanelReader {
   public:
     PanelReader(const MatrixShape& shape, const SourceRows& source)
@@ -55,18 +55,19 @@ class PanelReader {
     std::vector<float> scratch_;
 };
 
-// The numbers of one row of a packed matrix.
+// The addresses at which one row of a packed matrix is stored.
 struct PackedRow {
-    const uint8_t* codes;  // of the row's panel, and so the next two
+    const uint8_t* codes;  // of the row's panel, like the next two
     const std::byte* scales;
     const float* factors;
-    int64_t lane;  // of the panel
+    int64_t lane;  // the row's index in its panel
 
     template <typename T>
     [[nodiscard]] T scale(int64_t index) const {
         return reinterpret_cast<const T*>(scales)[index];
     }
-    // Writes inputs [BEGIN, END), which are of the group G. REQUIRES: BEGIN is a multiple of 32.
+    // Writes inputs [BEGIN, END), which are in group G, to OUT[BEGIN, END). REQUIRES: BEGIN is a
+    // multiple of 32.
     void write(MatrixForm form, int64_t g, int64_t begin, int64_t end, float* out) const {
         if (form == MatrixForm::kInt8) {
             const float step = fp32_of_bf16(scale<uint16_t>(g * 16 + lane));
@@ -94,7 +95,8 @@ struct PackedRow {
     }
 
   private:
-    // Four neighbouring inputs, as vectors of GCC and clang: compilers do not vectorise such bytes.
+    // Four neighbouring inputs, as vectors of GCC and clang, because these compilers do not
+    // vectorise loops over such bytes.
     using Codes = uint8_t __attribute__((vector_size(4)));
     using Numbers = float __attribute__((vector_size(16)));
 
@@ -110,7 +112,8 @@ struct PackedRow {
             std::memcpy(out, &numbers, static_cast<size_t>(count) * sizeof(float));
         }
     }
-    // The low halves of four bytes hold inputs k to k + 3, and the high halves the next four.
+    // Reads codes of 4 bits: the low halves of four bytes hold inputs k to k + 3, and the high
+    // halves the next four.
     template <typename Values>
     void write_nibbles(int64_t begin, int64_t end, float* out, Values&& values) const {
         for (int64_t k = begin; k < end; k += 8) {

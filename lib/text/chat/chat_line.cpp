@@ -1,5 +1,13 @@
 #include "text/chat/chat_line.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "base/text.h"
+#include "base/text/rendering_names.h"
 #include "text/chat/chat_messages.h"
 #include "text/chat/row_columns.h"
 #include "text/chat_template/values/compare.h"
@@ -7,22 +15,13 @@
 #include "text/chat_template/values/members.h"
 #include "text/unicode/code_points.h"
 
-#include "base/text.h"
-#include "base/text/rendering_names.h"
-
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <array>
-#include <span>
-
 namespace dslaunch::text {
 namespace {
 
-using jinja::Kind;
 using jinja::Value;
+using jinja::ValueKind;
 
-// The columns of two answers, the better one first.
+// The names of the columns of two answers, the better one first.
 struct AnswerColumns {
     std::string_view better, worse;
 };
@@ -33,9 +32,10 @@ constexpr std::array<AnswerColumns, 3> kPairColumns = {
 constexpr std::array<std::string_view, 2> kSystemColumns = {"system", "system_prompt"};
 
 jinja::Values of_role(const Value& value, std::string_view role, const std::string& where) {
-    if (value.is(Kind::kText)) return {message_of(role, value.text())};
-    if (value.is(Kind::kDict)) return messages_of(jinja::plain_list({value}), where);
-    if (!value.is(Kind::kList)) throw RowFault(where + ": a text is due, or a list of messages");
+    if (value.is(ValueKind::kText)) return {message_of(role, value.text())};
+    if (value.is(ValueKind::kDict)) return messages_of(jinja::plain_list({value}), where);
+    if (!value.is(ValueKind::kList))
+        throw RowFault(where + ": a text is due, or a list of messages");
     return messages_of(value, where);
 }
 
@@ -50,8 +50,8 @@ bool is_same(const jinja::Values& a, const jinja::Values& b, size_t count) {
     return true;
 }
 
-// Returns the length of the shared beginning of two texts, without a blank at its end and without
-// cutting a character in two.
+// Returns the length of the longest common prefix of two strings, without a blank at its end and
+// without splitting a character.
 size_t shared_bytes(const std::string& a, const std::string& b) {
     size_t shared = 0;
     while (shared < std::min(a.size(), b.size()) && a[shared] == b[shared]) ++shared;
@@ -68,7 +68,7 @@ class RowReader {
     explicit RowReader(const Value& row) : row_(row), columns_(row) {}
 
     ChatLine run() {
-        if (!row_.is(Kind::kDict)) throw RowFault("the line holds no JSON object");
+        if (!row_.is(ValueKind::kDict)) throw RowFault("the line holds no JSON object");
         read_format();
         const bool is_text = sample_.format == ChatFormat::kText;
         const bool is_preference = sample_.format == ChatFormat::kPreference;
@@ -114,18 +114,18 @@ class RowReader {
         refuse_keys();
     }
 
-    // Returns the column that holds a conversation; empty: there is none.
+    // Returns the column that holds a conversation, or "" if there is none.
     [[nodiscard]] std::string_view conversation_column() const {
         std::string_view found;
         for (const std::string_view name : columns_.present(kConversationColumns)) {
-            if (name == "conversation" && !columns_.find(name)->is(Kind::kList)) continue;
+            if (name == "conversation" && !columns_.find(name)->is(ValueKind::kList)) continue;
             if (columns_.has_more_than_nothing(name)) return name;
             if (found.empty()) found = name;
         }
         return columns_.present(kAnswerColumns).empty() ? found : "";
     }
 
-    // Returns true if the row may lack nothing but the column NAME.
+    // Returns true if the row may be complete except for column NAME.
     [[nodiscard]] bool may_be_needed(std::string_view name) const {
         const auto is_one_of = [&](std::span<const std::string_view> names) {
             return std::ranges::find(names, name) != names.end();
@@ -141,20 +141,19 @@ class RowReader {
 
     [[noreturn]] void refuse_keys() const {
         for (const auto& [key, value] : row_.dict().entries)
-            if (value.is(Kind::kNone) && may_be_needed(key.text()))
+            if (value.is(ValueKind::kNone) && may_be_needed(key.text()))
                 throw RowFault(fmt::format("{} is null", key.text()));
         constexpr size_t kShownKeysMax = 8;
         std::vector<std::string> keys;
         for (const auto& [key, value] : row_.dict().entries)
             if (keys.size() < kShownKeysMax) keys.push_back(printable(key.text().substr(0, 40)));
-        throw RowFault(fmt::format(
-            "the row has {}, and none of text; messages; conversations; a question (instruction, "
-            "prompt, question, query, problem or input) and its answer (output, response, "
-            "completion, answer or solution); chosen and rejected{}",
-            keys.empty() ? "no keys" : "the keys " + join(keys, ", "), meant_text()));
+        throw RowFault(fmt::format("the row has {}, and none of {}{}",
+                                   keys.empty() ? "no keys" : "the keys " + join(keys, ", "),
+                                   kReadColumns, meant_text()));
     }
 
-    // Returns the words for what the keys of a row without columns may mean; empty: nothing known.
+    // Returns a hint about what the keys of a row without known columns may mean, or "" if there is
+    // none.
     [[nodiscard]] std::string meant_text() const {
         for (const auto& [key, value] : row_.dict().entries) {
             const std::string name = printable(key.text());
@@ -163,12 +162,12 @@ class RowReader {
                 return "; tokens are made here: give the text that they were made of";
             if (known != key.text() && std::ranges::count(row_columns(), known) > 0)
                 return fmt::format("; did you mean `{}`? Name the keys in small letters", known);
-            if (value.is(Kind::kList) && !value.items().empty() &&
-                value.items().front().is(Kind::kDict))
+            if (value.is(ValueKind::kList) && !value.items().empty() &&
+                value.items().front().is(ValueKind::kDict))
                 return fmt::format(
                     "; if `{0}` is the list of rows: jq -c '.\"{0}\"[]' FILE > rows.jsonl", name);
-            if (value.is(Kind::kDict) && (jinja::member(value, "messages") != nullptr ||
-                                          jinja::member(value, "prompt") != nullptr))
+            if (value.is(ValueKind::kDict) && (jinja::member(value, "messages") != nullptr ||
+                                               jinja::member(value, "prompt") != nullptr))
                 return fmt::format("; if `{0}` is the row: jq -c '.\"{0}\"' FILE > rows.jsonl",
                                    name);
         }
@@ -187,8 +186,9 @@ class RowReader {
         sample_.messages = messages_of(columns_.read(column), std::string(column));
     }
 
-    // Returns the column of NAMES that is read. Of several it is the one whose text holds the
-    // others': a final answer may stand beside an answer with its reasons.
+    // Returns the column of NAMES to read. If several have a value, it is the one whose text
+    // contains the texts of the others: a row may have a final answer, and also an answer with its
+    // reasoning.
     [[nodiscard]] std::string_view one_of(std::span<const std::string_view> names, bool is_answer) {
         std::vector<std::string_view> held(names.begin(), names.end());
         std::erase_if(held, [&](auto name) { return !columns_.has_more_than_nothing(name); });
@@ -200,7 +200,7 @@ class RowReader {
             const auto is_held = [&](std::string_view other) {
                 const Value &whole = *columns_.find(name), &part = *columns_.find(other);
                 if (other == name) return true;
-                if (!whole.is(Kind::kText) || !part.is(Kind::kText)) return false;
+                if (!whole.is(ValueKind::kText) || !part.is(ValueKind::kText)) return false;
                 return is_answer ? whole.text().find(trim(part.text())) != std::string::npos
                                  : trim(whole.text()) == trim(part.text());
             };
@@ -213,23 +213,23 @@ class RowReader {
             held[0], held[1], is_answer ? "answer" : "question"));
     }
 
-    // Returns the columns that may hold the question. An instruction has its input beside it, and a
-    // prompt may be all of the row as it was rendered, with ANSWER.
+    // Returns the columns that may hold the question. In a row with an instruction, `input` is not
+    // one of them, and neither is a prompt that is the whole rendered row and so ends with ANSWER.
     [[nodiscard]] std::vector<std::string_view> question_columns(const Value* answer) const {
         std::vector<std::string_view> names = columns_.present(kQuestionColumns);
         const bool is_instruction = columns_.has("instruction");
         std::erase_if(names, [&](std::string_view name) {
             const Value& value = *columns_.find(name);
-            const bool is_rendered = name != "instruction" && is_instruction &&
-                                     value.is(Kind::kText) && answer != nullptr &&
-                                     answer->is(Kind::kText) && !trim(answer->text()).empty() &&
-                                     trim(value.text()).ends_with(trim(answer->text()));
+            const bool is_rendered =
+                name != "instruction" && is_instruction && value.is(ValueKind::kText) &&
+                answer != nullptr && answer->is(ValueKind::kText) &&
+                !trim(answer->text()).empty() && trim(value.text()).ends_with(trim(answer->text()));
             return is_rendered || (name == "input" && is_instruction);
         });
         return names;
     }
 
-    // Returns the question of the row after earlier turns: messages without their answer.
+    // Returns the messages before the row's answer: the earlier turns, then the question.
     [[nodiscard]] jinja::Values question(const Value* answer) {
         const std::string_view name = one_of(question_columns(answer), false);
         jinja::Values messages;
@@ -238,7 +238,7 @@ class RowReader {
         } else if (!name.empty()) {
             messages = of_role(columns_.read(name), "user", std::string(name));
         }
-        is_asked_by_text_ = name.empty() || columns_.find(name)->is(Kind::kText);
+        is_asked_by_text_ = name.empty() || columns_.find(name)->is(ValueKind::kText);
         is_continued_ = is_asked_by_text_ && (name.empty() || name == "prompt");
         is_instruction_ = name == "instruction";
         if (columns_.has_more_than_nothing("history")) {
@@ -262,7 +262,7 @@ class RowReader {
         const std::string_view name = one_of(kAnswerColumns, true);
         const Value& answer = columns_.read(name);
         sample_.messages = question(&answer);
-        const bool is_text = answer.is(Kind::kText);
+        const bool is_text = answer.is(ValueKind::kText);
         if (!is_text && is_asked_by_text_) {
             if (name != "completion") throw RowFault(fmt::format("{}: a text is due", name));
             throw RowFault("prompt and completion: both are texts, or both lists of messages");
@@ -273,7 +273,7 @@ class RowReader {
                                                 : ChatFormat::kQuery;
         sample_.is_plain = is_asked_by_text_;
         sample_.is_continued = sample_.is_plain && is_continued_;
-        // Answers of earlier turns are learned, as LLaMA-Factory and ms-swift learn `history`;
+        // Answers of earlier turns in `history` are learned, as in LLaMA-Factory and ms-swift;
         // answers in a prompt of messages are not.
         sample_.prompt_messages =
             columns_.has_more_than_nothing("history") ? 0 : sample_.messages.size();
@@ -281,7 +281,8 @@ class RowReader {
         sample_.messages.insert(sample_.messages.end(), rest.begin(), rest.end());
     }
 
-    // The row has an answer already; `rejected_response` is worse.
+    // Makes the sample a pair: the answer that the row already has is the better one, and
+    // `rejected_response` is the worse one.
     void read_worse() {
         better_ = "the answer";
         worse_ = "rejected_response";
@@ -306,13 +307,13 @@ class RowReader {
         sample_.format = ChatFormat::kPreference;
         const Value& better = columns_.read(better_);
         const Value& worse = columns_.read(worse_);
-        if (better.is(Kind::kText) != worse.is(Kind::kText))
+        if (better.is(ValueKind::kText) != worse.is(ValueKind::kText))
             throw RowFault(fmt::format("{} and {}: both are texts, or both lists of messages",
                                        better_, worse_));
         jinja::Values prompt = asked();
         sample_.is_plain = is_asked_by_text_;
-        sample_.is_continued = is_continued_ && better_ == "chosen" && better.is(Kind::kText);
-        if (better.is(Kind::kText)) {
+        sample_.is_continued = is_continued_ && better_ == "chosen" && better.is(ValueKind::kText);
+        if (better.is(ValueKind::kText)) {
             size_t shared = 0;
             if (prompt.empty()) {
                 shared = shared_bytes(better.text(), worse.text());
@@ -327,7 +328,7 @@ class RowReader {
         sample_.rejected = of_role(worse, "assistant", worse_);
         const size_t shared = shared_messages();
         sample_.prompt_messages = shared;
-        // Both may hold the prompt already.
+        // Both answers may already begin with the prompt.
         const bool is_held =
             shared >= prompt.size() && is_same(prompt, sample_.messages, prompt.size());
         if (is_held) return;
@@ -335,7 +336,8 @@ class RowReader {
         require_said(prompt);
     }
 
-    // Returns the prompt that a row of preferences has beside its answers; empty: it has none.
+    // Returns the prompt that a preference row has outside its answers, or no messages if it has
+    // none.
     [[nodiscard]] jinja::Values asked() {
         const std::string_view column = conversation_column();
         if (!column.empty()) {
@@ -347,8 +349,8 @@ class RowReader {
             }
         }
         const Value* input = columns_.find("input");
-        if (input == nullptr || !input->is(Kind::kDict)) return question(nullptr);
-        // OpenAI's: the prompt and its tools are an object.
+        if (input == nullptr || !input->is(ValueKind::kDict)) return question(nullptr);
+        // OpenAI's form: one object holds the prompt and its tools.
         columns_.count_as_read("input");
         const Value* messages = jinja::member(*input, "messages");
         if (messages == nullptr) throw RowFault("input.messages: a list of messages is due");
@@ -364,7 +366,7 @@ class RowReader {
         sample_.prompt_messages += prompt.size();
     }
 
-    // Checks that the messages before the answers hold PROMPT, a text.
+    // Checks that one of the messages before the answers contains the text of PROMPT.
     void require_said(const jinja::Values& prompt) const {
         const std::string asked(trim(content_text(prompt.back())));
         for (size_t i = 0; i < sample_.prompt_messages; ++i)
@@ -396,7 +398,8 @@ class RowReader {
         }
     }
 
-    // Returns the number of messages at the beginning that both sides have, without the answers.
+    // Returns how many messages at the beginning are the same on both sides, not counting the
+    // answers.
     [[nodiscard]] size_t shared_messages() const {
         const size_t most = std::min(sample_.messages.size(), sample_.rejected.size()) - 1;
         size_t shared = 0;
@@ -420,9 +423,9 @@ class RowReader {
     [[nodiscard]] static bool says_something(const Value& message) {
         for (const char* more : {"tool_calls", "function_call", "reasoning_content", "thinking"})
             if (const Value* value = jinja::member(message, more);
-                value != nullptr && !value->is(Kind::kNone) &&
-                !(value->is(Kind::kText) && trim(value->text()).empty()) &&
-                !(value->is(Kind::kList) && value->items().empty()))
+                value != nullptr && !value->is(ValueKind::kNone) &&
+                !(value->is(ValueKind::kText) && trim(value->text()).empty()) &&
+                !(value->is(ValueKind::kList) && value->items().empty()))
                 return true;
         return !trim(content_text(message)).empty();
     }
@@ -434,22 +437,23 @@ class RowReader {
                 sample_.has_empty_answer = true;
     }
 
-    // Checks that an answer of a pair says something, or calls a tool.
+    // Checks that an answer of a pair has text or calls a tool.
     void require_words(const jinja::Values& messages, const std::string& where) const {
         for (size_t i = sample_.prompt_messages; i < messages.size(); ++i) {
             if (role_of(messages[i]) != "assistant") continue;
             const Value* calls = jinja::member(messages[i], "tool_calls");
             const bool has_calls =
-                calls != nullptr && calls->is(Kind::kList) && !calls->items().empty();
+                calls != nullptr && calls->is(ValueKind::kList) && !calls->items().empty();
             if (has_calls || !trim(content_text(messages[i])).empty()) return;
         }
         throw RowFault(where + ": the answer is empty");
     }
 
-    // Returns a list, or the list that a text holds as JSON, as some sets of data have it.
+    // Returns VALUE, which is a list or, in some data sets, a string with the list as JSON. Returns
+    // none for an empty list.
     [[nodiscard]] static Value list_of(const Value& value, const std::string& where) {
         Value held = value;
-        if (held.is(Kind::kText)) {
+        if (held.is(ValueKind::kText)) {
             if (trim(held.text()).empty()) return Value::none();
             try {
                 held = jinja::value_of_json(held.text());
@@ -457,23 +461,23 @@ class RowReader {
                 throw RowFault(fmt::format("{}: {}", where, fault.what()));
             }
         }
-        if (held.is(Kind::kNone)) return held;
-        if (!held.is(Kind::kList)) throw RowFault(where + ": a list is due");
+        if (held.is(ValueKind::kNone)) return held;
+        if (!held.is(ValueKind::kList)) throw RowFault(where + ": a list is due");
         for (const Value& one : held.items())
-            if (!one.is(Kind::kDict)) throw RowFault(where + ": a list of objects is due");
+            if (!one.is(ValueKind::kDict)) throw RowFault(where + ": a list of objects is due");
         return held.items().empty() ? Value::none() : held;
     }
 
     void read_extras() {
         if (columns_.has("tools")) sample_.tools = list_of(columns_.read("tools"), "tools");
-        if (columns_.has("functions") && sample_.tools.is(Kind::kNone)) read_functions();
+        if (columns_.has("functions") && sample_.tools.is(ValueKind::kNone)) read_functions();
         if (columns_.has("documents"))
             sample_.documents = list_of(columns_.read("documents"), "documents");
-        if (!sample_.tools.is(Kind::kNone) || !sample_.documents.is(Kind::kNone))
+        if (!sample_.tools.is(ValueKind::kNone) || !sample_.documents.is(ValueKind::kNone))
             sample_.is_continued = false;
         if (!columns_.has("chat_template_kwargs")) return;
         const Value& more = columns_.read("chat_template_kwargs");
-        if (!more.is(Kind::kDict)) throw RowFault("chat_template_kwargs: an object is due");
+        if (!more.is(ValueKind::kDict)) throw RowFault("chat_template_kwargs: an object is due");
         for (const auto& [name, value] : more.dict().entries) {
             if (std::ranges::find(kRenderingNames, name.text()) != kRenderingNames.end())
                 throw RowFault("chat_template_kwargs: `" + name.text() +
@@ -482,10 +486,10 @@ class RowReader {
         }
     }
 
-    // Reads OpenAI's earlier form of tools.
+    // Reads `functions`, OpenAI's earlier form of tools.
     void read_functions() {
         const Value functions = list_of(columns_.read("functions"), "functions");
-        if (functions.is(Kind::kNone)) return;
+        if (functions.is(ValueKind::kNone)) return;
         jinja::Values tools;
         for (const Value& function : functions.items())
             tools.push_back(
@@ -499,7 +503,7 @@ class RowReader {
     ChatSample sample_;
     std::string better_, worse_;  // of a pair: the names of its answers
     bool is_asked_by_text_ = true, is_instruction_ = false;
-    bool is_continued_ = true;  // the question is a prompt that goes on, or there is none
+    bool is_continued_ = true;  // the answer continues the prompt, or there is no question
 };
 
 }  // namespace

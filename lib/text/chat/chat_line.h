@@ -1,28 +1,33 @@
-// A row of training text: one line of a .jsonl file -> the sample it holds, in any of the usual
-// forms. A column that would change what is learned is read, or the row is refused. Pure: a bad
-// line is a reason, not an error.
+// The conversion of one line of a .jsonl file, in any of the usual forms, to a sample of training
+// text. If a column would change what is learned, it is read or the row is refused. Pure: an
+// invalid line gives a reason, not an error.
 #pragma once
-
-#include "text/chat/chat_sample.h"
 
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "text/chat/chat_sample.h"
+
 namespace dslaunch::text {
 
-// A sample, or the reason why there is no sample: the fault and its place in the line.
+// The columns of which a row needs at least one, as listed in reasons.
+inline constexpr std::string_view kReadColumns =
+    "text; messages; conversations; a question (instruction, prompt, question, query, problem or "
+    "input) and its answer (output, response, completion, answer or solution); chosen and rejected";
+
+// A sample, or the reason why there is none: the fault and where it is in the line.
 struct [[nodiscard]] ChatLine {
     std::optional<ChatSample> sample;
     std::vector<std::string> unread;  // the columns that the sample does not need
     std::string reason;
 };
 
-// The longest line that is read.
+// The size of the longest line that is read.
 constexpr size_t kChatLineBytesMax = size_t{64} << 20;
 
-// Returns the sample of LINE, or a reason. Throws nothing but out of memory.
+// Returns the sample of LINE, or a reason. Throws only if it is out of memory.
 ChatLine parse_chat_line(std::string_view line);
 
 }  // namespace dslaunch::text

@@ -1,10 +1,5 @@
 #include "text/chat/chat_messages.h"
 
-#include "text/chat_template/values/json_text.h"
-#include "text/chat_template/values/members.h"
-
-#include "base/text.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,17 +8,21 @@
 #include <optional>
 #include <utility>
 
+#include "base/text.h"
+#include "text/chat_template/values/json_text.h"
+#include "text/chat_template/values/members.h"
+
 namespace dslaunch::text {
 namespace {
 
-using jinja::Kind;
 using jinja::Value;
+using jinja::ValueKind;
 
 constexpr size_t kShownWordMax = 40;
-// The speaker who calls a tool; `value` holds the calls.
+// The role of speakers who call a tool; their `value` holds the calls.
 constexpr std::string_view kCaller = "caller";
 
-// The word that rows have for a speaker, and the role that templates know.
+// A word that rows use for a speaker, and the role that templates use for it.
 struct SpeakerRole {
     std::string_view from, role;
 };
@@ -41,11 +40,12 @@ constexpr std::array<SpeakerRole, 21> kSpeakers = {{
     {"tool_call", kCaller},
 }};
 
-// The keys by which a message says whether it is learned: OpenAI's, axolotl's two, ms-swift's, and
-// verl's two.
+// The keys with which a message says whether it is learned: one of OpenAI's, two of axolotl's, one
+// of ms-swift's, and two of verl's.
 constexpr std::array<std::string_view, 6> kLearnKeys = {"weight", "train",     "training",
                                                         "loss",   "trainable", "loss_mask"};
-// Keys by which a part of a message is learned, or more or less than others.
+// The keys with which a message says that only a part of it is learned, or that parts count more or
+// less than others.
 constexpr std::array<std::string_view, 5> kPartKeys = {"train_detail", "training_detail",
                                                        "loss_scale", "loss_weight", "masked"};
 
@@ -67,7 +67,7 @@ std::string shown_word(std::string_view word) {
 
 const Value* find(const Value& message, std::string_view key) {
     const Value* value = jinja::member(message, key);
-    return value == nullptr || value->is(Kind::kNone) ? nullptr : value;
+    return value == nullptr || value->is(ValueKind::kNone) ? nullptr : value;
 }
 
 const SpeakerRole* speaker_of(std::string_view word) {
@@ -76,7 +76,7 @@ const SpeakerRole* speaker_of(std::string_view word) {
     return found == kSpeakers.end() ? nullptr : found;
 }
 
-// Returns MESSAGE with ENTRIES before its own, and without the keys LEFT_OUT.
+// Returns ENTRIES, followed by the entries of MESSAGE whose keys are not in LEFT_OUT.
 Value with_entries(std::vector<jinja::Entry> entries, const Value& message,
                    std::initializer_list<std::string_view> left_out) {
     for (const jinja::Entry& entry : message.dict().entries)
@@ -84,14 +84,14 @@ Value with_entries(std::vector<jinja::Entry> entries, const Value& message,
     return jinja::plain_dict(std::move(entries));
 }
 
-// Returns a call of OpenAI's form: CALL has a name, and arguments or parameters.
+// Returns CALL as a tool call in OpenAI's form. CALL has a name, and arguments or parameters.
 Value tool_call_of(const Value& call, const std::string& where) {
     const char* const due = ": a call of a tool is due, an object with name and arguments";
-    if (!call.is(Kind::kDict)) throw RowFault(where + due);
+    if (!call.is(ValueKind::kDict)) throw RowFault(where + due);
     const Value* name = find(call, "name");
     const Value* arguments = find(call, "arguments");
     if (arguments == nullptr) arguments = find(call, "parameters");
-    if (name == nullptr || !name->is(Kind::kText) || arguments == nullptr)
+    if (name == nullptr || !name->is(ValueKind::kText) || arguments == nullptr)
         throw RowFault(where + due);
     const Value function = jinja::plain_dict(
         {{jinja::plain_text("name"), *name}, {jinja::plain_text("arguments"), *arguments}});
@@ -99,10 +99,10 @@ Value tool_call_of(const Value& call, const std::string& where) {
                               {jinja::plain_text("function"), function}});
 }
 
-// Returns the calls that VALUE names: an object or several, or JSON of them.
+// Returns the tool calls in VALUE: an object, a list of objects, or a string with either as JSON.
 Value tool_calls_of(const Value& value, const std::string& where) {
     Value held = value;
-    if (held.is(Kind::kText)) {
+    if (held.is(ValueKind::kText)) {
         try {
             held = jinja::value_of_json(held.text());
         } catch (const jinja::Fault& fault) {
@@ -111,7 +111,7 @@ Value tool_calls_of(const Value& value, const std::string& where) {
         }
     }
     jinja::Values calls;
-    if (held.is(Kind::kList)) {
+    if (held.is(ValueKind::kList)) {
         for (const Value& call : held.items()) calls.push_back(tool_call_of(call, where));
     } else {
         calls.push_back(tool_call_of(held, where));
@@ -123,9 +123,9 @@ Value message_of_speaker(const Value& turn, const std::string& where) {
     const Value* from = find(turn, "from");
     const Value* value = find(turn, "value");
     if (value == nullptr) value = find(turn, "content");
-    if (from == nullptr || !from->is(Kind::kText))
+    if (from == nullptr || !from->is(ValueKind::kText))
         throw RowFault(where + ".from: a text is due, as \"human\"");
-    if (value == nullptr || !value->is(Kind::kText))
+    if (value == nullptr || !value->is(ValueKind::kText))
         throw RowFault(where + ".value: a text is due");
     const SpeakerRole* speaker = speaker_of(from->text());
     if (speaker == nullptr)
@@ -144,12 +144,13 @@ Value message_of_speaker(const Value& turn, const std::string& where) {
                         {"from", "value", "role", "content", "tool_calls"});
 }
 
-// Returns MESSAGE in the words of templates: its role, and the call of OpenAI's earlier form.
+// Returns MESSAGE as templates expect it: with a role that they know, and with OpenAI's earlier
+// `function_call` as `tool_calls`.
 Value message_of_role(const Value& message, const std::string& where) {
     const Value* role = find(message, "role");
-    if (role == nullptr || !role->is(Kind::kText)) return message;
+    if (role == nullptr || !role->is(ValueKind::kText)) return message;
     const SpeakerRole* speaker = speaker_of(role->text());
-    // A template may know "observation" and similar words as they are.
+    // Roles such as "observation" are not renamed, because a template may know them.
     const bool is_renamed = speaker != nullptr && speaker->role != role->text() &&
                             (speaker->role == "user" || speaker->role == "assistant" ||
                              speaker->role == "system" || speaker->from == "function");
@@ -167,13 +168,13 @@ Value message_of_role(const Value& message, const std::string& where) {
                         {"role", "content", "tool_calls", "function_call"});
 }
 
-// Returns the two messages of TURN; nothing: it is not a question with its answer.
+// Returns the two messages of TURN, or no messages if it is not a question with its answer.
 jinja::Values messages_of_turn(const Value& turn) {
     for (const TurnKeys& keys : kTurnKeys) {
         const Value* question = find(turn, keys.question);
         const Value* answer = find(turn, keys.answer);
-        if (question != nullptr && question->is(Kind::kText) && answer != nullptr &&
-            answer->is(Kind::kText))
+        if (question != nullptr && question->is(ValueKind::kText) && answer != nullptr &&
+            answer->is(ValueKind::kText))
             return {message_of("user", question->text()),
                     with_entries({{jinja::plain_text("role"), jinja::plain_text("assistant")},
                                   {jinja::plain_text("content"), *answer}},
@@ -183,11 +184,12 @@ jinja::Values messages_of_turn(const Value& turn) {
 }
 
 void add_messages(jinja::Values& messages, const Value& one, const std::string& where) {
-    if (one.is(Kind::kText)) {
+    if (one.is(ValueKind::kText)) {
         messages.push_back(message_of(messages.size() % 2 == 0 ? "user" : "assistant", one.text()));
         return;
     }
-    if (!one.is(Kind::kDict)) throw RowFault(where + ": an object with role and content is due");
+    if (!one.is(ValueKind::kDict))
+        throw RowFault(where + ": an object with role and content is due");
     if (jinja::member(one, "role") != nullptr) {
         messages.push_back(message_of_role(one, where));
     } else if (jinja::member(one, "from") != nullptr) {
@@ -199,14 +201,15 @@ void add_messages(jinja::Values& messages, const Value& one, const std::string& 
     }
 }
 
-// Returns true or false for 0 and 1, false and true; nothing: MESSAGE does not have KEY.
+// Returns the value of KEY as a bool: true for 1 or true, false for 0 or false. Returns nothing if
+// MESSAGE does not have KEY.
 std::optional<bool> flag_of(const Value& message, std::string_view key) {
     const Value* value = find(message, key);
     if (value == nullptr || !value->is_number()) return std::nullopt;
     return value->as_double() != 0;
 }
 
-// Checks what MESSAGE says about learning.
+// Checks the keys of MESSAGE that say whether it is learned.
 void check_learning(const Value& message, const std::string& role, const std::string& where) {
     for (const std::string_view key : kLearnKeys) {
         const Value* value = find(message, key);
@@ -230,34 +233,36 @@ void check_learning(const Value& message, const std::string& role, const std::st
 }
 
 void check_part(const Value& part, const std::string& where) {
-    if (!part.is(Kind::kDict)) throw RowFault(where + ": an object with type and text is due");
+    if (!part.is(ValueKind::kDict)) throw RowFault(where + ": an object with type and text is due");
     const Value* type = jinja::member(part, "type");
-    if (type == nullptr || !type->is(Kind::kText))
+    if (type == nullptr || !type->is(ValueKind::kText))
         throw RowFault(where + ".type: a text is due, as \"text\"");
     if (type->text() != "text")
         throw RowFault(fmt::format("{}.type: {} is no text, and only text can be trained", where,
                                    shown_word(type->text())));
     const Value* text = jinja::member(part, "text");
-    if (text == nullptr || !text->is(Kind::kText)) throw RowFault(where + ".text: a text is due");
+    if (text == nullptr || !text->is(ValueKind::kText))
+        throw RowFault(where + ".text: a text is due");
 }
 
 void check_message(const Value& message, const std::string& where) {
     const Value* role = jinja::member(message, "role");
-    if (role == nullptr || !role->is(Kind::kText) || role->text().empty())
+    if (role == nullptr || !role->is(ValueKind::kText) || role->text().empty())
         throw RowFault(where + ".role: a text is due, as \"user\"");
     const Value* content = jinja::member(message, "content");
     const Value* calls = jinja::member(message, "tool_calls");
-    const bool has_calls = calls != nullptr && !calls->is(Kind::kNone);
+    const bool has_calls = calls != nullptr && !calls->is(ValueKind::kNone);
     check_learning(message, role->text(), where);
-    if (has_calls && !calls->is(Kind::kList)) throw RowFault(where + ".tool_calls: a list is due");
-    if (content == nullptr || content->is(Kind::kNone)) {
+    if (has_calls && !calls->is(ValueKind::kList))
+        throw RowFault(where + ".tool_calls: a list is due");
+    if (content == nullptr || content->is(ValueKind::kNone)) {
         if (has_calls) return;
         throw RowFault(where + ".content: a text is due, or tool_calls beside it");
     }
-    if (content->is(Kind::kText)) return;
-    // A tool's result may be an object of its own.
-    if (role->text() == "tool" && content->is(Kind::kDict)) return;
-    if (!content->is(Kind::kList))
+    if (content->is(ValueKind::kText)) return;
+    // The result of a tool may be an object.
+    if (role->text() == "tool" && content->is(ValueKind::kDict)) return;
+    if (!content->is(ValueKind::kList))
         throw RowFault(where + ".content: a text or a list of parts is due");
     for (size_t i = 0; i < content->items().size(); ++i)
         check_part(content->items()[i], fmt::format("{}.content[{}]", where, i));
@@ -273,9 +278,9 @@ Value message_of(std::string_view role, std::string_view content) {
 std::string content_text(const Value& message) {
     const Value* content = jinja::member(message, "content");
     if (content == nullptr) return "";
-    if (content->is(Kind::kText)) return content->text();
+    if (content->is(ValueKind::kText)) return content->text();
     std::string text;
-    if (content->is(Kind::kList))
+    if (content->is(ValueKind::kList))
         for (const Value& part : content->items())
             if (const std::string* piece = jinja::text_member(part, "text"); piece != nullptr)
                 text += *piece;
@@ -292,12 +297,12 @@ bool is_learned(const Value& message) {
 }
 
 jinja::Values messages_of(const Value& value, const std::string& where) {
-    if (value.is(Kind::kText) && trim(value.text()).starts_with('['))
+    if (value.is(ValueKind::kText) && trim(value.text()).starts_with('['))
         throw RowFault(fmt::format(
             "{0}: a list of messages is due, and this is a text that holds one; in Python: "
             "row[\"{0}\"] = ast.literal_eval(row[\"{0}\"]), or json.loads",
             where));
-    if (!value.is(Kind::kList)) throw RowFault(where + ": a list of messages is due");
+    if (!value.is(ValueKind::kList)) throw RowFault(where + ": a list of messages is due");
     if (value.items().empty()) throw RowFault(where + ": the list has no message");
     jinja::Values messages;
     for (size_t i = 0; i < value.items().size(); ++i) {
@@ -312,11 +317,11 @@ jinja::Values messages_of(const Value& value, const std::string& where) {
 jinja::Values history_of(const Value& value, const std::string& where) {
     jinja::Values messages;
     const auto refuse = [&] { throw RowFault(where + ": a list of [question, answer] is due"); };
-    if (!value.is(Kind::kList)) refuse();
+    if (!value.is(ValueKind::kList)) refuse();
     for (const Value& turn : value.items()) {
-        if (!turn.is(Kind::kList) || turn.items().size() != 2) refuse();
+        if (!turn.is(ValueKind::kList) || turn.items().size() != 2) refuse();
         for (const Value& text : turn.items()) {
-            if (!text.is(Kind::kText)) refuse();
+            if (!text.is(ValueKind::kText)) refuse();
             add_messages(messages, text, where);
         }
     }

@@ -1,16 +1,16 @@
-// The messages of a row of training text: the checks of each, their forms, and the choice of those
-// that are learned. Pure.
+// The messages in a row of training text: checks of each message, conversion of other forms, and
+// the choice of the messages that are learned. Pure.
 #pragma once
-
-#include "text/chat_template/values/value.h"
 
 #include <stdexcept>
 #include <string>
 #include <string_view>
 
+#include "text/chat_template/values/values.h"
+
 namespace dslaunch::text {
 
-// The reason why a row is refused; caught where a line's reason is made.
+// Thrown with the reason why a row is refused; caught where a line's reason is set.
 class RowFault : public std::runtime_error {
   public:
     explicit RowFault(const std::string& reason) : std::runtime_error(reason) {}
@@ -18,22 +18,27 @@ class RowFault : public std::runtime_error {
 
 // Returns {"role": ROLE, "content": CONTENT}.
 [[nodiscard]] jinja::Value message_of(std::string_view role, std::string_view content);
-// Returns the text of a message's content: a text, or its parts' texts joined; "" for none.
+// Returns the text of a message's content, which is a string or a list of parts, whose texts are
+// joined. Returns "" if there is no content.
 [[nodiscard]] std::string content_text(const jinja::Value& message);
+// Returns the role of MESSAGE. REQUIRES: MESSAGE has one, like the results of messages_of().
 [[nodiscard]] const std::string& role_of(const jinja::Value& message);
 
-// Returns false for a message whose `weight`, `train`, `training` or `loss` is 0 or false.
+// Returns false for a message whose `weight`, `train`, `training`, `loss`, `trainable` or
+// `loss_mask` is 0 or false.
 [[nodiscard]] bool is_learned(const jinja::Value& message);
 
-// Returns VALUE as messages, and checks each. WHERE names it in reasons, as "messages". Messages of
-// the usual other forms become those with role and content, whatever else they hold:
-//   {"from": "human", "value": …}, ShareGPT's; a call of a tool that says `function_call`, in
-//   either form, becomes one of tool_calls;
-//   {"input": …, "output": …} and its kin, a question and its answer;
-//   texts: the user says the first, and then the two speakers take turns.
+// Returns VALUE as messages, and checks each of them. WHERE names VALUE in reasons, for example
+// "messages". Messages in other usual forms are converted to role and content; their other keys are
+// kept:
+//   {"from": "human", "value": …}, the form of ShareGPT; a tool call as `function_call`, in either
+//   form, becomes one of tool_calls;
+//   {"input": …, "output": …} and similar pairs: a question and its answer;
+//   strings: the user says the first one, then the two speakers take turns.
 // Throws RowFault.
 [[nodiscard]] jinja::Values messages_of(const jinja::Value& value, const std::string& where);
-// Returns the messages of earlier turns, each a list of a question and its answer. Throws RowFault.
+// Returns the messages of earlier turns, each of which is a list [question, answer]. Throws
+// RowFault.
 [[nodiscard]] jinja::Values history_of(const jinja::Value& value, const std::string& where);
 
 }  // namespace dslaunch::text

@@ -1,16 +1,17 @@
-// A sample of training text: the contents of a row, in any form. Data path: chat_line.h -> [here]
-// -> segments.h. Values only.
+// A sample of training text: the contents of a row, whatever form the row has. Data path:
+// chat_line.h -> [here] -> segments.h. Values only.
 #pragma once
-
-#include "text/chat_template/values/value.h"
 
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "text/chat_template/values/values.h"
+
 namespace dslaunch::text {
 
-// In the order in which they are looked for, as a row may have the columns of several.
+// The form of a row. Forms are looked for in this order, because a row may have the columns of
+// several.
 enum class ChatFormat {
     kPreference,     // two answers to one question, texts or lists of messages
     kMessages,       // {"messages": [{"role", "content"}…]}
@@ -20,35 +21,38 @@ enum class ChatFormat {
     kQuery,          // another question and its answer, as {"question", "answer"}
     kText,           // {"text"}
 };
+// Returns the name of FORMAT in reports, such as "conversations".
 [[nodiscard]] inline const char* chat_format_name(ChatFormat format) {
     constexpr const char* kNames[] = {"preference", "messages", "conversations", "instruction",
                                       "completion", "query",    "text"};
     return kNames[static_cast<size_t>(format)];
 }
 
+// The contents of one row.
 struct ChatSample {
     ChatFormat format = ChatFormat::kText;
-    std::string text;  // kText: all of it
+    std::string text;  // kText: the whole sample
 
-    // The conversation as a template takes it: objects with role and content, tool_calls and the
-    // like as they were given. kPreference: with the chosen answer. Empty for kText.
+    // The conversation as a template takes it: objects with role and content, and with tool_calls
+    // and other keys as they were given. In kPreference, it has the chosen answer. Empty for kText.
     jinja::Values messages;
-    jinja::Values rejected;  // kPreference: the other one
-    // The number of first messages that are not answers, even if the assistant says them.
+    jinja::Values rejected;  // kPreference: the same with the rejected answer
+    // The number of messages at the beginning that are not answers, even if their role is
+    // assistant.
     size_t prompt_messages = 0;
 
-    // The row gave texts and no messages: it can be rendered without a template, too.
+    // The row has strings and no messages, so it can also be rendered without a template.
     bool is_plain = false;
-    // The text goes on, as in {"prompt", "completion"} and {"prompt", "chosen", "rejected"}: it
-    // gets a template only on request.
+    // The answer continues the prompt's text, as in {"prompt", "completion"} and {"prompt",
+    // "chosen", "rejected"}. A template is then used only on request.
     bool is_continued = false;
-    // A learned answer has no text and calls no tool: only its end is learned.
+    // A learned answer has no text and calls no tool, so only its end is learned.
     bool has_empty_answer = false;
     std::string instruction, input;  // kInstruction: as given
 
     jinja::Value tools = jinja::Value::none();      // a list, or none
     jinja::Value documents = jinja::Value::none();  // a list, or none
-    // Further variables of the template, from `chat_template_kwargs`.
+    // Further variables for the template, from `chat_template_kwargs`.
     std::vector<std::pair<std::string, jinja::Value>> more;
 };
 

@@ -1,11 +1,5 @@
 #include "text/chat/row_columns.h"
 
-#include "text/chat/chat_messages.h"
-#include "text/chat_template/values/members.h"
-
-#include "base/check.h"
-#include "base/text.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,27 +7,33 @@
 #include <optional>
 #include <string>
 
+#include "base/check.h"
+#include "base/text.h"
+#include "text/chat/chat_messages.h"
+#include "text/chat_template/values/members.h"
+
 namespace dslaunch::text {
 namespace {
 
-using jinja::Kind;
 using jinja::Value;
+using jinja::ValueKind;
 
-// The cases in which a column that is not read, and not empty, changes what a row teaches.
+// The condition under which a column that is not read, and not empty, changes what a row teaches.
 enum class Counts {
     kNever,
     kAlways,
-    kUnlessSaid,    // its text is not in the row's other texts
-    kAsAnswer,      // so, in a row that is no pair and no conversation that ends with an answer
-    kBesideAnswer,  // so, beside a question and its answer
-    kBesideText,    // the row is a text
-    kBesidePair,    // the row is a pair of answers
-    kAsLabel,       // it says true or false of an answer
-    kAsWeight,      // it is not 1
-    kAsFlag,        // it is false or 0
+    kUnlessSaid,    // if its text is not in the row's other texts
+    kAsAnswer,      // like kUnlessSaid, but not beside a pair or a conversation that is answered
+    kBesideAnswer,  // like kUnlessSaid, in a row of a question and its answer
+    kBesideText,    // if the row is a text
+    kBesidePair,    // if the row is a pair of answers
+    kAsLabel,       // if it rates an answer as true or false
+    kAsWeight,      // if it is not 1
+    kAsFlag,        // if it is false or 0
 };
 
-// Columns that count alike, between blanks; what they would change; and what to do.
+// Columns with the same condition, the reason for which a row with them is refused, and their
+// names, separated by blanks.
 struct ColumnGroup {
     Counts counts;
     std::string_view why;
@@ -92,15 +92,15 @@ const Columns& columns() {
 }
 
 bool is_nothing(const Value& value) {
-    if (value.is(Kind::kNone)) return true;
-    if (value.is(Kind::kList)) return value.items().empty();
-    if (value.is(Kind::kDict)) return value.dict().entries.empty();
-    if (!value.is(Kind::kText)) return false;
+    if (value.is(ValueKind::kNone)) return true;
+    if (value.is(ValueKind::kList)) return value.items().empty();
+    if (value.is(ValueKind::kDict)) return value.dict().entries.empty();
+    if (!value.is(ValueKind::kText)) return false;
     const std::string_view text = trim(value.text());
     return text.empty() || text == "[]";
 }
 
-// The texts of a row, in which the texts of its other columns are looked for.
+// The texts of a row, used to check whether its other columns say anything new.
 class Said {
   public:
     explicit Said(const ChatSample& sample) {
@@ -110,19 +110,19 @@ class Said {
         for (const jinja::Values* side : {&sample.messages, &sample.rejected})
             for (const Value& message : *side) {
                 add(texts_, content_text(message));
-                // An instruction and its input may stand apart.
+                // The instruction and its input were added as two pieces.
                 if (!is_instruction || role_of(message) != "user")
                     add(pieces_, content_text(message));
             }
         texts_.insert(texts_.end(), pieces_.begin(), pieces_.end());
     }
 
-    // Returns true if VALUE says nothing that the row does not say.
+    // Returns true if everything that VALUE says is in the row's texts.
     [[nodiscard]] bool holds(const Value& value) const {
-        if (value.is(Kind::kText)) return holds_text(trim(value.text()));
-        if (value.is(Kind::kList))
+        if (value.is(ValueKind::kText)) return holds_text(trim(value.text()));
+        if (value.is(ValueKind::kList))
             return std::ranges::all_of(value.items(), [&](const Value& one) { return holds(one); });
-        if (!value.is(Kind::kDict)) return true;
+        if (!value.is(ValueKind::kDict)) return true;
         bool has_text = false;
         for (const auto& [key, held] : value.dict().entries) {
             if (std::ranges::count(kTextKeys, key.text()) == 0) continue;
@@ -133,7 +133,7 @@ class Said {
     }
 
   private:
-    // The keys of a message, and of a turn, whose values are texts.
+    // The keys of a message or a turn whose values are strings.
     static constexpr std::array<std::string_view, 7> kTextKeys = {
         "content", "value", "text", "input", "output", "human", "assistant"};
 
@@ -141,7 +141,8 @@ class Said {
         if (!trim(text).empty()) texts.emplace_back(trim(text));
     }
 
-    // Returns true if the row says TEXT: as a part, a final answer, or as a whole, a rendered chat.
+    // Returns true if TEXT is a part of one of the row's texts, such as a final answer, or contains
+    // all of them, such as a rendered chat.
     [[nodiscard]] bool holds_text(std::string_view text) const {
         const auto holds = [&](const std::string& said) {
             return said.find(text) != std::string::npos;
@@ -156,18 +157,19 @@ class Said {
 };
 
 bool is_label(const Value& value) {
-    if (value.is(Kind::kText)) {
+    if (value.is(ValueKind::kText)) {
         const std::string word = lower(trim(value.text()));
         return word == "true" || word == "false";
     }
-    if (value.is(Kind::kList)) return std::ranges::any_of(value.items(), is_label);
+    if (value.is(ValueKind::kList)) return std::ranges::any_of(value.items(), is_label);
     return value.is_number() && (value.as_double() == 0 || value.as_double() == 1);
 }
 
-// Returns VALUE as a number, which may be written as a text; false is 0. Nothing: it is not one.
+// Returns VALUE as a number; a string may contain the number, and false is 0. Returns nothing if
+// VALUE is not a number.
 std::optional<double> number_in(const Value& value) {
     if (value.is_number()) return value.as_double();
-    if (!value.is(Kind::kText)) return std::nullopt;
+    if (!value.is(ValueKind::kText)) return std::nullopt;
     const std::string word = lower(trim(value.text()));
     if (word == "true" || word == "false") return word == "true" ? 1 : 0;
     return parse_double(word);
@@ -192,8 +194,8 @@ bool changes(const ColumnGroup& column, const Value& value, const ChatSample& sa
                 return false;
             return !said.holds(value);
         case Counts::kBesideAnswer: {
-            // A single word names something.
-            const bool is_word = value.is(Kind::kText) &&
+            // A single word is only a name or a label.
+            const bool is_word = value.is(ValueKind::kText) &&
                                  trim(value.text()).find_first_of(" \n") == std::string::npos;
             return !is_text && !is_pair && !is_chat && !is_word && !said.holds(value);
         }
@@ -225,7 +227,7 @@ std::span<const std::string_view> row_columns() {
 const Value* RowColumns::find(std::string_view name) const {
     DSL_CHECK(columns().contains(name), "{} is no column of a row", name);
     const Value* value = jinja::member(row_, name);
-    return value == nullptr || value->is(Kind::kNone) ? nullptr : value;
+    return value == nullptr || value->is(ValueKind::kNone) ? nullptr : value;
 }
 
 bool RowColumns::has_more_than_nothing(std::string_view name) const {
@@ -249,7 +251,7 @@ const Value& RowColumns::read(std::string_view name) {
 
 const std::string& RowColumns::text(std::string_view name) {
     const Value& value = read(name);
-    if (!value.is(Kind::kText)) throw RowFault(fmt::format("{}: a text is due", name));
+    if (!value.is(ValueKind::kText)) throw RowFault(fmt::format("{}: a text is due", name));
     return value.text();
 }
 

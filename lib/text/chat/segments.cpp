@@ -1,11 +1,5 @@
 #include "text/chat/segments.h"
 
-#include "text/chat/chat_messages.h"
-#include "text/chat_template/values/letters.h"
-#include "text/chat_template/values/members.h"
-
-#include "base/error.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,14 +7,19 @@
 #include <optional>
 #include <utility>
 
+#include "base/error.h"
+#include "text/chat/chat_messages.h"
+#include "text/chat_template/values/letters.h"
+#include "text/chat_template/values/members.h"
+
 namespace dslaunch::text {
 namespace {
 
-using jinja::Kind;
 using jinja::Value;
+using jinja::ValueKind;
 using Ranges = std::vector<TextRange>;
 
-// A block of reasoning without reasoning: its two ends, and between them blanks alone.
+// The tags around a block of reasoning. A block is empty if only blanks are between them.
 struct BlockEnds {
     std::string_view open, close;
 };
@@ -40,8 +39,9 @@ std::string_view without_blanks_before(std::string_view text) {
     return jinja::strip_blanks(text, {.left = true, .right = false});
 }
 
-// Returns the length of the empty block of reasoning that TEXT begins with, with the blanks around
-// it, or of the rest of it where BEFORE ends with its beginning.
+// Returns the length of the empty block of reasoning at the beginning of TEXT, including the blanks
+// around it. If BEFORE ends with the opening tag, TEXT may begin with the rest of the block.
+// Returns 0 if there is no such block.
 size_t empty_block_bytes(std::string_view before, std::string_view text) {
     const std::string_view begun = without_blanks_before(text);
     const std::string_view opened = jinja::strip_blanks(before, {.left = false, .right = true});
@@ -58,8 +58,8 @@ size_t empty_block_bytes(std::string_view before, std::string_view text) {
     return 0;
 }
 
-// Returns how much of OPENING, the prompt for an answer, begins the text TURN. A tag such as
-// `<think>` is not cut in two.
+// Returns the length of the longest common prefix of OPENING, the prompt for an answer, and TURN. A
+// tag such as `<think>` is not split.
 size_t shared_beginning(std::string_view opening, std::string_view turn) {
     const auto length =
         static_cast<size_t>(std::ranges::mismatch(opening, turn).in1 - opening.begin());
@@ -69,14 +69,14 @@ size_t shared_beginning(std::string_view opening, std::string_view turn) {
     return is_cut ? tag : length;
 }
 
-// Returns the length of the longest end of BEFORE that TEXT begins with.
+// Returns the length of the longest suffix of BEFORE that TEXT begins with.
 size_t overlap(std::string_view before, std::string_view text) {
     for (size_t length = std::min(before.size(), text.size()); length > 0; --length)
         if (before.ends_with(text.substr(0, length))) return length;
     return 0;
 }
 
-// Returns Alpaca's prompt as in Stanford's data; the answer follows on a line of its own.
+// Returns Alpaca's prompt as in Stanford's data; the answer begins on the next line.
 std::string alpaca_prompt(const ChatSample& sample) {
     if (sample.input.empty()) {
         return fmt::format(
@@ -108,7 +108,7 @@ SegmentedText plain_form(const ChatSample& sample, const jinja::Values& messages
         return refused(fmt::format("a row of the form `{}` needs the model's chat template",
                                    chat_format_name(sample.format)));
     }
-    if (!sample.tools.is(Kind::kNone) || !sample.documents.is(Kind::kNone))
+    if (!sample.tools.is(ValueKind::kNone) || !sample.documents.is(ValueKind::kNone))
         return refused("tools and documents need the model's chat template");
     const bool is_alpaca = sample.format == ChatFormat::kInstruction;
     const std::string answer = content_text(messages.back());
@@ -153,7 +153,7 @@ class AnswerFinder {
     }
 
   private:
-    // Returns the text of the first COUNT of MESSAGES. Throws Error.
+    // Renders the first COUNT of MESSAGES. Throws Error.
     [[nodiscard]] RenderedChat rendered(const jinja::Values& messages, size_t count,
                                         bool add_generation_prompt, bool may_think = true) const {
         ChatInput input;
@@ -166,7 +166,7 @@ class AnswerFinder {
         if (!may_think) input.more.emplace_back("enable_thinking", Value::boolean(false));
         return chat_.apply(input, rendering_);
     }
-    // Does the same; nothing where the template refuses a conversation that ends there.
+    // Does the same, but returns nothing if the template refuses a conversation that ends there.
     [[nodiscard]] std::optional<RenderedChat> try_rendered(size_t count, bool add_generation_prompt,
                                                            bool may_think = true) const {
         if (count == 0) return std::nullopt;
@@ -193,8 +193,8 @@ class AnswerFinder {
         return outer.begin_bytes <= inner.begin_bytes && inner.end_bytes <= outer.end_bytes;
     }
 
-    // Returns the range that the loops of CHAT print for message INDEX alone; nothing unless it is
-    // one range.
+    // Returns the range that the template's loops print for message INDEX alone, or nothing if it
+    // is not exactly one range.
     [[nodiscard]] static std::optional<TextRange> turn_of(const RenderedChat& chat, size_t index) {
         std::optional<TextRange> turn;
         for (const MessageRange& one : chat.by_message) {
@@ -211,15 +211,15 @@ class AnswerFinder {
         return turn;
     }
 
-    // Returns the message in whose turn MARK stands.
+    // Returns the message whose turn contains MARK.
     [[nodiscard]] std::optional<size_t> owner_of(const TextRange& mark) const {
         for (const MessageRange& one : whole_.by_message)
             if (is_within(mark, one.range)) return one.message;
         return std::nullopt;
     }
 
-    // Returns the marks of answers that are learned. Nothing: a mark overlaps another, or it is not
-    // known whether it is one of them.
+    // Returns the marked ranges that are learned. Returns nothing if two marks overlap, or if it is
+    // not known whether a marked range is learned.
     [[nodiscard]] std::optional<Ranges> marked() const {
         const auto is_known_answer = [&](const Value& message) {
             return role_of(message) != "assistant" || is_learned(message);
@@ -244,7 +244,7 @@ class AnswerFinder {
         return ranges;
     }
 
-    // Returns the length of the first COUNT messages' text when the whole begins with it.
+    // Returns the length of the text of the first COUNT messages if the whole text begins with it.
     [[nodiscard]] std::optional<size_t> beginning(size_t count, bool add_generation_prompt) const {
         if (count == messages_.size()) return whole_.text.size();
         const auto chat = try_rendered(count, add_generation_prompt);
@@ -252,13 +252,13 @@ class AnswerFinder {
         return chat->text.size();
     }
 
-    // Returns the answers one by one.
+    // Returns the ranges of the answers, which it finds one by one.
     [[nodiscard]] std::optional<Ranges> by_message() {
         Ranges ranges;
         size_t last_end = 0;
         for (size_t i = 0; i < messages_.size(); ++i) {
             if (!is_answer(i)) continue;
-            // Before the first message a template may write text that belongs to no message.
+            // Before the first message, a template may write text that belongs to no message.
             std::optional<TextRange> range = i == 0 ? by_content(i) : std::nullopt;
             if (!range) range = by_turn(i);
             if (!range) range = by_prefix(i);
@@ -278,7 +278,7 @@ class AnswerFinder {
         return ranges;
     }
 
-    // Adds RANGE of message INDEX without the text in it for other messages.
+    // Adds RANGE, which belongs to message INDEX, without the parts that belong to other messages.
     void add_without_others(Ranges& ranges, TextRange range, size_t index) const {
         Ranges others;
         for (const MessageRange& one : whole_.by_message)
@@ -307,7 +307,7 @@ class AnswerFinder {
             if (!header) return std::nullopt;
             range.begin_bytes += *header;
         }
-        // This turn too may end with the text that follows a last message.
+        // The text that follows the last message of a conversation may also follow this turn.
         const auto alone = index + 1 == messages_.size()
                                ? std::optional(whole_)
                                : try_rendered(index + 1, /*add_generation_prompt=*/false);
@@ -319,13 +319,14 @@ class AnswerFinder {
         return range;
     }
 
-    // Returns how much of TURN, the text of message INDEX, is the prompt for an answer; the text
-    // ASKED ends with it. Nothing: it is not known.
+    // Returns how many bytes at the beginning of TURN, the text of message INDEX, are the prompt
+    // for an answer. The text ASKED ends with this prompt. Returns nothing if the number is not
+    // known.
     [[nodiscard]] std::optional<size_t> header_bytes(size_t index,
                                                      const std::optional<RenderedChat>& asked,
                                                      std::string_view turn) const {
         if (!asked) {
-            // The prompt for an answer to a user's first word.
+            // Use the prompt for an answer to a user's first message.
             try {
                 const jinja::Values other = {message_of("user", "a")};
                 const std::string before = rendered(other, 1, false).text;
@@ -346,9 +347,9 @@ class AnswerFinder {
         return shared > 0 ? shared : overlap(text, turn);
     }
 
-    // Returns how much of the answer RANGE of message INDEX is an empty block of reasoning that the
-    // template puts there, or the rest of one whose beginning is in the prompt: the prompt for an
-    // answer without thinking.
+    // Returns how many bytes at the beginning of the answer RANGE of message INDEX are an empty
+    // block of reasoning that the template writes, or the rest of such a block if it begins in the
+    // prompt. Templates write this block in the prompt for an answer without thinking.
     [[nodiscard]] size_t own_block_bytes(size_t index, TextRange range) const {
         const std::string_view answer = part(range);
         const size_t block = empty_block_bytes(part({0, range.begin_bytes}), answer);
@@ -372,14 +373,14 @@ class AnswerFinder {
         const auto end = begin ? beginning(index + 1, false) : std::nullopt;
         if (!end || *end <= *begin) return std::nullopt;
         const std::string content = content_text(messages_[index]);
-        // A prompt for another answer than this one may be a beginning of the text by chance.
+        // The prompt for a different answer may be a prefix of the text by chance.
         if (part({*begin, *end}).find(final_part(content)) == std::string_view::npos)
             return std::nullopt;
         if (!result_.prompt_bytes) result_.prompt_bytes = *begin;
         return TextRange{*begin, *end};
     }
 
-    // Returns an answer without blanks at its ends and without the reasoning before it.
+    // Returns an answer without the reasoning before it and without blanks at its ends.
     [[nodiscard]] static std::string_view final_part(std::string_view content) {
         constexpr std::string_view kReasoningEnd = "</think>";
         const size_t at = content.rfind(kReasoningEnd);
@@ -387,8 +388,8 @@ class AnswerFinder {
         return jinja::strip_blanks(content);
     }
 
-    // Returns the place of the content of message INDEX: another text appears there when the
-    // message says that instead, and nothing else in the whole text changes.
+    // Returns where the content of message INDEX is in the text: if the content is replaced by
+    // another string, that string appears in its place and nothing else in the whole text changes.
     [[nodiscard]] std::optional<TextRange> by_content(size_t index) const {
         constexpr std::string_view kOther = "\uE0F1another answer\uE0F2";
         const std::string* content = jinja::text_member(messages_[index], "content");
@@ -417,8 +418,8 @@ class AnswerFinder {
         return TextRange{has_lead ? at - lead.size() : at, turn_end(index, part, at + part.size())};
     }
 
-    // Returns where message INDEX's turn ends, whose content PART ends at END. Text that the
-    // template writes after a last message belongs to the turn if it also follows here.
+    // Returns where the turn of message INDEX ends; PART, the end of its content, ends at END. Text
+    // that the template writes after the last message belongs to the turn if it also follows here.
     [[nodiscard]] size_t turn_end(size_t index, std::string_view part, size_t end) const {
         std::string alone;
         try {

@@ -18,8 +18,8 @@
 namespace dslaunch::text {
 namespace {
 
-using jinja::Kind;
 using jinja::Value;
+using jinja::ValueKind;
 
 constexpr std::string_view kContinueTag = "CONTINUE_FINAL_MESSAGE_TAG ";
 constexpr size_t kSourceBytesMax = size_t{4} << 20;
@@ -32,14 +32,17 @@ std::tm local_now() {
     return now;
 }
 
-// Returns MESSAGE without the keys whose value is none, but in_form() decides of a content beside
-// calls; with its reasoning, which has had several names, under the names that templates read.
+// Returns MESSAGE with two changes. Keys whose value is none are removed, except that in_form()
+// decides about the content of a message that also has calls. Its reasoning, which clients send
+// under several names, is stored under the names that templates read.
 Value prepared_message(const Value& message) {
     std::vector<jinja::Entry> entries = message.dict().entries;
     const Value* calls = jinja::member(message, "tool_calls");
-    const bool has_calls = calls != nullptr && calls->is(Kind::kList) && !calls->items().empty();
+    const bool has_calls =
+        calls != nullptr && calls->is(ValueKind::kList) && !calls->items().empty();
     std::erase_if(entries, [&](const jinja::Entry& entry) {
-        return entry.second.is(Kind::kNone) && !(has_calls && jinja::has_name(entry, "content"));
+        return entry.second.is(ValueKind::kNone) &&
+               !(has_calls && jinja::has_name(entry, "content"));
     });
     const auto find = [&](std::string_view name) {
         return std::ranges::find_if(
@@ -58,9 +61,18 @@ Value prepared_message(const Value& message) {
     return jinja::plain_dict(std::move(entries));
 }
 
+// Returns MESSAGES as a list. Throws Error{kInput} if the list is too deep.
+Value message_list(const std::string& name, jinja::Values messages) {
+    try {
+        return jinja::plain_list(std::move(messages));
+    } catch (const jinja::Fault& fault) {
+        fail(ExitCode::kInput, "{}: the messages: {}", name, printable(fault.what()));
+    }
+}
+
 jinja::Values prepared_messages(const std::string& name, const Value& messages,
                                 const MessageForms& forms) {
-    if (!messages.is(Kind::kList)) {
+    if (!messages.is(ValueKind::kList)) {
         fail(ExitCode::kInput,
              "{}: the messages are no list: give a list of objects with role and "
              "content",
@@ -70,7 +82,7 @@ jinja::Values prepared_messages(const std::string& name, const Value& messages,
         fail(ExitCode::kInput, "{}: the conversation has no message: give one at least", name);
     jinja::Values prepared;
     for (const Value& message : messages.items()) {
-        if (!message.is(Kind::kDict)) {
+        if (!message.is(ValueKind::kDict)) {
             fail(ExitCode::kInput, "{}: message {} is no object: give role and content", name,
                  prepared.size() + 1);
         }
@@ -83,13 +95,14 @@ jinja::Values prepared_messages(const std::string& name, const Value& messages,
     return prepared;
 }
 
-// Returns CONTENT with the tag after its last text, which becomes FINAL; nothing without a text.
+// Returns CONTENT with the tag after its last text, and sets FINAL to this text. Returns nothing if
+// CONTENT has no text.
 std::optional<Value> tagged_content(const Value& content, std::string& final) {
-    if (content.is(Kind::kText)) {
+    if (content.is(ValueKind::kText)) {
         final = content.text();
         return jinja::plain_text(final + std::string(kContinueTag));
     }
-    if (!content.is(Kind::kList)) return std::nullopt;
+    if (!content.is(ValueKind::kList)) return std::nullopt;
     jinja::Values parts = content.items();
     for (size_t i = parts.size(); i-- > 0;) {
         const std::string* text = jinja::text_member(parts[i], "text");
@@ -102,7 +115,7 @@ std::optional<Value> tagged_content(const Value& content, std::string& final) {
     return std::nullopt;
 }
 
-// Returns the chat up to the tag; FINAL is the text before it in the last message.
+// Returns the rendered text up to the tag. FINAL is the text before the tag in the last message.
 std::string continued_text(const std::string& name, const std::string& text,
                            const std::string& final) {
     const std::string_view tag = jinja::strip_blanks(kContinueTag);
@@ -158,7 +171,8 @@ ChatTemplate ChatTemplate::parse(std::string_view source, std::string name,
     return made;
 }
 
-// Renders conversations that are too short to take long, whatever the template does.
+// Renders small conversations with low limits, so that this does not take long, whatever the
+// template does.
 void ChatTemplate::find_forms() {
     TemplateOptions options;
     options.limits = {.steps_max = 200'000,
@@ -178,7 +192,7 @@ void ChatTemplate::find_forms() {
             return std::nullopt;
         }
     };
-    // Until then every form is taken, so that the probes come to the template as they are.
+    // Up to here every form is accepted, so that the probes reach the template unchanged.
     const MessageForms found = find_message_forms(parts_->source, render);
     parts_->forms = found;
 }
@@ -228,7 +242,7 @@ RenderedChat ChatTemplate::apply(const ChatInput& input, const TemplateOptions& 
         messages.back() = jinja::with_member(messages.back(), "content", *tagged);
     }
     TemplateVariables variables = {
-        {"messages", jinja::plain_list(std::move(messages))},
+        {"messages", message_list(name, std::move(messages))},
         {"tools", input.tools},
         {"documents", input.documents},
         {"add_generation_prompt", Value::boolean(input.add_generation_prompt)},

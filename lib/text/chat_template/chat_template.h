@@ -1,5 +1,6 @@
-// A model's chat template: a conversation's messages -> the text that the model was trained on, as
-// transformers' apply_chat_template() renders it. Immutable: several threads may render at once.
+// A model's chat template. It converts the messages of a conversation to the text that the model
+// was trained on, as transformers' apply_chat_template() renders it. Immutable: several threads may
+// render at once.
 #pragma once
 
 #include <ctime>
@@ -12,38 +13,43 @@
 #include <vector>
 
 #include "text/chat_template/run/rendered_chat.h"
-#include "text/chat_template/values/value.h"
+#include "text/chat_template/values/values.h"
 
 namespace dslaunch::text {
 
-// Variables of a template, by name. Values must not belong to another rendering's meter.
+// Variables of a template, by name. Their values must not belong to the meter of another rendering.
 using TemplateVariables = std::vector<std::pair<std::string, jinja::Value>>;
 
-// The arguments of apply_chat_template(). REQUIRES: messages is a list of dicts, tools and
-// documents none or lists.
+// The arguments of apply_chat_template(). REQUIRES: messages is a list of dicts; tools and
+// documents are none or lists.
 struct ChatInput {
     jinja::Value messages;
     jinja::Value tools = jinja::Value::none();
     jinja::Value documents = jinja::Value::none();
     bool add_generation_prompt = false;
-    // The text ends at the end of the last message's content, so that a model goes on with it.
+    // If true, the text ends at the end of the last message's content, so that a model continues
+    // it.
     bool continue_final_message = false;
-    // Arguments of calls that came as JSON texts are objects wherever the template takes objects,
-    // as vLLM does for clients; else only where it takes no texts.
+    // If true, arguments of calls that were sent as JSON strings become objects whenever the
+    // template accepts objects, as vLLM does for clients. If false, only when it accepts no
+    // strings.
     bool prefers_objects = false;
-    TemplateVariables more;  // the template's own, as enable_thinking
+    TemplateVariables more;  // the template's own, such as enable_thinking
 };
 
+// The limits and the time of one rendering.
 struct TemplateOptions {
     jinja::Limits limits;
-    // The time of strftime_now(); none: the local time of the rendering.
+    // The time for strftime_now(). If it is not set, the local time of the rendering is used.
     std::optional<std::tm> now;
 };
 
+// A parsed template, with the forms of messages that it reads.
 class ChatTemplate {
   public:
-    // Parses SOURCE. NAME stands in messages. SPECIAL_TOKENS are variables too, as bos_token.
-    // Throws Error kInput with the line for a mistake, or for parts of Jinja2 that are not here.
+    // Parses SOURCE. NAME appears in messages. SPECIAL_TOKENS are variables too, such as bos_token.
+    // Throws Error{kInput} with the line if there is a mistake, or a part of Jinja2 that is not
+    // supported.
     [[nodiscard]] static ChatTemplate parse(std::string_view source, std::string name,
                                             TemplateVariables special_tokens = {});
 
@@ -51,24 +57,24 @@ class ChatTemplate {
     ChatTemplate& operator=(ChatTemplate&&) noexcept;
     ~ChatTemplate();
 
-    // Renders the template with VARIABLES and nothing else. Throws Error kInput with the line if
-    // the template refuses the values or passes a limit.
+    // Renders the template with VARIABLES and nothing else. Throws Error{kInput} with the line if
+    // the template refuses the values or exceeds a limit.
     [[nodiscard]] RenderedChat render(const TemplateVariables& variables,
                                       const TemplateOptions& options = {}) const;
-    // REQUIRES: an object.
+    // REQUIRES: VARIABLES is an object.
     [[nodiscard]] RenderedChat render(const nlohmann::ordered_json& variables,
                                       const TemplateOptions& options = {}) const;
 
-    // Does what apply_chat_template() does: with the special tokens, without the keys of messages
-    // whose value is none, and with a message's reasoning under each name that templates read.
-    // Messages in a form that the template does not read get the one that it reads
-    // (message_forms.h). Throws Error kInput.
+    // Does what apply_chat_template() does: adds the special tokens, removes the keys of messages
+    // whose value is none, and stores a message's reasoning under each name that templates read.
+    // Messages in a form that the template does not read are converted to one that it reads
+    // (message_forms.h). Throws Error{kInput}.
     [[nodiscard]] RenderedChat apply(const ChatInput& input,
                                      const TemplateOptions& options = {}) const;
 
-    // Returns true if a `{% generation %}` stands in the template.
+    // Returns true if the template contains `{% generation %}`.
     [[nodiscard]] bool marks_answers() const;
-    // Returns true if the template names the variable NAME, as "tools".
+    // Returns true if the template uses the variable NAME, such as "tools".
     [[nodiscard]] bool mentions(std::string_view name) const;
     [[nodiscard]] const std::string& name() const;
 
@@ -79,7 +85,8 @@ class ChatTemplate {
     std::unique_ptr<Parts> parts_;
 };
 
-// Returns VALUE as a template's value. Throws Error kInput if text is not UTF-8, or it is too deep.
+// Returns VALUE as a value for templates. Throws Error{kInput} if a string is not UTF-8, or if
+// VALUE is nested too deeply.
 [[nodiscard]] jinja::Value template_value(const nlohmann::ordered_json& value);
 
 }  // namespace dslaunch::text

@@ -14,11 +14,11 @@ namespace dslaunch::text {
 namespace {
 
 using jinja::Entry;
-using jinja::Kind;
 using jinja::Value;
+using jinja::ValueKind;
 using jinja::Values;
 
-// Words that no template has.
+// Words that occur in no template.
 constexpr std::string_view kWord = "qz7word";
 constexpr std::string_view kKey = "qz7key";
 
@@ -41,7 +41,7 @@ Value message_with(std::string_view role, Value content) {
 constexpr std::array<BareContent, 3> kBareContents = {BareContent::kAbsent, BareContent::kNull,
                                                       BareContent::kEmpty};
 
-// Puts CONTENT into ENTRIES, which have no content.
+// Adds CONTENT to ENTRIES, which have no content yet.
 void add_content(std::vector<Entry>& entries, BareContent content) {
     if (content == BareContent::kAbsent) return;
     entries.emplace_back(jinja::plain_text("content"),
@@ -66,8 +66,9 @@ Value tool_result(Value content) {
                               {jinja::plain_text("content"), std::move(content)}});
 }
 
-// Returns a conversation in which ROLE says CONTENT, and the others speak as parts or as texts. A
-// call has arguments of FORMS.
+// Returns a conversation in which ROLE says CONTENT. The contents of the other messages are parts
+// or strings. A tool call has BESIDE_CALL as its content, and arguments in a form that FORMS
+// allows.
 Value conversation(std::string_view role, const Value& content, BareContent beside_call,
                    bool as_parts, const MessageForms& forms) {
     const auto said = [&](const char* who, const char* text) {
@@ -91,7 +92,8 @@ class Prober {
   public:
     explicit Prober(const ProbeRendering& render) : render_(render) {}
 
-    // REQUIRES: FORMS has the forms of arguments, if ROLE is a tool's.
+    // Returns the forms of content that the template reads in messages of ROLE. REQUIRES: if ROLE
+    // is "tool", FORMS already has the forms of arguments.
     ContentForms contents_of(std::string_view role, const MessageForms& forms) const {
         const bool shows_text = shows_content(role, jinja::plain_text(kWord), forms, false);
         const bool shows_parts =
@@ -100,7 +102,8 @@ class Prober {
         return {shows_text, shows_parts};
     }
 
-    // REQUIRES: FORMS has the forms of the contents of users and assistants.
+    // Sets the forms of arguments. REQUIRES: FORMS already has the forms of the contents of users
+    // and assistants.
     void find_arguments(MessageForms& forms) const {
         const Value object =
             jinja::plain_dict({{jinja::plain_text(kKey), jinja::plain_text(kWord)}});
@@ -108,7 +111,7 @@ class Prober {
         const bool shows_text = shows_call(
             jinja::plain_text(json), forms,
             [&](const std::string& text) { return text.find(json) != std::string::npos; });
-        // No model was trained on Python's text of the object.
+        // An object printed as Python's repr does not count: no model was trained on that.
         const bool shows_object = shows_call(object, forms, [&](const std::string& text) {
             return text.find(kWord) != std::string::npos &&
                    text.find(fmt::format("'{}'", kKey)) == std::string::npos;
@@ -141,7 +144,8 @@ class Prober {
         return with_tools ? jinja::value_of_json(kProbeTools) : Value::none();
     }
 
-    // Returns a conversation with a call, at its end or before its result and an answer.
+    // Returns a conversation with a tool call: at its end or, if GOES_ON, followed by its result
+    // and an answer.
     static Value called(const Value& arguments, BareContent content, bool goes_on,
                         const MessageForms& forms) {
         Values messages = {message_with("user", jinja::plain_text("q")),
@@ -154,8 +158,8 @@ class Prober {
         return jinja::plain_list(std::move(messages));
     }
 
-    // Returns true if SHOWS holds for a text that the template makes of CONVERSATION(the content
-    // beside a call), with tools or without.
+    // Renders CONVERSATION with each possible content beside a call, with tools and without.
+    // Returns true if SHOWS holds for one of the texts.
     template <typename Conversation, typename Shows>
     bool shows_once(const Conversation& conversation, const Shows& shows) const {
         for (const BareContent beside_call : kBareContents)
@@ -172,7 +176,7 @@ class Prober {
             return text.find(fmt::format("{}{}{}", quote, kWord, quote)) != std::string::npos;
         };
         const auto shows = [&](const std::string& text) {
-            // A list that is printed as a whole quotes the word.
+            // If the template prints the list as a whole, the word is in quotes.
             const bool is_whole = is_parts && (has_quoted(text, '\'') || has_quoted(text, '"'));
             return !is_whole && text.find(kWord) != std::string::npos;
         };
@@ -208,17 +212,18 @@ const ContentForms& contents_of(const MessageForms& forms, std::string_view role
     return forms.user;
 }
 
-// Returns the text of a part that a client sent, or of a part of an answer that came back.
+// Returns the text of a content part. If the part is from an answer that a client sends back, it
+// may be a refusal.
 const std::string* text_of_part(const Value& part) {
     const std::string* text = jinja::text_member(part, "text");
     return text != nullptr ? text : jinja::text_member(part, "refusal");
 }
 
-// Returns CONTENT in a form of FORMS; a list that holds anything but texts stays.
+// Returns CONTENT in a form that FORMS allows. A list with anything but text stays unchanged.
 Value content_in_form(const Value& content, const ContentForms& forms) {
-    if (content.is(Kind::kText) && !forms.takes_text && forms.takes_parts)
+    if (content.is(ValueKind::kText) && !forms.takes_text && forms.takes_parts)
         return jinja::plain_list({part_of(content.text())});
-    if (!content.is(Kind::kList)) return content;
+    if (!content.is(ValueKind::kList)) return content;
     Values parts;
     std::string joined;
     for (const Value& part : content.items()) {
@@ -233,8 +238,8 @@ Value content_in_form(const Value& content, const ContentForms& forms) {
 
 Value arguments_in_form(const Value& arguments, const MessageForms& forms,
                         const std::string& name) {
-    if (!arguments.is(Kind::kText)) {
-        if (forms.takes_argument_objects || arguments.is(Kind::kNone)) return arguments;
+    if (!arguments.is(ValueKind::kText)) {
+        if (forms.takes_argument_objects || arguments.is(ValueKind::kNone)) return arguments;
         jinja::Meter meter{jinja::Limits{}};
         return jinja::plain_text(jinja::json_of(meter, {}, arguments));
     }
@@ -243,8 +248,8 @@ Value arguments_in_form(const Value& arguments, const MessageForms& forms,
     std::string why = "they are no object";
     try {
         Value object = jinja::value_of_json(arguments.text());
-        if (object.is(Kind::kDict)) return object;
-        if (object.is(Kind::kNone)) return jinja::plain_dict({});
+        if (object.is(ValueKind::kDict)) return object;
+        if (object.is(ValueKind::kNone)) return jinja::plain_dict({});
     } catch (const jinja::Fault& fault) {
         why = fault.what();
     }
@@ -255,7 +260,7 @@ Value arguments_in_form(const Value& arguments, const MessageForms& forms,
 
 Value call_in_form(const Value& call, const MessageForms& forms) {
     const Value* held = jinja::member(call, "function");
-    const Value& function = held != nullptr && held->is(Kind::kDict) ? *held : call;
+    const Value& function = held != nullptr && held->is(ValueKind::kDict) ? *held : call;
     const Value* arguments = jinja::member(function, "arguments");
     if (arguments == nullptr) return call;
     const std::string* name = jinja::text_member(function, "name");
@@ -265,14 +270,14 @@ Value call_in_form(const Value& call, const MessageForms& forms) {
 }
 
 Value calls_in_form(const Value& calls, const MessageForms& forms) {
-    if (!calls.is(Kind::kList)) return calls;
+    if (!calls.is(ValueKind::kList)) return calls;
     Values changed;
     for (const Value& call : calls.items()) changed.push_back(call_in_form(call, forms));
     return jinja::plain_list(std::move(changed));
 }
 
-// Gives ENTRIES, of a message that calls tools and says nothing, a content beside which the
-// template writes calls.
+// Gives ENTRIES, a message that calls tools and has no text, a content with which the template
+// writes the calls.
 void settle_bare_content(std::vector<Entry>& entries, const MessageForms& forms) {
     if (!forms.bare_calls) return;
     const auto become = [&](BareContent content) {
@@ -280,9 +285,9 @@ void settle_bare_content(std::vector<Entry>& entries, const MessageForms& forms)
     };
     const auto held = std::ranges::find_if(
         entries, [](const Entry& entry) { return jinja::has_name(entry, "content"); });
-    BareContent settled = BareContent::kAbsent;  // null too, as transformers has it
-    if (held != entries.end() && !held->second.is(Kind::kNone)) {
-        if (!held->second.is(Kind::kText) || !held->second.text().empty()) return;
+    BareContent settled = BareContent::kAbsent;  // for null too, as in transformers
+    if (held != entries.end() && !held->second.is(ValueKind::kNone)) {
+        if (!held->second.is(ValueKind::kText) || !held->second.text().empty()) return;
         settled = BareContent::kEmpty;
     }
     if (become(settled) != CallsBecome::kWritten) {
@@ -329,7 +334,7 @@ Value in_form(const Value& message, const MessageForms& forms) {
             entries, [&](const Entry& entry) { return jinja::has_name(entry, key); });
     };
     const auto calls = at("tool_calls");
-    const bool is_list = calls != entries.end() && calls->second.is(Kind::kList);
+    const bool is_list = calls != entries.end() && calls->second.is(ValueKind::kList);
     if (is_list && !calls->second.items().empty()) {
         settle_bare_content(entries, forms);
     } else {
@@ -338,7 +343,7 @@ Value in_form(const Value& message, const MessageForms& forms) {
             add_content(entries, BareContent::kEmpty);
     }
     for (auto& [key, value] : entries) {
-        if (!key.is(Kind::kText)) continue;
+        if (!key.is(ValueKind::kText)) continue;
         if (key.text() == "content") value = content_in_form(value, contents_of(forms, role));
         if (key.text() == "tool_calls") value = calls_in_form(value, forms);
         if (key.text() == "role" && role == "developer" && !forms.knows_developer)

@@ -1,6 +1,6 @@
-// The forms of messages that a chat template reads, found by rendering small conversations with it:
-// clients send one protocol, and templates want contents as texts or as parts, and the arguments of
-// tool calls as texts or as objects. Pure.
+// The forms of messages that a chat template reads, found by rendering small conversations with it.
+// Clients send one form, but templates read contents as strings or as parts, and the arguments of
+// tool calls as strings or as objects. Pure.
 #pragma once
 
 #include <array>
@@ -9,46 +9,52 @@
 #include <string>
 #include <string_view>
 
-#include "text/chat_template/values/value.h"
+#include "text/chat_template/values/values.h"
 
 namespace dslaunch::text {
 
+// The forms of a message's content that the template reads.
 struct ContentForms {
     bool takes_text = true;
     bool takes_parts = true;  // [{"type": "text", "text": …}…]
 };
 
-// The content of a message that calls tools and says nothing.
+// The content of a message that calls tools and has no text.
 enum class BareContent { kAbsent, kNull, kEmpty };
 
+// The result of a rendering of tool calls: an error of the template, a text without them, or a text
+// with them.
 enum class CallsBecome { kRefused, kLeftOut, kWritten };
 
+// The forms that one template reads.
 struct MessageForms {
     ContentForms system, user, assistant, tool;
-    // The form that calls get beside each BareContent; nothing: contents stay as they come.
+    // The result of a rendering of calls beside each BareContent. If not set, contents stay as they
+    // are.
     std::optional<std::array<CallsBecome, 3>> bare_calls;
-    bool takes_argument_text = true;  // of tool calls: JSON as a text
+    bool takes_argument_text = true;  // of tool calls: a JSON string
     bool takes_argument_objects = true;
-    bool shows_arguments = false;  // in one of the two forms
-    bool knows_developer = true;   // the role
+    bool shows_arguments = false;  // in at least one of the two forms
+    bool knows_developer = true;   // the role `developer`
 };
 
-// Returns a template's text of MESSAGES with TOOLS; nothing: it refuses them.
+// Returns the text that a template renders from MESSAGES and TOOLS, or nothing if it refuses them.
 using ProbeRendering = std::function<std::optional<std::string>(const jinja::Value& messages,
                                                                 const jinja::Value& tools)>;
 
-// Returns the forms that the template of SOURCE reads. It keeps both forms where the template shows
-// neither, so that in_form() changes nothing then.
+// Returns the forms that the template SOURCE reads. If the template shows neither of two forms, it
+// keeps both, so that in_form() changes nothing.
 [[nodiscard]] MessageForms find_message_forms(std::string_view source,
                                               const ProbeRendering& render);
 
-// Returns MESSAGE in a form of FORMS: parts become one text, one after the other, or a text becomes
-// a part; the arguments of calls become objects or JSON texts; a content that says nothing beside
-// calls becomes one beside which the template writes them; an empty list of calls goes, and an
-// answer without a content has an empty one; the role `developer` becomes `system`. A message that
-// has such a form already does not change. Throws Fault for arguments that are not a JSON object
-// where an object is due, and for calls without a content where the template writes no calls and
-// refuses them.
+// Returns MESSAGE in a form that FORMS allows. Parts are joined to one string, or a string becomes
+// a part. The arguments of calls become objects or JSON strings. The empty content of a message
+// with calls becomes one with which the template writes the calls. An empty list of calls is
+// removed, and an answer without a content gets an empty one. The role `developer` becomes
+// `system`. A message that already has such a form does not change. Throws Fault if an object is
+// required and the arguments are not a JSON object. Also throws Fault for calls without text if the
+// template refuses them as they are, and leaves the calls out with every other empty content that
+// it accepts.
 [[nodiscard]] jinja::Value in_form(const jinja::Value& message, const MessageForms& forms);
 
 }  // namespace dslaunch::text

@@ -15,10 +15,10 @@ namespace dslaunch::text {
 namespace {
 
 namespace fs = std::filesystem;
-using jinja::Kind;
 using jinja::Value;
+using jinja::ValueKind;
 
-constexpr const char* kMoreTemplates = "additional_chat_templates";  // as transformers
+constexpr const char* kMoreTemplates = "additional_chat_templates";  // as in transformers
 constexpr size_t kTemplateFileBytesMax = size_t{64} << 20;
 
 Value json_object_of(const std::string& path, const std::string& text) {
@@ -28,54 +28,56 @@ Value json_object_of(const std::string& path, const std::string& text) {
     } catch (const jinja::Fault& fault) {
         fail(ExitCode::kInput, "{}: {}: is the file whole?", path, printable(fault.what()));
     }
-    if (!value.is(Kind::kDict)) fail(ExitCode::kInput, "{}: the file holds no JSON object", path);
+    if (!value.is(ValueKind::kDict))
+        fail(ExitCode::kInput, "{}: the file holds no JSON object", path);
     return value;
 }
 
-// Returns a token's text: a string, or an object with it as `content`.
+// Returns the text of TOKEN, which is a string or an object with the text as `content`.
 const std::string* token_text(const Value& token) {
-    return token.is(Kind::kText) ? &token.text() : jinja::text_member(token, "content");
+    return token.is(ValueKind::kText) ? &token.text() : jinja::text_member(token, "content");
 }
 
 void add_special_tokens(TemplateVariables& tokens, const Value& config) {
     const auto add = [&](const Value& name, const Value& token) {
         const std::string* text = token_text(token);
-        if (!name.is(Kind::kText) || text == nullptr) return;
+        if (!name.is(ValueKind::kText) || text == nullptr) return;
         const bool is_there = std::any_of(tokens.begin(), tokens.end(), [&](const auto& other) {
             return other.first == name.text();
         });
         if (!is_there) tokens.emplace_back(name.text(), jinja::plain_text(*text));
     };
     for (const auto& [name, token] : config.dict().entries) {
-        if (!name.is(Kind::kText)) continue;
+        if (!name.is(ValueKind::kText)) continue;
         if (name.text().ends_with("_token")) add(name, token);
         const bool is_list_of_more =
             name.text() == "extra_special_tokens" || name.text() == "model_specific_special_tokens";
-        if (!is_list_of_more || !token.is(Kind::kDict)) continue;
+        if (!is_list_of_more || !token.is(ValueKind::kDict)) continue;
         for (const auto& [more_name, more] : token.dict().entries) add(more_name, more);
     }
 }
 
 using NamedSources = std::vector<std::pair<std::string, std::string>>;
 
-// Returns the sources in `chat_template` of JSON: a text, a list of named texts, or an object.
+// Returns the sources in `chat_template` of CONFIG, which is a string, a list of named strings, or
+// an object.
 NamedSources sources_in(const std::string& path, const Value& config) {
     NamedSources sources;
     const Value* held = jinja::member(config, "chat_template");
-    if (held == nullptr || held->is(Kind::kNone)) return sources;
+    if (held == nullptr || held->is(ValueKind::kNone)) return sources;
     const auto add = [&](const Value* name, const Value* text) {
-        const bool is_ok =
-            name != nullptr && text != nullptr && name->is(Kind::kText) && text->is(Kind::kText);
+        const bool is_ok = name != nullptr && text != nullptr && name->is(ValueKind::kText) &&
+                           text->is(ValueKind::kText);
         if (!is_ok)
             fail(ExitCode::kInput, "{}: chat_template holds something that is no name with a text",
                  path);
         sources.emplace_back(name->text(), text->text());
     };
-    if (held->is(Kind::kText)) {
+    if (held->is(ValueKind::kText)) {
         sources.emplace_back("default", held->text());
-    } else if (held->is(Kind::kDict)) {
+    } else if (held->is(ValueKind::kDict)) {
         for (const auto& [name, text] : held->dict().entries) add(&name, &text);
-    } else if (held->is(Kind::kList)) {
+    } else if (held->is(ValueKind::kList)) {
         for (const Value& one : held->items())
             add(jinja::member(one, "name"), jinja::member(one, "template"));
     } else {

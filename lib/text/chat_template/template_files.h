@@ -1,5 +1,5 @@
-// The chat templates of a model's folder, with its special tokens, where Hugging Face's files keep
-// them.
+// The chat templates of a model's folder, with its special tokens, in the files that Hugging Face
+// uses.
 #pragma once
 
 #include <optional>
@@ -12,33 +12,36 @@
 
 namespace dslaunch::text {
 
-// The texts of a folder's files; none for one that is not there.
+// The contents of a folder's files; not set if the file does not exist.
 struct TemplateSources {
     std::optional<std::string> template_file;  // chat_template.jinja
-    // additional_chat_templates/NAME.jinja
+    // The NAME and the content of each additional_chat_templates/NAME.jinja.
     std::vector<std::pair<std::string, std::string>> more_files;
     std::optional<std::string> tokenizer_config;  // tokenizer_config.json
     std::optional<std::string> template_json;     // chat_template.json
     std::optional<std::string> special_tokens;    // special_tokens_map.json
 };
 
-// Returns the special token NAME, as "eos_token", of FOLDER's tokenizer_config.json or
-// special_tokens_map.json. Throws Error kInput. Blocks for the disk.
+// Returns the special token NAME, such as "eos_token", from FOLDER's tokenizer_config.json or
+// special_tokens_map.json. Throws Error{kInput}. Blocks for the disk.
 [[nodiscard]] std::optional<std::string> special_token_of(const std::string& folder,
                                                           std::string_view name);
 
+// The templates of one model, at least one. Immutable.
 class ChatTemplates {
   public:
-    // Parses SOURCES. FOLDER stands in messages. Nothing: the model has no template. Throws Error
-    // kInput: a file is not what it should be, or a template has a mistake.
+    // Parses SOURCES. FOLDER appears in messages. Returns nothing if the model has no template.
+    // Throws Error{kInput} if a file is not what it should be, or a template has a mistake.
     [[nodiscard]] static std::optional<ChatTemplates> parse(const std::string& folder,
                                                             const TemplateSources& sources);
-    // Does the same with the files in FOLDER. Throws Error kInput too. Blocks for the disk.
+    // Does the same with the files in FOLDER. Throws Error{kInput} too. Blocks for the disk.
     [[nodiscard]] static std::optional<ChatTemplates> read(const std::string& folder);
 
-    // Returns the template NAME; without one "tool_use" for a conversation with tools, else
-    // "default", and the only one whatever its name. Throws Error kInput when there is none.
+    // Returns the template NAME. If NAME is empty, returns "tool_use" for a conversation with
+    // tools, else "default", or the only template, whatever its name is. Throws Error{kInput} if
+    // there is no such template.
     [[nodiscard]] const ChatTemplate& choose(bool with_tools, const std::string& name = "") const;
+    // Returns the names of all templates.
     [[nodiscard]] std::vector<std::string> names() const;
 
   private:

@@ -1,5 +1,5 @@
-// A set of code points: bits for ASCII, bits for the classes of unicode/code_points.h, and ranges
-// of others. Made once, then only read.
+// A set of code points: bits for the ASCII characters, bits for the classes of
+// unicode/code_points.h, and ranges of further code points. Built once, then only read.
 #pragma once
 
 #include <array>
@@ -14,27 +14,33 @@
 
 namespace dslaunch::text {
 
+// The code points from `first` to `last`, including both.
 struct CharRange {
     char32_t first = 0;
     char32_t last = 0;
     bool operator==(const CharRange&) const = default;
 };
 
+// A set of code points, made by adding and negating.
 class CharSet {
   public:
+    // Adds the code points from FIRST to LAST, including both.
     void add(char32_t first, char32_t last);
-    // Adds all code points whose flags are WANTED.
+    // Adds all code points for whose flags WANTED returns true.
     void add_classes(const std::function<bool(uint32_t flags)>& wanted);
+    // Replaces the set by its complement.
     void negate();
 
+    // Returns true if POINT is in the set. REQUIRES: POINT < 128.
     [[nodiscard]] bool has_ascii(char32_t point) const { return ascii_[point]; }
-    // REQUIRES: INDEX is a class's.
+    // REQUIRES: INDEX is the index of a class.
     [[nodiscard]] bool has_class(size_t index) const { return classes_[index]; }
-    // Ranges beyond ASCII, to which the bits of classes do not apply.
+    // The ranges beyond ASCII, in which the bits of classes do not apply.
     [[nodiscard]] const std::vector<CharRange>& ranges() const { return ranges_; }
+    // Returns true if POINT is in the set.
     [[nodiscard]] bool has(char32_t point) const;
     bool operator==(const CharSet&) const = default;
-    // Returns true if it is known that no code point is in both.
+    // Returns true only if it is certain that no code point is in both sets.
     [[nodiscard]] bool is_disjoint(const CharSet& other) const;
 
   private:
@@ -44,15 +50,16 @@ class CharSet {
     bool ranges_are_in_ = true;
 };
 
-// Returns a test of a code point's flags: it is in the general category, or group of categories,
-// NAME ("L", "Lu", "Letter"); nothing if NAME is unknown.
+// Returns a test of a code point's flags for the general category, or group of categories, NAME
+// ("L", "Lu", "Letter"); nothing if NAME is unknown.
 [[nodiscard]] std::optional<std::function<bool(uint32_t)>> category_named(std::string_view name);
-// Returns the code points of the script NAME; empty if it is not known here.
+// Returns the code points of the script NAME; no ranges if the script is not known here.
 [[nodiscard]] std::vector<CharRange> script_named(std::string_view name);
-// Returns all code points for which WANTED is true, as ranges. REQUIRES: WANTED is the same for all
-// code points of a class from U+2100 on.
+// Returns all code points for which WANTED is true, as ranges. REQUIRES: from U+2100 on, WANTED is
+// the same for all code points of a class.
 [[nodiscard]] std::vector<CharRange> ranges_of(const std::function<bool(char32_t)>& wanted);
-// Returns Oniguruma's \w; only outside a class it has six numbers of Latin-1 (²).
+// Return true for the characters of Oniguruma's \w. Outside a character class, these include six
+// numbers of Latin-1 (such as ²).
 [[nodiscard]] bool is_word_point(char32_t point);
 [[nodiscard]] bool is_word_point_in_class(char32_t point);
 

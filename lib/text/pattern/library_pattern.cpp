@@ -1,6 +1,6 @@
-// A pattern on Oniguruma, the library that the Python package `tokenizers` uses. The properties in
-// the expression are written out as ranges first, so that the library's version of Unicode does not
-// matter.
+// A pattern that runs on Oniguruma, the library that the Python package `tokenizers` uses. The
+// properties in the expression are first replaced by ranges, so that the library's version of
+// Unicode does not matter.
 #include <oniguruma.h>
 
 #include <chrono>
@@ -22,7 +22,7 @@ constexpr size_t kExpressionBytesMax = 16 << 10;
 constexpr size_t kWrittenBytesMax = 4 << 20;       // a \w becomes some thousand ranges
 constexpr unsigned long kRetriesMax = 20'000'000;  // of one search; about half a second
 constexpr std::chrono::seconds kTimeMax{20};       // of all searches in one text
-constexpr int kSearchesPerLook = 16;               // between two looks at the clock
+constexpr int kSearchesPerLook = 16;               // between two readings of the clock
 
 const unsigned char* bytes(std::string_view text) {
     return reinterpret_cast<const unsigned char*>(text.data());
@@ -42,7 +42,8 @@ std::string flagged_class(const std::function<bool(uint32_t)>& wanted, bool is_n
                     is_negated);
 }
 
-// Writes out the properties of an expression: \p{…}, \s, \d, \w and \b with their opposites.
+// Replaces the properties in an expression by ranges: \p{…}, \s, \d, \w and \b, and their
+// opposites.
 class ExpressionWriter {
   public:
     explicit ExpressionWriter(std::string_view text) : text_(text) {}

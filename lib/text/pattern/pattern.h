@@ -1,6 +1,6 @@
-// A regular expression of a tokenizer.json, in the language of Oniguruma, whose properties of
-// characters come from unicode/code_points.h. Common patterns run on simple_pattern.h, all
-// others on the library. Threads: const, any.
+// A regular expression of a tokenizer.json, in the syntax of Oniguruma. The properties of
+// characters come from unicode/code_points.h. Common patterns run on simple_pattern.h, all others
+// on the library. Threads: const, any.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +10,27 @@
 
 namespace dslaunch::text {
 
+// The bytes [begin, end) of a text that a pattern matches.
 struct Match {
     uint32_t begin = 0;
     uint32_t end = 0;
 };
 
+// A compiled expression.
 class Pattern {
   public:
     virtual ~Pattern() = default;
-    // Appends the matches in TEXT from left to right, without overlaps; an empty one does not stand
-    // at another's end. REQUIRES: valid UTF-8 of less than 2 GiB. Throws Error{kInput} if finding
-    // them takes too long.
+    // Appends the matches in TEXT from left to right, without overlaps; an empty match is left out
+    // at the end of another match. REQUIRES: valid UTF-8 of less than 2 GiB. Throws Error{kInput}
+    // if finding the matches takes too long.
     virtual void find_all(std::string_view text, std::vector<Match>& matches) const = 0;
 };
 
 // Compiles EXPRESSION. Throws Error{kInput} that says what is wrong with it.
 [[nodiscard]] std::unique_ptr<const Pattern> compile_pattern(std::string_view expression);
-// Does the same on the library alone, for comparison in tests.
+// Does the same, but always uses the library, for comparison in tests.
 [[nodiscard]] std::unique_ptr<const Pattern> compile_library_pattern(std::string_view expression);
-// Returns a pattern that finds TEXT itself. REQUIRES: not empty.
+// Returns a pattern that finds TEXT literally. REQUIRES: TEXT is not empty.
 [[nodiscard]] std::unique_ptr<const Pattern> literal_pattern(std::string_view text);
 
 }  // namespace dslaunch::text

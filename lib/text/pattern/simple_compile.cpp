@@ -1,5 +1,5 @@
-// Reads an expression into the steps of simple_pattern.h; it leaves expressions that it does not
-// know to the library.
+// Compiles an expression to the steps of simple_pattern.h; expressions that it does not support are
+// left to the library.
 #include <algorithm>
 #include <optional>
 
@@ -13,10 +13,10 @@ constexpr size_t kSetsMax = 32;          // bits of a word
 constexpr size_t kAlternativesMax = 32;  // the same
 constexpr size_t kPatternStepsMax = 256;
 constexpr int kPatternDepthMax = 4;
-// Pairs of letters that one character folds to: the library matches that character too.
+// Pairs of letters to which a single character folds: the library matches that character too.
 constexpr std::string_view kFoldedPairs[] = {"ss", "ff", "fi", "fl", "st"};
 
-struct BeyondEngine {};  // thrown where the expression leaves this engine's language
+struct BeyondEngine {};  // thrown if this engine does not support the expression
 
 struct PatternNode {
     SimpleStep step;
@@ -198,7 +198,8 @@ class ExpressionParser {
         return set;
     }
 
-    // Adds the code points of the escape to SET; returns the code point if it is one.
+    // Reads an escape and adds its code points to SET. Returns the code point if the escape stands
+    // for a single one.
     std::optional<char32_t> add_escape(CharSet& set) {
         need(at_ + 1 < text_.size());
         const char letter = text_[at_ + 1];
@@ -253,7 +254,7 @@ class ExpressionParser {
         for (const CharRange& range : ranges) set.add(range.first, range.last);
     }
 
-    // Returns the number of SET among the sets of the program; equal sets have one number.
+    // Returns the index of SET among the sets of the program; equal sets have the same index.
     uint8_t number_of(CharSet set) {
         const auto known = std::ranges::find(program_.sets, set);
         const auto number = static_cast<uint8_t>(known - program_.sets.begin());
@@ -263,7 +264,8 @@ class ExpressionParser {
         return number;
     }
 
-    // Checks that, where case is ignored, no two letters are a pair to which one character folds.
+    // Checks, for sequences that ignore case, that no two letters are a pair to which a single
+    // character folds.
     void check_folding(const PatternSequence& sequence) const {
         std::string letters;
         for (const PatternNode& node : sequence) {
@@ -291,7 +293,8 @@ class ExpressionParser {
         });
     }
 
-    // Places the steps of SEQUENCE before AFTER; returns where they begin.
+    // Adds the steps of SEQUENCE; step AFTER follows the last of them. Returns the number of the
+    // first one.
     uint16_t place(const PatternSequence& sequence, uint16_t after) {
         uint16_t next = after;
         for (size_t i = sequence.size(); i-- > 0;) {
@@ -305,8 +308,8 @@ class ExpressionParser {
         return next;
     }
 
-    // Returns false where the longest repetition is as good as any: at the end of the pattern, and
-    // before a character outside the set.
+    // Returns false if fewer repetitions cannot help the rest to match: at the end of the pattern,
+    // and before a character that is not in the set.
     [[nodiscard]] bool gives_back(const SimpleStep& step, uint16_t accept) const {
         if (step.is_possessive || step.next == accept) return false;
         const SimpleStep& next = program_.steps[step.next];

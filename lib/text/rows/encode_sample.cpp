@@ -12,7 +12,7 @@
 namespace dslaunch::text {
 namespace {
 
-// Adds the first of ENDS, unless DOCUMENT ends with one of them.
+// Adds the first of ENDS, unless DOCUMENT already ends with one of ENDS.
 void add_end(TokenDocument& document, const std::vector<int32_t>& ends) {
     if (ends.empty()) return;
     if (!document.tokens.empty() && std::ranges::count(ends, document.tokens.back()) > 0) return;
@@ -24,7 +24,8 @@ struct TokenRange {
     size_t begin = 0, end = 0;
 };
 
-// Returns the tokens of RANGE from FROM on; FIRST_OF_LAST: only the first of its last character.
+// Returns the tokens of RANGE, looking from token FROM on. If FIRST_OF_LAST is true, only the first
+// token of RANGE's last character is included.
 TokenRange tokens_of(const EncodedText& encoded, TextRange range, size_t from, bool first_of_last) {
     const std::vector<TokenSpan>& spans = encoded.spans;
     TokenRange found{from, from};
@@ -37,7 +38,7 @@ TokenRange tokens_of(const EncodedText& encoded, TextRange range, size_t from, b
     };
     if (is_in(found.end)) ++found.end;
     while (!first_of_last && is_in(found.end)) ++found.end;
-    // A token that the tokenizer puts after the text goes with its end.
+    // A token that the tokenizer adds after the text is included in a range that ends there.
     while (found.end < spans.size() && spans[found.end].begin_bytes == range.end_bytes &&
            spans[found.end].end_bytes == range.end_bytes)
         ++found.end;
@@ -48,7 +49,7 @@ bool holds(const std::vector<int32_t>& ids, int32_t id) {
     return std::ranges::find(ids, id) != ids.end();
 }
 
-// Gives MADE the tokens of ENCODED, and sets which ones are learned.
+// Gives MADE the tokens of ENCODED, and marks those that are learned.
 void mark_answers(EncodedSample& made, const EncodedText& encoded, const SegmentedText& text,
                   const EncodeRules& rules, EncodeOptions options) {
     TokenDocument& document = made.document;
@@ -72,12 +73,12 @@ void mark_answers(EncodedSample& made, const EncodedText& encoded, const Segment
         std::fill(document.is_learned.begin() + std::ptrdiff_t(range.begin),
                   document.is_learned.begin() + std::ptrdiff_t(std::max(range.begin, range.end)),
                   true);
-        // A token may hold the end of one answer and the beginning of the next.
+        // A token may contain the end of one answer and the beginning of the next.
         from = range.end > 0 ? range.end - 1 : 0;
     }
 }
 
-// Returns true if a learned answer says nothing but a call of a tool.
+// Returns true if a learned answer has no text and only calls a tool.
 bool has_bare_call(const ChatSample& sample, PreferenceSide side) {
     return std::ranges::any_of(messages_of_side(sample, side), [](const jinja::Value& message) {
         const jinja::Value* calls = jinja::member(message, "tool_calls");
@@ -94,9 +95,10 @@ EncodedSample encode_sample(const ChatSample& sample, const EncodeRules& rules,
     try {
         const bool is_text =
             sample.format == ChatFormat::kText || (sample.is_continued && !rules.makes_chats);
-        const ChatTemplate* chat = rules.chat == nullptr || is_text
-                                       ? nullptr
-                                       : &rules.chat->choose(!sample.tools.is(jinja::Kind::kNone));
+        const ChatTemplate* chat =
+            rules.chat == nullptr || is_text
+                ? nullptr
+                : &rules.chat->choose(!sample.tools.is(jinja::ValueKind::kNone));
         const SegmentedText text = render_segments(sample, chat, {side, {}});
         if (!text.ok()) {
             made.reason = text.reason;

@@ -1,5 +1,5 @@
-// A sample of training text as tokens, each learned or only read. Data path: chat_line.h ->
-// segments.h -> [here] -> row_packer.h. Pure; any thread.
+// A sample of training text as tokens, each of which is learned or only read. Data path:
+// chat_line.h -> segments.h -> [here] -> row_packer.h. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,41 +13,46 @@
 
 namespace dslaunch::text {
 
+// The tokens of one sample.
 struct TokenDocument {
     std::vector<int32_t> tokens;
-    std::vector<bool> is_learned;  // of each token: the model is to say it
+    std::vector<bool> is_learned;  // for each token: the model should learn to write it
 };
 
+// The settings that all samples of a file share.
 struct EncodeRules {
     const Tokenizer* tokenizer = nullptr;
     const ChatTemplates* chat = nullptr;  // null: the plain forms
-    // The first one is added at an end that no template wrote, unless one of them is there already.
+    // The first of these tokens is added at an end that no template wrote, unless the text ends
+    // with one of them already.
     std::vector<int32_t> end_tokens;
-    bool makes_chats = false;  // of samples that go on, too, where there is a template
-    bool learns_all = false;   // questions too, not the answers alone
+    bool makes_chats = false;  // use a template for samples with is_continued too
+    bool learns_all = false;   // questions are learned too, not only answers
 };
 
+// The tokens of a sample, or the reason why there are none.
 struct [[nodiscard]] EncodedSample {
     TokenDocument document;
-    // The number of first tokens that are the prompt of the first answer, where the text begins
-    // with it: the tokens with which a model is asked, up to the first that the answer changes.
+    // The number of tokens at the beginning that are the prompt of the first answer, if the text
+    // begins with one: the tokens with which a model would be asked, up to the first one that the
+    // answer changes.
     std::optional<size_t> prompt_tokens;
-    // The part of the sample that its template does not write (lost_part.h); empty: there is none.
+    // The part of the sample that its template does not write (lost_part.h), or "".
     std::string lost;
-    std::string reason;  // why there is no sample; empty: there is one
+    std::string reason;  // why there is no sample; empty if there is one
 };
 
-// Returns the tokens of the whole text. Of each answer all tokens are learned that hold a byte of
-// it, so a token that spans the border is learned. Of an answer that the template marks, tokens are
-// learned from the first that holds a byte of its first character to the first that holds a byte of
-// its last character, as in transformers. The first answer begins after prompt_tokens, as TRL cuts
-// prompts from completions. If a template leaves the end of a turn to the next message, an end
-// token right after an answer is learned.
+// Returns the tokens of the whole text. All tokens that contain a byte of an answer are learned, so
+// a token across the border of an answer is learned. In an answer that the template marks, the
+// learned tokens go from the first token with a byte of the answer's first character to the first
+// token with a byte of its last character, as in transformers. The first answer begins after
+// prompt_tokens, as TRL separates prompts from completions. If a template leaves the end of a turn
+// to the next message, an end token directly after an answer is learned.
 EncodedSample encode_sample(const ChatSample& sample, const EncodeRules& rules,
                             PreferenceSide side = PreferenceSide::kChosen);
 
-// Lets both answers of a pair begin after the same number of tokens, the smaller one, so that the
-// compared likelihoods have one prompt.
+// Makes both answers of a pair begin after the same number of tokens, the smaller of the two
+// numbers, so that the compared likelihoods have the same prompt.
 void share_prompt(EncodedSample& chosen, EncodedSample& rejected);
 
 }  // namespace dslaunch::text

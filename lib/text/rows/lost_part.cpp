@@ -12,8 +12,8 @@
 namespace dslaunch::text {
 namespace {
 
-using jinja::Kind;
 using jinja::Value;
+using jinja::ValueKind;
 
 constexpr std::array<std::string_view, 3> kReasoningKeys = {"reasoning_content", "reasoning",
                                                             "thinking"};
@@ -26,10 +26,10 @@ bool has_one(const Value& message, std::span<const std::string_view> keys) {
     return false;
 }
 
-// Returns the name of TOOL, of either of the two forms; "" without one.
+// Returns the name of TOOL, which has one of two forms, or "" if it has no name.
 std::string name_of(const Value& tool) {
     const Value* function = jinja::member(tool, "function");
-    const bool is_inner = function != nullptr && function->is(Kind::kDict);
+    const bool is_inner = function != nullptr && function->is(ValueKind::kDict);
     const std::string* name = jinja::text_member(is_inner ? *function : tool, "name");
     return name != nullptr ? *name : "";
 }
@@ -47,14 +47,14 @@ class LossFinder {
     std::string run() {
         constexpr std::array<std::string_view, 1> kCalls = {"tool_calls"};
         if (is_lost(0, kCalls)) return "tool_calls";
-        if (!whole_.tools.is(Kind::kNone)) {
+        if (!whole_.tools.is(ValueKind::kNone)) {
             ChatInput input = whole_;
             input.tools = Value::none();
             if (is_same(input)) return "tools";
             for (const Value& tool : whole_.tools.items())
                 if (text().find(name_of(tool)) == std::string::npos) return "tools";
         }
-        if (!whole_.documents.is(Kind::kNone)) {
+        if (!whole_.documents.is(ValueKind::kNone)) {
             ChatInput input = whole_;
             input.documents = Value::none();
             if (is_same(input)) return "documents";
@@ -85,7 +85,7 @@ class LossFinder {
         try {
             return chat_.apply(input).text == text();
         } catch (const Error&) {
-            // It needs the part.
+            // The template requires the part.
             return false;
         }
     }

@@ -1,4 +1,4 @@
-// The parts of a sample that a chat template does not know, and so leaves out of its text. Pure.
+// The parts of a sample that a chat template does not support, and so leaves out of its text. Pure.
 #pragma once
 
 #include <string>
@@ -7,9 +7,8 @@
 
 namespace dslaunch::text {
 
-// Returns the part of the sample that CHAT leaves out of the text of SIDE, the first of
-// "tool_calls", "tools", "documents" and "reasoning" (the last answer's); "" if CHAT writes all of
-// them.
+// Returns the name of the first part that CHAT leaves out of the text of SIDE: "tool_calls",
+// "tools", "documents" or "reasoning" (the last answer's). Returns "" if CHAT writes all of them.
 [[nodiscard]] std::string lost_part(const ChatSample& sample, const ChatTemplate& chat,
                                     PreferenceSide side);
 

@@ -8,7 +8,7 @@ namespace dslaunch::text {
 
 namespace {
 
-// The first tokens of DOCUMENT, as many as fit, and how many of them are learned.
+// The first tokens of a document, as many as fit in a row, and how many of them are learned.
 struct FilledRow {
     TokenRow row;
     int64_t tokens = 0, learned = 0;
@@ -41,7 +41,7 @@ void PairMaker::add(const TokenDocument& chosen, const TokenDocument& rejected) 
     }
     const FilledRow better = filled_row(chosen, rules_), worse = filled_row(rejected, rules_);
     if (better.learned == 0 || worse.learned == 0) {
-        // An answer without tokens is likelier than any other answer.
+        // An answer with no tokens would always be more likely than the other answer.
         ++counts_.unanswered;
         return;
     }

@@ -1,5 +1,6 @@
-// Byte pair encoding: a piece begins as its characters (or bytes), and the two neighbours with the
-// lowest rank become one until no two do. Takes n log n steps for n characters.
+// Byte pair encoding: a piece starts as its characters (or bytes), and the two neighbours whose
+// merge has the lowest rank are joined, until no two neighbours have a merge. Takes O(n log n)
+// steps for n characters.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -9,13 +10,13 @@
 #include "base/text.h"
 #include "text/subword/byte_alphabet.h"
 #include "text/subword/merge_table.h"
-#include "text/subword/model.h"
+#include "text/subword/subword_model.h"
 #include "text/unicode/code_points.h"
 
 namespace dslaunch::text {
 namespace {
 
-constexpr size_t kShortPiece = 24;  // up to here looking at all pairs is quicker than a heap
+constexpr size_t kShortPiece = 24;  // up to here, checking all pairs is faster than a heap
 constexpr std::string_view kMeta = "\u2581";
 
 struct BpeSettings {
@@ -27,7 +28,7 @@ struct BpeSettings {
     bool ignores_merges = false;
 };
 
-class Bpe : public Model {
+class Bpe : public SubwordModel {
   public:
     Bpe(BpeSettings settings, Vocabulary vocabulary, MergeTable merges, bool takes_bytes)
         : settings_(std::move(settings)),
@@ -126,7 +127,7 @@ class Bpe : public Model {
         if (unknown != kNoToken) add(unknown, unknown_end);
     }
 
-    // Returns the text that the last symbol_of looked up.
+    // Returns the string that the last call of symbol_of looked up.
     std::string_view symbol_text(std::string_view character, const ModelScratch& scratch) const {
         return is_plain_ ? character : std::string_view(scratch.text);
     }
@@ -145,7 +146,7 @@ class Bpe : public Model {
 
     bool append_bytes(std::string_view text, std::vector<int32_t>& ids) const {
         std::string characters;
-        if (takes_bytes_) {  // the bytes of what is written for the bytes
+        if (takes_bytes_) {  // the bytes of the characters that stand for the bytes
             append_characters(characters, text);
             text = characters;
         }
@@ -221,7 +222,7 @@ class Bpe : public Model {
         return true;
     }
 
-    // Carries out MERGE, unless one of its two symbols has changed since it was offered.
+    // Applies MERGE, unless one of its two symbols has changed since the merge was offered.
     void apply(const ModelScratch::Merge& merge, ModelScratch& scratch) const {
         const auto at = static_cast<size_t>(merge.order & UINT32_MAX);
         auto& symbols = scratch.symbols;
@@ -247,7 +248,7 @@ class Bpe : public Model {
 
     BpeSettings settings_;
     Vocabulary vocabulary_;
-    Vocabulary byte_vocabulary_;  // the same tokens as bytes, where takes_bytes_
+    Vocabulary byte_vocabulary_;  // the same tokens as bytes, if takes_bytes_
     MergeTable merges_;
     std::array<int32_t, 256> single_{};  // tokens of one byte
     std::vector<int32_t> bytes_;
@@ -257,7 +258,7 @@ class Bpe : public Model {
     bool may_cut_words_ = false;
 };
 
-// Reads a text with a blank between the two tokens, or a list of them.
+// Reads a merge, which is a string with a blank between its two tokens, or a list of the two.
 std::pair<std::string, std::string> read_merge(const JsonPlace& place, bool is_text) {
     if (is_text) {
         const std::string& text = place.text();
@@ -287,7 +288,8 @@ bool has_inner_meta(std::string_view text) {
     return false;
 }
 
-// Returns TEXT as bytes: pieces are bytes, so the marks around their characters must be, too.
+// Returns TEXT as bytes: if pieces are bytes, the prefix and the suffix of their characters must be
+// bytes too.
 std::string as_bytes(const JsonPlace& place, const std::string& text) {
     const std::optional<std::string> bytes = bytes_of_characters(text);
     if (!bytes)
@@ -307,7 +309,7 @@ BpeSettings read_settings(const JsonPlace& place) {
     const auto text = [&](const char* key) {
         return place.has(key) ? place.at(key).text() : std::string();
     };
-    // The marks stand around every character.
+    // Prefix and suffix are added to every character.
     const auto mark = [&](const char* key) {
         constexpr size_t kMarkBytesMax = 64;
         if (text(key).size() > kMarkBytesMax)
@@ -323,7 +325,7 @@ BpeSettings read_settings(const JsonPlace& place) {
 
 }  // namespace
 
-std::unique_ptr<const Model> read_bpe(const JsonPlace& place, ModelReading reading) {
+std::unique_ptr<const SubwordModel> read_bpe(const JsonPlace& place, ModelReading reading) {
     BpeSettings settings = read_settings(place);
     Vocabulary vocabulary = read_vocabulary(place);
     size_t rules_count = 0;
@@ -331,10 +333,10 @@ std::unique_ptr<const Model> read_bpe(const JsonPlace& place, ModelReading readi
     MergeTable merges(rules_count);
     uint32_t rank = 0;
     bool has_inner = false;
-    std::optional<bool> is_text;  // all are as the first one
+    std::optional<bool> is_text;  // all merges have the form of the first one
     place.at("merges").for_elements([&](const JsonPlace& merge) {
         if (!is_text) is_text = is_text_place(merge);
-        // Files of the first versions have lines of merges.txt.
+        // In files of the first versions, the list includes the comment line of merges.txt.
         if (*is_text && merge.text().starts_with("#version")) return;
         const auto [left, right] = read_merge(merge, *is_text);
         if (right.size() < settings.prefix.size())

@@ -1,5 +1,5 @@
-// The characters that byte-level tokenizers write bytes as: printable Latin-1 stands for itself,
-// all others for U+0100 and up. Threads: any.
+// The characters that byte-level tokenizers write for bytes: a byte that is a printable character
+// of Latin-1 is written as this character, all others as U+0100 and up. Threads: any.
 #pragma once
 
 #include <optional>
@@ -8,10 +8,11 @@
 
 namespace dslaunch::text {
 
+// Returns the character that is written for BYTE.
 [[nodiscard]] char32_t character_of_byte(unsigned char byte);
-// Appends the characters of the bytes of TEXT.
+// Appends the characters that stand for the bytes of TEXT.
 void append_characters(std::string& out, std::string_view text);
-// Returns the bytes for which TEXT stands; nothing if a character is not one of the 256.
+// Returns the bytes that TEXT stands for, or nothing if a character is not one of the 256.
 [[nodiscard]] std::optional<std::string> bytes_of_characters(std::string_view text);
 
 }  // namespace dslaunch::text

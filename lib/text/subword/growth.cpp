@@ -8,7 +8,8 @@
 namespace dslaunch::text {
 
 size_t grown_max(size_t bytes) {
-    // A character of three bytes becomes 33 in NFKD, whose bytes a byte-level step writes in two.
+    // A character of three bytes may become 33 bytes in NFKD, and a byte-level step may write each
+    // of these in two bytes.
     constexpr size_t kFactor = 64, kLeast = size_t{64} << 10, kMost = INT32_MAX;
     if (bytes > kMost / kFactor) return kMost;
     return std::min(kLeast + kFactor * bytes, kMost);

@@ -1,5 +1,5 @@
-// The merges of a BPE model in one flat table: two tokens that become one, and how early. Built
-// once, then only read.
+// The merges of a BPE model in one flat hash table. A merge joins two tokens to one; its rank says
+// how early. Built once, then only read.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,13 @@
 
 namespace dslaunch::text {
 
+// The result of merging two neighbouring tokens.
 struct MergeRule {
     uint32_t rank = UINT32_MAX;  // the lowest comes first
     int32_t id = kNoToken;       // of the merged token; kNoToken: no merge
 };
 
+// The table of the rules for pairs of token numbers.
 class MergeTable {
   public:
     explicit MergeTable(size_t rules_count) {
@@ -23,11 +25,12 @@ class MergeTable {
         for (size_t size = slots; size > 1; size /= 2) --shift_;
     }
 
-    // Sets a rule, which replaces an earlier one for the same two.
+    // Sets the rule for LEFT and RIGHT, replacing an earlier one.
     void set(int32_t left, int32_t right, MergeRule rule) {
         Slot& slot = slots_[slot_of(key_of(left, right))];
         slot = {key_of(left, right), rule};
     }
+    // Returns the rule for LEFT and RIGHT; its id is kNoToken if there is none.
     [[nodiscard]] MergeRule find(int32_t left, int32_t right) const {
         return slots_[slot_of(key_of(left, right))].rule;
     }

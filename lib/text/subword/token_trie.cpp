@@ -5,7 +5,7 @@
 namespace dslaunch::text {
 namespace {
 
-// The tokens [begin, end) share DEPTH bytes; their node has this number.
+// Tokens [begin, end), which share their first DEPTH bytes, and the number of their node.
 struct Open {
     size_t begin;
     size_t end;
@@ -21,7 +21,7 @@ TokenTrie::TokenTrie(std::vector<std::pair<std::string, int32_t>> tokens) {
     nodes_.resize(1);
     labels_.resize(1);
     std::vector<Open> open = {{0, tokens.size(), 0, 0}};
-    // Breadth first, so that the children of a node lie side by side.
+    // Breadth first, so that the children of a node are next to each other.
     for (size_t next = 0; next < open.size(); ++next) {
         const auto [first, end, depth, node] = open[next];
         size_t begin = first;

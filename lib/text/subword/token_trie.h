@@ -1,5 +1,5 @@
-// The tokens that begin a text: a trie over bytes, whose nodes keep their children side by side.
-// Built once, then only read.
+// A trie over bytes that finds the tokens with which a text begins. The children of a node are
+// stored next to each other. Built once, then only read.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,10 @@
 
 namespace dslaunch::text {
 
+// The trie of a set of tokens.
 class TokenTrie {
   public:
-    // The last one of equal texts counts. Empty texts are left out.
+    // If a text occurs twice, its last number counts. Empty texts are left out.
     explicit TokenTrie(std::vector<std::pair<std::string, int32_t>> tokens);
 
     // Calls VISIT(length, id) for each token that TEXT begins with, the shortest first.
@@ -29,11 +30,12 @@ class TokenTrie {
         }
     }
 
+    // A token at the beginning of a text, and its length in bytes.
     struct Found {
         size_t length = 0;
         int32_t id = kNoToken;
     };
-    // Returns kNoToken if no token begins TEXT.
+    // Returns the longest token that TEXT begins with; its id is kNoToken if there is none.
     [[nodiscard]] Found longest(std::string_view text) const {
         Found found;
         for_prefixes(text, [&](size_t length, int32_t id) { found = {length, id}; });
@@ -46,7 +48,8 @@ class TokenTrie {
         uint32_t children_count = 0;
         int32_t id = kNoToken;
     };
-    // Returns 0 if there is no child: the root is nobody's child.
+    // Returns the child of NODE for BYTE, or 0 if there is none: node 0 is the root, which is no
+    // node's child.
     [[nodiscard]] uint32_t child(uint32_t node, unsigned char byte) const {
         if (node == 0) return root_[byte];
         const Node& parent = nodes_[node];

@@ -20,7 +20,7 @@ std::string text_at(const Json& object, const char* key) {
                : "";
 }
 
-// Returns true for models whose tokenizer is always the one in tokenizer.json.
+// Returns true for models whose tokenizer is always exactly the one in tokenizer.json.
 bool takes_file_alone(std::string_view model_type) {
     constexpr std::string_view kTypes[] = {"ernie4_5", "glm",     "glm4",       "gpt_bigcode",
                                            "granite",  "llava",   "llava_next", "mistral",
@@ -29,7 +29,7 @@ bool takes_file_alone(std::string_view model_type) {
     return std::ranges::find(kTypes, model_type) != std::ranges::end(kTypes);
 }
 
-// Returns true for classes that set add_prefix_space of their ByteLevel step.
+// Returns true for classes that set add_prefix_space of the ByteLevel step.
 bool sets_byte_level(std::string_view name) {
     constexpr std::string_view kClasses[] = {"CodeGenTokenizer", "CohereTokenizer",
                                              "GPT2Tokenizer",    "GPTNeoXTokenizer",
@@ -49,7 +49,7 @@ std::string class_of(const TokenizerClassFiles& files) {
     return name;
 }
 
-// Calls USE with each ByteLevel step of STEPS, a step or a sequence of some.
+// Calls USE with each ByteLevel step in STEP, which is one step or a sequence of steps.
 template <typename Use>
 void for_byte_levels(Json& step, const Use& use) {
     if (!step.is_object()) return;
@@ -59,7 +59,8 @@ void for_byte_levels(Json& step, const Use& use) {
             for (Json& one : step[list]) for_byte_levels(one, use);
 }
 
-// Puts a blank in front of the text alone, and not in front of text after a special token.
+// Sets the steps of a Llama tokenizer. If PREFIX is true, a blank is put in front of the text, but
+// not in front of text that follows a special token.
 void set_like_llama(bool prefix, Json& tokenizer) {
     tokenizer["normalizer"] = nullptr;
     tokenizer["pre_tokenizer"] = {{"type", "Metaspace"},
@@ -74,7 +75,8 @@ void set_like_llama(bool prefix, Json& tokenizer) {
     tokenizer["decoder"] = {{"type", "Sequence"}, {"decoders", decoders}};
 }
 
-// Returns the number of TOKEN in the vocabulary of a tokenizer.json's MODEL; null if it has none.
+// Returns the number of TOKEN in the vocabulary of MODEL, the `model` of a tokenizer.json, or null
+// if it is not there.
 Json number_of(const Json& model, const std::string& token) {
     const auto vocab = model.find("vocab");
     if (vocab == model.end()) return nullptr;
@@ -85,8 +87,8 @@ Json number_of(const Json& model, const std::string& token) {
     return nullptr;
 }
 
-// Lets texts have the tokens that CONFIG names, as its eos_token, even if TOKENIZER has them only
-// in its vocabulary.
+// Adds the tokens that CONFIG names, such as its eos_token, to the added tokens, so that they are
+// found in texts even if TOKENIZER has them only in its vocabulary.
 void add_named_tokens(const Json& config, Json& tokenizer) {
     Json& added = tokenizer["added_tokens"];
     if (!config.is_object() || !tokenizer.contains("model") || !tokenizer["model"].is_object())

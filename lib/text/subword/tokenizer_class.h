@@ -1,20 +1,20 @@
-// Changes a tokenizer.json as a class of transformers does, which the folder's other files name:
-// some classes decide whether a blank is put in front of a text, and all find the tokens that
-// tokenizer_config.json names. Source: AutoTokenizer of transformers 5.23. Data path: folder ->
-// [here] -> tokenizer.h. Pure.
+// Changes to a tokenizer.json, as made by the class of transformers that the folder's other files
+// name. Some classes decide whether a blank is put in front of a text, and all classes recognize
+// the tokens that tokenizer_config.json names. Source: AutoTokenizer of transformers 5.23. Data
+// path: folder -> [here] -> tokenizer.h. Pure.
 #pragma once
 
 #include <nlohmann/json.hpp>
 
 namespace dslaunch::text {
 
-// The JSON of a folder's files; null for one that is not there.
+// The JSON of a folder's files; null if a file does not exist.
 struct TokenizerClassFiles {
     nlohmann::json tokenizer_config;  // tokenizer_config.json
     nlohmann::json config;            // config.json, the model's
 };
 
-// Changes TOKENIZER, a tokenizer.json of any content.
+// Changes TOKENIZER, a tokenizer.json, which may have any content.
 void apply_tokenizer_class(const TokenizerClassFiles& files, nlohmann::json& tokenizer);
 
 }  // namespace dslaunch::text

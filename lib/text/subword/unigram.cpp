@@ -1,5 +1,4 @@
-// The unigram model: of all ways to cut a piece into tokens, the one with the highest sum of
-// scores.
+// The unigram model: cuts a piece into the tokens that have the highest sum of scores.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -13,7 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "text/subword/growth.h"
-#include "text/subword/model.h"
+#include "text/subword/subword_model.h"
 #include "text/subword/token_trie.h"
 #include "text/unicode/code_points.h"
 
@@ -29,9 +28,9 @@ double power_of_ten(int exponent) {
     return power;
 }
 
-// Returns the number that Rust's serde_json reads from a text, the shortest one for the double
-// NEAREST. It rounds twice, so one text in eight gives a neighbour of the nearest double, and two
-// ways through a text of nearly equal scores may change places by that. REQUIRES: finite.
+// Returns the number that Rust's serde_json reads from the shortest text for the double NEAREST. It
+// rounds twice, so for one text in eight it reads a neighbour of the nearest double. This may swap
+// two ways of cutting a text that have nearly equal scores. REQUIRES: NEAREST is finite.
 double as_serde_reads(double nearest) {
     std::array<char, 32> buffer;
     const auto written = std::to_chars(buffer.data(), buffer.data() + buffer.size(),
@@ -70,7 +69,7 @@ struct UnigramParts {
     bool falls_back_to_bytes = false;
 };
 
-class Unigram : public Model {
+class Unigram : public SubwordModel {
   public:
     explicit Unigram(UnigramParts parts)
         : vocabulary_(std::move(parts.vocabulary)),
@@ -91,7 +90,7 @@ class Unigram : public Model {
         auto& nodes = scratch.nodes;
         nodes.assign(piece.size() + 1, {});
         for (size_t i = 0; i < piece.size();) i = offer_from(piece, i, nodes);
-        // The path is known from its end.
+        // The best path is followed from its end to its beginning.
         const size_t first = out.size();
         scratch.ends.clear();
         for (size_t end = piece.size(); end > 0;) {
@@ -103,7 +102,7 @@ class Unigram : public Model {
             } else {
                 out.push_back(nodes[end].id);
             }
-            // Bytes of one text all end where it ends.
+            // If a text is encoded as several bytes, all of them end where the text ends.
             scratch.ends.resize(out.size() - first, static_cast<uint32_t>(end));
             end = begin;
         }
@@ -112,7 +111,8 @@ class Unigram : public Model {
     }
 
   private:
-    // Offers all tokens that begin at PIECE[BEGIN] to their end nodes; returns the next character.
+    // Offers each token that begins at PIECE[BEGIN] to the node at which it ends. Returns the
+    // beginning of the next character.
     size_t offer_from(std::string_view piece, size_t begin,
                       std::vector<ModelScratch::Node>& nodes) const {
         const double till_here = nodes[begin].score;
@@ -139,7 +139,7 @@ class Unigram : public Model {
         return next;
     }
 
-    // Appends the tokens of TEXT, last first; only the unknown path covers it.
+    // Appends the tokens of TEXT, which only the unknown token covers, the last one first.
     void append_unknown(std::string_view text, std::vector<int32_t>& out) const {
         const int32_t id = vocabulary_.find(text);
         if (id != kNoToken) return out.push_back(id);
@@ -163,7 +163,7 @@ class Unigram : public Model {
 
 }  // namespace
 
-std::unique_ptr<const Model> read_unigram(const JsonPlace& place) {
+std::unique_ptr<const SubwordModel> read_unigram(const JsonPlace& place) {
     place.expect_object({"type", "unk_id", "vocab", "byte_fallback"});
     UnigramParts parts;
     place.at("vocab").for_elements([&](const JsonPlace& row) {

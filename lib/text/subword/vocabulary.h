@@ -1,4 +1,4 @@
-// The tokens of a model by text and by number. Built once, then only read: any threads.
+// The tokens of a model, by text and by number. Built once, then only read, by any thread.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,17 @@
 namespace dslaunch::text {
 
 constexpr int32_t kNoToken = -1;
-constexpr int64_t kTokenIdMax = (1 << 22) - 1;  // the largest vocabularies have a tenth of it
+constexpr int64_t kTokenIdMax = (1 << 22) - 1;  // the largest real ones have a tenth
 
-// Returns a quick hash of TEXT, equal on every machine of one byte order.
+// Returns a fast hash of TEXT, equal on all machines that have the same byte order.
 [[nodiscard]] uint64_t hash_of(std::string_view text);
 
+// The tokens' texts in one string, with a hash table of them.
 class Vocabulary {
   public:
     // Returns false if TEXT or ID was added before. REQUIRES: 0 <= ID <= kTokenIdMax.
     [[nodiscard]] bool add(std::string_view text, int32_t id);
-    // Does the same where a text may come again: find() gives the last ID.
+    // Does the same, but TEXT may have been added before; find() then returns the last ID.
     void add_again(std::string_view text, int32_t id);
 
     // Returns kNoToken if there is none.

@@ -1,9 +1,9 @@
-// The models whose pieces are words: WordPiece takes the longest token again and again, WordLevel
-// knows only whole words.
+// The models whose pieces are words: WordPiece takes the longest token again and again, and
+// WordLevel knows whole words only.
 #include "base/error.h"
 #include "base/text.h"
 #include "text/subword/growth.h"
-#include "text/subword/model.h"
+#include "text/subword/subword_model.h"
 #include "text/subword/token_trie.h"
 #include "text/unicode/code_points.h"
 
@@ -18,7 +18,7 @@ namespace {
 
 using Tokens = std::vector<std::pair<std::string, int32_t>>;
 
-// Returns the tokens that begin with PREFIX, without it.
+// Returns the tokens that begin with PREFIX, without this prefix.
 Tokens tokens_after(const Vocabulary& vocabulary, std::string_view prefix) {
     Tokens tokens;
     for (int64_t id = 0; id < vocabulary.ids_end(); ++id) {
@@ -29,7 +29,7 @@ Tokens tokens_after(const Vocabulary& vocabulary, std::string_view prefix) {
     return tokens;
 }
 
-class WordPiece : public Model {
+class WordPiece : public SubwordModel {
   public:
     WordPiece(Vocabulary vocabulary, std::string unknown, std::string_view prefix,
               size_t characters_max)
@@ -76,7 +76,7 @@ class WordPiece : public Model {
     size_t characters_max_;
 };
 
-class WordLevel : public Model {
+class WordLevel : public SubwordModel {
   public:
     WordLevel(Vocabulary vocabulary, std::string unknown)
         : vocabulary_(std::move(vocabulary)),
@@ -102,7 +102,7 @@ class WordLevel : public Model {
 
 }  // namespace
 
-std::unique_ptr<const Model> read_word_piece(const JsonPlace& place) {
+std::unique_ptr<const SubwordModel> read_word_piece(const JsonPlace& place) {
     place.expect_object(
         {"type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"});
     const int64_t characters_max = place.at("max_input_chars_per_word").integer();
@@ -118,7 +118,7 @@ std::unique_ptr<const Model> read_word_piece(const JsonPlace& place) {
                                        static_cast<size_t>(characters_max));
 }
 
-std::unique_ptr<const Model> read_word_level(const JsonPlace& place) {
+std::unique_ptr<const SubwordModel> read_word_level(const JsonPlace& place) {
     place.expect_object({"type", "unk_token", "vocab"});
     return std::make_unique<WordLevel>(read_vocabulary(place), place.at("unk_token").text());
 }

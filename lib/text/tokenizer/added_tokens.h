@@ -1,5 +1,5 @@
-// The `added_tokens` of a tokenizer.json, which are looked for in the text before anything else.
-// Built once, then only read: any threads.
+// The `added_tokens` of a tokenizer.json, which are searched for in the text before anything else
+// happens to it. Built once, then only read: any threads.
 #pragma once
 
 #include <array>
@@ -18,9 +18,10 @@
 
 namespace dslaunch::text {
 
+// A token of the list, with the fields that the file gives it.
 struct AddedToken {
     std::string text;
-    std::string normal;  // its form in normalized text; the same if it is not normalized
+    std::string normal;  // its form in normalized text; `text` if is_normalized is false
     int32_t id = kNoToken;
     bool is_single_word = false;
     bool strips_left = false;
@@ -29,33 +30,36 @@ struct AddedToken {
     bool is_special = false;
 };
 
-// A part of a text: a token if `id` is one.
+// A part of a text; it is a token if `id` is one.
 struct TextPart {
     size_t begin = 0;
     size_t end = 0;
     int32_t id = kNoToken;
 };
 
-// Finds the longest token that begins at a place, from left to right.
+// Finds the longest token at each place, from left to right.
 class TokenFinder {
   public:
-    // TOKENS: those to find; they must outlive the finder. NORMALIZED: by their normal form.
+    // TOKENS must outlive the finder. If NORMALIZED is true, the finder looks for the tokens that
+    // are matched in normalized text, in their normal form; otherwise for the other tokens.
     TokenFinder(const std::vector<AddedToken>& tokens, bool normalized);
     // Appends the parts of TEXT; no part is empty.
     void split(std::string_view text, std::vector<TextPart>& parts) const;
+    // Returns true if the finder looks for no token.
     [[nodiscard]] bool is_empty() const { return is_empty_; }
 
   private:
     const std::vector<AddedToken>* tokens_;
-    TokenTrie trie_;  // numbers in `tokens_`
+    TokenTrie trie_;  // ids are indices in `tokens_`
     std::array<bool, 256> begins_{};
     bool is_empty_ = true;
 };
 
+// The tokens of the list, by text and by number.
 class AddedTokens {
   public:
-    // Reads the list PLACE, each token with the number that the Python package would give it.
-    // Throws Error{kInput} that names the place, also where the file has another number.
+    // Reads the list at PLACE, and gives each token the number that the Python package would give
+    // it. Throws Error{kInput} that names the place, also if the file has another number.
     AddedTokens(const JsonPlace& place, const Vocabulary& vocabulary,
                 const std::vector<std::unique_ptr<const Normalizer>>& normalizers);
     AddedTokens() = default;
@@ -67,6 +71,7 @@ class AddedTokens {
     [[nodiscard]] bool is_special(std::string_view text) const {
         return specials_.contains(std::string(text));
     }
+    // Returns all tokens, in the order of the file.
     [[nodiscard]] const std::vector<AddedToken>& all() const { return tokens_; }
 
   private:

@@ -1,5 +1,5 @@
-// Text to tokens: added tokens are cut out, the rest is normalized, cut into pieces, and each piece
-// is given to the model unless it came before.
+// The encoding of text as tokens: added tokens are cut out, the rest is normalized and cut into
+// pieces, and each piece is given to the model, unless its tokens are in the cache.
 #include <algorithm>
 #include <bit>
 #include <span>
@@ -14,11 +14,11 @@ namespace {
 
 constexpr std::string_view kWordMark = "\u2581";
 
-// Appends the span in the original of the bytes from BEGIN to END; FROM has the places that bytes
-// come from.
+// Appends the span, in the original text, of the bytes from BEGIN to END. FROM has the original
+// places of the bytes.
 void append_span(EncodeScratch& scratch, std::span<const uint32_t> from, size_t begin, size_t end) {
     if (!scratch.wants_spans) return;
-    if (begin == end) return scratch.spans.push_back(scratch.spans.back());  // a byte of the same
+    if (begin == end) return scratch.spans.push_back(scratch.spans.back());  // a byte of it
     size_t end_bytes = from[end - 1];
     (void)next_point(scratch.original, end_bytes);
     scratch.spans.push_back({from[begin], static_cast<uint32_t>(end_bytes)});
@@ -64,14 +64,14 @@ void TokenizerParts::encode_plain(TextPart part, EncodeScratch& scratch) const {
 
 void TokenizerParts::encode_normal(TextPart part, EncodeScratch& scratch) const {
     const size_t length = part.end - part.begin;
-    Pieces& pieces = scratch.pieces;
+    SplitText& pieces = scratch.pieces;
     pieces.begin(std::string_view(scratch.normal.text).substr(part.begin, length),
                  std::span<const uint32_t>(scratch.normal.from).subspan(part.begin, length),
                  std::max(scratch.bytes_left, length));
     for (const auto& step : pre_tokenizers.steps) step->apply(pieces);
     scratch.bytes_left -= std::min(scratch.bytes_left, pieces.text.size());
     const bool cuts = model->may_cut_words();
-    for (const Piece& piece : pieces.list) {
+    for (const PieceRange& piece : pieces.list) {
         if (cuts) {
             encode_words(piece, scratch);
         } else {
@@ -80,7 +80,7 @@ void TokenizerParts::encode_normal(TextPart part, EncodeScratch& scratch) const 
     }
 }
 
-void TokenizerParts::encode_words(Piece piece, EncodeScratch& scratch) const {
+void TokenizerParts::encode_words(PieceRange piece, EncodeScratch& scratch) const {
     uint32_t begin = piece.begin;
     const std::string_view within = scratch.pieces.text.substr(0, piece.end);
     size_t last = begin;  // after the last mark
@@ -95,7 +95,7 @@ void TokenizerParts::encode_words(Piece piece, EncodeScratch& scratch) const {
     if (begin < piece.end) encode_piece({begin, piece.end}, scratch);
 }
 
-void TokenizerParts::encode_piece(Piece piece, EncodeScratch& scratch) const {
+void TokenizerParts::encode_piece(PieceRange piece, EncodeScratch& scratch) const {
     const std::string_view text = scratch.pieces.text;
     const std::string_view view = text.substr(piece.begin, piece.end - piece.begin);
     const std::span<const uint32_t> from = scratch.pieces.from;

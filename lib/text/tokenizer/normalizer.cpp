@@ -15,7 +15,7 @@
 namespace dslaunch::text {
 namespace {
 
-// Rewrites character by character: WRITE(out, point) appends what POINT becomes.
+// Rewrites NORMAL character by character: WRITE(out, point) appends the text that replaces POINT.
 template <typename Write>
 void rewrite(NormalText& normal, const Write& write) {
     AlignedText out;
@@ -72,15 +72,15 @@ bool is_space(char32_t point) {
 
 class StripNormalizer : public Normalizer {
   public:
-    StripNormalizer(bool left, bool right) : left_(left), right_(right) {}
+    StripNormalizer(bool left, bool right) : strips_left_(left), strips_right_(right) {}
 
     void apply(NormalText& normal) const override {
         const std::string_view text = normal.text;
         size_t begin = 0;
         size_t end = text.size();
-        for (size_t i = 0; left_ && begin < end; begin = i)
+        for (size_t i = 0; strips_left_ && begin < end; begin = i)
             if (!is_space(next_point(text, i))) break;
-        while (right_ && end > begin) {
+        while (strips_right_ && end > begin) {
             size_t last = previous_begin(text, end);
             const size_t at = last;
             if (!is_space(next_point(text, last))) break;
@@ -93,8 +93,8 @@ class StripNormalizer : public Normalizer {
     }
 
   private:
-    bool left_;
-    bool right_;
+    bool strips_left_;
+    bool strips_right_;
 };
 
 class Replace : public Normalizer {
@@ -116,8 +116,8 @@ class Replace : public Normalizer {
         };
         for (const Match& match : matches) {
             keep(match.begin);
-            // A text in place of characters stands for the last of them; a text in place of nothing
-            // for the character before.
+            // A text that replaces characters gets the place of the last of them; a text that is
+            // inserted at an empty match gets the place of the character before it.
             const size_t last_byte = match.end > 0 ? match.end - 1 : 0;
             out.append(content_, from.empty() ? 0 : from[last_byte]);
             require_room(out.text.size(), normal.bytes_max);
@@ -247,7 +247,7 @@ std::unique_ptr<const Normalizer> read_one_normalizer(const JsonPlace& place,
     if (type == "Lowercase") return simple(std::make_unique<Lowercase>());
     if (type == "StripAccents") return rewriter(write_without_accents);
     if (type == "Nmt") return rewriter(write_nmt);
-    if (type == "ByteLevel") {  // it ignores fields of its pre-tokenizer
+    if (type == "ByteLevel") {  // fields of the pre-tokenizer ByteLevel are ignored
         expect_step_fields(place, {"type"});
         return std::make_unique<Rewriter>(write_byte_characters);
     }

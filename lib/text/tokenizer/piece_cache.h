@@ -1,6 +1,6 @@
-// The tokens of short pieces that came before: words come again and again. It has a bounded number
-// of entries, and a new one replaces an old one; there are few until many pieces came, so that
-// short texts pay for no large table. One thread.
+// A cache of the tokens of short pieces, because words occur again and again. The number of entries
+// is bounded, and a new entry replaces an old one. The table is small until many pieces have been
+// stored, so that short texts do not pay for a large table. One thread.
 #pragma once
 
 #include <algorithm>
@@ -15,29 +15,32 @@
 
 namespace dslaunch::text {
 
+// The cache of one thread.
 class PieceCache {
   public:
     static constexpr size_t kPieceBytesMax = 31;
     static constexpr size_t kTokensMax = 7;
 
+    // A stored piece: the numbers of its tokens, and where each of them ends.
     struct Entry {
         std::array<uint64_t, 4> key{};  // the bytes, then zeros; the last byte is their number
         std::array<int32_t, kTokensMax> ids{};
         uint32_t ends = 0;  // bit i: a token ends after byte i of the piece
 
+        // Returns the numbers of the tokens; the entry must outlive the result.
         [[nodiscard]] std::span<const int32_t> tokens() const {
             return {ids.data(), static_cast<size_t>(std::popcount(ends))};
         }
     };
 
-    // The key that find() looked up, for the store() that may follow.
+    // The key of a piece, for find() and for the store() that may follow.
     struct Key {
         std::array<uint64_t, 4> words{};
         uint64_t hash = 0;
     };
 
-    // Returns the key of PIECE, a part of a text that goes on for BYTES_AFTER bytes after it.
-    // REQUIRES: at most kPieceBytesMax bytes.
+    // Returns the key of PIECE, which is followed by BYTES_AFTER more bytes of its text. REQUIRES:
+    // PIECE has at most kPieceBytesMax bytes.
     [[nodiscard]] static Key key_of(std::string_view piece, size_t bytes_after) {
         Key key;
         const size_t length = piece.size();
@@ -55,7 +58,7 @@ class PieceCache {
         return key;
     }
 
-    // Returns null if it is not there.
+    // Returns null if KEY is not in the cache.
     [[nodiscard]] const Entry* find(const Key& key) const {
         const Entry* entries = bucket_of(key.hash);
         if (entries[0].key == key.words) return entries;
@@ -63,7 +66,8 @@ class PieceCache {
         return nullptr;
     }
 
-    // ENDS: where in the piece each token ends. Tokens that end at one place are not stored.
+    // Stores the tokens of a piece. ENDS: where in the piece each token ends. If two tokens end at
+    // the same place, nothing is stored.
     void store(const Key& key, std::span<const int32_t> ids, std::span<const uint32_t> ends) {
         if (ids.size() > kTokensMax) return;
         uint32_t ends_bits = 0;
@@ -106,13 +110,14 @@ class PieceCache {
         bits_ = std::min(bits_ + 2, kBitsMax);
         std::vector<Entry> before = std::exchange(entries_, std::vector<Entry>(size_t{2} << bits_));
         stored_count_ = 0;
-        // The newer entry of a bucket comes last, to be first again. No piece is empty.
+        // The newer entry of a bucket is put last, so that it is first again. Entries without a
+        // piece are unused, because no piece is empty.
         for (auto entry = before.rbegin(); entry != before.rend(); ++entry)
             if (entry->key[3] != 0) put(hash_of(entry->key), *entry);
     }
 
     int bits_ = kBitsMin;
-    size_t stored_count_ = 0;  // since the table has its size
+    size_t stored_count_ = 0;  // since the table got its current size
     std::vector<Entry> entries_ = std::vector<Entry>(size_t{2} << kBitsMin);
 };
 

@@ -56,7 +56,7 @@ std::vector<PostPart> read_template(const JsonPlace& place) {
 }
 
 void read_processor(const JsonPlace& place, const std::string& type, std::vector<PostPart>& parts) {
-    if (type == "ByteLevel") return;  // it changes offsets alone
+    if (type == "ByteLevel") return;  // it changes offsets only
     if (!parts.empty()) place.refuse("two steps that add tokens are not supported");
     if (type == "TemplateProcessing") {
         parts = read_template(place);

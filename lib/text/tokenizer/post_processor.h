@@ -1,4 +1,4 @@
-// The `post_processor` of a tokenizer.json, which puts tokens around the tokens of a single text.
+// The `post_processor` of a tokenizer.json, which adds tokens around the tokens of a single text.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace dslaunch::text {
 
-// The parts of the result in their order.
+// One part of the result; the parts are in order.
 struct PostPart {
-    bool is_text = false;      // the tokens of the text; else
-    std::vector<int32_t> ids;  // these, where special tokens are wanted
+    bool is_text = false;      // true: the tokens of the text
+    std::vector<int32_t> ids;  // otherwise: these, if special tokens are wanted
 };
 
 // Reads the parts. Throws Error{kInput} that names the place of a wrong or unknown part.

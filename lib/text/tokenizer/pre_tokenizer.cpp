@@ -19,20 +19,20 @@ namespace {
 constexpr std::string_view kGpt2Expression =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// The text of a piece, and where its bytes come from.
+// The text of a piece, and the original places of its bytes.
 struct PieceText {
     std::string_view text;
     std::span<const uint32_t> from;
 };
 
-// Rewrites the text piece by piece: WRITE(out, old text of the piece) appends the new text to `out`
-// and adds its pieces to the spare list.
+// Rewrites the text piece by piece. WRITE(out, piece) appends the new text of the piece to `out`,
+// and adds the new pieces to the spare list.
 template <typename Write>
-void rewrite_pieces(Pieces& pieces, const Write& write) {
+void rewrite_pieces(SplitText& pieces, const Write& write) {
     AlignedText& out = pieces.spare;
     out.clear();
     pieces.spare_list.clear();
-    for (const Piece& piece : pieces.list) {
+    for (const PieceRange& piece : pieces.list) {
         const size_t length = piece.end - piece.begin;
         write(out, PieceText{pieces.text.substr(piece.begin, length),
                              pieces.from.subspan(piece.begin, length)});
@@ -59,7 +59,7 @@ class ByteLevel : public PreTokenizer {
     explicit ByteLevel(ByteLevelChoices choices)
         : choices_(choices), pattern_(compile_pattern(kGpt2Expression)) {}
 
-    void apply(Pieces& pieces) const override {
+    void apply(SplitText& pieces) const override {
         if (choices_.adds_prefix_space && lacks_space(pieces))
             rewrite_pieces(pieces, [&](AlignedText& out, const PieceText& piece) {
                 const uint32_t begin = size32(out);
@@ -80,8 +80,8 @@ class ByteLevel : public PreTokenizer {
     }
 
   private:
-    static bool lacks_space(const Pieces& pieces) {
-        for (const Piece& piece : pieces.list)
+    static bool lacks_space(const SplitText& pieces) {
+        for (const PieceRange& piece : pieces.list)
             if (pieces.text[piece.begin] != ' ') return true;
         return false;
     }
@@ -97,7 +97,7 @@ class Metaspace : public PreTokenizer {
     Metaspace(std::string replacement, PrependScheme scheme, bool splits)
         : replacement_(std::move(replacement)), scheme_(scheme), splits_(splits) {}
 
-    void apply(Pieces& pieces) const override {
+    void apply(SplitText& pieces) const override {
         rewrite_pieces(pieces, [&](AlignedText& out, const PieceText& piece) {
             const std::string_view text = piece.text;
             const size_t first = out.text.size();
@@ -116,8 +116,8 @@ class Metaspace : public PreTokenizer {
     }
 
   private:
-    // Adds words to LIST: a piece begins at each replacement.
-    void add_words(const std::string& out, size_t first, std::vector<Piece>& list) const {
+    // Adds the words of OUT from FIRST on to LIST; a piece begins at each replacement character.
+    void add_words(const std::string& out, size_t first, std::vector<PieceRange>& list) const {
         size_t begin = first;
         while (begin < out.size()) {
             size_t end = out.size();
@@ -136,9 +136,9 @@ class FixedLength : public PreTokenizer {
   public:
     explicit FixedLength(size_t characters) : characters_(characters) {}
 
-    void apply(Pieces& pieces) const override {
+    void apply(SplitText& pieces) const override {
         pieces.spare_list.clear();
-        for (const Piece& piece : pieces.list) {
+        for (const PieceRange& piece : pieces.list) {
             for (size_t i = piece.begin; i < piece.end;) {
                 const auto begin = static_cast<uint32_t>(i);
                 for (size_t k = 0; k < characters_ && i < piece.end; ++k)
@@ -153,7 +153,8 @@ class FixedLength : public PreTokenizer {
     size_t characters_;
 };
 
-// Matches runs of characters whose flags are WANTED, or each of them alone.
+// Returns a pattern that matches runs of characters whose flags are WANTED, or each of these
+// characters alone.
 std::unique_ptr<const Pattern> flag_pattern(
     bool takes_runs, const std::vector<std::function<bool(uint32_t)>>& wanted) {
     SimpleProgram program;

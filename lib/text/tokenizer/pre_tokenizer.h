@@ -7,23 +7,26 @@
 #include <vector>
 
 #include "base/text/json_place.h"
-#include "text/tokenizer/pieces.h"
+#include "text/tokenizer/split_text.h"
 
 namespace dslaunch::text {
 
+// The steps of a pre-tokenizer, in order.
 struct PreTokenizers {
     std::vector<std::unique_ptr<const PreTokenizer>> steps;
-    // True if the last step is ByteLevel and no other one is: the model may then take bytes.
+    // True if the last step, and no other step, is ByteLevel: the model may then take bytes.
     bool ends_in_bytes = false;
 };
 
+// The options of reading the steps.
 struct PreTokenizerReading {
-    // A last ByteLevel leaves bytes as they are instead of writing characters for them.
+    // If true, a ByteLevel at the end leaves bytes as they are instead of writing characters for
+    // them.
     bool leaves_bytes = false;
 };
 
-// Reads the steps of PLACE, a Sequence's one after the other. Throws Error{kInput} that names the
-// place of a wrong or unknown part.
+// Reads the steps at PLACE; if it is a Sequence, its steps in order. Throws Error{kInput} that
+// names the place of a wrong or unknown part.
 [[nodiscard]] PreTokenizers read_pre_tokenizers(const JsonPlace& place,
                                                 PreTokenizerReading reading);
 

@@ -1,5 +1,5 @@
-// The character map that sentencepiece compiles into its models: a trie of replaced texts, as a
-// double array, and the texts that replace them, each ended by a zero byte.
+// The character map that sentencepiece compiles into its models: a trie of the texts to replace,
+// stored as a double array, and the texts that replace them, each ended by a zero byte.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -14,7 +14,7 @@
 namespace dslaunch::text {
 namespace {
 
-constexpr size_t kClusterBytesMax = 5;  // longer clusters are taken character by character
+constexpr size_t kClusterBytesMax = 5;  // longer clusters are replaced character by character
 
 std::optional<std::string> from_base64(std::string_view text) {
     const auto value_of = [](char c) -> int {
@@ -59,8 +59,8 @@ class Precompiled : public Normalizer {
             i = append_part(normal, i, out);
             require_room(out.text.size(), normal.bytes_max);
         }
-        // The package counts the first character as the original first one, whatever was dropped
-        // before it.
+        // The first character gets the place of the first original one, as in the package, even if
+        // characters before it were dropped.
         if (!out.text.empty()) {
             size_t first = 0;
             (void)next_point(out.text, first);
@@ -97,8 +97,8 @@ class Precompiled : public Normalizer {
         return end;
     }
 
-    // Appends WRITTEN for the characters of NORMAL from BEGIN to END: each stands for one of them,
-    // and surplus ones for the last.
+    // Appends WRITTEN in place of the characters of NORMAL from BEGIN to END. Each character of
+    // WRITTEN gets the place of one of them, and surplus ones get the place of the last.
     static void append_aligned(std::string_view written, const NormalText& normal, size_t begin,
                                size_t end, AlignedText& out) {
         size_t at = begin;
@@ -112,7 +112,8 @@ class Precompiled : public Normalizer {
         }
     }
 
-    // Returns the text for the shortest beginning of TEXT in the map; nothing if there is none.
+    // Returns the replacement of the shortest prefix of TEXT that is in the map, or nothing if
+    // there is none.
     [[nodiscard]] std::optional<std::string_view> replacement(std::string_view text) const {
         size_t at = offset_of(units_[0]);
         for (const char c : text) {

@@ -36,7 +36,8 @@ std::vector<Span> spans_of(const std::vector<Match>& matches, uint32_t length, b
     return spans;
 }
 
-// Joins neighbours for which JOINS(last, next) is true; SPANS are in the order of looking.
+// Joins neighbouring spans for which JOINS(last, next) is true. SPANS go from left to right, or
+// from right to left.
 template <typename Joins>
 std::vector<Span> joined(const std::vector<Span>& spans, const Joins& joins) {
     std::vector<Span> out;
@@ -68,7 +69,7 @@ class SplitStep : public PreTokenizer {
   public:
     SplitStep(std::unique_ptr<const Pattern> pattern, Splitting splitting)
         : pattern_(std::move(pattern)), splitting_(splitting) {}
-    void apply(Pieces& pieces) const override { split_pieces(pieces, *pattern_, splitting_); }
+    void apply(SplitText& pieces) const override { split_pieces(pieces, *pattern_, splitting_); }
 
   private:
     std::unique_ptr<const Pattern> pattern_;
@@ -77,10 +78,10 @@ class SplitStep : public PreTokenizer {
 
 }  // namespace
 
-void split_pieces(Pieces& pieces, const Pattern& pattern, Splitting splitting) {
-    std::vector<Piece>& out = pieces.spare_list;
+void split_pieces(SplitText& pieces, const Pattern& pattern, Splitting splitting) {
+    std::vector<PieceRange>& out = pieces.spare_list;
     out.clear();
-    for (const Piece& piece : pieces.list) {
+    for (const PieceRange& piece : pieces.list) {
         const auto add = [&](uint32_t begin, uint32_t end) {
             if (begin == end) return;
             out.push_back({piece.begin + begin, piece.begin + end});

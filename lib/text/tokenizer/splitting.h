@@ -1,29 +1,31 @@
-// Cuts pieces where a pattern matches, in the five ways that tokenizer.json knows.
+// Splitting of pieces where a pattern matches, in the five ways that tokenizer.json offers.
 #pragma once
 
 #include <memory>
 
 #include "base/text/json_place.h"
-#include "text/tokenizer/pieces.h"
+#include "text/pattern/pattern.h"
+#include "text/tokenizer/split_text.h"
 
 namespace dslaunch::text {
 
-// The treatment of a match: it goes, it is a piece, it joins its neighbour, or it joins other
-// matches.
+// The treatment of a match: it is removed, becomes a piece of its own, joins the text before or
+// after it, or joins neighbouring matches.
 enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
 // Reads a behavior. Throws Error{kInput} that names PLACE.
 [[nodiscard]] Behavior read_behavior(const JsonPlace& place);
 
+// The options of a split.
 struct Splitting {
     Behavior behavior = Behavior::kIsolated;
-    bool inverts = false;  // text between the matches counts as match
+    bool inverts = false;  // the text between matches is treated as the match
 };
 
-// Returns a pre-tokenizer that does so.
+// Returns a pre-tokenizer that splits at PATTERN as SPLITTING says.
 [[nodiscard]] std::unique_ptr<const PreTokenizer> split_by(std::unique_ptr<const Pattern> pattern,
                                                            Splitting splitting);
-// Does the same on PIECES.
-void split_pieces(Pieces& pieces, const Pattern& pattern, Splitting splitting);
+// Splits PIECES at PATTERN as SPLITTING says.
+void split_pieces(SplitText& pieces, const Pattern& pattern, Splitting splitting);
 
 }  // namespace dslaunch::text

@@ -1,4 +1,4 @@
-// The fields of a step of a tokenizer.json, and steps in steps. All throw Error{kInput} that names
+// The fields of a step of a tokenizer.json, and nested steps. All throw Error{kInput} that names
 // the place.
 #pragma once
 
@@ -13,18 +13,19 @@
 
 namespace dslaunch::text {
 
-// Checks that PLACE is an object with only fields of KNOWN, or also fields that transformers leaves
-// unread on any step it takes for a ByteLevel one.
+// Checks that PLACE is an object whose fields are all in KNOWN. Fields of ByteLevel are also
+// accepted and ignored, because transformers may leave them on any step that it takes for a
+// ByteLevel step.
 void expect_step_fields(const JsonPlace& place, std::initializer_list<std::string_view> known);
 
-// Calls USE(step, its type) for PLACE, or for the steps in its list LIST if it is a Sequence, which
-// may be nested.
+// Calls USE(step, its type) for PLACE or, if it is a Sequence, for each step in its list LIST. A
+// Sequence may contain others.
 void for_steps(const JsonPlace& place, const char* list,
                const std::function<void(const JsonPlace&, const std::string&)>& use);
 
 // Reads {"String": …} or {"Regex": …}.
 [[nodiscard]] std::unique_ptr<const Pattern> read_pattern(const JsonPlace& place);
-// Reads a text of one character.
+// Reads a string of one character.
 [[nodiscard]] const std::string& read_character(const JsonPlace& place);
 
 }  // namespace dslaunch::text

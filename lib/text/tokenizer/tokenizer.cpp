@@ -54,7 +54,7 @@ Tokenizer Tokenizer::of_folder(const std::string& folder) {
         const std::string path = fmt::format("{}/{}", folder, name);
         std::error_code unreadable;
         if (!std::filesystem::exists(path, unreadable)) return nullptr;
-        // A mistake in it is found when its other fields are read.
+        // If the file is not valid JSON, this is reported when its other fields are read.
         return JsonPlace::Json::parse(read_file(path, kFileBytesMax), nullptr,
                                       /*allow_exceptions=*/false);
     };

@@ -1,6 +1,7 @@
-// Text to the numbers of tokens and back, as a tokenizer.json of Hugging Face says, number for
-// number as the Python package `tokenizers` does it. When the file is read, parts that the package
-// knows and this version lacks are refused. Threads: const, any; several share one Tokenizer.
+// The conversion of text to token numbers and back, as a tokenizer.json of Hugging Face describes
+// it, with the same numbers as the Python package `tokenizers`. Parts that the package supports and
+// this version does not are refused when the file is read. Threads: const, any; several share one
+// Tokenizer.
 #pragma once
 
 #include <cstdint>
@@ -17,50 +18,54 @@ namespace dslaunch::text {
 
 struct TokenizerParts;
 
+// The choices of one call of encode().
 struct EncodeOptions {
     bool add_special_tokens = true;  // the post-processor adds its tokens
 };
 
+// The tokens of a text, and where they are in it.
 struct EncodedText {
     std::vector<int32_t> ids;
     std::vector<TokenSpan> spans;  // one for each of `ids`
 };
 
+// A tokenizer that is read from a file. It can be moved, not copied.
 class Tokenizer {
   public:
-    // Throws Error{kInput} with PATH, the place in the document and what to do. The sections
-    // `truncation` and `padding` are not looked at: both are ours.
+    // Reads the tokenizer.json at PATH. Throws Error{kInput} with PATH, the place in the document
+    // and what to do. The sections `truncation` and `padding` are ignored, because dslaunch does
+    // both itself.
     [[nodiscard]] static Tokenizer load(const std::string& path);
-    // Does the same for FOLDER's tokenizer.json, with the changes of its tokenizer_config.json and
-    // config.json (subword/tokenizer_class.h).
+    // Does the same for FOLDER's tokenizer.json, with the changes that its tokenizer_config.json
+    // and config.json require (subword/tokenizer_class.h).
     [[nodiscard]] static Tokenizer of_folder(const std::string& folder);
-    // Does the same for TEXT; NAME stands for the path in messages.
+    // Does the same for TEXT; NAME replaces the path in messages.
     [[nodiscard]] static Tokenizer parse(std::string_view text, const std::string& name);
 
     Tokenizer(Tokenizer&&) noexcept;
     Tokenizer& operator=(Tokenizer&&) noexcept;
     ~Tokenizer();
 
-    // Returns the tokens of TEXT. Bytes that are not UTF-8 are U+FFFD, as Python's
-    // errors="replace". Throws Error{kInput} on 2 GiB and more, where the model has no token for a
-    // part of it, and where a pattern takes too long.
+    // Returns the tokens of TEXT. Bytes that are not UTF-8 become U+FFFD, as with Python's
+    // errors="replace". Throws Error{kInput} if TEXT has 2 GiB or more, if the model has no token
+    // for a part of it, or if a pattern takes too long.
     [[nodiscard]] std::vector<int32_t> encode(std::string_view text,
                                               EncodeOptions options = {}) const;
-    // Does the same with each token's span of whole characters, of which it has any byte. So
-    // the tokens of one character have equal spans, a normalizer's mark before a text belongs to
-    // the first character, and dropped characters belong to no token. Tokens around the text have
-    // empty spans. REQUIRES: valid UTF-8.
+    // Does the same, and returns the span of each token: the whole characters of which the token
+    // has any byte. So the tokens of one character have equal spans, a mark that a normalizer puts
+    // before a text belongs to the first character, and dropped characters belong to no token.
+    // Tokens that are added around the text have empty spans. REQUIRES: valid UTF-8.
     [[nodiscard]] EncodedText encode_spans(std::string_view text, EncodeOptions options = {}) const;
     // Appends the tokens to OUT, which saves an allocation for each text.
     void encode_to(std::string_view text, EncodeOptions options, std::vector<int32_t>& out) const;
 
-    // Returns the text of IDS, valid UTF-8. Numbers of no token are passed over, as the package
-    // does. Throws Error{kInput} on one below 0.
+    // Returns the text of IDS, which is valid UTF-8. Numbers that are not tokens are skipped, as in
+    // the package. Throws Error{kInput} if a number is below 0.
     [[nodiscard]] std::string decode(std::span<const int32_t> ids, bool skip_special = true) const;
 
-    // Returns the number of tokens, with the added ones.
+    // Returns the number of tokens, including the added ones.
     [[nodiscard]] int64_t vocab_size() const;
-    // Returns one more than the largest number: the rows that an embedding needs.
+    // Returns the largest token number + 1, which is the number of rows that an embedding needs.
     [[nodiscard]] int64_t ids_end() const;
     // Return nothing if there is no such token.
     [[nodiscard]] std::optional<int32_t> id_of(std::string_view token) const;

@@ -35,8 +35,8 @@ TokenizerParts::TokenizerParts(const JsonPlace& place) {
     refuse_explosions(place);
 }
 
-// Encodes a text of common characters: a tokenizer that explodes is better refused whole than at
-// each text.
+// Runs the steps on a text of common characters. A tokenizer that makes texts grow too much is
+// refused here, when it is read, instead of failing at each text.
 void TokenizerParts::refuse_explosions(const JsonPlace& place) const {
     std::string text = "\u00e9\u4e2d";
     for (char c = ' '; c <= '~'; ++c) text += c;
@@ -52,7 +52,7 @@ void TokenizerParts::refuse_explosions(const JsonPlace& place) const {
         for (const auto& step : normalizers) step->apply(normal);
     });
     look_at("pre_tokenizer", [&] {
-        Pieces pieces;
+        SplitText pieces;
         const NormalText normal = normal_text(text, 0, grown_max(text.size()));
         pieces.begin(normal.text, normal.from, normal.bytes_max);
         for (const auto& step : pre_tokenizers.steps) step->apply(pieces);

@@ -1,4 +1,4 @@
-// The parts of a Tokenizer, for its own sources.
+// The parts of a Tokenizer, for its own source files only.
 #pragma once
 
 #include <memory>
@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "text/subword/model.h"
+#include "text/subword/subword_model.h"
 #include "text/tokenizer/added_tokens.h"
-#include "text/tokenizer/decoder.h"
+#include "text/tokenizer/decoder_stage.h"
 #include "text/tokenizer/normalizer.h"
 #include "text/tokenizer/piece_cache.h"
 #include "text/tokenizer/post_processor.h"
@@ -17,9 +17,9 @@
 
 namespace dslaunch::text {
 
-// The memory of one call of encode, which later calls use again.
+// The memory of one call of encode(), which later calls reuse.
 struct EncodeScratch {
-    Pieces pieces;
+    SplitText pieces;
     ModelScratch model;
     PieceCache cache;
     NormalText normal;
@@ -27,14 +27,16 @@ struct EncodeScratch {
     std::vector<TextPart> normal_parts;
     std::vector<int32_t> ids;
     std::string_view original;     // the whole text
-    bool wants_spans = false;      // of `ids` in it
-    std::vector<TokenSpan> spans;  // if they are wanted, one for each of `ids`
-    size_t bytes_left = 0;  // to which the parts of a text may still grow, all of them together
+    bool wants_spans = false;      // the spans of `ids` in `original`
+    std::vector<TokenSpan> spans;  // if wanted, one for each of `ids`
+    size_t bytes_left = 0;         // how many bytes all parts of a text may still grow to, in total
 };
 
-// Scratches that no call uses at the moment: as many as there ever were calls at once.
+// The scratch memories that no call uses at the moment. There are at most as many as there were
+// calls running at the same time.
 class ScratchPool {
   public:
+    // Returns a memory for one call, which gives it back at its end.
     [[nodiscard]] std::unique_ptr<EncodeScratch> take() {
         const std::lock_guard lock(mutex_);
         if (free_.empty()) return std::make_unique<EncodeScratch>();
@@ -42,7 +44,7 @@ class ScratchPool {
         free_.pop_back();
         return scratch;
     }
-    // Takes back a scratch, unless a long text made it large.
+    // Takes SCRATCH back, unless a long text has made it large.
     void give_back(std::unique_ptr<EncodeScratch> scratch) {
         if (scratch->ids.capacity() > kKeptTokensMax || scratch->model.is_large()) return;
         const std::lock_guard lock(mutex_);
@@ -56,23 +58,25 @@ class ScratchPool {
     std::vector<std::unique_ptr<EncodeScratch>> free_;
 };
 
+// Everything that is read from a tokenizer.json. Only the pool changes later.
 struct TokenizerParts {
     explicit TokenizerParts(const JsonPlace& place);
 
-    // Appends the tokens of TEXT without the tokens around it, and their spans if they are wanted.
-    // REQUIRES: valid UTF-8.
+    // Appends the tokens of TEXT to SCRATCH, without the tokens added around it, and their spans if
+    // they are wanted. REQUIRES: valid UTF-8.
     void encode_text(std::string_view text, EncodeScratch& scratch) const;
-    // Returns the text that the decoder gets for ID; nothing if there is none.
+    // Returns the text that the decoder receives for ID, or nothing if there is none.
     [[nodiscard]] std::optional<std::string_view> text_of(int32_t id) const;
-    // Appends to OUT the text that RUN decides with the token ID. Throws Error{kInput} below 0.
+    // Appends to OUT the text that the token ID makes final in RUN. Throws Error{kInput} if ID is
+    // below 0.
     void decode(int32_t id, bool skip_special, DecoderRun& run, std::string& out) const;
 
     std::vector<std::unique_ptr<const Normalizer>> normalizers;
     PreTokenizers pre_tokenizers;
-    std::unique_ptr<const Model> model;
+    std::unique_ptr<const SubwordModel> model;
     AddedTokens added;
-    std::unique_ptr<const TokenFinder> finder;         // in the text as it comes
-    std::unique_ptr<const TokenFinder> normal_finder;  // in normalized text
+    std::unique_ptr<const TokenFinder> finder;         // for the text before it is normalized
+    std::unique_ptr<const TokenFinder> normal_finder;  // for normalized text
     std::vector<PostPart> post_parts;
     DecoderStages decoder;
     std::vector<bool> specials;  // by number
@@ -82,8 +86,8 @@ struct TokenizerParts {
     void refuse_explosions(const JsonPlace& place) const;
     void encode_plain(TextPart part, EncodeScratch& scratch) const;
     void encode_normal(TextPart part, EncodeScratch& scratch) const;
-    void encode_piece(Piece piece, EncodeScratch& scratch) const;
-    void encode_words(Piece piece, EncodeScratch& scratch) const;
+    void encode_piece(PieceRange piece, EncodeScratch& scratch) const;
+    void encode_words(PieceRange piece, EncodeScratch& scratch) const;
 };
 
 }  // namespace dslaunch::text

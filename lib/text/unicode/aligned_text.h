@@ -1,5 +1,5 @@
-// Text that knows for each byte its place in an original text, through all steps that rewrite it.
-// One thread's.
+// A text that stores, for each byte, its place in an original text, through all steps that rewrite
+// it. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,20 @@
 
 namespace dslaunch::text {
 
-// The bytes of a text for which a token stands.
+// The bytes of a text that a token stands for.
 struct TokenSpan {
     uint32_t begin_bytes = 0;
     uint32_t end_bytes = 0;
     bool operator==(const TokenSpan&) const = default;
 };
 
+// A rewritten text, and the places of its bytes; both have the same length, except before settle().
 struct AlignedText {
     std::string text;
-    // For each byte, the beginning in the original of the character for which it stands.
+    // For each byte, the place in the original where the character that it stands for begins.
     std::vector<uint32_t> from;
 
+    // Empty both, or reserve memory for BYTES bytes in both.
     void clear() {
         text.clear();
         from.clear();
@@ -30,13 +32,14 @@ struct AlignedText {
         text.reserve(bytes);
         from.reserve(bytes);
     }
-    // Lets the bytes that only `text` has got stand for the character at PLACE.
+    // Gives PLACE to the bytes of `text` that have no place yet.
     void settle(uint32_t place) { from.resize(text.size(), place); }
+    // Appends BYTES, which all get PLACE.
     void append(std::string_view bytes, uint32_t place) {
         text += bytes;
         settle(place);
     }
-    // REQUIRES: one of PLACES for each of BYTES.
+    // REQUIRES: PLACES has one place for each of BYTES.
     void append(std::string_view bytes, std::span<const uint32_t> places) {
         text += bytes;
         from.insert(from.end(), places.begin(), places.end());

@@ -8,13 +8,13 @@ namespace {
 constexpr char32_t kFirstSyllable = 0xAC00;
 constexpr char32_t kTailSyllables = 28;
 
-// The part of a cluster that was read, as far as the rules look at it.
+// The state of a cluster that is being read, as far as the rules need it.
 struct Walk {
     Cluster last = Cluster::kAny;
     bool last_is_open = false;        // a syllable without a tail (LV)
     bool ends_odd_regionals = false;  // an odd number of regional indicators
     bool ends_emoji = false;          // a pictographic character and Extend*
-    bool ends_joined_emoji = false;   // the same and a joiner
+    bool ends_joined_emoji = false;   // the same, followed by a joiner
     bool has_consonant = false;       // a consonant, then only linkers and InCB=Extend
     bool has_linker = false;          // a linker is among these
 
@@ -35,7 +35,7 @@ struct Walk {
         last_is_open = next == Cluster::kLVT && (point - kFirstSyllable) % kTailSyllables == 0;
     }
 
-    // Returns false where a cluster ends before NEXT.
+    // Returns false if a cluster ends before NEXT.
     [[nodiscard]] bool goes_on(Cluster next) const {
         using enum Cluster;
         if (last == kCr && next == kLf) return true;

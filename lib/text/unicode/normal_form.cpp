@@ -61,7 +61,7 @@ void reorder(Points& points) {
 constexpr char32_t kSyllables = 0xAC00, kLeads = 0x1100, kVowels = 0x1161, kTails = 0x11A7;
 constexpr char32_t kLeadsCount = 19, kVowelsCount = 21, kTailsCount = 28;
 
-// Returns the one character of FIRST and SECOND; 0 if there is none.
+// Returns the character that FIRST and SECOND compose to, or 0 if there is none.
 char32_t composed(char32_t first, char32_t second) {
     if (first - kLeads < kLeadsCount && second - kVowels < kVowelsCount)
         return kSyllables + ((first - kLeads) * kVowelsCount + second - kVowels) * kTailsCount;
@@ -81,7 +81,7 @@ char32_t composed(char32_t first, char32_t second) {
 void compose(Points& points) {
     size_t kept = 0;
     size_t starter = SIZE_MAX;
-    int last_class = -1;  // of the last one between the starter and here; -1: none
+    int last_class = -1;  // of the last character after the starter; -1: none
     for (const Point& next : points) {
         if (starter != SIZE_MAX && last_class < next.combining_class) {
             const char32_t one = composed(points[starter].point, next.point);

@@ -362,7 +362,7 @@ TEST_CASE("tools come as a list or as its JSON, with the template's own variable
         CHECK(line.sample->more.size() == 1);
     }
     CHECK(parse_chat_line(R"({"query": "q", "response": "r", "tools": ""})")
-              .sample->tools.is(jinja::Kind::kNone));
+              .sample->tools.is(jinja::ValueKind::kNone));
     const ChatLine line = parse_chat_line(R"({"query": "q", "response": "r",
                                               "chat_template_kwargs": {"tools": []}})");
     CHECK(!line.sample);

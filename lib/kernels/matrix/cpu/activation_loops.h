@@ -1,22 +1,24 @@
-// Activations in fewer bits, compiled like row_major_loops.h. Everything here has internal linkage.
+// Rounding of activations to fewer bits, compiled like row_major_loops.h. Everything here has
+// internal linkage.
 #pragma once
 
 #include "kernels/cpu/block_loops.h"
 #include "kernels/matrix/cpu/lanes.h"
 #include "kernels/matrix/cpu/matrix_kernels.h"
 
-// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own copy, as said above.
 namespace dslaunch::kernels {
 namespace {
 
 constexpr float kNotANumber = __builtin_nanf("");
 
-// Returns nearest_whole() of each lane.
+// Rounds each lane as nearest_whole() does.
 inline Floats nearest(Floats x) {
     return (x + fill(kWholeShift)) - fill(kWholeShift);
 }
 
-// Magnitudes whose 127th part has no reciprocal count as 0.
+// Groups whose largest magnitude is below this count as 0, because the reciprocal of their scale
+// could overflow.
 constexpr float kSmallestScaled = 0x1p-118F;
 
 inline float round_group(const float* x, int64_t numel, int64_t group, int8_t* codes) {

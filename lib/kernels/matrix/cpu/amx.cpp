@@ -1,14 +1,14 @@
-// Products with bf16 weights in tiles of AMX; see lib/kernels/CMakeLists.txt for the flags. A tile
-// multiplies 16 outputs' weights, as they lie in memory, by the activations of up to 16 rows, each
-// the sum of two bf16 numbers. Every output and row has a sum for each of the two, in the order of
-// its inputs, whatever is beside it.
+// Products with bf16 weights in AMX tiles; see lib/kernels/CMakeLists.txt for the flags. A tile
+// multiplies the weights of 16 outputs, as they are in memory, by the activations of up to 16 rows,
+// each of which is the sum of two bf16 numbers. Every output and row has one sum for each of the
+// two numbers, added in the order of the inputs, whatever else is in the tile.
 #if defined(__x86_64__)
 #include "kernels/matrix/cpu/packed_loops.h"
 
 namespace dslaunch::kernels {
 namespace {
 
-// The distance by which weights are asked for ahead of the loop, in inputs of each output.
+// The prefetch distance for weights, in inputs of each output.
 constexpr int64_t kAheadInputs = 64;
 
 // Tells GCC that loading a tile or a configuration reads memory.
@@ -16,8 +16,8 @@ inline void is_read(const void* at) {
     asm volatile("" : : "r"(at) : "memory");
 }
 
-// Tiles 0 to 3 are sums [outputs, columns], 4 and 5 weights [outputs, 32], 6 and 7 activations
-// [16 pairs of inputs, columns, 2].
+// Tiles 0 to 3 are sums [outputs, columns]; 4 and 5 are weights [outputs, 32]; 6 and 7 are
+// activations [16 pairs of inputs, columns, 2].
 struct alignas(64) TileShapes {
     uint8_t palette = 1;
     uint8_t first_row = 0;
@@ -36,9 +36,9 @@ struct alignas(64) TileShapes {
     }
 };
 
-// The outputs and the block of rows of one run of tiles.
+// The outputs and the block of rows that one run of tiles computes.
 struct TileRun {
-    const MatrixPart* part;
+    const ProductPart* part;
     int64_t output;
     int64_t outputs;  // of a tile
     int64_t row;
@@ -49,7 +49,8 @@ inline int64_t tiles_of(int64_t inputs) {
     return (inputs + kTileInputs - 1) / kTileInputs;
 }
 
-// Transposes a matrix [16 rows, 16] of 32-bit numbers: quads of four rows, then their order.
+// Transposes a matrix [16 rows, 16] of 32-bit numbers: first within quads of four rows, then the
+// order of the quads.
 inline void turn_over(const float* from, float* to) {
     __m512 rows[16], pairs[16];
 #pragma GCC unroll 16
@@ -59,7 +60,7 @@ inline void turn_over(const float* from, float* to) {
         pairs[i] = _mm512_unpacklo_ps(rows[i], rows[i + 1]);
         pairs[i + 1] = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
     }
-    // rows[4 q + c]: in each 128 bits b, column 4 b + c of rows 4 q to 4 q + 3.
+    // Now the 128 bits b of rows[4 q + c] hold column 4 b + c of rows 4 q to 4 q + 3.
 #pragma GCC unroll 4
     for (int q = 0; q < 16; q += 4)
 #pragma GCC unroll 2
@@ -89,8 +90,9 @@ inline void turn_over(const float* from, int64_t rows, int64_t columns, float* t
         for (int64_t r = 0; r < rows; ++r) to[c * rows + r] = from[r * columns + c];
 }
 
-// 16 outputs of one block of rows and 32 inputs at a time. A narrow block's tile of activations has
-// the high parts of its rows, then the low parts: up to four tiles of weights share it.
+// The tiles of a narrow block of rows: 16 outputs per tile, 32 inputs at a time. The tile of
+// activations has the high parts of the rows, then the low parts; up to four tiles of weights share
+// it.
 template <int kTiles>
 struct NarrowTiles {
     static constexpr int kOutputs = kTiles * kLanes;
@@ -132,7 +134,8 @@ struct NarrowTiles {
     }
 };
 
-// A wide block has a tile of each part.
+// The tiles of a wide block of rows: one tile of activations has the high parts of the rows, and
+// another the low parts.
 template <int kTiles>
 struct WideTiles {
     static constexpr int kOutputs = kTiles * kLanes;
@@ -169,7 +172,7 @@ struct WideTiles {
 
 template <typename Tiles>
 void run_tiles(const TileRun& run, TileShapes& shapes) {
-    const MatrixPart& part = *run.part;
+    const ProductPart& part = *run.part;
     shapes.become(run.outputs, Tiles::columns(run.rows));
     _tile_zero(0);
     _tile_zero(1);
@@ -181,7 +184,7 @@ void run_tiles(const TileRun& run, TileShapes& shapes) {
     int64_t k = 0;
     for (; k + kTileInputs <= part.in; k += kTileInputs, x += 2 * kTileInputs * run.rows) {
         if (run.row == 0) {
-            // After a row's end, go on where the row that follows these outputs begins.
+            // At the end of a row, continue where the row that follows these outputs begins.
             const bool inside = k + kAheadInputs < part.in;
             const uint16_t* const next =
                 w + k + kAheadInputs + (inside ? 0 : outputs - 1) * part.in;
@@ -202,7 +205,7 @@ void run_tiles(const TileRun& run, TileShapes& shapes) {
 
 }  // namespace
 
-void multiply_bf16_tiles(const MatrixPart& part) {
+void multiply_bf16_tiles(const ProductPart& part) {
     TileShapes shapes;
     for (int64_t o = part.begin; o < part.end;) {
         const int64_t left = part.end - o;
@@ -224,7 +227,7 @@ void multiply_bf16_tiles(const MatrixPart& part) {
     _tile_release();
 }
 
-// Splits x into high + low, both rounded to the nearest bf16.
+// Splits each number of x into high + low, both rounded to the nearest bf16.
 void split_rows(const float* x, int64_t stride, int64_t in, int64_t rows, uint16_t* to) {
     for (int64_t k = 0; k < in; k += kTileInputs) {
         alignas(64) float parts[2 * 16 * 16];  // [high and low, rows, 16 pairs]

@@ -1,15 +1,16 @@
-// The loops of matrix/attend.h, compiled like row_major_loops.h. Blocks of kAttendBlock positions
-// of a cache are read once for all queries of a part. Everything here has internal linkage.
+// The loops of matrix/attend.h, compiled like row_major_loops.h. Each block of kAttendBlock
+// positions of a cache is read once for all queries of a part. Everything here has internal
+// linkage.
 #pragma once
 
 #include "kernels/matrix/cpu/function_loops.h"
 #include "kernels/matrix/cpu/token_loops.h"
 
-// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own copy, as said above.
 namespace dslaunch::kernels {
 namespace {
 
-// The places of a block's positions.
+// Pointers to the keys and values of a block's positions.
 template <typename T>
 struct AttendBlock {
     const typename T::Type* keys[kAttendBlock];
@@ -17,7 +18,8 @@ struct AttendBlock {
     int64_t first, numel;  // positions
 };
 
-// Reads the part's first position in the place of positions before it.
+// Sets BLOCK to the positions from FIRST on. Positions before the part's first position are
+// replaced by it.
 template <typename T>
 inline void find_block(const AttendPart& part, int64_t first, AttendBlock<T>& block) {
     block.first = first;
@@ -36,7 +38,7 @@ inline bool sees(const AttendQuery& query, int64_t first, int64_t numel) {
     return query.begin < first + numel && first < query.length;
 }
 
-// Computes q · k of kHeads queries and four keys.
+// Computes q · k for kHeads queries and four keys.
 template <typename T, int kHeads>
 inline void score_tile(const AttendQuery* const* queries, const typename T::Type* const* keys,
                        int64_t width, float (*scores)[kAttendBlock]) {
@@ -71,7 +73,7 @@ inline void score_block(const AttendQuery* const* queries, const AttendBlock<T>&
                         int64_t width, float (*scores)[kAttendBlock]) {
     for (int64_t p = 0; p < block.numel; p += 4) {
         const typename T::Type* keys[4];
-        for (int64_t i = 0; i < 4; ++i)  // the last one stands for missing ones
+        for (int64_t i = 0; i < 4; ++i)  // the last key replaces missing ones
             keys[i] = block.keys[p + i < block.numel ? p + i : block.numel - 1];
         float tile[kHeads][kAttendBlock];
         score_tile<T, kHeads>(queries, keys, width, tile);
@@ -80,13 +82,14 @@ inline void score_block(const AttendQuery* const* queries, const AttendBlock<T>&
     }
 }
 
-// Returns softcap · tanh(x / softcap), or X where there is no cap.
+// Returns softcap · tanh(x / softcap), or X if there is no cap.
 inline Floats capped(Floats x, float softcap) {
     if (softcap == 0) return x;
     return fill(softcap) * hyperbolic_tangent(x / fill(softcap));
 }
 
-// Turns scores into weights; returns the factor of the query's earlier sums.
+// Turns the scores of a block into softmax weights. Returns the factor for the query's earlier
+// sums.
 inline float weigh_block(const AttendPart& part, const AttendQuery& query, int64_t first,
                          float* scores) {
     for (int64_t i = 0; i < kAttendBlock; i += kLanes)

@@ -5,7 +5,7 @@
 #include "kernels/cpu/block_loops.h"
 #include "kernels/matrix/cpu/lanes.h"
 
-// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own copy, as said above.
 namespace dslaunch::kernels {
 namespace {
 
@@ -18,8 +18,8 @@ inline Floats polynomial(Floats x, const float (&coefficients)[kCount]) {
     return sum;
 }
 
-// Returns exp(x): 0 below -86.6, infinity above 88.72. A NaN stays one: it is the second argument
-// of larger and smaller.
+// Returns exp(x): 0 below -86.6, infinity above 88.72. A NaN stays a NaN, because it is the second
+// argument of larger and smaller.
 inline Floats exponential(Floats x) {
     constexpr float kLeast = -86.6F, kMost = 88.722839F;
     const Floats bounded = smaller(fill(kMost), larger(fill(kLeast), x));
@@ -29,7 +29,7 @@ inline Floats exponential(Floats x) {
     constexpr float kTerms[] = {1.9875691500e-4F, 1.3981999507e-3F, 8.3334519073e-3F,
                                 4.1665795894e-2F, 1.6666665459e-1F, 5.0000001201e-1F};
     const Floats tail = fma(polynomial(rest, kTerms), rest * rest, rest);
-    // 2^128 has no exponent: a factor of 2 comes last.
+    // 2^128 does not fit in a float, so the last factor of 2 is applied separately.
     const Floats half = times_power_of_2(tail + fill(1), power - fill(1));
     const Floats result = where_less(x, fill(kLeast), fill(0), half + half);
     return where_less(fill(kMost), x, fill(kInfinity), result);
@@ -45,7 +45,7 @@ inline Floats hyperbolic_tangent(Floats x) {
     return where_less(size, fill(0.625F), near, with_sign);
 }
 
-// Returns 1 - erf(x) for x >= 1, where it has no digits to lose.
+// Returns 1 - erf(x) for x >= 1, without computing the difference, which would lose digits.
 inline Floats far_erfc(Floats x) {
     constexpr float kMiddle[] = {
         2.326819970068386e-2F,  -1.387039388740657e-1F, 3.687424674597105e-1F,

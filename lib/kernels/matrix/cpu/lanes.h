@@ -1,7 +1,7 @@
-// Sixteen fp32 numbers, or sixteen int32 sums of products of bytes, as the instruction set at hand
-// has them: one register of AVX-512, two of AVX2, or an array. Loops over them are written once and
-// have equal bits everywhere, since every lane does the same and sums over lanes have one order.
-// Everything here has internal linkage.
+// Sixteen fp32 numbers, or sixteen int32 sums of products of bytes, in the form of the current
+// instruction set: one register of AVX-512, two of AVX2, or an array. Loops over them are written
+// once and give equal bits everywhere, because every lane does the same and sums over lanes have
+// one fixed order. Everything here has internal linkage.
 #pragma once
 
 #if defined(__AVX512F__)
@@ -12,13 +12,13 @@
 #include "kernels/matrix/cpu/lanes_scalar.h"
 #endif
 
-// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own copy, as said above.
 namespace dslaunch::kernels {
 namespace {
 
 constexpr int64_t kLanes = 16;
 
-// Returns the first NUMEL of 16 numbers, with zeros after them. REQUIRES: 0 < numel.
+// Returns the first NUMEL of 16 numbers, followed by zeros. REQUIRES: 0 < numel.
 inline Floats load_part(const float* from, int64_t numel) {
     if (numel >= kLanes) return load(from);
     float all[kLanes] = {};
@@ -33,7 +33,7 @@ inline void store_part(float* to, Floats values, int64_t numel) {
     for (int64_t i = 0; i < numel; ++i) to[i] = all[i];
 }
 
-// Elements of a cache or a row-major matrix, widened.
+// The types of elements in a cache or a row-major matrix; loading them converts to fp32.
 struct F32 {
     using Type = float;
     static Floats load16(const float* from) { return load(from); }

@@ -7,7 +7,7 @@
 
 #include "base/half_bits.h"
 
-// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own.
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own copy.
 namespace dslaunch::kernels {
 namespace {
 
@@ -103,7 +103,7 @@ inline Floats times_power_of_2(Floats value, Floats power) {
     return value * Floats{power_of_2(power.low), power_of_2(power.high)};
 }
 
-// Returns the quads' sums, (0 + 2) + (1 + 3), of four registers.
+// Returns the sums (0 + 2) + (1 + 3) of the quads of four registers.
 inline __m256 quad_sums(__m256 a, __m256 b, __m256 c, __m256 d) {
     const __m256 ab = _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
     const __m256 cd = _mm256_add_ps(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
@@ -112,7 +112,7 @@ inline __m256 quad_sums(__m256 a, __m256 b, __m256 c, __m256 d) {
     return _mm256_add_ps(_mm256_castpd_ps(low), _mm256_castpd_ps(high));
 }
 
-// Adds in AVX-512's order: (quad 0 + quad 2) + (quad 1 + quad 3).
+// Adds the quads in AVX-512's order: (quad 0 + quad 2) + (quad 1 + quad 3).
 inline void sum_4(Floats a, Floats b, Floats c, Floats d, float* to) {
     const __m256 halves = _mm256_add_ps(quad_sums(a.low, b.low, c.low, d.low),
                                         quad_sums(a.high, b.high, c.high, d.high));
@@ -170,7 +170,8 @@ inline Ints begin_bytes(int32_t offset) {
     return {_mm256_set1_epi32(offset), _mm256_set1_epi32(offset)};
 }
 
-// The instruction is written out: GCC 12 copies the sums before and after its built-in function.
+// Uses assembly, because GCC 12 copies the sums before and after its built-in function for this
+// instruction.
 inline void add_dots(__m256i& sums, __m256i codes, __m256i factor) {
     asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sums) : "x"(codes), "x"(factor));
 }
@@ -194,7 +195,8 @@ inline __m256i add_pairs(__m256i sums, __m256i pairs) {
     return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
-// Two products fit 16 bits: of nibbles as they are, of bytes as |code| · (x with the code's sign).
+// Two products fit in 16 bits: nibbles are used as they are, bytes as |code| · (x with the code's
+// sign).
 inline Ints dot_nibbles(Ints sums, Bytes64 codes, const int8_t* x) {
     const __m256i factor = four(x);
     return {add_pairs(sums.low, _mm256_maddubs_epi16(codes.low, factor)),

@@ -7,7 +7,7 @@
 
 #include "base/half_bits.h"
 
-// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own.
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own copy.
 namespace dslaunch::kernels {
 namespace {
 
@@ -122,7 +122,8 @@ inline Ints begin_bytes(int32_t offset) {
     return _mm512_set1_epi32(offset);
 }
 
-// The instruction is written out: GCC 12 copies the sums before and after its built-in function.
+// Uses assembly, because GCC 12 copies the sums before and after its built-in function for this
+// instruction.
 inline Ints dot_nibbles(Ints sums, Bytes64 codes, const int8_t* x) {
     const auto& four_bytes = *reinterpret_cast<const int8_t(*)[4]>(x);
     asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums) : "v"(codes), "m"(four_bytes));
@@ -137,7 +138,8 @@ inline Ints begin_bytes(int32_t /*offset*/) {
     return begin_nibbles();
 }
 
-// Two products fit 16 bits: of nibbles as they are, of bytes as |code| · (x with the code's sign).
+// Two products fit in 16 bits: nibbles are used as they are, bytes as |code| · (x with the code's
+// sign).
 inline Ints dot_nibbles(Ints sums, Bytes64 codes, const int8_t* x) {
     const __m512i pairs = _mm512_maddubs_epi16(codes, four(x));
     return _mm512_add_epi32(sums, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));

@@ -1,11 +1,11 @@
-// The lanes of lanes.h as arrays: the reference.
+// The lanes of lanes.h as arrays: the reference implementation.
 #pragma once
 
 #include <cstdint>
 
 #include "base/half_bits.h"
 
-// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own.
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own copy.
 namespace dslaunch::kernels {
 namespace {
 
@@ -17,7 +17,7 @@ struct Ints {
     int32_t v[16];
 };
 
-// Rows and outputs of one tile of a product.
+// The numbers of rows and outputs in one tile of a product.
 constexpr int kTileRows = 2, kTileOutputs = 2, kByteRows = 2;
 
 template <typename F>
@@ -71,7 +71,7 @@ inline Floats fma(const Floats& a, const Floats& b, const Floats& c) {
     return each([&](int i) { return __builtin_fmaf(a.v[i], b.v[i], c.v[i]); });
 }
 
-// Returns the second one when either is a NaN, as x86's instructions do.
+// Returns b if a or b is a NaN, as x86's instructions do.
 inline Floats larger(const Floats& a, const Floats& b) {
     return each([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
 }
@@ -104,7 +104,7 @@ inline float sum(const Floats& a) {
     return (quads[0] + quads[2]) + (quads[1] + quads[3]);
 }
 
-// Writes the four sums, each as sum() has it.
+// Writes the four sums, each computed as in sum().
 inline void sum_4(const Floats& a, const Floats& b, const Floats& c, const Floats& d, float* to) {
     to[0] = sum(a);
     to[1] = sum(b);
@@ -122,10 +122,10 @@ inline Floats to_floats(const Ints& a) {
     return each([&](int i) { return static_cast<float>(a.v[i]); });
 }
 
-// 64 bytes of codes: four of each output.
+// 64 bytes of codes: four for each output.
 struct Bytes64 {
     const uint8_t* at;
-    int shift;  // of a nibble
+    int shift;  // right shift of a nibble
     int mask;
 };
 
@@ -141,8 +141,8 @@ inline Bytes64 high_nibbles(Bytes64 a) {
     return {a.at, 4, 0x0F};
 }
 
-// Sums of codes times activations: of codes 0..15, and of codes 1..255 that stand for code - 128,
-// where OFFSET is -128 times the sum of all activations that follow.
+// Starts a sum of codes times activations. Codes are 0..15, or 1..255, which stand for code - 128;
+// then OFFSET is -128 times the sum of all activations that are added later.
 inline Ints begin_nibbles() {
     return {};
 }
@@ -164,7 +164,7 @@ inline Ints dot_bytes(const Ints& sums, Bytes64 codes, const int8_t* x) {
     return dot_nibbles(sums, codes, x);
 }
 
-// Nibble K of 4, of each output, as its number in TABLE.
+// The numbers that nibbles stand for. look_up() returns them for nibble K of 4 of each output.
 struct Table {
     const float* numbers;
 };

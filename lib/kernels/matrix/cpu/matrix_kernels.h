@@ -1,30 +1,30 @@
 // The table of matrix kernels that each instruction set fills, over raw pointers; see
-// kernels/cpu/kernel_tables.h for what these files may include. Sizes are checked by the callers.
+// kernels/cpu/kernel_tables.h for what these files may include. Callers check the sizes.
 #pragma once
 
 #include <cstdint>
 
 namespace dslaunch::kernels {
 
-// Rows of rounded activations that lie together, so that one pointer reads them all.
+// The number of rows of rounded activations that are stored together, so that one pointer reads
+// them all.
 inline constexpr int64_t kRoundedRows = 4;
 
-// The most inputs that share a scale.
+// The largest number of inputs that share a scale.
 inline constexpr int64_t kGroupMax = 128;
 
-// Rows of activations, and inputs of each, that a tile of AMX takes; up to kNarrowRows rows the
-// high and the low parts of the activations fit one tile.
+// The numbers of rows of activations, and of inputs of each row, in one AMX tile. Up to kNarrowRows
+// rows, the high and low parts of the activations fit in one tile.
 inline constexpr int64_t kTileRowsMax = 16;
 inline constexpr int64_t kTileInputs = 32;
 inline constexpr int64_t kNarrowRows = 8;
 
-// Outputs that share one reading of many rows of activations.
+// The number of outputs that share one read of many rows of activations.
 inline constexpr int64_t kOutputsTogether = 256;
 
-// Outputs [begin, end) of one product. Packed forms: `codes` are panels of 16 outputs,
-// [panels, groups, group · 16 codes], `scales` [panels, groups, 16 of each kind], `factors`
-// [panels, 2, 16].
-struct MatrixPart {
+// Outputs [begin, end) of one product. In packed forms, `codes` are panels of 16 outputs, [panels,
+// groups, group · 16 codes], `scales` [panels, groups, 16 of each kind], `factors` [panels, 2, 16].
+struct ProductPart {
     const void* codes;
     const void* scales;
     const float* factors;
@@ -34,13 +34,13 @@ struct MatrixPart {
     int64_t rows;
     const float* x;  // row r at x + r * x_stride
     int64_t x_stride;
-    // Rounded x in blocks of kRoundedRows rows: [blocks, inputs / 4, kRoundedRows, 4], and per
-    // group [blocks, groups, kRoundedRows].
+    // x rounded to int8, in blocks of kRoundedRows rows: the codes are [blocks, inputs / 4,
+    // kRoundedRows, 4], and the arrays per group are [blocks, groups, kRoundedRows].
     const int8_t* x_codes;
     const float* x_scales;
     const int32_t* x_offsets;    // -128 · the sum of the codes
     const float* x_scaled_sums;  // scale · the sum of the codes
-    // x in blocks of kTileRowsMax rows, as split_rows writes them, one after the other.
+    // x in blocks of kTileRowsMax rows, one after the other, in the layout that split_rows writes.
     const uint16_t* x_halves;
     float* y;  // row r at y + r * y_stride
     int64_t y_stride;
@@ -48,7 +48,7 @@ struct MatrixPart {
     bool adds;
 };
 
-// The place of one row of activations rounded to int8, in the arrays of MatrixPart.
+// The addresses of one row of activations, rounded to int8, in the arrays of ProductPart.
 struct RoundedRow {
     int8_t* codes;
     float* scales;
@@ -56,12 +56,15 @@ struct RoundedRow {
     float* scaled_sums;
 };
 
-// Up to 16 rows of weights, widened, for one panel. A row that is missing is 0.
+// Up to 16 rows of weights for one panel, converted to fp32. A row whose pointer is null counts as
+// 0.
 struct PanelSource {
     const float* rows[16];
     int64_t in, group, groups;
 };
 
+// The memory that receives one panel; the arrays are as in ProductPart. Only to_int4 uses
+// `scratch`.
 struct PanelTarget {
     uint8_t* codes;
     void* scales;
@@ -69,16 +72,17 @@ struct PanelTarget {
     float* scratch;  // [groups, 2, 16]
 };
 
+// The kernels of one instruction set.
 struct MatrixKernels {
-    void (*multiply[6])(const MatrixPart&);  // by MatrixForm
+    void (*multiply[6])(const ProductPart&);  // by MatrixForm
     void (*round_row)(const float* x, int64_t in, int64_t group, const RoundedRow& to);
     void (*to_int8)(const PanelSource&, const PanelTarget&);
     void (*to_int4)(const PanelSource&, const PanelTarget&);
     void (*to_nf4)(const PanelSource&, const PanelTarget&);
-    // Null unless products with bf16 weights take bf16 activations. ROWS <= kTileRowsMax rows
-    // become, for each kTileInputs inputs, [16 pairs, high parts of the rows and low parts, 2]
-    // bf16, or above kNarrowRows rows [high and low, 16 pairs, rows, 2]. Inputs are filled up with
-    // zeros.
+    // Null unless products with bf16 weights use bf16 activations. Splits ROWS <= kTileRowsMax rows
+    // into bf16 parts. For each kTileInputs inputs it writes [16 pairs, high parts of the rows then
+    // low parts, 2], or, above kNarrowRows rows, [high then low, 16 pairs, rows, 2]. Inputs are
+    // padded with zeros.
     void (*split_rows)(const float* x, int64_t stride, int64_t in, int64_t rows, uint16_t* to);
 };
 
@@ -88,11 +92,11 @@ extern const MatrixKernels kAvx2VnniMatrix;
 extern const MatrixKernels kAvx512Matrix;
 extern const MatrixKernels kAvx512VnniMatrix;
 
-// AMX has these two; the rest is the table of AVX-512 with VNNI.
-void multiply_bf16_tiles(const MatrixPart& part);
+// AMX has these two kernels; the rest of its table is the table of AVX-512 with VNNI.
+void multiply_bf16_tiles(const ProductPart& part);
 void split_rows(const float* x, int64_t stride, int64_t in, int64_t rows, uint16_t* to);
 
-// QLoRA's NormalFloat4 (Dettmers et al. 2023, appendix E), as bitsandbytes has it.
+// The numbers of QLoRA's NormalFloat4 (Dettmers et al. 2023, appendix E), as in bitsandbytes.
 inline constexpr float kNf4Numbers[16] = {-1.0F,
                                           -0.6961928009986877F,
                                           -0.5250730514526367F,

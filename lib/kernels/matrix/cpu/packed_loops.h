@@ -1,31 +1,32 @@
-// Products with packed weights, compiled like row_major_loops.h. A panel of 16 outputs has one
-// output in each lane: groups are summed as integers, exactly, and added in order. Everything here
-// has internal linkage.
+// Products with packed weights, compiled like row_major_loops.h. Each of a panel's 16 outputs has
+// one lane. In int8 and int4, a group is summed exactly, in integers, and in NF4 in fp32; the
+// groups are added in order. Everything here has internal linkage.
 #pragma once
 
 #include "kernels/matrix/cpu/lanes.h"
 #include "kernels/matrix/cpu/matrix_kernels.h"
 
-// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own copy, as said above.
 namespace dslaunch::kernels {
 namespace {
 
-// Rows whose rounded activations stay in L2 while panels are made of them.
+// The number of rows whose rounded activations stay in L2 while several panels are multiplied by
+// them.
 constexpr int64_t kPanelChunkRows = 64;
-// Bytes of panels that stay in L2 while all rows pass.
+// The number of bytes of panels that stay in L2 while all rows are multiplied by them.
 constexpr int64_t kPanelsBytes = 1 << 20;
-// The bytes by which a panel that is read first is asked for ahead of the loop.
+// The prefetch distance for panels that are read for the first time, in bytes.
 constexpr int64_t kPanelAhead = 3072;
 constexpr int64_t kScalesAhead = 1024;
 
 struct PanelTile {
-    const MatrixPart* part;
+    const ProductPart* part;
     int64_t panel;
     int64_t row;
 };
 
 inline void finish_row(const PanelTile& tile, int r, Floats value) {
-    const MatrixPart& part = *tile.part;
+    const ProductPart& part = *tile.part;
     const int64_t output = tile.panel * kLanes;
     const int64_t numel = part.end - output < kLanes ? part.end - output : kLanes;
     float* const y = part.y + (tile.row + r) * part.y_stride + output;
@@ -34,7 +35,7 @@ inline void finish_row(const PanelTile& tile, int r, Floats value) {
     store_part(y, value, numel);
 }
 
-// The rounded rows of a tile: blocks of four rows, one after the other.
+// The rounded activations of a tile's rows: blocks of four rows, one after the other.
 template <int kRows>
 struct RoundedTile {
     static constexpr int kBlocks = (kRows + kRoundedRows - 1) / kRoundedRows;
@@ -44,7 +45,7 @@ struct RoundedTile {
     const float* scaled_sums[kBlocks];
 
     explicit RoundedTile(const PanelTile& tile) {
-        const MatrixPart& part = *tile.part;
+        const ProductPart& part = *tile.part;
         const int64_t block = tile.row / kRoundedRows, row = tile.row % kRoundedRows;
         for (int b = 0; b < kBlocks; ++b) {
             const int64_t first = (block + b) * part.groups * kRoundedRows;
@@ -54,11 +55,11 @@ struct RoundedTile {
             scaled_sums[b] = part.x_scaled_sums + first + row;
         }
     }
-    // Returns inputs K to K + 3 of row R.
+    // Returns a pointer to inputs K to K + 3 of row R.
     [[nodiscard]] const int8_t* four(int r, int64_t k) const {
         return codes[r / kRoundedRows] + k * kRoundedRows + r % kRoundedRows * 4;
     }
-    // Returns ARRAY's number for group G of row R.
+    // Returns the number in ARRAY for group G of row R.
     template <typename T>
     [[nodiscard]] T at(const T* const (&array)[kBlocks], int r, int64_t g) const {
         return array[r / kRoundedRows][g * kRoundedRows + r % kRoundedRows];
@@ -67,7 +68,7 @@ struct RoundedTile {
 
 template <int kRows>
 void int8_tile(const PanelTile& tile) {
-    const MatrixPart& part = *tile.part;
+    const ProductPart& part = *tile.part;
     const int64_t panel_groups = tile.panel * part.groups;
     const auto* codes = static_cast<const uint8_t*>(part.codes) + panel_groups * part.group * 16;
     const auto* scales = static_cast<const uint16_t*>(part.scales) + panel_groups * 16;
@@ -97,11 +98,11 @@ void int8_tile(const PanelTile& tile) {
     for (int r = 0; r < kRows; ++r) finish_row(tile, r, totals[r]);
 }
 
-// A weight is factor · scale · code - low factor · minimum, so a group's minimum meets the sum of
-// the activations.
+// A weight is factor · scale · code - low factor · minimum, so the minimum of a group is multiplied
+// by the sum of the group's activations.
 template <int kRows>
 void int4_tile(const PanelTile& tile) {
-    const MatrixPart& part = *tile.part;
+    const ProductPart& part = *tile.part;
     const int64_t panel_groups = tile.panel * part.groups;
     const auto* codes = static_cast<const uint8_t*>(part.codes) + panel_groups * part.group * 8;
     const auto* scales = static_cast<const uint8_t*>(part.scales) + panel_groups * 32;
@@ -138,8 +139,8 @@ void int4_tile(const PanelTile& tile) {
         finish_row(tile, r, load(factors) * totals[r] - load(factors + 16) * lows[r]);
 }
 
-// Returns x of group g; the last group is filled up with zeros.
-inline const float* group_inputs(const MatrixPart& part, int64_t row, int64_t g, float* filled) {
+// Returns x of group g. The last group is copied to FILLED and padded with zeros.
+inline const float* group_inputs(const ProductPart& part, int64_t row, int64_t g, float* filled) {
     const int64_t first = g * part.group;
     const float* const x = part.x + row * part.x_stride + first;
     if (first + part.group <= part.in) return x;
@@ -149,7 +150,7 @@ inline const float* group_inputs(const MatrixPart& part, int64_t row, int64_t g,
 
 template <int kRows>
 void nf4_tile(const PanelTile& tile) {
-    const MatrixPart& part = *tile.part;
+    const ProductPart& part = *tile.part;
     const int64_t panel_groups = tile.panel * part.groups;
     const auto* codes = static_cast<const uint8_t*>(part.codes) + panel_groups * part.group * 8;
     const auto* scales = static_cast<const uint16_t*>(part.scales) + panel_groups * 16;
@@ -161,7 +162,7 @@ void nf4_tile(const PanelTile& tile) {
     float filled[kRows][kGroupMax];
     for (int64_t g = 0; g < part.groups; ++g, scales += 16) {
         const float* x[kRows];
-        Floats sums[kRows][4];  // of every fourth input: four chains of additions
+        Floats sums[kRows][4];  // each of every fourth input: four chains of additions
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) {
             x[r] = group_inputs(part, tile.row + r, g, filled[r]);
@@ -215,7 +216,7 @@ struct Nf4Tiles {
     }
 };
 
-// Computes ROWS rows in tiles of kCount, then of half of it, and so on.
+// Computes ROWS rows in tiles of kCount rows, the rest in tiles of half as many rows, and so on.
 template <typename Tiles, int kCount>
 void panel_rows(PanelTile tile, int64_t rows) {
     for (; rows >= kCount; rows -= kCount, tile.row += kCount) Tiles::template run<kCount>(tile);
@@ -224,7 +225,7 @@ void panel_rows(PanelTile tile, int64_t rows) {
 }
 
 template <typename Tiles>
-void multiply_panels(const MatrixPart& part) {
+void multiply_panels(const ProductPart& part) {
     const int64_t begin = part.begin / kLanes, end = (part.end + kLanes - 1) / kLanes;
     const int64_t fitting = kPanelsBytes / (part.groups * part.group * kLanes);
     const int64_t together = fitting < 1 ? 1 : fitting;

@@ -1,4 +1,5 @@
-// Weights in fewer bits, compiled like row_major_loops.h. Everything here has internal linkage.
+// Rounding of weights to fewer bits, compiled like row_major_loops.h. Everything here has internal
+// linkage.
 #pragma once
 
 #include "kernels/matrix/cpu/activation_loops.h"
@@ -7,11 +8,11 @@
 #include "kernels/matrix/cpu/packed_loops.h"
 #include "kernels/matrix/cpu/row_major_loops.h"
 
-// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own copy, as said above.
 namespace dslaunch::kernels {
 namespace {
 
-// A group of a panel, [group][16 outputs], zeros where there is nothing.
+// One group of a panel, [group][16 outputs], with zeros where the matrix has no weight.
 struct PanelGroup {
     float values[kGroupMax * kLanes];
 
@@ -27,7 +28,8 @@ inline void read_group(const PanelSource& source, int64_t g, PanelGroup& to) {
         }
 }
 
-// Returns the largest magnitude of each output; NaN where a number is not finite.
+// Returns the largest magnitude of each output, or NaN if one of the output's numbers is not
+// finite. It does for 16 outputs at once what largest_bits() does for one row.
 inline Floats largest_magnitudes(const PanelGroup& group, int64_t numel) {
     Floats largest = fill(0), poison = fill(0);
     for (int64_t k = 0; k < numel; ++k) {
@@ -37,7 +39,9 @@ inline Floats largest_magnitudes(const PanelGroup& group, int64_t numel) {
     return largest + poison;
 }
 
-// Returns the next bf16 above a number that is not negative, so that no code is above 127.
+// Returns VALUE, which is not negative, rounded up to a bf16, so that no code is above 127. Every
+// NaN becomes the same bits: bf16_of() would keep the sign and the payload, which processors choose
+// differently, and the bytes of a matrix must not depend on the processor.
 inline uint16_t bf16_above(float value) {
     const auto bits = __builtin_bit_cast(uint32_t, value);
     return is_nan_bits(bits) ? uint16_t{0x7FC0} : static_cast<uint16_t>((bits + 0xFFFFU) >> 16);
@@ -54,11 +58,12 @@ void to_int8(const PanelSource& source, const PanelTarget& to) {
         for (int i = 0; i < kLanes; ++i) {
             scales[i] = bf16_above(largest[i] / 127.0F);
             const float scale = fp32_of_bf16(scales[i]);
-            divisors[i] = scale > 0 ? scale : __builtin_inff();  // all codes are 0 elsewhere
+            divisors[i] = scale > 0 ? scale : __builtin_inff();  // otherwise all codes are 0
         }
         for (int64_t k = 0; k < source.group; ++k) {
             float wholes[kLanes];
-            // A number that is not finite gets a code within these bounds that does not count.
+            // A number that is not finite gets a code within these bounds; the code does not
+            // matter, because the scale is NaN.
             const Floats quotient = group.at(k) / load(divisors);
             store(wholes, nearest(larger(smaller(quotient, fill(127)), fill(-127))));
             uint8_t* const there = codes + k / 4 * 64 + k % 4;
@@ -69,7 +74,7 @@ void to_int8(const PanelSource& source, const PanelTarget& to) {
     }
 }
 
-// Writes the codes 0..15 of 16 outputs to input K of a group.
+// Writes the codes 0..15 of 16 outputs for input K of a group.
 inline void keep_nibbles(uint8_t* group_codes, int64_t k, Floats wholes) {
     float codes[kLanes];
     store(codes, wholes);
@@ -82,13 +87,14 @@ inline void keep_nibbles(uint8_t* group_codes, int64_t k, Floats wholes) {
     }
 }
 
-// x ~ scale · code + low, low <= 0.
+// The numbers that codes stand for: x is about scale · code + low, with low <= 0.
 struct Grid {
     Floats scale, low;
 };
 
-// Gives large magnitudes more weight, as llama.cpp's k-quants do: all inputs' errors are multiplied
-// by as much, and a weight stands out because the loss depends on it.
+// Gives large magnitudes more weight, as llama.cpp's k-quants do. On average, the errors of all
+// weights are multiplied by equally large inputs, but a weight stands out because the loss depends
+// on it.
 inline void weigh(const PanelGroup& group, int64_t numel, PanelGroup& weights) {
     Floats squares = fill(0);
     for (int64_t k = 0; k < numel; ++k) squares = fma(group.at(k), group.at(k), squares);
@@ -125,7 +131,7 @@ inline GridSums sums_of(const PanelGroup& group, const PanelGroup& weights, int6
     return s;
 }
 
-// Returns the grid of least weighted squares for the codes of SUMS, with low <= 0.
+// Returns the grid with the least weighted squared error for the codes in SUMS, with low <= 0.
 inline Grid fitted(const GridSums& s) {
     const Floats zero = fill(0), tiny = fill(1e-38F);
     const Floats determinant = larger(s.w * s.wll - s.wl * s.wl, tiny);
@@ -141,8 +147,9 @@ inline Floats error_of(const GridSums& s, Grid grid) {
     return fma(two, cross, squares);
 }
 
-// Tries grids a little finer and coarser than the one that spans the numbers, each fitted to its
-// codes (make_qkx2_quants of llama.cpp).
+// Tries grids that are a little finer or coarser than the one that spans the numbers. Each is
+// fitted to its codes (make_qkx2_quants of llama.cpp), and the one with the least error is
+// returned.
 inline Grid best_grid(const PanelGroup& group, const PanelGroup& weights, int64_t numel) {
     const Floats zero = fill(0);
     Floats low = zero, high = group.at(0);
@@ -160,7 +167,7 @@ inline Grid best_grid(const PanelGroup& group, const PanelGroup& weights, int64_
         const Grid grid = fitted(sums);
         const Floats error = error_of(sums, grid);
         const Floats scale = where_less(error, least, grid.scale, best.scale);
-        // Codes of a fitted grid rise with the numbers, so its scale is positive.
+        // Codes of a fitted grid rise with the numbers, so a valid scale is positive.
         const auto better = [&](Floats yes, Floats no) {
             return where_less(zero, scale, where_less(error, least, yes, no), no);
         };
@@ -170,7 +177,8 @@ inline Grid best_grid(const PanelGroup& group, const PanelGroup& weights, int64_
     return best;
 }
 
-// Writes the 8-bit codes of all groups' scales or minima, at every 32nd byte, and their factor.
+// Writes the 8-bit codes of the scales or minima of all groups, 32 bytes apart, and the factor that
+// they share.
 inline void keep_factors(const float* values, int64_t groups, uint8_t* codes, float* factors) {
     for (int i = 0; i < kLanes; ++i) {
         float largest = 0;
@@ -180,6 +188,7 @@ inline void keep_factors(const float* values, int64_t groups, uint8_t* codes, fl
         }
         factors[i] = largest / 255.0F;
         for (int64_t g = 0; g < groups; ++g) {
+            // Ties round up, unlike in nearest_whole(): saved matrices have these codes.
             const float share = values[g * 2 * kLanes + i] / factors[i] + 0.5F;
             codes[g * 2 * kLanes + i] =
                 static_cast<uint8_t>(factors[i] > 0 ? (share < 255.0F ? share : 255.0F) : 0.0F);
@@ -212,7 +221,7 @@ void to_int4(const PanelSource& source, const PanelTarget& to) {
     }
 }
 
-// The number of the table that is next to x, and its code.
+// The number in the NF4 table that is nearest to x, and its code.
 struct Nf4 {
     Floats number, code;
 };
@@ -227,9 +236,9 @@ inline Nf4 nearest_nf4(Floats x) {
     return nearest;
 }
 
-// Returns the scale of least weighted squares that a search finds, for numbers of at most 1: the
-// table's end stands for the largest or for a little less, and either end may, since the table has
-// more numbers above 0 than below.
+// Returns the scale with the least weighted squared error that a search finds, for numbers of
+// magnitude at most 1. The search lets an end of the table stand for about the largest magnitude.
+// It tries both ends, because the table has more numbers above 0 than below.
 inline Floats best_nf4_scale(const PanelGroup& group, const PanelGroup& weights, int64_t numel) {
     constexpr float kEnds[] = {1.0F,  1.05F,  1.1F,  0.95F,  0.9F,  0.85F,  0.8F,  0.75F,
                                -1.0F, -1.05F, -1.1F, -0.95F, -0.9F, -0.85F, -0.8F, -0.75F};

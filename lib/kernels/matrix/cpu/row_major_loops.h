@@ -1,25 +1,28 @@
 // Products with row-major weights, compiled once per instruction set by the file that includes this
-// one. A sum's order is the same for every tile: blocks of kBlockInputs inputs, in each the 16
-// lanes' sums of every 16th product, added as sum_4 does; blocks are added in order. Everything
-// here has internal linkage.
+// one. The order of a sum is the same for every tile. Within a block of kBlockInputs inputs, each
+// of 16 lanes sums every 16th product, and sum_4 adds the lanes; blocks are added in order.
+// Everything here has internal linkage.
 #pragma once
 
 #include "kernels/matrix/cpu/lanes.h"
 #include "kernels/matrix/cpu/matrix_kernels.h"
 
-// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own copy, as said above.
 namespace dslaunch::kernels {
 namespace {
 
-// A block of four rows of weights and of six rows of activations stays in 32 KiB of L1.
+// The number of inputs in a block: a block of four rows of weights and six rows of activations
+// stays in 32 KiB of L1.
 constexpr int64_t kBlockInputs = 512;
-// Rows whose blocks stay in L2 while many outputs are made of them, and these outputs.
+// The number of rows whose blocks stay in L2 while many outputs are computed from them, and the
+// number of these outputs.
 constexpr int64_t kChunkRows = 256;
 constexpr int64_t kChunkOutputs = kOutputsTogether;
-// The most rows for which weights come from memory in their own order, output by output.
+// The largest number of rows for which weights are read from memory in the order in which they are
+// stored, one output after the other.
 constexpr int64_t kFewRows = 16;
 
-// The bytes by which weights that are read first are asked for ahead of the loop.
+// The prefetch distance for weights that are read for the first time, in bytes.
 constexpr int64_t kAheadBytes = 2048;
 
 template <typename T>
@@ -30,9 +33,9 @@ struct RowMajorTile {
     int64_t w_stride;
     int64_t numel;  // inputs of the block
     float* sums;    // row r at sums + r * kChunkOutputs
-    bool first;     // the block is the first one: sums have no value yet
-    int64_t left;   // inputs from the block's first one to the row's last one, where the tile asks
-                    // for weights ahead: no other tile reads them first; else 0
+    bool first;     // this is the first block: sums have no value yet
+    int64_t left;   // inputs from the block's start to the row's end if this tile is the first to
+                    // read its weights, and so prefetches; else 0
 };
 
 inline void keep(float* sums, const float* values, int outputs, bool first) {
@@ -60,7 +63,7 @@ void row_major_tile(const RowMajorTile<T>& tile) {
     int64_t k = 0;
     for (; k + kLanes <= tile.numel; k += kLanes) {
         if (tile.left > 0) {
-            // After a row's end, go on where the row that follows these outputs begins.
+            // At the end of a row, continue where the row that follows these outputs begins.
             constexpr int64_t kAhead = kAheadBytes / int64_t{sizeof(typename T::Type)};
             const auto* const next =
                 tile.w + k + kAhead + (k + kAhead < tile.left ? 0 : kOutputs - 1) * tile.w_stride;
@@ -98,7 +101,7 @@ void row_major_rows(RowMajorTile<T> tile, int64_t rows) {
     if (rows == 1) row_major_tile<T, 1, kOutputs>(tile);
 }
 
-// Widens a block of weights once if many rows read it.
+// Converts a block of weights to fp32 once if many rows use it.
 template <typename T, int kOutputs>
 void row_major_block(const RowMajorTile<T>& tile, int64_t rows) {
     if (rows <= kFewRows) return row_major_rows<T, kOutputs>(tile, rows);
@@ -115,7 +118,7 @@ struct Chunk {
     int64_t row, rows, output, outputs;
 };
 
-inline void finish_chunk(const MatrixPart& part, const Chunk& chunk, const float* sums) {
+inline void finish_chunk(const ProductPart& part, const Chunk& chunk, const float* sums) {
     for (int64_t r = 0; r < chunk.rows; ++r) {
         float* const y = part.y + (chunk.row + r) * part.y_stride + chunk.output;
         for (int64_t o = 0; o < chunk.outputs; ++o) {
@@ -127,7 +130,7 @@ inline void finish_chunk(const MatrixPart& part, const Chunk& chunk, const float
 }
 
 template <typename T>
-void row_major_outputs(const MatrixPart& part, const Chunk& chunk, RowMajorTile<T> tile) {
+void row_major_outputs(const ProductPart& part, const Chunk& chunk, RowMajorTile<T> tile) {
     for (int64_t o = 0; o < chunk.outputs;) {
         const bool whole = chunk.outputs - o >= kTileOutputs;
         if (whole)
@@ -142,7 +145,7 @@ void row_major_outputs(const MatrixPart& part, const Chunk& chunk, RowMajorTile<
 }
 
 template <typename T>
-void few_rows(const MatrixPart& part, const Chunk& chunk) {
+void few_rows(const ProductPart& part, const Chunk& chunk) {
     alignas(64) float sums[kFewRows * kChunkOutputs];
     const auto* const w = static_cast<const typename T::Type*>(part.codes);
     for (int64_t k = 0; k < part.in; k += kBlockInputs) {
@@ -154,9 +157,10 @@ void few_rows(const MatrixPart& part, const Chunk& chunk) {
     finish_chunk(part, chunk, sums);
 }
 
-// Copies blocks of rows: rows a power of 2 apart would share a few sets of the caches.
+// Copies the rows of a block, because rows that are a power of 2 apart would share a few sets of
+// the caches.
 template <typename T>
-void many_rows(const MatrixPart& part, const Chunk& chunk) {
+void many_rows(const ProductPart& part, const Chunk& chunk) {
     alignas(64) float sums[kChunkRows * kChunkOutputs];
     alignas(64) float block[kChunkRows * kBlockInputs];
     const auto* const w = static_cast<const typename T::Type*>(part.codes);
@@ -174,7 +178,7 @@ void many_rows(const MatrixPart& part, const Chunk& chunk) {
 }
 
 template <typename T>
-void multiply_row_major(const MatrixPart& part) {
+void multiply_row_major(const ProductPart& part) {
     const bool few = part.rows <= kFewRows;
     const int64_t step = few ? kTileOutputs : kChunkOutputs;
     for (int64_t o = part.begin; o < part.end; o += step) {

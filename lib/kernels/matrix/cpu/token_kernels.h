@@ -1,26 +1,28 @@
-// A decoder's work on one token between its products: norms, rotary positions, activations and
-// softmax, and parts of attention (attend.h), as a table that each instruction set fills
-// (token_kernels_of in matrix_tables.h). fp32 in and out, one row a call, on the calling thread;
-// equal bits on all instruction sets. Unless said, OUT may be the input itself and otherwise
-// overlaps nothing. Source of exp and erf: Cephes (Moshier 1989). Errors of silu and softmax's
-// weights are below 5 units of the last place; gelu's below 2e-5 of the value (far below 0), else 5
-// units. kernels/cpu/kernel_tables.h says what this file may include.
+// A decoder's work on one token between the matrix products: norms, rotary positions, activations,
+// softmax, and parts of attention (attend.h). It is a table that each instruction set fills
+// (token_kernels_of in matrix_tables.h). Input and output are fp32; each call processes one row, on
+// the calling thread, with equal bits on all instruction sets. Unless a comment says otherwise, OUT
+// may be the input itself and overlaps nothing else. Source of exp and erf: Cephes (Moshier 1989).
+// The errors of silu and of softmax's weights are below 5 units in the last place; gelu's are too,
+// except far below 0, where they are below 2e-5 of the value. kernels/cpu/kernel_tables.h says what
+// this file may include.
 #pragma once
 
 #include <cstdint>
 
 namespace dslaunch::kernels {
 
+// The parameters of a norm over one row.
 struct Norm {
-    const float* weight = nullptr;  // [width], or none: 1
-    const float* bias = nullptr;    // [width], or none: 0; of layer_norm alone
+    const float* weight = nullptr;  // [width]; null: 1
+    const float* bias = nullptr;    // [width]; null: 0; used by layer_norm only
     float epsilon = 1e-6F;
     bool one_plus = false;  // rms_norm's factor is 1 + weight (Gemma)
 };
 
 // The rotary position of a token, for each of `heads` heads. The first 2 · pairs elements of a head
-// turn in pairs x and y: x cos - y sin, y cos + x sin; the others stay. REQUIRES: 2 · pairs <=
-// width.
+// are rotated in pairs x and y: x cos - y sin, y cos + x sin; the others stay unchanged. REQUIRES:
+// 2 · pairs <= width.
 struct Rotation {
     int64_t heads = 0;
     int64_t width = 0;           // of a head
@@ -29,17 +31,18 @@ struct Rotation {
     int64_t pairs = 0;
 };
 
+// The functions that an MLP applies to its gate.
 enum class Gate : uint8_t { kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu, kReluSquared };
 
-// One query, and what it has gathered: [width] the weighted sum of values, then the largest score,
-// then the sum of the weights.
+// One query, and its sums so far in `gathered`: [width] the weighted sum of values, then the
+// largest score, then the sum of the weights.
 struct AttendQuery {
     const float* q;
     float* gathered;
-    int64_t begin, length;  // the positions that it sees
+    int64_t begin, length;  // the positions it attends to: [begin, length)
 };
 
-// Positions [first, last) of a cache for queries that share a head of it.
+// Positions [first, last) of a cache, for queries that share one of its heads.
 struct AttendPart {
     const AttendQuery* queries;
     int64_t query_count;
@@ -53,28 +56,31 @@ struct AttendPart {
     float scale, softcap;
 };
 
-// Positions that are looked at together; the grid of them begins at position 0 for all queries.
+// The number of positions in a block, which is processed at once. For all queries, blocks are
+// counted from position 0.
 inline constexpr int64_t kAttendBlock = 32;
 
+// The kernels of one instruction set.
 struct TokenKernels {
     // out = x / sqrt(mean(x²) + epsilon) * weight. [width]
     void (*rms_norm)(const float* x, int64_t width, const Norm&, float* out);
     // out = (x - mean) / sqrt(variance + epsilon) * weight + bias. [width]
     void (*layer_norm)(const float* x, int64_t width, const Norm&, float* out);
-    // In place, [heads, width]: element i turns with element i + pairs, or, as GPT-J has it,
-    // element 2i with element 2i + 1.
+    // In place, [heads, width]: rotate_halves pairs element i with element i + pairs; rotate_pairs,
+    // as GPT-J does, pairs element 2i with element 2i + 1.
     void (*rotate_halves)(float* heads, const Rotation&);
     void (*rotate_pairs)(float* heads, const Rotation&);
-    // One a Gate: out = act(gate) * up; a null UP: act(gate). kGelu is the exact one (erf),
-    // kQuickGelu is x · sigmoid(1.702 x). [width]
+    // One function for each Gate: out = act(gate) * up, or act(gate) if UP is null. kGelu is the
+    // exact one (erf), kQuickGelu is x · sigmoid(1.702 x). [width]
     void (*gate[6])(const float* gate, const float* up, float* out, int64_t width);
-    // out = exp(x - max) / Σ. A row that is -infinity whole becomes NaN, as torch's. [width]
+    // out = exp(x - max) / Σ. If all numbers of a row are -infinity, the row becomes NaN, as in
+    // torch. [width]
     void (*softmax)(const float* x, int64_t width, float* out);
     // out = a + b. [width]
     void (*add)(const float* a, const float* b, float* out, int64_t width);
-    // For attend() alone: positions of a cache in fp32, bf16 or fp16.
+    // Used by attend() only: one function each for a cache in fp32, bf16 and fp16.
     void (*attend[3])(const AttendPart&);
-    // out = what COUNT parts of one query gathered, STRIDE apart, as one softmax.
+    // Merges the sums of COUNT parts of one query, STRIDE apart, into OUT as one softmax.
     void (*merge)(const float* gathered, int64_t stride, int64_t count, int64_t width, float* out);
 };
 

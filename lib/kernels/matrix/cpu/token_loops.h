@@ -6,11 +6,11 @@
 #include "kernels/matrix/cpu/lanes.h"
 #include "kernels/matrix/cpu/token_kernels.h"
 
-// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own copy, as said above.
 namespace dslaunch::kernels {
 namespace {
 
-// Returns Σ f(x): lanes first, then sum()'s order.
+// Returns Σ f(x): sums within lanes first, then adds the lanes in sum()'s order.
 template <typename F>
 inline float sum_over(const float* x, int64_t width, const F& f) {
     Floats sums = fill(0);
@@ -42,7 +42,7 @@ void layer_norm(const float* x, int64_t width, const Norm& norm, float* out) {
                  [](const float* from, int64_t numel) { return load_part(from, numel); }) /
         numbers;
     const float squares = sum_over(x, width, [&](const float* from, int64_t numel) {
-        // The lanes after the last number must not count: they become the mean.
+        // The lanes after the last number must not count, so they are set to the mean.
         float filled[kLanes];
         if (numel < kLanes) {
             for (int64_t i = 0; i < kLanes; ++i) filled[i] = i < numel ? from[i] : mean;
@@ -96,7 +96,8 @@ inline Floats activated(Floats x) {
         case Gate::kGelu:
             return x * fill(0.5F) * one_plus_erf(x * fill(0.70710678118654752F));
         case Gate::kGeluTanh: {
-            // (1 + tanh(u)) / 2 is the sigmoid of 2u, without a difference of near numbers.
+            // (1 + tanh(u)) / 2 is the sigmoid of 2u. The sigmoid does not subtract nearly equal
+            // numbers.
             constexpr float kFactor = 2.0F * 0.79788456080286536F;
             const Floats inner = fma(x * x * x, fill(0.044715F), x);
             return x * sigmoid_of(inner * fill(kFactor));
@@ -120,7 +121,7 @@ void gate_row(const float* gate, const float* up, float* out, int64_t width) {
     }
 }
 
-// Returns scores with -infinity after the last one, where exp gives 0.
+// Returns scores padded with -infinity, for which exp gives 0.
 inline Floats scores_at(const float* x, int64_t numel) {
     if (numel >= kLanes) return load(x);
     float all[kLanes];

@@ -21,7 +21,7 @@ namespace {
                     : fmt::format("'{}' is undefined, and `{}` is asked of it", whose, name));
 }
 
-// Sets FOUND to the attribute NAME of Python's object; returns false when it has none.
+// Sets FOUND to the attribute NAME of OF as a Python object. Returns false if it has none.
 bool python_attribute(Runtime& runtime, const Value& of, std::string_view name, Value& found) {
     if (is_hidden_method(of, name)) return found = Value(), true;
     if (is_refused_method(of, name))
@@ -33,14 +33,21 @@ bool python_attribute(Runtime& runtime, const Value& of, std::string_view name, 
                              });
         return true;
     }
-    if (of.is(Kind::kLoop))
+    if (of.is(ValueKind::kLoop))
         return found = of.as<LoopState>().attribute(runtime.meter(), name), true;
-    if (of.is(Kind::kNamespace))
+    if (of.is(ValueKind::kNamespace))
         for (const auto& [field, value] : of.as<Namespace>().fields)
             if (field == name) return found = value, true;
     for (const char* refused : {"arguments", "caller", "catch_kwargs", "catch_varargs", "name"})
-        if (of.is(Kind::kFunction) && name == refused)
+        if (of.is(ValueKind::kFunction) && name == refused)
             throw Fault(fmt::format("the attribute `{}` of a macro is not supported", name));
+    constexpr std::string_view kOfRange[] = {"start", "stop", "step"};
+    constexpr std::string_view kOfNumber[] = {"real", "imag", "numerator", "denominator"};
+    const bool is_number =
+        of.is(ValueKind::kFloat) || of.is(ValueKind::kLargeInt) || of.is_integral();
+    if ((of.is(ValueKind::kRange) && std::ranges::count(kOfRange, name) > 0) ||
+        (is_number && std::ranges::count(kOfNumber, name) > 0))
+        throw Fault(fmt::format("the attribute `{}` is not supported", name));
     return false;
 }
 
@@ -61,15 +68,15 @@ Value range_function(Runtime& runtime, const Value& /*self*/, const Given& given
     Values items;
     items.reserve(size_t(length));
     for (int64_t i = 0; i < int64_t(length); ++i) items.push_back(Value::integer(start + i * step));
-    return new_sequence(&runtime.meter(), Kind::kRange, std::move(items));
+    return new_sequence(&runtime.meter(), ValueKind::kRange, std::move(items));
 }
 
-// Returns the entries that Python's dict() makes: of a dict or pairs, and of names.
+// Returns the entries that Python's dict() makes from a dict or pairs, and from named arguments.
 std::vector<Entry> dict_entries(Runtime& runtime, const Arguments& arguments) {
     if (arguments.positional.size() > 1) throw Fault("dict() takes one value at most");
     Meter& meter = runtime.meter();
     std::vector<Entry> entries;
-    if (!arguments.positional.empty() && arguments.positional[0].is(Kind::kDict)) {
+    if (!arguments.positional.empty() && arguments.positional[0].is(ValueKind::kDict)) {
         entries = arguments.positional[0].dict().entries;
     } else if (!arguments.positional.empty()) {
         for (const Value& pair : all_of(meter, arguments.positional[0])) {
@@ -109,7 +116,7 @@ Value now_function(Runtime& runtime, const Value& /*self*/, const Given& given) 
             throw Fault("the format of a time has a `%` that is not supported");
     }
     std::string text(kTextBytesMax, '\0');
-    // The space tells an empty text from one that does not fit.
+    // The added space distinguishes an empty result from one that does not fit.
     const size_t bytes =
         std::strftime(text.data(), text.size(), (format + " ").c_str(), &runtime.now());
     if (bytes == 0) throw Fault("the text of a time is too long");
@@ -139,10 +146,10 @@ const Native* find_global(std::string_view name) {
 }
 
 Value attribute_of(Runtime& runtime, const Value& of, const std::string& name) {
-    if (of.is(Kind::kUndefined)) fail_undefined(of, name);
+    if (of.is(ValueKind::kUndefined)) fail_undefined(of, name);
     Value found;
     if (python_attribute(runtime, of, name, found)) return found;
-    if (of.is(Kind::kDict)) {
+    if (of.is(ValueKind::kDict)) {
         runtime.meter().step_items(of.dict().entries.size());
         const Value* value = find_key(of.dict(), name);
         if (value != nullptr) return *value;
@@ -151,16 +158,16 @@ Value attribute_of(Runtime& runtime, const Value& of, const std::string& name) {
 }
 
 Value item_of(Runtime& runtime, const Value& of, const Value& key) {
-    if (of.is(Kind::kUndefined))
-        fail_undefined(of, key.is(Kind::kText) ? key.text() : "an element");
-    if (of.is(Kind::kDict)) {
+    if (of.is(ValueKind::kUndefined))
+        fail_undefined(of, key.is(ValueKind::kText) ? key.text() : "an element");
+    if (of.is(ValueKind::kDict)) {
         const Value* value = can_be_key(key) ? find_key(runtime.meter(), of.dict(), key) : nullptr;
         if (value != nullptr) return *value;
     } else if (key.is_integral()) {
         return element_of(runtime.meter(), of, key.integral());
     }
     Value found;
-    if (key.is(Kind::kText) && !python_attribute(runtime, of, key.text(), found))
+    if (key.is(ValueKind::kText) && !python_attribute(runtime, of, key.text(), found))
         return Value::undefined_key(key);
     return found;
 }

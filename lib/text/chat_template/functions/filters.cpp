@@ -17,9 +17,9 @@
 namespace dslaunch::text::jinja {
 namespace {
 
-// Returns VALUE itself if it is a text, else its text.
+// Returns VALUE if it is a string, otherwise VALUE converted to a string.
 Value soft_text(Runtime& runtime, const Value& value) {
-    if (value.is(Kind::kText)) return value;
+    if (value.is(ValueKind::kText)) return value;
     return new_text(&runtime.meter(), str_of(runtime.meter(), value));
 }
 
@@ -52,7 +52,7 @@ Value indent_filter(Runtime& runtime, const Value& input, const Given& given) {
     Meter& meter = runtime.meter();
     const std::string& text = required_text("indent", input);
     std::string indention;
-    if (given[0] != nullptr && given[0]->is(Kind::kText)) {
+    if (given[0] != nullptr && given[0]->is(ValueKind::kText)) {
         indention = given[0]->text();
     } else {
         const int64_t width = std::max<int64_t>(0, given.integer(0, 4));
@@ -87,12 +87,12 @@ Value safe_filter(Runtime& runtime, const Value& input, const Given& /*given*/) 
     return new_text(&runtime.meter(), str_of(runtime.meter(), input), true);
 }
 
-// Returns transformers' own `tojson`: json.dumps with its arguments.
+// Does what transformers' own `tojson` does: calls json.dumps with its arguments.
 Value to_json_filter(Runtime& runtime, const Value& input, const Given& given) {
     JsonStyle style;
-    style.ascii_only = given.is_on(0);
-    style.sort_keys = given.is_on(3);
-    if (given[1] != nullptr && given[1]->is(Kind::kText)) {
+    style.is_ascii_only = given.is_on(0);
+    style.sorts_keys = given.is_on(3);
+    if (given[1] != nullptr && given[1]->is(ValueKind::kText)) {
         style.indent = given[1]->text();
     } else if (given.is_set(1)) {
         const int64_t width = std::max<int64_t>(0, given.integer(1));
@@ -111,11 +111,20 @@ Value to_json_filter(Runtime& runtime, const Value& input, const Given& given) {
 
 // ---- Numbers
 
-// Returns the number in TEXT by Python's int() or float(); nothing for a text that is not a number.
+// Returns the number in TEXT as Python's int() or float() reads it, or nothing if TEXT is not a
+// number.
 std::optional<Value> number_in(std::string_view text, bool is_whole) {
     text = strip_blanks(text);
-    if (!is_ascii(text) || text.find('_') != std::string_view::npos)
-        throw Fault("a number in a text is not written in decimal digits alone: not supported");
+    std::string plain;  // without the `_` that Python allows between digits
+    for (size_t i = 0; i < text.size(); ++i) {
+        const bool is_between =
+            i > 0 && is_digit(text[i - 1]) && i + 1 < text.size() && is_digit(text[i + 1]);
+        if (text[i] != '_' || !is_between) plain += text[i];
+    }
+    text = plain;
+    for (size_t at = 0; at < text.size();)
+        if (const char32_t point = next_point(text, at); point >= 0x80 && is_digit_point(point))
+            throw Fault("a number in a text has digits beyond 0 to 9: not supported");
     const std::string_view all = text;
     if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
     const bool is_negative = all.starts_with('-');
@@ -123,38 +132,40 @@ std::optional<Value> number_in(std::string_view text, bool is_whole) {
         return new_integer(nullptr, all.starts_with('+') ? text : all);
     double number = 0.0;
     const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (read.ec == std::errc::result_out_of_range)
-        throw Fault("the number in a text is too large or too small");
-    if (text.starts_with('-') || read.ptr != text.data() + text.size() || read.ec != std::errc())
+    if (text.starts_with('-') || read.ptr != text.data() + text.size()) return std::nullopt;
+    if (read.ec == std::errc::result_out_of_range) {
+        number = std::strtod(std::string(text).c_str(), nullptr);  // infinite, or about 0
+    } else if (read.ec != std::errc()) {
         return std::nullopt;
+    }
     return Value::real(is_negative ? -number : number);
 }
 
 Value to_int_filter(Runtime& /*runtime*/, const Value& input, const Given& given) {
     if (input.is_integral()) return Value::integer(input.integral());
-    if (input.is(Kind::kLargeInt)) return input;
-    if (input.is(Kind::kUndefined))
+    if (input.is(ValueKind::kLargeInt)) return input;
+    if (input.is(ValueKind::kUndefined))
         throw Fault(fmt::format("'{}' is undefined and no number", input.undefined_name()));
     std::optional<Value> number = input;
-    if (input.is(Kind::kText)) number = number_in(input.text(), true);
-    if (number && (number->is(Kind::kInt) || number->is(Kind::kLargeInt))) return *number;
-    if (!number || !number->is(Kind::kFloat) || !std::isfinite(number->as_double()))
+    if (input.is(ValueKind::kText)) number = number_in(input.text(), true);
+    if (number && (number->is(ValueKind::kInt) || number->is(ValueKind::kLargeInt))) return *number;
+    if (!number || !number->is(ValueKind::kFloat) || !std::isfinite(number->as_double()))
         return given[0] == nullptr ? Value::integer(0) : *given[0];
     return new_integer(nullptr, fmt::format("{:.0f}", std::trunc(number->as_double())));
 }
 
 Value to_float_filter(Runtime& /*runtime*/, const Value& input, const Given& given) {
     if (input.is_number()) return Value::real(input.as_double());
-    if (input.is(Kind::kLargeInt)) throw Fault("a float of over 64 bits is not supported");
-    if (input.is(Kind::kUndefined))
+    if (input.is(ValueKind::kLargeInt)) throw Fault("a float of over 64 bits is not supported");
+    if (input.is(ValueKind::kUndefined))
         throw Fault(fmt::format("'{}' is undefined and no number", input.undefined_name()));
-    if (input.is(Kind::kText))
+    if (input.is(ValueKind::kText))
         if (const auto number = number_in(input.text(), false)) return *number;
     return given[0] == nullptr ? Value::real(0.0) : *given[0];
 }
 
 Value abs_filter(Runtime& /*runtime*/, const Value& input, const Given& /*given*/) {
-    if (input.is(Kind::kFloat)) return Value::real(std::fabs(input.as_double()));
+    if (input.is(ValueKind::kFloat)) return Value::real(std::fabs(input.as_double()));
     return input.is_integral() && input.integral() >= 0 ? Value::integer(input.integral())
                                                         : negated(input);
 }
@@ -162,7 +173,7 @@ Value abs_filter(Runtime& /*runtime*/, const Value& input, const Given& /*given*
 // ---- Any value
 
 Value or_default_filter(Runtime& /*runtime*/, const Value& input, const Given& given) {
-    if (!input.is(Kind::kUndefined) && (!given.is_on(1) || is_true(input))) return input;
+    if (!input.is(ValueKind::kUndefined) && (!given.is_on(1) || is_true(input))) return input;
     return given[0] == nullptr ? new_text(nullptr, "") : *given[0];
 }
 
@@ -174,10 +185,11 @@ Value length_filter(Runtime& /*runtime*/, const Value& input, const Given& /*giv
 
 // ---- Lists
 
-// Returns the parts of a filter's argument ATTRIBUTE, as "a.b.0", each a key or an index.
+// Returns the parts of ATTRIBUTE, an argument of a filter such as "a.b.0". Each part is a key or an
+// index.
 Values path_of(Runtime& runtime, const Value* attribute) {
-    if (attribute == nullptr || attribute->is(Kind::kNone)) return {};
-    if (!attribute->is(Kind::kText)) return {*attribute};
+    if (attribute == nullptr || attribute->is(ValueKind::kNone)) return {};
+    if (!attribute->is(ValueKind::kText)) return {*attribute};
     if (attribute->text().find(',') != std::string::npos)
         throw Fault("an attribute of several names is not supported");
     Values path;
@@ -194,22 +206,22 @@ Values path_of(Runtime& runtime, const Value* attribute) {
     return path;
 }
 
-// Returns the value to which PATH leads from OF. FALLBACK, when given, replaces an undefined value
-// on the way.
+// Returns the value that PATH leads to from OF. FALLBACK, if given, replaces an undefined value on
+// the path.
 Value follow(Runtime& runtime, Value of, const Values& path, const Value* fallback = nullptr) {
     for (const Value& part : path) {
         of = item_of(runtime, of, part);
-        if (fallback != nullptr && of.is(Kind::kUndefined)) of = *fallback;
+        if (fallback != nullptr && of.is(ValueKind::kUndefined)) of = *fallback;
     }
     return of;
 }
 
 Value without_case(Runtime& runtime, const Value& value, bool with_case) {
-    if (with_case || !value.is(Kind::kText)) return value;
+    if (with_case || !value.is(ValueKind::kText)) return value;
     return new_text(&runtime.meter(), lower_text(value.text()));
 }
 
-// Returns the values of KEYED in the order of their keys.
+// Returns the values in KEYED, sorted by their keys.
 using Keyed = std::pair<Value, Value>;
 Value sorted(Runtime& runtime, std::vector<Keyed> keyed, bool is_reverse) {
     std::ranges::stable_sort(keyed, [&](const Keyed& a, const Keyed& b) {
@@ -235,7 +247,7 @@ Value sort_filter(Runtime& runtime, const Value& input, const Given& given) {
 Value dict_sort_filter(Runtime& runtime, const Value& input, const Given& given) {
     const std::string by = given[1] == nullptr ? "key" : given.text(1);
     if (by != "key" && by != "value") throw Fault("dictsort sorts by \"key\" or \"value\"");
-    if (!input.is(Kind::kDict)) throw Fault("dictsort needs a dict");
+    if (!input.is(ValueKind::kDict)) throw Fault("dictsort needs a dict");
     std::vector<Keyed> keyed;
     for (const auto& [key, value] : input.dict().entries)
         keyed.emplace_back(without_case(runtime, by == "key" ? key : value, given.is_on(0)),
@@ -279,7 +291,7 @@ Value join_filter(Runtime& runtime, const Value& input, const Given& given) {
 Value sum_filter(Runtime& runtime, const Value& input, const Given& given) {
     const Values path = path_of(runtime, given[0]);
     Value total = given[1] == nullptr ? Value::integer(0) : *given[1];
-    if (total.is(Kind::kText)) throw Fault("sum does not join texts: use join");
+    if (total.is(ValueKind::kText)) throw Fault("sum does not join texts: use join");
     for (const Value& item : all_of(runtime.meter(), input))
         total = apply_operator(runtime.meter(), Operator::kAdd, total, follow(runtime, item, path));
     return total;
@@ -296,7 +308,7 @@ Value last_filter(Runtime& runtime, const Value& input, const Given& /*given*/) 
             fmt::format("last cannot go over a value of type {}, which has no "
                         "length: put `list` before it",
                         type_name(input)));
-    if (!input.is(Kind::kDict) && !input.is(Kind::kView))
+    if (!input.is(ValueKind::kDict) && !input.is(ValueKind::kView))
         return element_of(runtime.meter(), input, -1);
     const Values items = all_of(runtime.meter(), input);
     return items.empty() ? Value() : items.back();
@@ -307,24 +319,24 @@ Value list_filter(Runtime& runtime, const Value& input, const Given& /*given*/) 
 }
 
 Value iterator_over(Runtime& runtime, Values items) {
-    return new_sequence(&runtime.meter(), Kind::kIterator, std::move(items));
+    return new_sequence(&runtime.meter(), ValueKind::kIterator, std::move(items));
 }
 
 Value reverse_filter(Runtime& runtime, const Value& input, const Given& /*given*/) {
-    if (input.is(Kind::kText))
+    if (input.is(ValueKind::kText))
         return slice_of(runtime.meter(), input, Value::none(), Value::none(), Value::integer(-1));
     Values items = all_of(runtime.meter(), input);
     std::ranges::reverse(items);
-    // A list for values that Python cannot go over from their end.
-    return input.is(Kind::kIterator) ? new_list(&runtime.meter(), std::move(items))
-                                     : iterator_over(runtime, std::move(items));
+    // Iterators give a list, because Python cannot iterate them backwards.
+    return input.is(ValueKind::kIterator) ? new_list(&runtime.meter(), std::move(items))
+                                          : iterator_over(runtime, std::move(items));
 }
 
 Value items_filter(Runtime& runtime, const Value& input, const Given& /*given*/) {
-    if (!input.is(Kind::kUndefined) && !input.is(Kind::kDict))
+    if (!input.is(ValueKind::kUndefined) && !input.is(ValueKind::kDict))
         throw Fault(fmt::format("items needs a dict and has a value of type {}", type_name(input)));
     Values pairs;
-    if (input.is(Kind::kDict))
+    if (input.is(ValueKind::kDict))
         for (const auto& [key, value] : input.dict().entries)
             pairs.push_back(new_tuple(&runtime.meter(), {key, value}));
     return iterator_over(runtime, std::move(pairs));
@@ -368,15 +380,15 @@ Value map_filter(Runtime& runtime, const Value& input, const Given& given) {
         (name == "default" ? fallback : attribute) = &value;
     }
     if (attribute == nullptr) throw Fault("map needs the argument `attribute`");
-    if (fallback != nullptr && fallback->is(Kind::kNone)) fallback = nullptr;
+    if (fallback != nullptr && fallback->is(ValueKind::kNone)) fallback = nullptr;
     const Values path = path_of(runtime, attribute);
     for (const Value& item : elements(runtime, input))
         made.push_back(follow(runtime, item, path, fallback));
     return iterator_over(runtime, std::move(made));
 }
 
-// Keeps the elements whose truth is WANTED. OF_ATTRIBUTE: the first argument names the attribute
-// that is tested; the next one is the test.
+// Keeps the elements for which the test gives kWanted. If kOfAttribute, the first argument names
+// the attribute to test, and the next one is the test.
 template <bool kWanted, bool kOfAttribute>
 Value choose_filter(Runtime& runtime, const Value& input, const Given& given) {
     constexpr size_t kNameAt = kOfAttribute ? 1 : 0;

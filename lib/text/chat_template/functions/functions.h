@@ -1,6 +1,6 @@
 // The filters and tests of Jinja2, transformers' `tojson`, the methods and attributes of Python's
-// values and the global functions, as far as chat templates use them. Known names that are not
-// supported are refused by name. All throw Fault.
+// values, and the global functions, as far as chat templates use them. Known names that are not
+// supported are refused with a message that names them. All throw Fault.
 #pragma once
 
 #include <deque>
@@ -12,56 +12,58 @@
 
 namespace dslaunch::text::jinja {
 
+// Returns `input | name(arguments)`.
 [[nodiscard]] Value apply_filter(Runtime& runtime, std::string_view name, const Value& input,
                                  const Arguments& arguments);
+// Returns `input is name(arguments)`.
 [[nodiscard]] bool apply_test(Runtime& runtime, std::string_view name, const Value& input,
                               const Arguments& arguments);
 
-// Returns the method NAME of SELF's kind, nullptr when it has none.
+// Returns the method NAME of SELF's kind, or nullptr if it has none.
 [[nodiscard]] const Native* find_method(const Value& self, std::string_view name);
-// Returns true when SELF's kind has a method NAME that the sandbox hides, as list.append.
+// Returns true if SELF's kind has a method NAME that the sandbox hides, such as list.append.
 [[nodiscard]] bool is_hidden_method(const Value& self, std::string_view name);
-// Returns true when Python has a method NAME of SELF's kind that is not supported here.
+// Returns true if Python has a method NAME of SELF's kind that is not supported here.
 [[nodiscard]] bool is_refused_method(const Value& self, std::string_view name);
-// Returns the global function NAME, nullptr when there is none.
+// Returns the global function NAME, or nullptr if there is none.
 [[nodiscard]] const Native* find_global(std::string_view name);
 
-// Returns `of.name`: a method or field first, then a key. Undefined when there is neither; NAME
-// must then outlive the value.
+// Returns `of.name`: a method or field if there is one, else the value of a key, else undefined. An
+// undefined value requires that NAME outlives it.
 [[nodiscard]] Value attribute_of(Runtime& runtime, const Value& of, const std::string& name);
-// Returns `of[key]`: a key or index first, then a method or field.
+// Returns `of[key]`: the value of a key or index if there is one, else a method or field.
 [[nodiscard]] Value item_of(Runtime& runtime, const Value& of, const Value& key);
 // Sets the field NAME of a namespace.
 void set_field(Namespace& fields, const std::string& name, Value value);
 
-// Return `'%s is %d' % values` and `'{} {name}'.format(…)`, with plain fields alone: %s, %d, {},
-// {0}, {name} and {name:d}.
+// Return the results of `'%s is %d' % values` and `'{} {name}'.format(…)`. Only plain fields are
+// supported: %s, %d, {}, {0}, {name} and {name:d}.
 [[nodiscard]] Value percent_format(Runtime& runtime, const Value& format, const Value& values);
 [[nodiscard]] Value brace_format(Runtime& runtime, const Value& format, const Given& given);
 
-// Returns TEXT with BY in the place of OLD, COUNT times at most; -1: everywhere.
+// Returns TEXT with OLD replaced by BY, at most COUNT times; -1 means everywhere.
 [[nodiscard]] std::string replaced(Meter& meter, std::string_view text, std::string_view old,
                                    std::string_view by, int64_t count);
-// Returns the lines of TEXT, with their ends if KEEPS_ENDS.
+// Returns the lines of TEXT, with their line ends if KEEPS_ENDS is true.
 [[nodiscard]] Values split_lines(Meter& meter, std::string_view text, bool keeps_ends);
 
-// The variable `loop` of a `for`.
+// The variable `loop` in a `for`.
 class LoopState : public Object {
   public:
-    // NEXT gives the elements one by one; it returns false when there are no more.
+    // A function that gives the elements one by one, and returns false if there are no more.
     std::function<bool(Value&)> next;
 
-    // Goes to the next element. Returns false when there is none.
+    // Goes to the next element. Returns false if there is none.
     [[nodiscard]] bool advance(Value& value);
-    // Ends the loop, and lets go of all values.
+    // Ends the loop, and releases all values.
     void end();
-    // Returns `loop.NAME`, undefined for a name that it does not have.
+    // Returns `loop.NAME`, or undefined if `loop` has no such attribute.
     [[nodiscard]] Value attribute(Meter& meter, std::string_view name);
 
   private:
     [[nodiscard]] bool look_ahead();
 
-    std::deque<Value> ahead_;  // elements that were asked for before their turn
+    std::deque<Value> ahead_;  // elements that were read ahead of their turn
     Value now_, before_;
     int64_t index0_ = -1;
 };

@@ -1,4 +1,4 @@
-// The methods of texts and dicts.
+// The methods of strings and dicts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,13 +19,13 @@ Value piece(Runtime& runtime, std::string_view text) {
     return new_text(&runtime.meter(), std::string(text));
 }
 
-// Splits TEXT at blanks into words, COUNT times at most, from the left.
+// Splits TEXT at blanks into words, from the left, at most COUNT times.
 Values words_of(Runtime& runtime, std::string_view text, int64_t count) {
     Values words;
     text = strip_blanks(text, kLeftSide);
     while (!text.empty()) {
         if (count-- == 0) {
-            words.push_back(piece(runtime, strip_blanks(text, kRightSide)));
+            words.push_back(piece(runtime, text));
             break;
         }
         size_t end = 0;
@@ -80,7 +80,7 @@ Value begins_or_ends_method(Runtime& runtime, const Value& self, const Given& gi
         runtime.meter().step_text(affix.size());
         return kEnds ? self.text().ends_with(affix) : self.text().starts_with(affix);
     };
-    if (!given[0]->is(Kind::kTuple)) return Value::boolean(has(*given[0]));
+    if (!given[0]->is(ValueKind::kTuple)) return Value::boolean(has(*given[0]));
     return Value::boolean(std::ranges::any_of(given[0]->items(), has));
 }
 
@@ -140,18 +140,15 @@ Value changed_method(Runtime& runtime, const Value& self, const Given& /*given*/
     return new_text(&runtime.meter(), kChange(self.text()), self.text_object().is_safe);
 }
 
-// Does str.isalpha() and the like for ASCII: there is a character, and each is of the class.
-template <int (*kIs)(int)>
-Value all_are_method(Runtime& runtime, const Value& self, const Given& given) {
-    if (!self.text_object().is_ascii())
-        throw Fault(fmt::format("{}() of a text beyond ASCII is not supported", given.who()));
-    runtime.meter().step_text(self.text().size());
-    return Value::boolean(!self.text().empty() &&
-                          std::ranges::all_of(self.text(), [](char c) { return kIs(c) != 0; }));
-}
-
-int is_space(int c) {
-    return is_space_point(static_cast<char32_t>(c)) ? 1 : 0;
+// Implements str.isalpha() and similar methods: true if there is at least one character and all are
+// of the class.
+template <bool (*kIs)(char32_t)>
+Value all_are_method(Runtime& runtime, const Value& self, const Given& /*given*/) {
+    const std::string& text = self.text();
+    runtime.meter().step_text(text.size());
+    bool are_all = !text.empty();
+    for (size_t at = 0; are_all && at < text.size();) are_all = kIs(next_point(text, at));
+    return Value::boolean(are_all);
 }
 
 Value get_method(Runtime& runtime, const Value& self, const Given& given) {
@@ -169,7 +166,7 @@ Value view_method(Runtime& runtime, const Value& self, const Given& /*given*/) {
         items.push_back(kPart == Part::kKeys     ? key
                         : kPart == Part::kValues ? value
                                                  : new_tuple(&runtime.meter(), {key, value}));
-    return new_sequence(&runtime.meter(), Kind::kView, std::move(items));
+    return new_sequence(&runtime.meter(), ValueKind::kView, std::move(items));
 }
 
 constexpr Native kTextMethods[] = {
@@ -180,10 +177,10 @@ constexpr Native kTextMethods[] = {
     {"format",
      [](Runtime& r, const Value& s, const Given& g) { return brace_format(r, s, g); },
      {"*"}},
-    {"isalnum", all_are_method<std::isalnum>},
-    {"isalpha", all_are_method<std::isalpha>},
-    {"isdigit", all_are_method<std::isdigit>},
-    {"isspace", all_are_method<is_space>},
+    {"isalnum", all_are_method<is_letter_or_number_point>},
+    {"isalpha", all_are_method<is_letter_point>},
+    {"isdigit", all_are_method<is_digit_point>},
+    {"isspace", all_are_method<is_space_point>},
     {"join", join_method, {"_iterable"}, 1},
     {"lower", changed_method<lower_text>},
     {"lstrip", strip_method<true, false>, {"_chars"}},
@@ -206,7 +203,7 @@ constexpr Native kDictMethods[] = {
     {"keys", view_method<Part::kKeys>},
     {"values", view_method<Part::kValues>},
 };
-// The methods of Python that are not here.
+// The methods of Python that are not supported here.
 constexpr std::string_view kRefusedOfText[] = {
     "casefold", "center",     "encode",       "expandtabs", "format_map", "index",
     "isascii",  "isdecimal",  "isidentifier", "islower",    "isnumeric",  "isprintable",
@@ -222,19 +219,20 @@ constexpr std::string_view kHiddenOfDict[] = {"clear", "pop", "popitem", "setdef
 }  // namespace
 
 const Native* find_method(const Value& self, std::string_view name) {
-    if (self.is(Kind::kText)) return find_native(kTextMethods, name);
-    return self.is(Kind::kDict) ? find_native(kDictMethods, name) : nullptr;
+    if (self.is(ValueKind::kText)) return find_native(kTextMethods, name);
+    return self.is(ValueKind::kDict) ? find_native(kDictMethods, name) : nullptr;
 }
 
 bool is_hidden_method(const Value& self, std::string_view name) {
-    if (self.is(Kind::kList)) return std::ranges::count(kHiddenOfList, name) > 0;
-    return self.is(Kind::kDict) && std::ranges::count(kHiddenOfDict, name) > 0;
+    if (self.is(ValueKind::kList)) return std::ranges::count(kHiddenOfList, name) > 0;
+    return self.is(ValueKind::kDict) && std::ranges::count(kHiddenOfDict, name) > 0;
 }
 
 bool is_refused_method(const Value& self, std::string_view name) {
-    if (self.is(Kind::kText)) return std::ranges::count(kRefusedOfText, name) > 0;
-    if (self.is_sequence()) return std::ranges::count(kRefusedOfList, name) > 0;
-    return self.is(Kind::kDict) && std::ranges::count(kRefusedOfDict, name) > 0;
+    if (self.is(ValueKind::kText)) return std::ranges::count(kRefusedOfText, name) > 0;
+    if (self.is_sequence() || self.is(ValueKind::kRange))
+        return std::ranges::count(kRefusedOfList, name) > 0;
+    return self.is(ValueKind::kDict) && std::ranges::count(kRefusedOfDict, name) > 0;
 }
 
 Values split_lines(Meter& meter, std::string_view text, bool keeps_ends) {
@@ -258,7 +256,7 @@ std::string replaced(Meter& meter, std::string_view text, std::string_view old, 
     std::string result;
     size_t at = 0;
     for (; count != 0; --count) {
-        // An empty text is found before each character and at the end.
+        // An empty string is found before each character and at the end.
         const size_t found = old.empty() ? at : text.find(old, at);
         if (found == std::string_view::npos) break;
         result += text.substr(at, found - at);

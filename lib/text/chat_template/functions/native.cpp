@@ -11,7 +11,7 @@ namespace dslaunch::text::jinja {
 Value Runtime::new_namespace() {
     auto made = make_object<Namespace>(&meter_, 64);
     namespaces_.push_back(made);
-    return Value::of(Kind::kNamespace, std::move(made));
+    return Value::of(ValueKind::kNamespace, std::move(made));
 }
 
 Value new_function(Meter* meter, std::string name, int depth,
@@ -20,11 +20,11 @@ Value new_function(Meter* meter, std::string name, int depth,
     function->name = std::move(name);
     function->depth = deeper(depth);
     function->run = std::move(run);
-    return Value::of(Kind::kFunction, std::move(function));
+    return Value::of(ValueKind::kFunction, std::move(function));
 }
 
 bool Given::is_set(size_t i) const {
-    return bound_[i] != nullptr && !bound_[i]->is(Kind::kNone);
+    return bound_[i] != nullptr && !bound_[i]->is(ValueKind::kNone);
 }
 
 bool Given::is_on(size_t i) const {
@@ -33,7 +33,7 @@ bool Given::is_on(size_t i) const {
 
 int64_t Given::integer(size_t i, int64_t fallback) const {
     if (bound_[i] == nullptr) return fallback;
-    if (bound_[i]->is(Kind::kLargeInt))
+    if (bound_[i]->is(ValueKind::kLargeInt))
         throw Fault(fmt::format("{} has a whole number that does not fit 64 bits", who_));
     if (!bound_[i]->is_integral())
         throw Fault(fmt::format("{} needs a whole number and has a value of type {}", who_,
@@ -79,7 +79,7 @@ const Native* find_native(std::span<const Native> table, std::string_view name) 
 }
 
 const std::string& required_text(std::string_view who, const Value& value) {
-    if (!value.is(Kind::kText)) {
+    if (!value.is(ValueKind::kText)) {
         const std::string name = value.undefined_name();
         if (!name.empty()) throw Fault(fmt::format("'{}' is undefined", name));
         throw Fault(

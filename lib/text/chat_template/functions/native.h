@@ -1,5 +1,5 @@
-// The common form of filters, methods and global functions of templates: their calls, and the part
-// of a rendering that they see.
+// The common form of filters, methods and global functions of templates: how they are called, and
+// the part of a rendering that they can use.
 #pragma once
 
 #include <array>
@@ -12,23 +12,24 @@
 #include <utility>
 #include <vector>
 
-#include "text/chat_template/values/value.h"
+#include "text/chat_template/values/values.h"
 
 namespace dslaunch::text::jinja {
 
-// A rendering. One thread's.
+// The state of one rendering. Used by one thread.
 class Runtime {
   public:
     Runtime(const Limits& limits, const std::tm& now) : meter_(limits), now_(now) {}
     Runtime(const Runtime&) = delete;
     Runtime& operator=(const Runtime&) = delete;
-    // A namespace may hold itself.
+    // Clears the namespaces, because a namespace may contain itself.
     ~Runtime() {
         for (const auto& held : namespaces_) held->fields.clear();
     }
 
+    // Returns the meter that counts everything that the rendering makes.
     [[nodiscard]] Meter& meter() { return meter_; }
-    // Returns the time that the template takes for now.
+    // Returns the time that the template uses as the current time.
     [[nodiscard]] const std::tm& now() const { return now_; }
     // Makes a namespace that lives until the rendering ends.
     [[nodiscard]] Value new_namespace();
@@ -39,31 +40,36 @@ class Runtime {
     std::vector<std::shared_ptr<Namespace>> namespaces_;  // shared with the values that name them
 };
 
+// The arguments of a call as the template writes them.
 struct Arguments {
     Values positional;
     std::vector<std::pair<std::string, Value>> named;
 };
 
-// A macro, or a method of a value; what RUN holds may be as deep as `depth` says.
+// A macro, or a method of a value. The values that RUN contains may be nested up to `depth` levels.
 struct Function : Object {
     std::string name;
     std::function<Value(Runtime&, Arguments&)> run;
 };
+// Returns a function that calls RUN; METER and DEPTH as in new_text() and Function.
 [[nodiscard]] Value new_function(Meter* meter, std::string name, int depth,
                                  std::function<Value(Runtime&, Arguments&)> run);
 
-// The arguments of one call by the names that the callee has for them. Functions that need another
-// kind of value throw Fault.
+// The arguments of one call, by the names that the called function uses. Throws Fault if an
+// argument is not of the kind that is read.
 class Given {
   public:
     Given(std::string_view who, const Arguments& arguments) : who_(who), all_(arguments) {}
 
+    // Returns the name of the called function, for messages.
     [[nodiscard]] std::string_view who() const { return who_; }
+    // Returns the arguments without the names of the function.
     [[nodiscard]] const Arguments& all() const { return all_; }
-    // Returns argument I, nullptr when it is not given.
+    // Returns argument I, or nullptr if it is not given.
     [[nodiscard]] const Value* operator[](size_t i) const { return bound_[i]; }
     [[nodiscard]] bool is_set(size_t i) const;  // given, and not none
     [[nodiscard]] bool is_on(size_t i) const;   // given, and true
+    // Returns argument I, or FALLBACK if it is not given.
     [[nodiscard]] int64_t integer(size_t i, int64_t fallback = 0) const;
     // REQUIRES: argument I is given.
     [[nodiscard]] const std::string& text(size_t i) const;
@@ -75,22 +81,25 @@ class Given {
     std::array<const Value*, 4> bound_{};
 };
 
+// A filter, method or global function that is written in C++, with its arguments.
 struct Native {
     std::string_view name;
     Value (*run)(Runtime& runtime, const Value& self, const Given& given) = nullptr;
-    // The names of its arguments, the first REQUIRED of which must be given. A name that begins
-    // with `_` is given by place only. "*" alone: it takes what it likes from Given::all().
+    // The names of the arguments, of which the first REQUIRED must be given. An argument whose name
+    // begins with `_` can be given by position only. "*" alone means that the function reads its
+    // arguments from Given::all().
     std::array<std::string_view, 4> names{};
     size_t required = 0;
 };
 
-// Returns the result of FUNCTION on SELF. Throws Fault if it does not take the arguments, or fails.
+// Returns the result of FUNCTION for SELF. Throws Fault if it does not accept the arguments, or
+// fails.
 [[nodiscard]] Value call_native(Runtime& runtime, const Native& function, const Value& self,
                                 const Arguments& arguments);
-// Returns the row of TABLE with NAME, nullptr if there is none.
+// Returns the row NAME of TABLE, or nullptr if there is none.
 [[nodiscard]] const Native* find_native(std::span<const Native> table, std::string_view name);
 
-// Returns the text of VALUE. Throws Fault naming WHO for other kinds.
+// Returns the text of VALUE. If VALUE is not a string, throws Fault naming WHO.
 [[nodiscard]] const std::string& required_text(std::string_view who, const Value& value);
 
 }  // namespace dslaunch::text::jinja

@@ -11,21 +11,21 @@
 namespace dslaunch::text::jinja {
 namespace {
 
-// A test; OTHER is its argument, if it takes one.
+// A test; OTHER is its argument, if it has one.
 struct Test {
     std::string_view name;
     bool (*holds)(Meter& meter, const Value& input, const Value& other) = nullptr;
     bool takes_other = false;
 };
 
-template <Kind kKind>
+template <ValueKind kKind>
 bool is_of_kind(Meter& /*meter*/, const Value& input, const Value& /*other*/) {
     return input.is(kKind);
 }
 
 template <bool kWanted>
 bool is_bool(Meter& /*meter*/, const Value& input, const Value& /*other*/) {
-    return input.is(Kind::kBool) && (input.integral() != 0) == kWanted;
+    return input.is(ValueKind::kBool) && (input.integral() != 0) == kWanted;
 }
 
 template <bool kWanted>
@@ -44,34 +44,34 @@ bool is_rest(Meter& meter, const Value& input, const Value& divisor, int64_t wan
 }
 
 constexpr Test kTests[] = {
-    {"boolean", is_of_kind<Kind::kBool>},
+    {"boolean", is_of_kind<ValueKind::kBool>},
     {"callable",
      [](Meter&, const Value& v, const Value&) {
-         return v.is(Kind::kFunction) || v.is(Kind::kLoop) || v.is(Kind::kUndefined);
+         return v.is(ValueKind::kFunction) || v.is(ValueKind::kLoop) || v.is(ValueKind::kUndefined);
      }},
-    {"defined", [](Meter&, const Value& v, const Value&) { return !v.is(Kind::kUndefined); }},
+    {"defined", [](Meter&, const Value& v, const Value&) { return !v.is(ValueKind::kUndefined); }},
     {"divisibleby", [](Meter& m, const Value& v, const Value& o) { return is_rest(m, v, o, 0); },
      true},
     {"even",
      [](Meter& m, const Value& v, const Value&) { return is_rest(m, v, Value::integer(2), 0); }},
     {"false", is_bool<false>},
-    {"float", is_of_kind<Kind::kFloat>},
+    {"float", is_of_kind<ValueKind::kFloat>},
     {"in", [](Meter& m, const Value& v, const Value& o) { return contains(m, o, v); }, true},
     {"integer", [](Meter&, const Value& v,
-                   const Value&) { return v.is(Kind::kInt) || v.is(Kind::kLargeInt); }},
+                   const Value&) { return v.is(ValueKind::kInt) || v.is(ValueKind::kLargeInt); }},
     {"iterable", [](Meter&, const Value& v, const Value&) { return can_iterate(v); }},
-    {"mapping", is_of_kind<Kind::kDict>},
-    {"none", is_of_kind<Kind::kNone>},
-    {"number",
-     [](Meter&, const Value& v, const Value&) { return v.is_number() || v.is(Kind::kLargeInt); }},
+    {"mapping", is_of_kind<ValueKind::kDict>},
+    {"none", is_of_kind<ValueKind::kNone>},
+    {"number", [](Meter&, const Value& v,
+                  const Value&) { return v.is_number() || v.is(ValueKind::kLargeInt); }},
     {"odd",
      [](Meter& m, const Value& v, const Value&) { return is_rest(m, v, Value::integer(2), 1); }},
     {"sameas", [](Meter&, const Value& v, const Value& o) { return v.same_as(o); }, true},
     {"sequence",
-     [](Meter&, const Value& v, const Value&) { return length_of(v) && !v.is(Kind::kView); }},
-    {"string", is_of_kind<Kind::kText>},
+     [](Meter&, const Value& v, const Value&) { return length_of(v) && !v.is(ValueKind::kView); }},
+    {"string", is_of_kind<ValueKind::kText>},
     {"true", is_bool<true>},
-    {"undefined", is_of_kind<Kind::kUndefined>},
+    {"undefined", is_of_kind<ValueKind::kUndefined>},
     {"==", is_equal<true>, true},
     {"eq", is_equal<true>, true},
     {"equalto", is_equal<true>, true},

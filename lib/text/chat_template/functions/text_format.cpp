@@ -1,4 +1,4 @@
-// Texts with fields for values: Python's `%` and str.format(), with plain fields.
+// Strings with fields for values: Python's `%` and str.format(), with plain fields.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,9 +10,9 @@
 namespace dslaunch::text::jinja {
 namespace {
 
-// Appends VALUE as %s and {} do for 's', as %d and {:d} do for 'd'.
+// Appends VALUE as %s and {} do if TYPE is 's', or as %d and {:d} do if it is 'd'.
 void append_field(Meter& meter, std::string& out, const Value& value, char type) {
-    if (type == 'd' && !value.is(Kind::kInt))
+    if (type == 'd' && !value.is(ValueKind::kInt))
         throw Fault(
             fmt::format("a format's field of a whole number has a value of type {}: not "
                         "supported",
@@ -26,7 +26,7 @@ void append_field(Meter& meter, std::string& out, const Value& value, char type)
 
 Value percent_format(Runtime& runtime, const Value& format, const Value& values) {
     const std::string& text = format.text();
-    const Values given = values.is(Kind::kTuple) ? values.items() : Values{values};
+    const Values given = values.is(ValueKind::kTuple) ? values.items() : Values{values};
     std::string out;
     size_t used = 0;
     for (size_t at = 0; at < text.size(); ++at) {
@@ -44,7 +44,7 @@ Value percent_format(Runtime& runtime, const Value& format, const Value& values)
         if (used == given.size()) throw Fault("the format asks for more values than there are");
         append_field(runtime.meter(), out, given[used++], type);
     }
-    if (used < given.size() && !values.is(Kind::kDict) && !values.is(Kind::kList))
+    if (used < given.size() && !values.is(ValueKind::kDict) && !values.is(ValueKind::kList))
         throw Fault("not all values are used by the format");
     return new_text(&runtime.meter(), std::move(out), format.text_object().is_safe);
 }

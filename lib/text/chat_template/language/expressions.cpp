@@ -11,7 +11,8 @@ namespace {
 
 using Type = Token::Type;
 
-// The most parentheses: CPython's parser, to which Jinja2 hands its code, takes no more.
+// The largest number of nested parentheses: CPython's parser, to which Jinja2 passes its code,
+// accepts no more.
 constexpr int kExpressionDepthMax = 200;
 
 constexpr std::pair<std::string_view, Comparison> kComparisons[] = {
@@ -34,22 +35,22 @@ std::vector<ExpressionPtr> list_of(ExpressionPtr one) {
 
 }  // namespace
 
-Token TokenStream::take() {
+Token TemplateTokens::take() {
     Token token = now();
     if (at_ + 1 < tokens_.size()) ++at_;
     return token;
 }
 
-Token TokenStream::expect(Token::Type type, std::string_view what) {
+Token TemplateTokens::expect(Token::Type type, std::string_view what) {
     if (!is(type)) stop(fmt::format("{} stands where {} is due", describe(now()), what));
     return take();
 }
 
-void TokenStream::expect_operator(std::string_view op) {
+void TemplateTokens::expect_operator(std::string_view op) {
     if (!skip_operator(op)) stop(fmt::format("{} stands where `{}` is due", describe(now()), op));
 }
 
-Name TokenStream::named(const std::string& text) {
+Name TemplateTokens::named(const std::string& text) {
     const auto [found, is_new] = numbers_.emplace(text, int(names_.size()));
     if (is_new) names_.push_back(text);
     return {text, found->second};
@@ -73,7 +74,7 @@ ExpressionPtr ExpressionParser::make(Kind kind, int line, std::vector<Expression
     count(made->arguments.more_named);
     made->depth = depth + 1;
     if (made->depth > kExpressionDepthMax)
-        TokenStream::stop(
+        TemplateTokens::stop(
             line, fmt::format("the expression has more than {} levels", kExpressionDepthMax));
     return made;
 }
@@ -95,7 +96,7 @@ bool ExpressionParser::at_operator(std::initializer_list<std::string_view> ops) 
 }
 
 ExpressionPtr ExpressionParser::expression(bool with_choice) {
-    const TokenStream::Level level(stream_);
+    const TemplateTokens::Level level(stream_);
     int line = stream_.line();
     ExpressionPtr value = logical(Kind::kOr);
     while (with_choice && stream_.skip_name("if")) {
@@ -108,7 +109,7 @@ ExpressionPtr ExpressionParser::expression(bool with_choice) {
     return value;
 }
 
-// Reads the operands of `or`, or of `and`.
+// Reads operands joined by `or`, or by `and`.
 ExpressionPtr ExpressionParser::logical(Kind kind) {
     const bool is_or = kind == Kind::kOr;
     const auto operand = [&] { return is_or ? logical(Kind::kAnd) : negation(); };
@@ -122,7 +123,7 @@ ExpressionPtr ExpressionParser::logical(Kind kind) {
 
 ExpressionPtr ExpressionParser::negation() {
     if (!stream_.is_name("not")) return comparison();
-    const TokenStream::Level level(stream_);
+    const TemplateTokens::Level level(stream_);
     const int line = stream_.take().line;
     return make(Kind::kNot, line, list_of(negation()));
 }
@@ -187,7 +188,7 @@ ExpressionPtr ExpressionParser::product() {
 }
 
 ExpressionPtr ExpressionParser::unary(bool with_filters) {
-    const TokenStream::Level level(stream_);
+    const TemplateTokens::Level level(stream_);
     if (!at_operator({"-", "+"})) return postfix(primary(), with_filters);
     const Token op = stream_.take();
     const Kind kind = op.text == "-" ? Kind::kNegative : Kind::kPositive;
@@ -242,7 +243,7 @@ ExpressionPtr ExpressionParser::tuple(bool with_choice, bool may_be_empty) {
     return make(Kind::kTuple, line, std::move(parts));
 }
 
-// Reads a list or a dict in its brackets.
+// Reads a list or a dict in brackets.
 ExpressionPtr ExpressionParser::display(bool is_dict) {
     const int line = stream_.take().line;
     const char* const end = is_dict ? "}" : "]";
@@ -259,7 +260,8 @@ ExpressionPtr ExpressionParser::display(bool is_dict) {
     return make(is_dict ? Kind::kDict : Kind::kList, line, std::move(parts));
 }
 
-// Reads the rest after an operand: parts of it, calls, and WITH_FILTERS then filters and tests.
+// Reads what may follow an operand: attributes, subscripts and calls, and, if WITH_FILTERS is true,
+// filters and tests.
 ExpressionPtr ExpressionParser::postfix(ExpressionPtr of, bool with_filters) {
     for (bool in_filters = false;;) {
         if (stream_.is_operator("(")) {
@@ -289,8 +291,8 @@ ExpressionPtr ExpressionParser::subscript(ExpressionPtr of) {
             value->name.text = name.text;
             return value;
         }
-        if (name.type != Type::kNumber || !name.number.is(jinja::Kind::kInt))
-            TokenStream::stop(name.line, "a name or a number is due behind `.`");
+        if (name.type != Type::kNumber || !name.number.is(ValueKind::kInt))
+            TemplateTokens::stop(name.line, "a name or a number is due after `.`");
         return make(Kind::kItem, opener.line, std::move(of), constant(name.line, name.number));
     }
     std::vector<ExpressionPtr> indices;
@@ -342,7 +344,7 @@ ExpressionPtr ExpressionParser::test(ExpressionPtr of) {
     } else if (!ends && (stream_.is(Type::kName) || stream_.is(Type::kText) ||
                          stream_.is(Type::kNumber) || at_operator({"[", "{"}))) {
         if (stream_.is_name("is")) stream_.stop("two tests with `is` in a row: use `and`");
-        const TokenStream::Level level(stream_);
+        const TemplateTokens::Level level(stream_);
         given.positional.push_back(postfix(primary(), /*with_filters=*/false));
     }
     ExpressionPtr made = make(Kind::kTest, line, list_of(std::move(of)), std::move(given));

@@ -13,37 +13,45 @@
 
 namespace dslaunch::text::jinja {
 
-// The tokens of a template with the place of the parser in them. Functions that expect something
-// throw LineFault.
-class TokenStream {
+// The tokens of a template, and the parser's position in them. Functions that expect a token throw
+// LineFault.
+class TemplateTokens {
   public:
-    explicit TokenStream(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
+    explicit TemplateTokens(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
+    // Return the token at the position, and the token after it. At the end, both return the last
+    // token.
     [[nodiscard]] const Token& now() const { return tokens_[at_]; }
     [[nodiscard]] const Token& after() const {
         return tokens_[at_ + 1 < tokens_.size() ? at_ + 1 : at_];
     }
+    // Return true if the token at the position is of TYPE, or is the given name or operator.
     [[nodiscard]] bool is(Token::Type type) const { return now().type == type; }
     [[nodiscard]] bool is_name(std::string_view name) const { return now().is_name(name); }
     [[nodiscard]] bool is_operator(std::string_view op) const { return now().is_operator(op); }
+    // Returns the line of the token at the position, counted from 1.
     [[nodiscard]] int line() const { return now().line; }
 
+    // Returns the token at the position, and moves past it; the position stays at the last token.
     Token take();
+    // Move past the given name or operator. Return false if something else is at the position.
     bool skip_name(std::string_view name) { return is_name(name) && (take(), true); }
     bool skip_operator(std::string_view op) { return is_operator(op) && (take(), true); }
+    // Move past the expected token, and return it. WHAT describes it in the message of the error.
     Token expect(Token::Type type, std::string_view what);
     Token expect_name(std::string_view what) { return expect(Token::Type::kName, what); }
     void expect_operator(std::string_view op);
 
+    // Throw LineFault, at LINE or at the position's line.
     [[noreturn]] void stop(const std::string& message) const { stop(line(), message); }
     [[noreturn]] static void stop(int line, const std::string& message) {
         throw LineFault(line, message);
     }
 
-    // Counts one more level while it lives.
+    // Counts one more level of nesting while it exists.
     class Level {
       public:
-        explicit Level(TokenStream& stream) : stream_(stream) {
+        explicit Level(TemplateTokens& stream) : stream_(stream) {
             if (++stream_.levels_ > kLevelsMax)
                 stream_.stop("expressions or tags stand too deep in each other");
         }
@@ -52,11 +60,12 @@ class TokenStream {
         Level& operator=(const Level&) = delete;
 
       private:
-        TokenStream& stream_;
+        TemplateTokens& stream_;
     };
 
-    // Returns the name TEXT with its number, the same for equal ones.
+    // Returns the name TEXT with its number; equal names have the same number.
     [[nodiscard]] Name named(const std::string& text);
+    // Returns all names, each at the index of its number. Called once, at the end.
     [[nodiscard]] std::vector<std::string> take_names() { return std::move(names_); }
 
   private:
@@ -69,25 +78,26 @@ class TokenStream {
     std::vector<std::string> names_;
 };
 
-// Each function reads from the stream and leaves it after what was read. Throws LineFault.
+// The parser of expressions. Each function reads from the stream and stops after what it has read.
+// All throw LineFault.
 class ExpressionParser {
   public:
     explicit ExpressionParser(std::vector<Token> tokens) : stream_(std::move(tokens)) {}
     virtual ~ExpressionParser() = default;
 
   protected:
-    // Gets the name of each variable that is read.
+    // Receives the name of each variable that is read.
     virtual void see(const std::string& name) = 0;
 
-    // Reads with or without the form `a if b else c`.
+    // Reads an expression; if WITH_CHOICE is true, it may have the form `a if b else c`.
     [[nodiscard]] ExpressionPtr expression(bool with_choice = true);
-    // Reads one expression, or a tuple of those between commas.
+    // Reads one expression, or a tuple of expressions separated by commas.
     [[nodiscard]] ExpressionPtr tuple(bool with_choice = true, bool may_be_empty = false);
-    // Reads the filters from here, on INPUT, which may be nullptr. FIRST: no `|` stands before the
-    // first.
+    // Reads the filters that follow and applies them to INPUT, which may be nullptr. FIRST: the
+    // first filter has no `|` before it.
     [[nodiscard]] ExpressionPtr filters(ExpressionPtr input, bool first);
 
-    TokenStream stream_;
+    TemplateTokens stream_;
 
   private:
     using Kind = Expression::Kind;

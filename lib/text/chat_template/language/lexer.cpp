@@ -24,7 +24,7 @@ constexpr bool begins_name(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
-// Returns SOURCE with \n as every line's end, and without one at the text's end.
+// Returns SOURCE with \n as every line end, and without the line end at the end of the text.
 std::string with_plain_lines(std::string_view source) {
     std::string text;
     text.reserve(source.size());
@@ -40,7 +40,7 @@ std::string with_plain_lines(std::string_view source) {
     return text;
 }
 
-// Reads the meaning of text between quotes: Python's escapes, but for octal numbers and names.
+// Reads the value of a string in quotes: supports Python's escapes, except octal numbers and names.
 class LiteralReader {
   public:
     LiteralReader(std::string_view raw, int line) : raw_(raw), line_(line) {}
@@ -130,15 +130,15 @@ class Lexer {
         tokens_.push_back({type, line_, std::string(text), {}});
     }
 
-    // Goes on to TO.
+    // Moves the position to TO.
     void go(size_t to) {
         line_ += int(std::count(text_.begin() + long(at_), text_.begin() + long(to), '\n'));
         if (to > at_) begins_line_ = text_[to - 1] == '\n';
         at_ = to;
     }
 
-    // Returns the end of a tag whose closing is MARK, as "%}", at AT; kNoPlace when it is not
-    // there. LINE_END: a line's end after it belongs to it.
+    // Returns where the text after a tag begins if the closing MARK of the tag, such as "%}", is at
+    // AT; otherwise returns kNoPlace. LINE_END: a line end after MARK belongs to the tag.
     [[nodiscard]] size_t past_closing(size_t at, std::string_view mark, bool line_end,
                                       bool plus = true) const {
         if (has(at, "-") && has(at + 1, mark)) return past_blanks(at + 1 + mark.size());
@@ -148,7 +148,8 @@ class Lexer {
         return line_end && char_at(at) == '\n' ? at + 1 : at;
     }
 
-    // Returns the end of `{% WORD %}` that begins at AT, kNoPlace if another tag begins there.
+    // Returns where the text after a tag `{% WORD %}` at AT begins, or kNoPlace if another tag
+    // begins at AT.
     [[nodiscard]] size_t past_word_tag(size_t at, std::string_view word) const {
         at += 2;
         if (is_sign(char_at(at))) ++at;
@@ -159,8 +160,8 @@ class Lexer {
         return past_closing(at, "%}", is_end, is_end);
     }
 
-    // Adds the data from here to TAG, where a tag or comment with SIGN begins, without the blanks
-    // that the tag takes.
+    // Adds the data from the current position to TAG, where a tag or comment with SIGN begins,
+    // without the blanks that the tag removes.
     void add_data(size_t tag, char sign, bool strips) {
         std::string_view data = text_.substr(at_, tag - at_);
         if (sign == '-') {

@@ -27,7 +27,7 @@ class TemplateParser : public ExpressionParser {
     using Kind = Statement::Kind;
     using Type = Token::Type;
 
-    // Notes the names in the bodies of macros that mean arguments and are not parameters.
+    // Records names for arguments that are used in the bodies of macros but are not parameters.
     void see(const std::string& name) override {
         if (name != "caller" && name != "varargs" && name != "kwargs") return;
         for (Signature* signature : open_signatures_) {
@@ -41,10 +41,10 @@ class TemplateParser : public ExpressionParser {
         }
     }
 
-    // Reads text, expressions and tags up to one of ENDS, whose name it leaves in the stream;
-    // without ENDS up to the template's end.
+    // Reads text, expressions and tags up to one of ENDS, whose name it leaves in the stream.
+    // Without ENDS, reads up to the end of the template.
     Body body(Ends ends) {
-        const TokenStream::Level level(stream_);
+        const TemplateTokens::Level level(stream_);
         Body statements;
         while (!stream_.is(Type::kEnd)) {
             Statement statement;
@@ -73,8 +73,8 @@ class TemplateParser : public ExpressionParser {
         return statements;
     }
 
-    // Reads the rest of the tag whose contents begin a body, and the body. Leaves the stream after
-    // the name of the end, or at it.
+    // Reads the rest of a tag that begins a body, and then the body. Leaves the stream after the
+    // name of the end if TAKES_END is true, otherwise at that name.
     Body tag_body(Ends ends, bool takes_end = true) {
         stream_.skip_operator(":");
         stream_.expect(Type::kBlockEnd, "`%}`");
@@ -82,7 +82,7 @@ class TemplateParser : public ExpressionParser {
         if (takes_end) stream_.take();
         return statements;
     }
-    // Does the same where no `break` reaches a loop around.
+    // Does the same for a body in which `break` cannot reach a loop around it.
     Body closed_body(Ends ends) {
         const int loops = std::exchange(loops_, 0);
         Body statements = tag_body(ends);
@@ -113,7 +113,7 @@ class TemplateParser : public ExpressionParser {
         };
         static constexpr std::string_view kRefusedTags[] = {"autoescape", "block", "do",
                                                             "extends",    "print", "trans"};
-        if (!stream_.is(Type::kName)) stream_.stop("a tag's name is due behind `{%`");
+        if (!stream_.is(Type::kName)) stream_.stop("a tag's name is due after `{%`");
         const std::string name = stream_.now().text;
         for (const Row& row : kTags) {
             if (row.name != name) continue;
@@ -150,8 +150,8 @@ class TemplateParser : public ExpressionParser {
     void for_tag(Statement& statement) {
         statement.target = target(false, "in");
         if (stores_loop(statement.target))
-            TokenStream::stop(statement.line, "a loop assigns to `loop`, which it has already");
-        if (!stream_.skip_name("in")) stream_.stop("`in` is due behind the names of a loop");
+            TemplateTokens::stop(statement.line, "a loop assigns to `loop`, which it has already");
+        if (!stream_.skip_name("in")) stream_.stop("`in` is due after the names of a loop");
         statement.value = tuple(/*with_choice=*/false);
         if (stream_.skip_name("if")) statement.test = expression();
         if (stream_.is_name("recursive")) stream_.stop("a `recursive` loop is not supported");
@@ -171,7 +171,7 @@ class TemplateParser : public ExpressionParser {
     void set_tag(Statement& statement) {
         statement.target = target(true, {});
         if (all_loops_ > 0 && stores_loop(statement.target))
-            TokenStream::stop(statement.line, "`loop` belongs to the loop around: another name");
+            TemplateTokens::stop(statement.line, "`loop` belongs to the loop around: another name");
         if (stream_.skip_operator("=")) {
             statement.value = tuple();
             return;
@@ -181,9 +181,9 @@ class TemplateParser : public ExpressionParser {
         statement.body = tag_body({"endset"});
     }
 
-    // Reads one name, a field of a namespace if FIELDS, or several in parentheses.
+    // Reads one name, a field of a namespace if FIELDS is true, or several names in parentheses.
     Target one_target(bool fields) {
-        const TokenStream::Level level(stream_);
+        const TemplateTokens::Level level(stream_);
         if (stream_.skip_operator("(")) {
             Target inner = target(false, {});
             stream_.expect_operator(")");
@@ -193,7 +193,7 @@ class TemplateParser : public ExpressionParser {
         const Token name = stream_.expect_name("a name to assign to");
         for (const char* constant : {"true", "false", "none", "True", "False", "None"})
             if (name.text == constant)
-                TokenStream::stop(name.line, fmt::format("`{}` takes no value", name.text));
+                TemplateTokens::stop(name.line, fmt::format("`{}` takes no value", name.text));
         one.name = stream_.named(name.text);
         if (fields && stream_.skip_operator(".")) {
             one.kind = Target::Kind::kField;
@@ -203,7 +203,7 @@ class TemplateParser : public ExpressionParser {
         return one;
     }
 
-    // Reads one target, or several between commas, up to the name END.
+    // Reads one target, or several separated by commas, up to the name END.
     Target target(bool fields, std::string_view end) {
         Target all;
         all.kind = Target::Kind::kTuple;
@@ -263,7 +263,7 @@ class TemplateParser : public ExpressionParser {
         if (stream_.is_operator("(")) signature(statement.signature);
         statement.value = expression();
         if (statement.value->kind != Expression::Kind::kCall)
-            TokenStream::stop(statement.line, "the tag `call` needs the call of a macro");
+            TemplateTokens::stop(statement.line, "the tag `call` needs the call of a macro");
         statement.signature.name = "caller";
         function_body(statement, "endcall");
     }
@@ -292,15 +292,15 @@ class TemplateParser : public ExpressionParser {
         if (loops_ == 0) stream_.stop(fmt::format("`{}` stands outside of a loop", statement.text));
     }
 
-    // Makes a tag that is refused only where it is reached, as in Jinja2 without a loader.
+    // Makes a tag that is refused only when it is executed, as in Jinja2 without a loader.
     void other_template_tag(Statement& statement) {
         statement.value = expression();
         while (!stream_.is(Type::kBlockEnd) && !stream_.is(Type::kEnd)) stream_.take();
     }
 
     std::vector<Signature*> open_signatures_;
-    int loops_ = 0;      // that a `break` here could leave
-    int all_loops_ = 0;  // around the place
+    int loops_ = 0;      // loops that a `break` here could leave
+    int all_loops_ = 0;  // all loops around this place
     bool has_generation_ = false;
 };
 

@@ -1,4 +1,4 @@
-// A template as a tree: what the parser makes and the interpreter runs. Value types without
+// A template as a tree, which the parser makes and the interpreter runs. Value types without
 // behaviour; a tree never changes after it is parsed, so several threads may run it.
 #pragma once
 
@@ -9,14 +9,15 @@
 #include <vector>
 
 #include "text/chat_template/values/arithmetic.h"
-#include "text/chat_template/values/value.h"
+#include "text/chat_template/values/values.h"
 
 namespace dslaunch::text::jinja {
 
-// An error of a template, with its line.
+// An error in a template, with its line.
 class LineFault : public Fault {
   public:
     LineFault(int line, const std::string& message) : Fault(message), line_(line) {}
+    // Returns the line of the template, counted from 1.
     [[nodiscard]] int line() const { return line_; }
 
   private:
@@ -28,12 +29,13 @@ struct Statement;
 using ExpressionPtr = std::unique_ptr<Expression>;
 using Body = std::vector<Statement>;
 
-// A variable's name and its number, the same for equal names of a template.
+// A variable's name and its number; equal names in a template have the same number.
 struct Name {
     std::string text;
     int number = -1;
 };
 
+// The arguments of a call, filter or test.
 struct CallArguments {
     std::vector<ExpressionPtr> positional;
     std::vector<std::pair<std::string, ExpressionPtr>> named;
@@ -41,6 +43,7 @@ struct CallArguments {
     ExpressionPtr more_named;       // **expression
 };
 
+// The operators that a comparison may chain, as in `a < b <= c`.
 enum class Comparison : uint8_t {
     kEqual,
     kNotEqual,
@@ -52,7 +55,9 @@ enum class Comparison : uint8_t {
     kNotIn,
 };
 
+// A node of an expression's tree. Its kind says which of its members are used.
 struct Expression {
+    // The forms of expressions.
     enum class Kind : uint8_t {
         kConstant,
         kName,
@@ -86,8 +91,9 @@ struct Expression {
     CallArguments arguments;
 };
 
-// The place in which `set`, `for` and `with` put a value.
+// The destination of a value in `set`, `for` and `with`.
 struct Target {
+    // The forms of targets.
     enum class Kind : uint8_t { kName, kField, kTuple };
     Kind kind = Kind::kName;
     Name name;
@@ -95,19 +101,23 @@ struct Target {
     std::vector<Target> parts;
 };
 
+// A parameter of a macro. If it has no fallback (nullptr) and is not given, it is undefined.
 struct Parameter {
     Name name;
     ExpressionPtr fallback;
 };
 
-// The arguments that a macro or a `call` block's body takes.
+// The arguments of a macro, or of the body of a `call` block.
 struct Signature {
     std::string name;
     std::vector<Parameter> parameters;
-    bool takes_caller = false;  // its body says `caller`, without a parameter of that name
+    bool takes_caller = false;  // its body uses `caller`, which is not a parameter
 };
 
+// A tag with everything up to its end tag, or the text between tags. Its kind says which of its
+// members are used.
 struct Statement {
+    // The forms of statements.
     enum class Kind : uint8_t {
         kData,         // text
         kPrint,        // value
@@ -133,19 +143,20 @@ struct Statement {
     Signature signature;
     std::vector<std::pair<Target, ExpressionPtr>> assignments;
     Body body;
-    Body branches;  // of `elif`, each with value and body
+    Body branches;  // the `elif` branches, each with value and body
     Body otherwise;
 };
 
+// A parsed template.
 struct Tree {
     Body body;
-    std::vector<std::string> names;  // by their number
-    bool has_generation = false;     // a `{% generation %}` stands in it
+    std::vector<std::string> names;  // indexed by their number
+    bool has_generation = false;     // it contains a `{% generation %}`
 };
 
-// Parses the template SOURCE with Jinja2's grammar and order of operators, without `**`, recursive
-// loops, and tags for other templates. Throws LineFault for a mistake, and for parts of Jinja2 that
-// are not here. REQUIRES: SOURCE is valid UTF-8.
+// Parses the template SOURCE with Jinja2's grammar and operator precedence, but without `**`,
+// recursive loops, and tags for other templates. Throws LineFault for a mistake, and for parts of
+// Jinja2 that are not supported. REQUIRES: SOURCE is valid UTF-8.
 [[nodiscard]] Tree parse_template(std::string_view source);
 
 }  // namespace dslaunch::text::jinja

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "text/chat_template/functions/functions.h"
-#include "text/chat_template/run/evaluator.h"
+#include "text/chat_template/run/expression_evaluator.h"
 #include "text/chat_template/values/compare.h"
 #include "text/chat_template/values/printing.h"
 
@@ -16,10 +16,10 @@ namespace {
 
 enum class Flow : uint8_t { kNext, kBreak, kContinue };
 
-class Interpreter : public Evaluator {
+class Interpreter : public ExpressionEvaluator {
   public:
     Interpreter(const Tree& tree, const Limits& limits, const std::tm& now)
-        : Evaluator(limits, now), tree_(tree) {}
+        : ExpressionEvaluator(limits, now), tree_(tree) {}
 
     RenderedChat run(const std::vector<std::pair<std::string, Value>>& values) {
         const OpenScope root(scopes(), nullptr);
@@ -33,14 +33,14 @@ class Interpreter : public Evaluator {
                                             [&](const auto& pair) { return pair.first == name; });
             if (given != values.end()) {
                 scope->set(int(i), given->second);
-                if (name == "messages" && given->second.is(Kind::kList))
+                if (name == "messages" && given->second.is(ValueKind::kList))
                     for (const Value& message : given->second.items())
-                        if (message.is(Kind::kDict))
+                        if (message.is(ValueKind::kDict))
                             messages_.emplace(&message.dict(),
                                               &message - given->second.items().data());
                 continue;
             }
-            // Jinja2's object with the blocks of a template; there are no blocks here.
+            // In Jinja2 `self` contains the template's blocks; blocks are not supported here.
             if (name == "self")
                 scope->set(int(i),
                            new_function(&meter(), name, 0, [](Runtime&, Arguments&) -> Value {
@@ -62,7 +62,7 @@ class Interpreter : public Evaluator {
     }
 
   private:
-    // Collects the printed text while it lives.
+    // Collects the printed text while it exists.
     class Capture {
       public:
         explicit Capture(Interpreter& own) : own_(own), before_(std::exchange(own.out_, &text_)) {}
@@ -85,7 +85,7 @@ class Interpreter : public Evaluator {
     }
 
     void print(const Value& value) {
-        if (value.is(Kind::kText)) return print(std::string_view(value.text()));
+        if (value.is(ValueKind::kText)) return print(std::string_view(value.text()));
         append_str(meter(), *out_, value);
         meter().check_output(out_->size());
     }
@@ -96,7 +96,7 @@ class Interpreter : public Evaluator {
                 return scope->set(target.name.number, std::move(value));
             case Target::Kind::kField: {
                 const Value* fields = scope->find(target.name.number);
-                if (fields == nullptr || !fields->is(Kind::kNamespace)) {
+                if (fields == nullptr || !fields->is(ValueKind::kNamespace)) {
                     throw Fault(fmt::format("`{}` is no namespace, so `{}.{}` cannot be set",
                                             target.name.text, target.name.text, target.field));
                 }
@@ -146,7 +146,7 @@ class Interpreter : public Evaluator {
                 return Flow::kNext;
             case Of::kSet: {
                 Value value = eval(*statement.value, scope);
-                // The message of a loop over numbers.
+                // In a loop over numbers, this is how the message of an iteration is found.
                 if (!turn_) turn_ = message_in(value);
                 assign(statement.target, std::move(value), scope);
                 return Flow::kNext;
@@ -185,14 +185,15 @@ class Interpreter : public Evaluator {
         return body(statement.otherwise, scope);
     }
 
-    // Returns the number of VALUE in `messages`; nothing: it is not one of them.
+    // Returns the index of VALUE in `messages`, or nothing if it is not one of them.
     [[nodiscard]] std::optional<size_t> message_in(const Value& value) const {
-        if (!value.is(Kind::kDict)) return std::nullopt;
+        if (!value.is(ValueKind::kDict)) return std::nullopt;
         const auto found = messages_.find(&value.dict());
         return found == messages_.end() ? std::nullopt : std::optional(found->second);
     }
 
-    // Returns a function that gives the elements of ITERABLE for which the loop's `if` holds then.
+    // Returns a function that gives the next element of ITERABLE for which the loop's `if` holds at
+    // the time of the call.
     std::function<bool(Value&)> chosen_elements(const Statement& statement, Scope* scope,
                                                 const Value& iterable) {
         auto cursor = std::make_shared<Cursor>(meter(), iterable);
@@ -210,14 +211,15 @@ class Interpreter : public Evaluator {
 
     void run_for(const Statement& statement, Scope* scope) {
         const Value iterable = eval(*statement.value, scope);
-        const Value self = Value::of(Kind::kLoop, make_object<LoopState>(&meter(), 0));
+        const Value self = Value::of(ValueKind::kLoop, make_object<LoopState>(&meter(), 0));
         LoopState& loop = self.as<LoopState>();
         struct Ends {
             LoopState& loop;
             ~Ends() { loop.end(); }
         } const ends{loop};
         loop.next = chosen_elements(statement, scope, iterable);
-        // Jinja2's mark for "nothing ran", which a body that is left early does not clear.
+        // Jinja2's flag for running the `else` body; a loop body that is left early does not clear
+        // it.
         bool none_ran = true;
         {
             const OpenScope inner(scopes(), scope);
@@ -293,7 +295,7 @@ class Interpreter : public Evaluator {
                             });
     }
 
-    // Takes the argument NAME out of the named ones.
+    // Returns the named argument NAME and marks it as used, or returns nullptr if it is not given.
     static const Value* take_named(Arguments& arguments, std::vector<bool>& is_used,
                                    std::string_view name) {
         for (size_t i = 0; i < arguments.named.size(); ++i) {
@@ -344,7 +346,8 @@ class Interpreter : public Evaluator {
 
     const Tree& tree_;
     RenderedChat printed_;
-    // The numbers of the dicts in the variable `messages`, and the number in the innermost loop.
+    // The index of each dict in the variable `messages`, and the index of the innermost loop's
+    // current message.
     std::unordered_map<const void*, size_t> messages_;
     std::optional<size_t> turn_;
     std::string* out_ = &printed_.text;

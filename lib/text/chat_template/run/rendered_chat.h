@@ -7,28 +7,30 @@
 
 namespace dslaunch::text {
 
+// Bytes [begin_bytes, end_bytes) of a text.
 struct TextRange {
     size_t begin_bytes = 0;
     size_t end_bytes = 0;
     bool operator==(const TextRange&) const = default;
 };
 
-// The text that a template printed for one of its messages, counted from 0.
+// The text that a template printed for one message. Messages are counted from 0.
 struct MessageRange {
     size_t message = 0;
     TextRange range;
 };
 
+// The printed text, and the ranges of it that are known.
 struct RenderedChat {
     std::string text;
-    // For each element of the variable `messages` that is a dict: the range that loops over the
-    // messages, or over their numbers, printed, where that has a place in the text; inner loops
-    // before outer ones. Empty with continue_final_message.
+    // For each dict in the variable `messages`: the ranges that were printed by loops over the
+    // messages, or over their indices. Ranges without a place in the text are left out. Inner loops
+    // come before outer ones. Empty with continue_final_message.
     std::vector<MessageRange> by_message;
     // The ranges that the template marks with `{% generation %}` as the assistant's, in order.
     std::vector<TextRange> generated;
-    // A mark stands in a macro, a `set` block or a filter: its place in the text is not known, and
-    // `generated` is not all.
+    // True if a mark is in a macro, a `set` block or a filter: its place in the text is not known,
+    // so `generated` is not complete.
     bool has_lost_mark = false;
 };
 

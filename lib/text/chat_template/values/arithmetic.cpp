@@ -15,7 +15,7 @@ constexpr const char* kOperatorTexts[] = {"+", "-", "*", "/", "//", "%"};
 
 [[noreturn]] void fail_kinds(Operator op, const Value& a, const Value& b) {
     for (const Value* value : {&a, &b}) {
-        if (!value->is(Kind::kUndefined)) continue;
+        if (!value->is(ValueKind::kUndefined)) continue;
         const std::string name = value->undefined_name();
         throw Fault(name.empty() ? "an undefined value is calculated with"
                                  : fmt::format("'{}' is undefined", name));
@@ -95,7 +95,7 @@ std::string html_escaped(std::string_view text) {
 Value joined_texts(Meter& meter, const Text& a, const Text& b) {
     meter.check_bytes(a.text.size() + b.text.size());
     if (a.is_safe == b.is_safe) return new_text(&meter, a.text + b.text, a.is_safe);
-    // A text beside Markup is escaped.
+    // A string that is combined with Markup is escaped.
     return new_text(
         &meter,
         (a.is_safe ? a.text : html_escaped(a.text)) + (b.is_safe ? b.text : html_escaped(b.text)),
@@ -112,7 +112,7 @@ Value joined_items(Meter& meter, const Value& a, const Value& b) {
 Value repeated(Meter& meter, const Value& value, int64_t times) {
     const size_t count = times > 0 ? size_t(times) : 0;
     const size_t bytes =
-        value.is(Kind::kText) ? value.text().size() : value.items().size() * sizeof(Value);
+        value.is(ValueKind::kText) ? value.text().size() : value.items().size() * sizeof(Value);
     size_t total = 0;
     if (__builtin_mul_overflow(bytes, count, &total)) total = SIZE_MAX;
     meter.check_bytes(total);
@@ -120,23 +120,23 @@ Value repeated(Meter& meter, const Value& value, int64_t times) {
     std::string text;
     Values items;
     for (size_t i = 0; i < count && bytes > 0; ++i) {
-        if (value.is(Kind::kText)) {
+        if (value.is(ValueKind::kText)) {
             text += value.text();
         } else {
             items.insert(items.end(), value.items().begin(), value.items().end());
         }
     }
-    if (value.is(Kind::kText))
+    if (value.is(ValueKind::kText))
         return new_text(&meter, std::move(text), value.text_object().is_safe);
     return new_sequence(&meter, value.kind(), std::move(items));
 }
 
 bool can_repeat(const Value& value) {
-    return value.is(Kind::kText) || value.is_sequence();
+    return value.is(ValueKind::kText) || value.is_sequence();
 }
 
 bool is_bound_given(const Value& bound) {
-    if (bound.is(Kind::kNone)) return false;
+    if (bound.is(ValueKind::kNone)) return false;
     if (bound.is_integral()) return true;
     const std::string name = bound.undefined_name();
     throw Fault(name.empty() ? fmt::format("a slice's bound is of type {}", type_name(bound))
@@ -147,7 +147,7 @@ struct Stride {
     int64_t start, step, count;
 };
 
-// Does what Python's slice.indices() does.
+// Returns what Python's slice.indices() returns.
 Stride stride_of(int64_t length, const Value& start, const Value& stop, const Value& step) {
     int64_t by = is_bound_given(step) ? step.integral() : 1;
     if (by == 0) throw Fault("a slice has the step 0");
@@ -192,19 +192,20 @@ Value apply_operator(Meter& meter, Operator op, const Value& a, const Value& b) 
     if (a.is_integral() && b.is_integral()) return of_integers(op, a.integral(), b.integral());
     if (a.is_number() && b.is_number()) return of_floats(op, a.as_double(), b.as_double());
     for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)}) {
-        if (one->is(Kind::kLargeInt) && (other->is_number() || other->is(Kind::kLargeInt)))
+        if (one->is(ValueKind::kLargeInt) &&
+            (other->is_number() || other->is(ValueKind::kLargeInt)))
             fail_overflow();
         if (op == Operator::kMultiply && can_repeat(*one) && other->is_integral())
             return repeated(meter, *one, other->integral());
     }
     if (op != Operator::kAdd || a.kind() != b.kind() || !can_repeat(a)) fail_kinds(op, a, b);
-    return a.is(Kind::kText) ? joined_texts(meter, a.text_object(), b.text_object())
-                             : joined_items(meter, a, b);
+    return a.is(ValueKind::kText) ? joined_texts(meter, a.text_object(), b.text_object())
+                                  : joined_items(meter, a, b);
 }
 
 Value negated(const Value& value) {
-    if (value.is(Kind::kFloat)) return Value::real(-value.as_double());
-    if (value.is(Kind::kLargeInt) || (value.is_integral() && value.integral() == INT64_MIN))
+    if (value.is(ValueKind::kFloat)) return Value::real(-value.as_double());
+    if (value.is(ValueKind::kLargeInt) || (value.is_integral() && value.integral() == INT64_MIN))
         fail_overflow();
     if (!value.is_integral()) fail_kinds(Operator::kSubtract, Value::integer(0), value);
     return Value::integer(-value.integral());
@@ -212,10 +213,10 @@ Value negated(const Value& value) {
 
 Value slice_of(Meter& meter, const Value& value, const Value& start, const Value& stop,
                const Value& step) {
-    if (!value.is(Kind::kText) && !value.is_sequence() && !value.is(Kind::kRange))
+    if (!value.is(ValueKind::kText) && !value.is_sequence() && !value.is(ValueKind::kRange))
         throw Fault(fmt::format("a value of type {} has no slices", type_name(value)));
     const Stride stride = stride_of(length_of(value).value_or(0), start, stop, step);
-    if (value.is(Kind::kText)) {
+    if (value.is(ValueKind::kText)) {
         const Text& text = value.text_object();
         meter.step_text(text.text.size());
         return new_text(&meter, part_of_text(text, stride), text.is_safe);
@@ -228,8 +229,8 @@ Value slice_of(Meter& meter, const Value& value, const Value& start, const Value
 }
 
 Value element_of(Meter& meter, const Value& value, int64_t index) {
-    const bool is_text = value.is(Kind::kText);
-    if (!is_text && !value.is_sequence() && !value.is(Kind::kRange)) return {};
+    const bool is_text = value.is(ValueKind::kText);
+    if (!is_text && !value.is_sequence() && !value.is(ValueKind::kRange)) return {};
     const int64_t length = *length_of(value);
     if (index < 0) index += length;
     if (index < 0 || index >= length) return {};

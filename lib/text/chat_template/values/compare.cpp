@@ -50,12 +50,12 @@ void require_key(const Value& key) {
 
 bool is_true(const Value& value) {
     switch (value.kind()) {
-        case Kind::kNone:
+        case ValueKind::kNone:
             return false;
-        case Kind::kBool:
-        case Kind::kInt:
+        case ValueKind::kBool:
+        case ValueKind::kInt:
             return value.integral() != 0;
-        case Kind::kFloat:
+        case ValueKind::kFloat:
             return value.as_double() != 0.0;
         default:
             return length_of(value).value_or(1) > 0;
@@ -64,29 +64,30 @@ bool is_true(const Value& value) {
 
 bool are_equal(Meter& meter, const Value& a, const Value& b) {
     meter.step();
-    // In a list the same NaN equals itself for Python; NaN does not come from JSON.
+    // In Python, a NaN in a list equals itself. This is ignored here, because NaN does not come
+    // from JSON.
     if (a.is_number() && b.is_number())
         return order_numbers(a, b) == std::partial_ordering::equivalent;
     for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)})
-        if (one->is(Kind::kLargeInt) && other->is(Kind::kFloat))
+        if (one->is(ValueKind::kLargeInt) && other->is(ValueKind::kFloat))
             throw Fault("a whole number over 64 bits is compared with a float: not supported");
     if (a.kind() != b.kind()) return false;
     if (a.object() != nullptr && a.object() == b.object()) return true;
     switch (a.kind()) {
-        case Kind::kUndefined:
-        case Kind::kNone:
+        case ValueKind::kUndefined:
+        case ValueKind::kNone:
             return true;
-        case Kind::kLargeInt:
-        case Kind::kText:
+        case ValueKind::kLargeInt:
+        case ValueKind::kText:
             meter.step_text(std::min(a.text().size(), b.text().size()));
             return a.text() == b.text();
-        case Kind::kList:
-        case Kind::kTuple:
-        case Kind::kRange:
+        case ValueKind::kList:
+        case ValueKind::kTuple:
+        case ValueKind::kRange:
             return equal_items(meter, a.items(), b.items());
-        case Kind::kView:
-            throw Fault("views of dicts are compared: put the filter `list` behind them");
-        case Kind::kDict:
+        case ValueKind::kView:
+            throw Fault("views of dicts are compared: put the filter `list` after them");
+        case ValueKind::kDict:
             return equal_dicts(meter, a.dict(), b.dict());
         default:
             return false;
@@ -96,7 +97,7 @@ bool are_equal(Meter& meter, const Value& a, const Value& b) {
 std::partial_ordering order_of(Meter& meter, const Value& a, const Value& b) {
     meter.step();
     if (a.is_number() && b.is_number()) return order_numbers(a, b);
-    if (a.is(Kind::kText) && b.is(Kind::kText)) {
+    if (a.is(ValueKind::kText) && b.is(ValueKind::kText)) {
         meter.step_text(std::min(a.text().size(), b.text().size()));
         return a.text().compare(b.text()) <=> 0;
     }
@@ -108,7 +109,7 @@ std::partial_ordering order_of(Meter& meter, const Value& a, const Value& b) {
         return a.items().size() <=> b.items().size();
     }
     for (const Value* value : {&a, &b}) {
-        if (value->is(Kind::kLargeInt))
+        if (value->is(ValueKind::kLargeInt))
             throw Fault("a whole number over 64 bits has no order here: not supported");
         if (const std::string name = value->undefined_name(); !name.empty())
             throw Fault(fmt::format("'{}' is undefined", name));
@@ -118,14 +119,14 @@ std::partial_ordering order_of(Meter& meter, const Value& a, const Value& b) {
 }
 
 bool contains(Meter& meter, const Value& haystack, const Value& needle) {
-    if (haystack.is(Kind::kText)) {
-        if (!needle.is(Kind::kText))
+    if (haystack.is(ValueKind::kText)) {
+        if (!needle.is(ValueKind::kText))
             throw Fault(fmt::format("only a text can be in a text, and not a value of type {}",
                                     type_name(needle)));
         meter.step_text(haystack.text().size());
         return haystack.text().find(needle.text()) != std::string::npos;
     }
-    if (haystack.is(Kind::kDict)) return find_key(meter, haystack.dict(), needle) != nullptr;
+    if (haystack.is(ValueKind::kDict)) return find_key(meter, haystack.dict(), needle) != nullptr;
     if (!can_iterate(haystack))
         throw Fault(fmt::format("nothing can be in a value of type {}", type_name(haystack)));
     Cursor cursor(meter, haystack);
@@ -135,14 +136,14 @@ bool contains(Meter& meter, const Value& haystack, const Value& needle) {
 }
 
 bool can_be_key(const Value& key) {
-    if (key.is(Kind::kTuple)) return std::ranges::all_of(key.items(), can_be_key);
-    return !key.is(Kind::kList) && !key.is(Kind::kDict) && !key.is(Kind::kView);
+    if (key.is(ValueKind::kTuple)) return std::ranges::all_of(key.items(), can_be_key);
+    return !key.is(ValueKind::kList) && !key.is(ValueKind::kDict) && !key.is(ValueKind::kView);
 }
 
 const Value* find_key(Meter& meter, const Dict& dict, const Value& key) {
     require_key(key);
     meter.step_items(dict.entries.size());
-    if (key.is(Kind::kText)) return find_key(dict, key.text());
+    if (key.is(ValueKind::kText)) return find_key(dict, key.text());
     for (const auto& [other, value] : dict.entries)
         if (are_equal(meter, other, key)) return &value;
     return nullptr;
@@ -150,7 +151,7 @@ const Value* find_key(Meter& meter, const Dict& dict, const Value& key) {
 
 const Value* find_key(const Dict& dict, std::string_view key) {
     for (const auto& [other, value] : dict.entries)
-        if (other.is(Kind::kText) && other.text() == key) return &value;
+        if (other.is(ValueKind::kText) && other.text() == key) return &value;
     return nullptr;
 }
 

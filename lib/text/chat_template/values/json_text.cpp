@@ -14,7 +14,7 @@
 namespace dslaunch::text::jinja {
 namespace {
 
-// Writes as Python does: nlohmann has neither its blanks after separators nor its floats.
+// Writes JSON as Python does; nlohmann has neither Python's blanks after separators nor its floats.
 class PythonJson {
   public:
     PythonJson(Meter& meter, const JsonStyle& style) : meter_(meter), style_(style) {}
@@ -28,23 +28,24 @@ class PythonJson {
     void write(const Value& value) {
         meter_.step();
         meter_.check_bytes(out_.size());
-        if (value.is(Kind::kText)) {
+        if (value.is(ValueKind::kText)) {
             quote(value.text());
         } else if (value.is_sequence()) {
             write_all(value.items(), "[]", [&](const Value& item) { write(item); });
-        } else if (value.is(Kind::kDict)) {
+        } else if (value.is(ValueKind::kDict)) {
             write_entries(value.dict().entries);
         } else {
             out_ += word(value);
         }
     }
 
-    // Returns the text of VALUE, which has no parts, without quotes.
+    // Returns the JSON text, without quotes, of VALUE, which has no elements.
     std::string word(const Value& value) {
-        if (value.is(Kind::kNone)) return "null";
-        if (value.is(Kind::kBool)) return value.integral() != 0 ? "true" : "false";
-        if (value.is(Kind::kInt) || value.is(Kind::kLargeInt)) return str_of(meter_, value);
-        if (value.is(Kind::kFloat)) {
+        if (value.is(ValueKind::kNone)) return "null";
+        if (value.is(ValueKind::kBool)) return value.integral() != 0 ? "true" : "false";
+        if (value.is(ValueKind::kInt) || value.is(ValueKind::kLargeInt))
+            return str_of(meter_, value);
+        if (value.is(ValueKind::kFloat)) {
             const double number = value.as_double();
             if (std::isnan(number)) return "NaN";
             if (std::isinf(number)) return number > 0 ? "Infinity" : "-Infinity";
@@ -66,7 +67,7 @@ class PythonJson {
             const size_t named = std::string_view("\"\\\n\r\t\f\b").find(text[begin]);
             if (named != std::string_view::npos) {
                 out_ += {'\\', "\"\\nrtfb"[named]};
-            } else if (point >= 0x20 && (point < 0x80 || !style_.ascii_only)) {
+            } else if (point >= 0x20 && (point < 0x80 || !style_.is_ascii_only)) {
                 out_ += text.substr(begin, end - begin);
             } else if (point < 0x10000) {
                 escape(point);
@@ -99,13 +100,13 @@ class PythonJson {
     }
 
     void write_entries(std::vector<Entry> entries) {
-        if (style_.sort_keys) {
+        if (style_.sorts_keys) {
             std::ranges::stable_sort(entries, [&](const Entry& a, const Entry& b) {
                 return std::is_lt(order_of(meter_, a.first, b.first));
             });
         }
         write_all(entries, "{}", [&](const Entry& entry) {
-            quote(entry.first.is(Kind::kText) ? entry.first.text() : word(entry.first));
+            quote(entry.first.is(ValueKind::kText) ? entry.first.text() : word(entry.first));
             out_ += style_.key_separator;
             write(entry.second);
         });
@@ -117,8 +118,8 @@ class PythonJson {
     std::string out_;
 };
 
-// Builds values from the parser's events: a tree of nlohmann's would lose large numbers, and its
-// time grows with the square of an object's keys.
+// Builds values from the parser's events. A tree of nlohmann's would lose large numbers, and the
+// time to build it grows with the square of the number of keys in an object.
 class ValueBuilder : public nlohmann::json_sax<nlohmann::json> {
   public:
     Value result;
@@ -165,8 +166,8 @@ class ValueBuilder : public nlohmann::json_sax<nlohmann::json> {
     struct Level {
         Values items;
         std::vector<Entry> entries;
-        std::unordered_map<std::string, size_t> places;  // of the keys among the entries
-        std::optional<std::string> key;                  // of an object: the one that is read
+        std::unordered_map<std::string, size_t> places;  // the index of each key's entry
+        std::optional<std::string> key;                  // of an object: the one being read
     };
 
     bool open() {

@@ -1,4 +1,4 @@
-// Values as JSON text, as Python's json.dumps() writes it and so transformers' `tojson`; and JSON
+// Values as JSON text, as Python's json.dumps() and so transformers' `tojson` write it; and JSON
 // text as values.
 #pragma once
 
@@ -6,24 +6,26 @@
 #include <string>
 #include <string_view>
 
-#include "text/chat_template/values/value.h"
+#include "text/chat_template/values/values.h"
 
 namespace dslaunch::text::jinja {
 
+// The arguments of json.dumps(), with the defaults of transformers' `tojson`.
 struct JsonStyle {
-    bool ascii_only = false;
-    bool sort_keys = false;
-    std::optional<std::string> indent;  // of one level; none: on one line
+    bool is_ascii_only = false;
+    bool sorts_keys = false;
+    std::optional<std::string> indent;  // of one level; not set: all on one line
     std::string item_separator = ", ";
     std::string key_separator = ": ";
 };
 
-// Returns VALUE as JSON. Throws Fault for values that JSON lacks, as an undefined value.
+// Returns VALUE as JSON. Throws Fault for values that JSON cannot express, such as an undefined
+// value.
 [[nodiscard]] std::string json_of(Meter& meter, const JsonStyle& style, const Value& value);
 
-// Returns the value of TEXT; the last of equal keys counts, at the place of the first, as in
-// Python. Throws Fault with the fault and its place (a column in bytes): a mistake, half a pair of
-// surrogates, or too deep.
+// Returns the value of TEXT. If a key occurs twice, its last value counts, at the place of the
+// first, as in Python. Throws Fault with the fault and its place (a column in bytes): a mistake,
+// half a pair of surrogates, or nesting that is too deep.
 [[nodiscard]] Value value_of_json(std::string_view text);
 
 }  // namespace dslaunch::text::jinja

@@ -1,5 +1,5 @@
-// Characters as Python's str knows them: blanks, the characters that repr() shows as they are, and
-// cases; as utf8proc has them. Pure functions.
+// Characters as Python's str treats them: blanks, characters that repr() shows unchanged, and
+// letter case, with the data of utf8proc. Pure functions.
 #pragma once
 
 #include <string>
@@ -7,24 +7,29 @@
 
 namespace dslaunch::text::jinja {
 
-[[nodiscard]] bool is_space_point(char32_t point);      // str.isspace(), and \s of a pattern
-[[nodiscard]] bool is_printable_point(char32_t point);  // str.isprintable()
-[[nodiscard]] bool is_line_end_point(char32_t point);   // ends a line for str.splitlines()
+[[nodiscard]] bool is_space_point(char32_t point);             // str.isspace(), and \s of a pattern
+[[nodiscard]] bool is_printable_point(char32_t point);         // str.isprintable()
+[[nodiscard]] bool is_letter_point(char32_t point);            // str.isalpha()
+[[nodiscard]] bool is_digit_point(char32_t point);             // str.isdigit()
+[[nodiscard]] bool is_letter_or_number_point(char32_t point);  // str.isalnum()
+[[nodiscard]] bool is_line_end_point(char32_t point);          // ends a line for str.splitlines()
 
-// Each does what Python's method does. REQUIRES: valid UTF-8. Throws Fault for a letter whose
-// capital is several letters, but for "ß".
+// Each does what the method of Python's str does. REQUIRES: valid UTF-8.
 [[nodiscard]] std::string upper_text(std::string_view text);
 [[nodiscard]] std::string lower_text(std::string_view text);
 [[nodiscard]] std::string capitalized_text(std::string_view text);
 [[nodiscard]] std::string title_text(std::string_view text);
-// Does the filter `title`: words begin after blanks, `-` and opening brackets alone.
+// Does what the filter `title` does: words begin only after blanks, `-` and opening brackets.
 [[nodiscard]] std::string title_words(std::string_view text);
 
-// The sides at which Python's blanks, or the code points of CHARS, are taken off.
+// The sides of a string from which blanks as Python defines them, or the code points of CHARS, are
+// removed.
 struct StripSides {
     bool left = true;
     bool right = true;
 };
+// Return the part of TEXT without the blanks, or the code points of CHARS, at SIDES. The result
+// points into TEXT.
 [[nodiscard]] std::string_view strip_blanks(std::string_view text, StripSides sides = {});
 [[nodiscard]] std::string_view strip_points(std::string_view text, std::string_view chars,
                                             StripSides sides);

@@ -7,16 +7,16 @@
 namespace dslaunch::text::jinja {
 
 const Value* member(const Value& value, std::string_view key) {
-    return value.is(Kind::kDict) ? find_key(value.dict(), key) : nullptr;
+    return value.is(ValueKind::kDict) ? find_key(value.dict(), key) : nullptr;
 }
 
 const std::string* text_member(const Value& value, std::string_view key) {
     const Value* held = member(value, key);
-    return held != nullptr && held->is(Kind::kText) ? &held->text() : nullptr;
+    return held != nullptr && held->is(ValueKind::kText) ? &held->text() : nullptr;
 }
 
 bool has_name(const Entry& entry, std::string_view key) {
-    return entry.first.is(Kind::kText) && entry.first.text() == key;
+    return entry.first.is(ValueKind::kText) && entry.first.text() == key;
 }
 
 Value with_member(const Value& dict, std::string_view key, const Value& value) {

@@ -1,4 +1,5 @@
-// Messages and other values that belong to no rendering: their making and their members.
+// Messages and other values that belong to no rendering: functions that make them and read their
+// members.
 #pragma once
 
 #include <span>
@@ -7,10 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "text/chat_template/values/value.h"
+#include "text/chat_template/values/values.h"
 
 namespace dslaunch::text::jinja {
 
+// Return values that no meter counts, so they may be used in any rendering.
 [[nodiscard]] inline Value plain_text(std::string_view text) {
     return new_text(nullptr, std::string(text));
 }
@@ -21,13 +23,13 @@ namespace dslaunch::text::jinja {
     return new_dict(nullptr, std::move(entries));
 }
 
-// Returns the member KEY of VALUE, nullptr without one; VALUE need not be a dict.
+// Returns the member KEY of VALUE, or nullptr if there is none; VALUE need not be a dict.
 [[nodiscard]] const Value* member(const Value& value, std::string_view key);
-// Returns the text of that member, nullptr without one and where it is not a text.
+// Returns the text of the member KEY, or nullptr if there is none or it is not a string.
 [[nodiscard]] const std::string* text_member(const Value& value, std::string_view key);
-// Returns true if the key of ENTRY is the text KEY.
+// Returns true if the key of ENTRY is the string KEY.
 [[nodiscard]] bool has_name(const Entry& entry, std::string_view key);
-// Returns DICT with VALUE as its member KEY, which it has.
+// Returns DICT with its member KEY, which must exist, set to VALUE.
 [[nodiscard]] Value with_member(const Value& dict, std::string_view key, const Value& value);
 // Returns DICT without the members KEYS.
 [[nodiscard]] Value without_members(const Value& dict, std::span<const std::string_view> keys);

@@ -8,7 +8,7 @@
 namespace dslaunch::text::jinja {
 namespace {
 
-// Returns the text in quotes, as Python's repr writes it.
+// Returns TEXT in quotes, as Python's repr writes it.
 std::string quoted_repr(std::string_view text) {
     const bool has_single = text.find('\'') != std::string_view::npos;
     const char quote = has_single && text.find('"') == std::string_view::npos ? '"' : '\'';
@@ -35,11 +35,11 @@ std::string quoted_repr(std::string_view text) {
 void append_repr(Meter& meter, std::string& out, const Value& value) {
     meter.step();
     meter.check_bytes(out.size());
-    if (value.is(Kind::kText)) {
+    if (value.is(ValueKind::kText)) {
         meter.step_text(value.text().size());
         const std::string quoted = quoted_repr(value.text());
         out += value.text_object().is_safe ? "Markup(" + quoted + ")" : quoted;
-    } else if (value.is(Kind::kUndefined)) {
+    } else if (value.is(ValueKind::kUndefined)) {
         out += "Undefined";
     } else {
         append_str(meter, out, value);
@@ -74,42 +74,42 @@ std::string float_repr(double number) {
 
 void append_str(Meter& meter, std::string& out, const Value& value) {
     switch (value.kind()) {
-        case Kind::kUndefined:
+        case ValueKind::kUndefined:
             return;
-        case Kind::kNone:
+        case ValueKind::kNone:
             out += "None";
             return;
-        case Kind::kBool:
+        case ValueKind::kBool:
             out += value.integral() != 0 ? "True" : "False";
             return;
-        case Kind::kInt:
+        case ValueKind::kInt:
             out += fmt::format_int(value.integral()).c_str();
             return;
-        case Kind::kFloat:
+        case ValueKind::kFloat:
             out += float_repr(value.as_double());
             return;
-        case Kind::kLargeInt:
-        case Kind::kText:
+        case ValueKind::kLargeInt:
+        case ValueKind::kText:
             meter.step_text(value.text().size());
             meter.check_bytes(out.size() + value.text().size());
             out += value.text();
             return;
-        case Kind::kList:
+        case ValueKind::kList:
             out += '[';
             append_items(meter, out, value.items());
             out += ']';
             return;
-        case Kind::kTuple:
+        case ValueKind::kTuple:
             out += '(';
             append_items(meter, out, value.items());
             out += value.items().size() == 1 ? ",)" : ")";
             return;
-        case Kind::kDict:
+        case ValueKind::kDict:
             return append_entries(meter, out, value.dict());
-        case Kind::kRange:
-        case Kind::kView:
+        case ValueKind::kRange:
+        case ValueKind::kView:
             throw Fault(
-                fmt::format("a {} is printed: put the filter `list` behind it", type_name(value)));
+                fmt::format("a {} is printed: put the filter `list` after it", type_name(value)));
         default:
             throw Fault(
                 fmt::format("a {} is printed: its text would be an address in Python's memory",

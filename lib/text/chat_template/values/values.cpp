@@ -1,4 +1,4 @@
-#include "text/chat_template/values/value.h"
+#include "text/chat_template/values/values.h"
 
 #include <fmt/format.h>
 
@@ -11,19 +11,19 @@
 namespace dslaunch::text::jinja {
 
 Value Value::boolean(bool flag) {
-    Value value(Kind::kBool);
+    Value value(ValueKind::kBool);
     value.integer_ = flag;
     return value;
 }
 
 Value Value::integer(int64_t number) {
-    Value value(Kind::kInt);
+    Value value(ValueKind::kInt);
     value.integer_ = number;
     return value;
 }
 
 Value Value::real(double number) {
-    Value value(Kind::kFloat);
+    Value value(ValueKind::kFloat);
     value.real_ = number;
     return value;
 }
@@ -40,7 +40,7 @@ Value Value::undefined_key(const Value& key) {
     return value;
 }
 
-Value Value::of(Kind kind, std::shared_ptr<Object> object) {
+Value Value::of(ValueKind kind, std::shared_ptr<Object> object) {
     Value value(kind);
     value.object_ = std::move(object);
     return value;
@@ -55,20 +55,20 @@ const std::vector<Value>& Value::items() const {
 }
 
 std::string Value::undefined_name() const {
-    return is(Kind::kUndefined) && name_ != nullptr ? *name_ : "";
+    return is(ValueKind::kUndefined) && name_ != nullptr ? *name_ : "";
 }
 
 bool Value::same_as(const Value& other) const {
     if (kind_ != other.kind_) return false;
     switch (kind_) {
-        case Kind::kUndefined:
+        case ValueKind::kUndefined:
             return this == &other;
-        case Kind::kNone:
+        case ValueKind::kNone:
             return true;
-        case Kind::kBool:
-        case Kind::kInt:
+        case ValueKind::kBool:
+        case ValueKind::kInt:
             return integer_ == other.integer_;
-        case Kind::kFloat:
+        case ValueKind::kFloat:
             return real_ == other.real_;
         default:
             return object_ == other.object_;
@@ -81,7 +81,7 @@ Value new_text(Meter* meter, std::string text, bool is_safe) {
     object->points = count_points(text);
     object->text = std::move(text);
     object->is_safe = is_safe;
-    return Value::of(Kind::kText, std::move(object));
+    return Value::of(ValueKind::kText, std::move(object));
 }
 
 Value new_integer(Meter* meter, std::string_view digits) {
@@ -99,10 +99,10 @@ Value new_integer(Meter* meter, std::string_view digits) {
     if (read.ec == std::errc()) return Value::integer(number);
     auto object = make_object<Text>(meter, text.size());
     object->text = std::move(text);
-    return Value::of(Kind::kLargeInt, std::move(object));
+    return Value::of(ValueKind::kLargeInt, std::move(object));
 }
 
-Value new_sequence(Meter* meter, Kind kind, Values items) {
+Value new_sequence(Meter* meter, ValueKind kind, Values items) {
     if (meter != nullptr) meter->step_items(items.size());
     int depth = 0;
     for (const Value& item : items) depth = std::max(depth, item.depth());
@@ -114,11 +114,11 @@ Value new_sequence(Meter* meter, Kind kind, Values items) {
 }
 
 Value new_list(Meter* meter, Values items) {
-    return new_sequence(meter, Kind::kList, std::move(items));
+    return new_sequence(meter, ValueKind::kList, std::move(items));
 }
 
 Value new_tuple(Meter* meter, Values items) {
-    return new_sequence(meter, Kind::kTuple, std::move(items));
+    return new_sequence(meter, ValueKind::kTuple, std::move(items));
 }
 
 Value new_dict(Meter* meter, std::vector<Entry> entries) {
@@ -128,7 +128,7 @@ Value new_dict(Meter* meter, std::vector<Entry> entries) {
     auto object = make_object<Dict>(meter, entries.size() * sizeof(Entry));
     object->depth = depth;
     object->entries = std::move(entries);
-    return Value::of(Kind::kDict, std::move(object));
+    return Value::of(ValueKind::kDict, std::move(object));
 }
 
 int deeper(int depth) {
@@ -150,7 +150,7 @@ Cursor::Cursor(Meter& meter, Value source) : meter_(&meter), source_(std::move(s
 }
 
 bool Cursor::next(Value& value) {
-    if (source_.is(Kind::kText)) {
+    if (source_.is(ValueKind::kText)) {
         const std::string& text = source_.text();
         if (at_ >= text.size()) return false;
         const size_t bytes = point_bytes(text[at_]);
@@ -158,7 +158,7 @@ bool Cursor::next(Value& value) {
         at_ += bytes;
         return true;
     }
-    if (source_.is(Kind::kDict)) {
+    if (source_.is(ValueKind::kDict)) {
         const auto& entries = source_.dict().entries;
         if (at_ >= entries.size()) return false;
         value = entries[at_++].first;
@@ -166,15 +166,15 @@ bool Cursor::next(Value& value) {
     }
     if (!source_.has_items()) return false;
     auto& sequence = source_.as<Sequence>();
-    size_t& at = source_.is(Kind::kIterator) ? sequence.given_count : at_;
+    size_t& at = source_.is(ValueKind::kIterator) ? sequence.given_count : at_;
     if (at >= sequence.items.size()) return false;
     value = sequence.items[at++];
     return true;
 }
 
 bool can_iterate(const Value& value) {
-    return value.has_items() || value.is(Kind::kUndefined) || value.is(Kind::kText) ||
-           value.is(Kind::kDict);
+    return value.has_items() || value.is(ValueKind::kUndefined) || value.is(ValueKind::kText) ||
+           value.is(ValueKind::kDict);
 }
 
 Values all_of(Meter& meter, const Value& value) {
@@ -189,10 +189,10 @@ Values all_of(Meter& meter, const Value& value) {
 }
 
 std::optional<int64_t> length_of(const Value& value) {
-    if (value.is(Kind::kUndefined)) return 0;
-    if (value.is(Kind::kText)) return value.text_object().points;
-    if (value.is(Kind::kDict)) return std::ssize(value.dict().entries);
-    if (value.has_items() && !value.is(Kind::kIterator)) return std::ssize(value.items());
+    if (value.is(ValueKind::kUndefined)) return 0;
+    if (value.is(ValueKind::kText)) return value.text_object().points;
+    if (value.is(ValueKind::kDict)) return std::ssize(value.dict().entries);
+    if (value.has_items() && !value.is(ValueKind::kIterator)) return std::ssize(value.items());
     return std::nullopt;
 }
 

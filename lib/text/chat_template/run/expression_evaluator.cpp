@@ -1,4 +1,4 @@
-#include "text/chat_template/run/evaluator.h"
+#include "text/chat_template/run/expression_evaluator.h"
 
 #include <fmt/format.h>
 
@@ -67,14 +67,14 @@ void ScopePool::close(Scope* scope) {
     free_.push_back(scope);
 }
 
-Values Evaluator::all_values(const std::vector<ExpressionPtr>& parts, Scope* scope) {
+Values ExpressionEvaluator::all_values(const std::vector<ExpressionPtr>& parts, Scope* scope) {
     Values values;
     values.reserve(parts.size());
     for (const ExpressionPtr& part : parts) values.push_back(eval(*part, scope));
     return values;
 }
 
-Arguments Evaluator::eval_arguments(const CallArguments& given, Scope* scope) {
+Arguments ExpressionEvaluator::eval_arguments(const CallArguments& given, Scope* scope) {
     Arguments arguments;
     arguments.positional = all_values(given.positional, scope);
     for (const auto& [name, value] : given.named)
@@ -85,7 +85,7 @@ Arguments Evaluator::eval_arguments(const CallArguments& given, Scope* scope) {
     }
     if (given.more_named != nullptr) {
         const Value more = eval(*given.more_named, scope);
-        if (!more.is(Kind::kDict)) throw Fault("`**` of a call needs a dict");
+        if (!more.is(ValueKind::kDict)) throw Fault("`**` of a call needs a dict");
         for (const auto& [key, value] : more.dict().entries) {
             const std::string& name = required_text("`**` of a call", key);
             for (const auto& [other, held] : arguments.named)
@@ -96,7 +96,7 @@ Arguments Evaluator::eval_arguments(const CallArguments& given, Scope* scope) {
     return arguments;
 }
 
-Value Evaluator::eval_dict(const Expression& expression, Scope* scope) {
+Value ExpressionEvaluator::eval_dict(const Expression& expression, Scope* scope) {
     std::vector<Entry> entries;
     for (size_t i = 0; i + 1 < expression.parts.size(); i += 2) {
         Value key = eval(*expression.parts[i], scope);
@@ -105,7 +105,7 @@ Value Evaluator::eval_dict(const Expression& expression, Scope* scope) {
     return new_dict(&meter(), std::move(entries));
 }
 
-bool Evaluator::holds(Comparison comparison, const Value& a, const Value& b) {
+bool ExpressionEvaluator::holds(Comparison comparison, const Value& a, const Value& b) {
     switch (comparison) {
         case Comparison::kEqual:
             return are_equal(meter(), a, b);
@@ -127,7 +127,7 @@ bool Evaluator::holds(Comparison comparison, const Value& a, const Value& b) {
     return false;
 }
 
-Value Evaluator::eval_compare(const Expression& expression, Scope* scope) {
+Value ExpressionEvaluator::eval_compare(const Expression& expression, Scope* scope) {
     Value left = eval(*expression.parts[0], scope);
     for (size_t i = 0; i < expression.comparisons.size(); ++i) {
         Value right = eval(*expression.parts[i + 1], scope);
@@ -137,16 +137,16 @@ Value Evaluator::eval_compare(const Expression& expression, Scope* scope) {
     return Value::boolean(true);
 }
 
-// Text on the left of `%` is a format.
-Value Evaluator::eval_operator(const Expression& expression, Scope* scope) {
+// A string on the left of `%` is a format.
+Value ExpressionEvaluator::eval_operator(const Expression& expression, Scope* scope) {
     const Value left = eval(*expression.parts[0], scope);
     const Value right = eval(*expression.parts[1], scope);
-    if (expression.op == Operator::kModulo && left.is(Kind::kText))
+    if (expression.op == Operator::kModulo && left.is(ValueKind::kText))
         return percent_format(runtime_, left, right);
     return apply_operator(meter(), expression.op, left, right);
 }
 
-Value Evaluator::eval_item(const Expression& expression, Scope* scope) {
+Value ExpressionEvaluator::eval_item(const Expression& expression, Scope* scope) {
     const Value of = eval(*expression.parts[0], scope);
     const Expression& index = *expression.parts[1];
     if (index.kind != Expression::Kind::kSlice) {
@@ -157,7 +157,7 @@ Value Evaluator::eval_item(const Expression& expression, Scope* scope) {
     Value bounds[3] = {Value::none(), Value::none(), Value::none()};
     for (size_t i = 0; i < 3; ++i)
         if (index.parts[i] != nullptr) bounds[i] = eval(*index.parts[i], scope);
-    if (of.is(Kind::kUndefined)) {
+    if (of.is(ValueKind::kUndefined)) {
         const std::string name = of.undefined_name();
         throw Fault(name.empty() ? "a part of an undefined value is asked for"
                                  : fmt::format("'{}' is undefined", name));
@@ -165,7 +165,8 @@ Value Evaluator::eval_item(const Expression& expression, Scope* scope) {
     return slice_of(meter(), of, bounds[0], bounds[1], bounds[2]);
 }
 
-Value Evaluator::eval_filters(const Expression& filters, const Value& text, Scope* scope) {
+Value ExpressionEvaluator::eval_filters(const Expression& filters, const Value& text,
+                                        Scope* scope) {
     struct Restores {
         Value& place;
         Value before;
@@ -174,7 +175,7 @@ Value Evaluator::eval_filters(const Expression& filters, const Value& text, Scop
     return eval(filters, scope);
 }
 
-Value Evaluator::eval_filter(const Expression& expression, Scope* scope) {
+Value ExpressionEvaluator::eval_filter(const Expression& expression, Scope* scope) {
     const ExpressionPtr& input = expression.parts[0];
     const Value value = input != nullptr ? eval(*input, scope) : filtered_;
     const Arguments arguments = eval_arguments(expression.arguments, scope);
@@ -182,7 +183,8 @@ Value Evaluator::eval_filter(const Expression& expression, Scope* scope) {
     return apply_filter(runtime_, expression.name.text, value, arguments);
 }
 
-Value Evaluator::eval_call(const Expression& expression, Scope* scope, const Value* caller) {
+Value ExpressionEvaluator::eval_call(const Expression& expression, Scope* scope,
+                                     const Value* caller) {
     const Expression& callee = *expression.parts[0];
     const auto arguments = [&] {
         Arguments given = eval_arguments(expression.arguments, scope);
@@ -197,19 +199,19 @@ Value Evaluator::eval_call(const Expression& expression, Scope* scope, const Val
         if (const Native* method = find_method(of, callee.name.text); method != nullptr)
             return call_native(runtime_, *method, of, arguments());
         function = attribute_of(runtime_, of, callee.name.text);
-        if (function.is(Kind::kUndefined)) fail_method(of, callee.name.text);
+        if (function.is(ValueKind::kUndefined)) fail_method(of, callee.name.text);
     } else {
         function = eval(callee, scope);
     }
     Arguments given = arguments();
     const Depth depth(*this);
-    if (function.is(Kind::kFunction)) return function.as<Function>().run(runtime_, given);
+    if (function.is(ValueKind::kFunction)) return function.as<Function>().run(runtime_, given);
     const std::string name = function.undefined_name();
     throw Fault(name.empty() ? fmt::format("a value of type {} is called", type_name(function))
                              : fmt::format("'{}' is undefined, and called", name));
 }
 
-Value Evaluator::eval(const Expression& expression, Scope* scope) {
+Value ExpressionEvaluator::eval(const Expression& expression, Scope* scope) {
     using Of = Expression::Kind;
     const Depth depth(*this);
     meter().step();
@@ -236,7 +238,7 @@ Value Evaluator::eval(const Expression& expression, Scope* scope) {
             const Value value = part(0);
             if (!value.is_number())
                 throw Fault(fmt::format("`+` before a value of type {}", type_name(value)));
-            return value.is(Kind::kBool) ? Value::integer(value.integral()) : value;
+            return value.is(ValueKind::kBool) ? Value::integer(value.integral()) : value;
         }
         case Of::kAnd:
         case Of::kOr: {

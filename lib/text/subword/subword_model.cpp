@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "text/subword/model.h"
+#include "text/subword/subword_model.h"
 
 namespace dslaunch::text {
 
@@ -42,7 +42,7 @@ std::string model_type(const JsonPlace& place) {
     return "WordLevel";
 }
 
-std::unique_ptr<const Model> read_model(const JsonPlace& place, ModelReading reading) {
+std::unique_ptr<const SubwordModel> read_model(const JsonPlace& place, ModelReading reading) {
     const std::string type = model_type(place);
     if (type == "BPE") return read_bpe(place, reading);
     if (type == "Unigram") return read_unigram(place);

@@ -1,5 +1,5 @@
-// Works out a template's expressions. The statements around them are the interpreter's. One thread
-// per evaluator.
+// The evaluation of a template's expressions; the interpreter runs the statements around them. One
+// thread per evaluator.
 #pragma once
 
 #include <ctime>
@@ -12,19 +12,21 @@
 
 namespace dslaunch::text::jinja {
 
-// The variables of a running template: scopes inside each other.
+// The variables of a running template, in nested scopes.
 struct Scope {
     Scope* parent = nullptr;
-    bool is_kept = false;  // a macro sees it: it lives until the template has run
+    bool is_kept = false;  // a macro can use it, so it exists until the template has run
     std::vector<std::pair<int, Value>> variables;
 
-    // Returns nullptr if the name is neither here nor outside.
+    // Returns the value of NAME, or nullptr if neither this scope nor a scope around it has it.
     [[nodiscard]] const Value* find(int name) const;
+    // Sets the variable NAME in this scope.
     void set(int name, Value value);
-    // Keeps this scope and all around it.
+    // Keeps this scope and all scopes around it.
     void keep();
 };
 
+// The scopes of a rendering. METER counts them, and closed scopes are reused unless they are kept.
 class ScopePool {
   public:
     explicit ScopePool(Meter& meter) : meter_(meter) {}
@@ -32,7 +34,9 @@ class ScopePool {
     ScopePool& operator=(const ScopePool&) = delete;
     ~ScopePool();
 
+    // Returns an empty scope inside PARENT, which may be nullptr. The pool owns it.
     [[nodiscard]] Scope* open(Scope* parent);
+    // Takes back SCOPE, which must be the result of open().
     void close(Scope* scope);
 
   private:
@@ -41,13 +45,14 @@ class ScopePool {
     std::vector<Scope*> free_;
 };
 
-// A scope for as long as it lives.
+// A scope that is open for as long as this object exists.
 class OpenScope {
   public:
     OpenScope(ScopePool& pool, Scope* parent) : pool_(pool), scope_(pool.open(parent)) {}
     ~OpenScope() { pool_.close(scope_); }
     OpenScope(const OpenScope&) = delete;
     OpenScope& operator=(const OpenScope&) = delete;
+    // Returns the open scope.
     [[nodiscard]] Scope* get() const { return scope_; }
 
   private:
@@ -55,19 +60,20 @@ class OpenScope {
     Scope* scope_;
 };
 
-class Evaluator {
+// The base of the interpreter: it evaluates expressions and owns the state of the rendering.
+class ExpressionEvaluator {
   public:
-    Evaluator(const Limits& limits, const std::tm& now)
+    ExpressionEvaluator(const Limits& limits, const std::tm& now)
         : runtime_(limits, now), scopes_(runtime_.meter()) {}
-    Evaluator(const Evaluator&) = delete;
-    Evaluator& operator=(const Evaluator&) = delete;
+    ExpressionEvaluator(const ExpressionEvaluator&) = delete;
+    ExpressionEvaluator& operator=(const ExpressionEvaluator&) = delete;
 
   protected:
-    // Counts one level more of expressions and statements inside each other. Throws Fault when that
-    // is too deep.
+    // Counts one more level of nested expressions and statements. Throws Fault if there are too
+    // many levels.
     class Depth {
       public:
-        explicit Depth(Evaluator& own) : own_(own) {
+        explicit Depth(ExpressionEvaluator& own) : own_(own) {
             if (own_.depth_ >= kRunDepthMax)
                 throw Fault("macros or loops call each other too deep");
             ++own_.depth_;
@@ -77,15 +83,15 @@ class Evaluator {
         Depth& operator=(const Depth&) = delete;
 
       private:
-        Evaluator& own_;
+        ExpressionEvaluator& own_;
     };
 
     // All throw Fault.
     [[nodiscard]] Value eval(const Expression& expression, Scope* scope);
-    // CALLER: a further argument of that name.
+    // CALLER, if given, is a further argument named `caller`.
     [[nodiscard]] Value eval_call(const Expression& expression, Scope* scope,
                                   const Value* caller = nullptr);
-    // Returns the result of FILTERS, which belong to a block, on TEXT.
+    // Returns the result of applying FILTERS, the filters of a block, to TEXT.
     [[nodiscard]] Value eval_filters(const Expression& filters, const Value& text, Scope* scope);
 
     [[nodiscard]] int line() const { return line_; }  // of the last expression

@@ -1,6 +1,7 @@
-// The `decoder` of a tokenizer.json, which makes text of the texts of tokens: a chain of stages
-// through which tokens are pushed one by one, so that decided text comes out at once. Built once,
-// then only read; text on its way is in a DecoderRun of one thread.
+// The `decoder` of a tokenizer.json, which converts the texts of tokens to one text. It is a chain
+// of stages through which tokens are pushed one by one, so that text comes out as soon as it can no
+// longer change. Built once, then only read; text in progress is in a DecoderRun, which one thread
+// uses.
 #pragma once
 
 #include <memory>
@@ -12,29 +13,31 @@
 
 namespace dslaunch::text {
 
-// The state of one stage from push to push.
+// The state of one stage between pushes.
 struct StageState {
-    std::string held;           // text that is not decided yet
+    std::string held;           // text that may still change
     std::string bytes;          // bytes that are not yet characters
-    size_t tokens_done = 0;     // whole tokens that went through
-    size_t characters_cut = 0;  // at the beginning of the token
-    bool is_inside = false;     // a part of a token went through
+    size_t tokens_done = 0;     // whole tokens that have been processed
+    size_t characters_cut = 0;  // cut at the beginning of the token
+    bool is_inside = false;     // a part of a token has been processed
 };
 
 // The receiver of a stage's text. ENDS: a token ends with TEXT.
 class StageOutput {
   public:
     virtual ~StageOutput() = default;
+    // Receives TEXT, the next part of the stage's text.
     virtual void push(std::string_view text, bool ends) = 0;
 };
 
+// One step of a decoder.
 class DecoderStage {
   public:
     virtual ~DecoderStage() = default;
-    // Takes a token in one or more parts of whole characters; the last part ENDS it.
+    // Processes a token in one or more parts of whole characters; ENDS is true for the last part.
     virtual void push(StageState& state, std::string_view text, bool ends,
                       StageOutput& out) const = 0;
-    // Takes the end: no more tokens come.
+    // Processes the end of the tokens.
     virtual void finish(StageState& /*state*/, StageOutput& /*out*/) const {}
 };
 
@@ -42,17 +45,18 @@ using DecoderStages = std::vector<std::unique_ptr<const DecoderStage>>;
 
 // Reads the decoder. Throws Error{kInput} that names the place of a wrong or unknown part.
 [[nodiscard]] DecoderStages read_decoder(const JsonPlace& place);
-// Returns the decoder of a file without one: tokens with blanks between them.
+// Returns the decoder for a file that has none: tokens with blanks between them.
 [[nodiscard]] DecoderStages blank_decoder();
 
+// The decoding of one sequence of tokens.
 class DecoderRun {
   public:
     // STAGES must outlive the run.
     explicit DecoderRun(const DecoderStages& stages) : stages_(&stages), states_(stages.size()) {}
-    // Appends to OUT the text that one more token decides. Throws Error{kInput} as require_room
+    // Appends to OUT the text that one more token makes final. Throws Error{kInput} as require_room
     // does.
     void push(std::string_view token, std::string& out);
-    // Appends the rest, and throws like push(). REQUIRES: once, at the end.
+    // Appends the rest of the text, and throws like push(). REQUIRES: called once, at the end.
     void finish(std::string& out);
 
   private:
@@ -62,7 +66,7 @@ class DecoderRun {
     const DecoderStages* stages_;
     std::vector<StageState> states_;
     size_t taken_ = 0;  // bytes of the tokens
-    size_t sent_ = 0;   // bytes that stages gave to the next one
+    size_t sent_ = 0;   // bytes that stages have passed on
 };
 
 }  // namespace dslaunch::text

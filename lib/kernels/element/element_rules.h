@@ -1,6 +1,6 @@
-// The arithmetic of optimizers on elements, alike on processors and GPUs: both include this file,
-// and all give equal bits. Sources: flat_optimizer.h. Everything here has internal linkage, since
-// it is compiled once per instruction set.
+// The arithmetic of optimizers on elements, the same on processors and GPUs: both include this
+// file, and all give equal bits. Sources: see flat_optimizer.h. Everything here has internal
+// linkage, because it is compiled once per instruction set.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 #include "base/host_device.h"
 #include "kernels/element/update_arrays.h"
 
-// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own copy, as said above.
 namespace dslaunch::kernels {
 namespace {
 
-// Returns a * b + c, rounded once on every processor. It is used where PyTorch's build of its
-// kernels has one; the compilers add none (-ffp-contract=off, -fmad=false).
+// Returns a * b + c, rounded once on every processor. It is used wherever PyTorch's build of its
+// kernels fuses the two; the compilers fuse nothing else (-ffp-contract=off, -fmad=false).
 DSL_HOST_DEVICE inline float fma(float a, float b, float c) {
 #if defined(__CUDA_ARCH__)
     return __fmaf_rn(a, b, c);
@@ -30,9 +30,9 @@ DSL_HOST_DEVICE inline float square_root(float value) {
 #endif
 }
 
-// A rule updates n elements: it may spoil the gradient `g`; `first` and `second` are its states,
-// `p` the parameters, which it leaves alone unless kWrites.
-// FROZEN: the variance is only read (AdamStep::frozen_variance).
+// The rule of Adam for n elements. All rules may overwrite the gradient `g`; the next one or two
+// arrays are the rule's states; `p` is the parameters, which a rule changes only if kWrites.
+// kFrozen: the variance is only read (AdamStep::frozen_variance).
 template <bool kFrozen>
 struct AdamRule {
     AdamConstants c;
@@ -40,7 +40,8 @@ struct AdamRule {
     DSL_HOST_DEVICE inline void apply(float* __restrict g, float* __restrict m, float* __restrict v,
                                       float* __restrict p, int64_t n) const {
         for (int64_t i = 0; i < n; ++i) {
-            // The two forms of a lerp: PyTorch takes the one that is exact at its nearer end.
+            // The two forms of a linear interpolation: the one that is exact at the nearer end is
+            // used, as in PyTorch.
             const float rest = g[i] - m[i];
             const float mixed = c.beta1_rest < 0.5F ? fma(c.beta1_rest, rest, m[i])
                                                     : fma(c.beta1_rest - 1.0F, rest, g[i]);
@@ -81,7 +82,7 @@ struct Lion {
             const float way = fma(g[i], c.beta1_rest, m[i] * c.beta1);
             m[i] = fma(g[i], c.beta2_rest, m[i] * c.beta2);
             if constexpr (kWrites) {
-                const float up = way > 0 ? 1.0F : way;  // 0 and NaN stay
+                const float up = way > 0 ? 1.0F : way;  // 0 and NaN stay as they are
                 const float sign = way < 0 ? -1.0F : up;
                 p[i] = p[i] * c.parameter_keep - c.lr * sign;
             }

@@ -1,4 +1,4 @@
-#include "text/tokenizer/decoder.h"
+#include "text/tokenizer/decoder_stage.h"
 
 #include <algorithm>
 #include <optional>
@@ -69,7 +69,7 @@ class TokenStage : public DecoderStage {
     virtual void take(StageState& state, std::string_view token, StageOutput& out) const = 0;
 };
 
-// All tokens become one text, whose bytes the characters stand for.
+// Joins all tokens to one text. Their characters stand for bytes, which are converted back.
 class ByteLevelStage : public TokenStage {
   public:
     void finish(StageState& state, StageOutput& out) const override {
@@ -100,7 +100,8 @@ std::optional<unsigned char> byte_of_token(std::string_view token) {
     return static_cast<unsigned char>(value);
 }
 
-// Neighbouring tokens like <0xE2> become a text if they are one together, else each U+FFFD.
+// Joins neighbouring tokens like <0xE2> to one text if their bytes are valid UTF-8; otherwise each
+// of these tokens becomes U+FFFD.
 class ByteFallbackStage : public TokenStage {
   public:
     void finish(StageState& state, StageOutput& out) const override { end_bytes(state, out); }
@@ -163,7 +164,7 @@ class ReplaceStage : public TokenStage {
     void push(StageState& state, std::string_view text, bool ends,
               StageOutput& out) const override {
         if (!is_one_) return TokenStage::push(state, text, ends, out);
-        out.push(replaced(text), ends);  // one character does not reach into the next part
+        out.push(replaced(text), ends);  // a match of one character is within one part
     }
 
   private:
@@ -196,7 +197,7 @@ struct StripCounts {
     size_t stop = 0;
 };
 
-// Cuts up to so many CONTENT off the beginning and the end of each token.
+// Removes CONTENT from the beginning and the end of each token, up to the given number of times.
 class StripStage : public DecoderStage {
   public:
     StripStage(std::string content, StripCounts counts)
@@ -273,7 +274,8 @@ class WordPieceStage : public TokenStage {
     bool cleans_;
 };
 
-// The suffix of a word's last token becomes a blank, but for the last token of all.
+// Replaces the suffix, which marks the last token of a word, by a blank, but removes it from the
+// last token of all.
 class SuffixStage : public TokenStage {
   public:
     explicit SuffixStage(std::string suffix) : suffix_(std::move(suffix)) {}

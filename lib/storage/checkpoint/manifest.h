@@ -25,7 +25,7 @@ inline constexpr std::string_view kManifestName = "manifest.json";
 // manifest only.
 inline constexpr std::string_view kVerifiedName = "verified";
 
-// What a checkpoint stores of a tensor.
+// The kinds of tensors, which differ in the data that a checkpoint stores of them.
 enum class TensorKind : uint8_t {
     kTrained,    // weights and optimizer states
     kFrozen,     // weights only

@@ -9,7 +9,7 @@
 
 namespace dslaunch::storage {
 
-// What is known of a disk.
+// The facts of one disk.
 struct DiskFacts {
     // "<host>:<serial number or UUID>", or "<host>:dev-<major>-<minor>" if there is no such number
     // or no disk (tmpfs, network). The host is part of it because home folders are shared and some

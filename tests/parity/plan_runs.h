@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "fixture_runs.h"
+#include "support/places.h"
 
 namespace dslaunch::test {
 

@@ -11,6 +11,7 @@
 
 #include "support/job_process.h"
 
+#include "support/places.h"
 #include "support/text_tools.h"
 
 namespace dslaunch::test {

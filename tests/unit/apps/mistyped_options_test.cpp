@@ -52,7 +52,7 @@ TEST_CASE("an unknown option that another tool has is named as it is here") {
         {"--optim adamw_torch", "--set optimizer.type=AdamW"}};
     for (const auto& [typed, here] : cases) {
         CAPTURE(typed);
-        CHECK_THAT(refusal(std::string("t.pt ") + typed), Catch::Contains("; here it is "));
+        CHECK_THAT(refusal(std::string("t.pt ") + typed), Catch::Contains("`: "));
         CHECK_THAT(refusal(std::string("t.pt ") + typed), Catch::Contains(here));
     }
 }

@@ -97,7 +97,7 @@ TEST_CASE("a folder with a model that no run made there is not trained into") {
         write_file(model, "weights");
         for (const Words& options : {begins, resumes})
             CHECK_THAT(refusal(folder, options, ExitCode::kCheckpoint),
-                       Catch::Contains("is there already, and the run would replace it"));
+                       Catch::Contains("already, which the run would replace"));
         // What a run has left is looked at by the ranks.
         write_file(folder.path() + "/out/metrics.jsonl", "{}");
         CHECK_NOTHROW(looked_into(folder, resumes));
@@ -105,8 +105,7 @@ TEST_CASE("a folder with a model that no run made there is not trained into") {
 }
 
 TEST_CASE("a folder with files that the result would replace is no output folder") {
-    for (const char* name : {"config.json", "tokenizer.json", "tokenizer.model", "run.json",
-                             "chat_template.jinja", "model-00001-of-00002.safetensors"}) {
+    for (const char* name : {"run.json", "pytorch_model.bin", "model-00001-of-00002.safetensors"}) {
         CAPTURE(name);
         TemporaryFolder folder;
         copy_model(folder);
@@ -115,7 +114,7 @@ TEST_CASE("a folder with files that the result would replace is no output folder
         std::filesystem::create_directories(folder.path() + "/out");
         write_file(folder.path() + "/out/" + name, "{\"mine\": 1}");
         CHECK_THAT(refusal(folder, {"--output", "out"}, ExitCode::kCheckpoint),
-                   Catch::Contains(std::string(name) + ": is there already"));
+                   Catch::Contains(fmt::format("/out: holds {} already", name)));
     }
     TemporaryFolder folder;
     copy_model(folder);
@@ -126,6 +125,13 @@ TEST_CASE("a folder with files that the result would replace is no output folder
         write_file(folder.path() + "/out/run.json", own);
         CHECK_NOTHROW(looked_into(folder, {"--output", "out"}));  // it ended before it trained
     }
+    // A model that is no folder has no such files to copy.
+    write_file(folder.path() + "/out/config.json", kConfig);
+    CHECK_NOTHROW(looked_into(folder, {"--output", "out", "--config", "out/config.json"}));
+    std::filesystem::remove(folder.path() + "/out/run.json");
+    std::filesystem::create_symlink("nowhere", folder.path() + "/out/run.json");
+    CHECK_THAT(refusal(folder, {"--output", "out"}, ExitCode::kCheckpoint),
+               Catch::Contains("/out: holds run.json already"));
 }
 
 TEST_CASE("what others call a checkpoint is refused, with the way to begin from it") {
@@ -174,6 +180,11 @@ TEST_CASE("a folder inside a run is no output folder, nor is one that only holds
     CHECK_THAT(refused("runs", true),
                Catch::Contains("holds 2 runs") && Catch::Contains(folder.path() + "/runs/a, "));
     CHECK_NOTHROW(looked_into(folder, {"--output", "runs"}));
+    // Another program's `checkpoints`, and a file of that name.
+    std::filesystem::create_directories(folder.path() + "/work/yolo/checkpoints/last");
+    std::filesystem::create_directories(folder.path() + "/work/conf");
+    write_file(folder.path() + "/work/conf/checkpoints", "a list");
+    CHECK_NOTHROW(looked_into(folder, {"--output", "work", "--resume"}));
 }
 
 TEST_CASE("what is wrong with model, config or data is said before anything starts") {

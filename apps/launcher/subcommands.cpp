@@ -10,7 +10,7 @@
 #include "base/text/help_page.h"
 #include "launch/agent/agent_command.h"
 #include "launch/transport/tree/relay.h"
-#include "launcher/run/parse_run.h"
+#include "launcher/options/parse_run.h"
 
 namespace dslaunch::launcher {
 namespace {

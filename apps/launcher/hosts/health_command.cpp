@@ -19,14 +19,14 @@
 #include "launch/process/standard_streams.h"
 #include "launch/supervise/job.h"
 #include "launcher/hosts/host_command.h"
+#include "launcher/options/option_table.h"
+#include "launcher/options/parse_run.h"
+#include "launcher/options/run_options.h"
 #include "launcher/run/build_job.h"
 #include "launcher/run/commands.h"
 #include "launcher/run/dry_run.h"
 #include "launcher/run/host_source.h"
 #include "launcher/run/mpi_copies.h"
-#include "launcher/run/option_table.h"
-#include "launcher/run/parse_run.h"
-#include "launcher/run/run_options.h"
 
 namespace dslaunch::launcher {
 namespace {

@@ -6,8 +6,8 @@
 #include <array>
 
 #include "launch/transport/transport.h"
+#include "launcher/options/option_table.h"
 #include "launcher/run/build_job.h"
-#include "launcher/run/option_table.h"
 
 namespace dslaunch::launcher {
 namespace {

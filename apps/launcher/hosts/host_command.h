@@ -13,8 +13,8 @@
 #include "launch/agent/device_report.h"
 #include "launch/plan/job_spec.h"
 #include "launch/transport/transport.h"
-#include "launcher/run/options.h"
-#include "launcher/run/run_options.h"
+#include "launcher/options/options.h"
+#include "launcher/options/run_options.h"
 
 namespace dslaunch::launcher {
 

@@ -14,9 +14,9 @@
 #include "launch/process/spawn.h"
 #include "launch/process/standard_streams.h"
 #include "launcher/run/host_source.h"
-#include "launcher/run/job/job_command.h"
-#include "launcher/run/job/job_environment.h"
-#include "launcher/run/job/job_transport.h"
+#include "launcher/run/job_command.h"
+#include "launcher/run/job_environment.h"
+#include "launcher/run/job_transport.h"
 
 namespace dslaunch::launcher {
 namespace {

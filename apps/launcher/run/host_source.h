@@ -11,8 +11,8 @@
 #include "launch/hosts/hostfile.h"
 #include "launch/hosts/slurm_allocation.h"
 #include "launch/transport/join/join_handshake.h"
-#include "launcher/run/machine.h"
-#include "launcher/run/run_options.h"
+#include "launcher/options/machine.h"
+#include "launcher/options/run_options.h"
 
 namespace dslaunch::launcher {
 

@@ -10,8 +10,8 @@
 #include "base/fd.h"
 #include "launch/hosts/hostfile.h"
 #include "launch/transport/join/pmix_session.h"
+#include "launcher/options/run_options.h"
 #include "launcher/run/build_job.h"
-#include "launcher/run/run_options.h"
 
 namespace dslaunch::launcher {
 

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "launcher/run/run_options.h"
+#include "launcher/options/run_options.h"
 
 namespace dslaunch::launcher {
 

@@ -18,7 +18,7 @@
 #include "config/resolve/option_overrides.h"
 #include "config/resolve/resolve.h"
 #include "launch/machine/gpu_use.h"
-#include "launcher/run/machine.h"
+#include "launcher/options/machine.h"
 #include "storage/adapter/adapter_config.h"
 #include "storage/checkpoint/checkpoint_store.h"
 #include "storage/checkpoint/manifest.h"

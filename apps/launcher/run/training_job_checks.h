@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "launch/plan/job_spec.h"
-#include "launcher/run/run_options.h"
+#include "launcher/options/run_options.h"
 
 namespace dslaunch::launcher {
 

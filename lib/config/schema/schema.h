@@ -26,7 +26,7 @@ enum class KeyType : uint8_t {
     kFree  // any value; it is not checked
 };
 
-// What dslaunch does with a key that is given.
+// The way dslaunch treats a key that is given.
 enum class KeyStatus : uint8_t {
     kSupported,
     kWithoutEffect,  // accepted and checked, but has no effect here: `note` says why

@@ -31,7 +31,7 @@ struct RankMesh {
 [[nodiscard]] RankMesh choose_mesh(const storage::TransformerConfig& config,
                                    const std::vector<int>& node_sizes, int tensor_ranks);
 
-// The objects through which this rank works with the others; it owns none of them.
+// The objects through which this rank works with the others; it does not own them.
 struct GroupParts {
     Decoder& decoder;
     runtime::Collectives& all;  // the collectives of all ranks

@@ -24,7 +24,7 @@ struct Connection {
     Connection(UniqueFd socket_, const RequestLimits& limits, RequestBudget& budget)
         : socket(std::move(socket_)), reader(limits, budget) {}
 
-    // What the connection waits for.
+    // The event for which the connection waits.
     enum class Phase {
         kIdle,      // no byte of a request has come
         kReading,   // a part of a request has come

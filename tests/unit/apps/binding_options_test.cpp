@@ -1,8 +1,8 @@
 #include "base/error.h"
+#include "launcher/options/parse_run.h"
+#include "launcher/options/run_options.h"
 #include "launcher/run/build_job.h"
 #include "launcher/run/dry_run.h"
-#include "launcher/run/parse_run.h"
-#include "launcher/run/run_options.h"
 #include "support/catch.h"
 #include "support/text_tools.h"
 

@@ -9,8 +9,8 @@
 #include "base/text/words.h"
 #include "launch/hosts/hostfile.h"
 #include "launch/machine/machine_topology.h"
+#include "launcher/options/parse_run.h"
 #include "launcher/run/build_job.h"
-#include "launcher/run/parse_run.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 

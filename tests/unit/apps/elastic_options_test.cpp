@@ -1,8 +1,8 @@
 // --nnodes MIN:MAX, --max-restarts and deepspeed's elastic flags become the rules of the job.
 #include "base/error.h"
 #include "base/text.h"
+#include "launcher/options/parse_run.h"
 #include "launcher/run/build_job.h"
-#include "launcher/run/parse_run.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 

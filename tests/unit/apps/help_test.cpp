@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/screen.h"
 #include "base/text.h"
-#include "launcher/run/parse_run.h"
+#include "launcher/options/parse_run.h"
 #include "launcher/subcommands.h"
 #include "support/catch.h"
 #include "support/job_process.h"

@@ -1,6 +1,6 @@
 // Options as other tools have them, or with values that they do not take: what is said of each.
-#include "launcher/run/parse_run.h"
-#include "launcher/run/run_options.h"
+#include "launcher/options/parse_run.h"
+#include "launcher/options/run_options.h"
 
 #include <fmt/format.h>
 

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "launcher/jobs/next_command.h"
-#include "launcher/run/parse_run.h"
+#include "launcher/options/parse_run.h"
 #include "support/catch.h"
 #include "support/child.h"
 #include "support/temporary_folder.h"

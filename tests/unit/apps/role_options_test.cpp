@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "launcher/options/parse_run.h"
 #include "launcher/run/build_job.h"
-#include "launcher/run/parse_run.h"
 #include "support/catch.h"
 
 namespace dslaunch::launcher {

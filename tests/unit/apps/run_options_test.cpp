@@ -1,5 +1,5 @@
-#include "launcher/run/run_options.h"
-#include "launcher/run/parse_run.h"
+#include "launcher/options/run_options.h"
+#include "launcher/options/parse_run.h"
 
 #include <filesystem>
 #include <fstream>
@@ -7,11 +7,11 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "launcher/options/option_table.h"
 #include "launcher/run/build_job.h"
 #include "launcher/run/dry_run.h"
 #include "launcher/run/host_source.h"
 #include "launcher/run/mpi_copies.h"
-#include "launcher/run/option_table.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "support/text_tools.h"

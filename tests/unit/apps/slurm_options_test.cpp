@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "base/text.h"
+#include "launcher/options/parse_run.h"
 #include "launcher/run/build_job.h"
 #include "launcher/run/host_source.h"
-#include "launcher/run/parse_run.h"
 #include "support/catch.h"
 #include "support/places.h"
 

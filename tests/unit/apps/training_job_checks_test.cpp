@@ -1,5 +1,5 @@
 #include "launcher/run/training_job_checks.h"
-#include "launcher/run/parse_run.h"
+#include "launcher/options/parse_run.h"
 
 #include <filesystem>
 

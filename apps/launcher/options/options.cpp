@@ -1,4 +1,4 @@
-#include "launcher/run/options.h"
+#include "launcher/options/options.h"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/run/machine.h"
+#include "launcher/options/machine.h"
 
 #include <unistd.h>
 

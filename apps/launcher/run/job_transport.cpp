@@ -1,4 +1,4 @@
-#include "launcher/run/job/job_transport.h"
+#include "launcher/run/job_transport.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "launcher/run/option_table.h"
+#include "launcher/options/option_table.h"
 
 #include <algorithm>
 #include <array>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/run/run_options.h"
+#include "launcher/options/run_options.h"
 
 namespace dslaunch::launcher {
 

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/run/options.h"
-#include "launcher/run/run_options.h"
+#include "launcher/options/options.h"
+#include "launcher/options/run_options.h"
 
 namespace dslaunch::launcher {
 

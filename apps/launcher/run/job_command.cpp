@@ -1,4 +1,4 @@
-#include "launcher/run/job/job_command.h"
+#include "launcher/run/job_command.h"
 
 #include <unistd.h>
 

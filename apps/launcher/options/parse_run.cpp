@@ -1,4 +1,4 @@
-#include "launcher/run/parse_run.h"
+#include "launcher/options/parse_run.h"
 
 #include <unistd.h>
 
@@ -14,7 +14,7 @@
 #include "base/text/option_name.h"
 #include "base/text/words.h"
 #include "config/resolve/option_overrides.h"
-#include "launcher/run/option_table.h"
+#include "launcher/options/option_table.h"
 #include "storage/files/input_file.h"
 #include "storage/huggingface/model_folder.h"
 #include "storage/huggingface/named_place.h"

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "launch/plan/job_spec.h"
-#include "launcher/run/machine.h"
-#include "launcher/run/run_options.h"
+#include "launcher/options/machine.h"
+#include "launcher/options/run_options.h"
 
 namespace dslaunch::launcher {
 

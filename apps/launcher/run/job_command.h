@@ -5,8 +5,8 @@
 
 #include "launch/plan/job_spec.h"
 #include "launch/plan/launch_plan.h"
-#include "launcher/run/machine.h"
-#include "launcher/run/run_options.h"
+#include "launcher/options/machine.h"
+#include "launcher/options/run_options.h"
 
 namespace dslaunch::launcher {
 

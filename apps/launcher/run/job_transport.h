@@ -7,9 +7,9 @@
 
 #include "launch/hosts/hostfile.h"
 #include "launch/plan/job_spec.h"
+#include "launcher/options/machine.h"
+#include "launcher/options/run_options.h"
 #include "launcher/run/host_source.h"
-#include "launcher/run/machine.h"
-#include "launcher/run/run_options.h"
 
 namespace dslaunch::launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/run/job/job_environment.h"
+#include "launcher/run/job_environment.h"
 
 #include <unistd.h>
 

@@ -179,12 +179,11 @@ void serve_session(const ServeArguments& arguments, const server::ServerOptions&
                    DecoderSession& session, const TextFiles& files, EndWatch& watch) {
     decoder::EngineOptions engine = arguments.engine;
     engine.sequences_max = std::min(engine.sequences_max, session.runner().rows_max());
-    server::TextService service(
-        session.runner(), files.require_codec(), engine, files.end_tokens(),
-        {[&](bool goes_on) {
-             if (goes_on) session.keep_waiting();
-         },
-         idle_interval(arguments.decoder.timeout_s)});
+    server::TextService service(session.runner(), files.require_codec(), engine, files.end_tokens(),
+                                {[&](bool goes_on) {
+                                     if (goes_on) session.keep_waiting();
+                                 },
+                                 idle_interval(arguments.decoder.timeout_s)});
     server::HttpServer server(service, files.require_codec(), renderer_of(files, arguments),
                               options);
     const int port = server.bind();

@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "base/text/file_faults.h"
 #include "base/text/json.h"
 #include "base/text/json_place.h"
@@ -86,6 +87,18 @@ void check_cover(const std::string& path, std::vector<SafetensorsEntry>& entries
          file_kind_name(file_kind(all)), problem);
 }
 
+// Refuses a tensor's name that JSON cannot hold: it would be read back as another name.
+void require_utf8(const std::string& name) {
+    for (size_t i = 0; i < name.size();) {
+        const size_t length = utf8_length(name, i);
+        if (length == 0)
+            fail(ExitCode::kInput,
+                 "tensor `{}`: its name is not UTF-8, as a safetensors file needs",
+                 printable(name));
+        i += length;
+    }
+}
+
 }  // namespace
 
 SafetensorsContent parse_safetensors(const std::string& path, std::span<const std::byte> all) {
@@ -141,6 +154,7 @@ SafetensorsWriter::Layout SafetensorsWriter::layout_of(
     Layout layout;
     int64_t end = 0;
     for (const SafetensorsEntry& entry : entries) {
+        require_utf8(entry.name);
         layout.places.push_back({end, checked_bytes("write", entry)});
         const int64_t begin = std::exchange(end, end + layout.places.back().bytes);
         JsonWriter json(JsonWriter::Form::kCompact);

@@ -151,3 +151,9 @@ TEST_CASE("a tensor that comes in parts, beside others, is the one that comes wh
     CHECK(file.find("none")->bytes.empty());
     std::remove(path.c_str());
 }
+
+TEST_CASE("a tensor's name that is not UTF-8 is refused") {
+    const std::vector<SafetensorsEntry> entries = {{"caf\xe9", DType::kU8, {0}, {}}};
+    CHECK_THAT(error_of(ExitCode::kInput, [&] { SafetensorsWriter(path_of_test(), entries); }),
+               Catch::Contains("its name is not UTF-8"));
+}

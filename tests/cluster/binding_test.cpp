@@ -22,7 +22,8 @@ struct Outcome {
 
 Outcome run(std::vector<std::string> options, const std::vector<std::string>& before = {}) {
     const TemporaryFolder folder;
-    std::vector<std::string> words = before;
+    std::vector<std::string> words = {"env", "-u", "OMP_NUM_THREADS"};
+    words.insert(words.end(), before.begin(), before.end());
     words.insert(words.end(), {kDslaunch, "--standalone", "--device", "cpu", "--num_gpus", "2"});
     words.insert(words.end(), options.begin(), options.end());
     words.insert(words.end(),

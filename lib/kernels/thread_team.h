@@ -1,9 +1,9 @@
 // The threads of one rank that share a long loop over flat arrays, or the many short loops of a
 // generated token: the caller and its helpers. A helper waits for the next loop blocked or, for a
 // bounded time, spinning. The threads run on the processors that the creator of the team may use
-// (ranks that share a host have separate processors, apps/worker/train.cpp). Data path: optimizer
-// state -> thread team -> flat kernels; activations -> thread team -> products. Threads: for_parts
-// and for_chunks by one thread at a time.
+// (ranks that share a host have separate processors, apps/worker/train/train.cpp). Data path:
+// optimizer state -> thread team -> flat kernels; activations -> thread team -> products. Threads:
+// for_parts and for_chunks by one thread at a time.
 #pragma once
 
 #include <atomic>

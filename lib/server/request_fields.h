@@ -15,9 +15,9 @@ struct FieldFault {
     std::string field, why;
 };
 
-// Returns the fault of a field of REQUEST (a completion or a chat) that api_request.h does not
-// read: the field is unknown, its value has the wrong type, or it asks for something that this
-// server does not support. REQUIRES: an object.
+// Checks the fields of REQUEST (a completion or a chat) that api_request.h does not read, and
+// returns a fault: a field is unknown, its value has the wrong type, or it asks for something that
+// this server does not support. REQUIRES: REQUEST is an object.
 [[nodiscard]] std::optional<FieldFault> fault_of_fields(JsonView request, bool is_chat);
 
 }  // namespace dslaunch::server

@@ -52,7 +52,8 @@ struct ServiceCounts {
 // service's failure, or empty if it did not fail.
 [[nodiscard]] ApiError service_ends(const std::string& why);
 
-// Called while a service has nothing to do: CALL(true) every INTERVAL, and CALL(false) at the end,
+// Called while a service has nothing to do: CALL(true) every INTERVAL, and CALL(false) at the
+// end unless the service failed,
 // so that it can inform ranks that wait for batches.
 struct IdleCall {
     std::function<void(bool goes_on)> call;

@@ -15,8 +15,7 @@ namespace dslaunch::launcher {
 
 // Sets the members of SPEC that depend on the transport, and the ssh ports of HOSTS, which come
 // from SOURCE. Returns notes for the user about options that have no effect. Throws Error{kUsage}
-// for bad
-// --launcher_args.
+// for bad --launcher_args.
 [[nodiscard]] std::vector<std::string> choose_transport(const RunOptions& options,
                                                         const Machine& machine, HostSource source,
                                                         std::vector<launch::HostSlots>& hosts,

@@ -59,7 +59,7 @@ std::string newest_run(const std::string& runs, const std::string& name) {
 }
 
 // Returns true if the job's message fully explains an end with CODE, so that its few log lines
-// (rank_record.cpp) add nothing.
+// (failure_report.cpp) add nothing.
 bool is_told_whole(int code) {
     constexpr ExitCode kTold[] = {ExitCode::kUsage,      ExitCode::kConfig,     ExitCode::kInput,
                                   ExitCode::kHosts,      ExitCode::kSetup,      ExitCode::kDisk,

@@ -316,10 +316,13 @@ TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec&
     if (!resolved.config.lora.init.empty()) require_adapter(resolved.config.lora.init, found, spec);
     // Hosts with disks of their own check again.
     if (!spec.output_directory.empty()) {
-        const bool copies = storage::model_folder_of(model) && !resolved.config.lora.on();
+        const bool has_adapters = resolved.config.lora.on();
         storage::require_unused_output(
             *storage::make_disk_tree(), spec.output_directory, !options.resume.empty(),
-            copies ? storage::config_files_of(model) : std::vector<std::string>{});
+            has_adapters ? std::vector<std::string>{} : storage::config_files_of_result(model));
+        if (const auto folder = storage::model_folder_of(model);
+            folder && !has_adapters && options.resume.empty())
+            storage::require_room_for_config(*folder, spec.output_directory);
     }
     const config::DataConfig& data = resolved.config.data;
     if (data.train_path.empty())

@@ -114,10 +114,10 @@ class TrainRole {
                        counted(place_.node_count(), "host"), counted(arguments_.threads, "thread"),
                        arguments_.pinned, kernels::isa_name(kernels::isa_in_use()));
         progress_.start();
-        const job::IdentifiedArchive archive =
-            job::identify_archive(arguments_.job.model_path, arguments_.expected_sha256, first());
+        archive_.emplace(
+            job::identify_archive(arguments_.job.model_path, arguments_.expected_sha256, first()));
         set_up();
-        job::require_unchanged(archive, arguments_.job.model_path);
+        job::require_unchanged(*archive_, arguments_.job.model_path);
         // All ranks measure at the same time, because the ranks of a host slow each other down, as
         // they do in training.
         std::optional<job::JobRates> rates;
@@ -427,6 +427,9 @@ class TrainRole {
     std::optional<job::JobSaving> saving_;
     std::optional<job::JobSteps> steps_;
     std::optional<job::JobVerifier> verifier_;
+    // A member, so that a rank that fails reports and leaves before it waits for the thread that
+    // hashes the archive.
+    std::optional<job::IdentifiedArchive> archive_;
 };
 
 }  // namespace

@@ -296,7 +296,8 @@ bool attention_rule(FlowState& flow, Node& node) {
     return true;
 }
 
-// Places a convolution of each channel by itself, [batch, channels, ..]: its channels may be split.
+// Places a depthwise convolution, which convolves each channel by itself, of an input [batch,
+// channels, ..]. The channels may be split.
 bool convolution_rule(FlowState& flow, Node& node) {
     const TensorPlacement x = flow.input(node, 0);
     const auto groups_at = argument_at(node, "groups");

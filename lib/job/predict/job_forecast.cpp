@@ -199,7 +199,8 @@ double backward_s(const std::vector<plan::SegmentTimes>& times) {
     return sum;
 }
 
-// The speed of segments and of updates while both run all the time, as in the backward of a step.
+// The speeds of segments and of updates while both run at the same time, as in the backward of a
+// step.
 struct Beside {
     double backward_s = 0;
     double update_numel_per_s = 0;

@@ -48,11 +48,10 @@ void JobSaving::claim() {
     claim.told = [](const std::string& line) { log_warn("checkpoint", "{}", line); };
     claim_ = storage::claim_checkpoints(*files_, own_root(), claim);
     if (options_.resume.empty() && !options_.restarted)
-        storage::require_unused_output(
-            *files_, options_.output, /*resumes=*/false,
-            storage::model_folder_of(options_.model_path) && !setup_.config().lora.on()
-                ? storage::config_files_of(options_.model_path)
-                : std::vector<std::string>{});
+        storage::require_unused_output(*files_, options_.output, /*resumes=*/false,
+                                       setup_.config().lora.on()
+                                           ? std::vector<std::string>{}
+                                           : storage::config_files_of_result(options_.model_path));
 }
 
 void JobSaving::resume() {

@@ -23,9 +23,10 @@ struct SavingOptions {
     std::string output;      // folder of the run; empty: nothing is saved
     std::string resume;      // see ResumeRequest::from
     bool restarted = false;  // see ResumeRequest::restarted
-    std::string model_path;  // the base model that saved adapters name
-    std::string owner;       // owner of the folder, for messages: job, attempt, host
-    bool new_data = false;   // true: may continue with other data than the checkpoint's
+    // The model: saved adapters name it, and a run without adapters copies its folder's files.
+    std::string model_path;
+    std::string owner;      // owner of the folder, for messages: job, attempt, host
+    bool new_data = false;  // true: may continue with other data than the checkpoint's
     // The longest wait for the claim on the folder. After a restart, a rank of the previous attempt
     // may still be saving until its agent ends it.
     std::chrono::milliseconds claim_wait_max{0};

@@ -128,8 +128,9 @@ void Agent::flush() {
 }
 
 void Agent::read_input() {
+    LauncherConnection::Input input{};
     try {
-        if (!launcher_.read()) return begin_end();
+        input = launcher_.read();
     } catch (const Error& error) {
         log_error("agent", "the connection to the launcher is not to be trusted: {}; ending",
                   error.what());
@@ -140,6 +141,8 @@ void Agent::read_input() {
         begin_end();
         return;
     }
+    if (input == LauncherConnection::Input::kEnd) return begin_end();
+    if (input == LauncherConnection::Input::kNothing) return;
     silence_.end(steady_clock::now());
     take_frames();
     silence_.end(steady_clock::now());  // time spent hashing is no silence of the launcher
@@ -427,8 +430,8 @@ int Agent::run() {
                 fail(ExitCode::kInternal, "poll failed: {}", errno_text(errno));
             }
             // Handles ended processes first, then the launcher's frames, then the workers' output.
-            // A frame that starts workers moves the existing ones in memory, so the list of watched
-            // descriptors is built again.
+            // A frame that starts workers adds descriptors, so the list of watched ones is built
+            // again.
             const size_t workers_before = workers_.all().size();
             for (size_t i = 0; i < entries.size(); ++i) {
                 if (entries[i].revents != 0) watched[i].ready();

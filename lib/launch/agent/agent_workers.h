@@ -44,9 +44,9 @@ class AgentWorkers {
     void signal(int signal_number) const;
     // Asks all workers to save and end.
     void save();
-    // Reports that the process PID, maybe a worker, has ended with STATUS of waitpid().
-    // WAS_TOLD_TO_END: returns whether the agent had ended it, by the number of its signal (0:
-    // none).
+    // Reports that process PID, which may be a worker, has ended; waitpid() gave STATUS.
+    // WAS_TOLD_TO_END gets the number of the signal that ended the process (0: no signal), and
+    // returns true if the agent sent that signal.
     void report_end(pid_t pid, int status,
                     const std::function<bool(int signal_number)>& was_told_to_end);
 

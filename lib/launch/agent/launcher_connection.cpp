@@ -19,16 +19,16 @@ void LauncherConnection::close_output() {
     channel_.to_connection().clear();
 }
 
-bool LauncherConnection::read() {
+LauncherConnection::Input LauncherConnection::read() {
     char block[kReadBytes];
     const ssize_t n = ::read(in_fd_, block, sizeof block);
-    if (n < 0 && (errno == EINTR || errno == EAGAIN)) return true;
-    if (n > 0) {
-        channel_.receive(std::string_view(block, static_cast<size_t>(n)));
-    } else {
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) return Input::kNothing;
+    if (n <= 0) {
         in_fd_ = -1;
+        return Input::kEnd;
     }
-    return n > 0;
+    channel_.receive(std::string_view(block, static_cast<size_t>(n)));
+    return Input::kBytes;
 }
 
 std::optional<Frame> LauncherConnection::next() {

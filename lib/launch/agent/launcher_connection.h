@@ -27,9 +27,10 @@ class LauncherConnection {
     void close_input() { in_fd_ = -1; }
     void close_output();
 
-    // Reads some bytes; false if nothing more will come. Throws Error{kHosts} with the reason if
-    // the bytes are not the launcher's.
-    [[nodiscard]] bool read();
+    enum class Input { kBytes, kNothing, kEnd };
+    // Reads the bytes that have arrived: some, none for now, or none any more. Throws Error{kHosts}
+    // with the reason if the bytes are not the launcher's.
+    [[nodiscard]] Input read();
     // Returns the next frame that has arrived. Throws Error{kInternal} if the bytes are no frame,
     // or if the first frame is not a hello.
     [[nodiscard]] std::optional<Frame> next();
@@ -38,7 +39,7 @@ class LauncherConnection {
 
     // Queues bytes for the launcher; they are dropped once nobody listens.
     void say(std::string_view bytes);
-    // Sends as many queued bytes as possible; false if nobody listens any more.
+    // Sends as many queued bytes as possible; false if it finds that nobody listens any more.
     [[nodiscard]] bool flush();
     // Returns the number of queued bytes.
     [[nodiscard]] size_t unsent_bytes() const { return channel_.to_connection().size(); }

@@ -55,7 +55,7 @@ class JobRecord {
     void end(int exit_code);
     // Takes a line of metrics.jsonl; writes at most one line a second, and the last one in end().
     void metrics(std::string_view line);
-    // Records LINES, whole lines of RANK, unless the job has an output folder for them.
+    // Records LINES, whole lines of RANK.
     void lines(int rank, std::string_view host, std::string_view lines);
     // Records TEXT, a message of the launcher itself without a newline at its end.
     void note(std::string_view text);

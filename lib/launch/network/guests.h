@@ -27,7 +27,7 @@ inline constexpr int kGuestOpeningsMax = 5;
 
 // Returns the answer that means MEANING to a holder of KEY; it reveals nothing to anybody else.
 [[nodiscard]] std::string guest_answer(std::string_view key, std::string_view meaning);
-// Returns the answer to a guest whose key arrived changed.
+// Returns the answer to a guest whose key was changed on the way; KEY is the key that arrived.
 [[nodiscard]] std::string changed_key_answer(std::string_view key);
 
 // An answer as it arrived: unchanged, with changed bits, or another one.

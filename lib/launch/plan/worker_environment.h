@@ -48,10 +48,11 @@ struct ProcessorShare {
     int64_t bound_threads = 0;  // threads of a rank that is bound to processors; 0: not bound
     std::string binding;        // DSL_BINDING; empty: not set
 };
-// Sets the variables above in ENVIRONMENT, but keeps the user's threads and ways to wait.
+// Sets OMP_NUM_THREADS, OMP_WAIT_POLICY, GOMP_SPINCOUNT and DSL_BINDING in ENVIRONMENT for SHARE,
+// but keeps the user's threads and ways to wait.
 void set_processors(const ProcessorShare& share, EnvironmentList& environment);
 
-// The variables that set_processors() sets, as a rank got them. Empty: not set.
+// The variables of set_processors() by which a rank is described. Empty: not set.
 struct ProcessorVariables {
     std::string threads;  // OMP_NUM_THREADS
     std::string waiting;  // OMP_WAIT_POLICY

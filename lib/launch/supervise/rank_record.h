@@ -55,7 +55,7 @@ struct BehindRank {
     // largest number if this rank never sent one.
     std::chrono::duration<double> silence{};
 };
-// Returns that rank.
+// Returns the rank for which the others wait.
 [[nodiscard]] std::optional<BehindRank> find_behind(const std::vector<RankRecord>& ranks);
 
 // Returns the exit code of an uninterrupted job, according to the table in docs/help/exit-codes.md.

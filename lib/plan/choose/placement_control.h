@@ -17,7 +17,7 @@ namespace dslaunch::plan {
 
 // The times of one step. UNITS: seconds. Arrays are indexed by lane.
 struct StepTimes {
-    double step_s = 0;  // the whole step, and the time until the next step
+    double step_s = 0;  // since the end of the previous step
     std::array<double, kLanes> busy_s{};
     // The time that each lane contributes to the critical path: the chain of instructions that
     // determined the end of the step, in which each instruction waited for the one before it. The

@@ -13,8 +13,8 @@ std::string work_text(const PipelineWork& work) {
                        work.micro_batch);
 }
 
-// Checks one stage by itself: that each work is done once, in an order in which the stage's own
-// values allow it, and that the stage holds no more activations than allowed.
+// Checks one stage by itself: each task is done once, and after the tasks of this stage whose
+// values it needs; the stage never holds more activations than allowed.
 class StageCheck {
   public:
     StageCheck(const PipelineSchedule& schedule, int stage, std::vector<std::string>& problems)

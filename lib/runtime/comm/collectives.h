@@ -32,8 +32,8 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "base/check.h"
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/range.h"
 #include "runtime/comm/host/arena.h"
 #include "runtime/comm/ranks/node_ranges.h"
@@ -157,15 +157,16 @@ class Collectives {
     [[nodiscard]] virtual TrafficTable traffic() const = 0;
 };
 
-// Returns each rank's VALUE, by rank. All ranks call it, and run the same program.
+// Returns each rank's VALUE, by rank. All ranks call it, and run the same program. Throws
+// Error{kInternal} if another build sends another size.
 template <typename T>
 requires std::is_trivially_copyable_v<T>
 [[nodiscard]] std::vector<T> gather_values(Collectives& collectives, const T& value) {
     std::vector<T> values;
     for (const std::string& bytes :
          collectives.all_gather({reinterpret_cast<const char*>(&value), sizeof value})) {
-        DSL_CHECK(bytes.size() == sizeof value, "a rank of another build sent {} bytes",
-                  bytes.size());
+        if (bytes.size() != sizeof value)
+            fail(ExitCode::kInternal, "a rank of another build sent {} bytes", bytes.size());
         bytes.copy(reinterpret_cast<char*>(&values.emplace_back()), sizeof value);
     }
     return values;

@@ -18,7 +18,7 @@ void StepLosses::begin(int64_t step, std::vector<char> empty) {
 }
 
 void StepLosses::add(double loss) {
-    // The mean over no targets is NaN, and its gradients are 0.
+    // The mean over no targets is NaN, but its gradients are 0: it counts as a loss of 0.
     if (values_.size() < empty_.size() && empty_[values_.size()] != 0) loss = 0;
     if (stops_on_nonfinite_ && !std::isfinite(loss))
         fail(ExitCode::kDiverged,

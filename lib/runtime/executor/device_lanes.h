@@ -1,7 +1,7 @@
 // The lanes of an executor that are streams of a device: the events around each instruction, the
 // instructions that the device has finished, and its errors. Data path: executor -> [here] ->
-// device. Threads: the executor's lanes; its mutex guards every call except run() and
-// order_after().
+// device. Threads: the executor's lanes; its mutex guards every call except run(), order_after(),
+// and any() and stream_of(), which read only what changes between steps.
 #pragma once
 
 #include <array>

@@ -160,7 +160,8 @@ void Checkpointer::add_buffer(storage::Checkpoint& checkpoint, int index, int re
     checkpoint.tensors.push_back(std::move(tensor));
 }
 
-// Adds the names of a parameter or buffer that are views with another shape.
+// Adds to TENSOR the further names of OWNER, a parameter or buffer, and for names that show it with
+// another shape, that view.
 void Checkpointer::add_views(storage::CheckpointTensor& tensor, const at::Tensor& owner) const {
     const at::Tensor like = graph::like_in_memory(owner);
     for (const graph::ModelView& view : parts_.model->views()) {

@@ -39,8 +39,9 @@ class WeightWriter final : public WeightSink {
     WeightWriter(graph::Model& model, std::string folder, std::span<const int> elsewhere);
 
     void put(int parameter, std::span<const float> values) override;
-    // Writes the rest. REQUIRES: put() has brought all parameters of ELSEWHERE. From then on their
-    // tensors read the written file, and may not be written to.
+    // Writes the parameters that put() has not written. REQUIRES: put() was called for each
+    // parameter of ELSEWHERE. Afterwards, the tensors of these parameters are mapped from the
+    // written file and must not be written to.
     void finish() override;
 
   private:

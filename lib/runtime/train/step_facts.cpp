@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "base/check.h"
+#include "base/error.h"
 #include "base/text/message.h"
 #include "runtime/train/process_usage.h"
 
@@ -28,9 +28,12 @@ struct RankMessage {
 
     // Throws Error{kInternal} unless there is a value for each kind.
     void check() const {
-        DSL_CHECK(planned.size() == kTrafficKinds, "{} kinds of traffic", planned.size());
-        for (const HostRow& host : moved)
-            DSL_CHECK(host.row.size() == kTrafficKinds, "{} kinds of traffic", host.row.size());
+        const auto require = [](size_t kinds) {
+            if (kinds != kTrafficKinds)
+                fail(ExitCode::kInternal, "a rank of another build: {} kinds of traffic", kinds);
+        };
+        require(planned.size());
+        for (const HostRow& host : moved) require(host.row.size());
     }
 };
 

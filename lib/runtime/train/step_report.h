@@ -45,14 +45,15 @@ struct StepRates {
     std::optional<double> gradient_norm;  // nullopt: the plan computes none
 };
 
-// Reports steps; see the top of this file. Other ranks call only the functions of the status line.
+// Reports steps; see the top of this file. Other ranks call only the
+// functions of the status line, is_logged(), follow_plan() and comms().
 class StepReport {
   public:
     explicit StepReport(const StepReportParts& parts);
 
-    // The status line: training begins now; a step begins; other work begins, and SHARE of it is
-    // done.
+    // Training begins now, from which progress lines tell the time that is left.
     void begin() { begin_ = parts_.clock->now(); }
+    // The status line: a step begins; other work begins, and SHARE of it is done.
     void begin_step(int64_t step) { line_.begin_step(step); }
     void begin_other(std::string_view what) { line_.begin_other(what); }
     void do_other(double share) { line_.do_other(share); }

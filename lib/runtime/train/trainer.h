@@ -1,6 +1,6 @@
 // The training loop: the steps of the plan, their measurements, evaluation, and the decision to
 // stop, on which all ranks agree. The caller builds everything that it uses
-// (apps/worker/train.cpp). Thread: the compute lane's.
+// (apps/worker/train/train.cpp). Thread: the compute lane's.
 #pragma once
 
 #include <atomic>

@@ -383,18 +383,22 @@ void require_unused_output(FileTree& tree, const std::string& output, bool resum
              "--resume, or name another folder with --output",
              output, stored.step);
     }
+    const auto is_copied = [&](const std::string& name) {
+        return std::ranges::any_of(
+            copied, [&](const std::string& one) { return one.substr(0, one.find('/')) == name; });
+    };
     std::vector<std::string> found;
     for (const FolderEntry& entry : tree.list(output).value_or(std::vector<FolderEntry>{})) {
         if (resumes && entry.name == "metrics.jsonl") return;
-        if (is_weights(entry.name) || std::ranges::find(copied, entry.name) != copied.end() ||
+        if (is_weights(entry.name) || is_copied(entry.name) ||
             (entry.name == "run.json" && !entry.is_folder && !has_own_record(tree, output)))
             found.push_back(printable(entry.name));
     }
     if (found.empty()) return;
     std::ranges::sort(found);
     fail(ExitCode::kCheckpoint,
-         "{}: holds {} already, which the run would replace: name another folder with --output, or "
-         "move {} away",
+         "{}: holds {} already, which the run would replace, or which would be taken for a part of "
+         "its result: name another folder with --output, or move {} away",
          printable(output), join(found, ", "), found.size() > 1 ? "these files" : "this file");
 }
 

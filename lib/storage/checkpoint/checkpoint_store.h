@@ -48,7 +48,7 @@ struct CheckpointClaim {
 
 // Throws Error{kCheckpoint} if a run would spoil the folder OUTPUT: if it has complete checkpoints,
 // if it has files that the result would replace (weights, an adapter, a run.json that dslaunch did
-// not write, and the names in COPIED, which the run copies from its model's folder), or if it is
+// not write, and the names in COPIED, which config_files_of_result() gives), or if it is
 // inside a run. If RESUMES, checkpoints and other files of their run are allowed; a folder without
 // checkpoints whose subfolders are runs is refused, and the error names these.
 void require_unused_output(FileTree& tree, const std::string& output, bool resumes = false,

@@ -444,6 +444,11 @@ std::vector<std::string> config_files_of(const std::string& folder) {
     return config_files_of(folder, ignored);
 }
 
+std::vector<std::string> config_files_of_result(const std::string& model) {
+    if (const auto folder = model_folder_of(model)) return config_files_of(*folder);
+    return {"config.json"};
+}
+
 void check_model_config(const std::string& from) {
     std::error_code ignored;
     if (!fs::is_regular_file(from + "/config.json", ignored))

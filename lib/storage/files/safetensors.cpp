@@ -87,14 +87,14 @@ void check_cover(const std::string& path, std::vector<SafetensorsEntry>& entries
          file_kind_name(file_kind(all)), problem);
 }
 
-// Refuses a tensor's name that JSON cannot hold: it would be read back as another name.
-void require_utf8(const std::string& name) {
-    for (size_t i = 0; i < name.size();) {
-        const size_t length = utf8_length(name, i);
+// Refuses a TEXT of the header that JSON cannot hold: it would be read back as another one. WHAT
+// names it.
+void require_utf8(const char* what, const std::string& text) {
+    for (size_t i = 0; i < text.size();) {
+        const size_t length = utf8_length(text, i);
         if (length == 0)
-            fail(ExitCode::kInput,
-                 "tensor `{}`: its name is not UTF-8, as a safetensors file needs",
-                 printable(name));
+            fail(ExitCode::kInput, "{} `{}` is not UTF-8, as a safetensors file needs", what,
+                 printable(text));
         i += length;
     }
 }
@@ -148,13 +148,17 @@ SafetensorsWriter::Layout SafetensorsWriter::layout_of(
     if (!metadata.empty()) {
         JsonWriter json(JsonWriter::Form::kCompact);
         json.begin_object();
-        for (const auto& [key, value] : metadata) json.field(key, value);
+        for (const auto& [key, value] : metadata) {
+            require_utf8("the key of metadata", key);
+            require_utf8("the metadata", value);
+            json.field(key, value);
+        }
         members["__metadata__"] = json.end_object().text();
     }
     Layout layout;
     int64_t end = 0;
     for (const SafetensorsEntry& entry : entries) {
-        require_utf8(entry.name);
+        require_utf8("the tensor's name", entry.name);
         layout.places.push_back({end, checked_bytes("write", entry)});
         const int64_t begin = std::exchange(end, end + layout.places.back().bytes);
         JsonWriter json(JsonWriter::Form::kCompact);

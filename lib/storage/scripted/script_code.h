@@ -23,8 +23,7 @@ inline constexpr int64_t kCodeDepthMax = 40'000;
 inline constexpr int64_t kCodeElementsMax = 200'000;
 inline constexpr int64_t kCodeBytesMax = int64_t{16} << 20;  // of all records
 
-// The code of one archive, record by record.
-// The definitions in the code of one archive.
+// The definitions in the code of one archive, which is added record by record.
 class ScriptCode {
   public:
     // PATH is the beginning of every message; it must outlive this object.

@@ -107,7 +107,7 @@ void GradientCollector::end_segment(int segment) {
     for (size_t i = 0; i < slices_.size(); ++i) {
         Slice& slice = slices_[i];
         if (layout_.slices[i].first_segment != segment) continue;
-        // This segment is the last one of the micro step that uses the parameter.
+        // No later segment of this micro step uses the parameter.
         if (slice.shared_by_segments) slice.in_place = false;
         if (const auto sum = slice.waiting.find(micro_step_); sum != slice.waiting.end()) {
             add(i, sum->second);

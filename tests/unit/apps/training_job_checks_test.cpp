@@ -125,9 +125,11 @@ TEST_CASE("a folder with files that the result would replace is no output folder
         write_file(folder.path() + "/out/run.json", own);
         CHECK_NOTHROW(looked_into(folder, {"--output", "out"}));  // it ended before it trained
     }
-    // A model that is no folder has no such files to copy.
+    // With it, the result of an archive would be read as a folder of Hugging Face.
     write_file(folder.path() + "/out/config.json", kConfig);
-    CHECK_NOTHROW(looked_into(folder, {"--output", "out", "--config", "out/config.json"}));
+    CHECK_THAT(refusal(folder, {"--output", "out"}, ExitCode::kCheckpoint),
+               Catch::Contains("/out: holds config.json already"));
+    std::filesystem::remove(folder.path() + "/out/config.json");
     std::filesystem::remove(folder.path() + "/out/run.json");
     std::filesystem::create_symlink("nowhere", folder.path() + "/out/run.json");
     CHECK_THAT(refusal(folder, {"--output", "out"}, ExitCode::kCheckpoint),

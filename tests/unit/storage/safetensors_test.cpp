@@ -155,5 +155,10 @@ TEST_CASE("a tensor that comes in parts, beside others, is the one that comes wh
 TEST_CASE("a tensor's name that is not UTF-8 is refused") {
     const std::vector<SafetensorsEntry> entries = {{"caf\xe9", DType::kU8, {0}, {}}};
     CHECK_THAT(error_of(ExitCode::kInput, [&] { SafetensorsWriter(path_of_test(), entries); }),
-               Catch::Contains("its name is not UTF-8"));
+               Catch::Contains("the tensor's name `caf\\xe9` is not UTF-8"));
+    CHECK_THAT(error_of(ExitCode::kInput,
+                        [&] {
+                            SafetensorsWriter(path_of_test(), {}, {{"model", "caf\xe9"}});
+                        }),
+               Catch::Contains("the metadata `caf\\xe9` is not UTF-8"));
 }

@@ -54,11 +54,11 @@ struct TreeOptions {
     const Clock* clock = nullptr;
 };
 
-// Makes a tree over BASE, which must not be started yet and must implement add() and hold(). A
-// relay that cannot be reached does not make other hosts unreachable: the next host of its subtree
-// replaces it, and after two such relays the rest is reached without one. If a relay ends while it
-// serves, its whole subtree is lost: each of its hosts ends with an error that names the relay, the
-// relay's own host first. The same happens if a relay sends nothing for silence_max.
+// Makes a tree over BASE, which must not be started yet and must implement add() and hold(). If
+// a relay cannot be reached, the next host of its subtree becomes the relay. After two such
+// failures, the remaining hosts of the subtree are reached directly. If a relay ends while it
+// serves, or sends nothing for silence_max, its whole subtree is lost: each of its hosts ends with
+// an error that names the relay. The relay's own host ends first.
 [[nodiscard]] std::unique_ptr<Transport> make_tree_transport(std::unique_ptr<Transport> base,
                                                              const TreeOptions& options);
 

@@ -62,7 +62,8 @@ void append_long_capital(std::string& text, char32_t point, bool is_title) {
 void append_capital(std::string& text, char32_t point, bool is_title) {
     // Python does not use the capital ẞ.
     const char32_t title = point == U'ß' ? point : mapped(point, utf8proc_totitle);
-    if (has_long_capital(point) && !(is_title && title != point))
+    const bool has_title = title != point || category_of(point) == UTF8PROC_CATEGORY_LT;
+    if (has_long_capital(point) && !(is_title && has_title))
         return append_long_capital(text, point, is_title);
     append_point(text, is_title ? title : mapped(point, utf8proc_toupper));
 }

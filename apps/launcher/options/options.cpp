@@ -142,8 +142,10 @@ void OptionParser::option(const std::string& word) {
     }
     std::string value;
     if (equals != std::string::npos) {
-        if (option.value_name.empty()) fail(ExitCode::kUsage, "{} takes no value", typed);
         value = word.substr(equals + 1);
+        if (option.value_name.empty())
+            fail(ExitCode::kUsage, "{} takes no value{}", typed,
+                 lower(value) == "false" ? fmt::format(": leave {} out", typed) : "");
         if (value.empty() && !option.may_be_empty)
             fail(ExitCode::kUsage, "{}: the value is empty", typed);
     } else if (!option.value_name.empty() && !value_is_optional(option)) {

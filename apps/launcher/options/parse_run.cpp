@@ -133,6 +133,12 @@ void check_target(const RunOptions& o) {
              "no target: name a Hugging Face folder, another model (train.pt2, train.pt), a Python "
              "script or a program; see dslaunch --help");
     }
+    for (const char* ending : {".yml", ".yaml"})
+        if (o.target.ends_with(ending))
+            fail(ExitCode::kUsage,
+                 "{} is a config or another tool's recipe, not a model: dslaunch MODEL --data FILE "
+                 "--config {}",
+                 printable(o.target), shell_word(o.target));
     if (o.target.ends_with(".ipynb"))
         fail(ExitCode::kUsage,
              "{} is a notebook, which nothing starts as a program: jupyter nbconvert --to script "

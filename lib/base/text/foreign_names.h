@@ -135,6 +135,7 @@ inline constexpr ForeignName kForeignNames[] = {
     {"packing", "", "`dslaunch data prepare --pack`"},
     {"train-on-inputs", "", "`dslaunch data prepare --learn-all`"},
     {"do-train", "", "leave it out: a run trains"},
+    {"gpus", "", "--num-gpus N, or leave it out to use all"},
     {"overwrite-output-dir", "", "--output NEW-FOLDER: no run is overwritten"},
     {"do-eval", "", "--eval-data FILE"},
 
@@ -158,7 +159,7 @@ inline constexpr ForeignName kForeignNames[] = {
     {"tensor-parallel-size", "", "--tensor-ranks N, with N workers (--num-gpus N)", "tensor-ranks"},
     {"tp", "", "--tensor-ranks N, with N workers (--num-gpus N)", "tensor-ranks"},
     {"gpu-memory-utilization", "", "--cache-tokens N", "cache-tokens"},
-    {"dtype", "", "--weights f32, bf16 or int8 (fp16 is not there)", "weights"},
+    {"dtype", "", "--weights f32, bf16, fp16, int8, int4 or nf4", "weights"},
     {"api-key", "", "--api-key-file FILE", "api-key-file"},
     {"tail", "", "`| tail -n N` after the command", "follow"},
     {"n", "", "`| tail -n N` after the command", "follow"},

@@ -90,6 +90,8 @@ TEST_CASE("a number in another spelling is named in ours") {
                    Catch::Contains("the dash in it is no minus sign"));
     for (const char* line : {"t.pt --lr 2,5e-4", "t.pt --steps 1,000"})
         CHECK_THAT(refusal(line), Catch::Contains("a number has a point"));
+    CHECK_THAT(refusal("recipe.yml"), Catch::Contains("not a model: dslaunch MODEL --data FILE"));
+    CHECK_THAT(refusal("t.pt --gpus all"), Catch::Contains("use --num-gpus N"));
     CHECK_THAT(refusal("t.ipynb"), Catch::Contains("jupyter nbconvert --to script t.ipynb"));
     CHECK_THAT(refusal("t.pt --local_rank 0"), Catch::Contains("each rank is told its own"));
     CHECK_THAT(refusal("t.pt --overwrite_output_dir"), Catch::Contains("no run is overwritten"));

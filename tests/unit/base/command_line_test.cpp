@@ -99,7 +99,7 @@ TEST_CASE("names of other tools are taken, and CLI11's words are ours") {
     CHECK(said({"-p", "hi"}) == "write: unknown option `-p`: use --prompt TEXT");
     CHECK_THAT(said({"--prompt_file", "x"}), Catch::Contains("use --prompt \"$(cat FILE)\""));
     CHECK(said({"--dtype=float16"}) ==
-          "write: unknown option `--dtype`: use --weights f32, bf16 or int8 (fp16 is not there)");
+          "write: unknown option `--dtype`: use --weights f32, bf16, fp16, int8, int4 or nf4");
     CHECK_THAT(said({"--model", "x"}),
                Catch::Contains("the folder of the model as the first word"));
     CHECK_THAT(said({"--tasks", "mmlu"}), Catch::EndsWith("--help lists all"));

@@ -43,7 +43,7 @@ void declare(CommandLine& app, ExportArguments& arguments) {
     app.add("--out FILE", arguments.out, "archive to write").required();
     app.add("--op-library FILE", arguments.op_libraries, kOpLibraryHelp);
     app.add("--trust-model", arguments.trust_model, kTrustModelHelp);
-    app.add("--force", arguments.force, "replace what is there");
+    app.add("--force", arguments.force, "replace an existing file");
     app.add("--json", arguments.json, "one JSON object");
 }
 
@@ -95,23 +95,24 @@ std::vector<int> match(const storage::TensorSource& source, const std::vector<Wa
         matched.push_back(it == by_name.end() ? -1 : it->second);
         if (it == by_name.end()) {
             if (!one.may_lack)
-                problems += fmt::format("\n  {}: the checkpoint has none", printable(name));
+                problems += fmt::format("\n  {}: missing in the checkpoint", printable(name));
             continue;
         }
         used[it->second] = true;
         const storage::CheckpointTensor& tensor = source.tensors()[it->second];
         if (tensor.shape != one.tensor.sizes().vec())
-            problems +=
-                fmt::format("\n  {}: [{}] in the checkpoint, [{}] in the archive", printable(name),
-                            fmt::join(tensor.shape, ", "), fmt::join(one.tensor.sizes(), ", "));
+            problems += fmt::format("\n  {}: shape [{}] in the checkpoint, but [{}] in the archive",
+                                    printable(name), fmt::join(tensor.shape, ", "),
+                                    fmt::join(one.tensor.sizes(), ", "));
     }
     for (size_t i = 0; i < used.size(); ++i) {
         const storage::CheckpointTensor& tensor = source.tensors()[i];
         if (!used[i] && tensor.kind != storage::TensorKind::kRankBuffer)
-            problems += fmt::format("\n  {}: the archive has none", printable(tensor.name));
+            problems += fmt::format("\n  {}: missing in the archive", printable(tensor.name));
     }
     if (!problems.empty())
-        fail(ExitCode::kInput, "{}: is not the model of {}:{}", archive, source.path(), problems);
+        fail(ExitCode::kInput, "{}: is not the model of the checkpoint {}; these tensors differ:{}",
+             archive, source.path(), problems);
     return matched;
 }
 

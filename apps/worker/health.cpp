@@ -42,9 +42,9 @@ struct HealthArguments {
 
 HealthArguments parse(int argc, char** argv, bool& help) {
     HealthArguments arguments;
-    CommandLine app({.does = "Is one rank of a health check; dslaunch health starts it."},
+    CommandLine app({.does = "Runs one rank of a health check; `dslaunch health` starts it."},
                     "dsworker health");
-    app.add("--backend NAME", arguments.backend, "gloo or nccl; default: by the device")
+    app.add("--backend NAME", arguments.backend, "gloo or nccl; default: nccl on GPUs, else gloo")
         .one_of({"gloo", "nccl"});
     app.add("--timeout SECONDS", arguments.timeout_s, "seconds for everything")
         .range(1.0, 86'400.0);
@@ -79,8 +79,8 @@ class HealthRole {
         if (result == runtime::PairSearchResult::kBroken) {
             if (first())
                 report(
-                    health::HealthNote{"the operations were not tried: they would wait for the way "
-                                       "that does not work"});
+                    health::HealthNote{"the collective operations were not tested, because they "
+                                       "would hang on the broken link"});
         } else {
             try_operations(result);
         }
@@ -127,7 +127,7 @@ void HealthRole::open_device() {
     if (!uses_gpu_) return;
     if (gpus == 0)
         fail(ExitCode::kSetup,
-             "--backend nccl: host {} shows no GPU (looked for {}); use --backend gloo",
+             "--backend nccl: found no GPU on host {} (looked for {}); use --backend gloo",
              launch::machine_name(), launch::kGpuDevicePattern);
     runtime::require_own_gpu(environment_);
     device_ = runtime::open_device_backend(runtime::own_device_plugin(), 0);
@@ -170,7 +170,7 @@ runtime::PairSearchResult HealthRole::search() {
 std::unique_ptr<runtime::PairedCollectives> HealthRole::join_gpus(Duration limit) {
     if (first()) group_->set("nccl", device_->make_unique_id());
     const auto id = group_->get("nccl", limit);
-    if (!id) fail(ExitCode::kHang, "rank 0 did not tell NCCL's id");
+    if (!id) fail(ExitCode::kHang, "rank 0 did not send NCCL's id");
     runtime::DeviceCommunicator& all =
         device_->join({*id, environment_.rank, environment_.world_size, limit});
     return runtime::make_device_health_collectives(*device_, all, limit);
@@ -206,7 +206,7 @@ void HealthRole::try_operations(runtime::PairSearchResult search) {
         if (error.code() == ExitCode::kHang && search == runtime::PairSearchResult::kFound) {
             if (first())
                 report(health::HealthNote{
-                    fmt::format("the operations were given up: {}", error.what())});
+                    fmt::format("the collective operations were stopped: {}", error.what())});
             return;
         }
         explain(error);
@@ -217,7 +217,7 @@ void HealthRole::try_operations(runtime::PairSearchResult search) {
 void HealthRole::explain(const Error& error) {
     if (error.code() != ExitCode::kHang) throw error;
     const std::string place = watch_.where();
-    enter("looking who still answers", 2 * kAliveMax + std::chrono::seconds(4));
+    enter("checking which ranks still answer", 2 * kAliveMax + std::chrono::seconds(4));
     group_->set(fmt::format("alive/{}", environment_.rank), "1");
     Duration limit = kAliveMax;
     std::string silent;
@@ -225,14 +225,15 @@ void HealthRole::explain(const Error& error) {
         if (group_->get(fmt::format("alive/{}", rank), limit)) continue;
         limit = std::chrono::milliseconds(100);  // the other ranks had the same time
         const std::string text =
-            fmt::format("rank {} does not answer: it was lost in {}", rank, place);
+            fmt::format("rank {} does not answer: it was lost during {}", rank, place);
         report(health::HealthFault{rank, text});
         silent += fmt::format("{}{}", silent.empty() ? "" : ", ", rank);
     }
-    throw Error(error.code(),
-                fmt::format("{}; {}", error.what(),
-                            silent.empty() ? "every rank still answers: a link is stuck"
-                                           : fmt::format("no sign of rank {}", silent)));
+    throw Error(
+        error.code(),
+        fmt::format("{}; {}", error.what(),
+                    silent.empty() ? "every rank still answers, so a link between two of them hangs"
+                                   : fmt::format("no sign of rank {}", silent)));
 }
 
 // Rank 0 serves the key-value store that all ranks use, so it leaves last.
@@ -256,7 +257,7 @@ int health_main(int argc, char** argv) {
     if (help) return 0;
     const launch::WorkerEnvironment environment = begin_rank();
     if (environment.control_fd < 0)
-        fail(ExitCode::kUsage, "dsworker health is started by `dslaunch health`");
+        fail(ExitCode::kUsage, "dsworker health cannot be started by hand: use `dslaunch health`");
     runtime::hide_other_gpus(environment);
     const std::unique_ptr<runtime::Reporter> reporter =
         runtime::make_control_reporter(environment.control_fd);

@@ -26,12 +26,11 @@ struct Role {
 };
 
 constexpr Role kRoles[] = {
-    {"data", data_main, "rows of tokens from lines of text"},
-    {"eval", eval_main, "held-out loss and multiple choice of a language model"},
-    {"export", export_main,
-     "a checkpoint's weights in a TorchScript archive (dslaunch ckpt export)"},
+    {"data", data_main, "make rows of tokens from lines of text"},
+    {"eval", eval_main, "evaluate a language model: held-out loss, multiple choice"},
+    {"export", export_main, "write a checkpoint's weights into an archive (dslaunch ckpt export)"},
     {"generate", generate_main, "continue a prompt with a trained language model"},
-    {"health", health_main, "one rank of a health check (dslaunch health starts it)"},
+    {"health", health_main, "run one rank of a health check (dslaunch health starts it)"},
     {"model", model_main, "make a new model: model new gpt, model new mlp"},
     {"plan", plan_main, "print segments, instructions and memory of a training step"},
     {"serve", serve_main, "serve a language model over HTTP"},

@@ -8,11 +8,11 @@ namespace dslaunch::worker {
 
 // The help of --op-library, an option of each role that loads a model.
 inline constexpr const char* kOpLibraryHelp =
-    "load this library (.so) of operators before the model, as torchvision's; repeatable";
+    "load this library of operators (.so), e.g. torchvision's, before the model; repeatable";
 
 // The help of --trust-model, an option of the same roles.
 inline constexpr const char* kTrustModelHelp =
-    "let the model's code use operators that reach files, memory or processes";
+    "let the model's code use operators that access files, memory or processes";
 
 // Each function runs one role. Its arguments begin with the role's name. It returns the exit code,
 // and throws Error for problems that the user or the machine causes. Only results go to stdout.

@@ -68,7 +68,8 @@ std::string read_file(const std::string& path, size_t bytes_max) {
         if (n == 0) return content;
         content.append(reinterpret_cast<const char*>(block), static_cast<size_t>(n));
         if (content.size() > bytes_max)
-            fail(ExitCode::kInput, "{}: is larger than {} bytes, the most that is read here", path,
+            fail(ExitCode::kInput,
+                 "{}: is larger than {} bytes, the largest size that is accepted here", path,
                  bytes_max);
     }
 }

@@ -84,7 +84,7 @@ void write_file_atomically(const std::string& path, std::string_view content, mo
     TemporaryFile temporary = open_temporary(path, mode);
     const auto give_up = [&](const char* what, int error_number) {
         if (temporary.fd.valid()) ::unlink(temporary.path.c_str());
-        fail(ExitCode::kDisk, "{}: {} of {} bytes failed: {}", path, what, content.size(),
+        fail(ExitCode::kDisk, "{}: {} this file of {} bytes failed: {}", path, what, content.size(),
              errno_text(error_number));
     };
     if (!temporary.fd.valid()) give_up("creating", errno);

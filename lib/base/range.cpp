@@ -15,7 +15,8 @@ constexpr int64_t kBorderNumel = 16;  // a cache line of fp32: adjacent parts ne
 
 Range part_range(int64_t numel, PartOf part) {
     DSL_CHECK(numel >= 0 && part.index >= 0 && part.index < part.parts,
-              "part {} of {} of {} elements", part.index, part.parts, numel);
+              "part {} of {} of a tensor with {} elements does not exist", part.index, part.parts,
+              numel);
     const int64_t share = round_up((numel + part.parts - 1) / part.parts, kBorderNumel);
     const int64_t begin = std::min(numel, share * part.index);
     return {begin, std::min(share, numel - begin)};

@@ -73,7 +73,7 @@ class PairVerdict {
         finding.rank = rank;
         finding.nodes = {node(rank)};
         finding.text =
-            fmt::format("{}: slow with all {} others, less than half of what others move",
+            fmt::format("{}: slow with all {} others, at less than half of the rate of other GPUs",
                         gpu_text(rank), pairs);
         return finding;
     }
@@ -81,7 +81,7 @@ class PairVerdict {
         HealthFinding finding;
         finding.subject = HealthFinding::Subject::kLink;
         finding.nodes = {node(pair.sample.first), node(pair.sample.second)};
-        finding.text = fmt::format("between {} and {}: {}, others {} {}",
+        finding.text = fmt::format("between {} and {}: {}, but other pairs {} reach {}",
                                    gpu_text(pair.sample.first), gpu_text(pair.sample.second),
                                    rate_text(static_cast<double>(pair.sample.bytes_per_second)),
                                    is_inside(pair.sample) ? "inside hosts" : "between hosts",

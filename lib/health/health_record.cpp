@@ -13,8 +13,7 @@ constexpr int64_t kFigureMax = int64_t{1} << 48;
 
 void require_figure(int64_t figure) {
     if (figure < 0 || figure > kFigureMax)
-        fail(ExitCode::kInternal, "a health record with {}, which nobody can have measured",
-             figure);
+        fail(ExitCode::kInternal, "a health record contains the impossible value {}", figure);
 }
 template <typename Other>
 void require_figure(const Other&) {}
@@ -22,7 +21,7 @@ void require_figure(const Other&) {}
 template <size_t Index = 0>
 HealthRecord read_members(WireReader& reader, uint8_t kind) {
     if constexpr (Index == std::variant_size_v<HealthRecord>) {
-        fail(ExitCode::kInternal, "a health record of the unknown kind {}", kind);
+        fail(ExitCode::kInternal, "received a health record of the unknown kind {}", kind);
     } else {
         if (kind != Index + 1) return read_members<Index + 1>(reader, kind);
         std::variant_alternative_t<Index, HealthRecord> one;

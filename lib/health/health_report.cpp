@@ -24,7 +24,8 @@ std::string size_text(int64_t bytes) {
 
 void require_pass(int64_t pass) {
     if (pass < 1 || pass > kHealthPasses)
-        fail(ExitCode::kInternal, "a health record of pass {} of {}", pass, kHealthPasses);
+        fail(ExitCode::kInternal, "received a health record of pass {}, but there are {} passes",
+             pass, kHealthPasses);
 }
 
 // Returns the newest sample of each path, by rate, the slowest first. If a pass has two samples of
@@ -68,25 +69,29 @@ void HealthReport::add(int rank, std::string_view payload) {
         timings_[{timing->op, timing->bytes}][rank] = *timing;
     if (const auto* link = std::get_if<LinkSample>(&record)) {
         if (link->from < 0 || link->from >= nodes || link->to < 0 || link->to >= nodes)
-            fail(ExitCode::kInternal, "a health record of node {} to {} of {}", link->from,
-                 link->to, nodes);
+            fail(ExitCode::kInternal,
+                 "received a health record of the link from node {} to {}, but there are {} nodes",
+                 link->from, link->to, nodes);
         require_pass(link->pass);
         samples_.links.push_back(*link);
     }
     if (const auto* pair = std::get_if<GpuPairSample>(&record)) {
         if (pair->first >= pair->second || pair->second >= world_size())
-            fail(ExitCode::kInternal, "a health record of GPUs {} and {} of {}", pair->first,
+            fail(ExitCode::kInternal,
+                 "received a health record of GPUs {} and {}, but there are {} ranks", pair->first,
                  pair->second, world_size());
         gpu_pairs_.push_back(*pair);
     }
     if (const auto* host = std::get_if<HostSample>(&record)) {
         if (host->node < 0 || host->node >= nodes)
-            fail(ExitCode::kInternal, "a health record of node {} of {}", host->node, nodes);
+            fail(ExitCode::kInternal, "received a health record of node {}, but there are {} nodes",
+                 host->node, nodes);
         require_pass(host->pass);
         samples_.hosts.push_back(*host);
     }
     if (const auto* fault = std::get_if<HealthFault>(&record)) {
-        if (fault->text.empty()) fail(ExitCode::kInternal, "a health record of no fault");
+        if (fault->text.empty())
+            fail(ExitCode::kInternal, "received a health record of a fault without text");
         // Several ranks may wait for a silent rank and report the same fault.
         auto& faults = samples_.faults;
         if (std::find(faults.begin(), faults.end(), *fault) == faults.end())
@@ -135,14 +140,15 @@ void HealthReport::check_bandwidth() {
         if (best < 0 || best >= options_.min_bus_bandwidth) continue;
         HealthFinding finding;
         finding.subject = HealthFinding::Subject::kEverything;
-        finding.text = fmt::format("{}: bus bandwidth {:.3g} GB/s at best, --min-busbw asks for {}",
-                                   health_op_name(op), best, options_.min_bus_bandwidth);
+        finding.text =
+            fmt::format("{}: the best bus bandwidth is {:.3g} GB/s, but --min-busbw requires {}",
+                        health_op_name(op), best, options_.min_bus_bandwidth);
         findings_.push_back(std::move(finding));
     }
 }
 
 int HealthReport::exit_code() const {
-    DSL_CHECK(is_concluded_, "a report before its end");
+    DSL_CHECK(is_concluded_, "the report is not concluded");
     // A network that changes or drops the ranks' messages also makes them hang. The exit code then
     // reports this cause, not the hang.
     const bool explains_hang = std::ranges::any_of(findings_, [](const HealthFinding& finding) {
@@ -232,7 +238,7 @@ std::string HealthReport::text() const {
     if (findings_.empty()) {
         text += job_code_ == 0
                     ? "healthy: every result was verified, no host and no link stands out\n"
-                    : "the check did not come to its end: see the message above\n";
+                    : "the check did not finish: see the message above\n";
     }
     return text;
 }

@@ -48,7 +48,7 @@ NodeLink link_of(const LinkSample& sample) {
 // the middle: with three hosts, a bad host is in two of three pairs, so that half of the other
 // values are bad too.
 double median(std::vector<double> values, bool upper = true) {
-    DSL_CHECK(!values.empty(), "the median of nothing");
+    DSL_CHECK(!values.empty(), "the median of an empty list");
     std::sort(values.begin(), values.end());
     return values[upper ? values.size() / 2 : (values.size() - 1) / 2];
 }
@@ -289,8 +289,8 @@ bool Judge::take_host() {
     Coverage directed = coverage(worst, true);
     if (!covers(directed.out) && !covers(directed.in)) directed = {node_count_, node_count_};
     std::string text = "host " + name(worst);
-    if (!covers(directed.in)) text += ", in what it sends";
-    if (!covers(directed.out)) text += ", in what it receives";
+    if (!covers(directed.in)) text += ", when it sends";
+    if (!covers(directed.out)) text += ", when it receives";
     std::vector<NodeLink> links;
     for (const auto& [link, symptoms] : flags_)
         if (link.from == worst || link.to == worst) links.push_back(link);
@@ -323,7 +323,7 @@ void Judge::take_links() {
         if (there != here) {
             const NodeLink one = there ? link : back;
             add(HealthFinding::Subject::kDirection, {one.from, one.to},
-                fmt::format("from {} to {}, not back", name(one.from), name(one.to)), both);
+                fmt::format("from {} to {}, but not back", name(one.from), name(one.to)), both);
         } else {
             add(HealthFinding::Subject::kLink, {link.from, link.to},
                 fmt::format("between {} and {}", name(link.from), name(link.to)), both);
@@ -377,7 +377,7 @@ std::vector<HealthFinding> Judge::run() {
         std::vector<NodeLink> links;
         for (const auto& [link, symptoms] : flags_)
             if (link.from != link.to) links.push_back(link);
-        add(HealthFinding::Subject::kEverything, {}, "every way between the hosts", links);
+        add(HealthFinding::Subject::kEverything, {}, "every link between the hosts", links);
     }
     while (take_host()) {
     }

@@ -79,8 +79,8 @@ std::string LinkFigures::error() const {
 
 std::string LinkFigures::wrong() const {
     return fmt::format(
-        "{} words of 8 bytes arrived other than they were sent: memory, a network card or a "
-        "switch changes data, and no checksum notices",
+        "{} words of 8 bytes arrived changed: memory, a network card or a switch changes data, and "
+        "no checksum detects it",
         sum(samples_, &LinkSample::wrong));
 }
 
@@ -117,7 +117,7 @@ std::string busy_text(const std::vector<HostSample>& hosts, int64_t node) {
     for (const HostSample& host : hosts)
         (host.node == node ? own : others).push_back(static_cast<double>(host.nanoseconds));
     return fmt::format(
-        "its processor takes {} for what others do in {}: it is busy, throttled or too hot",
+        "its processor takes {} for work that others do in {}: it is busy, throttled or too hot",
         time_text(middle_of(own)), time_text(middle_of(others)));
 }
 

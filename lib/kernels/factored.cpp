@@ -39,7 +39,8 @@ void move_factors(const float* gradients, const FactoredShape& shape, const Squa
                   std::span<float> row, std::span<float> column) {
     DSL_CHECK(std::ssize(row) == shape.matrices * shape.rows &&
                   std::ssize(column) == shape.matrices * shape.columns,
-              "factors of {} and {} elements", row.size(), column.size());
+              "the factors have {} and {} elements, which do not match the shape", row.size(),
+              column.size());
     std::vector<double> sums(static_cast<size_t>(shape.columns));
     for (int64_t matrix = 0; matrix < shape.matrices; ++matrix) {
         std::ranges::fill(sums, 0.0);

@@ -113,8 +113,9 @@ Isa isa_in_use() {
             known += fmt::format(" {}", isa_name(*one));
         }
         fail(ExitCode::kSetup,
-             "{}={}: no instruction set that this processor and build have; these:{}", kIsaVariable,
-             name, known);
+             "{}={}: this processor or this build does not support that instruction set; supported "
+             "are:{}",
+             kIsaVariable, name, known);
     }();
     return isa;
 }

@@ -7,7 +7,7 @@ namespace dslaunch::kernels {
 
 float compress_signs(const float* values, float factor, std::span<float> error, uint8_t* bits,
                      Isa isa) {
-    DSL_CHECK(!error.empty(), "nothing has no scale");
+    DSL_CHECK(!error.empty(), "cannot compute the scale of an empty range");
     return kernels_of(isa).signs.compress(values, factor, error.data(), bits, std::ssize(error));
 }
 
@@ -21,7 +21,8 @@ void local_moves(const LocalMoves& moves, float* out, Isa isa) {
 }
 
 void take_moves(const LocalMoves& moves, const float* mean, float lrs, Isa isa) {
-    DSL_CHECK(lrs > 0 && moves.meeting != nullptr, "moves of learning rates that sum to {}", lrs);
+    DSL_CHECK(lrs > 0 && moves.meeting != nullptr,
+              "moves need a buffer and learning rates with a positive sum, not {}", lrs);
     kernels_of(isa).signs.take_moves(moves, mean, lrs);
 }
 

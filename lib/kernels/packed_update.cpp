@@ -93,7 +93,7 @@ void update_tile(const FlatRange& range, int64_t tile,
 
 void pack_tiles(StatePacking packing, std::span<const float> values, int64_t begin, int64_t numel,
                 std::byte* tiles, uint32_t seed) {
-    DSL_CHECK(begin % kPackedTileNumel == 0, "tiles from element {}", begin);
+    DSL_CHECK(begin % kPackedTileNumel == 0, "tiles cannot begin at element {}", begin);
     for (int64_t done = 0; done < std::ssize(values); done += kPackedTileNumel) {
         const int64_t tile = (begin + done) / kPackedTileNumel;
         pack_state(packing, part_of(values, done, tile_numel(tile, numel)),
@@ -103,7 +103,7 @@ void pack_tiles(StatePacking packing, std::span<const float> values, int64_t beg
 
 void unpack_tiles(StatePacking packing, const std::byte* tiles, int64_t begin, int64_t numel,
                   std::span<float> out) {
-    DSL_CHECK(begin % kPackedTileNumel == 0, "tiles from element {}", begin);
+    DSL_CHECK(begin % kPackedTileNumel == 0, "tiles cannot begin at element {}", begin);
     for (int64_t done = 0; done < std::ssize(out); done += kPackedTileNumel) {
         const int64_t tile = (begin + done) / kPackedTileNumel;
         unpack_state(packing, image_of(packing, tiles, tile, numel),

@@ -19,14 +19,14 @@ To* as(From* bytes) {
 
 void check_length(StatePacking packing, int64_t numel, size_t bytes) {
     DSL_CHECK(static_cast<int64_t>(bytes) == packed_bytes(packing, numel),
-              "{} bytes for {} elements", bytes, numel);
+              "{} bytes do not match {} elements", bytes, numel);
 }
 
 // Checks the length of packed data. Returns how many bytes of scales precede the codes.
 size_t checked_scales(WirePacking packing, int64_t numel, size_t bytes) {
-    DSL_CHECK(packing != WirePacking::kNone, "values that travel as they are are not packed");
-    DSL_CHECK(static_cast<int64_t>(bytes) == wire_bytes(packing, numel, 0), "{} bytes for {}",
-              bytes, numel);
+    DSL_CHECK(packing != WirePacking::kNone, "values without a packing must not be packed");
+    DSL_CHECK(static_cast<int64_t>(bytes) == wire_bytes(packing, numel, 0),
+              "{} bytes do not match {} elements", bytes, numel);
     if (is_half(packing)) return 0;
     return static_cast<size_t>(round_up(numel, kWireBlockNumel) / kWireBlockNumel * 4);
 }
@@ -41,7 +41,8 @@ int64_t checked_numel(std::span<const std::byte> values, int64_t element,
                       std::span<const std::byte> out) {
     DSL_CHECK((element == 2 || element == 4) && values.size() == out.size() &&
                   std::ssize(values) % element == 0,
-              "{} bytes of {} each to {}", values.size(), element, out.size());
+              "{} bytes of values of {} bytes each do not match {} bytes of output", values.size(),
+              element, out.size());
     return std::ssize(values) / element;
 }
 

@@ -17,7 +17,8 @@ constexpr Kernels kNeonKernels{kNeonFlat, kNeonPacking, kNeonSigns};
 }  // namespace
 
 const Kernels& kernels_of(Isa isa) {
-    DSL_CHECK(isa_available(isa), "this processor or build lacks {}", isa_name(isa));
+    DSL_CHECK(isa_available(isa), "this processor or this build does not support {}",
+              isa_name(isa));
 #if defined(__x86_64__)
     if (isa == Isa::kAvx2) return kAvx2Kernels;
     if (isa == Isa::kAvx512) return kAvx512Kernels;

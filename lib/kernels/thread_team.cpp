@@ -39,7 +39,7 @@ constexpr size_t kHelperStackBytes = size_t{2} << 20;
 
 ThreadTeam::ThreadTeam(int threads, std::chrono::nanoseconds spin)
     : spin_(spin), places_(static_cast<size_t>(std::max(threads, 1) - 1)) {
-    DSL_CHECK(threads >= 1, "a team of {}", threads);
+    DSL_CHECK(threads >= 1, "a team cannot have {} threads", threads);
     try {
         for (int i = 1; i < threads; ++i)
             helpers_.emplace_back([this, i] { help(i); }, kHelperStackBytes);

@@ -12,7 +12,7 @@ Sources sources_of(std::span<const float* const> sources) {
 }
 
 NumberKind half_kind(DType dtype) {
-    DSL_CHECK(is_half(dtype), "{} is no half", dtype_name(dtype));
+    DSL_CHECK(is_half(dtype), "{} is not a 16-bit format", dtype_name(dtype));
     return dtype == DType::kBF16 ? NumberKind::kBf16 : NumberKind::kFp16;
 }
 
@@ -20,7 +20,7 @@ namespace {
 
 Sources gradients_of(const FlatRange& range) {
     DSL_CHECK(range.gradients.empty() || range.half_gradients.empty(),
-              "gradients are fp32 or 16-bit, not both");
+              "gradients must be either fp32 or 16-bit, not both");
     if (range.half_gradients.empty()) return sources_of(range.gradients);
     return {nullptr, range.half_gradients.data(), std::ssize(range.half_gradients),
             half_kind(range.gradient_dtype)};
@@ -30,8 +30,8 @@ Sources gradients_of(const FlatRange& range) {
 template <typename T>
 T* start_of(std::span<T> values, const FlatRange& range) {
     const int64_t end = range.begin + range.numel;
-    DSL_CHECK(values.empty() || std::ssize(values) >= end, "{} elements, not {}", values.size(),
-              end);
+    DSL_CHECK(values.empty() || std::ssize(values) >= end,
+              "an array has {} elements, but {} are needed", values.size(), end);
     return values.empty() ? nullptr : values.data();
 }
 
@@ -47,15 +47,14 @@ UpdateArrays arrays_with(const FlatRange& range, double l2_decay) {
     arrays.parameters = start_of(range.parameters, range);
     arrays.decay_parameters =
         arrays.parameters != nullptr ? arrays.parameters : start_of(range.decay_parameters, range);
-    DSL_CHECK(l2_decay == 0 || arrays.decay_parameters != nullptr,
-              "L2 decay needs parameters to read");
+    DSL_CHECK(l2_decay == 0 || arrays.decay_parameters != nullptr, "L2 decay needs the parameters");
     arrays.first = start_of(range.first, range);
     arrays.second = start_of(range.second, range);
     arrays.half = start_of(range.half_parameters, range);
     arrays.half_kind = half_kind(range.half_dtype);
     arrays.streams = arrays.half != nullptr && range.numel >= kStreamNumelMin;
     DSL_CHECK(arrays.half == nullptr || arrays.parameters != nullptr,
-              "a half copy needs parameters to follow");
+              "a 16-bit copy of the parameters needs the parameters");
     return arrays;
 }
 
@@ -69,27 +68,28 @@ UpdateArrays arrays_of(const FlatRange& range, const AdamStep& step) {
 
 UpdateArrays arrays_of(const FlatRange& range, const AdagradStep& step) {
     const UpdateArrays arrays = arrays_with(range, step.weight_decay);
-    DSL_CHECK(arrays.first != nullptr, "Adagrad needs its sum of squares");
+    DSL_CHECK(arrays.first != nullptr, "Adagrad needs the sum of squares");
     return arrays;
 }
 
 UpdateArrays arrays_of(const FlatRange& range, const LionStep& /*step*/) {
     const UpdateArrays arrays = arrays_with(range, 0);
-    DSL_CHECK(arrays.first != nullptr, "Lion needs its momentum");
+    DSL_CHECK(arrays.first != nullptr, "Lion needs the momentum");
     return arrays;
 }
 
 UpdateArrays arrays_of(const FlatRange& range, const SgdStep& step) {
     UpdateArrays arrays = arrays_with(range, step.weight_decay);
-    DSL_CHECK(step.momentum == 0 || arrays.first != nullptr, "momentum needs its buffer");
+    DSL_CHECK(step.momentum == 0 || arrays.first != nullptr, "momentum needs a buffer");
     if (step.momentum == 0) arrays.first = nullptr;
     return arrays;
 }
 
 AdamConstants constants_of(const AdamStep& step) {
-    DSL_CHECK(step.step >= 1 && step.steps >= 1, "step {}, of {}", step.step, step.steps);
+    DSL_CHECK(step.step >= 1 && step.steps >= 1,
+              "step {} and number of steps {} must be at least 1", step.step, step.steps);
     DSL_CHECK(!step.frozen_variance || (step.decoupled_decay && !step.bias_correction),
-              "a frozen variance goes with decoupled decay and no correction");
+              "a frozen variance needs decoupled decay and no bias correction");
     const auto count = static_cast<double>(step.step);
     const double correction1 = step.bias_correction ? 1 - std::pow(step.beta1, count) : 1;
     const double correction2 = step.bias_correction ? 1 - std::pow(step.beta2, count) : 1;

@@ -173,7 +173,8 @@ ApiError OpenReply::failure() const {
         return std::ranges::any_of(open_, [&](const Open& open) { return open.choice.end == end; });
     };
     if (has_ended(TextEnd::kBroken)) return {500, decoder::kBrokenLogits, ""};
-    if (has_ended(TextEnd::kNoMemory)) return {503, "no memory was left to go on", ""};
+    if (has_ended(TextEnd::kNoMemory))
+        return {503, "the server had no memory left to continue this text", ""};
     return service_ends(service_.failure());
 }
 

@@ -51,7 +51,7 @@ class FieldReader {
         if (!value->is_number()) refuse(field, "must be a number");
         const double number = value->real();
         if (!(number >= least && number <= most))
-            refuse(field, fmt::format("is {}, and must be between {} and {}", number, least, most));
+            refuse(field, fmt::format("is {}, but must be between {} and {}", number, least, most));
         return number;
     }
     [[nodiscard]] std::optional<int64_t> integer(const char* field, int64_t least,
@@ -62,7 +62,7 @@ class FieldReader {
         const double number = value->is_number() ? value->real() : NAN;
         if (number != std::floor(number)) refuse(field, "must be an integer");
         if (!(number >= static_cast<double>(least) && number <= static_cast<double>(most)))
-            refuse(field, fmt::format("is {}, and must be between {} and {}", number, least, most));
+            refuse(field, fmt::format("is {}, but must be between {} and {}", number, least, most));
         if (value->is(JsonKind::kInteger)) return value->integer();
         // The largest possible number is 2^63, as a double, which does not fit int64_t.
         return number < 0x1p63 ? static_cast<int64_t>(number) : INT64_MAX;
@@ -93,7 +93,7 @@ class FieldReader {
 
 int32_t token_of(JsonView token, const char* field) {
     if (!token.is(JsonKind::kInteger) || token.integer() < 0 || token.integer() > INT32_MAX)
-        refuse(field, "has a token that is no number of one");
+        refuse(field, "contains a value that is not a token id");
     return static_cast<int32_t>(token.integer());
 }
 
@@ -113,9 +113,9 @@ void read_biases(const FieldReader& reader, ApiRequest& request) {
     biases->for_each_field([&](std::string_view key, JsonView bias) {
         const std::optional<int64_t> token = parse_int(key);
         if (!token || *token < 0 || *token > INT32_MAX)
-            refuse("logit_bias", "has a token that is no number of one");
+            refuse("logit_bias", "contains a value that is not a token id");
         if (!bias.is_number() || !(std::abs(bias.real()) <= kBiasMax))
-            refuse("logit_bias", "must have numbers between -100 and 100");
+            refuse("logit_bias", "must contain only numbers between -100 and 100");
         rules->biases.push_back({{static_cast<int32_t>(*token)}, static_cast<float>(bias.real())});
     });
     request.sampling.rules = std::move(rules);
@@ -212,7 +212,7 @@ void check_part(JsonView part) {
     const std::string_view name = type && type->is(JsonKind::kText) ? type->text() : "";
     const bool is_text = name == "text" || name == "input_text" || name == "output_text";
     if (!is_text && name != "refusal")
-        refuse("messages", "has a part that is no text: this server reads text alone");
+        refuse("messages", "has a part that is not text: this server supports only text");
     const auto text = part.find(is_text ? "text" : "refusal");
     if (!text || !text->is(JsonKind::kText))
         refuse("messages", fmt::format("has a part of the type `{}` without a text", name));
@@ -220,7 +220,7 @@ void check_part(JsonView part) {
 
 // Checks {"function": {"name": text, "arguments": text or object}}.
 void check_calls(JsonView calls) {
-    if (!calls.is(JsonKind::kArray)) refuse("messages", "has tool_calls that are no list");
+    if (!calls.is(JsonKind::kArray)) refuse("messages", "has tool_calls that are not a list");
     for (const JsonView call : calls.items()) {
         const auto function = call.is(JsonKind::kObject) ? call.find("function") : std::nullopt;
         const bool is_object = function && function->is(JsonKind::kObject);
@@ -286,7 +286,9 @@ void read_template_values(const FieldReader& reader, ApiRequest& request) {
         for (const std::string_view own : kRenderingNames)
             if (request.template_kwargs->find(own))
                 refuse("chat_template_kwargs",
-                       fmt::format("has `{}`, which is no variable of a template's own", own));
+                       fmt::format(
+                           "sets `{}`, which the server itself passes to the template: remove it",
+                           own));
     }
     request.reasoning_effort = reader.text("reasoning_effort");
     request.continues_last = reader.flag("continue_final_message");
@@ -294,8 +296,8 @@ void read_template_values(const FieldReader& reader, ApiRequest& request) {
     request.begins_answer = begins ? reader.flag("add_generation_prompt") : !request.continues_last;
     if (request.begins_answer && request.continues_last)
         refuse("continue_final_message",
-               "goes on with the last message, and add_generation_prompt "
-               "begins a new one: use one of them");
+               "continues the last message, but add_generation_prompt begins a new one: use only "
+               "one of them");
 }
 
 void read_stream_options(JsonView options, ApiRequest& request) {
@@ -303,12 +305,11 @@ void read_stream_options(JsonView options, ApiRequest& request) {
         if (key != "include_usage" && key != "include_obfuscation" &&
             key != "continuous_usage_stats")
             refuse("stream_options",
-                   fmt::format("has `{}`, which nobody here knows", printable(key.substr(0, 80))));
+                   fmt::format("has the unknown field `{}`", printable(key.substr(0, 80))));
     });
     request.stream_usage = FieldReader(options).flag("include_usage");
     if (FieldReader(options).flag("continuous_usage_stats"))
-        refuse("stream_options",
-               "has continuous_usage_stats, which is not supported; leave it out");
+        refuse("stream_options", "has continuous_usage_stats, which is not supported; remove it");
 }
 
 ApiRequest read_request(ApiKind kind, JsonView json, const decoder::SamplingOptions& defaults,
@@ -330,7 +331,7 @@ ApiRequest read_request(ApiKind kind, JsonView json, const decoder::SamplingOpti
         request.tokens_max = reader.integer("max_tokens", 1, kTokensMax);
         request.echo = reader.flag("echo");
         if (request.echo && !request.prompt_tokens.empty())
-            refuse("echo", "is for a prompt that is text, and this one is token ids");
+            refuse("echo", "needs a prompt that is text, but this one is token ids");
     }
     read_sampling(reader, defaults, request);
     read_stops(reader, request);
@@ -346,9 +347,7 @@ ApiRequest read_request(ApiKind kind, JsonView json, const decoder::SamplingOpti
 }  // namespace
 
 ApiError short_of_memory() {
-    return {503,
-            "the requests of others take all the memory that requests may take: try again later",
-            ""};
+    return {503, "other requests use all the memory that requests may use: try again later", ""};
 }
 
 std::variant<ApiRequest, ApiError> parse_api_request(ApiKind kind, std::string body,
@@ -356,8 +355,9 @@ std::variant<ApiRequest, ApiError> parse_api_request(ApiKind kind, std::string b
                                                      MemoryLease& lease) {
     auto read = JsonDocument::read(std::move(body), lease);
     if (const JsonFault* fault = std::get_if<JsonFault>(&read))
-        return fault->short_of_memory ? short_of_memory()
-                                      : ApiError{400, "the body is no JSON: " + fault->why, ""};
+        return fault->short_of_memory
+                   ? short_of_memory()
+                   : ApiError{400, "the body is not valid JSON: " + fault->why, ""};
     const auto document =
         std::make_shared<const JsonDocument>(std::get<JsonDocument>(std::move(read)));
     try {

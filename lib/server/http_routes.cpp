@@ -117,20 +117,23 @@ std::string metrics_text(const ServiceCounts& counts) {
                             name, kind, help, value);
     };
     const decoder::EngineCounts& engine = counts.engine;
-    add("requests_running", "gauge", "Texts that take part in each step.", engine.running);
-    add("requests_waiting", "gauge", "Texts that wait for a place or for memory.", engine.waiting);
+    add("requests_running", "gauge", "Texts that are being generated.", engine.running);
+    add("requests_waiting", "gauge", "Texts that wait for a free slot or for memory.",
+        engine.waiting);
     add("cache_pages_used", "gauge", "Pages of the cache of keys and values in use.",
         engine.pages_used);
     add("cache_pages", "gauge", "Pages of the cache of keys and values.", engine.pages);
     add("requests_total", "counter", "Requests for a text.", counts.requests);
     add("requests_refused_total", "counter", "Requests refused because the queue was full.",
         counts.refused);
-    add("requests_cancelled_total", "counter", "Texts whose client left.", counts.cancelled);
-    add("requests_finished_total", "counter", "Texts that came to their end.", counts.finished);
-    add("prompt_tokens_total", "counter", "Tokens of prompts computed.", engine.prompt_tokens);
+    add("requests_cancelled_total", "counter", "Texts whose client disconnected.",
+        counts.cancelled);
+    add("requests_finished_total", "counter", "Texts that are complete.", counts.finished);
+    add("prompt_tokens_total", "counter", "Prompt tokens that were processed.",
+        engine.prompt_tokens);
     add("generated_tokens_total", "counter", "Tokens made.", engine.made_tokens);
     add("steps_total", "counter", "Batches computed.", engine.steps);
-    add("preemptions_total", "counter", "Texts whose cache was given to older ones.",
+    add("preemptions_total", "counter", "Texts whose cache was given to older texts.",
         engine.preempted);
     add("step_seconds_total", "counter", "Seconds in which batches were computed.",
         counts.step_seconds);
@@ -166,21 +169,22 @@ std::optional<ApiError> HttpRoutes::misplaced(const RequestHead& head) const {
         const bool is_near = route_of("/v1" + std::string(head.path)) != nullptr;
         const auto foreign = std::ranges::find(kForeignPlaces, head.path, &ForeignPlace::path);
         return ApiError{404,
-                        fmt::format("no such place: {}{}", place,
-                                    is_near ? ": put /v1 before it in the client's address"
+                        fmt::format("no such path: {}{}", place,
+                                    is_near ? ": add /v1 to the address that the client uses"
                                     : foreign != kForeignPlaces.end()
                                         ? fmt::format("; use {}", foreign->here)
-                                        : fmt::format("; there are {}", all_routes())),
+                                        : fmt::format("; the paths are {}", all_routes())),
                         ""};
     }
     const std::string_view method = head.method == "HEAD" ? "GET" : head.method;
     if (route->method != method && method != "OPTIONS")
-        return ApiError{405, fmt::format("{}: only {} is served there", place, route->method), ""};
+        return ApiError{405, fmt::format("{}: this path supports only {}", place, route->method),
+                        ""};
     if (route->path != kModels || head.path == kModels) return std::nullopt;
     const std::string model = unescaped(head.path.substr(kModels.size() + 1));
     if (model == options_.model) return std::nullopt;
     return ApiError{404,
-                    fmt::format("there is no model `{}` here, but `{}`",
+                    fmt::format("this server has no model `{}`, only `{}`",
                                 printable(std::string_view(model).substr(0, kShown)),
                                 printable(options_.model)),
                     "model"};
@@ -191,17 +195,16 @@ std::optional<HttpReply> HttpRoutes::refusal_of(const RequestHead& head) const {
     const bool needs_key = head.path != "/health" && head.method != "OPTIONS";
     if (!options_.api_key.empty() && needs_key && !has_key(head))
         return reply_of(
-            {401,
-             "no API key, or a wrong one; the header that is due is `Authorization: Bearer KEY`",
+            {401, "the API key is missing or wrong; send the header `Authorization: Bearer KEY`",
              ""});
     if (options_.api_key.empty())
         if (const auto error = foreign(head)) return reply_of(*error);
     if (const auto error = misplaced(head)) return reply_of(*error);
     if (head.content_type && head.content_type->find("multipart/") != std::string_view::npos)
-        return reply_of({415, "a form with files is nothing that is served here", ""});
+        return reply_of({415, "forms with files are not supported by this server", ""});
     // Compressed bodies are refused, because a few bytes could expand to more than all memory.
     if (head.content_encoding)
-        return reply_of({415, "send the body as it is, without a Content-Encoding", ""});
+        return reply_of({415, "send the body uncompressed, without a Content-Encoding", ""});
     return std::nullopt;
 }
 
@@ -224,13 +227,13 @@ bool HttpRoutes::has_key(const RequestHead& head) const {
 std::optional<ApiError> HttpRoutes::foreign(const RequestHead& head) const {
     if (head.host && !is_local_host(*head.host))
         return ApiError{403,
-                        "without an API key only localhost is served, by a Host of this name; "
-                        "start the server with --api-key-file to serve others",
+                        "without an API key, only requests whose Host header names localhost are "
+                        "served; start the server with --api-key-file to serve others",
                         ""};
     if (head.origin && !is_local_origin(*head.origin))
         return ApiError{403,
-                        "without an API key pages from elsewhere are not served; start the server "
-                        "with --api-key-file",
+                        "without an API key, requests from web pages of other hosts are not "
+                        "served; start the server with --api-key-file",
                         ""};
     if (head.content_type && !is_json_type(*head.content_type))
         return ApiError{415, "send the body as Content-Type: application/json", ""};
@@ -310,8 +313,8 @@ HttpReply HttpRoutes::answer_texts(ApiRequest request, MemoryLease& lease,
     const int64_t texts = std::ssize(tokens) * request.choices;
     if (texts > service_.texts_max())
         return reply_of({400,
-                         fmt::format("{} prompts with n = {} are {} texts, and this server "
-                                     "has room for {} at once: ask for fewer",
+                         fmt::format("{} prompts with n = {} are {} texts, but this server accepts "
+                                     "only {} at once: request fewer",
                                      tokens.size(), request.choices, texts, service_.texts_max()),
                          "n"});
     ReplyUsage usage;
@@ -403,8 +406,8 @@ int64_t HttpRoutes::tokens_max_of(const ApiRequest& request, int64_t prompt_toke
     if (said) return std::min(*said, room);
     if (options_.length_max && *options_.length_max <= prompt_tokens)
         fail(ExitCode::kInput,
-             "the prompt has {} tokens, and generation_config.json's max_length is {}: send "
-             "max_tokens",
+             "the prompt has {} tokens, but max_length in generation_config.json is {}, which "
+             "leaves none to generate: send max_tokens",
              prompt_tokens, *options_.length_max);
     if (options_.length_max) return std::min(*options_.length_max - prompt_tokens, room);
     return request.kind == ApiKind::kChat ? room : std::min(kTokensOfProtocol, room);

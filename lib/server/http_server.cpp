@@ -29,8 +29,8 @@ HttpServer::HttpServer(TextService& service, const decoder::TextCodec& codec, Ch
 void HttpServer::require_key(const ServerOptions& options) {
     if (options.api_key.empty() && listens_publicly(options.host))
         fail(ExitCode::kUsage,
-             "--host {}: others than this machine reach it, and whoever does would be served, as "
-             "no key is wanted; give --api-key-file FILE, or leave --host out",
+             "--host {}: other machines can reach this address, and without an API key the server "
+             "would answer all of them; add --api-key-file FILE, or remove --host",
              printable(options.host));
 }
 

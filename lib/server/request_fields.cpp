@@ -105,7 +105,7 @@ constexpr Passed kPassed[] = {{"user", "a string", is_text},
 struct NotDone {
     std::string_view name;
     Check is_default;
-    std::string_view instead = "leave it out";
+    std::string_view instead = "remove it";
 };
 constexpr NotDone kNotDone[] = {
     {"logprobs", is_flag<false>},
@@ -124,17 +124,17 @@ constexpr NotDone kNotDone[] = {
     {"include_stop_str_in_output", is_flag<false>},
     {"skip_special_tokens", is_flag<true>},
     {"spaces_between_special_tokens", is_flag<true>},
-    {"add_special_tokens", is_never, "a chat's template and a prompt's tokenizer decide"},
+    {"add_special_tokens", is_never, "the chat template or the tokenizer decides it"},
     {"return_token_ids", is_flag<false>},
     {"return_tokens_as_token_ids", is_flag<false>},
-    {"chat_template", is_never, "the model's own is used"},
+    {"chat_template", is_never, "the model's own template is used"},
     {"enable_thinking", is_never, "send it in chat_template_kwargs"},
     {"thinking", is_never, "send it in chat_template_kwargs"},
     {"repeat_penalty", is_number<1>, "send repetition_penalty"},
     {"n_predict", is_number<-1>, "send max_tokens"},
     {"num_predict", is_number<-1>, "send max_tokens"},
     {"max_new_tokens", is_never, "send max_tokens"},
-    {"options", is_never, "send each of its fields by itself"},
+    {"options", is_never, "send its fields directly in the request"},
     {"format", is_empty_text},
 };
 // The same, for fields that have no default value: they are accepted only if they are null or
@@ -159,15 +159,15 @@ bool is_read(std::string_view field, bool is_chat) {
 
 std::optional<std::string> fault_of_unknown(std::string_view field, bool is_chat) {
     if (is_read(field, !is_chat))
-        return fmt::format("is a field of a {}, and this is a {}: leave it out",
+        return fmt::format("is a field of a {} request, but this is a {} request: remove it",
                            is_chat ? "completion" : "chat", is_chat ? "chat" : "completion");
     std::vector<std::string> known;
     for (const std::string_view names : {kRead, is_chat ? kReadOfChat : kReadOfCompletion})
         for (std::string& name : split(trim(names), ' ')) known.push_back(std::move(name));
     for (const Passed& passed : kPassed) known.emplace_back(passed.name);
     const auto meant = nearest(field, known);
-    return "is a field that nobody here knows: " +
-           (meant ? fmt::format("did you mean `{}`?", *meant) : std::string("leave it out"));
+    return "is an unknown field: " +
+           (meant ? fmt::format("did you mean `{}`?", *meant) : std::string("remove it"));
 }
 
 std::optional<std::string> fault_of(std::string_view field, JsonView value, bool is_chat) {

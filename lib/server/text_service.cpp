@@ -156,7 +156,7 @@ void TextService::deliver(const decoder::MadeToken& made) {
     try {
         TextPiece piece = text.written.push(made);
         if (piece.end == TextEnd::kBroken)
-            log_error("serve", "a text ends: {}", decoder::kBrokenLogits);
+            log_error("serve", "a text was stopped: {}", decoder::kBrokenLogits);
         const TextEnd told = piece.end;
         text.channel->push(std::move(piece));
         end = told;

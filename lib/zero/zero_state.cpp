@@ -46,8 +46,8 @@ ZeroState::ZeroState(graph::Model& model, const ZeroPlace& place, const ZeroSlic
     if (!lagging_ && options.saved != nullptr && parts_.collectives().topology().rank() == 0 &&
         std::ranges::any_of(options.saved->checkpoint().states, storage::is_lagging_state))
         log_warn("resume",
-                 "the gradients that wait in the checkpoint are left out: its run had "
-                 "zero_optimization.zenflow, and this one has not");
+                 "the delayed gradients in the checkpoint are ignored: its run had "
+                 "zero_optimization.zenflow, but this run does not");
     parts_.device().compute().finish();
 }
 
@@ -114,7 +114,8 @@ void ZeroState::run(const plan::Instruction& instruction) {
         case plan::Op::kWrite:
             return parts_.states().write(instruction);
         default:
-            DSL_CHECK(false, "{} is not for the ZeRO state", plan::op_name(instruction.op));
+            DSL_CHECK(false, "the ZeRO state cannot run the instruction {}",
+                      plan::op_name(instruction.op));
     }
 }
 

@@ -77,5 +77,6 @@ TEST_CASE("a processor that is not ours ends the job with its number") {
     const Outcome refused = run({"--bind_core_list", "60000"});
     CHECK(refused.code != 0);
     CHECK(refused.lines.empty());
-    CHECK(refused.err.find("--bind_core_list 60000 names processors 60000") != std::string::npos);
+    CHECK(refused.err.find("--bind_core_list 60000 contains processors 60000") !=
+          std::string::npos);
 }

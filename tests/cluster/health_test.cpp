@@ -190,8 +190,8 @@ std::vector<std::string> lines_with(const std::string& text, const std::string& 
 // 17 faults of the network; the others follow below.
 const std::vector<Row> kRows = {
     {"rate of a host, both ways", {"set 3 * rate=2e6", "set * 3 rate=2e6"}, "host n3"},
-    {"rate of a host, sending", {"set 2 * rate=2e6"}, "host n2, in what it sends"},
-    {"rate of a host, receiving", {"set * 4 rate=2e6"}, "host n4, in what it receives"},
+    {"rate of a host, sending", {"set 2 * rate=2e6"}, "host n2, when it sends"},
+    {"rate of a host, receiving", {"set * 4 rate=2e6"}, "host n4, when it receives"},
     {"rate of one link", {"set 1 3 rate=2e6", "set 3 1 rate=2e6"}, "between n1 and n3"},
     {"rate of one direction", {"set 4 2 rate=2e6"}, "from n4 to n2"},
     {"delay of a host", {"set 3 * delay_ms=10"}, "host n3"},
@@ -209,13 +209,13 @@ const std::vector<Row> kRows = {
     {"changed bytes that no checksum sees", {"set 4 3 change=0.05"}, "from n4 to n3"},
     {"changed bytes in every packet",
      {"set 4 3 change=1"},
-     "n4 (from eth0) cannot reach n3's 10.91.7.4: what is sent there arrives other than it was",
+     "n4 (from eth0) cannot reach n3's 10.91.7.4: data sent there arrived changed",
      67},
 };
 constexpr size_t kCutLink = 14;
 constexpr size_t kChangedBytes = 15;
 constexpr size_t kEveryPacket = 16;
-const std::string kChangedWords = "arrived other than they were sent";
+const std::string kChangedWords = "arrived changed";
 
 struct Ran {
     int code = -1;

@@ -116,7 +116,7 @@ TEST_CASE("who holds GPUs is asked on all hosts at once, and a process is ended 
     const Ran listed = dslaunch({"ps", "--devices", "--hosts", "n1,n2,n3", "--json"});
     INFO(listed.err);
     CHECK(listed.code == 67);
-    CHECK_THAT(listed.err, Catch::Contains("n3: not asked: "));
+    CHECK_THAT(listed.err, Catch::Contains("n3: cannot ask this host: "));
     CHECK_THAT(listed.out, Catch::Contains("\"host\": \"n1\", \"error\": \"\"") &&
                                Catch::Contains("\"host\": \"n2\", \"error\": \"\""));
     const TemporaryFolder folder;
@@ -193,7 +193,7 @@ TEST_CASE("hosts without dslaunch are named, get it by push, and serve from then
           ".x " + program);
     const Ran different = run(hosts.command({"hosts", "check"}));
     CHECK(different.code == 67);
-    CHECK(mentions(different.err, "1 of 2 hosts are bad:\n  n1: its dslaunch"));
+    CHECK(mentions(different.err, "1 of 2 hosts have problems:\n  n1: its dslaunch"));
     CHECK(mentions(run(hosts.command({"push"})).out, "n1: dslaunch installed; "));
     CHECK(run(hosts.command({"hosts", "check"})).code == 0);
 }
@@ -219,8 +219,8 @@ TEST_CASE("push brings files and folders to all hosts, and names what stands in 
           "/data/m/weights; ln -sf /etc/passwd " + hosts.inside(2) + "/data/m/sub/two");
     const Ran blocked = run(hosts.command({"push", "--to", to, folder.path() + "/m"}));
     CHECK(blocked.code == 67);
-    CHECK(mentions(blocked.err, "n2: " + to + "/m/sub/two: there is a symbolic link"));
-    CHECK(mentions(blocked.err, to + "/m/weights: there is a folder of that name"));
+    CHECK(mentions(blocked.err, "n2: " + to + "/m/sub/two: the path is a symbolic link"));
+    CHECK(mentions(blocked.err, to + "/m/weights: the path is a folder"));
     CHECK(mentions(blocked.out, "n1: 2 files sent"));
     shell("diff -r " + folder.path() + "/m " + hosts.inside(1) + "/data/m");
 }

@@ -136,10 +136,10 @@ TEST_CASE("agents join a job from other hosts, and its token reaches nobody else
             CHECK(job.wait() == 67);
             INFO(job.err());
             both_came = mentions(job.err(), "node1: no agent joined as node 1 within " + limit_s +
-                                                " s (1 of 2 agents came");
+                                                " s (1 of 2 agents joined");
             if (!both_came) continue;
             CHECK(refused == 67);
-            CHECK(mentions(wrong.err(), "does not hold this agent's token"));
+            CHECK(mentions(wrong.err(), "does not have this agent's token"));
             CHECK(mentions(job.err(), "node0 from 10.91.7.3:"));
             CHECK(mentions(job.err(), "10.91.7.2:"));
             CHECK(right.wait() == 0);

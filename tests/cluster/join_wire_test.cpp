@@ -151,7 +151,7 @@ void check_harm(const std::string& launcher, Harm harm, bool to_agent) {
     INFO(job.said());
     CHECK(job.middle().harm_done());
     CHECK(code == static_cast<int>(ExitCode::kHosts));
-    CHECK(mentions(job.said(), "not to be trusted: bytes were changed on the way"));
+    CHECK(mentions(job.said(), "cannot be trusted: the data was changed in transit"));
     // A frame that was replayed has first come as it was sent.
     if (to_agent && harm != Harm::kReplay) CHECK(job.ran().empty());
 }

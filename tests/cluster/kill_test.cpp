@@ -119,7 +119,7 @@ TEST_CASE("a killed agent or guardian leaves nothing behind and its host is name
             CHECK(code == 67);
             CHECK(job.process.err().find("is lost") != std::string::npos);
             // Its end is seen, not missed after a silence.
-            CHECK(job.process.err().find("nothing heard") == std::string::npos);
+            CHECK(job.process.err().find("has sent nothing") == std::string::npos);
         }
     }
 }
@@ -252,7 +252,7 @@ TEST_CASE("a program whose port was taken is started once more, and only once") 
                                 counts + "[ $(wc -l < " + folder.path() +
                                     "/ports) -gt 1 ] && exit 0; " + clash});
         CHECK(job.wait() == 0);
-        CHECK(job.err().find("MASTER_PORT was taken") != std::string::npos);
+        CHECK(job.err().find("another process took MASTER_PORT") != std::string::npos);
     }
     SECTION("it never works") {
         JobProcess job(folder, {kProbe, "--", "sh", "-c", counts + clash});

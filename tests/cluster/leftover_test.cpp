@@ -80,11 +80,11 @@ TEST_CASE(
     INFO(stop.err() << stop.out());
     CHECK(stopped == 71);
     CHECK_THAT(stop.out(), Catch::Contains("process " + std::to_string(left_by_dead.pid) +
-                                           " (stat) was left and does not die"));
-    const std::string named = "do not die: " + std::to_string(left.pid) + " (stat)";
+                                           " (stat) is still running and cannot be ended"));
+    const std::string named = "cannot be killed: " + std::to_string(left.pid) + " (stat)";
     CHECK(wait_until([&] { return job.process().err().find(named) != std::string::npos; },
                      static_cast<int>((kLeftoversMax + 3 * kSilenceMax).count())));
-    CHECK_THAT(job.process().err(), !Catch::Contains("nothing heard"));
+    CHECK_THAT(job.process().err(), !Catch::Contains("has sent nothing"));
     // Once it can die the attempt begins.
     stalled.give_way();
     CHECK(job.process().wait() == 0);

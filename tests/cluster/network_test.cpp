@@ -154,7 +154,10 @@ TEST_CASE("ranks meet on the network that connects all hosts, whatever else they
              {"[n1:0] 0 10.91.7.2 =eth0 eth0\n", "[n2:1] 1 10.91.7.2 =eth0 eth0\n",
               "[n3:2] 2 10.91.7.2 =ens7 ens7\n"})
             CHECK(mentions(job.out, line));
-        CHECK(mentions(job.err, ", eth0 of n1: ssh arrived there; 3 hosts reach each other there"));
+        CHECK(mentions(
+            job.err,
+            ", on eth0 of n1 (reason: the ssh connection arrived there); the 3 hosts can reach "
+            "each other there"));
     }
     SECTION("what the user has set stays") {
         const Outcome job = networks.run(
@@ -177,7 +180,7 @@ TEST_CASE("ranks meet on the network that connects all hosts, whatever else they
         CHECK(job.code == 67);
         CHECK(job.out.empty());
         INFO(job.err);
-        CHECK(mentions(job.err, "no network connects the hosts by way of --master_addr"));
+        CHECK(mentions(job.err, "no network connects the hosts at the address of --master_addr"));
         CHECK(mentions(job.err, "n3 (from eth1) cannot reach n1's 10.92.7.2: "));
         CHECK_FALSE(mentions(job.err, "n2 (from"));
     }

@@ -154,7 +154,7 @@ TEST_CASE("inside a Slurm allocation a job needs no hostfile and no ssh") {
                 expected.insert(fmt::format("[{0}:{1}] {1}/6 {0} {2} none", host, rank, rank % 3));
             }
             CHECK(lines_of(job.out()) == expected);
-            CHECK(mentions(job.err(), "task 0 of this step launches this job") == by_srun);
+            CHECK(mentions(job.err(), "task 0 of this step starts this job") == by_srun);
         }
     }
     SECTION("of commands that srun starts node by node one launches, and the others wait") {
@@ -176,7 +176,7 @@ TEST_CASE("inside a Slurm allocation a job needs no hostfile and no ssh") {
                 expected.insert(fmt::format("[{0}:{1}] {1}/4 {0}", host, rank));
             }
             CHECK(lines_of(job.out()) == expected);
-            CHECK(mentions(job.err(), "this copy waits for the end"));
+            CHECK(mentions(job.err(), "this copy only waits for its end"));
         }
     }
     SECTION("of the copies that srun starts the first launches and the others wait") {
@@ -243,7 +243,7 @@ TEST_CASE("Slurm's signals let the ranks save, and killed launchers leave nothin
     SECTION("scancel --signal=USR1 reaches the agents, which ask the launcher") {
         CHECK(rig.run(rig.on_head({"scancel", "--signal=USR1", submit()})) == 0);
         all_have_saved();
-        CHECK(mentions(folder.read("out"), "was asked to end by SIGUSR1"));
+        CHECK(mentions(folder.read("out"), " received SIGUSR1"));
     }
     SECTION("scancel --batch --signal=USR1 reaches the launcher alone") {
         CHECK(rig.run(rig.on_head({"scancel", "--batch", "--signal=USR1", submit()})) == 0);

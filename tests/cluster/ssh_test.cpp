@@ -60,7 +60,7 @@ TEST_CASE("both ssh transports run a job, and say the same of the same troubles"
             {"good", "nosuch.invalid", "nosuch.invalid"},
             // The ssh program, with BatchMode, does not say why.
             {"locked_key", "n1",
-             transport == "ssh" ? "one needs a passphrase: load it with ssh-add"
+             transport == "ssh" ? "one key needs a passphrase: load it with ssh-add"
                                 : "ermission denied"},
         };
         for (const Row& row : rows) {

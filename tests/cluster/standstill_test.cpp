@@ -186,7 +186,7 @@ void let_disks_hang(std::chrono::milliseconds time) {
     std::this_thread::sleep_for(time);
     for (WaitingJob* job : {&log.job(), &record.job()}) {
         CHECK(job->all_live());
-        CHECK_THAT(job->process().err(), Catch::Contains("has taken nothing for"));
+        CHECK_THAT(job->process().err(), Catch::Contains("has accepted no data for"));
     }
     // All that was said meanwhile is there as soon as the disks take it.
     const std::string last = std::to_string(kLogLines) + "\n";
@@ -287,7 +287,7 @@ TEST_CASE("a log that nobody reads holds up neither the ranks nor a signal") {
     REQUIRE(wait_until([&] { return job.runs(1); }));
     std::this_thread::sleep_for(kSilenceMax + std::chrono::seconds(2));
     CHECK(job.all_live());
-    CHECK_THAT(job.process().err(), Catch::Contains("out has taken nothing for"));
+    CHECK_THAT(job.process().err(), Catch::Contains("out has accepted no data for"));
     // The first signal ends the ranks, the second the wait for the log.
     const auto began = Steady::now();
     job.process().signal(SIGTERM);
@@ -297,7 +297,7 @@ TEST_CASE("a log that nobody reads holds up neither the ranks nor a signal") {
     INFO(job.process().err());
     std::printf("a log that nobody reads: the job ends %.0f ms after the signal\n",
                 milliseconds_since(began));
-    CHECK_THAT(job.process().err(), Catch::Contains("are not written"));
+    CHECK_THAT(job.process().err(), Catch::Contains("were not written"));
 }
 
 TEST_CASE("what disks miss while they hang is written afterwards, in the log and in the record") {

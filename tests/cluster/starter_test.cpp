@@ -248,7 +248,7 @@ TEST_CASE("a missing pdsh or mpirun is said with what to do instead") {
         INFO(job.err());
         CHECK(mentions(job.err(), starter.program + " cannot be started here: install"));
         CHECK(mentions(job.err(), "package " + starter.package));
-        CHECK(mentions(job.err(), "dslaunch brings its own ssh"));
+        CHECK(mentions(job.err(), "to use the built-in ssh"));
     }
 }
 
@@ -296,5 +296,5 @@ TEST_CASE("copies of dslaunch that mpirun started become one job without a hostf
     JobProcess alone(folder,
                      {"env", "-u", "PMIX_NAMESPACE", "OMPI_COMM_WORLD_SIZE=2", kDslaunch, "true"});
     CHECK(alone.wait() == 71);
-    CHECK(mentions(alone.err(), "start one copy with --hostfile"));
+    CHECK(mentions(alone.err(), "start a single copy with --hostfile"));
 }

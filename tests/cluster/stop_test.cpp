@@ -71,7 +71,7 @@ TEST_CASE("a running job is listed, its words are shown, and it ends when asked"
     CHECK(run(state, {"logs", "run-a", "--rank", "1"}).out == "rank 1\n");
     const Result ambiguous = run(state, {"stop", "run"});
     CHECK(ambiguous.code == 64);
-    CHECK_THAT(ambiguous.err, Catch::Contains("may mean 2 jobs"));
+    CHECK_THAT(ambiguous.err, Catch::Contains("is the beginning of the ids of 2 jobs"));
     const Result stopped = run(state, {"stop", "run-a"});
     CHECK(stopped.code == 0);
     CHECK_THAT(stopped.out, Catch::Contains("its launcher ended as asked"));
@@ -128,7 +128,7 @@ TEST_CASE("what a dead job left is ended; its namesakes and who asks are spared"
     CHECK(name_process(foreign.pid()).start_time != 0);
     for (const ProcessName& worker : other.workers) CHECK(name_process(worker.pid) == worker);
     for (const ProcessName& worker : namesake.workers) CHECK(name_process(worker.pid) == worker);
-    CHECK_THAT(run(state, {"stop", "dead"}).out, Catch::Contains("nothing of it was left"));
+    CHECK_THAT(run(state, {"stop", "dead"}).out, Catch::Contains("no process of the job was left"));
 }
 
 TEST_CASE("ps --devices tells who holds which GPU; stop --pid ends one process after asking") {

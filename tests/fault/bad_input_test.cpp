@@ -152,64 +152,82 @@ TEST_CASE("bad command lines are refused before anything starts") {
             {{"--expect-sha256", "abc", "MODELS/gpt.pt"}, 64, "64 hexadecimal digits"},
             {{"--launcher", "rsh", "MODELS/gpt.pt"}, 64, "`rsh` is none of ssh, openssh, pdsh"},
             {{"--device", "tpu", "MODELS/gpt.pt"}, 64, "`tpu` is none of auto, cpu, cuda"},
-            {{"--autotuning", "run", "MODELS/gpt.pt"}, 64, "autotuning is not available yet"},
+            {{"--autotuning", "run", "MODELS/gpt.pt"}, 64, "autotuning is not supported"},
             {{"config", "chekc", "DIR/two"}, 64, "error: config: `chekc` is unknown, did you mean"},
-            {{"health", "train.pt"}, 64, "error: dslaunch health takes no `train.pt`"},
+            {{"health", "train.pt"}, 64, "error: dslaunch health does not accept `train.pt`"},
             {{"generate", "--temperature", "-1", "m.pt"},
              64,
-             "dslaunch: error: generate: --temperature: `-1` is not a number from 0 on"},
-            {{"check", "config", "DIR/two"}, 64, "the subcommand comes first: dslaunch config che"},
-            {{"DIR/folder"}, 66, "DIR/folder: is a folder without a config.json"},
-            {{"--resume", "DIR/folder", "MODELS/gpt.pt"}, 64, "is written --resume=DIR"},
-            {{"MODELS/gpt.pt", "--data=~/tokens.bin"}, 64, "the shell has left `~` as it is"},
-            {{"\xe2\x80\x94num_gpus", "2", "MODELS/gpt.pt"}, 64, "a dash that is not `-`, as"},
-            {{"-H", "n1:4,n2:4", "MODELS/gpt.pt"},
+             "dslaunch: error: generate: --temperature: `-1` is not a number from 0 upwards"},
+            {{"check", "config", "DIR/two"},
              64,
-             "a list of hosts stands in a file, one host"},
+             "the subcommand must come first: dslaunch config che"},
+            {{"DIR/folder"}, 66, "DIR/folder: is a folder without a config.json"},
+            {{"--resume", "DIR/folder", "MODELS/gpt.pt"},
+             64,
+             "to resume from a folder, write --resume=DIR"},
+            {{"MODELS/gpt.pt", "--data=~/tokens.bin"},
+             64,
+             "the shell expands `~` only at the start of a word"},
+            {{"\xe2\x80\x94num_gpus", "2", "MODELS/gpt.pt"}, 64, "begins with a typographic dash"},
+            {{"-H", "n1:4,n2:4", "MODELS/gpt.pt"}, 64, "write the hosts into a file, one per line"},
             {{"MODELS/gpt.pt", "--steps", "1"},
              64,
-             "`many` is not a number of threads; set one",
+             "`many` is not a number of threads; set it",
              {"OMP_NUM_THREADS=many"}},
             {{"MODELS/gpt.pt", "--steps", "1"},
              71,
-             "but srun is not in PATH: put it there, or unset",
+             "but srun is not in PATH: add srun to PATH, or unset",
              {"PATH=/nonexistent", "SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n1", "SLURM_NNODES=1",
               "SLURM_JOB_NUM_NODES=1", "SLURM_TASKS_PER_NODE=1"}},
             // A program that is missing ends with the code of a shell.
-            {{"--steps", "five", "MODELS/gpt.pt"}, 64, "`five` is not a number from 1 on"},
+            {{"--steps", "five", "MODELS/gpt.pt"}, 64, "`five` is not a number from 1 upwards"},
             {{"ckpt", "export", "DIR", "DIR/o", "--format", "gguf"}, 64, "convert_hf_to_gguf.py"},
-            {{"--config", "DIR/rows.jsonl", "MODELS/gpt.pt"}, 65, "has the name of rows of data"},
-            {{"no-such-command"}, 127, "no program `no-such-command` is in PATH"},
-            {{"DIR/no-such-command"}, 127, "DIR/no-such-command: there is no such program"},
+            {{"--config", "DIR/rows.jsonl", "MODELS/gpt.pt"},
+             65,
+             "a .jsonl file contains rows of data"},
+            {{"no-such-command"}, 127, "`no-such-command` is neither a subcommand nor a program"},
+            {{"DIR/no-such-command"}, 127, "DIR/no-such-command: this program does not exist"},
             {{"HuggingFaceTB/SmolLM2-135M", "--steps", "2"}, 66, "hf download HuggingFaceTB/Smol"},
-            {{"--steps", "2", "HuggingFaceTB/SmolLM2-135M"}, 66, "dslaunch downloads nothing"},
-            {{"verify", "HuggingFaceTB/SmolLM2-135M"}, 66, "dslaunch downloads nothing"},
+            {{"--steps", "2", "HuggingFaceTB/SmolLM2-135M"},
+             66,
+             "dslaunch does not download models"},
+            {{"verify", "HuggingFaceTB/SmolLM2-135M"}, 66, "dslaunch does not download models"},
             {{"generate", "Org/Name", "--prompt", "a"}, 66, "hf download Org/Name"},
             {{"serve", "Org/Name", "--num_gpus", "2"}, 66, "hf download Org/Name"},
-            {{"DIR/text.txt"}, 126, "DIR/text.txt: is text, neither a model nor a program"},
-            {{"--steps", "2", "DIR/text.txt"}, 66, "is text, neither a model nor a program"},
-            {{"serve", "MODELS/gpt.pt"}, 66, "`serve` takes a Hugging Face folder"},
-            {{"data", "show", "DIR/text.txt"}, 66, "is text, not rows of tokens. Make rows of it"},
+            {{"DIR/text.txt"},
+             126,
+             "DIR/text.txt: is text, neither a model nor an executable program"},
+            {{"--steps", "2", "DIR/text.txt"},
+             66,
+             "is text, neither a model nor an executable program"},
+            {{"serve", "MODELS/gpt.pt"}, 66, "`serve` needs a Hugging Face folder"},
+            {{"data", "show", "DIR/text.txt"}, 66, "is text, not rows of tokens. First convert it"},
             {{"data", "prepare", "DIR/text.txt", "--model", "MODELS/gpt.pt", "--context", "8", "-o",
               "DIR/r.safetensors"},
              66,
-             "is a file, and the folder of a Hugging Face model is wanted"},
-            {{"tokens", "bytes", "DIR/text.txt", "-o", "DIR/two"}, 66, "is there already; --force"},
+             "is a file; expected the folder of a Hugging Face model"},
+            {{"tokens", "bytes", "DIR/text.txt", "-o", "DIR/two"},
+             66,
+             "already exists; use --force"},
             {{"tokens", "DIR/text.txt"}, 64, "dslaunch tokens bytes DIR/text.txt -o"},
-            {{"model", "new", "gpt", "--size", "tiny", "-o", "DIR/two"}, 66, "--force replaces it"},
-            {{"bundle", "DIR/two"}, 66, "is there already; --force replaces it"},
+            {{"model", "new", "gpt", "--size", "tiny", "-o", "DIR/two"},
+             66,
+             "use --force to replace it"},
+            {{"bundle", "DIR/two"}, 66, "already exists; use --force to replace it"},
             {{"pack", "MODELS/gpt.pt", "--config", "DIR/none.json"}, 65, "no such file"},
             {{"help", "rnu"}, 64, "did you mean `run`?"},
             {{"help", "download"}, 64, "hf download ORG/NAME --local-dir NAME"},
-            {{"plan", "DIR/text.txt"}, 66, "is text, not a model (a Hugging Face folder"},
+            {{"plan", "DIR/text.txt"}, 66, "is text, not a model (such as a Hugging Face folder"},
             {{"model", "download", "SmolLM2"}, 64, "hf download ORG/SmolLM2 --local-dir SmolLM2"},
-            {{"pull", "Org/Name"}, 64, "`pull`: dslaunch downloads nothing. Fetch it: hf downl"},
+            {{"pull", "Org/Name"},
+             64,
+             "`pull`: dslaunch does not download models. Download it: hf downl"},
             {{"data", "show", "DIR/rows.jsonl", "--model", "DIR/folder"},
              66,
              "dslaunch data prepare DIR/rows.jsonl --model DIR/folder --pack"},
             {{"model", "new", "gpt", "--size", "tiny", "-o", "DIR/inputs/x.pt"},
              72,
-             "DIR/inputs/x.pt: the folder DIR/inputs is not there; make it: mkdir -p DIR/inputs"},
+             "DIR/inputs/x.pt: the folder DIR/inputs does not exist; make it: mkdir -p DIR/inputs"},
             {{"pack", "DIR/mine.pt", "--data", "DIR/text.txt", "--extra", "a=DIR/two"},
              0,
              "dslaunch: DIR/mine.pt: rewritten; dslaunch.data.train = DIR/text.txt added to a new "
@@ -225,7 +243,7 @@ TEST_CASE("what is said of the machine comes after everything that refuses the c
     JobProcess process(folder, {kDslaunch, "--num_gpus", "2", fixture_file("models/gpt.pt")});
     CHECK(process.wait() == 66);
     CHECK(process.err().find("no training data") != std::string::npos);
-    CHECK(process.err().find("shows no GPU") == std::string::npos);
+    CHECK(process.err().find("found no GPU") == std::string::npos);
 }
 
 TEST_CASE("bad configs are refused with all their problems, once, before the first step") {
@@ -251,15 +269,15 @@ TEST_CASE("bad configs are refused with all their problems, once, before the fir
             {with_config("DIR/typo.json"), 65, "did you mean `zero_optimization`?"},
             {with_config("DIR/typo.json"), 65, "did you mean `steps`?"},
             {with_config("DIR/fp16.json"), 65, "bf16"},
-            {with_config("DIR/batch.json"), 65, "7 is no multiple of 1 micro steps x 2 ranks"},
-            {with_config("DIR/empty.json"), 66, "no training data: name a file with --data FILE"},
+            {with_config("DIR/batch.json"), 65, "7 is not a multiple of 1 micro steps x 2 ranks"},
+            {with_config("DIR/empty.json"), 66, "no training data: give a file with --data FILE"},
             {with_set("zero_optimization.stage=4"), 65, "zero_optimization.stage"},
             {with_set("optimizer.type=Adm"), 65, "Adm"},
             {with_set("dslaunch.steps=0"), 65, "dslaunch.steps"},
             {with_set("gradient_clipping=-1"), 65, "must not be negative"},
             {with_set("no.such.key=1"), 65, "--set: no: unknown key"},
             {with_set("dslaunch.save.on_error=perhaps"), 65, "must be one of stop, continue"},
-            {with_config("DIR/cuda.json", false), 71, "this machine shows no GPU"},
+            {with_config("DIR/cuda.json", false), 71, "found no GPU on this machine"},
         });
 }
 
@@ -275,20 +293,21 @@ TEST_CASE("bad archives are refused by name") {
     std::filesystem::create_directory(folder.path() + "/folder.pt");
     std::vector<std::string> other = with_model("MODELS/gpt.pt");
     other.insert(other.end(), {"--expect-sha256", std::string(64, 'a')});
-    check_rows(folder,
-               {
-                   {with_model("DIR/none.pt"), 66, "DIR/none.pt"},
-                   {with_model("DIR/folder.pt"), 66, "DIR/folder.pt: not a regular file"},
-                   {with_model("DIR/void.pt"), 66, "DIR/void.pt: not a usable archive"},
-                   {with_model("DIR/garbage.pt"), 66, "DIR/garbage.pt: not a usable archive"},
-                   {with_model("DIR/half.pt"), 66, "DIR/half.pt: not a usable archive"},
-                   {with_model("DIR/end.pt"), 66, "DIR/end.pt: not a usable archive"},
-                   {other, 66, "this is another file"},
-                   // The model's output is no loss, and none is named; its arguments are not the
-                   // file's.
-                   {with_model("MODELS/mlp.pt"), 66, "take 1: input"},
-                   {with_model("MODELS/image-text.pt"), 66, "take 3"},
-               });
+    check_rows(
+        folder,
+        {
+            {with_model("DIR/none.pt"), 66, "DIR/none.pt"},
+            {with_model("DIR/folder.pt"), 66, "DIR/folder.pt: is a folder, but a file is expected"},
+            {with_model("DIR/void.pt"), 66, "DIR/void.pt: not a usable archive"},
+            {with_model("DIR/garbage.pt"), 66, "DIR/garbage.pt: not a usable archive"},
+            {with_model("DIR/half.pt"), 66, "DIR/half.pt: not a usable archive"},
+            {with_model("DIR/end.pt"), 66, "DIR/end.pt: not a usable archive"},
+            {other, 66, "this is a different file"},
+            // The model's output is no loss, and none is named; its arguments are not the
+            // file's.
+            {with_model("MODELS/mlp.pt"), 66, "take 1: input"},
+            {with_model("MODELS/image-text.pt"), 66, "take 3"},
+        });
 }
 
 TEST_CASE("an archive that changes between the comparison of its hash and its loading is refused") {
@@ -345,30 +364,32 @@ TEST_CASE("bad data files are refused with file and place") {
         folder,
         {
             {with_data("MODELS/gpt.pt", "DIR/none.bin"), 66, "DIR/none.bin"},
-            {with_data("MODELS/gpt.pt", "DIR/folder.bin"), 66, "not a regular file"},
+            {with_data("MODELS/gpt.pt", "DIR/folder.bin"), 66,
+             "is a folder, but a file is expected"},
             {with_data("MODELS/gpt.pt", "DIR/void.bin"), 66, "the token file is empty"},
             {with_data("MODELS/gpt.pt", "DIR/odd.bin"), 66, "not a whole number of uint16 tokens"},
-            {with_data("MODELS/gpt.pt", "DIR/short.bin"), 66, "10 tokens make no sample"},
+            {with_data("MODELS/gpt.pt", "DIR/short.bin"), 66, "10 tokens are too few for a sample"},
             {with_set("train_micro_batch_size_per_gpu=100000"), 66,
-             "a micro batch of 100000 rows is more than all its "},
+             "a micro batch of 100000 rows needs more rows than the file has ("},
             {with_data("MODELS/gpt.pt", "DIR/high.bin"), 66,
              "token 200 at position 1500 is outside the model's vocabulary (0 to 127)"},
             // Every rank meets this one in its first batch, and may be the first to end by it.
             {with_data("MODELS/gpt.pt", "DIR/early.bin"), 66,
              "token 200 at position 1 is outside the model's vocabulary (0 to 127)"},
             {with_data("MODELS/gpt.pt", "DIR/text.txt"), 66,
-             "DIR/text.txt: is text, not tokens: `dslaunch tokens bytes DIR/text.txt -o "},
+             "DIR/text.txt: is text, not tokens: to make each byte a token, run `dslaunch tokens "
+             "bytes DIR/text.txt -o "},
             {with_data("MODELS/gpt.pt", "DIR/fetched.bin"), 66, "fetch it: git lfs pull"},
             {with_data("MODELS/gpt.pt", "DIR/good.bin.gz"), 66, "is compressed"},
-            {with_data("MODELS/convnet.pt", "DIR/x.csv"), 66, "is a table in text"},
+            {with_data("MODELS/convnet.pt", "DIR/x.csv"), 66, "is a text table"},
             {with_data("MODELS/gpt.pt", "MODELS/gpt.pt"), 66, "is a model, not data"},
             {with_data("MODELS/gpt.pt", "https://a.org/x.bin"), 66,
-             "--data https://a.org/x.bin: an address, and data are read from files"},
+             "--data https://a.org/x.bin: is a URL, but data can only be read from files"},
             {with_data("MODELS/convnet.pt", "DIR/cut.safetensors"), 66, "DIR/cut.safetensors"},
             {with_data("MODELS/convnet.pt", "DIR/header.safetensors"), 66,
              "DIR/header.safetensors"},
             {with_data("MODELS/convnet.pt", "DIR/array.npy"), 66, "DIR/array.npy"},
-            {with_data("MODELS/gpt.pt", "DATA/digits.safetensors"), 66, "is for token files"},
+            {with_data("MODELS/gpt.pt", "DATA/digits.safetensors"), 66, "is only for token files"},
             {with_data("MODELS/convnet.pt", "DATA/captions.safetensors"), 66,
              "captions.safetensors"},
             {with_data("MODELS/convnet.pt", "DATA/kjv.u16.bin"), 66, "kjv.u16.bin"},
@@ -404,7 +425,7 @@ TEST_CASE("an output folder that cannot be written is an error before the first 
     arguments.back() = "DIR/file/out";
     check_row(folder, {arguments, 72, "DIR/file"});
     arguments.back() = "DIR/file";
-    check_row(folder, {arguments, 72, "--output DIR/file: is a file, and a folder is wanted"});
+    check_row(folder, {arguments, 72, "--output DIR/file: is a file, but must be a folder"});
     CHECK(content_of(folder.path() + "/file") == "in the way");
 }
 
@@ -417,9 +438,9 @@ TEST_CASE("what is no checkpoint cannot be resumed from, and is told for what it
         return arguments;
     };
     check_rows(folder, {{resumed_from("MODELS/gpt.pt"), 73,
-                         "gpt.pt: is a file, and a checkpoint is a fold"},
+                         "gpt.pt: is a file, but a checkpoint is a fold"},
                         {resumed_from("MODELS/../deepspeed/bf16-0"), 73,
-                         "it is DeepSpeed's: `dslaunch ckpt import` makes one of ours of it"}});
+                         "it is a DeepSpeed checkpoint: convert it with `dslaunch ckpt import`"}});
 }
 
 TEST_CASE("a limit of file sizes ends a job by its name, not by a signal") {
@@ -435,7 +456,7 @@ TEST_CASE("a limit of file sizes ends a job by its name, not by a signal") {
     INFO(process.err());
     // The memory that ranks share is a file without a name.
     CHECK(code == 71);
-    CHECK(process.err().find("raise the limit of file sizes (ulimit -f)") != std::string::npos);
+    CHECK(process.err().find("raise the limit on file sizes (ulimit -f)") != std::string::npos);
     CHECK_FALSE(std::filesystem::exists(folder.path() + "/out/model.safetensors"));
     CHECK(descendants(::getpid()).empty());
 }
@@ -480,7 +501,7 @@ TEST_CASE("a run of which every step overflows is no success, one with an update
         const int code = process.wait();
         INFO(process.err() << process.out());
         CHECK(code == row.code);
-        CHECK((process.err().find("none changed the model") != std::string::npos) ==
+        CHECK((process.err().find("changed the model: all were skipped") != std::string::npos) ==
               (row.code != 0));
         CHECK((process.out().find(" of them skipped)") != std::string::npos) == (row.code == 0));
         CHECK(std::filesystem::exists(job.output() + "/model.safetensors") == (row.code == 0));

@@ -55,7 +55,7 @@ TEST_CASE("a disk that holds the weights and no checkpoint is told before traini
     CHECK(process.err().find(disk.job.output() + ": the trained weights need 37") !=
           std::string::npos);
     CHECK(process.err().find("KiB and a checkpoint 5") != std::string::npos);
-    CHECK(process.err().find("KiB are free: make room") != std::string::npos);
+    CHECK(process.err().find("KiB are free; free some space") != std::string::npos);
     CHECK(disk.job.losses().empty());
     CHECK(!std::filesystem::exists(disk.job.output() + "/checkpoints"));
 }
@@ -75,7 +75,7 @@ TEST_CASE("a save that finds no room ends the run, and keeps what was saved befo
         process.err().find(disk.job.output() + "/checkpoints: the checkpoint of step 8 needs 5") !=
         std::string::npos);
     CHECK(process.err().find("are free there; free some") != std::string::npos);
-    CHECK(process.err().find("that of step 6 is the newest") != std::string::npos);
+    CHECK(process.err().find("the newest checkpoint is that of step 6") != std::string::npos);
     CHECK(newest_whole(disk.job.output()) == 6);
     disk.check_verified();
 
@@ -107,7 +107,8 @@ TEST_CASE("training goes on after saves that find no room, where it was told to"
     CHECK(disk.names() == std::vector<std::string>{"step-2"});
     CHECK(newest_whole(disk.job.output()) == 2);
     // The failed saves are those of steps 4, 6, 8, 10 and 12.
-    CHECK(count_of(process.err(), "that of step 2 is the newest; training goes on") == 5);
+    CHECK(count_of(process.err(), "the newest checkpoint is that of step 2; training continues") ==
+          5);
     CHECK(!disk.job.weights().empty());
     disk.check_verified();
 }

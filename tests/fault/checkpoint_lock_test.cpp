@@ -33,7 +33,7 @@ void hold_lock(std::chrono::milliseconds time) {
     kill_one(process, 1);
     holder.join();
     REQUIRE(wait_until(
-        [&] { return process.err().find(".lock is held by job ") != std::string::npos; }));
+        [&] { return process.err().find(".lock is locked by job ") != std::string::npos; }));
     std::this_thread::sleep_for(time);
     CHECK(process.err().find("restart 1 of 1") != std::string::npos);
     held.reset();

@@ -45,7 +45,7 @@ TEST_CASE("a disk that cannot hold the weights is told before training") {
     INFO(process.err());
     CHECK(code == 72);
     CHECK(process.err().find(disk + "/out: the trained weights need 37") != std::string::npos);
-    CHECK(process.err().find("KiB are free: make room") != std::string::npos);
+    CHECK(process.err().find("KiB are free; free some space") != std::string::npos);
     CHECK(folder.read("disk/out/metrics.jsonl").empty());
     check_no_weights(disk + "/out");
     CHECK(::umount(disk.c_str()) == 0);
@@ -68,7 +68,7 @@ TEST_CASE("a disk that cannot hold what is offloaded is told before training, wi
     // The need is 8 bytes for each of gpt.pt's 47392 parameters, half of them each rank's: 370.25
     // KiB, in blocks.
     CHECK(process.err().find("KiB needed by 2 ranks, ") != std::string::npos);
-    CHECK(process.err().find("make room there, or give other folders as nvme_path") !=
+    CHECK(process.err().find("free some space there, or set nvme_path to other folders") !=
           std::string::npos);
     CHECK(folder.read("disk/out/metrics.jsonl").empty());
     // The kernel lets go of an io_uring's files a little later.

@@ -74,13 +74,13 @@ TEST_CASE("a run goes on with a copy of its data, and with others when it is tol
         {"other.bin", Json::object(), "the fingerprint of the training data is"},
         {"longer.bin", Json::object(), "the fingerprint of the training data is"},
         {"tokens.bin", {{"eval_fraction", 0.25}}, "0.25 of them held out"},
-        {"tokens.bin", {{"shuffle", false}}, "as they lie, and were"},
+        {"tokens.bin", {{"shuffle", false}}, "as they lie, but were"},
     };
     for (const Case& one : cases) {
         data.use(one.file, one.change);
         CHECK(data.run(true) == 73);
         INFO(data.err());
-        CHECK(data.says("its run saw other data than this one would: "));
+        CHECK(data.says("its run used other data than this run would: "));
         CHECK(data.says(one.says));
         CHECK(data.says("add --new-data"));
     }
@@ -101,7 +101,7 @@ TEST_CASE("a run goes on with a copy of its data, and with others when it is tol
     data.job().more = {"--new-data"};
     data.use("other.bin");
     CHECK(data.run(true) == 0);
-    CHECK(data.says("--new-data: goes on from the first sample of other data"));
+    CHECK(data.says("--new-data: training continues from the first sample of other data"));
     CHECK(reader(9).training.samples_seen == seen);
     // From here on these are the run's data.
     data.job().steps = 12;
@@ -141,10 +141,10 @@ TEST_CASE("a checkpoint that tells nothing of its data is resumed, and that is s
     data.use("other.bin");
     CHECK(data.run(true) == 0);
     INFO(data.err());
-    CHECK(data.says("does not tell on which data its run trained"));
+    CHECK(data.says("does not record the data that its run used"));
     data.job().more = {"--new-data"};
     CHECK(data.run(false) == 64);
-    CHECK(data.says("there is no --resume"));
+    CHECK(data.says("so it needs --resume"));
 }
 
 }  // namespace dslaunch::test

@@ -79,7 +79,7 @@ TEST_CASE("blocks of an offloaded job that somebody changes end it with the disk
     INFO(ended.err);
     CHECK(ended.code == kDisk);
     CHECK(mentions(ended.err, "/swap: `"));
-    CHECK(mentions(ended.err, "does not read as it was written: XXH3 expected"));
+    CHECK(mentions(ended.err, "differs from what was written: expected XXH3"));
     CHECK(mentions(ended.err, " on host localhost failed first: exit code 72 (disk)"));
 }
 
@@ -89,8 +89,8 @@ TEST_CASE("a swap file that is cut while its job runs ends it with the disk's co
     INFO(ended.err);
     CHECK(ended.code == kDisk);
     // A hole is read if a later write has made the file longer again.
-    CHECK((mentions(ended.err, "the file was cut or its disk is full or failing") ||
-           mentions(ended.err, "does not read as it was written: XXH3 expected")));
+    CHECK((mentions(ended.err, "the file was truncated, or its disk is full or failing") ||
+           mentions(ended.err, "differs from what was written: expected XXH3")));
 }
 
 }  // namespace dslaunch::test

@@ -43,8 +43,8 @@ TEST_CASE("hosts that are one machine divide its processors among all their rank
     CHECK(variables(folder, "OMP_WAIT_POLICY") == std::vector<std::string>{"-", "-"});
     for (const std::string& looks : variables(folder, "GOMP_SPINCOUNT"))
         CHECK(parse_int(looks).value_or(0) >= 500);
-    CHECK(result.err.find("shared by 2 ranks") == std::string::npos);
-    CHECK(folder.read("out/logs/rank-0.log").find("shared by 2 ranks") != std::string::npos);
+    CHECK(result.err.find("divided among 2 ranks") == std::string::npos);
+    CHECK(folder.read("out/logs/rank-0.log").find("divided among 2 ranks") != std::string::npos);
 }
 
 TEST_CASE("more threads than processors are told, and those that wait sleep") {
@@ -74,7 +74,7 @@ TEST_CASE("more ranks than processors are warned of, whatever OMP_NUM_THREADS is
             train(folder, more, archive_of("gpt"), fixture_config(facts_of("gpt"), 1, 1));
         INFO(result.err);
         REQUIRE(result.code == 0);
-        CHECK(result.err.find(ranks + " workers on the " + processors + " processor") !=
+        CHECK(result.err.find(ranks + " workers share the " + processors + " processor") !=
               std::string::npos);
         CHECK(result.err.find("slower than " + processors + " worker") != std::string::npos);
     }

@@ -150,7 +150,7 @@ TEST_CASE("a served job that is asked to end lets texts end, takes no more, and 
         CHECK(is_whole(events));
         CHECK(events.find("\"finish_reason\": \"length\"") != std::string::npos);
         CHECK(job.err().find("the ranks have 605 s to end") != std::string::npos);
-        CHECK(job.err().find("the server has ended, as it was asked to") != std::string::npos);
+        CHECK(job.err().find("the server has ended as requested") != std::string::npos);
         check_gone(all, "served job asked to end");
         check_port_is_free(port);
     }
@@ -309,7 +309,7 @@ TEST_CASE("a key that others may read, and an address that others reach without 
     CHECK(code == 64);
     CHECK(err.find("--api-key-file") != std::string::npos);
     CHECK_THAT(run({"--host", "localhost:8123"}).second,
-               Catch::Contains("the port has an option of its own: --host localhost --port 8123"));
+               Catch::Contains("the port needs its own option: --host localhost --port 8123"));
 }
 
 TEST_CASE("chats that have their answer already are named, for what is written comes after it") {
@@ -331,7 +331,7 @@ TEST_CASE("chats that have their answer already are named, for what is written c
                                 folder.path() + "/chats.jsonl", "--tokens", "2", "--as", "ids"});
     CHECK(process.wait() == 0);
     INFO(process.err());
-    CHECK(process.err().find("1 of 3 lines end with an answer") != std::string::npos);
+    CHECK(process.err().find("1 of 3 lines end with an assistant's answer") != std::string::npos);
 }
 
 TEST_CASE("Ctrl-C ends generate on ranks at once: there is nothing to save") {
@@ -431,9 +431,9 @@ TEST_CASE("a model without a tokenizer says that ids are its texts, whatever tex
         const Said said = run_generate(folder, with({model}, text));
         INFO(said.err);
         CHECK(said.code == 66);
-        CHECK_THAT(said.err, Catch::Contains("gpt.pt has 512 tokens and no tokenizer, so ids are "
-                                             "its texts: give --prompt-ids 5,17,2") &&
-                                 !Catch::Contains("nothing to write about"));
+        CHECK_THAT(said.err, Catch::Contains("gpt.pt has 512 tokens and no tokenizer, so it "
+                                             "accepts only token ids: give --prompt-ids 5,17,2") &&
+                                 !Catch::Contains("there is no prompt"));
     }
     const auto made_of = [&](const std::string& ids) {
         return run_generate(folder,
@@ -447,7 +447,7 @@ TEST_CASE("a model without a tokenizer says that ids are its texts, whatever tex
     }
     // What was printed is a prompt.
     CHECK(made_of(said.out).code == 0);
-    CHECK_THAT(made_of("104 x5").err, Catch::Contains("`x5` is no token id"));
+    CHECK_THAT(made_of("104 x5").err, Catch::Contains("`x5` is not a token id"));
     CHECK(made_of("104 x5").code == 64);
     write_file(folder.path() + "/p.txt", "Hello");
     const Said from_file =
@@ -455,9 +455,9 @@ TEST_CASE("a model without a tokenizer says that ids are its texts, whatever tex
     CHECK(from_file.code == 64);
     CHECK_THAT(from_file.err, Catch::Contains("--prompt \"$(cat " + folder.path() + "/p.txt)\""));
     CHECK_THAT(run_generate(folder, {model, "--prompt-ids", "1", "--stop", "\\n"}).err,
-               Catch::Contains("--stop: \\n is taken as a backslash and an n"));
+               Catch::Contains("--stop: \\n is read as a backslash and an n"));
     CHECK_THAT(run_generate(folder, {model, "--prompt-ids", "1", "--stop", "caf\xe9"}).err,
-               Catch::Contains("--stop: byte 4 is no UTF-8"));
+               Catch::Contains("--stop: byte 4 is not valid UTF-8"));
     CHECK(made_of(" ").code == 64);
 }
 
@@ -469,22 +469,23 @@ TEST_CASE("a file of prompts that has none is refused at once, and a bad line is
     };
     const Row rows[] = {
         {"In the beginning\nGod created\n",
-         "its first line is no JSON object, and each line is to be one: {\"prompt\": text}, "},
+         "its first line is not a JSON object, but each line must be one: {\"prompt\": text}, "},
         {"In the beginning\n",
-         "a text; the model continues it by: dslaunch generate " + model + " < " + file},
+         "a text; to continue the text, run: dslaunch generate " + model + " < " + file},
         {"[{\"prompt\": \"a\"}]\n",
-         "lines are made of it by: jq -c '.[]' " + file + " > lines.jsonl"},
+         "convert it to lines with: jq -c '.[]' " + file + " > lines.jsonl"},
         {"[\n {\"prompt\": \"a\"}\n]\n",
-         "JSON of another shape; lines are made of it by: jq -c '.[]' " + file},
+         "JSON in another form; convert it to lines with: jq -c '.[]' " + file},
         {"{\n \"prompt\": \"a\"\n}\n",
-         "JSON of another shape; lines are made of it by: jq -c '.' " + file},
-        {"\n42\n", "its first line is no JSON object"},
+         "JSON in another form; convert it to lines with: jq -c '.' " + file},
+        {"\n42\n", "its first line is not a JSON object"},
         {"\x1f\x8b\x08\x01", "The file is a compressed file"},
-        {"\xff\xfe{\x01", "The file is no text in UTF-8"},
+        {"\xff\xfe{\x01", "The file is not UTF-8 text"},
         {"", "is empty"},
         {" \n\n", "is empty"},
         {"{\"instruction\": \"a\"}\n{\"text\": \"b\"}\n",
-         "none of its lines is a prompt; the first: has not one of the fields"},
+         "none of its lines is a valid prompt; the fault of the first: must have exactly one of "
+         "the fields"},
     };
     for (const Row& row : rows) {
         INFO(row.content);
@@ -511,11 +512,11 @@ TEST_CASE("a text that the context ends says so, and a prompt beyond it is refus
     const Said ended = run_generate(folder, with(words, {"1,2"}));
     INFO(ended.err);
     CHECK(ended.code == 0);
-    CHECK_THAT(ended.err, Catch::Contains("the text stops here: the model sees 4 tokens at most"));
+    CHECK_THAT(ended.err, Catch::Contains("the text stops here: the model sees at most 4 tokens"));
     const Said refused = run_generate(folder, with(words, {"1,2,3,4,5"}));
     CHECK(refused.code == 66);
     CHECK(refused.out.empty());
-    CHECK_THAT(refused.err, Catch::Contains("the prompt has 5 tokens, and the context"));
+    CHECK_THAT(refused.err, Catch::Contains("the prompt has 5 tokens, but the context"));
     const Said whole = run_generate(
         folder, {words[0], "--as", "ids", "--tokens", "2", "--context", "9", "--prompt-ids", "1"});
     CHECK(whole.err.find("stops here") == std::string::npos);

@@ -134,12 +134,12 @@ TEST_CASE("a folder that is tuned without a number is tuned with the usual ones"
                           "--micro-batch", "8", "--accumulation", "1", "--epochs", "1"},
                          "named");
     check_same_run(silent, named);
-    CHECK_THAT(silent.err, Catch::Contains("chosen, since nothing names it: 8 rows a step") &&
+    CHECK_THAT(silent.err, Catch::Contains("chosen, because nothing sets it: 8 rows a step") &&
                                Catch::Contains("one pass over the data") &&
                                Catch::Contains("lr 2e-05, usual for all weights of a pretrained "
                                                "model (--lr)") &&
                                Catch::Contains("gradients clipped at norm 1"));
-    CHECK_THAT(named.err, !Catch::Contains("chosen, since nothing names it"));
+    CHECK_THAT(named.err, !Catch::Contains("chosen, because nothing sets it"));
     // Other numbers make another run, and two ranks the same one but for the order of sums.
     CHECK(tuning.tune_well({"--data", tuning.rows(), "--lr", "3e-5"}, "other").weights !=
           silent.weights);
@@ -155,7 +155,7 @@ TEST_CASE("a token file without a context has the model's, and a rate far too hi
     const Tuned silent = tuning.tune_well({"--data", tokens, "--steps", "2"}, "silent");
     check_same_run(
         silent, tuning.tune_well({"--data", tokens, "--steps", "2", "--context", "64"}, "named"));
-    CHECK_THAT(silent.err, Catch::Contains("64 tokens a sample: all positions of the model"));
+    CHECK_THAT(silent.err, Catch::Contains("64 tokens per sample: all positions of the model"));
     const Tuned high =
         tuning.tune_well({"--data", tokens, "--steps", "1", "--lr", "0.001"}, "high");
     const size_t warned = high.err.find("0.001 is 50 times the usual one"),
@@ -180,7 +180,7 @@ TEST_CASE("a run that is resumed has the numbers that it began with") {
         tuning.tune_well({"--data", tuning.rows(), "--resume", "--steps", "6"}, "parts");
     CHECK(resumed.losses == whole.losses);
     CHECK(resumed.weights == whole.weights);
-    CHECK_THAT(resumed.err, Catch::Contains("as the run that is resumed"));
+    CHECK_THAT(resumed.err, Catch::Contains("from the resumed run"));
     // Neither are more steps taken than it had.
     const Tuned again = tuning.tune_well({"--data", tuning.rows(), "--resume"}, "parts");
     CHECK_THAT(again.err + again.out, Catch::Contains("6"));
@@ -234,7 +234,7 @@ TEST_CASE("rows of bytes are noticed where a model has a large vocabulary") {
     }
     CHECK_THAT(said(text), Catch::Contains("they look like bytes") &&
                                Catch::Contains("dslaunch data prepare TEXT --model") &&
-                               Catch::Contains("'targets' hold the same numbers"));
+                               Catch::Contains("'targets' contain the same numbers"));
     CHECK_THAT(said(sums), !Catch::Contains("look like"));
 }
 

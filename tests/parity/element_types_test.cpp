@@ -179,12 +179,17 @@ TEST_CASE("types that cannot be trained or saved are refused before a step") {
     wide.table = wide.table.to(at::kComplexDouble);
     const std::tuple<TypeKind, TypePlace, bool, const char*> rows[] = {
         {type_kinds()[0], TypePlace::kParameter, true,
-         "parameter table is ComplexFloat, which is not trained here: make torch.view_as_real"},
+         "parameter table is ComplexFloat, a type that cannot be trained here: store the "
+         "torch.view_as_real"},
         {type_kinds()[2], TypePlace::kParameter, true,
-         "parameter table is Double, which is not trained here: save the model with .float()"},
+         "parameter table is Double, a type that cannot be trained here: save the model with "
+         ".float()"},
         {wide, TypePlace::kParameter, false,
-         "table is ComplexDouble, which safetensors cannot hold"},
-        {wide, TypePlace::kBuffer, false, "table is ComplexDouble, which safetensors cannot hold"}};
+         "table has the type ComplexDouble, which neither safetensors files nor checkpoints can "
+         "store"},
+        {wide, TypePlace::kBuffer, false,
+         "table has the type ComplexDouble, which neither safetensors files nor checkpoints can "
+         "store"}};
     for (const auto& [kind, place, trained, words] : rows) {
         INFO(words);
         const TemporaryFolder folder;

@@ -71,7 +71,7 @@ TEST_CASE("a run that begins to lag must choose first, and one that ends to lag 
     resume(job);
     job.steps = kSteps;
     lag(job, disk, {{"zenflow", nullptr}});
-    resume(job, 0, "gradients that wait in the checkpoint are left out");
+    resume(job, 0, "the delayed gradients in the checkpoint are ignored");
 }
 
 }  // namespace dslaunch::test

@@ -106,7 +106,7 @@ TEST_CASE("a config that came with the model may not name a library") {
         const Ran ran = run(folder, words);
         INFO(ran.err);
         CHECK(ran.code == 65);
-        CHECK_THAT(ran.err, Catch::Contains("would run as a program"));
+        CHECK_THAT(ran.err, Catch::Contains("would be loaded as code"));
     }
     // Who names the file of the config has named the library.
     CHECK(run(folder, {"plan", model, "--config", folder.path() + "/ds_config.json"}).code == 0);

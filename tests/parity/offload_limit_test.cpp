@@ -104,7 +104,7 @@ void check_in_a_quarter(const Shape& shape) {
     const Ended too_large = run_to_end(refused, group.inside(command(refused, "")));
     INFO(too_large.err);
     CHECK(too_large.code == kRefused);
-    CHECK(too_large.err.find("does not fit this host") != std::string::npos);
+    CHECK(too_large.err.find("does not fit on this host") != std::string::npos);
     CHECK(group.kills() == 0);
 
     const Ended too_late = run_to_end(killed, group.inside(command(killed, ""), /*unseen=*/true));

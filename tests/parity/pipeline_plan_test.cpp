@@ -92,7 +92,7 @@ TEST_CASE("a pipeline of measured segments is drawn, and weighed on a thousand r
     const PlanResult result = plan(folder, options);
     INFO(result.out << result.err);
     REQUIRE(result.code == 0);
-    CHECK(result.out.find("times measured here with ") != std::string::npos);
+    CHECK(result.out.find("times are measured on this machine with ") != std::string::npos);
     CHECK(mentions(result.out, "\n2x512x1x1 "));  // of 1024 ranks
     CHECK(mentions(result.out, "\ncopies that can share states without leaving a host: "));
     CHECK(result.out.find("rank  host  shard  pipeline\n") != std::string::npos);
@@ -104,7 +104,7 @@ TEST_CASE("a pipeline of measured segments is drawn, and weighed on a thousand r
     options.insert(options.end(), {"--flops-rate", "1e9"});
     const PlanResult refused = plan(folder, options);
     CHECK(refused.code == 66);
-    CHECK(mentions(refused.err, "is there already; --force replaces it"));
+    CHECK(mentions(refused.err, "already exists; use --force to replace it"));
     options.emplace_back("--force");
     REQUIRE(plan(folder, options).code == 0);
     CHECK(works_in(picture) == 2 * 4 * 3);
@@ -206,9 +206,9 @@ TEST_CASE("pipelines that cannot be had are refused by what is in the way") {
     refusal({"--stages", "2", "--compare", "shard"}, usage, "--compare");
     refusal({"--stages", "2", "--world-size", "3"}, usage, "a multiple of 2 ranks");
     refusal({"--stages", "2", "--simulate", "7"}, usage, "a multiple of 2 ranks");
-    refusal({"--stages", "100", "--flops-rate", "1e9"}, config, "need 100 segments at least");
+    refusal({"--stages", "100", "--flops-rate", "1e9"}, config, "need at least 100 segments");
     refusal({"--stages", "2", "--flops-rate", "1e9", "--rank-memory", "0.00001"}, config,
-            "no choice of 2 stages fits in 10.5 KiB a rank");
+            "no division into 2 stages fits in 10.5 KiB per rank");
     refusal({"--stages", "2", "--schedule", "1f1b", "--flops-rate", "1e9", "--cuts", "9"}, config,
             "a part cannot begin at segment 9");
     for (const char* option : {"--stages", "--tensor", "--sequence"})
@@ -216,9 +216,9 @@ TEST_CASE("pipelines that cannot be had are refused by what is in the way") {
     refusal({"--search", "--stages", "2", "--device", "cuda", "--device-memory", "H100"}, config,
             "data parallelism");
     refusal({"--search", "--device", "cuda", "--flops-rate", "1e9"}, usage,
-            "say it with --device-memory");
+            "set --device-memory to a size");
     refusal({"--search", "--device", "cuda", "--device-memory", "24GiB"}, usage,
-            "name the GPU by --device-memory (H200");
+            "name the GPU with --device-memory (H200");
     refusal({"--search", "--device", "cuda", "--device-memory", "H100", "--host-memory", "4"},
             usage, "--host-memory is for ranks that share a host's memory");
     refusal({"--search", "--device", "cuda", "--device-memory", "60MiB", "--flops-rate", "1e9"},
@@ -226,7 +226,7 @@ TEST_CASE("pipelines that cannot be had are refused by what is in the way") {
     refusal({"--sequence", "2", "--tensor", "2"}, usage, "--stages or --search");
     refusal({"--search", "--svg", "x.svg"}, usage, "--svg needs");
     refusal({"--search", "--world-size", "2", "--flops-rate", "1e9", "--host-memory", "0.001"},
-            config, "of 2 ranks fits in 1.0 MiB of a host: the one that needs least, pipeline");
+            config, "of 2 ranks fits in the 1.0 MiB of a host: the smallest, pipeline");
     refusal({"--search", "--world-size", "3", "--stages", "1", "--flops-rate", "1e9",
              "--micro-batches", "7"},
             config, "no mesh of 3 ranks is possible");

@@ -386,7 +386,7 @@ TEST_CASE("what a pipeline cannot do is refused before anything runs") {
         const char* says;
     };
     const std::vector<Refused> cases = {
-        {"gpt", {{"stages", 2}}, 3, "2 stages cannot have equally many of 3 ranks"},
+        {"gpt", {{"stages", 2}}, 3, "2 stages cannot divide 3 ranks evenly"},
         {"gpt", {{"stages", 64}}, 64, "stages"},
         {"gpt", {{"stages", 2}, {"first_segments", {1, 2}}}, 2, "first_segments"},
         {"gpt", {{"stages", 2}, {"first_segments", {99}}}, 2, "99"},

@@ -118,7 +118,7 @@ TEST_CASE("a GPU's step is forecast from the speeds that are said") {
     const PlanResult unknown =
         plan(folder, {"--device", "cuda", "--device-memory", "24GiB", "--forecast"});
     CHECK(unknown.code == static_cast<int>(ExitCode::kUsage));
-    CHECK(unknown.err.find("name the GPU by --device-memory (H200") != std::string::npos);
+    CHECK(unknown.err.find("name the GPU with --device-memory (H200") != std::string::npos);
     const PlanResult measured = plan(folder, {"--forecast", "--flops-rate", "1e9"});
     CHECK(measured.code == static_cast<int>(ExitCode::kUsage));
 }
@@ -159,7 +159,7 @@ TEST_CASE("a search on GPUs has every ZeRO stage, with the memory of its plan") 
     const PlanResult text = plan(folder, options);
     INFO(text.err);
     CHECK(text.out.find("of a GPU") != std::string::npos);
-    CHECK(text.out.find("times from the peaks of l4") != std::string::npos);
+    CHECK(text.out.find("times are lower bounds from the peak rates of l4") != std::string::npos);
 }
 
 TEST_CASE("hosts of a plan that cannot be are refused by what is wrong") {
@@ -171,10 +171,11 @@ TEST_CASE("hosts of a plan that cannot be are refused by what is wrong") {
         CHECK(result.code == static_cast<int>(ExitCode::kUsage));
         CHECK(result.err.find(why) != std::string::npos);
     };
-    refusal({"--hostfile", hosts, "--world-size", "6"}, "--world-size and --hostfile exclude");
+    refusal({"--hostfile", hosts, "--world-size", "6"},
+            "--world-size and --hostfile cannot be used together");
     refusal({"--hostfile", hosts, "--ranks-per-node", "2"}, "--ranks-per-node and --hostfile");
     for (const char* option : {"--include", "--exclude", "--num-nodes", "--num-gpus"})
-        refusal({option, "1"}, std::string(option) + " chooses from a hostfile");
+        refusal({option, "1"}, std::string(option) + " selects from a hostfile");
     refusal({"--hostfile", folder.path() + "/none"}, "/none");
     refusal({"--hostfile", ""}, "hostfile");
     refusal({"--hostfile", hosts, "--num_nodes", "4"}, "there are only 3 hosts");
@@ -182,13 +183,13 @@ TEST_CASE("hosts of a plan that cannot be are refused by what is wrong") {
     refusal({"--hostfile", hosts, "--num_gpus", "2"}, "`nowhere3.invalid` has 1");
     refusal({"--hostfile", hosts, "--include", "nowhere4.invalid"}, "did you mean `nowhere");
     refusal({"--hostfile", hosts, "--include", "nowhere2.invalid:5"}, "its slots are 4,6");
-    refusal({"--hostfile", hosts, "--include", "a", "--exclude", "b"}, "exclude each other");
+    refusal({"--hostfile", hosts, "--include", "a", "--exclude", "b"}, "cannot be combined");
     refusal({"--hostfile", hosts, "--stages", "4"}, "/hosts are 6: 4 stages x tensor 1 x");
     refusal({"--hostfile", hosts, "--stages", "2", "--simulate", "12"}, "has 6 slots");
     const std::string bad = write_hosts(folder, "one slots=2\ntwo slots=\n");
     refusal({"--hostfile", bad}, "hosts:2:");
     const std::string many = write_hosts(folder, "big[1-32] slots=4096\n");
-    refusal({"--hostfile", many}, "131072 slots, and a plan is made for 65536 ranks at most");
+    refusal({"--hostfile", many}, "131072 slots, but a plan supports at most 65536 ranks");
 }
 
 }  // namespace dslaunch::test

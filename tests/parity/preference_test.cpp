@@ -136,8 +136,8 @@ TEST_CASE("pairs are prepared as TRL does it, with the reference that it compute
     INFO(pairs.prepared());
     CHECK_THAT(pairs.prepared(), Catch::Contains("lines: 21 preference; 0 bad"));
     CHECK_THAT(pairs.prepared(), Catch::Contains("1 cut, 0 dropped; 1 left out"));
-    CHECK_THAT(pairs.prepared(), Catch::Contains("1 pair whose answers are the same"));
-    CHECK_THAT(pairs.prepared(), Catch::Contains("20 pairs in 40 rows of 24"));
+    CHECK_THAT(pairs.prepared(), Catch::Contains("1 pair with two identical answers"));
+    CHECK_THAT(pairs.prepared(), Catch::Contains("20 pairs in 40 rows of length 24"));
     const Stored reference = read_safetensors(pairs.rows()).at("reference");
     CHECK(reference.shape == std::vector<int64_t>{20, 2});
     std::vector<float> values(40);
@@ -261,7 +261,8 @@ TEST_CASE("what is no pair, and options that pairs have not, are refused by name
                "{\"text\": \"t3 t4\"}\n"
                "{\"prompt\": \"t3\", \"chosen\": \"\", \"rejected\": \" t5\"}\n");
     const std::string said = run_to_end(pairs.folder(), pairs.prepare(lines));
-    CHECK_THAT(said, Catch::Contains(":2: left out: is no pair of answers, as the lines before"));
+    CHECK_THAT(said,
+               Catch::Contains(":2: left out: is not a pair of answers, but the lines before"));
     CHECK_THAT(said, Catch::Contains(":3: left out: chosen: the answer is empty"));
     CHECK_THAT(said, Catch::Contains("1 pair in 2 rows"));
     for (const auto& [more, message] :
@@ -269,7 +270,7 @@ TEST_CASE("what is no pair, and options that pairs have not, are refused by name
              {{"--pack"}, "--pack: the lines are pairs of answers"},
              {{"--learn-all"}, "--learn-all: the lines are pairs of answers"},
              {{"--long", "split"}, "--long split: the lines are pairs of answers"},
-             {{"--max-bad-lines", "1"}, "more than 1 lines are bad"}}) {
+             {{"--max-bad-lines", "1"}, "this makes more than 1 bad lines"}}) {
         std::vector<std::string> words = pairs.prepare(lines);
         words.insert(words.end(), more.begin(), more.end());
         const Ended ended = run_words(pairs.folder(), words);
@@ -284,7 +285,9 @@ TEST_CASE("what is no pair, and options that pairs have not, are refused by name
     without["dslaunch"].erase("loss");
     const TrainResult plain = train(pairs.folder(), ranks(1), pairs.model(), without);
     CHECK(plain.code == 66);
-    CHECK_THAT(plain.err, Catch::Contains("its rows are pairs of answers: give --loss dpo"));
+    CHECK_THAT(plain.err,
+               Catch::Contains(
+                   "its rows are pairs of answers, which need a preference loss: give --loss dpo"));
     // simpo asks no reference.
     Json config = pairs.config("dpo");
     config["dslaunch"]["loss"]["name"] = "simpo";
@@ -294,7 +297,7 @@ TEST_CASE("what is no pair, and options that pairs have not, are refused by name
         pairs.folder(), {"eval", pairs.model(), "--data", fixture_file("lora/llama/tokens.u16.bin"),
                          "--context", "16", "--write-reference"});
     CHECK(ended.code == 66);
-    CHECK_THAT(ended.err, Catch::Contains("holds no pairs of answers"));
+    CHECK_THAT(ended.err, Catch::Contains("contains no pairs of answers"));
 }
 
 }  // namespace dslaunch::test

@@ -374,7 +374,7 @@ TEST_CASE("buffers that TorchScript's archive has and a state_dict lacks stay as
     INFO(resumed.err);
     REQUIRE(resumed.code == 0);
     CHECK(resumed.losses() == direct.losses());
-    CHECK_THAT(resumed.err, Catch::Contains("it has no buffer inv_freq"));
+    CHECK_THAT(resumed.err, Catch::Contains("the checkpoint has no buffer inv_freq"));
     const SafetensorsFile written(folder.path() + "/out/model.safetensors");
     CHECK(written.entries().size() == 2);
 }

@@ -259,9 +259,10 @@ TEST_CASE("a config made for Hugging Face's Trainer trains by the words of the c
     // after an update shows its rate.
     CHECK(rates[2] == 0.125);
     for (int i = 2; i < 7; ++i) CHECK(rates[i + 1] == Approx(0.25 * (8 - i) / 6));
-    for (const char* words : {"`auto` is what Hugging Face's Trainer takes", "bf16.enabled false",
-                              "fp32, ZeRO stage 2, AdamW with lr 0.25, gradients clipped at norm 1",
-                              "8 steps are 0.103 passes", "step 4: ", "backward "})
+    for (const char* words :
+         {"`auto` means the default of Hugging Face's Trainer", "bf16.enabled false",
+          "fp32, ZeRO stage 2, AdamW with lr 0.25, gradients clipped at norm 1",
+          "8 steps are 0.103 passes", "step 4: ", "backward "})
         CHECK_THAT(job.err(), Catch::Contains(words));
 }
 
@@ -275,7 +276,7 @@ TEST_CASE("--loss alone trains a model whose data have one column that forward d
     INFO(job.err());
     CHECK(code == 0);
     CHECK(job.out().starts_with("trained 2 steps, loss "));
-    CHECK_THAT(job.err(), Catch::Contains("dslaunch: --no-output: nothing is kept\n"));
+    CHECK_THAT(job.err(), Catch::Contains("dslaunch: --no-output: no results are kept\n"));
 }
 
 TEST_CASE(
@@ -373,8 +374,8 @@ TEST_CASE("a run whose learning rate stays 0 says before its first step that not
         if (warning != std::string::npos) CHECK(warning < result.err.find(" ready: "));
         return result.err;
     };
-    CHECK_THAT(said(2), Catch::Contains("2 steps to go: no weight will change; it is above 0 from "
-                                        "step 3 on: train more steps"));
+    CHECK_THAT(said(2), Catch::Contains("remaining 2 steps, so no weight will change; the rate is "
+                                        "above 0 from step 3 on: train more steps"));
     CHECK_THAT(said(3), !Catch::Contains("learning rate is 0"));
 }
 

@@ -174,7 +174,10 @@ TEST_CASE("what ranks or micro steps would write differently is refused before t
         std::vector<const char*> says;
     };
     const Row rows[] = {
-        {"table.pt2", 2, {}, {"`table.weight`", "by what it computes from the batch", "one rank"}},
+        {"table.pt2",
+         2,
+         {},
+         {"`table.weight`", "with values that it computes from the batch", "one rank"}},
         {"table.pt2", 2, stage(3), {"`table.weight`", "train on one rank"}},
         {"table.pt2", 1, recompute, {"`table.weight`", "number_checkpoints to 0"}},
         {"table.pt2", 1, half, {"`table.weight`", "train in fp32"}},
@@ -254,7 +257,7 @@ TEST_CASE("verify agrees with what forward writes") {
                      fixture_file("writes/" + std::string(archive))});
         CHECK(process.wait() == 0);
         INFO(process.err());
-        CHECK(process.out().find("steps of 2 ranks as one rank alone computes them") !=
+        CHECK(process.out().find("steps of 2 ranks match what one rank alone computes") !=
               std::string::npos);
     }
 }

@@ -202,10 +202,11 @@ TEST_CASE("a job that a limit on memory forbids is refused with the config that 
     const MemoryRun replicated = train_gpt(model, gpt_config(0), limit_kib);
     INFO(replicated.err);
     CHECK(replicated.code == static_cast<int>(ExitCode::kSetup));
-    CHECK(replicated.err.find("the job does not fit this host: own memory of a rank: ") !=
+    CHECK(replicated.err.find("the job does not fit on this host: own memory of a rank: ") !=
           std::string::npos);
-    CHECK(replicated.err.find("(RLIMIT_DATA); this would fit, with ") != std::string::npos);
-    CHECK(replicated.err.find("of memory: zero_optimization.stage: 1") != std::string::npos);
+    CHECK(replicated.err.find("(RLIMIT_DATA); it would fit in ") != std::string::npos);
+    CHECK(replicated.err.find("of memory with these changes: zero_optimization.stage: 1") !=
+          std::string::npos);
     for (const int stage : {1, 3}) {
         const MemoryRun sharded = train_gpt(model, gpt_config(stage), limit_kib);
         INFO(sharded.err);
@@ -234,7 +235,7 @@ TEST_CASE("a plan says whether this machine would admit the job") {
     const std::string refused = plan(limit_kib, false);
     INFO(refused);
     CHECK(refused.find("TOO LITTLE: RLIMIT_DATA") != std::string::npos);
-    CHECK(refused.find("a run on hosts like this machine would be refused: this would fit") !=
+    CHECK(refused.find("a run on hosts like this machine would be refused: it would fit") !=
           std::string::npos);
     const Json admitted = Json::parse(plan("unlimited", true)).at("admission");
     INFO(admitted.dump());

@@ -116,8 +116,9 @@ TEST_CASE("hosts that hold copies of what their ranks shard have the metrics of 
     config["zero_optimization"] = {{"stage", 3}, {"mics_shard_size", 2}};
     const TrainResult refused = train(folder, hosts(folder, {2, 1}), archive_of("gpt"), config);
     CHECK(refused.code == 65);
-    CHECK(refused.err.find("zero_optimization.mics_shard_size: 2, but of the 3 ranks") !=
-          std::string::npos);
+    CHECK(
+        refused.err.find("zero_optimization.mics_shard_size: 2 is not possible: of the 3 ranks") !=
+        std::string::npos);
 }
 
 TEST_CASE("what goes between hosts in fewer bits is as planned, and trains nearly as well",
@@ -156,7 +157,7 @@ TEST_CASE("what goes between hosts in fewer bits is as planned, and trains nearl
               Approx(exact[i].at("loss").get<double>()).margin(0.02));
     }
     CHECK(packed.err.find("between hosts: parameters in 8 bits; gradients in 4 bits; each host "
-                          "keeps what it gathers in a step") != std::string::npos);
+                          "keeps the parameters that it gathers in a step") != std::string::npos);
     CHECK(packed.err.find("sent by this host in a step: reduce") != std::string::npos);
     CHECK(packed.err.find(" as planned, gather") != std::string::npos);
     CHECK(packed.err.find("algbw GB/s") != std::string::npos);
@@ -174,7 +175,7 @@ TEST_CASE("auto packs by the measured link and says why; a wrong number of ranks
         CHECK(chosen.err.find(std::string("zero_optimization.") + key + " auto: o") !=
               std::string::npos);
     CHECK(chosen.err.find("GB/s: an element takes") != std::string::npos);
-    CHECK(chosen.err.find("each host keeps what it gathers") != std::string::npos);
+    CHECK(chosen.err.find("each host keeps the parameters that it gathers") != std::string::npos);
     for (const char* kind : {"reduce", "gather"}) {
         const Json& of = chosen.metrics.back().at("step_link_bytes").at("by_kind").at(kind);
         CHECK(of.at("sent") == of.at("planned"));
@@ -183,7 +184,8 @@ TEST_CASE("auto packs by the measured link and says why; a wrong number of ranks
     const TemporaryFolder other;
     const TrainResult refused = train(other, hosts(other, {2, 2}), archive_of("gpt"), config);
     CHECK(refused.code == 65);
-    CHECK(refused.err.find("zero_optimization.zero_hpz_partition_size: 3, but of the 4 ranks") !=
+    CHECK(refused.err.find(
+              "zero_optimization.zero_hpz_partition_size: 3 is not possible: of the 4 ranks") !=
           std::string::npos);
 }
 

@@ -70,7 +70,8 @@ class JoinJob {
         CHECK(process_->err().find("restart 1 of 1") != std::string::npos);
         CHECK(process_->out().find("BESIDE") == std::string::npos);
         CHECK(name_process(left.pid) != left);
-        CHECK_THAT(process_->err(), Catch::Contains("ended what an attempt before had left"));
+        CHECK_THAT(process_->err(),
+                   Catch::Contains("ended processes that an earlier attempt left running"));
         signal_process(left, SIGKILL);
     }
 

@@ -34,21 +34,22 @@ std::vector<CkptCommand> ckpt_commands() {
           .docs = kDocs}},
         {"verify",
          ckpt_verify,
-         {.does = "Reads all of a checkpoint and compares every hash.",
+         {.does = "Reads a whole checkpoint and checks the hash of every piece of data.",
           .examples = {"dslaunch ckpt verify run", "dslaunch ckpt verify run/checkpoints/step-100"},
-          .exit_codes = "73 when one is damaged.",
+          .exit_codes = "73 when a checkpoint is damaged.",
           .docs = kDocs}},
         {"inspect",
          ckpt_inspect,
-         {.does = "Prints training state and tensors of one checkpoint or .safetensors file.",
+         {.does = "Prints the training state and the tensors of a checkpoint or .safetensors file.",
           .examples = {"dslaunch ckpt inspect run",
                        "dslaunch ckpt inspect run --tensor '*.bias' --stats"},
           .docs = kDocs}},
         {"diff",
          ckpt_diff,
-         {.does = "Compares two checkpoints, of any world size and stage.",
+         {.does = "Compares two checkpoints of any world size and ZeRO stage.",
           .examples = {"dslaunch ckpt diff run1 run2 --tolerance 1e-6"},
-          .exit_codes = "as of diff: 0 when they are equal, 1 when they differ; others are errors.",
+          .exit_codes =
+              "as for diff: 0 when they are equal, 1 when they differ; other codes are errors.",
           .docs = kDocs}},
         {"export",
          ckpt_export,
@@ -59,8 +60,8 @@ std::vector<CkptCommand> ckpt_commands() {
           .docs = kDocs}},
         {"import",
          ckpt_import,
-         {.does = "Makes a checkpoint of a DeepSpeed one, of a .safetensors file or of a Hugging "
-                  "Face folder. Nothing in it is executed.",
+         {.does = "Makes a checkpoint from a DeepSpeed checkpoint, a .safetensors file or a "
+                  "Hugging Face folder. Runs no code from these files.",
           .examples = {"dslaunch ckpt import deepspeed_run run",
                        "dslaunch ckpt import model.safetensors run"},
           .docs = kDocs}},
@@ -112,7 +113,7 @@ void tell_exported(const storage::TensorSource& source, const storage::ExportRep
     for (size_t i = 0; i < std::min<size_t>(report.left_out.size(), 4); ++i)
         names += fmt::format("{}{}", i == 0 ? "" : ", ", printable(report.left_out[i]));
     fmt::print(
-        stderr, "dslaunch: left out: {}{}\n", names,
+        stderr, "dslaunch: left out these tensors: {}{}\n", names,
         report.left_out.size() <= 4 ? "" : fmt::format(" and {} more", report.left_out.size() - 4));
 }
 

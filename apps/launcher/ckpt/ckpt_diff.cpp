@@ -33,11 +33,11 @@ std::string text_of(const storage::TensorDiff& diff) {
     using Kind = storage::TensorDiff::Kind;
     std::string name = printable(diff.name);
     if (!diff.state.empty()) name += fmt::format(" {}", printable(diff.state));
-    if (diff.kind == Kind::kOnlyInA) return fmt::format("{}: only in A", name);
-    if (diff.kind == Kind::kOnlyInB) return fmt::format("{}: only in B", name);
+    if (diff.kind == Kind::kOnlyInA) return fmt::format("{}: is only in A", name);
+    if (diff.kind == Kind::kOnlyInB) return fmt::format("{}: is only in B", name);
     if (diff.kind != Kind::kValues)
         return fmt::format("{}: {} {} | {}", name, kind_word(diff.kind), diff.a, diff.b);
-    return fmt::format("{}: {} elements differ by up to {:g}, the first at {}: {} | {}", name,
+    return fmt::format("{}: {} elements differ by at most {:g}, the first at {}: {} | {}", name,
                        diff.elements_count, diff.max_abs, shape_text(diff.first_index), diff.a,
                        diff.b);
 }
@@ -83,14 +83,14 @@ void print_text(const storage::TensorSource& a, const storage::TensorSource& b,
     const size_t shown = all ? diff.tensors.size() : std::min(diff.tensors.size(), kLinesMax);
     for (size_t i = 0; i < shown; ++i) fmt::print("{}\n", text_of(diff.tensors[i]));
     if (const size_t left = diff.tensors.size() - shown; left > 0)
-        fmt::print("... and {} (--all lists them, --tensor GLOB chooses)\n",
+        fmt::print("... and {} (--all lists all, --tensor GLOB selects tensors)\n",
                    counted(static_cast<int64_t>(left), "more difference"));
     for (const storage::FieldDiff& field : diff.training)
         fmt::print("{}: {} | {}\n", field.name, printable(field.a), printable(field.b));
     for (const storage::FieldDiff& field : diff.about)
         fmt::print("made with {}: {} | {}\n", field.name, printable(field.a), printable(field.b));
     if (diff.is_weights_alone)
-        fmt::print("optimizer and training state are not compared: {} holds weights alone\n",
+        fmt::print("optimizer and training state are not compared: {} contains only weights\n",
                    printable(a.checkpoint() == nullptr ? a.path() : b.path()));
     fmt::print("{}: {} tensors and states compared, {} elements read, {} equal by their hashes\n",
                diff.is_equal() ? "equal" : "different", diff.compared_count, diff.numel_read,
@@ -99,7 +99,7 @@ void print_text(const storage::TensorSource& a, const storage::TensorSource& b,
 
 int compare(const DiffArguments& arguments) {
     if (!(arguments.options.tolerance >= 0))
-        fail(ExitCode::kUsage, "--tolerance: must be a number from 0 on");
+        fail(ExitCode::kUsage, "--tolerance: must be a number of at least 0");
     const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
     const auto a = storage::open_tensor_source(*tree, arguments.a);
     const auto b = storage::open_tensor_source(*tree, arguments.b);
@@ -113,16 +113,16 @@ int compare(const DiffArguments& arguments) {
 int ckpt_diff(CommandLine& command, const Parse& parse) {
     DiffArguments arguments;
     const char* what =
-        "a step folder, a folder with checkpoints (the newest good one), a .safetensors file or a "
-        "Hugging Face folder";
+        "a step folder, a folder with checkpoints (then its newest good one), a .safetensors file "
+        "or a Hugging Face folder";
     command.add("A", arguments.a, what).required();
     command.add("B", arguments.b, what).required();
     command.add("--tensor GLOB", arguments.options.glob,
-                "only those of this name or pattern, as '*.bias'");
+                "only tensors with this name or pattern, such as '*.bias'");
     command.add("--tolerance X", arguments.options.tolerance,
-                "values that differ by no more are equal, default 0");
+                "largest difference at which two values count as equal, default 0");
     command.add("--all", arguments.all,
-                fmt::format("list every difference, not the first {}", kLinesMax));
+                fmt::format("list every difference, not only the first {}", kLinesMax));
     command.add("--json", arguments.json, "one JSON object");
     return parse() ? compare(arguments) : 0;
 }

@@ -35,8 +35,8 @@ struct ExportArguments {
 void check_combination(const ExportArguments& arguments) {
     if (arguments.format == "gguf")
         fail(ExitCode::kUsage,
-             "--format gguf: GGUF is not written; write --format hf, of which llama.cpp's "
-             "convert_hf_to_gguf.py makes it");
+             "--format gguf: GGUF is not supported; use --format hf, then convert the folder with "
+             "llama.cpp's convert_hf_to_gguf.py");
     if (arguments.format != "safetensors" && arguments.format != "hf" &&
         arguments.format != "torchscript")
         fail(ExitCode::kUsage, "--format: `{}` is none of safetensors, hf, torchscript",
@@ -45,23 +45,24 @@ void check_combination(const ExportArguments& arguments) {
     const storage::ExportOptions& options = arguments.options;
     if (torchscript && arguments.model.empty())
         fail(ExitCode::kUsage,
-             "--format torchscript: give the archive that was trained as --model train.pt; its "
-             "graph comes from there");
+             "--format torchscript: give the archive that was trained as --model train.pt; the "
+             "model's graph is taken from it");
     if (!torchscript && !arguments.model.empty())
-        fail(ExitCode::kUsage, "--model is for --format torchscript alone");
+        fail(ExitCode::kUsage, "--model is only for --format torchscript");
     if (!torchscript && !arguments.op_libraries.empty())
-        fail(ExitCode::kUsage, "--op-library is for --format torchscript alone");
+        fail(ExitCode::kUsage, "--op-library is only for --format torchscript");
     if (!torchscript && arguments.trust_model)
-        fail(ExitCode::kUsage, "--trust-model is for --format torchscript alone");
+        fail(ExitCode::kUsage, "--trust-model is only for --format torchscript");
     if (arguments.all_names && arguments.format != "hf")
-        fail(ExitCode::kUsage, "--all-names is for --format hf; safetensors has all names anyway");
+        fail(ExitCode::kUsage,
+             "--all-names is only for --format hf; safetensors always has all names");
     if (!torchscript) return;
     if (!arguments.dtype.empty() || !arguments.shard_max.empty() ||
         !arguments.config_from.empty() || options.excludes_frozen || !options.exclude.empty() ||
         !options.strip_prefix.empty() || !options.add_prefix.empty())
         fail(ExitCode::kUsage,
-             "--format torchscript takes PATH, OUT, --model, --op-library, --trust-model and "
-             "--force alone: the archive has its own names and dtypes");
+             "--format torchscript accepts only PATH, OUT, --model, --op-library, --trust-model "
+             "and --force: names and dtypes are those of the archive");
 }
 
 // Refuses an OUT that has the ending of another format: a folder with that name would be made.
@@ -70,12 +71,12 @@ void check_out(const ExportArguments& arguments) {
     if (arguments.format == "torchscript") return;
     if (out.ends_with(".gguf"))
         fail(ExitCode::kUsage,
-             "{}: GGUF is not written; write a folder with --format hf, of which llama.cpp's "
-             "convert_hf_to_gguf.py makes it",
+             "{}: GGUF is not supported; write a folder with --format hf, then convert it with "
+             "llama.cpp's convert_hf_to_gguf.py",
              printable(out));
     for (const char* ending : {".pt", ".pt2", ".pth", ".bin", ".ckpt", ".onnx", ".npz", ".h5"})
         if (out.ends_with(ending))
-            fail(ExitCode::kUsage, "{}: OUT is a folder or a file NAME.safetensors{}",
+            fail(ExitCode::kUsage, "{}: OUT must be a folder or a file NAME.safetensors{}",
                  printable(out),
                  std::string_view(ending) == ".pt" ? "; --format torchscript writes a .pt" : "");
 }
@@ -86,8 +87,9 @@ void require_whole_model(const storage::TensorSource& source, const ExportArgume
     if (arguments.format != "hf" || checkpoint == nullptr || checkpoint->base_fingerprint.empty())
         return;
     fail(ExitCode::kUsage,
-         "{}: its run trained adapters (--lora), so it holds no whole model: `dslaunch model merge "
-         "MODEL {} -o {}` makes one; the adapter by itself is in the folder adapter of the run",
+         "{}: its run trained adapters (--lora), so it does not contain a whole model: `dslaunch "
+         "model merge MODEL {} -o {}` makes one; the adapter itself is in the run's folder "
+         "`adapter`",
          printable(source.path()), printable(arguments.path), printable(arguments.options.out));
 }
 
@@ -111,7 +113,8 @@ void require_own_config(const storage::TensorSource& source, const std::string& 
     for (const storage::CheckpointTensor& tensor : source.tensors())
         if (tensor.shape.size() == 2 && tensor.shape.front() == config.vocabulary) return;
     fail(ExitCode::kInput,
-         "--config-from {}: is of another model: it has {}, and {} has no embedding of as many",
+         "--config-from {}: belongs to another model: its vocabulary has {}, but {} has no "
+         "embedding of that size",
          printable(folder), counted(config.vocabulary, "token"), printable(source.path()));
 }
 
@@ -123,14 +126,13 @@ void warn_without_config(const ExportArguments& arguments) {
     const std::string way =
         trained_archive(arguments.path)
             ? fmt::format(
-                  "the run trained an archive, which has none; as an archive it is written "
-                  "by: dslaunch ckpt export {} NEW.pt --format torchscript --model "
-                  "TRAINED.pt",
+                  "the run trained an archive, which has no config.json; export it as an archive: "
+                  "dslaunch ckpt export {} NEW.pt --format torchscript --model TRAINED.pt",
                   printable(arguments.path))
-            : "--config-from DIR copies it from the folder of the model that was trained";
-    print_message(
-        fmt::format("dslaunch: warning: {} has no config.json, so nothing loads it as a model: {}",
-                    printable(out), way));
+            : "copy it from the folder of the model that was trained with --config-from DIR";
+    print_message(fmt::format(
+        "dslaunch: warning: {} has no config.json, so programs cannot load it as a model: {}",
+        printable(out), way));
 }
 
 storage::ExportOptions options_of(const ExportArguments& arguments) {
@@ -164,7 +166,7 @@ void print_json(const storage::TensorSource& source, const storage::ExportReport
 
 void warn_when_not_finite(const storage::TensorSource& source) {
     if (source.checkpoint() != nullptr && !source.checkpoint()->is_finite())
-        print_message(fmt::format("dslaunch: warning: {} holds a NaN or an infinity",
+        print_message(fmt::format("dslaunch: warning: {} contains a NaN or an infinity",
                                   printable(source.path())));
 }
 
@@ -190,7 +192,7 @@ void run_export(const ExportArguments& arguments) {
     warn_when_not_finite(*source);
     const bool with_config = !arguments.config_from.empty();
     if (with_config && options.out.ends_with(".safetensors"))
-        fail(ExitCode::kUsage, "{}: --config-from needs a folder to copy to, this is a file",
+        fail(ExitCode::kUsage, "{}: is a file, but --config-from needs a folder to copy to",
              options.out);
     // The check comes before the weights, so that a wrong folder is reported at once.
     if (with_config) {
@@ -209,16 +211,16 @@ void run_export(const ExportArguments& arguments) {
     if (with_config) {
         std::string names;
         for (const std::string& name : copied) names += fmt::format(" {}", printable(name));
-        print_message(
-            fmt::format("dslaunch: copied from {}:{}", printable(arguments.config_from), names));
+        print_message(fmt::format("dslaunch: copied these files from {}:{}",
+                                  printable(arguments.config_from), names));
     }
 }
 
 void declare_names(CommandLine& command, storage::ExportOptions& options) {
     command.add("--strip-prefix PREFIX", options.strip_prefix,
-                "remove this from the start of all names, as `model.` where the traced module "
+                "remove this prefix from all names, for example `model.` if the traced module "
                 "wrapped the model");
-    command.add("--add-prefix PREFIX", options.add_prefix, "add this to the start of all names");
+    command.add("--add-prefix PREFIX", options.add_prefix, "add this prefix to all names");
     command.add("--exclude GLOB", options.exclude,
                 "leave out tensors with these names; repeatable");
     command.add("--exclude-frozen", options.excludes_frozen,
@@ -231,34 +233,37 @@ int ckpt_export(CommandLine& command, const Parse& parse) {
     ExportArguments arguments;
     command
         .add("PATH", arguments.path,
-             "a step folder, or a folder with checkpoints (the newest good one)")
+             "a step folder, or a folder with checkpoints (then its newest good one)")
         .required();
     command
         .add("OUT", arguments.options.out,
-             "a folder to write to, or one NAME.safetensors; for torchscript the .pt")
+             "the folder to write, or one file NAME.safetensors; for torchscript the .pt file")
         .required();
     command
         .add("--format NAME", arguments.format,
-             "safetensors (every name of a tied tensor), hf (as transformers reads it: one "
-             "name, no buffers that it makes itself), torchscript")
+             "safetensors (with every name of a tied tensor), hf (as transformers reads it: one "
+             "name per tensor, without the buffers that transformers computes itself), torchscript")
         .show_default();
-    command.add("--dtype NAME", arguments.dtype, "fp32, bf16 or fp16; default: as they are stored")
+    command
+        .add("--dtype NAME", arguments.dtype,
+             "fp32, bf16 or fp16; default: as stored in the checkpoint")
         .one_of({"fp32", "bf16", "fp16"});
     command.add("--max-shard-size SIZE", arguments.shard_max,
-                "write several files of at most this size, as 5GB or 500MB, and an index; default: "
-                "one file");
+                "write several files of at most this size, such as 5GB or 500MB, and an index; "
+                "default: one file");
     command.add("--config-from DIR", arguments.config_from,
-                "copy config.json, tokenizer and the like from this Hugging Face folder");
+                "copy config.json, the tokenizer and similar files from this Hugging Face folder");
     command.add("--all-names", arguments.all_names,
                 "hf: write a tied tensor under each of its names");
     declare_names(command, arguments.options);
     command.add("--model FILE", arguments.model, "torchscript: the archive that was trained");
     command.add("--op-library FILE", arguments.op_libraries,
                 "torchscript: load this library (.so) of operators before the model; repeatable");
-    command.add("--trust-model", arguments.trust_model,
-                "torchscript: let the model's code use operators that reach files, memory or "
-                "processes");
-    command.add("--force", arguments.options.is_forced, "replace a model that is in OUT");
+    command.add(
+        "--trust-model", arguments.trust_model,
+        "torchscript: let the model's code use operators that access files, memory or processes");
+    command.add("--force", arguments.options.is_forced,
+                "replace a model that already exists in OUT");
     command.add("--json", arguments.json, "one JSON object");
     if (parse()) run_export(arguments);
     return 0;

@@ -43,11 +43,12 @@ std::string next_command(const ImportArguments& arguments) {
     const std::string& source = arguments.options.source;
     const bool is_folder = storage::model_folder_of(source) && !source.ends_with(".json");
     const std::string model = is_folder ? source : storage::archive_of_job(source).value_or("");
-    return fmt::format("dslaunch {} --output {} --resume --data FILE{}",
-                       model.empty() ? "MODEL" : printable(model), printable(arguments.out),
-                       model.empty() ? " (MODEL: the archive or Hugging Face folder with these "
-                                       "weights' names)"
-                                     : "");
+    return fmt::format(
+        "dslaunch {} --output {} --resume --data FILE{}",
+        model.empty() ? "MODEL" : printable(model), printable(arguments.out),
+        model.empty()
+            ? " (MODEL: the archive or Hugging Face folder whose weights have these names)"
+            : "");
 }
 
 void run_import(const ImportArguments& arguments) {
@@ -59,23 +60,22 @@ void run_import(const ImportArguments& arguments) {
     const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
     if (!arguments.force && tree->list(options.root) &&
         !storage::CheckpointStore(*tree, options.root, 0).list().empty())
-        fail(
-            ExitCode::kInput,
-            "{}: holds checkpoints already; name another folder, or --force adds to them, replaces "
-            "one of the same step, and renames those of later steps to abandoned-…",
-            printable(options.root));
+        fail(ExitCode::kInput,
+             "{}: already contains checkpoints; name another folder, or give --force: it adds to "
+             "them, replaces one of the same step, and renames those of later steps to abandoned-…",
+             printable(options.root));
     Progress progress("ckpt", "importing the checkpoint");
     const storage::ImportReport report = storage::import_checkpoint(*tree, options);
     progress.end();
     if (!report.is_finite)
         print_message(
-            fmt::format("dslaunch: warning: it holds a NaN or an infinity: --resume=auto will "
-                        "pass it over"));
+            fmt::format("dslaunch: warning: the checkpoint contains a NaN or an infinity: "
+                        "--resume=auto will skip it"));
     if (arguments.json) return print_json(report);
     print_message(fmt::format(
         "dslaunch: {}: {} tensors, {} elements, {}, {} at step {}", printable(report.folder),
         report.tensor_count, report.numel, to_text(report.bytes),
-        report.has_states ? "with optimizer states" : "weights alone", report.step));
+        report.has_states ? "with optimizer states" : "only weights", report.step));
     print_message(fmt::format("dslaunch: read: {}", printable(report.writer)));
     for (const std::string& note : report.notes)
         print_message(fmt::format("dslaunch: note: {}", printable(note)));
@@ -88,25 +88,25 @@ int ckpt_import(CommandLine& command, const Parse& parse) {
     ImportArguments arguments;
     command
         .add("PATH", arguments.options.source,
-             "DeepSpeed's folder (with `latest`) or one global_stepN in it, a .safetensors "
-             "file, or a folder with model.safetensors")
+             "DeepSpeed's folder (with the file `latest`) or one global_stepN folder in it, a "
+             ".safetensors file, or a folder with model.safetensors")
         .required();
     command
         .add("OUT", arguments.out,
-             "an --output folder: the checkpoint becomes OUT/checkpoints/step-N, so that "
-             "--output OUT --resume goes on from it")
+             "an --output folder: the checkpoint is written to OUT/checkpoints/step-N, so that "
+             "--output OUT --resume continues from it")
         .required();
     command.add("-t,--tag NAME", arguments.options.tag,
-                "DeepSpeed: the folder of the step; default: the one that `latest` names");
+                "DeepSpeed only: folder of the step; default: the one named in `latest`");
     command.add("--strip-prefix PREFIX", arguments.options.names.strip,
-                "remove this from the start of all names, after DeepSpeed's own `module.`");
+                "remove this prefix from all names, after DeepSpeed's own `module.`");
     command.add(
         "--add-prefix PREFIX", arguments.options.names.add,
-        "add this to the start of all names, as `model.` where the traced module wraps the model");
+        "add this prefix to all names, for example `model.` if the traced module wraps the model");
     command.add("--frozen GLOB", arguments.options.frozen,
-                "DeepSpeed, stage 0 and fp32: parameters that are not trained, where the file "
-                "does not tell; repeatable");
-    command.add("--force", arguments.force, "also where OUT has checkpoints already");
+                "DeepSpeed stage 0 and fp32 only: parameters that are not trained, if the file "
+                "does not say so; repeatable");
+    command.add("--force", arguments.force, "import even if OUT already has checkpoints");
     command.add("--json", arguments.json, "one JSON object");
     if (parse()) run_import(arguments);
     return 0;

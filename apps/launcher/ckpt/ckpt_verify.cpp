@@ -91,9 +91,9 @@ void print_json(const std::vector<Verdict>& verdicts, const std::string& advice)
 void print_text(const std::vector<Verdict>& verdicts) {
     for (const Verdict& verdict : verdicts) {
         if (verdict.whole()) {
-            fmt::print("{}: whole, {}{}\n", printable(verdict.stored.folder),
+            fmt::print("{}: intact, {}{}\n", printable(verdict.stored.folder),
                        to_text(verdict.stored.bytes),
-                       verdict.stored.is_finite ? "" : ", but holds a NaN or an infinity");
+                       verdict.stored.is_finite ? "" : ", but contains a NaN or an infinity");
             continue;
         }
         fmt::print("{}: DAMAGED\n", printable(verdict.stored.folder));
@@ -119,8 +119,8 @@ int verify(const VerifyArguments& arguments) {
     const std::vector<storage::StoredCheckpoint> all = checkpoints_at(*tree, arguments.path);
     if (all.empty())
         fail(ExitCode::kCheckpoint,
-             "{}: there is no checkpoint to verify; `dslaunch ckpt ls` "
-             "shows what a folder holds",
+             "{}: contains no checkpoint to verify; `dslaunch ckpt ls` lists the checkpoints of a "
+             "folder",
              printable(arguments.path));
     std::vector<Verdict> verdicts;
     Progress progress("ckpt", "verifying", std::ssize(all), "checkpoints");
@@ -143,11 +143,11 @@ int verify(const VerifyArguments& arguments) {
     arguments.json ? print_json(verdicts, newest) : print_text(verdicts);
     if (damaged == verdicts.end()) return 0;
     print_message(fmt::format(
-        "dslaunch: error: {} of {} checkpoints damaged; {}",
+        "dslaunch: error: {} of {} checkpoints are damaged; {}",
         std::ranges::count_if(verdicts, [](const Verdict& one) { return !one.whole(); }),
         verdicts.size(),
-        newest.empty() ? std::string("no whole one is beside it")
-                       : fmt::format("the newest whole one: {}", printable(newest))));
+        newest.empty() ? std::string("no intact checkpoint is left in this folder")
+                       : fmt::format("the newest intact one is {}", printable(newest))));
     return static_cast<int>(ExitCode::kCheckpoint);
 }
 
@@ -156,12 +156,13 @@ int verify(const VerifyArguments& arguments) {
 int ckpt_verify(CommandLine& command, const Parse& parse) {
     VerifyArguments arguments;
     command
-        .add("PATH", arguments.path, "one step folder, or a folder with checkpoints: all of them")
+        .add("PATH", arguments.path,
+             "one step folder, or a folder with checkpoints: then all of them")
         .required();
-    command.add("--no-mark", arguments.no_mark, "do not mark whole checkpoints as verified");
+    command.add("--no-mark", arguments.no_mark, "do not mark intact checkpoints as verified");
     command
         .add("--threads N", arguments.threads_count,
-             "files read at once; default: as many as processors")
+             "number of files to read at once; default: the number of processors")
         .range(1, 1024);
     command.add("--json", arguments.json, "one JSON object");
     return parse() ? verify(arguments) : 0;

@@ -36,7 +36,9 @@ std::unique_ptr<storage::TensorSource> open_deepspeed(const ZeroToFp32Arguments&
                             ? storage::detect_foreign_format(arguments.checkpoint_dir)
                             : storage::ForeignFormat::kDeepSpeed;
     if (format != storage::ForeignFormat::kDeepSpeed)
-        fail(ExitCode::kInput, "{}: is {}, and no checkpoint of DeepSpeed or of ours",
+        fail(ExitCode::kInput,
+             "{}: is {}, not a checkpoint of DeepSpeed or of dslaunch; its weights need no "
+             "conversion: `dslaunch FOLDER --data FILE` trains them",
              printable(arguments.checkpoint_dir), storage::foreign_format_name(format));
     auto source = std::make_unique<storage::DeepSpeedSource>(
         arguments.checkpoint_dir, arguments.tag, arguments.frozen,
@@ -53,7 +55,7 @@ std::string tagged(storage::FileTree& tree, const ZeroToFp32Arguments& arguments
     const storage::CheckpointPlace place =
         storage::find_checkpoints(tree, arguments.checkpoint_dir);
     if (place.root.empty())
-        fail(ExitCode::kUsage, "--tag: {} is one checkpoint already",
+        fail(ExitCode::kUsage, "--tag: leave it out, since {} is already a single checkpoint",
              printable(arguments.checkpoint_dir));
     return fmt::format("{}/{}", place.root, arguments.tag);
 }
@@ -66,7 +68,8 @@ void convert(const ZeroToFp32Arguments& arguments) {
     options.excludes_frozen = arguments.exclude_frozen;
     options.is_forced = arguments.force;
     if (options.out.ends_with(".safetensors"))
-        fail(ExitCode::kUsage, "{}: output_dir is a folder; `dslaunch ckpt export` writes one file",
+        fail(ExitCode::kUsage,
+             "{}: output_dir must be a folder; `dslaunch ckpt export` writes a single file",
              printable(options.out));
     const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
     const auto source = storage::holds_checkpoints(*tree, arguments.checkpoint_dir)
@@ -75,8 +78,8 @@ void convert(const ZeroToFp32Arguments& arguments) {
     storage::check_export_place(options);
     if (!arguments.safe_serialization)
         print_message(fmt::format(
-            "dslaunch: model.safetensors is written, not pytorch_model.bin: no pickle is; "
-            "transformers and safetensors.torch.load_file read it"));
+            "dslaunch: writing model.safetensors instead of pytorch_model.bin, since pickle files "
+            "are not supported; transformers and safetensors.torch.load_file can read it"));
     tell_exported(*source, storage::export_weights(*source, options));
 }
 
@@ -84,34 +87,33 @@ void convert(const ZeroToFp32Arguments& arguments) {
 
 int zero_to_fp32_command(std::span<const std::string> arguments) {
     ZeroToFp32Arguments parsed;
-    CommandLine app(
-        {.does = "Writes the fp32 weights of a DeepSpeed checkpoint, or of one of ours, as "
-                 "safetensors. Its flags are those of zero_to_fp32.py of DeepSpeed.",
-         .examples = {"dslaunch zero_to_fp32 deepspeed_run weights",
-                      "dslaunch zero_to_fp32 deepspeed_run weights -t global_step1"},
-         .docs = "docs/guide/checkpoints.md"},
-        "dslaunch zero_to_fp32");
+    CommandLine app({.does = "Writes the fp32 weights of a DeepSpeed or dslaunch checkpoint as "
+                             "safetensors. Has the same flags as DeepSpeed's zero_to_fp32.py.",
+                     .examples = {"dslaunch zero_to_fp32 deepspeed_run weights",
+                                  "dslaunch zero_to_fp32 deepspeed_run weights -t global_step1"},
+                     .docs = "docs/guide/checkpoints.md"},
+                    "dslaunch zero_to_fp32");
     app.add("CHECKPOINT_DIR", parsed.checkpoint_dir,
-            "DeepSpeed's folder with `latest`, or a folder with checkpoints of ours")
+            "DeepSpeed's folder with the file `latest`, or a folder with dslaunch checkpoints")
         .required();
     app.add("OUTPUT_DIR", parsed.output_dir,
             "folder for model.safetensors, or its shards and their index")
         .required();
     app.add("--max-shard-size SIZE", parsed.max_shard_size,
-            "a file holds at most so much, as 5GB or 500MB")
+            "largest size of a file, such as 5GB or 500MB")
         .show_default();
     app.add("--safe-serialization", parsed.safe_serialization,
-            "write safetensors: done in any case, no pickle is written");
+            "accepted, no effect: safetensors is always written, never pickle");
     app.add("-t,--tag NAME", parsed.tag,
-            "folder of the step, as global_step1; default: the one that `latest` names");
+            "folder of the step, such as global_step1; default: the one named in `latest`");
     app.add("--exclude-frozen-parameters", parsed.exclude_frozen,
             "leave out parameters that are not trained");
     app.add("--frozen GLOB", parsed.frozen,
-            "stage 0 and fp32: parameters that are not trained, where the file does not tell; "
+            "stage 0 and fp32 only: parameters that are not trained, if the file does not say so; "
             "repeatable");
     bool debug = false;
     app.add("-d,--debug", debug, "log more");
-    app.add("--force", parsed.force, "replace a model that is in OUTPUT_DIR");
+    app.add("--force", parsed.force, "replace a model that already exists in OUTPUT_DIR");
     if (!app.parse({arguments.begin(), arguments.end()})) return 0;
     if (debug) set_log_level(LogLevel::kDebug);
     convert(parsed);

@@ -76,7 +76,7 @@ class Decompressor {
             const size_t before = in_.pos + out.pos;
             const size_t status = ZSTD_decompressStream(context_.get(), &out, &in_);
             if (ZSTD_isError(status)) {
-                fail(ExitCode::kInput, "{} is no bundle, or damaged: {}", path_,
+                fail(ExitCode::kInput, "{} is not a bundle, or is damaged: {}", path_,
                      ZSTD_getErrorName(status));
             }
             if (in_.pos + out.pos == before && in_.pos < in_.size) break;
@@ -119,7 +119,8 @@ void append_file(Compressor& out, const BundleFile& file, const BundleEntry& ent
         bytes += n;
     }
     if (bytes != entry.bytes || hash.hex() != entry.sha256) {
-        fail(ExitCode::kInput, "{}: it changed while it was read", file.local_path);
+        fail(ExitCode::kInput, "{}: the file changed while it was read; run the command again",
+             file.local_path);
     }
     out.write(std::string(launch::ustar_padding(bytes), '\0'));
 }
@@ -136,14 +137,19 @@ void extract(Decompressor& in, const BundleEntry& entry, const std::string& fold
     for (int64_t left = entry.bytes; left > 0;) {
         const auto want = static_cast<size_t>(std::min<int64_t>(left, kBlockBytes));
         const std::string bytes = in.read(want);
-        if (bytes.size() != want) fail(ExitCode::kInput, "the bundle is cut off in {}", entry.name);
+        if (bytes.size() != want)
+            fail(ExitCode::kInput, "the bundle is cut off within {}; copy or make it again",
+                 entry.name);
         hash.add(bytes);
         const int status = write_full(out.get(), bytes);
         if (status != 0) fail(ExitCode::kDisk, "{}: {}", path, errno_text(-status));
         left -= static_cast<int64_t>(bytes.size());
     }
     if (hash.hex() != entry.sha256) {
-        fail(ExitCode::kInput, "{} in the bundle is not what its manifest says", entry.name);
+        fail(ExitCode::kInput,
+             "the contents of {} in the bundle differ from its manifest; copy or make the bundle "
+             "again",
+             entry.name);
     }
     static_cast<void>(in.read(launch::ustar_padding(entry.bytes)));
 }
@@ -163,7 +169,8 @@ int64_t write_bundle(const std::string& path, std::vector<BundleFile> files) {
             fail(ExitCode::kInput, "{}: {}", file.local_path, errno_text(errno));
         }
         if (!entries.empty() && entries.back().name == file.name) {
-            fail(ExitCode::kInput, "two files would be called {} in the bundle", file.name);
+            fail(ExitCode::kInput, "two files would have the same name in the bundle: {}",
+                 file.name);
         }
         const bool runs = (status.st_mode & 0100) != 0;
         entries.push_back({file.name, status.st_size, runs ? 0755 : 0644,
@@ -188,7 +195,8 @@ std::vector<BundleEntry> unpack_bundle(const std::string& path, const std::strin
     Decompressor in(path);
     const auto first = launch::parse_ustar_header(in.read(launch::kUstarBlockBytes));
     if (!first || first->name != kBundleManifest || first->bytes > kManifestBytesMax) {
-        fail(ExitCode::kInput, "{} is no bundle: it does not begin with {}", path, kBundleManifest);
+        fail(ExitCode::kInput, "{} is not a bundle: its first file is not {}", path,
+             kBundleManifest);
     }
     const std::string text = in.read(static_cast<size_t>(first->bytes));
     static_cast<void>(in.read(launch::ustar_padding(first->bytes)));
@@ -198,8 +206,8 @@ std::vector<BundleEntry> unpack_bundle(const std::string& path, const std::strin
         const auto found = expected.find(header->name);
         if (found == expected.end() || found->second.bytes != header->bytes) {
             fail(ExitCode::kInput,
-                 "{}: `{}` is not in its manifest with that size, or is twice in "
-                 "it",
+                 "{}: the file `{}` in it is not in its manifest, differs from it in size, or "
+                 "occurs twice; make the bundle again",
                  path, printable(header->name));
         }
         extract(in, found->second, folder);
@@ -207,7 +215,8 @@ std::vector<BundleEntry> unpack_bundle(const std::string& path, const std::strin
         expected.erase(found);
     }
     if (!expected.empty()) {
-        fail(ExitCode::kInput, "{}: {} is missing in it", path, printable(expected.begin()->first));
+        fail(ExitCode::kInput, "{}: the file {} is missing from the bundle; copy or make it again",
+             path, printable(expected.begin()->first));
     }
     return entries;
 }

@@ -46,8 +46,8 @@ BundleEntry entry_of(const nlohmann::json& file, const std::string& path) {
                       whole_number(file.at("mode")), file.at("sha256")};
     check_bundle_name(entry.name, path);
     if (entry.bytes < 0 || (entry.mode != 0755 && entry.mode != 0644)) {
-        fail(ExitCode::kInput, "{}: its {} is damaged: size or mode of `{}`", path, kBundleManifest,
-             printable(entry.name));
+        fail(ExitCode::kInput, "{}: its {} is damaged: bad size or mode of `{}`", path,
+             kBundleManifest, printable(entry.name));
     }
     return entry;
 }
@@ -63,8 +63,9 @@ void check_bundle_name(const std::string& name, const std::string& path) {
         (text.starts_with(kFiles) && is_user_path(text.substr(kFiles.size())));
     if (is_ours) return;
     fail(ExitCode::kInput,
-         "{}: `{}` is no file of a bundle: it has dslaunch's programs in bin/, libraries in "
-         "lib/dslaunch/, and yours in files/, the first name there not hidden",
+         "{}: a bundle cannot contain `{}`: it may contain only dslaunch's programs in bin/, "
+         "libraries in lib/dslaunch/, and your files in files/, where the first name must not "
+         "begin with a dot",
          path, printable(name));
 }
 
@@ -89,8 +90,8 @@ std::map<std::string, BundleEntry> parse_bundle_manifest(const std::string& text
         for (const auto& file : json.at("files")) {
             const BundleEntry entry = entry_of(file, path);
             if (!entries.emplace(entry.name, entry).second) {
-                fail(ExitCode::kInput, "{}: `{}` is twice in its {}", path, printable(entry.name),
-                     kBundleManifest);
+                fail(ExitCode::kInput, "{}: `{}` occurs twice in its {}", path,
+                     printable(entry.name), kBundleManifest);
             }
         }
     } catch (const nlohmann::json::exception& error) {

@@ -27,15 +27,15 @@ namespace {
 
 HelpPage exec_page() {
     return {.does =
-                "Runs COMMAND on all hosts at once, without a shell (for one: sh -c '...'), in the "
-                "current directory, with an empty stdin. Hosts with equal output are shown "
-                "together. A host that cannot be reached does not delay the others.",
+                "Runs COMMAND on all hosts at once, in the current directory and with an empty "
+                "stdin. No shell is used; for one, give sh -c '...'. Hosts with the same output "
+                "are shown together. A host that cannot be reached does not delay the others.",
             .examples = {"dslaunch exec -H hostfile nvidia-smi -L",
                          "dslaunch exec -w te[01-16] -- sh -c 'df -h /scratch | tail -1'"},
             .exit_codes =
-                "the highest of all hosts: the command's own, 127 where it cannot be "
-                "started, 128+n for signal n, 67 for a host not reached, 69 for one out "
-                "of time.",
+                "the highest code of all hosts: that of the command, 127 if it cannot be started, "
+                "128+n for signal n, 67 for a host that was not reached, 69 for a host where the "
+                "time ran out.",
             .docs = "docs/guide/hosts.md",
             .usage = {"dslaunch exec [options] [--] COMMAND [arguments]"}};
 }
@@ -73,7 +73,9 @@ void print_groups(const HostTargets& targets, const std::vector<launch::ExecResu
         std::string text = results[i].output;
         if (results[i].output_was_cut) {
             if (!text.ends_with('\n')) text += '\n';
-            text += "[the rest is left out: too much to keep; --stream shows all]\n";
+            text +=
+                "[the rest of the output is left out, it is too long to keep; --stream shows "
+                "all]\n";
         }
         if (text.empty()) {
             if (results[i].code() == 0) silent.push_back(i);
@@ -89,7 +91,7 @@ void print_groups(const HostTargets& targets, const std::vector<launch::ExecResu
     std::fflush(stdout);
     if (!silent.empty())
         print_message(
-            fmt::format("dslaunch: done, without output, on {}", names_of(targets, silent)));
+            fmt::format("dslaunch: done without output on {}", names_of(targets, silent)));
 }
 
 std::string describe(const launch::ExecResult& result) {
@@ -107,7 +109,7 @@ void print_failures(const HostTargets& targets, const std::vector<launch::ExecRe
         who.push_back(i);
     }
     if (who.empty()) return;
-    print_message(fmt::format("dslaunch: failed on {} of {}:", who.size(),
+    print_message(fmt::format("dslaunch: the command failed on {} of {}:", who.size(),
                               counted(std::ssize(results), "host")));
     for (launch::EqualTexts& group : launch::group_equal(texts)) {
         for (size_t& host : group.hosts) host = who[host];
@@ -134,9 +136,10 @@ void print_json(const HostTargets& targets, const std::vector<launch::ExecResult
 HostCommand exec_syntax(ExecOptions& options) {
     HostCommand command{exec_page(), {}, RunRows::kProgram};
     command.options = {
-        {"stream", "", "print lines as they come, each with its host, instead of in groups",
+        {"stream", "",
+         "print each line when it comes, with its host, instead of grouping the output",
          [&](const std::string&) { options.stream = true; }},
-        {"timeout,u", "SECONDS", "end the command where it runs longer (code 69); default: never",
+        {"timeout,u", "SECONDS", "end the command if it runs longer (code 69); default: never",
          [&](const std::string& value) {
              const auto seconds = parse_double(value);
              if (!seconds || !(*seconds > 0 && *seconds <= 1e6)) {
@@ -145,9 +148,11 @@ HostCommand exec_syntax(ExecOptions& options) {
              }
              options.time_max = std::chrono::milliseconds(static_cast<int64_t>(*seconds * 1000));
          }},
-        {"S", "", "as pdsh: the highest exit code of all hosts is this command's (it always is)",
+        {"S", "",
+         "accepted as in pdsh, no effect: this command always returns the highest exit code of all "
+         "hosts",
          [](const std::string&) {}},
-        {"json", "", "one JSON object with every host's code and output",
+        {"json", "", "print one JSON object with the exit code and output of every host",
          [&](const std::string&) { options.json = true; }},
     };
     return command;
@@ -161,10 +166,11 @@ int exec_command(std::span<const std::string> arguments) {
     const ParsedCommand parsed = parse_host_command(arguments, syntax);
     if (parsed.help) return 0;
     if (parsed.words.empty()) {
-        fail(ExitCode::kUsage, "no command: dslaunch exec [options] -- COMMAND [arguments]");
+        fail(ExitCode::kUsage,
+             "COMMAND is missing: dslaunch exec [options] -- COMMAND [arguments]");
     }
     if (options.stream && options.json) {
-        fail(ExitCode::kUsage, "--stream and --json exclude each other");
+        fail(ExitCode::kUsage, "--stream and --json cannot be used together");
     }
     const UniqueFd signals = launch::open_end_signals();
     ::signal(SIGPIPE, SIG_IGN);

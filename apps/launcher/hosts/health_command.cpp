@@ -36,20 +36,20 @@ constexpr int64_t kSizeMax = int64_t{1} << 34;
 constexpr int kLauncherSlackSeconds = 20;
 
 HelpPage health_page() {
-    return {
-        .does =
-            "Measures links and collectives between hosts, and names slow or broken ones. One rank "
-            "on every slot measures all links between the hosts in both directions (rate, round "
-            "trips, lost packets), then broadcast, send and receive, barrier, all_reduce, "
-            "all_gather, reduce_scatter and all_to_all, and verifies each received element. Hosts, "
-            "links and ranks that are slow, lose packets, change data or do not answer are named.",
-        .examples = {"dslaunch health --hostfile hostfile",
-                     "dslaunch health --hostfile hostfile --sizes 1M,64M --min-busbw 10"},
-        .exit_codes =
-            "0 healthy; 71 something was found; 67 a host cannot be reached; 68 a "
-            "rank was killed; 69 a rank does not answer.",
-        .docs = "docs/guide/health.md",
-        .usage = {"dslaunch health [options]"}};
+    return {.does =
+                "Measures links and collectives between hosts, and names slow or broken ones. One "
+                "rank on every slot first measures all links between the hosts in both directions "
+                "(rate, round-trip times, lost packets). Then it measures broadcast, send and "
+                "receive, barrier, all_reduce, all_gather, reduce_scatter and all_to_all, and "
+                "checks each received element. Names the hosts, links and ranks that are slow, "
+                "lose packets, change data or do not answer.",
+            .examples = {"dslaunch health --hostfile hostfile",
+                         "dslaunch health --hostfile hostfile --sizes 1M,64M --min-busbw 10"},
+            .exit_codes =
+                "0 healthy; 71 a problem was found; 67 a host cannot be reached; 68 a rank was "
+                "killed; 69 a rank does not answer.",
+            .docs = "docs/guide/health.md",
+            .usage = {"dslaunch health [options]"}};
 }
 
 struct HealthOptions {
@@ -63,44 +63,46 @@ struct HealthOptions {
 double positive(const std::string& text, double max) {
     const auto value = parse_double(text);
     if (!value || !std::isfinite(*value) || *value <= 0 || *value > max)
-        fail(ExitCode::kUsage, "`{}` is not a number above 0 and up to {}", printable(text), max);
+        fail(ExitCode::kUsage, "`{}` is not a number greater than 0 and at most {}",
+             printable(text), max);
     return *value;
 }
 
 int64_t parse_size(const std::string& text) {
     const auto bytes = parse_byte_size(text);
     if (!bytes || *bytes < 4 || *bytes > kSizeMax)
-        fail(ExitCode::kUsage, "`{}` is not a size from 4 to 16G, as 4K or 1M", printable(text));
+        fail(ExitCode::kUsage, "`{}` is not a size from 4 to 16G, such as 4K or 1M",
+             printable(text));
     return *bytes;
 }
 
 HostCommand health_syntax(HealthOptions& health) {
     HostCommand command{health_page(), {}, RunRows::kJob};
     command.options = {
-        {"backend", "NAME", "gloo (CPUs) or nccl (GPUs); default: nccl where there are GPUs",
+        {"backend", "NAME", "gloo (CPUs) or nccl (GPUs); default: nccl if there are GPUs",
          [&](const std::string& value) {
              if (value != "gloo" && value != "nccl")
                  fail(ExitCode::kUsage, "`{}` is neither gloo nor nccl", printable(value));
              health.backend = value;
          }},
-        {"sizes", "LIST", "bytes of each operation, as 4K,1M,64M; default 4K,64K,4M",
+        {"sizes", "LIST", "sizes of each operation in bytes, such as 4K,1M,64M; default 4K,64K,4M",
          [&](const std::string& value) {
              for (const std::string& size : split(value, ','))
                  health.sizes_bytes.push_back(parse_size(size));
          }},
-        {"min-busbw", "X", "GB/s of bus bandwidth that every operation must reach",
+        {"min-busbw", "X", "bus bandwidth in GB/s that every operation must reach",
          [&](const std::string& value) { health.min_bus_bandwidth = positive(value, 1e6); }},
-        {"timeout", "SECONDS", "for everything, default 120",
+        {"timeout", "SECONDS", "time limit for the whole check, default 120",
          [&](const std::string& value) { health.timeout_s = positive(value, 86'400); }},
-        {"json", "", "the report as JSON", [&](const std::string&) { health.json = true; }},
+        {"json", "", "print the report as JSON", [&](const std::string&) { health.json = true; }},
     };
     constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
-        {"push", "run `dslaunch push` before"},
-        {"no-ssh", "one call reaches all hosts"},
-        {"max-restarts", "a check is made once"},
-        {"elastic-training", "every host is checked"},
-        {"min-elastic-nodes", "every host is checked"},
-        {"max-elastic-nodes", "every host is checked"},
+        {"push", "run `dslaunch push` first"},
+        {"no-ssh", "a single command checks all hosts"},
+        {"max-restarts", "a check runs only once"},
+        {"elastic-training", "a check always uses every host"},
+        {"min-elastic-nodes", "a check always uses every host"},
+        {"max-elastic-nodes", "a check always uses every host"},
     };
     for (const auto& [name, reason] : kRefused) {
         command.options.push_back({name, "", reason, {}});
@@ -113,7 +115,8 @@ HostCommand health_syntax(HealthOptions& health) {
 // program by the worker's role.
 RunOptions where_to_run(const HealthOptions& health, const ParsedCommand& parsed) {
     if (!parsed.words.empty()) {
-        fail(ExitCode::kUsage, "dslaunch health takes no `{}`; hosts come from --hostfile",
+        fail(ExitCode::kUsage,
+             "dslaunch health does not accept `{}`; name the hosts with --hostfile",
              printable(parsed.words.front()));
     }
     RunOptions options = parsed.hosts;
@@ -123,7 +126,7 @@ RunOptions where_to_run(const HealthOptions& health, const ParsedCommand& parsed
         const launch::DeviceRequest device =
             health.backend == "nccl" ? launch::DeviceRequest::kCuda : launch::DeviceRequest::kCpu;
         if (options.device_given && options.device != device)
-            fail(ExitCode::kUsage, "--backend {} contradicts --device; give one of them",
+            fail(ExitCode::kUsage, "--backend {} contradicts --device; give only one of them",
                  health.backend);
         options.device = device;
         options.device_given = true;
@@ -136,14 +139,14 @@ RunOptions where_to_run(const HealthOptions& health, const ParsedCommand& parsed
 // Refuses option values that make no sense for a single check of given hosts.
 void refuse_for_health(const RunOptions& options, const Machine& machine) {
     const auto refuse = [](bool given, const char* what) {
-        if (given) fail(ExitCode::kUsage, "dslaunch health takes no {}", what);
+        if (given) fail(ExitCode::kUsage, "dslaunch health does not support {}", what);
     };
     refuse(options.launcher == "join", "--launcher join");
-    refuse(options.nodes.has_value(), "elastic number of nodes");
+    refuse(options.nodes.has_value(), "an elastic number of nodes");
     if (MpiCopies::is_one(options, machine)) {
         fail(ExitCode::kUsage,
-             "start dslaunch health once, not under mpirun; `--launcher openmpi --hostfile FILE` "
-             "reaches the hosts by mpirun");
+             "start dslaunch health once, not under mpirun; to reach the hosts by mpirun, give "
+             "`--launcher openmpi --hostfile FILE`");
     }
 }
 
@@ -242,7 +245,8 @@ int run_health(std::span<const std::string> arguments) {
         job.spec, [&](int rank, std::string_view record) { report.add(rank, record); });
     if (code == static_cast<int>(ExitCode::kInterrupted) && last_resort.has_come()) {
         launch::write_last_words(
-            fmt::format("dslaunch: error: no rank ended within {} s and {} s more\n",
+            fmt::format("dslaunch: error: no rank ended within the time limit of {} s, nor in the "
+                        "{} s after it\n",
                         health.timeout_s, kLauncherSlackSeconds));
         code = static_cast<int>(ExitCode::kHang);
     }

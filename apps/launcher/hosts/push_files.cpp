@@ -28,7 +28,8 @@ std::vector<NamedFile> list_files(const std::string& file) {
     std::error_code error;
     if (!fs::is_directory(path, error)) {
         if (!fs::is_regular_file(path, error)) {
-            fail(ExitCode::kInput, "{}: {}", path, error ? error.message() : "is no plain file");
+            fail(ExitCode::kInput, "{}: {}", path,
+                 error ? error.message() : "is not a regular file");
         }
         return {{path, name}};
     }
@@ -38,7 +39,7 @@ std::vector<NamedFile> list_files(const std::string& file) {
         const std::string one = entry->path().string();
         if (entry->is_directory() && !entry->is_symlink()) continue;
         if (!entry->is_regular_file()) {
-            fail(ExitCode::kInput, "{}: is no plain file; leave it out of the folder", one);
+            fail(ExitCode::kInput, "{}: is not a regular file; remove it from the folder", one);
         }
         found.push_back({one, name + one.substr(path.size())});
     }
@@ -59,7 +60,8 @@ ScratchFolder::ScratchFolder() {
     const char* base = std::getenv("TMPDIR");
     path_ = std::string(base == nullptr || base[0] != '/' ? "/tmp" : base) + "/dslaunch-XXXXXX";
     if (::mkdtemp(path_.data()) == nullptr) {
-        fail(ExitCode::kDisk, "{}: {}; set TMPDIR to another folder", path_, errno_text(errno));
+        fail(ExitCode::kDisk, "cannot make the folder {}: {}; set TMPDIR to another folder", path_,
+             errno_text(errno));
     }
 }
 

@@ -72,7 +72,7 @@ class Terminal {
 
 Terminal::Terminal(int signal_fd, const std::string& why)
     : tty_(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY)), signal_fd_(signal_fd) {
-    if (!tty_.valid()) fail(ExitCode::kUsage, "there is no terminal to ask at: {}", why);
+    if (!tty_.valid()) fail(ExitCode::kUsage, "cannot ask, since there is no terminal: {}", why);
 }
 
 std::string Terminal::ask(const std::string& question) {
@@ -91,12 +91,14 @@ std::string Terminal::ask(const std::string& question) {
         line += c;
     }
     static_cast<void>(write_full(tty_.get(), std::string_view("\n")));
-    fail(ExitCode::kInterrupted, "interrupted; nothing more is done");
+    fail(ExitCode::kInterrupted, "interrupted; no further host is changed");
 }
 
 std::string Terminal::ask_hidden(const std::string& question) {
     const HiddenInput hidden(tty_.get());
-    if (!hidden.works()) fail(ExitCode::kSetup, "the terminal cannot hide what is typed");
+    if (!hidden.works())
+        fail(ExitCode::kSetup,
+             "cannot ask for a password: the terminal does not support hidden input");
     std::string line = ask(question);
     static_cast<void>(write_full(tty_.get(), std::string_view("\n")));
     return line;
@@ -145,8 +147,9 @@ class TrustCommand {
             if (key.state != launch::HostKeyState::kChanged || options_.replace.count(name(i)) != 0)
                 continue;
             errors_[i] = fmt::format(
-                "its key {} is NOT the one in {}: the host was installed again, or somebody stands "
-                "between; when you know why, give --replace {}",
+                "its key {} is NOT the one in {}: either the host was installed again, or somebody "
+                "intercepts the connection; if you know that the new key is right, give --replace "
+                "{}",
                 key.fingerprint, printable(key.file), name(i));
         }
     }
@@ -162,7 +165,8 @@ class TrustCommand {
             if (text.empty() || text.front() == '#') continue;
             const size_t blank = text.find(' ');
             if (blank == std::string_view::npos || !trim(text.substr(blank)).starts_with("SHA256:"))
-                fail(ExitCode::kUsage, "{}:{}: not `HOST SHA256:…`", options_.fingerprints, number);
+                fail(ExitCode::kUsage, "{}:{}: expected `HOST SHA256:…`", options_.fingerprints,
+                     number);
             expected[std::string(text.substr(0, blank))] = trim(text.substr(blank));
         }
         return expected;
@@ -189,14 +193,15 @@ class TrustCommand {
             const std::string answer =
                 terminal.ask(fmt::format("Are these the right keys of {}? Type yes to trust them: ",
                                          counted(std::ssize(open), "host")));
-            if (answer != "yes") fail(ExitCode::kInterrupted, "not trusted; nothing is changed");
+            if (answer != "yes")
+                fail(ExitCode::kInterrupted, "the keys were not accepted; nothing was changed");
         }
         std::map<std::string, std::string> lines;  // the lines to add, by file
         for (const size_t i : open) {
             if (!errors_[i].empty()) continue;
             const launch::HostKey& key = keys_[i];
             if (key.file.empty() || key.file == "/dev/null") {
-                errors_[i] = "the ssh configuration names no known_hosts file for it";
+                errors_[i] = "the ssh configuration sets no known_hosts file for this host";
                 continue;
             }
             if (key.state == launch::HostKeyState::kChanged)
@@ -211,9 +216,10 @@ class TrustCommand {
         for (const size_t i : open) {
             const auto found = expected.find(name(i));
             if (found == expected.end()) {
-                errors_[i] = fmt::format("{} has no fingerprint of it", options_.fingerprints);
+                errors_[i] =
+                    fmt::format("{} contains no fingerprint for this host", options_.fingerprints);
             } else if (found->second != keys_[i].fingerprint) {
-                errors_[i] = fmt::format("its key is {}, {} says {}", keys_[i].fingerprint,
+                errors_[i] = fmt::format("its key is {}, but {} has {}", keys_[i].fingerprint,
                                          options_.fingerprints, printable(found->second));
             }
         }
@@ -232,7 +238,7 @@ class TrustCommand {
         std::string made;
         const std::string key = launch::find_or_make_public_key(first->identity, made);
         if (!made.empty()) fmt::print("made a new key: {}\n", made);
-        Terminal terminal(signal_fd_, "only a password typed there can open these hosts");
+        Terminal terminal(signal_fd_, "these hosts need a password, which can only be typed there");
         std::string password = terminal.ask_hidden(
             fmt::format("Password of {} on {}: ", printable(first->user), counted(count, "host")));
         const std::vector<std::string> failed = trust_.install_key(locked, password, key);
@@ -246,9 +252,9 @@ class TrustCommand {
         for (size_t i = 0; i < locked.size(); ++i) {
             if (!locked[i] || again[i].worked) continue;
             errors_[i] = fmt::format(
-                "the key is in ~/.ssh/authorized_keys now, but its sshd does not take it ({}): "
-                "does "
-                "it name another AuthorizedKeysFile, or are others allowed to write there?",
+                "the key is now in ~/.ssh/authorized_keys, but sshd on this host does not accept "
+                "it ({}): check whether sshd uses another AuthorizedKeysFile, or whether other "
+                "users may write to that file or folder",
                 again[i].error);
         }
     }
@@ -262,7 +268,7 @@ class TrustCommand {
             ++count;
             bad += fmt::format("\n  {}: {}", name(i), errors_[i]);
         }
-        fmt::print("{} of {} are reached without a password\n", errors_.size() - count,
+        fmt::print("{} of {} can be reached without a password\n", errors_.size() - count,
                    counted(std::ssize(errors_), "host"));
         std::fflush(stdout);
         if (count == 0) return 0;
@@ -282,44 +288,45 @@ class TrustCommand {
 }  // namespace
 
 HelpPage trust_page() {
-    return {.does =
-                "Makes every host reachable without a password. It shows the keys of hosts "
-                "that known_hosts does not have and asks once whether they are right; where no "
-                "key of yours is accepted, it asks once for the password and puts your public "
-                "key there (a new ed25519 key if you have none); then it logs in everywhere "
-                "without a password. A changed key is never replaced without asking. Finished "
-                "steps are not repeated.",
-            .examples = {"dslaunch hosts trust --hostfile hostfile",
-                         "dslaunch hosts trust -H hostfile --yes --fingerprints keys.txt"},
-            .exit_codes = "67 when a host is not reached without a password.",
-            .docs = "docs/guide/hosts.md",
-            .usage = {"dslaunch hosts trust --hostfile FILE [options]"}};
+    return {
+        .does =
+            "Makes every host reachable without a password. Shows the keys of hosts that are not "
+            "in known_hosts and asks once whether they are right. If hosts accept none of your "
+            "keys, asks once for the password and puts your public key there (a new ed25519 key if "
+            "you have none). Then logs in on every host without a password. A changed key is never "
+            "replaced without asking. Steps that are already done are not repeated.",
+        .examples = {"dslaunch hosts trust --hostfile hostfile",
+                     "dslaunch hosts trust -H hostfile --yes --fingerprints keys.txt"},
+        .exit_codes = "67 when a host cannot be reached without a password.",
+        .docs = "docs/guide/hosts.md",
+        .usage = {"dslaunch hosts trust --hostfile FILE [options]"}};
 }
 
 int trust_command(std::span<const std::string> arguments) {
     TrustOptions options;
     const HostCommand syntax{
         trust_page(),
-        {{"yes", "", "do not ask; needs --fingerprints",
+        {{"yes", "", "do not ask for confirmation; needs --fingerprints",
           [&](const std::string&) { options.yes = true; }},
-         {"fingerprints", "FILE", "with --yes: the keys to trust, `HOST SHA256:…` in lines",
+         {"fingerprints", "FILE",
+          "with --yes: file with the keys to trust, one `HOST SHA256:…` per line",
           [&](const std::string& value) { options.fingerprints = value; }},
-         {"replace", "HOST", "take this host's new key for the old one; repeatable",
+         {"replace", "HOST", "replace this host's old key by its new one; repeatable",
           [&](const std::string& value) { options.replace.insert(value); }, true}}};
     const ParsedCommand parsed = parse_host_command(arguments, syntax);
     if (parsed.help) return 0;
     if (!parsed.words.empty()) {
-        fail(ExitCode::kUsage, "unexpected `{}`; hosts come from --hostfile",
+        fail(ExitCode::kUsage, "unexpected `{}`; name the hosts with --hostfile",
              printable(parsed.words.front()));
     }
     if (options.yes == options.fingerprints.empty()) {
-        fail(ExitCode::kUsage, "--yes and --fingerprints FILE belong together");
+        fail(ExitCode::kUsage, "--yes and --fingerprints FILE must be given together");
     }
     const UniqueFd signals = launch::open_end_signals();
     ::signal(SIGPIPE, SIG_IGN);
     const HostTargets targets = find_hosts(parsed.hosts);
     if (targets.spec.transport == launch::TransportKind::kLocal) {
-        fail(ExitCode::kUsage, "every host is this machine; name others with --hostfile");
+        fail(ExitCode::kUsage, "every host is this machine; name other hosts with --hostfile");
     }
     return TrustCommand(targets, options, signals.get()).run();
 }

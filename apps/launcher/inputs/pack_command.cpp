@@ -84,8 +84,8 @@ void run_pack(const PackArguments& arguments) {
     std::error_code unreadable;
     if (std::filesystem::is_directory(arguments.archive, unreadable))
         fail(ExitCode::kInput,
-             "{0}: is a folder, and a config is packed into an archive; beside a folder it is "
-             "named: dslaunch {0} --config FILE",
+             "{0}: is a folder, but a config can only be packed into an archive; give the config "
+             "when you train the folder: dslaunch {0} --config FILE",
              printable(arguments.archive));
     const std::string out = arguments.out.empty() ? arguments.archive : arguments.out;
     const bool replaces_itself =
@@ -96,7 +96,7 @@ void run_pack(const PackArguments& arguments) {
     for (const std::string& item : arguments.extra) {
         const size_t equals = item.find('=');
         if (equals == 0 || equals == std::string::npos)
-            fail(ExitCode::kUsage, "--extra {}: must be NAME=FILE", item);
+            fail(ExitCode::kUsage, "--extra {}: must have the form NAME=FILE", item);
         const std::string name = item.substr(0, equals), path = item.substr(equals + 1);
         extra[name] = read_file(path, kExtraBytesMax);
         if (name == kConfigName) (void)checked_config(extra[name], path);
@@ -125,13 +125,13 @@ int pack_command(std::span<const std::string> arguments) {
     app.add("MODEL.pt", parsed.archive, "a TorchScript archive or an exported program (.pt2)")
         .required();
     app.add("-o,--out FILE", parsed.out, "archive to write; default: MODEL.pt is rewritten");
-    app.add("--force", parsed.force, "replace a file other than MODEL.pt too");
+    app.add("--force", parsed.force, "also replace an existing file other than MODEL.pt");
     app.add("--config FILE", parsed.config,
-            "ds_config.json to put in; default: the config inside stays");
+            "ds_config.json to add; default: keep the config inside");
     app.add("--data FILE", parsed.data, "name of the training data: sets dslaunch.data.train");
     app.add("--eval-data FILE", parsed.eval_data,
             "name of the held-out data: sets dslaunch.data.eval");
-    app.add("--extra NAME=FILE", parsed.extra, "put in FILE as NAME; repeatable");
+    app.add("--extra NAME=FILE", parsed.extra, "add FILE under the name NAME; repeatable");
     if (app.parse({arguments.begin(), arguments.end()})) run_pack(parsed);
     return 0;
 }

@@ -58,7 +58,8 @@ int64_t convert_file(const TokensArguments& arguments) {
                             Bytes{known ? 2 * static_cast<int64_t>(facts.st_size) : 0});
     const int64_t tokens = convert(text.get(), arguments.text, out);
     if (tokens == 0)
-        fail(ExitCode::kInput, "{}: empty, so there are no tokens to write", arguments.text);
+        fail(ExitCode::kInput, "{}: the file is empty, so there are no tokens to write",
+             arguments.text);
     out.commit();
     return tokens;
 }
@@ -69,10 +70,10 @@ void refuse_other_form(std::span<const std::string> words) {
     const bool is_file = access(words.front().c_str(), F_OK) == 0;
     const std::string file = is_file ? words.front() : words.size() > 1 ? words[1] : "FILE";
     fail(ExitCode::kUsage,
-         "tokens: `{0}` is {1}: tokens of bytes are made by `dslaunch tokens bytes {2} -o "
-         "{2}.tokens`, those of a model's own tokenizer by `dslaunch data prepare {2} --model "
-         "FOLDER --context N -o rows.safetensors`",
-         printable(words.front()), is_file ? "a file" : "no kind of tokens", printable(file));
+         "tokens: `{0}` is {1}; for one token per byte use `dslaunch tokens bytes {2} -o "
+         "{2}.tokens`, for the tokens of a model's tokenizer use `dslaunch data prepare {2} "
+         "--model FOLDER --context N -o rows.safetensors`",
+         printable(words.front()), is_file ? "a file" : "not a kind of tokens", printable(file));
 }
 
 }  // namespace
@@ -84,8 +85,8 @@ int tokens_command(std::span<const std::string> arguments) {
                      .docs = "docs/reference/cli.md"},
                     "dslaunch tokens");
     CommandLine& bytes = app.subcommand(
-        "bytes", {.does = "Makes one token of each byte of a text. The vocabulary has 256 tokens, "
-                          "and a token is a little-endian uint16.",
+        "bytes", {.does = "Makes one token from each byte of a text. The vocabulary has 256 "
+                          "tokens, and each token is stored as a little-endian uint16.",
                   .examples = {"dslaunch tokens bytes corpus.txt -o corpus.tokens",
                                "zcat corpus.gz | dslaunch tokens bytes - -o corpus.tokens"},
                   .docs = "docs/reference/cli.md"});

@@ -255,12 +255,13 @@ IoBenchReport run_io_bench(const IoBenchOptions& options, const std::function<vo
     report.rows = rows_of(options, report.engine_missing.empty());
     if (report.rows.empty())
         fail(ExitCode::kUsage,
-             "no setting is left: give a larger --size, smaller --blocks or "
-             "--depths, or another --engines");
+             "no setting can be measured: give a larger --size, smaller --blocks or --depths, or "
+             "other --engines");
     Bench bench(options, swap.files(), check);
     say(fmt::format("writing a file of {}", to_text(options.length)));
     bench.write_all(report.rows);
-    say(fmt::format("{} settings, {} turns, about {:.0f} s", report.rows.size(), options.turns,
+    say(fmt::format("measuring {} settings {} times, about {:.0f} s", report.rows.size(),
+                    options.turns,
                     std::chrono::duration<double>(options.cell_time).count() * 2 * options.turns *
                         static_cast<double>(report.rows.size())));
     bench.sweep(report.rows);
@@ -268,17 +269,17 @@ IoBenchReport run_io_bench(const IoBenchOptions& options, const std::function<vo
     const auto fio = options.with_fio ? find_fio() : std::nullopt;
     if (fio) {
         report.fio_engine = report.engine_missing.empty() ? "io_uring" : "libaio";
-        say("the best one beside fio");
+        say("comparing the best setting with fio");
         bench.beside_fio(*fio, report);
     }
-    say("the best one, reading and writing at once");
+    say("measuring the best setting, reading and writing at once");
     bench.both_ways(fio, report);
     return report;
 }
 
 std::string io_bench_text(const IoBenchReport& report) {
     std::string text = fmt::format(
-        "{}: disk {} ({}), a file of {}, {}, medians of {} turns\n\n", report.folder,
+        "{}: disk {} ({}), a file of {}, {}, medians of {} measurements\n\n", report.folder,
         report.disk.id, report.disk.device.empty() ? "no block device" : report.disk.device,
         to_text(report.length), report.direct ? "O_DIRECT" : "through the page cache",
         report.turns);
@@ -291,9 +292,9 @@ std::string io_bench_text(const IoBenchReport& report) {
                             i == report.best ? "  best" : "");
     }
     if (!report.engine_missing.empty())
-        text += fmt::format("\nio_uring is left out: {}\n", report.engine_missing);
+        text += fmt::format("\nio_uring was not measured: {}\n", report.engine_missing);
     if (report.fio && report.beside_fio) {
-        text += fmt::format("\n{:<23}  {}", "the best beside fio", head);
+        text += fmt::format("\n{:<23}  {}", "best setting and fio", head);
         text += fmt::format("{:<23}  {}\n", "dslaunch", figures_text(*report.beside_fio));
         text += fmt::format("{:<23}  {}\n", "fio " + report.fio_engine, figures_text(*report.fio));
         const auto ratio = [](double ours, double theirs) { return ours / theirs; };

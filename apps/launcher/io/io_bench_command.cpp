@@ -39,10 +39,10 @@ struct IoBenchArguments {
 Bytes parse_bytes(const std::string& text, const char* option) {
     const auto bytes = parse_byte_size(text);
     if (bytes && *bytes > kLengthMax)
-        fail(ExitCode::kUsage, "{}: `{}` is more than the {} that are measured at most", option,
+        fail(ExitCode::kUsage, "{}: `{}` is more than {}, the most that can be measured", option,
              printable(text), to_text(Bytes{kLengthMax}));
     if (!bytes || *bytes < 1 || *bytes > kLengthMax || *bytes % storage::kBlockAlignment != 0) {
-        fail(ExitCode::kUsage, "{}: `{}` is not a multiple of 4K, as 128K, 1M or 2G", option,
+        fail(ExitCode::kUsage, "{}: `{}` is not a multiple of 4K, such as 128K, 1M or 2G", option,
              printable(text));
     }
     return Bytes{*bytes};
@@ -83,7 +83,7 @@ void bench(const IoBenchArguments& arguments) {
     const auto check = [&] {
         signalfd_siginfo info{};
         if (::read(signals.get(), &info, sizeof(info)) != sizeof(info)) return;
-        fail(ExitCode::kInterrupted, "io-bench was interrupted; its file in {} is removed",
+        fail(ExitCode::kInterrupted, "io-bench was interrupted; its file in {} has been removed",
              options.folder);
     };
     const IoBenchReport report = run_io_bench(options, check, [](const std::string& stage) {
@@ -94,11 +94,11 @@ void bench(const IoBenchArguments& arguments) {
     const std::string path = storage::io_settings_path();
     if (path.empty())
         fail(ExitCode::kSetup,
-             "the best setting cannot be stored: neither XDG_CACHE_HOME nor HOME "
-             "names a folder; --no-store leaves it at the table");
+             "cannot store the best setting: neither XDG_CACHE_HOME nor HOME is set to a folder; "
+             "with --no-store, io-bench only prints the table");
     storage::store_io_settings(path, report.disk.id, io_settings_of(report.rows[report.best]));
     print_message(
-        fmt::format("io-bench: the best setting of disk {} is stored in {}", report.disk.id, path));
+        fmt::format("io-bench: stored the best setting for disk {} in {}", report.disk.id, path));
 }
 
 }  // namespace
@@ -106,21 +106,20 @@ void bench(const IoBenchArguments& arguments) {
 int io_bench_command(std::span<const std::string> arguments) {
     IoBenchArguments parsed;
     CommandLine app(
-        {.does = "Measures how fast the disk of PATH reads and writes, with fio for comparison "
-                 "where that is installed, and stores the best settings. Training with offload to "
-                 "nvme then uses them.",
+        {.does = "Measures how fast the disk that contains PATH reads and writes, compares it with "
+                 "fio if fio is installed, and stores the best settings. Training with offload to "
+                 "nvme then uses these settings.",
          .examples = {"dslaunch io-bench /nvme", "dslaunch io-bench /nvme --size 8G --no-store"},
          .docs = "docs/scale/offload.md"},
         "dslaunch io-bench");
     app.add("PATH", parsed.folder, "a folder on the disk, such as nvme_path").required();
-    app.add("--size BYTES", parsed.length, "length of the file that is written, default 1G");
-    app.add("--blocks LIST", parsed.blocks, "bytes of a block, default 128K,512K,1M,4M");
-    app.add("--depths LIST", parsed.depths, "blocks in flight, default 1,4,16,32");
+    app.add("--size BYTES", parsed.length, "size of the file to write, default 1G");
+    app.add("--blocks LIST", parsed.blocks, "block sizes in bytes, default 128K,512K,1M,4M");
+    app.add("--depths LIST", parsed.depths, "numbers of blocks in flight, default 1,4,16,32");
     app.add("--engines LIST", parsed.engines, "I/O engines, default io_uring,threads");
-    app.add("--turns N", parsed.turns,
-            "measurements of each setting; their median is shown, default 3")
+    app.add("--turns N", parsed.turns, "measurements per setting; their median is shown, default 3")
         .range(1, 1000);
-    app.add("--seconds SECONDS", parsed.seconds, "length of one measurement, default 0.2")
+    app.add("--seconds SECONDS", parsed.seconds, "duration of one measurement, default 0.2")
         .range(0.001, 3600.0);
     app.add("--no-fio", parsed.no_fio, "do not run fio");
     app.add("--no-store", parsed.no_store, "do not store the best settings");

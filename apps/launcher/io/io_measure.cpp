@@ -60,8 +60,9 @@ void require_moved(const storage::BlockFile& file, const storage::IoRequest& req
     fail(ExitCode::kDisk, "{}: {} of {} at offset {} failed at {}: {}",
          file.path_at(result.failed_bytes), storage::io_direction_name(request.direction),
          to_text(Bytes{length}), request.offset_bytes, result.failed_bytes,
-         result.error_number == 0 ? "fewer bytes than asked for, the disk is full or failing"
-                                  : errno_text(-result.error_number));
+         result.error_number == 0
+             ? "fewer bytes were moved than requested; the disk is full or failing"
+             : errno_text(-result.error_number));
 }
 
 // A part of the files, in bytes.
@@ -83,7 +84,8 @@ class Mover {
           file_(storage::open_block_file(
               files, cell.engine, {cell.block, cell.depth, static_cast<int>(shape_.requests)})) {
         DSL_CHECK(stretch.end_bytes - stretch.begin_bytes >= shape_.request_bytes,
-                  "{} bytes are less than a request", stretch.end_bytes - stretch.begin_bytes);
+                  "the measured part of the file has {} bytes, which is less than one request",
+                  stretch.end_bytes - stretch.begin_bytes);
         file_->register_memory(memory);
     }
     // Returns the number of bytes moved.
@@ -198,14 +200,15 @@ std::string read_output(int fd, const std::function<void()>& check) {
         if (length < 0 && errno == EINTR) continue;
         if (length <= 0) return output;
         output.append(block, static_cast<size_t>(length));
-        if (output.size() > kOutputBytesMax) fail(ExitCode::kSetup, "fio writes without end");
+        if (output.size() > kOutputBytesMax)
+            fail(ExitCode::kSetup, "the output of fio is too long");
     }
 }
 
 double number_at(const nlohmann::json& object, const char* name) {
     const auto found = object.find(name);
     if (found == object.end() || !found->is_number())
-        fail(ExitCode::kSetup, "fio's JSON has no number `{}`: is this fio 3?", name);
+        fail(ExitCode::kSetup, "fio's JSON has no number `{}`; fio 3 is required", name);
     return found->get<double>();
 }
 
@@ -320,14 +323,15 @@ IoFigure parse_fio(const std::string& json,
         json.substr(std::min(json.find('{'), json.size())), nullptr, /*allow_exceptions=*/false);
     if (!all.is_object() || !all.contains("jobs") || !all["jobs"].is_array() ||
         all["jobs"].size() != 1 || !all["jobs"][0].is_object()) {
-        fail(ExitCode::kSetup, "fio's output is not understood: {}", printable(json.substr(0, 80)));
+        fail(ExitCode::kSetup, "cannot read fio's output: {}", printable(json.substr(0, 80)));
     }
     const nlohmann::json& job = all["jobs"][0];
     double bytes = 0, seconds = 0, job_seconds = 0;
     for (const storage::IoDirection direction : directions) {
         const auto part = job.find(storage::io_direction_name(direction));
         if (part == job.end() || !part->is_object())
-            fail(ExitCode::kSetup, "fio's JSON has no `{}`", storage::io_direction_name(direction));
+            fail(ExitCode::kSetup, "fio's JSON has no `{}`; fio 3 is required",
+                 storage::io_direction_name(direction));
         const double runtime = number_at(*part, "runtime") / 1000;
         bytes += number_at(*part, "io_bytes");
         seconds = std::max(seconds, runtime);

@@ -20,15 +20,16 @@ namespace dslaunch::launcher {
 namespace {
 
 HelpPage devices_page() {
-    return {.does =
-                "Lists who uses which GPU of the hosts, and how much of its memory. It asks all "
-                "hosts of the hostfile, or this machine without one, and shows processes of all "
-                "users, as nvidia-smi does, with their job if you started it with dslaunch. "
-                "`dslaunch stop --pid HOST:PID` ends one of your processes.",
-            .examples = {"dslaunch ps --devices --hostfile hostfile"},
-            .exit_codes = "67 when a host cannot be asked.",
-            .docs = "docs/guide/jobs.md",
-            .usage = {"dslaunch ps --devices [options]"}};
+    return {
+        .does =
+            "Lists which processes use which GPU of the hosts, and how much memory they use. Asks "
+            "all hosts of the hostfile, or only this machine if there is none. Shows the processes "
+            "of all users, as nvidia-smi does; a process that you started with dslaunch is shown "
+            "with its job. `dslaunch stop --pid HOST:PID` ends one of your processes.",
+        .examples = {"dslaunch ps --devices --hostfile hostfile"},
+        .exit_codes = "67 when a host cannot be reached.",
+        .docs = "docs/guide/jobs.md",
+        .usage = {"dslaunch ps --devices [options]"}};
 }
 
 std::string bytes_text(int64_t bytes) {
@@ -117,7 +118,7 @@ std::string describe(const launch::DeviceProcess& process, const std::vector<Kno
         gpus.push_back(hold.bytes < 0
                            ? fmt::format("GPU {}", hold.gpu)
                            : fmt::format("GPU {} ({})", hold.gpu, to_text(Bytes{hold.bytes})));
-    text += gpus.empty() ? ", holds no GPU" : ", holds " + join(gpus, ", ");
+    text += gpus.empty() ? ", uses no GPU" : ", holds " + join(gpus, ", ");
     if (process.launch_id.empty()) return text;
     const std::string job = job_of(process, jobs);
     return text +
@@ -130,13 +131,13 @@ int list_devices(std::span<const std::string> arguments) {
     bool as_json = false;
     const HostCommand syntax{
         devices_page(),
-        {{"devices", "", "GPUs of the hosts instead of jobs", [](const std::string&) {}},
-         {"json", "", "one JSON object; bytes and seconds, -1 where they are not known",
+        {{"devices", "", "list GPUs of the hosts instead of jobs", [](const std::string&) {}},
+         {"json", "", "print one JSON object; sizes in bytes, times in seconds, -1 where unknown",
           [&](const std::string&) { as_json = true; }}}};
     const ParsedCommand parsed = parse_host_command(arguments, syntax);
     if (parsed.help) return 0;
     if (!parsed.words.empty())
-        fail(ExitCode::kUsage, "unexpected `{}`; hosts come from --hostfile or --hosts",
+        fail(ExitCode::kUsage, "unexpected `{}`; name the hosts with --hostfile or --hosts",
              printable(parsed.words.front()));
     const UniqueFd signals = launch::open_end_signals();
     ::signal(SIGPIPE, SIG_IGN);
@@ -160,11 +161,11 @@ int list_devices(std::span<const std::string> arguments) {
     int code = 0;
     for (const HostDevices& host : hosts) {
         if (!host.error.empty()) {
-            print_message(
-                fmt::format("dslaunch: {}: not asked: {}", printable(host.host), host.error));
+            print_message(fmt::format("dslaunch: {}: cannot ask this host: {}",
+                                      printable(host.host), host.error));
             code = static_cast<int>(ExitCode::kHosts);
         } else if (host.report.gpus.empty() && !as_json) {
-            print_message(fmt::format("dslaunch: {}: no GPU", printable(host.host)));
+            print_message(fmt::format("dslaunch: {}: this host has no GPU", printable(host.host)));
         } else if (!host.report.note.empty() && !as_json) {
             print_message(
                 fmt::format("dslaunch: {}: {}", printable(host.host), printable(host.report.note)));

@@ -89,7 +89,7 @@ std::string config_text(const Json& config) {
         if (origin != "default")
             rows.push_back({value.value("path", ""), value.value("value", Json()).dump(), origin});
     }
-    std::string text = "resolved config, all else is the default:\n" + text_table(rows);
+    std::string text = "resolved config (all other keys have their default):\n" + text_table(rows);
     for (const Json& note : config.value("notes", Json::array()))
         text += fmt::format("note: {}\n", text_of(note));
     return text;
@@ -144,7 +144,7 @@ std::vector<ReportSection> job_report(const KnownJob& job, NameMask& mask) {
     section.facts.emplace_back("restarts", fmt::format("{} of {}", job.restarts, job.max_restarts));
     if (job.step) section.facts.emplace_back("newest step", std::to_string(*job.step));
     std::vector<ReportSection> sections = {
-        section, {"what dslaunch said last", {}, launcher_lines(job.folder)}};
+        section, {"last messages of dslaunch", {}, launcher_lines(job.folder)}};
     if (const auto run = read_run(job.output); run && !job.output.empty()) {
         sections.push_back(run_section(*run, mask));
         add_rank_logs(job.output, sections);
@@ -155,7 +155,8 @@ std::vector<ReportSection> job_report(const KnownJob& job, NameMask& mask) {
 std::vector<ReportSection> folder_report(const std::string& folder, NameMask& mask) {
     const auto run = read_run(folder);
     if (!run)
-        fail(ExitCode::kInput, "{}: no run.json that can be read; is it an --output folder?",
+        fail(ExitCode::kInput,
+             "{}: cannot read a run.json in this folder; is it the --output folder of a run?",
              printable(folder));
     std::vector<ReportSection> sections = {run_section(*run, mask)};
     add_rank_logs(folder, sections);

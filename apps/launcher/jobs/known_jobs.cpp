@@ -90,7 +90,8 @@ std::string own_state_directory() {
     std::string path = launch::state_directory(launch::own_environment());
     if (path.empty())
         fail(ExitCode::kSetup,
-             "neither XDG_STATE_HOME nor HOME is an absolute path: jobs are recorded below them");
+             "XDG_STATE_HOME or HOME must be set to an absolute path: dslaunch records its jobs "
+             "there");
     return path;
 }
 
@@ -122,8 +123,7 @@ KnownJob find_job(const std::string& state_directory, const std::string& text) {
     const std::vector<KnownJob> jobs = read_jobs(state_directory);
     if (text.empty())
         fail(ExitCode::kUsage,
-             "which job? Give its id or its --output folder{}; `dslaunch ps --all` "
-             "lists all",
+             "which job? Give its id or its --output folder{}; `dslaunch ps --all` lists all jobs",
              newest_text(jobs));
     const auto named = std::ranges::find(jobs, text, &KnownJob::id);
     if (named != jobs.end()) return *named;
@@ -135,21 +135,24 @@ KnownJob find_job(const std::string& state_directory, const std::string& text) {
     std::error_code unreadable;
     if (found.empty() && std::filesystem::exists(text, unreadable))
         fail(ExitCode::kUsage,
-             "`{}` is no job's id, and no job that is known has it as its --output folder{}; "
+             "`{}` is not a job's id, and no recorded job has it as its --output folder{}; "
              "`dslaunch ps --all` lists the jobs",
              printable(text),
              std::filesystem::is_directory(text + "/logs", unreadable)
-                 ? fmt::format(" (what its ranks wrote is in {}/logs)", printable(text))
+                 ? fmt::format(" (the output of its ranks is in {}/logs)", printable(text))
                  : "");
     if (!launch::is_job_id(text))
-        fail(ExitCode::kUsage, "`{}` is no job's id; `dslaunch ps --all` lists them",
+        fail(ExitCode::kUsage,
+             "`{}` is not a job's id; `dslaunch ps --all` lists the jobs and their ids",
              printable(text));
     if (found.empty())
-        fail(ExitCode::kUsage, "no job `{}` is known{}; `dslaunch ps --all` lists them", text,
+        fail(ExitCode::kUsage,
+             "no job with the id `{}` was found{}; `dslaunch ps --all` lists all jobs", text,
              newest_text(jobs));
     std::vector<std::string> ids;
     for (const KnownJob& job : found) ids.push_back(job.id);
-    fail(ExitCode::kUsage, "`{}` may mean {} jobs: {}", text, ids.size(), join(ids, ", "));
+    fail(ExitCode::kUsage, "`{}` is the beginning of the ids of {} jobs: {}; give more letters",
+         text, ids.size(), join(ids, ", "));
 }
 
 void remove_old_jobs(const std::string& state_directory) {

@@ -82,12 +82,12 @@ class LogPrinter {
     LogPrinter(const LogsArguments& arguments, const KnownJob& job)
         : arguments_(arguments), is_terminal_(::isatty(1) == 1), job_(job) {
         if (arguments.rank && (*arguments.rank < 0 || *arguments.rank >= job.world_size))
-            fail(ExitCode::kUsage, "job {} has the ranks 0 to {}", job.id, job.world_size - 1);
+            fail(ExitCode::kUsage, "job {} has only the ranks 0 to {}", job.id, job.world_size - 1);
         older_.emplace(job.folder + "/job.log.1");
         newest_.emplace(job.folder + "/job.log");
         const bool is_cut = ::access((job.folder + "/job.log.1").c_str(), F_OK) == 0;
         if (is_cut && !job.output.empty())
-            print_message(fmt::format("dslaunch: older lines of the ranks are in {}/logs",
+            print_message(fmt::format("dslaunch: older output of the ranks is in {}/logs",
                                       printable(job.output)));
     }
 
@@ -171,10 +171,10 @@ int logs_command(std::span<const std::string> arguments) {
                      .examples = {"dslaunch logs 3f2a --rank 0 --follow"},
                      .docs = "docs/guide/jobs.md"},
                     "dslaunch logs");
-    app.add("JOB", parsed.job, "its id, the first letters of it, or its --output folder");
+    app.add("JOB", parsed.job, "the job's id, the first letters of its id, or its --output folder");
     app.add("--rank N", parsed.rank, "only this rank");
     app.add("-f,--follow", parsed.follow, "follow the output until the job ends");
-    app.add("--json", parsed.json, "one JSON object a line: rank, host, line");
+    app.add("--json", parsed.json, "print one JSON object per line: rank, host, line");
     return app.parse({arguments.begin(), arguments.end()}) ? show_logs(parsed) : 0;
 }
 

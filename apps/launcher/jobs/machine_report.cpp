@@ -79,7 +79,7 @@ ReportSection system_section() {
         {"processor", field(cpu, "model name", ':')},
         {"instructions", isa},
         {"processors",
-         fmt::format("{} online, {} in this process's set", ::sysconf(_SC_NPROCESSORS_ONLN),
+         fmt::format("{} online, {} available to this process", ::sysconf(_SC_NPROCESSORS_ONLN),
                      field(launch::text_or_empty("/proc/self/status"), "Cpus_allowed_list", ':'))},
         {"load", first_line(launch::text_or_empty("/proc/loadavg"), "unknown")},
         {"memory", fmt::format("{}, {} available", field(memory, "MemTotal", ':'),
@@ -128,10 +128,10 @@ ReportSection program_section() {
     }
     const std::string worker = machine.binary_directory + "/dsworker";
     if (::access(worker.c_str(), X_OK) != 0) {
-        section.facts.emplace_back("dsworker", "missing: a .pt cannot be trained");
+        section.facts.emplace_back("dsworker", "missing, so models cannot be trained");
         return section;
     }
-    section.facts.emplace_back("dsworker", "beside dslaunch; its libraries:");
+    section.facts.emplace_back("dsworker", "in the same folder as dslaunch; its libraries:");
     for (const std::string& line : split(output_of({"ldd", worker}), '\n')) {
         const std::string_view name = trim(std::string_view(line).substr(0, line.find("=>")));
         const bool absent = line.find("not found") != std::string::npos;
@@ -154,8 +154,8 @@ ReportSection limit_section() {
     for (const auto& [name, number] : limits) {
         struct rlimit limit {};
         ::getrlimit(static_cast<__rlimit_resource>(number), &limit);
-        section.facts.emplace_back(
-            name, fmt::format("{}, at most {}", text(limit.rlim_cur), text(limit.rlim_max)));
+        section.facts.emplace_back(name, fmt::format("{}, can be raised to {}",
+                                                     text(limit.rlim_cur), text(limit.rlim_max)));
     }
     const std::string own = first_line(launch::text_or_empty("/proc/self/cgroup"), "none");
     section.facts.emplace_back("cgroup", own);
@@ -175,7 +175,7 @@ ReportSection limit_section() {
 }
 
 ReportSection variable_section() {
-    ReportSection section{"variables that jobs are given or that choose a transport", {}, ""};
+    ReportSection section{"variables that are set for jobs or that choose a transport", {}, ""};
     for (const auto& [name, value] : launch::own_environment()) {
         const bool chooses = name.starts_with("SLURM_") || name.starts_with("OMPI_") ||
                              name.starts_with("PDSH_") || name.starts_with("CUDA_") ||

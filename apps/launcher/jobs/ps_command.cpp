@@ -110,8 +110,9 @@ int ps_command(std::span<const std::string> arguments) {
     app.add("-a,--all", parsed.all,
             "also list jobs that ended (the newest 100), were lost, or run on another machine");
     app.add("--json", parsed.json, "one JSON array");
-    app.add("--devices", devices,
-            "list GPUs of hosts instead, and who uses them (see ps --devices --help)");
+    app.add(
+        "--devices", devices,
+        "list the GPUs of the hosts and who uses them, instead of jobs (see ps --devices --help)");
     return app.parse({arguments.begin(), arguments.end()}) ? list_jobs(parsed) : 0;
 }
 

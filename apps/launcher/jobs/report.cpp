@@ -54,8 +54,8 @@ std::vector<ReportSection> report_of(const std::string& subject, NameMask& mask)
     const std::string folder = is_folder ? subject : folder_of(subject);
     if (!is_folder && !std::filesystem::exists(folder + "/run.json", unreadable))
         fail(ExitCode::kInput,
-             "{0}: is a file, and a report is about a job: its id, or its --output folder. What a "
-             "model holds is shown by: dslaunch model show {0}",
+             "{0}: is a file, but a report needs a job: give its id or its --output folder. To see "
+             "what a model contains: dslaunch model show {0}",
              printable(subject));
     return folder_report(folder, mask);
 }
@@ -150,10 +150,10 @@ int report_command(std::span<const std::string> arguments) {
          .docs = "docs/guide/jobs.md"},
         "dslaunch report");
     app.add("JOB", parsed.subject,
-            "a job's id, or the first letters of it, or an --output folder; default: this machine "
-            "alone");
-    app.add("-H,--hostfile FILE", parsed.hostfile, "also show the form of this hostfile");
-    app.add("--names", parsed.names, "do not hide names of hosts and users");
+            "a job's id, the first letters of its id, or an --output folder; default: report on "
+            "this machine only");
+    app.add("-H,--hostfile FILE", parsed.hostfile, "also show the structure of this hostfile");
+    app.add("--names", parsed.names, "do not hide the names of hosts and users");
     app.add("--json", parsed.json, "one JSON object");
     return app.parse({arguments.begin(), arguments.end()}) ? print_report(parsed) : 0;
 }

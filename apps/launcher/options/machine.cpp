@@ -21,10 +21,10 @@ Machine Machine::this_one() {
     machine.directory = std::filesystem::current_path(error).string();
     if (error)
         fail(ExitCode::kSetup,
-             "the current directory cannot be read: {}; somebody removed it? cd to another one",
+             "cannot read the current directory: {}; if it was removed, cd to another one",
              error.message());
     const auto binary = std::filesystem::read_symlink("/proc/self/exe", error);
-    if (error) fail(ExitCode::kSetup, "/proc/self/exe cannot be read: {}", error.message());
+    if (error) fail(ExitCode::kSetup, "cannot read /proc/self/exe: {}", error.message());
     machine.binary_directory = binary.parent_path().string();
     if (access("/job/hostfile", F_OK) == 0) machine.default_hostfile = "/job/hostfile";
     for (char** entry = environ; *entry != nullptr; ++entry) {

@@ -65,8 +65,8 @@ void Builder::choose_visible_devices() {
         launch::visible_device_list(visible_, 0).empty())
         return;
     note(
-        fmt::format("CUDA_VISIBLE_DEVICES={} is ignored beside --{}, as by deepspeed: slots are "
-                    "the numbers of this machine's GPUs",
+        fmt::format("CUDA_VISIBLE_DEVICES={} is ignored because --{} is given, as with deepspeed: "
+                    "slots are the numbers of this machine's GPUs",
                     *visible_, options_.filter.include.empty() ? "exclude" : "include"));
     visible_.reset();
 }
@@ -81,7 +81,7 @@ void Builder::choose_hosts() {
         hosts = machine_.joining.hosts;
         int slots = 0;
         for (const launch::Host& host : hosts) slots += host.slots;
-        note(fmt::format("mpirun: {} hosts, {} slots", hosts.size(), slots));
+        note(fmt::format("mpirun started dslaunch on {} hosts with {} slots", hosts.size(), slots));
     } else if (source_ == HostSource::kThisMachine) {
         hosts.push_back(this_machine());
     } else if (source_ == HostSource::kJoin && options_.hostfile.empty()) {
@@ -89,8 +89,9 @@ void Builder::choose_hosts() {
     } else if (!options_.hostfile.empty()) {
         hosts = read_hostfile();
     } else if (options_.host_list.empty()) {
-        note(fmt::format("using {}, as deepspeed does; give --standalone for this machine alone",
-                         machine_.default_hostfile));
+        note(fmt::format(
+            "using the hostfile {}, as deepspeed does; give --standalone to use only this machine",
+            machine_.default_hostfile));
         hosts = launch::read_hostfile(machine_.default_hostfile);
     }
     hosts_ = launch::apply_filter(listed_hosts(options_, std::move(hosts)), options_.filter);
@@ -101,8 +102,8 @@ std::vector<launch::Host> Builder::read_hostfile() const {
     const std::string path = resolved_path(name, machine_.directory);
     if (name.find_first_of(",:") != std::string::npos && access(path.c_str(), F_OK) != 0)
         fail(ExitCode::kUsage,
-             "--hostfile {}: there is no such file; a list of hosts stands in a file, one host a "
-             "line, as `node1 slots=4`",
+             "--hostfile {}: this file does not exist; write the hosts into a file, one per line, "
+             "such as `node1 slots=4`",
              printable(name));
     return launch::read_hostfile(path);
 }
@@ -122,7 +123,7 @@ launch::Host Builder::this_machine() const {
         host.slots =
             std::max(filter.num_gpus.value_or(1), launch::named_slots(filter.include, host.name));
     if (host.slots == 0)
-        fail(ExitCode::kSetup, "--{}: this machine shows no GPU (looked for {}); {}",
+        fail(ExitCode::kSetup, "--{}: found no GPU on this machine (looked for {}); {}",
              options_.gpu_each ? "nproc_per_node gpu" : "device cuda", launch::kGpuDevicePattern,
              options_.gpu_each ? "give a number of CPU workers" : "use --device cpu");
     return host;
@@ -133,7 +134,8 @@ launch::Host Builder::this_machine() const {
 void Builder::check_meeting() {
     launch::JobSpec& spec = job_.spec;
     if (source_ != HostSource::kSlurm || !is_later_host(hosts_, spec.master_address)) return;
-    note(fmt::format("the ranks meet on the first host, not on {}", spec.master_address));
+    note(fmt::format("the ranks always meet on the first host, so {} is not used for it",
+                     spec.master_address));
     spec.master_address.clear();
     spec.master_port = 0;
 }
@@ -152,7 +154,7 @@ void Builder::choose_device(launch::PlanRequest& request) {
     request.device = job_.spec.device == launch::DeviceRequest::kCpu ? launch::DeviceRequest::kAuto
                                                                      : launch::DeviceRequest::kCuda;
     if (job_.spec.device == launch::DeviceRequest::kCpu)
-        note("this machine shows no GPU: every worker runs on the CPU");
+        note("found no GPU on this machine: every worker runs on the CPU");
 }
 
 // Returns the smallest and the largest number of hosts in an attempt; nullopt if every attempt uses
@@ -164,26 +166,28 @@ std::optional<launch::NodeRange> Builder::elastic_range() const {
         fail(ExitCode::kUsage,
              "--min_elastic_nodes and --max_elastic_nodes need --elastic_training");
     if (deepspeed && options_.nodes)
-        fail(ExitCode::kUsage, "--elastic_training and --nnodes MIN:MAX exclude each other");
+        fail(ExitCode::kUsage, "--elastic_training and --nnodes MIN:MAX cannot be used together");
     if (!deepspeed && !options_.nodes) return std::nullopt;
     if (options_.filter.num_nodes)
-        fail(ExitCode::kUsage, "--num_nodes and an elastic number of nodes exclude each other");
+        fail(ExitCode::kUsage,
+             "--num_nodes cannot be used together with --elastic_training or --nnodes MIN:MAX");
     const launch::NodeRange wanted =
         deepspeed ? launch::NodeRange{options_.elastic_nodes_min.value_or(1),
                                       options_.elastic_nodes_max.value_or(
                                           std::max(hosts, options_.elastic_nodes_min.value_or(1)))}
                   : *options_.nodes;
     if (wanted.min > wanted.max)
-        fail(ExitCode::kUsage, "--min_elastic_nodes {} is more than --max_elastic_nodes {}",
+        fail(ExitCode::kUsage, "--min_elastic_nodes {} is greater than --max_elastic_nodes {}",
              wanted.min, wanted.max);
     const bool named = source_ == HostSource::kHostfile || source_ == HostSource::kSlurm;
     if (wanted.max > 1 && !named)
         fail(ExitCode::kUsage,
-             "an elastic number of nodes up to {} needs a --hostfile or a Slurm allocation that "
-             "names the hosts",
+             "an elastic job of up to {} nodes needs a --hostfile or a Slurm allocation that names "
+             "the hosts",
              wanted.max);
     if (wanted.min > hosts)
-        fail(ExitCode::kUsage, "at least {} hosts are asked for, there are {}", wanted.min, hosts);
+        fail(ExitCode::kUsage, "the job needs at least {} hosts, but there are only {}", wanted.min,
+             hosts);
     return launch::NodeRange{wanted.min, std::min(wanted.max, hosts)};
 }
 

@@ -177,18 +177,18 @@ std::string dry_run_text(const launch::JobSpec& spec,
     if (!spec.output_directory.empty())
         text += fmt::format("output {}\n", shell_word(path_from_here(spec.output_directory)));
     if (spec.elastic.on())
-        text +=
-            fmt::format("each attempt uses those of {} hosts that answer, {} to {} of them\n",
-                        spec.elastic.hosts.size(), spec.elastic.nodes.min, spec.elastic.nodes.max);
+        text += fmt::format(
+            "of {} hosts, each attempt uses those that answer, at least {} and at most {}\n",
+            spec.elastic.hosts.size(), spec.elastic.nodes.min, spec.elastic.nodes.max);
     if (spec.max_restarts > 0)
         text += fmt::format("at most {} restarts after a failure\n", spec.max_restarts);
     if (spec.master_port == 0)
-        text += "MASTER_PORT 0 stands for a free port, chosen at the start\n";
+        text += "MASTER_PORT 0 means that a free port is chosen when the job starts\n";
     if (network_is_open(spec)) {
         text +=
-            "MASTER_ADDR stands for an address of the first host that every host reaches;\n"
-            "at the start it is found, and NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME with\n"
-            "it, unless they are given\n";
+            "MASTER_ADDR will be an address of the first host that every host can reach.\nIt is "
+            "chosen when the job starts, and so are NCCL_SOCKET_IFNAME and\nGLOO_SOCKET_IFNAME "
+            "unless you set them\n";
     }
     text += binding_text(spec, places);
     const launch::EnvironmentList first = environment_of(spec, spec.nodes.front().workers.front());
@@ -209,7 +209,7 @@ std::string dry_run_text(const launch::JobSpec& spec,
         text += fmt::format("  {}={}\n", name, shell_word(launch::shown_value(name, value)));
     if (spec.environment.inherit_all) {
         text +=
-            fmt::format("  and everything in the environment of {}\n",
+            fmt::format("  and all variables in the environment of {}\n",
                         spec.transport == launch::TransportKind::kJoin ? "its agent" : "dslaunch");
     }
     return text;

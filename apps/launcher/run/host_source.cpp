@@ -25,8 +25,7 @@ bool has_allocation(const Machine& machine) {
 launch::JoinEndpoint meeting_place(const RunOptions& options) {
     if (options.master_address.empty()) {
         fail(ExitCode::kUsage,
-             "--no_ssh needs --master_addr, the address of node 0 at which the other nodes reach "
-             "it");
+             "--no_ssh needs --master_addr, an address of node 0 that the other nodes can reach");
     }
     return launch::parse_join_endpoint(
         fmt::format("{}:{}", options.master_address,
@@ -35,12 +34,12 @@ launch::JoinEndpoint meeting_place(const RunOptions& options) {
 
 void check_no_ssh(const RunOptions& options) {
     if (!options.launcher.empty()) {
-        fail(ExitCode::kUsage, "--no_ssh and --launcher {} exclude each other", options.launcher);
+        fail(ExitCode::kUsage, "--no_ssh and --launcher {} cannot be used together",
+             options.launcher);
     }
     if (!options.listen.empty()) {
         fail(ExitCode::kUsage,
-             "--no_ssh waits at --master_addr and --master_port; leave --listen "
-             "out");
+             "--no_ssh listens at --master_addr and --master_port; leave out --listen");
     }
     if (!options.node_rank && !options.joins) {
         fail(ExitCode::kUsage,
@@ -86,7 +85,8 @@ void require_names(const std::vector<launch::Host>& wanted, const std::vector<la
                    const char* option) {
     for (const launch::Host& host : wanted) {
         if (!has_name(hosts, host.name))
-            fail(ExitCode::kUsage, "{} {}: there is no such host", option, host.name);
+            fail(ExitCode::kUsage, "{} {}: this host is not in the list of hosts", option,
+                 host.name);
     }
 }
 
@@ -125,21 +125,22 @@ HostSource choose_host_source(const RunOptions& options, const Machine& machine)
     }
     const bool join = options.launcher == "join";
     if (join && options.listen.empty()) {
-        fail(ExitCode::kUsage,
-             "--launcher join needs --listen ADDRESS:PORT, where agents reach it");
+        fail(
+            ExitCode::kUsage,
+            "--launcher join needs --listen ADDRESS:PORT, the address where agents reach this job");
     }
     if (!join && !options.listen.empty()) {
-        fail(ExitCode::kUsage, "--listen is for --launcher join");
+        fail(ExitCode::kUsage, "--listen is only for --launcher join");
     }
     if (join) return HostSource::kJoin;
     if (!options.token_file.empty()) {
-        fail(ExitCode::kUsage, "--token_file is for --launcher join and --no_ssh");
+        fail(ExitCode::kUsage, "--token_file is only for --launcher join and --no_ssh");
     }
     const bool allocation = has_allocation(machine);
     if (options.launcher == "slurm" && !allocation) {
         fail(ExitCode::kUsage,
-             "--launcher slurm works inside an allocation (salloc, sbatch): SLURM_JOB_ID and "
-             "SLURM_JOB_NODELIST are not set here");
+             "--launcher slurm works only inside a Slurm allocation (salloc, sbatch), but "
+             "SLURM_JOB_ID and SLURM_JOB_NODELIST are not set");
     }
     if (!options.hostfile.empty() || !options.host_list.empty()) return HostSource::kHostfile;
     if (options.standalone || options.launcher == "local") return HostSource::kThisMachine;
@@ -169,11 +170,12 @@ std::vector<launch::Host> slurm_hosts(const RunOptions& options, const Machine& 
                                 allocation.hosts.size(), slots));
     if (allocation.slots == Slots::kUnknown && !asked) {
         notes.emplace_back(
-            "Slurm names neither GPUs nor tasks per node: one worker per host; ask for "
-            "--gpus-per-node or --ntasks-per-node, or give --num_gpus here");
+            "Slurm reports neither GPUs nor tasks per node, so one worker per host is used; "
+            "request --gpus-per-node or --ntasks-per-node from Slurm, or give dslaunch --num_gpus");
     } else if (allocation.slots == Slots::kTasks && !asked && most == 1) {
         notes.emplace_back(
-            "one worker per host, as tasks per node: give --num_gpus N here for N of them");
+            "one worker per host is used, since Slurm reports one task per node; give --num_gpus N "
+            "to use N");
     }
     return std::move(allocation.hosts);
 }
@@ -187,10 +189,11 @@ bool is_later_host(const std::vector<launch::HostSlots>& hosts, const std::strin
 std::vector<launch::Host> joining_hosts(const RunOptions& options,
                                         std::vector<std::string>& notes) {
     if (!options.filter.num_nodes) {
-        fail(ExitCode::kUsage, "without a hostfile --nnodes N says how many nodes come");
+        fail(ExitCode::kUsage,
+             "without a hostfile, give --nnodes N, the number of nodes that will join");
     }
     if (!options.filter.num_gpus) {
-        notes.emplace_back("one worker per node; give --num_gpus for more");
+        notes.emplace_back("one worker per node is used; give --num_gpus for more");
     }
     std::vector<launch::Host> hosts;
     for (int i = 0; i < *options.filter.num_nodes; ++i) {
@@ -266,7 +269,7 @@ int SlurmCopy::wait(const RunOptions& options) const {
     if (options.dry_run) return 0;
     const UniqueFd signals = launch::open_end_signals();
     if (speaks_)
-        log_info("launch", "{} launches this job on all its hosts; this copy waits for the end",
+        log_info("launch", "{} starts this job on all its hosts; this copy only waits for its end",
                  launcher_);
     const bool restarts = options.max_restarts.value_or(0) > 0 || options.elastic_training;
     const bool was_there = launch::wait_for_release(

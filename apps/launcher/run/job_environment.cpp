@@ -68,14 +68,16 @@ void add_given(const std::vector<std::string>& entries, const Machine& machine,
         if (!launch::is_variable_name(name))
             fail(ExitCode::kUsage, "--env: `{}` is not a variable name", name);
         if (name == launch::kTokenVariable)
-            fail(ExitCode::kUsage, "--env: {} is dslaunch's own secret and goes to no worker",
+            fail(ExitCode::kUsage, "--env: {} is dslaunch's own secret, which workers never get",
                  name);
         if (launch::is_rank_variable(name))
-            fail(ExitCode::kUsage, "--env: {} is set by dslaunch for each rank", name);
+            fail(ExitCode::kUsage, "--env: {} cannot be set, since dslaunch sets it for each rank",
+                 name);
         const auto value =
             equals == std::string::npos ? machine.variable(name) : entry.substr(equals + 1);
         if (!value)
-            fail(ExitCode::kUsage, "--env {}: not set here; write --env {}=VALUE", name, name);
+            fail(ExitCode::kUsage, "--env {}: this variable is not set here; write --env {}=VALUE",
+                 name, name);
         rules.set.emplace_back(name, *value);
     }
 }
@@ -92,9 +94,10 @@ void check_threads(const launch::EnvironmentRules& rules, const Machine& machine
     for (const std::string& level : split(value, ',')) {
         const auto threads = parse_int(trim(level));
         if (!threads || *threads < 1)
-            fail(ExitCode::kUsage,
-                 "{}={}: `{}` is not a number of threads; set one, or unset the variable",
-                 launch::kThreadsVariable, printable(value), printable(level));
+            fail(
+                ExitCode::kUsage,
+                "{}={}: `{}` is not a number of threads; set it to a number, or unset the variable",
+                launch::kThreadsVariable, printable(value), printable(level));
     }
 }
 

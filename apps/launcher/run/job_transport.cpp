@@ -20,10 +20,10 @@ void check_launcher_args(const std::vector<std::string>& words, launch::Transpor
     if (words.empty() || transport == launch::TransportKind::kLocal) return;
     if (transport == launch::TransportKind::kSsh || transport == launch::TransportKind::kJoin) {
         fail(ExitCode::kUsage,
-             "--launcher_args: {}; give --launcher openssh, pdsh, openmpi or slurm with it, or put "
-             "ssh options into a file and name it with --ssh_config",
-             transport == launch::TransportKind::kSsh ? "the built-in ssh takes no arguments"
-                                                      : "agents that join are started by others");
+             "--launcher_args: {}; use it with --launcher openssh, pdsh, openmpi or slurm, or put "
+             "ssh options into a file and give it as --ssh_config",
+             transport == launch::TransportKind::kSsh ? "the built-in ssh accepts no arguments"
+                                                      : "dslaunch does not start agents that join");
     }
     if (transport != launch::TransportKind::kOpenSsh) return;
     for (size_t i = 0; i < words.size(); ++i) {
@@ -33,7 +33,8 @@ void check_launcher_args(const std::vector<std::string>& words, launch::Transpor
                                                                 : "";
         if (option.find('=') != std::string::npos) continue;
         fail(ExitCode::kUsage,
-             "--launcher_args: `{}` is not `-o NAME=VALUE`, all that ssh is given",
+             "--launcher_args: `{}` does not have the form `-o NAME=VALUE`, the only one that is "
+             "passed to ssh",
              printable(words[i]));
     }
 }
@@ -52,10 +53,11 @@ void note_unused_options(const RunOptions& options, HostSource source,
     if (options.verify) unused.emplace_back("--verify");
     if (options.push) unused.emplace_back("--push");
     if (unused.empty()) return;
-    notes.push_back(fmt::format(
-        "{} without effect: every host is this machine, no ssh is used ({})", join(unused, ", "),
-        source == HostSource::kThisMachine ? "--hostfile names others"
-                                           : "--force_multi would use it"));
+    notes.push_back(
+        fmt::format("{} without effect, since every host is this machine and no ssh is used ({})",
+                    join(unused, ", "),
+                    source == HostSource::kThisMachine ? "--hostfile names others"
+                                                       : "--force_multi uses ssh even so"));
 }
 
 // Refuses options that only matter for ssh if this job does not use ssh.
@@ -67,14 +69,14 @@ void check_ssh_options(const RunOptions& options, launch::TransportKind transpor
     const auto refuse = [&](bool given, const char* option, const char* why) {
         if (given) fail(ExitCode::kUsage, "{} has no effect here: {}; leave it out", option, why);
     };
-    constexpr const char* kNoSsh = "no ssh is used, the agents call back";
+    constexpr const char* kNoSsh = "no ssh is used, since the agents connect to this command";
     refuse(calls_back && options.ssh_port != 0, "--ssh_port", kNoSsh);
     refuse(calls_back && !options.ssh_config.empty(), "--ssh_config", kNoSsh);
     const bool tree = options.fanout.value_or(0) > 0;
     refuse(calls_back && tree, "--fanout", kNoSsh);
     refuse(one_starter && tree, "--fanout", "pdsh and mpirun start all agents themselves");
     refuse(transport == launch::TransportKind::kOpenSsh && tree && !options.launcher_args.empty(),
-           "--fanout", "with --launcher_args every host is reached from here");
+           "--fanout", "with --launcher_args this command connects to every host itself");
 }
 
 }  // namespace
@@ -133,18 +135,19 @@ void check_transport(const RunOptions& options, HostSource source, const launch:
         transport == launch::TransportKind::kSsh || transport == launch::TransportKind::kOpenSsh;
     if (source == HostSource::kMpi && spec.max_restarts > 0) {
         fail(ExitCode::kUsage,
-             "--max_restarts: mpirun ends all its copies when one fails; give --launcher openmpi "
-             "without mpirun, or start the job again from outside");
+             "--max_restarts does not work under mpirun, which ends all its copies when one fails; "
+             "start dslaunch without mpirun and give --launcher openmpi, or restart the whole "
+             "mpirun command yourself");
     }
     if (spec.elastic.on() && (transport == launch::TransportKind::kSlurm ||
                               transport == launch::TransportKind::kOpenMpi)) {
         fail(ExitCode::kUsage,
-             "an elastic number of nodes needs agents that start one by one, and srun and mpirun "
-             "start all or none; give --launcher ssh and a --hostfile");
+             "an elastic number of nodes needs agents that are started one by one, but srun and "
+             "mpirun start all or none; give --launcher ssh and a --hostfile");
     }
     if (options.push && !by_ssh && transport != launch::TransportKind::kLocal) {
         fail(ExitCode::kUsage,
-             "--push goes over ssh: give --launcher ssh or openssh, or run `dslaunch push` before");
+             "--push needs ssh: give --launcher ssh or openssh, or run `dslaunch push` first");
     }
 }
 

@@ -50,12 +50,14 @@ std::vector<std::string> own_addresses() {
 // program gets the port while SOCKET lives.
 int hold_port(const std::string& address, UniqueFd& socket) {
     const auto list = launch::look_up(address, 0, AI_NUMERICHOST);
-    if (!list) fail(ExitCode::kSetup, "`{}` is no address to listen on", printable(address));
+    if (!list)
+        fail(ExitCode::kSetup, "`{}` is not an address that this machine can listen on",
+             printable(address));
     socket = UniqueFd(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const int on = 1;
     ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (::bind(socket.get(), list->ai_addr, list->ai_addrlen) != 0)
-        fail(ExitCode::kSetup, "no port of {} is free: {}", address, errno_text(errno));
+        fail(ExitCode::kSetup, "found no free port at {}: {}", address, errno_text(errno));
     int64_t port = 0;
     static_cast<void>(launch::local_address(socket.get(), &port));
     return static_cast<int>(port);
@@ -64,13 +66,14 @@ int hold_port(const std::string& address, UniqueFd& socket) {
 launch::PmixSession open_session(const Machine& machine) {
     try {
         if (!machine.variable("PMIX_NAMESPACE")) {
-            fail(ExitCode::kSetup, "no PMIx server (PMIX_NAMESPACE is not set)");
+            fail(ExitCode::kSetup, "found no PMIx server (PMIX_NAMESPACE is not set)");
         }
         return launch::PmixSession();
     } catch (const Error& error) {
         fail(ExitCode::kSetup,
-             "mpirun has started several copies of dslaunch, which find each other through PMIx "
-             "only: {}; start one copy with --hostfile (and --launcher openmpi, if you like)",
+             "mpirun has started several copies of dslaunch, which can find each other only "
+             "through PMIx, but PMIx does not work: {}; start a single copy with --hostfile (and "
+             "--launcher openmpi to use mpirun)",
              error.what());
     }
 }
@@ -87,7 +90,7 @@ void MpiCopies::check(const RunOptions& options) {
                                       std::pair{!options.token_file.empty(), "--token_file"}}) {
         if (given) {
             fail(ExitCode::kUsage,
-                 "{} is for --launcher join: the copies that mpirun starts find each other by "
+                 "{} is only for --launcher join: the copies that mpirun starts find each other by "
                  "themselves; leave it out",
                  name);
         }
@@ -105,7 +108,8 @@ MpiCopies::MpiCopies(const Machine& machine) : session_(open_session(machine)) {
     session_.meet();
     if (!launches()) {
         const std::vector<std::string> words = split(session_.get(0, kPlaceKey), ' ');
-        if (words.size() < 3) fail(ExitCode::kInternal, "copy 0 does not say where it waits");
+        if (words.size() < 3)
+            fail(ExitCode::kInternal, "copy 0 did not report where it waits for the others");
         joining_.listen = words[0];
         token_ = words[1];
         const auto first =
@@ -120,7 +124,7 @@ void MpiCopies::choose_place(uint32_t copies) {
     std::vector<launch::HostAddress> others;
     for (uint32_t rank = 0; rank < copies; ++rank) {
         const std::vector<std::string> words = split(session_.get(rank, kCopyKey), ' ');
-        if (words.size() != 4) fail(ExitCode::kInternal, "copy {} does not say where it is", rank);
+        if (words.size() != 4) fail(ExitCode::kInternal, "copy {} did not report its host", rank);
         if (words[0] != "0") continue;
         launch::Host host;
         host.name = words[2];

@@ -68,11 +68,12 @@ void show_row(const ShowRowArguments& arguments) {
     const int64_t rows_each = rows.has_pairs() ? 2 : 1;
     const int64_t last = rows.count() / rows_each - 1;
     if (arguments.row < 0 || arguments.row > last)
-        fail(ExitCode::kInput, "{}: has rows 0 to {}, and no {}", printable(arguments.file), last,
-             arguments.row);
+        fail(ExitCode::kInput, "{}: has only rows 0 to {}, and no row {}",
+             printable(arguments.file), last, arguments.row);
     std::optional<text::Tokenizer> tokenizer;
     if (!arguments.model.empty()) tokenizer = text::Tokenizer::of_folder(arguments.model);
-    if (!tokenizer) log_info("data", "numbers of tokens; --model FOLDER shows them as text");
+    if (!tokenizer)
+        log_info("data", "the row is shown as token ids; --model FOLDER shows it as text");
     const text::Tokenizer* const codec = tokenizer ? &*tokenizer : nullptr;
     if (!rows.has_pairs()) {
         fmt::print("{}\n", text_of(rows, arguments.row, codec));

@@ -32,7 +32,7 @@ void show_stats(const std::string& file) {
         const bool has_reference = !rows.reference().empty();
         fmt::print("pairs    {}\nreference  {}\n", rows.count() / 2,
                    !has_reference                   ? "none"
-                   : rows.reference_model().empty() ? "of a model that is not named"
+                   : rows.reference_model().empty() ? "of an unnamed model"
                                                     : "of " + printable(rows.reference_model()));
     }
     fmt::print("rows     {}\nlength   {}\ntokens   {}\nlearned  {}\npadding  {} ({:.1f} %)\n",

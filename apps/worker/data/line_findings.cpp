@@ -35,7 +35,7 @@ void LineFindings::refuse(const SampleLine& line, const std::string& reason) {
     if (++bad_lines_ > bad_lines_max_) {
         tell_repeated();
         fail(ExitCode::kInput,
-             "{}: {}; with it more than {} lines are bad (--max-bad-lines allows more)", where,
+             "{}: {}; this makes more than {} bad lines (--max-bad-lines allows more)", where,
              printable(reason), bad_lines_max_);
     }
     if (reasons_.size() >= kReasonsShown && !reasons_.contains(reason)) return;
@@ -57,7 +57,7 @@ std::string LineFindings::without_repeated_list(std::string reason) {
 void LineFindings::tell_repeated() const {
     for (const auto& [reason, said] : reasons_)
         if (said.lines > 1)
-            log_warn("data", "{} more left out for the reason of {}",
+            log_warn("data", "{} more left out for the same reason as {}",
                      counted(said.lines - 1, "line"), said.first);
 }
 
@@ -73,21 +73,21 @@ void LineFindings::tell(bool has_unused_template) const {
 void LineFindings::tell_unread(bool has_unused_template) const {
     for (const auto& [part, lines] : lost_)
         log_warn("data",
-                 "{} with {} that the model's chat template does not write: what the template "
-                 "leaves out is not learned",
+                 "{} with {} that the model's chat template does not write, so that these parts "
+                 "are not learned",
                  counted(lines, "line"), part);
     if (empty_answers_ > 0)
         log_warn("data",
-                 "{} with an empty answer, the first at {}: the model learns to say nothing; "
-                 "take them out if that is not meant",
+                 "{} with an empty answer, the first at {}: they teach the model to say nothing; "
+                 "if you do not want that, remove them",
                  counted(empty_answers_, "line"), first_empty_);
     if (!unread_.empty())
-        log_info("data", "columns that are not read: {}",
+        log_info("data", "columns that are ignored: {}",
                  printable(join(std::vector<std::string>(unread_.begin(), unread_.end()), ", ")));
     if (continued_ > 0 && has_unused_template)
         log_info("data",
-                 "{} of text that goes on, for which the chat template is not used: --as-chat "
-                 "uses it",
+                 "{} with a prompt and its continuation, which do not use the chat template; to "
+                 "use it, add --as-chat",
                  counted(continued_, "line"));
 }
 

@@ -48,13 +48,13 @@ TokenRows::TokenRows(const std::string& path)
     if (documents_ != nullptr &&
         (has_pairs() || documents_->dtype != DType::kI32 || documents_->shape != tokens_->shape))
         fail(ExitCode::kInput,
-             "{}: its column `documents` has no int32 number for each token of a row",
+             "{}: its column `documents` must have an int32 number for each token of a row",
              printable(path));
     const std::vector<int64_t> of_each = {tokens_->shape[0], 2};
     if (reference_ != nullptr &&
         (!has_pairs() || reference_->dtype != DType::kF32 || reference_->shape != of_each))
         fail(ExitCode::kInput,
-             "{}: its column `reference` has no fp32 number for each answer of a pair",
+             "{}: its column `reference` must have an fp32 number for each answer of a pair",
              printable(path));
 }
 
@@ -84,8 +84,8 @@ std::vector<float> TokenRows::reference() const {
     const auto bad = std::ranges::find_if(values, [](float v) { return !std::isfinite(v); });
     if (bad != values.end())
         fail(ExitCode::kInput,
-             "{}: its column `reference` has {} at pair {}: write it again with `dslaunch eval "
-             "--write-reference`",
+             "{}: its column `reference` contains {} at pair {}: write it again with `dslaunch "
+             "eval --write-reference`",
              printable(path_), *bad, (bad - values.begin()) / 2);
     return values;
 }

@@ -6,7 +6,7 @@
 namespace dslaunch::worker {
 
 int model_main(int argc, char** argv) {
-    CommandLine app({.does = "Makes, converts and merges models, and shows what a model holds.",
+    CommandLine app({.does = "Makes, converts and merges models, and shows what a model contains.",
                      .examples = {"dslaunch model new gpt --size tiny -o train.pt",
                                   "dslaunch model import Qwen2.5-0.5B -o train.pt",
                                   "dslaunch model show train.pt"},

@@ -33,8 +33,8 @@ void run_import(const ImportArguments& arguments) {
     const std::string folder = storage::model_at(arguments.folder);
     if (!storage::model_folder_of(folder))
         fail(ExitCode::kInput,
-             "{}: is a file, and a folder with a config.json is imported, as Hugging Face has "
-             "them; an archive is a model as it stands",
+             "{}: is a file, but `model import` needs a Hugging Face folder with a config.json; an "
+             "archive can be used as a model without import",
              printable(folder));
     storage::require_new_file(arguments.out, arguments.force);
     Progress progress("model", "reading the model");
@@ -62,12 +62,11 @@ void run_import(const ImportArguments& arguments) {
 std::function<void()> add_model_import(CommandLine& app) {
     const auto arguments = std::make_shared<ImportArguments>();
     CommandLine& import = app.subcommand(
-        "import",
-        {.does = "Makes one archive of a Hugging Face folder: forward(tokens, targets) -> loss, "
-                 "logits(tokens). No import is needed to train: `dslaunch FOLDER` trains the "
-                 "folder itself.",
-         .examples = {"dslaunch model import Qwen2.5-0.5B -o train.pt"},
-         .docs = "docs/guide/models.md"});
+        "import", {.does = "Makes one archive from a Hugging Face folder: forward(tokens, targets) "
+                           "-> loss, logits(tokens). No import is needed to train: `dslaunch "
+                           "FOLDER` trains the folder itself.",
+                   .examples = {"dslaunch model import Qwen2.5-0.5B -o train.pt"},
+                   .docs = "docs/guide/models.md"});
     import.add("FOLDER", arguments->folder, "folder with config.json and .safetensors files")
         .required();
     import.add("-o,--out FILE", arguments->out, "archive to write").required();

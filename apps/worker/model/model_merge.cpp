@@ -87,7 +87,7 @@ std::function<void()> add_model_merge(CommandLine& app) {
     merge.add("MODEL", arguments->model, "an archive or a Hugging Face folder").required();
     merge
         .add("ADAPTER", arguments->adapter,
-             "a folder as PEFT writes it, or the --output folder of a job with --lora")
+             "an adapter folder in PEFT's format, or the --output folder of a job with --lora")
         .required();
     merge.add("-o,--out DIR", arguments->out, "folder for model.pt and model.safetensors")
         .required();

@@ -39,11 +39,11 @@ void add_gpt(CommandLine& kinds, GptArguments& arguments) {
                 .docs = "docs/reference/cli.md"});
     gpt.add("-o,--out FILE", arguments.out, "archive to write").required();
     gpt.add("--size NAME", arguments.size,
-            "tiny, small or medium; the options below change single numbers")
+            "tiny, small or medium; the options below override single values")
         .show_default();
-    gpt.add("--vocab N", arguments.vocab, "number of tokens; 256: a token is a byte");
+    gpt.add("--vocab N", arguments.vocab, "size of the vocabulary; 256: each byte is a token");
     gpt.add("--width N", arguments.width, "width of the residual stream");
-    gpt.add("--heads N", arguments.heads, "attention heads, a divisor of the width");
+    gpt.add("--heads N", arguments.heads, "number of attention heads; must divide the width");
     gpt.add("--layers N", arguments.layers, "number of blocks");
     gpt.add("--context N", arguments.context, "longest sequence in tokens");
     gpt.add("--dropout P", arguments.dropout, "probability of dropout; 0: none").show_default();
@@ -67,11 +67,13 @@ torch::jit::Module make_gpt_from(const GptArguments& arguments) {
 
 void add_mlp(CommandLine& kinds, NewArguments& arguments) {
     CommandLine& mlp = kinds.subcommand(
-        "mlp", {.does = "Makes linear layers with ReLU between: forward(x) -> output.",
-                .examples = {"dslaunch model new mlp --widths 784,256,10 -o train.pt"},
-                .docs = "docs/reference/cli.md"});
+        "mlp",
+        {.does = "Makes a model of linear layers with ReLU between them: forward(x) -> output.",
+         .examples = {"dslaunch model new mlp --widths 784,256,10 -o train.pt"},
+         .docs = "docs/reference/cli.md"});
     mlp.add("-o,--out FILE", arguments.mlp_out, "archive to write").required();
-    mlp.add("--widths LIST", arguments.mlp.widths, "input, hidden…, output, as in 1000,1000,10")
+    mlp.add("--widths LIST", arguments.mlp.widths,
+            "widths of input, hidden…, output, e.g. 1000,1000,10")
         .show_default();
     mlp.add("--seed N", arguments.mlp.seed, "seed of the initial weights").show_default();
     mlp.add("--force", arguments.mlp_force, storage::kForceHelp);

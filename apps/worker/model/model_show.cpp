@@ -224,8 +224,8 @@ void run_show(const ShowArguments& arguments) {
 std::function<void()> add_model_show(CommandLine& app) {
     const auto arguments = std::make_shared<ShowArguments>();
     CommandLine& show = app.subcommand(
-        "show", {.does = "Prints what a model holds: modules, parameters, bytes, and the segments "
-                         "that a step is made of.",
+        "show", {.does = "Prints what a model contains: modules, parameters, bytes, and the "
+                         "segments of a training step.",
                  .examples = {"dslaunch model show train.pt", "dslaunch model show Qwen2.5-0.5B"},
                  .docs = "docs/guide/models.md"});
     show.add("MODEL", arguments->model,

@@ -95,7 +95,7 @@ std::string rates_json(const config::RunConfig& config) {
 std::string learning_rate_text(const config::RunConfig& config, bool json) {
     if (config.steps <= 0)
         fail(ExitCode::kUsage,
-             "over how many steps? --lr needs `--set dslaunch.steps=N`, or `--set "
+             "--lr: the number of steps is not known: add `--set dslaunch.steps=N`, or `--set "
              "dslaunch.epochs=N` and --data FILE");
     return json ? rates_json(config) : Curve(config).text();
 }

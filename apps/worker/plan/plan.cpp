@@ -25,28 +25,28 @@ namespace {
 void check_wish(const job::JobSetup& setup, const MeshArguments& mesh, bool shares) {
     if (setup.on_gpu && (mesh.wish.stages > 1 || shares))
         fail(ExitCode::kConfig,
-             "dslaunch.device: cuda: on GPUs this version trains by data parallelism with ZeRO "
-             "only; stages and shared layers are planned for CPUs: leave the device out or set it "
-             "to cpu");
+             "dslaunch.device: cuda: on GPUs this version supports only data parallelism with "
+             "ZeRO; to plan stages or shared layers, remove the device or set it to cpu");
     if (!setup.on_gpu && !mesh.device_memory.empty())
-        fail(ExitCode::kUsage,
-             "--device-memory is what a GPU has, and this plan is for CPUs: add --device cuda");
+        fail(
+            ExitCode::kUsage,
+            "--device-memory is the memory of a GPU, but this plan is for CPUs: add --device cuda");
     if (setup.on_gpu && mesh.host_memory_gib > 0)
-        fail(ExitCode::kUsage,
-             "--host-memory is for ranks that share a host's memory; say what a GPU has with "
-             "--device-memory");
+        fail(
+            ExitCode::kUsage,
+            "--host-memory is for ranks that share a host's memory; for GPUs, use --device-memory");
     if (setup.sharing.plan && (shares || mesh.search || mesh.wish.stages > 0))
         fail(ExitCode::kUsage,
-             "the config shares layers or positions among ranks already (dslaunch.tensor.size, "
-             "dslaunch.sequence.size): leave these out of it to ask for other meshes");
+             "the config already shares layers or positions among ranks (dslaunch.tensor.size, "
+             "dslaunch.sequence.size): to plan other meshes, remove these keys from it");
 }
 
 HelpPage plan_help() {
     return {.does =
-                "Prints segments, instructions, memory and bytes moved, without starting "
-                "anything. It reads the model, measures it by a pass over one micro batch, and "
-                "shows a training step of rank 0: whether it fits, what it takes, memory by kind "
-                "and tier, what is read, written and sent.",
+                "Prints segments, instructions, memory and bytes moved, without starting anything. "
+                "It reads the model, measures it by a pass over one micro batch, and shows a "
+                "training step of rank 0: whether it fits, its memory by kind and tier, and the "
+                "bytes that it reads, writes and sends.",
             .examples = {"dslaunch plan train.pt --config ds_config.json --world-size 8",
                          "dslaunch plan train.pt --world-size 8 --stages 4 --svg step.svg",
                          "dslaunch plan train.pt --hostfile hostfile --search",

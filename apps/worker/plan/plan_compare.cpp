@@ -86,8 +86,8 @@ SumTraffic sum_traffic(const job::JobSetup& setup) {
 std::string table_of(const job::JobSetup& setup, const std::vector<Row>& rows,
                      const plan::DiskRates& rates) {
     std::string text = fmt::format(
-        "{} chunks pass in a step, {} in memory at once (offload_optimizer.buffer_count), {} each\n"
-        "{:>7} {:<9} {:>9} {:>9} {:>14} {:>14} {:>9}\n",
+        "{} chunks pass through memory in a step, {} at a time (offload_optimizer.buffer_count), "
+        "{} each\n{:>7} {:<9} {:>9} {:>9} {:>14} {:>14} {:>9}\n",
         setup.plan.chunks.turns.size(), setup.plan.swap_buffers,
         to_text(Bytes{buffer_bytes(setup, setup.plan)}), "buffers", "rule", "uses", "hits",
         "bytes read", "bytes written", "disk ms");
@@ -100,13 +100,16 @@ std::string table_of(const job::JobSetup& setup, const std::vector<Row>& rows,
     }
     if (const SumTraffic sums = sum_traffic(setup); sums.written_bytes > 0)
         text += fmt::format(
-            "gradients that wait for the norm, besides, under every rule: {} bytes read, {} "
+            "in addition, with every rule, for gradients that wait for the norm: {} bytes read, {} "
             "written\n",
             sums.read_bytes, sums.written_bytes);
-    text += "least: what no rule can go below; only who knows every later use reaches it\n";
+    text +=
+        "least: the lower bound of all rules; only a rule that knew all later uses would reach "
+        "it\n";
     if (rates.read_bytes_per_s > 0) {
         text += fmt::format(
-            "disk ms: {:.2f} GB/s read, {:.2f} GB/s written, as `dslaunch io-bench` stored them\n",
+            "disk ms: at {:.2f} GB/s read, {:.2f} GB/s written, the rates that `dslaunch io-bench` "
+            "stored\n",
             rates.read_bytes_per_s / 1e9, rates.write_bytes_per_s / 1e9);
     } else {
         text +=
@@ -147,9 +150,9 @@ std::string compare_shards(const job::JobSetup& setup, bool in_json) {
     json.begin_object().field("world_size", setup.plan_options.world_size);
     json.field("elements", setup.layout.numel).key("shards").begin_array();
     std::string text = fmt::format(
-        "{} elements, padding included, among {} ranks{}; bytes of one fp32 copy of a rank's part; "
-        "disk bytes and seconds of the busiest host in a step\n"
-        "{:<8} {:>14} {:>14} {:>10} {:>8} {:>14} {:>14} {:>8} {:>14} {:>8}\n",
+        "{} elements, padding included, divided among {} ranks{}. Bytes: one fp32 copy of a rank's "
+        "part. Disk bytes and seconds: the busiest host in a step\n{:<8} {:>14} {:>14} {:>10} "
+        "{:>8} {:>14} {:>14} {:>8} {:>14} {:>8}\n",
         setup.layout.numel, options.shard_ranks(), options.copies() > 1 ? " of each copy" : "",
         "shard", "largest bytes", "smallest bytes", "imbalance", "pieces", "disk read",
         "disk written", "extents", "sent", "disk s");
@@ -172,7 +175,7 @@ std::string compare_shards(const job::JobSetup& setup, bool in_json) {
     }
     const std::string best(shard_by_name(plan::choose_shard(costs)));
     json.end_array().field("auto", best).end_object();
-    text += fmt::format("dslaunch.shard auto would be {}\n", best);
+    text += fmt::format("dslaunch.shard auto would choose {}\n", best);
     return in_json ? json.text() + "\n" : text;
 }
 

@@ -55,16 +55,18 @@ std::string PlanHosts::text() const {
 
 void add_host_options(CommandLine& app, PlanHosts& hosts) {
     app.add("--world-size N", hosts.world_size, "ranks of the job").range(1, kPlanRanksMax);
-    app.add("--ranks-per-node N", hosts.ranks_per_node, "ranks on each host; default: all on one")
+    app.add("--ranks-per-node N", hosts.ranks_per_node,
+            "ranks on each host; default: all on one host")
         .range(1, kPlanRanksMax);
     app.add("-H,--hostfile FILE", hosts.hostfile,
-            "instead of both: a rank for each slot of its hosts, none of which is contacted");
+            "instead of both: plan a rank for each slot in FILE; no host is contacted");
     app.add("-i,--include SPEC", hosts.filter.include,
-            "of the hostfile only these: NODE[:SLOT[,SLOT]][@NODE...]");
-    app.add("-e,--exclude SPEC", hosts.filter.exclude, "all but these, written as --include");
-    app.add("--num-nodes N", hosts.filter.num_nodes, "the first N hosts of the hostfile");
+            "use only these hosts and slots: NODE[:SLOT[,SLOT]][@NODE...]");
+    app.add("-e,--exclude SPEC", hosts.filter.exclude,
+            "use all but these, in the form of --include");
+    app.add("--num-nodes N", hosts.filter.num_nodes, "use only the first N hosts of the hostfile");
     app.add("--num-gpus,--num-accelerators N", hosts.filter.num_gpus,
-            "the first N slots of each host of the hostfile");
+            "use only the first N slots of each host");
 }
 
 void find_plan_hosts(const CommandLine& app, PlanHosts& hosts) {
@@ -72,22 +74,22 @@ void find_plan_hosts(const CommandLine& app, PlanHosts& hosts) {
     for (const char* option : kFilters)
         if (!named && app.count(option) > 0)
             fail(ExitCode::kUsage,
-                 "{} chooses from a hostfile; give --hostfile too, or --world-size for a number of "
-                 "ranks",
+                 "{} selects from a hostfile: add --hostfile, or use --world-size to set the "
+                 "number of ranks",
                  option);
     if (!named) return;
     for (const char* option : {"--world-size", "--ranks-per-node"})
         if (app.count(option) > 0)
             fail(ExitCode::kUsage,
-                 "{} and --hostfile exclude each other: the hostfile's slots are the ranks; "
-                 "--num_nodes, --num_gpus, --include and --exclude choose among them",
+                 "{} and --hostfile cannot be used together: the ranks are the hostfile's slots; "
+                 "select some of them with --num_nodes, --num_gpus, --include or --exclude",
                  option);
     hosts.hosts = launch::apply_filter(launch::read_hostfile(hosts.hostfile), hosts.filter);
     hosts.world_size = hosts.ranks_max();
     if (hosts.world_size > kPlanRanksMax)
         fail(ExitCode::kUsage,
-             "{} has {} slots, and a plan is made for {} ranks at most; choose "
-             "hosts by --num_nodes or --include",
+             "{} has {} slots, but a plan supports at most {} ranks; select hosts with --num_nodes "
+             "or --include",
              printable(hosts.hostfile), hosts.world_size, kPlanRanksMax);
 }
 

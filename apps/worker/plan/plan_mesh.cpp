@@ -99,8 +99,8 @@ Bytes host_memory(const job::JobSetup& setup, const MeshArguments& arguments) {
         if (!arguments.device_memory.empty())
             return plan::device_room_of(arguments.device_memory).left;
         fail(ExitCode::kUsage,
-             "--search: how much memory a GPU has is not known here; say it with --device-memory, "
-             "as a size (24GiB) or by the GPU's name ({})",
+             "--search: the memory of a GPU is not known: set --device-memory to a size (24GiB) or "
+             "to the GPU's name ({})",
              plan::known_devices());
     }
     if (arguments.host_memory_gib > 0) return from_gib(arguments.host_memory_gib);
@@ -111,8 +111,7 @@ Bytes host_memory(const job::JobSetup& setup, const MeshArguments& arguments) {
         if (limit.of == LimitOf::kHost && (!least || limit.left + here.held < *least))
             least = limit.left + here.held;
     if (!least)
-        fail(ExitCode::kConfig,
-             "how much memory this machine gives is not known; say it with --host-memory");
+        fail(ExitCode::kConfig, "the memory of this machine is not known: set --host-memory");
     return *least;
 }
 
@@ -148,20 +147,20 @@ std::string_view room_of(const job::JobSetup& setup) {
                          const plan::MeshFindings& found, int ranks) {
     if (!found.smallest)
         fail(ExitCode::kConfig,
-             "no mesh of {} ranks is possible: its data-parallel ranks must share {} micro batches "
-             "of the global batch evenly, and a stage must have a segment; take another number of "
-             "ranks or of micro batches",
+             "no mesh of {} ranks is possible: the data-parallel ranks must divide the {} micro "
+             "batches of the global batch evenly, and each stage needs a segment; change the "
+             "number of ranks or of micro batches",
              ranks, search.micro_batches);
     const plan::MeshChoice& choice = found.smallest->choice;
     fail(ExitCode::kConfig,
-         "none of {} meshes of {} ranks fits in {} of a {}: the one that needs least, pipeline "
-         "{} x data {} x tensor {} x sequence {} with ZeRO {}{}, needs {}; take more {}, fewer "
-         "rows in a micro batch{}",
+         "none of {} meshes of {} ranks fits in the {} of a {}: the smallest, pipeline {} x data "
+         "{} x tensor {} x sequence {} with ZeRO {}{}, needs {}; use more {}, fewer rows in a "
+         "micro batch{}",
          found.looked_at, ranks, to_text(*search.host_memory_max), room_of(setup),
          choice.sizes.pipeline, choice.sizes.data, choice.sizes.tensor, choice.sizes.sequence,
          choice.zero_stage, choice.recompute ? " and recompute" : "",
          to_text(found.smallest->cost.host), setup.on_gpu ? "GPUs" : "hosts",
-         setup.on_gpu ? ", or weights in 16 bit" : ", or offload to disk");
+         setup.on_gpu ? ", or weights in 16 bits" : ", or offload to disk");
 }
 
 }  // namespace
@@ -172,8 +171,8 @@ job::JobRates rates_of_gpu(const job::JobSetup& setup, const MeshArguments& argu
                           {arguments.flops_per_s, arguments.link_bytes_per_s});
     if (!rates)
         fail(ExitCode::kUsage,
-             "the segments of a plan for a GPU cannot be timed here; name the GPU by "
-             "--device-memory ({}), or say how many FLOP/s a rank does with --flops-rate",
+             "the segments of a plan for a GPU cannot be timed on this machine: name the GPU with "
+             "--device-memory ({}), or set the FLOP/s of a rank with --flops-rate",
              plan::known_devices());
     return std::move(*rates);
 }
@@ -185,14 +184,15 @@ std::string times_text(const job::JobSetup& setup, const MeshArguments& argument
     const std::string link =
         arguments.link_bytes_per_s > 0
             ? fmt::format("transfers at {:.4g} GB/s", arguments.link_bytes_per_s / 1e9)
-            : "transfers take no time, for --link-rate is not given";
+            : "transfers count as 0 s, because --link-rate is not given";
     if (setup.on_gpu && arguments.flops_per_s <= 0)
-        return fmt::format("times from the peaks of {}, what a step takes at least; {}",
+        return fmt::format("times are lower bounds from the peak rates of {}; {}",
                            arguments.device_memory, link);
     if (arguments.flops_per_s > 0)
-        return fmt::format("times from FLOPs at {:.4g} TFLOP/s, updates take none; {}",
-                           arguments.flops_per_s / 1e12, link);
-    return fmt::format("times measured here with {} {}; {}", at::get_num_threads(),
+        return fmt::format(
+            "times are computed from FLOPs at {:.4g} TFLOP/s, updates count as 0 s; {}",
+            arguments.flops_per_s / 1e12, link);
+    return fmt::format("times are measured on this machine with {} {}; {}", at::get_num_threads(),
                        at::get_num_threads() == 1 ? "thread" : "threads", link);
 }
 
@@ -288,7 +288,8 @@ std::vector<plan::MeshFinding> simulate_copies(const job::JobSetup& setup,
 }
 
 std::string copies_text(const std::vector<plan::MeshFinding>& copies) {
-    return "copies of the first:\n" + plan::meshes_table(copies, terminal_columns(STDOUT_FILENO));
+    return "copies of the first mesh:\n" +
+           plan::meshes_table(copies, terminal_columns(STDOUT_FILENO));
 }
 
 void findings_json(const std::vector<plan::MeshFinding>& found, JsonWriter& json) {
@@ -318,9 +319,10 @@ void print_text(const std::vector<plan::PipelineOption>& options, const plan::Pi
                setup.model_info.segments.size(), arguments.wish.stages,
                arguments.wish.micro_batches, setup.config().batch.micro_rows,
                times_text(setup, arguments), plan::schedules_table(options));
-    fmt::print("stages of {}, times of a micro batch's forward and backward:\n{}",
+    fmt::print("stages of {}, with the times of a micro batch's forward and backward:\n{}",
                schedule_name(shown.kind), plan::stages_table(shown, setup.model_info));
-    fmt::print("\nwith sums, updates and programs:\n{}", meshes_text(mesh, meshes.found));
+    fmt::print("\nincluding gradient sums, updates and programs:\n{}",
+               meshes_text(mesh, meshes.found));
     if (!meshes.copies.empty()) {
         fmt::print("\n{}", copies_text(meshes.copies));
         const int most = arguments.simulated_ranks / arguments.wish.stages;
@@ -422,8 +424,8 @@ void print_search(const job::JobSetup& setup, const MeshArguments& arguments) {
         return;
     }
     fmt::print(
-        "{} of {} meshes of {} ranks fit in {} of a {}, {} micro batches of {} rows\n{}\n"
-        "\n{}\nfor the first:\n{}\n",
+        "{} of {} meshes of {} ranks fit in the {} of a {}, with {} micro batches of {} "
+        "rows\n{}\n\n{}\nconfig of the first:\n{}\n",
         found.fitting, found.looked_at, ranks, to_text(*search.host_memory_max), room_of(setup),
         search.micro_batches, setup.config().batch.micro_rows, times_text(setup, arguments),
         meshes_text(request, found.best), config);

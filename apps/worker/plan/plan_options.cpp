@@ -24,89 +24,91 @@ void add_job_options(CommandLine& app, PlanArguments& arguments) {
     app.add("--config,--deepspeed-config FILE", arguments.job.config_path,
             "ds_config.json; default: the one packed in the model, or beside it");
     app.add("--set KEY=VALUE", arguments.job.overrides,
-            "override one value, as optimizer.params.lr=1e-4; repeatable");
-    app.add("--data FILE", arguments.given.data, "training data, where the config names none");
+            "override one value, e.g. optimizer.params.lr=1e-4; repeatable");
+    app.add("--data FILE", arguments.given.data, "training data, if the config names none");
     app.add("--context N", arguments.given.context,
             "tokens per sample; without data, tokens of this length are assumed")
         .at_least(1);
-    app.add("--device NAME", arguments.given.device, "what the ranks compute on: cpu or cuda")
+    app.add("--device NAME", arguments.given.device, "device of the ranks: cpu or cuda")
         .one_of({"cpu", "cuda"});
     app.add("--device-memory SIZE", arguments.mesh.device_memory,
-            "the memory of a GPU, as 24GiB, or its name: " + plan::known_devices());
+            "the memory of a GPU, e.g. 24GiB, or its name: " + plan::known_devices());
     app.add("--op-library FILE", arguments.given.op_libraries, kOpLibraryHelp);
     app.add("--trust-model", arguments.job.trust_model, kTrustModelHelp);
     app.add("--segments N", arguments.job.segments,
-            "pieces to cut the model into, 0: by whole layers");
+            "number of segments to cut the model into; 0: by whole layers");
     app.add("--instructions", arguments.instructions, "list every instruction and every segment");
     app.add("--lr", arguments.learning_rate,
-            "draw the learning rate over the steps, in place of the plan");
+            "draw the learning rate over the steps, instead of the plan");
     app.add("--json", arguments.json, "one JSON object, with the instructions of every rank");
     app.add(job::kMeasureBesideOption, arguments.beside_ranks).hidden();
 }
 
 void add_tensor_options(CommandLine& app, PlanArguments& arguments) {
     app.group("instead of the plan, one of");
-    app.add(
-        "--forecast", arguments.forecast,
-        "say what a step takes: segments and updates are measured here, for a GPU "
-        "they are timed by the peaks of the one that --device-memory names, or by --flops-rate");
+    app.add("--forecast", arguments.forecast,
+            "predict the time of a step: segments and updates are measured on this machine; for a "
+            "GPU, they are computed from the peak rates of the GPU that --device-memory names, or "
+            "from --flops-rate");
     app.add("--compare WHAT", arguments.compare,
-            "shard: bytes and balance of each way of sharding; cache: what "
-            "offload moves under other rules and numbers of swap buffers")
+            "shard: bytes and balance of each kind of sharding; cache: what offload moves with "
+            "other cache rules and numbers of swap buffers")
         .one_of({"shard", "cache"});
-    app.add("--tensor N", arguments.tensor.rules.size, "how so many ranks would share each layer")
+    app.add("--tensor N", arguments.tensor.rules.size, "how N ranks would share each layer")
         .range(1, 1024);
     app.add("--tensor-rule PATTERN=RULE", arguments.tensor_rules,
-            "for parameters whose name fits, `*` for any characters; RULE is "
-            "column, row, vocabulary or replicated; repeatable, the first that fits counts")
+            "rule for parameters whose name matches PATTERN, with `*` for any characters; RULE is "
+            "column, row, vocabulary or replicated; repeatable, the first match is used")
         .needs("--tensor");
     app.add("--share-positions", arguments.tensor.rules.share_positions,
             "with --tensor: each rank computes its share of the positions between the layers "
             "that are split")
         .needs("--tensor");
     app.add("--sequence N", arguments.sequence,
-            "how so many ranks would share the positions of each sample, and exchange them for "
-            "heads around attention")
+            "how N ranks would share the positions of each sample, and exchange them for heads "
+            "around attention")
         .range(1, 1024);
     app.add("!--no-check", arguments.tensor.check,
-            "with --tensor or --sequence: do not run the model, split and whole, on one batch "
-            "in fp64");
+            "with --tensor or --sequence: do not compare the split model with the whole one on a "
+            "batch in fp64");
 }
 
 void add_mesh_options(CommandLine& app, PlanArguments& arguments) {
     MeshArguments& mesh = arguments.mesh;
     app.add("--stages N", mesh.wish.stages,
-            "the model as a pipeline of so many stages, all schedules compared; with "
-            "--tensor and --sequence as a mesh")
+            "plan the model as a pipeline of N stages, and compare all schedules; with --tensor "
+            "and --sequence: as a mesh")
         .range(1, 4096)
         .excludes("--compare");
-    app.add("--search", mesh.search, "the meshes of the ranks that suit hosts and model best")
+    app.add("--search", mesh.search, "find the meshes of the ranks that suit hosts and model best")
         .excludes("--compare");
-    app.group("with --stages or --search, the rates with --forecast too");
+    app.group("with --stages or --search (the rates: also with --forecast)");
     app.add("--schedule NAME", mesh.schedule,
-            "this schedule alone: gpipe, 1f1b, interleaved, zb-h1 or zb-v")
+            "only this schedule: gpipe, 1f1b, interleaved, zb-h1 or zb-v")
         .one_of({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"});
-    app.add("--chunks N", mesh.wish.chunks, "of a stage, with interleaved, default 2").range(1, 64);
-    app.add(
-           "--micro-batches N", mesh.wish.micro_batches,
-           "of a step, default: the config's accumulation steps; with --search of the global batch")
+    app.add("--chunks N", mesh.wish.chunks, "chunks of a stage, with interleaved; default: 2")
+        .range(1, 64);
+    app.add("--micro-batches N", mesh.wish.micro_batches,
+            "micro batches of a step; default: the config's accumulation steps; with --search: of "
+            "the global batch")
         .range(1, 65536);
     app.add("--cuts LIST", mesh.wish.first_segments,
-            "segments at which parts begin, as 3,6,9; default: chosen by cost");
-    app.add("--svg FILE", mesh.svg_path, "draw the schedule, or the fastest, into this file");
-    app.add("--force", mesh.force, "--svg may replace a file");
+            "segments at which parts begin, e.g. 3,6,9; default: chosen by cost");
+    app.add("--svg FILE", mesh.svg_path, "draw the schedule, or the fastest one, into this file");
+    app.add("--force", mesh.force, "let --svg replace an existing file");
     app.add("--simulate N", mesh.simulated_ranks,
-            "cost copies of the pipeline on up to so many ranks")
+            "compute the costs of copies of the pipeline on up to N ranks")
         .range(1, 65536);
     app.add("--flops-rate R", mesh.flops_per_s,
-            "FLOP/s of a rank: segments are timed by their FLOPs; default: measured here")
+            "FLOP/s of a rank, from which the times of segments are computed; default: they are "
+            "measured here")
         .positive();
     app.add("--link-rate R", mesh.link_bytes_per_s,
-            "bytes/s between two hosts, or two GPUs; default: transfers between them take no time")
+            "bytes/s between two hosts, or two GPUs; default: transfers between them count as 0 s")
         .positive();
-    app.add("--rank-memory GIB", mesh.memory_gib, "what a rank has; default: no limit").positive();
+    app.add("--rank-memory GIB", mesh.memory_gib, "memory of a rank; default: no limit").positive();
     app.add("--host-memory GIB", mesh.host_memory_gib,
-            "what a host has, for --search; default: this machine's")
+            "memory of a host, for --search; default: this machine's")
         .positive();
 }
 
@@ -129,7 +131,7 @@ void check_mesh_options(const CommandLine& app, const MeshArguments& mesh) {
         forbid(option, alone, "--stages without --search, --tensor and --sequence");
     forbid("--host-memory", mesh.search, "--search");
     forbid("--sequence", meshes || app.count("--tensor") == 0,
-           "--stages or --search beside --tensor");
+           "--stages or --search if --tensor is given");
     forbid("--forecast", !meshes && app.count("--compare") + app.count("--tensor") == 0,
            "the plan of a job, without --stages, --search, --tensor and --compare");
 }
@@ -157,8 +159,8 @@ void take_mesh_ranks(PlanArguments& arguments, bool ranks_given) {
     check("--simulate", mesh.simulated_ranks);
     if (mesh.simulated_ranks > hosts.ranks_max())
         fail(ExitCode::kUsage,
-             "--simulate {}: {} has {} slots; leave the hostfile out, and give --ranks-per-node, "
-             "to look at more ranks",
+             "--simulate {}: {} has only {} slots; to simulate more ranks, remove the hostfile and "
+             "set --ranks-per-node",
              mesh.simulated_ranks, printable(hosts.hostfile), hosts.ranks_max());
     mesh.hosts = hosts;
     arguments.node_sizes = {hosts.world_size / copy};

@@ -77,8 +77,7 @@ std::string report_json(const plan::TensorPlan& plan, const graph::TensorCheck* 
 std::pair<std::string, plan::TensorRule> parse_tensor_rule_option(const std::string& text) {
     const size_t equals = text.rfind('=');
     if (equals == text.npos)
-        fail(ExitCode::kUsage,
-             "--tensor-rule {}: PATTERN=RULE is wanted, as in `*.mlp.*=replicated`",
+        fail(ExitCode::kUsage, "--tensor-rule {}: expected PATTERN=RULE, e.g. `*.mlp.*=replicated`",
              printable(text));
     const std::string pattern = text.substr(0, equals);
     return {pattern, plan::parse_tensor_rule(pattern, text.substr(equals + 1))};
@@ -102,11 +101,11 @@ std::string tensor_report(const job::JobSetup& setup, const job::TensorRequest& 
     std::string text = plan::tensor_plan_text(plan);
     if (check)
         text += fmt::format(
-            "checked in fp64 on one micro batch, {} ranks as threads: loss and gradients are off "
-            "by {:.2g} of the largest at most ({}), rounding explains {:.2g}\n",
+            "checked in fp64 on one micro batch, with {} ranks as threads: loss and gradients "
+            "differ by at most {:.2g} of the largest ({}); rounding explains {:.2g}\n",
             plan.size, check->difference, check->where, check->bound);
     else if (request.check)
-        text += "not checked, for the model's weights are not there\n";
+        text += "not checked, because the model's weights are missing\n";
     return text;
 }
 

@@ -144,28 +144,31 @@ int run_with_decoder(DecoderArguments& arguments, std::string_view folder_comman
 void declare_decoder(CommandLine& app, DecoderArguments& arguments) {
     app.add("--adapter DIR", arguments.adapter, "a trained adapter (LoRA) to use with the model");
     app.add("--weights FORM", arguments.weights,
-            "as-is, or rounded when they are read: f32, bf16, fp16, int8, int4, nf4")
+            "form of the weights: as-is, or converted when they are read: f32, bf16, fp16, int8, "
+            "int4, nf4")
         .show_default()
         .one_of({"as-is", "f32", "bf16", "fp16", "int8", "int4", "nf4"});
-    app.add("--cache-dtype NAME", arguments.cache, "of keys and values: fp32, bf16, fp16")
+    app.add("--cache-dtype NAME", arguments.cache,
+            "type of the cached keys and values: fp32, bf16, fp16")
         .show_default()
         .one_of({"fp32", "bf16", "fp16"});
     app.add("--threads N", arguments.threads,
-            "threads, 0: OMP_NUM_THREADS, else one for each processor")
+            "number of threads; 0: OMP_NUM_THREADS if set, else one for each processor")
         .show_default()
         .range(int64_t{0}, kThreadsMax);
     app.add("--tensor-ranks N", arguments.tensor_ranks,
-            "ranks that share each layer, the others are stages; 0: those of a host")
+            "number of ranks that share each layer; groups of N ranks are pipeline stages; 0: the "
+            "ranks of a host")
         .show_default()
         .range(int64_t{0}, int64_t{4096});
     app.add("--timeout SECONDS", arguments.timeout_s,
-            "the longest that a rank waits for another before the job ends as hung")
+            "how long a rank waits for another one before the job ends as hung")
         .show_default()
         .range(0.1, 86'400.0);
 }
 
 void declare_cpu(CommandLine& app, DecoderArguments& arguments) {
-    app.add("--device NAME", arguments.device, "where it computes: on CPUs, in this version")
+    app.add("--device NAME", arguments.device, "device that computes: only cpu in this version")
         .show_default()
         .one_of({"cpu"});
 }
@@ -186,7 +189,8 @@ DecoderSession::DecoderSession(DecoderArguments arguments, RankProcess& process)
     // An adapter that adds tokens or drops padding changes the number of rows only by a few.
     if (adapter_ && folder_.config.vocabulary < stored_folder_.config.vocabulary / 2)
         fail(ExitCode::kInput,
-             "{}: its embeddings or output layer have {}, and {} has {}: it is of another model",
+             "{}: the adapter's embeddings or output layer have {}, but {} has {}: it belongs to "
+             "another model",
              printable(arguments_.adapter), counted(folder_.config.vocabulary, "row"),
              printable(arguments_.model), stored_folder_.config.vocabulary);
     stored_context_ = folder_.config.context;
@@ -223,11 +227,12 @@ int64_t DecoderSession::pages_that_fit(int64_t wanted, int64_t least, Bytes page
     const int64_t fitting = tightest->left.value / 10 * 9 / std::max<int64_t>(1, page.value);
     if (fitting >= wanted) return wanted;
     if (fitting < least)
-        fail(ExitCode::kSetup,
-             "the cache of keys and values takes {} for {} tokens, and {} leaves {}: give fewer "
-             "(--cache-tokens of serve, --context), --cache-dtype bf16, or more hosts",
-             to_text(page * least), least * decoder::kPagePositions, tightest->name,
-             to_text(tightest->left));
+        fail(
+            ExitCode::kSetup,
+            "the cache of keys and values needs {} for {} tokens, but {} leaves only {}: use fewer "
+            "tokens (--context, or --cache-tokens of serve), --cache-dtype bf16, or more hosts",
+            to_text(page * least), least * decoder::kPagePositions, tightest->name,
+            to_text(tightest->left));
     return fitting;
 }
 
@@ -260,8 +265,10 @@ void DecoderSession::open(int64_t wanted, int64_t least) {
     options.cache = cache_dtype(arguments_.cache);
     options.streams = limit && weights.mapped_bytes > limit->left.value;
     if (options.streams)
-        log_info("decoder", "{} of weights are more than {} leaves, {}: each step reads them again",
-                 to_text(Bytes{weights.mapped_bytes}), limit->name, to_text(limit->left));
+        log_info(
+            "decoder",
+            "{} of weights are more than {} leaves ({}), so each step reads them from disk again",
+            to_text(Bytes{weights.mapped_bytes}), limit->name, to_text(limit->left));
     options.frequencies = graph::rotary_frequencies(folder_.config);
     if (!ranks_->is_alone())
         ranks_->open(
@@ -290,7 +297,7 @@ void DecoderSession::open(int64_t wanted, int64_t least) {
                                        threads, "--threads "},
                         arguments_.streams_text);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    log_info("decoder", "{}: {} of weights ({}){}, {}, {} kernels, open in {:.2f} s",
+    log_info("decoder", "{}: {} of weights ({}){}, {}, {} kernels, opened in {:.2f} s",
              storage::architecture_text(folder_.config), to_text(Bytes{bytes}), arguments_.weights,
              ranks_->is_alone() ? ""
                                 : fmt::format(" on each of {} tensor ranks x {} stages",

@@ -53,7 +53,7 @@ EndTokens find_end_tokens(const std::string& folder, const storage::GenerationCo
     if (const auto name = text::special_token_of(folder, "eos_token"))
         add(tokenizer->id_of(*name), "the tokenizer's eos_token");
     if (ends.tokens.empty() && chat)
-        add(end_of_turn(*chat, *tokenizer), "which ends a turn in the chat template");
+        add(end_of_turn(*chat, *tokenizer), "the end of a turn in the chat template");
     return ends;
 }
 

@@ -122,8 +122,8 @@ void EndWatch::serve(server::HttpServer& server, server::TextService& service, D
     service.end();
     if (!leave_server())
         fail(ExitCode::kSetup,
-             "the server's socket has failed: no connection can be taken any more "
-             "(`ulimit -n` and the machine's memory are its limits)");
+             "the server's socket has failed and accepts no more connections; the likely cause is "
+             "the limit of `ulimit -n` or too little memory");
 }
 
 // Returns true if the server was asked to end. After this call, server and service may be

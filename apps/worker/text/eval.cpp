@@ -39,21 +39,22 @@ struct EvalArguments {
 void declare(CommandLine& app, EvalArguments& arguments) {
     app.add("MODEL", arguments.decoder.model, "a Hugging Face folder").required();
     app.add("--data FILE", arguments.data,
-            "held-out text: rows of `dslaunch data prepare`, of pairs of answers too, or a file of "
+            "held-out text: rows (or pairs of answers) from `dslaunch data prepare`, or a file of "
             "tokens");
     app.add("--choices FILE", arguments.choices,
             "lines of JSON: {\"prompt\": text, \"choices\": [texts], \"answer\": index}");
     app.add("--context N", arguments.decoder.context,
-            "tokens of a sample of a file of tokens; 0: the model's own limit")
+            "tokens per sample, if --data is a file of tokens; 0: the model's own limit")
         .show_default()
         .at_least(0);
-    app.add("--dtype NAME", arguments.dtype, "of a file of tokens")
+    app.add("--dtype NAME", arguments.dtype, "number type, if --data is a file of tokens")
         .show_default()
         .one_of({"uint16", "uint32", "int32", "int64"});
-    app.add("--samples N", arguments.samples_max, "the first N rows or lines; default: all")
+    app.add("--samples N", arguments.samples_max,
+            "use only the first N rows or lines; default: all")
         .at_least(1);
     app.add("--write-reference", arguments.writes_reference,
-            "write into --data, pairs of answers, how likely this model finds each: the reference "
+            "add this model's likelihood of each answer to --data, a file of pairs: the reference "
             "that training with --loss dpo or ipo needs")
         .needs("--data");
     app.add("--json", arguments.json, "print the result as JSON");
@@ -87,7 +88,8 @@ class HeldOut {
             tokens_.emplace(arguments.data, token_dtype(arguments.dtype));
             samples_ = (tokens_->token_count() - 1) / context;
             if (samples_ == 0)
-                fail(ExitCode::kInput, "{}: has {} tokens, and a sample takes {}: give a --context",
+                fail(ExitCode::kInput,
+                     "{}: has {} tokens, but a sample needs {}: set a smaller --context",
                      printable(arguments.data), tokens_->token_count(), context + 1);
             if (const std::string foreign = storage::foreign_text(*tokens_, vocabulary);
                 !foreign.empty())
@@ -110,7 +112,7 @@ class HeldOut {
         tokens_->read(sample * context_, numbers);
         for (const int64_t number : numbers)
             if (number < 0 || number > std::numeric_limits<int32_t>::max())
-                fail(ExitCode::kInput, "--data: sample {} has the token {}, which no model knows",
+                fail(ExitCode::kInput, "--data: sample {} contains {}, which is not a token id",
                      sample, number);
         return {{{numbers.begin(), numbers.end() - 1}, {numbers.begin() + 1, numbers.end()}}};
     }
@@ -175,26 +177,26 @@ std::vector<Question> read_questions(const EvalArguments& arguments, const TextF
         if (trim(line).empty()) continue;
         const Json json = Json::parse(line, nullptr, false);
         const auto refuse = [&](const char* why) {
-            fail(ExitCode::kInput,
-                 "{}:{}: {}; a line is {{\"prompt\": text, \"choices\": [texts], "
-                 "\"answer\": index}}",
-                 printable(arguments.choices), number, why);
+            fail(
+                ExitCode::kInput,
+                "{}:{}: {}; expected {{\"prompt\": text, \"choices\": [texts], \"answer\": index}}",
+                printable(arguments.choices), number, why);
         };
         if (!json.is_object() || !json.contains("prompt") || !json["prompt"].is_string() ||
             !json.contains("choices") || !json["choices"].is_array() ||
             json["choices"].size() < 2 || !json.contains("answer") ||
             !json["answer"].is_number_unsigned())
-            refuse(has_letter(json) ? "the answer is a text: write the place of its choice, from 0 "
-                                      "on (A is 0)"
-                                    : "is no question");
+            refuse(has_letter(json) ? "the answer is a text: write the index of the right choice, "
+                                      "counted from 0 (A is 0)"
+                                    : "the line is not a question");
         Question question;
         question.answer = json["answer"].get<size_t>();
         if (question.answer >= json["choices"].size())
-            refuse("the answer is none of the choices, which count from 0");
+            refuse("the answer is not the index of a choice; the first choice has the index 0");
         const auto prompt = json["prompt"].get<std::string>();
         const decoder::TextCodec& codec = files.require_codec(kTokenizerWanted);
         for (const Json& choice : json["choices"]) {
-            if (!choice.is_string()) refuse("a choice is no text");
+            if (!choice.is_string()) refuse("a choice is not a string");
             const auto text = choice.get<std::string>();
             question.choices.push_back(codec.encode(prompt + text, /*is_rendered=*/false));
             question.bytes.push_back(text.size());
@@ -203,7 +205,7 @@ std::vector<Question> read_questions(const EvalArguments& arguments, const TextF
         if (question.prompt.empty()) refuse("the prompt has no tokens");
         split_off_prompt(question);
         if (question.prompt.empty())
-            refuse("a choice changes the prompt's first token; give the prompt more words");
+            refuse("with a choice after it, the prompt's first token changes; use a longer prompt");
         for (const std::vector<int32_t>& choice : question.choices)
             if (choice.empty()) refuse("a choice has no tokens");
         questions.push_back(std::move(question));
@@ -290,15 +292,15 @@ std::string describe_pairs(const TokenRows& rows, const PairScores& scores, Json
     json.field("pairs", pairs).field("chosen_likelier", part(likelier));
     json.field("chosen_likelier_by_token", part(likelier_by_token));
     std::string text = fmt::format(
-        "{}: the chosen answer is the likelier one in {:.1f} %, by likelihood a token in {:.1f} "
-        "%\n",
+        "{}: the chosen answer is more likely than the rejected one in {:.1f} %, by likelihood per "
+        "token in {:.1f} %\n",
         counted(pairs, "pair"), 100 * part(likelier), 100 * part(likelier_by_token));
     if (reference.empty()) return text;
     margin /= static_cast<double>(pairs);
     json.field("reward_accuracy", part(gained)).field("reward_margin", margin);
     return text + fmt::format(
-                      "beside the reference{} the chosen answer gains in {:.1f} % (reward "
-                      "accuracy), by {:.4f} nats in the mean (margin / beta)\n",
+                      "compared with the reference{}, the chosen answer gains on the rejected one "
+                      "in {:.1f} % (reward accuracy), by {:.4f} nats on average (margin / beta)\n",
                       rows.reference_model().empty() ? "" : " " + printable(rows.reference_model()),
                       100 * part(gained), margin);
 }
@@ -331,15 +333,16 @@ class Evaluation {
                 sum += scorer_.score(text.tokens, text.targets, {.length = data.length()});
             progress.done(sample + 1);
         }
-        if (sum.targets == 0) fail(ExitCode::kInput, "no target counts in the held-out text");
+        if (sum.targets == 0)
+            fail(ExitCode::kInput, "the held-out text contains no targets to evaluate");
         const auto targets_total = static_cast<double>(sum.targets);
         const double loss = sum.loss / targets_total;
         json_.field("samples", data.samples()).field("targets", sum.targets);
         json_.field("loss", loss).field("perplexity", std::exp(loss));
         json_.field("accuracy", static_cast<double>(sum.likeliest) / targets_total);
         text_ += fmt::format(
-            "held-out loss {:.4f}, perplexity {:.3f}, {} targets in {} samples, "
-            "{:.1f} % of them the likeliest token\n",
+            "held-out loss {:.4f}, perplexity {:.3f}, {} targets in {} samples, {:.1f} % predicted "
+            "right\n",
             loss, std::exp(loss), sum.targets, data.samples(),
             100 * static_cast<double>(sum.likeliest) / targets_total);
     }
@@ -370,8 +373,7 @@ class Evaluation {
         json_.field("right", static_cast<double>(right) / total);
         json_.field("right_by_byte", static_cast<double>(right_by_byte) / total);
         text_ += fmt::format(
-            "{} questions: {:.1f} % right by likelihood, {:.1f} % by likelihood a "
-            "byte\n",
+            "{} questions: {:.1f} % right by likelihood, {:.1f} % by likelihood per byte\n",
             questions.size(), 100 * static_cast<double>(right) / total,
             100 * static_cast<double>(right_by_byte) / total);
     }
@@ -400,11 +402,11 @@ class Evaluation {
 void require_reference(const EvalArguments& arguments, const HeldOut& data) {
     if (data.pairs() == nullptr)
         fail(ExitCode::kInput,
-             "--write-reference: {} holds no pairs of answers: prepare lines with chosen and "
-             "rejected by `dslaunch data prepare`",
+             "--write-reference: {} contains no pairs of answers: make them with `dslaunch data "
+             "prepare` from lines with chosen and rejected",
              printable(arguments.data));
     if (arguments.samples_max > 0)
-        fail(ExitCode::kUsage, "--write-reference: all pairs need one: leave out --samples");
+        fail(ExitCode::kUsage, "--write-reference: all pairs need a reference: remove --samples");
 }
 
 // Refuses a file of another kind; called before the weights are read.
@@ -413,8 +415,8 @@ void require_held_out(const EvalArguments& arguments) {
     storage::require_data(path, arguments.decoder.model);
     if (path.ends_with(".npy"))
         fail(ExitCode::kInput,
-             "--data {}: rows are read from .safetensors, as `dslaunch data prepare` writes them; "
-             "an array of numpy is not",
+             "--data {}: NumPy arrays are not supported; use rows in .safetensors from `dslaunch "
+             "data prepare`",
              printable(path));
 }
 

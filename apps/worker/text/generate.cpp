@@ -69,39 +69,43 @@ void declare(CommandLine& app, GenerateArguments& arguments) {
         .required();
     app.add("--prompt TEXT", arguments.prompt.text,
             "text to continue; empty: the model begins by itself. Without --prompt, --prompt-ids, "
-            "--chat and --file it is read from stdin");
-    app.add("--prompt-ids LIST", arguments.prompt.ids, "ids of tokens to continue, as in 5,17,2");
+            "--chat and --file, the text is read from stdin");
+    app.add("--prompt-ids LIST", arguments.prompt.ids, "token ids to continue, e.g. 5,17,2");
     app.add("--chat TEXT", arguments.prompt.chat,
-            "what a user says to the model, in its chat template");
+            "a user's message to the model, in its chat template");
     app.add("--system TEXT", arguments.prompt.system, "with --chat: the system message");
     app.add("--chat-template-kwargs JSON", arguments.prompt.template_kwargs,
-            "with --chat and --file: variables of the chat template, as "
-            "'{\"enable_thinking\": false}'");
+            "with --chat or --file: variables of the chat template, e.g. '{\"enable_thinking\": "
+            "false}'");
     app.add("--file FILE", arguments.prompt.file,
-            "a prompt each line: {\"prompt\": text}, {\"prompt_ids\": [5, 17]} or {\"messages\": "
-            "[...]}; a line of JSON comes for each");
-    app.add("--batch N", arguments.writing.sequences_max, "with --file: prompts at once")
+            "file with a prompt on each line: {\"prompt\": text}, {\"prompt_ids\": [5, 17]} or "
+            "{\"messages\": [...]}; prints a line of JSON for each");
+    app.add("--batch N", arguments.writing.sequences_max,
+            "with --file: number of prompts that are continued at the same time")
         .show_default()
         .at_least(1);
     app.add("--tokens N", arguments.tokens,
-            "tokens to make at most; default: generation_config.json's, else 200")
+            "most tokens to generate; default: generation_config.json's, else 200")
         .range(int64_t{0}, kPositionsMax);
     declare_sampling(app, arguments.sampling);
-    app.add("--seed N", arguments.writing.sampling.seed, "of the draws").show_default().at_least(0);
-    app.add("--stop TEXT", arguments.writing.stops,
-            "ends the text, which it is no part of; repeatable");
-    app.add("--ignore-eos", arguments.writing.ignores_end, "go on after tokens that end a text");
-    app.add("--context N", arguments.decoder.context, "tokens the model sees, 0: its own limit")
+    app.add("--seed N", arguments.writing.sampling.seed, "seed of the random draws")
         .show_default()
         .at_least(0);
-    app.add("--device NAME", arguments.device, "cpu, or cuda for the first GPU that is visible")
+    app.add("--stop TEXT", arguments.writing.stops, "end the text before TEXT; repeatable");
+    app.add("--ignore-eos", arguments.writing.ignores_end, "continue after tokens that end a text");
+    app.add("--context N", arguments.decoder.context,
+            "number of tokens that the model sees; 0: its own limit")
+        .show_default()
+        .at_least(0);
+    app.add("--device NAME", arguments.device, "cpu, or cuda for the first visible GPU")
         .show_default()
         .one_of({"cpu", "cuda"});
     declare_decoder(app, arguments.decoder);
     app.add("--op-library FILE", arguments.op_libraries, kOpLibraryHelp);
     app.add("--trust-model", arguments.trust_model, kTrustModelHelp);
     app.add("--as NAME", arguments.as,
-            "text, ids of tokens, or auto: text where the model's tokens have one")
+            "print text, ids (of tokens), or auto: text if the model's tokens can be decoded, else "
+            "ids")
         .show_default()
         .one_of({"auto", "text", "ids"});
 }
@@ -116,11 +120,11 @@ runtime::DeviceBackendPtr open_device(const std::string& name) {
 // newline, or if it is not UTF-8.
 void warn_of_text(const char* option, const std::string& text) {
     if (const size_t end = text::valid_utf8_prefix(text); end < text.size())
-        log_warn("generate", "{}: byte {} is no UTF-8", option, end + 1);
+        log_warn("generate", "{}: byte {} is not valid UTF-8", option, end + 1);
     if (text.find("\\n") != std::string::npos && text.find('\n') == std::string::npos)
         log_warn("generate",
-                 "{}: \\n is taken as a backslash and an n; a shell writes the end of a line as {} "
-                 "$'\\n'",
+                 "{}: \\n is read as a backslash and an n, not as a newline; in the shell, write a "
+                 "newline as {} $'\\n'",
                  option, option);
 }
 
@@ -135,7 +139,8 @@ std::vector<Prompt> prompts_of(const GenerateArguments& arguments, const TextFil
     for (const std::string& stop : arguments.writing.stops) warn_of_text("--stop", stop);
     if (given.file.empty()) return {prompt_of(given, files)};
     if (!given.text.empty() || given.ids || !given.chat.empty())
-        fail(ExitCode::kUsage, "--file excludes --prompt, --prompt-ids and --chat");
+        fail(ExitCode::kUsage,
+             "--file cannot be used together with --prompt, --prompt-ids or --chat");
     return prompts_of_file(given, files, arguments.decoder.model);
 }
 
@@ -154,7 +159,7 @@ WritingOptions writing_of(const GenerateArguments& arguments, const TextFiles& f
     if (writing.stops.empty()) writing.stops = config.stop_strings;
     tell_generation("generate", arguments.sampling, config);
     if (!files.end_source().empty() && !writing.ignores_end)
-        log_info("generate", "a text ends at {}", files.end_source());
+        log_info("generate", "a text ends at the token {}", files.end_source());
     return writing;
 }
 
@@ -184,8 +189,8 @@ int64_t tokens_max_of(const WritingOptions& options, int64_t prompt_tokens) {
     if (!options.length_max) return options.tokens_max;
     if (*options.length_max <= prompt_tokens)
         fail(ExitCode::kInput,
-             "the prompt has {} tokens, and generation_config.json's max_length is {}: give "
-             "--tokens",
+             "the prompt has {} tokens, but max_length in generation_config.json is {}, which "
+             "leaves none to generate: set --tokens",
              prompt_tokens, *options.length_max);
     return *options.length_max - prompt_tokens;
 }
@@ -269,9 +274,10 @@ void write_one(decoder::StepRunner& runner, const TextFiles& files, const Writin
     print("\n");
     if (end == decoder::TextEnd::kBroken) fail(ExitCode::kInput, "{}", decoder::kBrokenLogits);
     if (end == decoder::TextEnd::kContext)
-        log_warn("generate", "the text stops here: the model sees {} tokens at most{}",
-                 runner.positions_max(),
-                 runner.positions_max() < runner.context() ? ", for which there is memory" : "");
+        log_warn(
+            "generate", "the text stops here: the model sees at most {} tokens{}",
+            runner.positions_max(),
+            runner.positions_max() < runner.context() ? ", because no more fit in memory" : "");
 }
 
 // Continues PROMPTS, several at the same time. Prints a line of JSON for each, in their order: its
@@ -325,8 +331,8 @@ void write(decoder::StepRunner& runner, const GenerateArguments& arguments, Writ
         arguments.as == "text" || (arguments.as == "auto" && files.codec() != nullptr);
     if (!options.as_text && arguments.writing.stops.empty()) options.stops.clear();
     if (!options.as_text && !options.stops.empty())
-        fail(ExitCode::kUsage, "--stop is a text, and ids are written here: leave it out{}",
-             arguments.as == "ids" ? ", or leave out --as ids" : "");
+        fail(ExitCode::kUsage, "--stop is a text, but token ids are printed here: remove --stop{}",
+             arguments.as == "ids" ? ", or remove --as ids" : "");
     if (arguments.prompt.file.empty()) {
         write_one(runner, files, options, prompts.front());
     } else {
@@ -339,10 +345,11 @@ void write(decoder::StepRunner& runner, const GenerateArguments& arguments, Writ
 void generate_with_decoder(const GenerateArguments& arguments, RankProcess& process) {
     if (!arguments.op_libraries.empty())
         fail(ExitCode::kUsage,
-             "--op-library is for archives: the decoder of a Hugging Face folder uses none");
+             "--op-library is for archives only: the decoder of a Hugging Face folder uses no such "
+             "libraries");
     if (arguments.trust_model)
         fail(ExitCode::kUsage,
-             "--trust-model is for archives: nothing in a Hugging Face folder is executed");
+             "--trust-model is for archives only: nothing in a Hugging Face folder is executed");
     DecoderArguments decoder = arguments.decoder;
     decoder.streams_text = true;
     DecoderSession session(decoder, process);
@@ -407,11 +414,10 @@ void generate_with_module(const GenerateArguments& arguments) {
     const DecoderArguments& given = arguments.decoder;
     if (given.weights != defaults.weights || given.cache != defaults.cache ||
         given.tensor_ranks != defaults.tensor_ranks)
-        fail(
-            ExitCode::kUsage,
-            "--weights, --cache-dtype and --tensor-ranks are for a Hugging Face folder on CPUs: {} "
-            "is run by its graph{}, which has none of them",
-            printable(given.model), arguments.device == "cpu" ? "" : " on a GPU");
+        fail(ExitCode::kUsage,
+             "--weights, --cache-dtype and --tensor-ranks work only with a Hugging Face folder on "
+             "CPUs: {} is run by its graph{}, which does not support them",
+             printable(given.model), arguments.device == "cpu" ? "" : " on a GPU");
     if (given.threads > 0) {
         at::set_num_threads(static_cast<int>(given.threads));
     } else if (std::getenv(launch::kThreadsVariable) == nullptr) {
@@ -436,7 +442,7 @@ void generate_with_module(const GenerateArguments& arguments) {
                           model.vocab(), given.model);
     const std::vector<Prompt> prompts = prompts_of(arguments, files);
     if (files.codec() == nullptr && arguments.as == "auto")
-        log_info("generate", "{}, so ids are printed", files.without_codec());
+        log_info("generate", "{}, so token ids are printed", files.without_codec());
     const WritingOptions writing = writing_of(arguments, files);
     ModuleRunner runner(model, pages_of(writing, prompts, INT32_MAX));
     write(runner, arguments, writing, files, prompts);
@@ -446,9 +452,9 @@ void generate_with_module(const GenerateArguments& arguments) {
 
 int generate_main(int argc, char** argv) {
     CommandLine app(
-        {.does = "Lets a language model write: continues a prompt, answers a chat, or does so for "
-                 "each line of a file. With options of hosts and ranks (dslaunch run --help), as "
-                 "--hostfile, MODEL comes first and the ranks share it.",
+        {.does = "Generates text with a language model: continues a prompt, answers a chat, or "
+                 "does so for each line of a file. Options of hosts and ranks (dslaunch run "
+                 "--help), such as --hostfile, come after MODEL; the ranks then share the model.",
          .examples = {"dslaunch generate run/model.pt --prompt \"In the beginning\" --tokens 400",
                       "dslaunch generate Qwen2.5-0.5B --chat \"What is the capital of France?\"",
                       "dslaunch generate Qwen2.5-0.5B --hostfile hostfile --file prompts.jsonl"},
@@ -470,8 +476,8 @@ int generate_main(int argc, char** argv) {
             generate_with_module(arguments);
         } else {
             fail(ExitCode::kUsage,
-                 "{}: ranks share the decoder of a Hugging Face folder, on CPUs (leave --device "
-                 "out); any other model, and a GPU, is used by one: leave the options of hosts out",
+                 "{}: several ranks can run only a Hugging Face folder on CPUs (without --device); "
+                 "for any other model, or a GPU, remove the options of hosts",
                  printable(arguments.decoder.model));
         }
     });

@@ -33,21 +33,22 @@ void declare_sampling(CommandLine& app, SamplingArguments& arguments) {
     const auto otherwise = [](double number) {
         return fmt::format("; default: generation_config.json's, else {}", number);
     };
-    app.add(
-           "--temperature X", arguments.temperature,
-           "how freely tokens are drawn, 0: always the likeliest" + otherwise(defaults.temperature))
+    app.add("--temperature X", arguments.temperature,
+            "how freely tokens are drawn; 0: always the likeliest token" +
+                otherwise(defaults.temperature))
         .at_least(0);
     app.add("--top-k N", arguments.top_k,
-            "draw among the N likeliest, 0: among all" +
+            "draw from the N likeliest tokens; 0: from all" +
                 otherwise(static_cast<double>(defaults.top_k)))
         .at_least(0);
     app.add("--top-p X", arguments.top_p,
-            "draw among the likeliest that reach this sum" + otherwise(defaults.top_p));
+            "draw from the likeliest tokens whose probabilities add up to X" +
+                otherwise(defaults.top_p));
     app.add("--min-p X", arguments.min_p,
-            "leave out what is less likely than this part of the likeliest" +
+            "exclude tokens that are less likely than X times the likeliest" +
                 otherwise(defaults.min_p));
     app.add("--repetition-penalty X", arguments.repetition_penalty,
-            "makes tokens of the text less likely, 1: does not" +
+            "make tokens that are already in the text less likely; 1: off" +
                 otherwise(defaults.repetition_penalty));
 }
 
@@ -105,10 +106,9 @@ void tell_generation(const char* role, const SamplingArguments& arguments,
         add(!config.forced_eos_tokens.empty(), "forced_eos_tokens",
             config.forced_eos_tokens.size());
     }
-    if (!said.empty())
-        log_info(role, "generation_config.json, where nothing else says it: {}", join(said, " "));
+    if (!said.empty()) log_info(role, "defaults from generation_config.json: {}", join(said, " "));
     if (!config.not_done.empty())
-        log_warn(role, "generation_config.json asks for what is not done here: {}",
+        log_warn(role, "generation_config.json sets what is not supported and has no effect: {}",
                  printable(join(config.not_done, ", ")));
 }
 

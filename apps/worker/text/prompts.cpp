@@ -50,7 +50,7 @@ std::vector<int32_t> checked_tokens(const std::vector<int64_t>& ids, const char*
     std::vector<int32_t> tokens;
     for (const int64_t token : ids) {
         if (token < 0 || token > INT32_MAX)
-            fail(ExitCode::kInput, "{}: {} is no token", where, token);
+            fail(ExitCode::kInput, "{}: {} is not a token id", where, token);
         tokens.push_back(static_cast<int32_t>(token));
     }
     return tokens;
@@ -67,12 +67,14 @@ std::vector<int32_t> tokens_of_option(const std::string& text) {
         const std::string_view word = list.substr(begin, end - begin);
         const auto id = parse_int(word);
         if (!id)
-            fail(ExitCode::kUsage, "--prompt-ids: `{}` is no token id: give numbers, as in 5,17,2",
+            fail(ExitCode::kUsage,
+                 "--prompt-ids: `{}` is not a token id: give numbers, e.g. 5,17,2",
                  printable(word));
         ids.push_back(*id);
         begin = list.find_first_not_of(kBetween, end);
     }
-    if (ids.empty()) fail(ExitCode::kUsage, "--prompt-ids: has no ids: give some, as in 5,17,2");
+    if (ids.empty())
+        fail(ExitCode::kUsage, "--prompt-ids: contains no ids: give some, e.g. 5,17,2");
     return checked_tokens(ids, "--prompt-ids");
 }
 
@@ -85,11 +87,11 @@ Prompt chat_prompt(const text::ChatInput& chat, const TextFiles& files) {
 // Throws Error{CODE}.
 TemplateVariables variables_of(const Value& kwargs, ExitCode code, const char* where) {
     TemplateVariables variables;
-    if (!kwargs.is(ValueKind::kDict)) fail(code, "{}: is no JSON object", where);
+    if (!kwargs.is(ValueKind::kDict)) fail(code, "{}: is not a JSON object", where);
     for (const auto& [name, value] : kwargs.dict().entries) {
         if (std::ranges::find(kRenderingNames, name.text()) != kRenderingNames.end())
-            fail(code, "{}: has `{}`, which is no variable of a template's own", where,
-                 name.text());
+            fail(code, "{}: sets `{}`, which dslaunch itself passes to the template: remove it",
+                 where, name.text());
         variables.emplace_back(name.text(), value);
     }
     return variables;
@@ -97,8 +99,8 @@ TemplateVariables variables_of(const Value& kwargs, ExitCode code, const char* w
 
 [[noreturn]] void fail_without_prompt() {
     fail(ExitCode::kUsage,
-         "nothing to write about: give --prompt TEXT, --chat TEXT or --file FILE, or a text on "
-         "stdin; --prompt '' lets the model begin by itself");
+         "there is no prompt: give --prompt TEXT, --chat TEXT or --file FILE, or a text on stdin; "
+         "with --prompt '' the model begins by itself");
 }
 
 // Returns text that says which kind of file is at PATH instead of lines of JSON, and what to do
@@ -113,16 +115,16 @@ std::string other_kind_text(std::string_view line, const std::string& path,
     // A text of a few words has no recognizable kind.
     const bool is_text =
         text::valid_utf8_prefix(line) == line.size() && line.find('\0') == std::string_view::npos;
-    if (!is_text && kind == storage::FileKind::kOther) return "no text in UTF-8";
+    if (!is_text && kind == storage::FileKind::kOther) return "not UTF-8 text";
     if (kind == storage::FileKind::kNoDownload) return download_fault(begin);
     if (kind != storage::FileKind::kText && kind != storage::FileKind::kOther)
         return storage::file_kind_name(kind);
     const std::string name = shell_word(path);
     if (line.starts_with('[') || line.starts_with('{'))
         return fmt::format(
-            "JSON of another shape; lines are made of it by: jq -c '{}' {} > lines.jsonl",
+            "JSON in another form; convert it to lines with: jq -c '{}' {} > lines.jsonl",
             line.starts_with('[') ? ".[]" : ".", name);
-    return fmt::format("a text; the model continues it by: dslaunch generate {} < {}",
+    return fmt::format("a text; to continue the text, run: dslaunch generate {} < {}",
                        shell_word(model), name);
 }
 
@@ -134,7 +136,7 @@ void require_json_lines(std::string_view line, const std::string& path, const st
         // The line is not JSON at all.
     }
     fail(ExitCode::kInput,
-         "--file {}: its first line is no JSON object, and each line is to be one: {}. The file "
+         "--file {}: its first line is not a JSON object, but each line must be one: {}. The file "
          "is {}",
          printable(path), kLineForms, other_kind_text(trim(line), path, model));
 }
@@ -143,19 +145,20 @@ void require_json_lines(std::string_view line, const std::string& path, const st
 class LineReader {
   public:
     explicit LineReader(const Value& line) : line_(line) {
-        if (!line.is(ValueKind::kDict)) fail(ExitCode::kInput, "is no JSON object");
+        if (!line.is(ValueKind::kDict)) fail(ExitCode::kInput, "is not a JSON object");
         int kinds = 0;
         for (const char* kind : {"prompt", "prompt_ids", "messages"}) kinds += has(kind);
         if (kinds != 1)
-            fail(ExitCode::kInput, "has not one of the fields `prompt`, `prompt_ids`, `messages`");
+            fail(ExitCode::kInput,
+                 "must have exactly one of the fields `prompt`, `prompt_ids`, `messages`");
         for (const auto& [key, value] : line.dict().entries) {
             const std::string& name = key.text();
             if (std::ranges::find(kLineFields, name) == kLineFields.end())
-                fail(ExitCode::kInput, "has the field `{}`, which nothing here reads{}",
-                     printable(name), meant(name));
+                fail(ExitCode::kInput, "has the unknown field `{}`{}", printable(name),
+                     meant(name));
             const bool is_of_chat = name != "prompt" && name != "prompt_ids" && name != "messages";
             if (is_of_chat && !has("messages"))
-                fail(ExitCode::kInput, "has `{}`, which is for `messages`", name);
+                fail(ExitCode::kInput, "has `{}`, which can be used only with `messages`", name);
         }
     }
 
@@ -170,13 +173,14 @@ class LineReader {
     [[nodiscard]] Value get(std::string_view key, ValueKind kind) const {
         Value value = get(key);
         if (!value.is(kind) && has(key))
-            fail(ExitCode::kInput, "{}: the field has a value of the wrong kind", key);
+            fail(ExitCode::kInput, "{}: the value of the field has the wrong type", key);
         return value;
     }
     [[nodiscard]] std::vector<int64_t> integers(std::string_view key) const {
         std::vector<int64_t> numbers;
         for (const Value& number : get(key, ValueKind::kList).items()) {
-            if (!number.is(ValueKind::kInt)) fail(ExitCode::kInput, "{}: holds no numbers", key);
+            if (!number.is(ValueKind::kInt))
+                fail(ExitCode::kInput, "{}: must contain only integers", key);
             numbers.push_back(number.integral());
         }
         return numbers;
@@ -186,7 +190,7 @@ class LineReader {
     [[nodiscard]] static std::string meant(const std::string& name) {
         const std::vector<std::string> known(kLineFields.begin(), kLineFields.end());
         const auto near = nearest(name, known);
-        return near ? fmt::format(": did you mean `{}`?", *near) : ": leave it out";
+        return near ? fmt::format(": did you mean `{}`?", *near) : ": remove it";
     }
 
     const Value& line_;
@@ -223,7 +227,7 @@ Prompt parse_line(const Value& line, const TextFiles& files, const TemplateVaria
             chat.more.push_back(one);
     const Value continues = reader.get("continue_final_message");
     if (!continues.is(ValueKind::kNone) && !continues.is(ValueKind::kBool))
-        fail(ExitCode::kInput, "continue_final_message: the field has a value of the wrong kind");
+        fail(ExitCode::kInput, "continue_final_message: the value of the field has the wrong type");
     chat.continue_final_message = continues.is(ValueKind::kBool) && continues.integral() != 0;
     chat.add_generation_prompt = !chat.continue_final_message;
     Prompt prompt = chat_prompt(chat, files);
@@ -252,7 +256,7 @@ std::string text_of_stdin() {
         if (count == 0) break;
         text += text_in(std::span<const std::byte>(block).first(static_cast<size_t>(count)));
         if (std::ssize(text) > kStdinBytesMax)
-            fail(ExitCode::kInput, "stdin: has more than {}, which no model reads",
+            fail(ExitCode::kInput, "stdin: the text is longer than {}, which no model supports",
                  to_text(Bytes{kStdinBytesMax}));
     }
     while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
@@ -263,17 +267,18 @@ std::string text_of_stdin() {
 Prompt prompt_of(const PromptArguments& arguments, const TextFiles& files) {
     const int given = (arguments.text.empty() ? 0 : 1) + (arguments.ids ? 1 : 0) +
                       (arguments.chat.empty() ? 0 : 1);
-    if (given > 1) fail(ExitCode::kUsage, "--prompt, --prompt-ids and --chat exclude each other");
+    if (given > 1)
+        fail(ExitCode::kUsage, "only one of --prompt, --prompt-ids and --chat can be used");
     if (!arguments.system.empty() && arguments.chat.empty())
-        fail(ExitCode::kUsage, "--system is for --chat");
+        fail(ExitCode::kUsage, "--system can be used only with --chat");
     if (!arguments.template_kwargs.empty() && arguments.chat.empty())
-        fail(ExitCode::kUsage, "--chat-template-kwargs is for --chat and --file");
+        fail(ExitCode::kUsage, "--chat-template-kwargs can be used only with --chat or --file");
     std::error_code unreadable;
     if (arguments.text.size() > 1 && arguments.text.front() == '@' &&
         std::filesystem::is_regular_file(arguments.text.substr(1), unreadable))
         fail(ExitCode::kUsage,
-             "--prompt {}: takes the text itself; a shell reads it from the file: --prompt \"$(cat "
-             "{})\"",
+             "--prompt {}: expected the text itself, not a file's name; to pass the file's text, "
+             "write --prompt \"$(cat {})\"",
              printable(arguments.text), shell_word(arguments.text.substr(1)));
     if (arguments.ids) return {tokens_of_option(*arguments.ids), "", ""};
     if (!arguments.chat.empty()) {
@@ -334,17 +339,19 @@ std::vector<Prompt> prompts_of_file(const PromptArguments& arguments, const Text
     if (in.bad())
         fail(ExitCode::kInput, "--file {}: cannot be read: {}", printable(path), errno_text(errno));
     if (prompts.empty())
-        fail(ExitCode::kInput, "--file {}: is empty; a line is {}", printable(path), kLineForms);
+        fail(ExitCode::kInput, "--file {}: is empty; expected lines such as {}", printable(path),
+             kLineForms);
     if (std::ranges::none_of(prompts, [](const Prompt& prompt) { return prompt.fault.empty(); }))
         fail(ExitCode::kInput,
-             "--file {}: none of its lines is a prompt; the first: {}. A line is {}",
+             "--file {}: none of its lines is a valid prompt; the fault of the first: {}. Expected "
+             "lines such as {}",
              printable(path), prompts.front().fault, kLineForms);
     const auto answered = std::ranges::count_if(prompts, &Prompt::follows_answer);
     if (answered > 0)
         log_warn("generate",
-                 "{}: {} of {} end with an answer, and what is written here comes after it. To "
-                 "have the question answered leave the last message out; to have its text go on "
-                 "set continue_final_message in the line",
+                 "{}: {} of {} end with an assistant's answer, so a second answer is generated "
+                 "after it. To have the question answered again, remove the last message; to "
+                 "continue the answer's text, set continue_final_message in the line",
                  printable(path), answered, counted(std::ssize(prompts), "line"));
     return prompts;
 }

@@ -47,39 +47,43 @@ struct ServeArguments {
 void declare(CommandLine& app, ServeArguments& arguments) {
     app.add("MODEL", arguments.decoder.model, "a Hugging Face folder").required();
     app.add("--host ADDRESS", arguments.server.host,
-            "where to listen; one that other machines reach wants --api-key-file")
+            "address to listen on; if other machines can reach it, --api-key-file is required")
         .show_default();
-    app.add("--port N", arguments.port, "0: one that is free")
+    app.add("--port N", arguments.port, "port to listen on; 0: any free port")
         .show_default()
         .range(int64_t{0}, int64_t{65'535});
     app.add("--api-key-file FILE", arguments.api_key_file,
-            "clients must send the first line of FILE, which nobody else may read (mode 600), as "
-            "their API key");
+            "clients must send the first line of FILE as their API key; only the owner may have "
+            "access to FILE (mode 600)");
     app.add("--grace SECONDS", arguments.grace_s,
-            "how long texts may go on after Ctrl-C or SIGTERM; a second one ends them at once")
+            "how long running texts may continue after Ctrl-C or SIGTERM; a second signal ends "
+            "them at once")
         .show_default()
         .range(0.0, 86'400.0);
-    app.add("--name NAME", arguments.server.model, "of the model; default: its folder's");
-    app.add("--sequences N", arguments.engine.sequences_max, "texts that share each step")
+    app.add("--name NAME", arguments.server.model, "name of the model; default: its folder's name");
+    app.add("--sequences N", arguments.engine.sequences_max,
+            "most texts that are generated at the same time")
         .show_default()
         .range(int64_t{1}, int64_t{512});
-    app.add("--queue N", arguments.engine.queue_max, "texts that wait; more are refused (429)")
+    app.add("--queue N", arguments.engine.queue_max,
+            "most texts that wait; further ones are refused (429)")
         .show_default()
         .range(int64_t{0}, int64_t{1'000'000});
     app.add("--cache-tokens N", arguments.cache_tokens,
-            "positions in the cache of keys and values, all texts together; 0: two contexts, at "
-            "least 16384, or what memory holds")
+            "size of the cache of keys and values in tokens, for all texts together; 0: two "
+            "contexts, at least 16384, or what fits in memory")
         .show_default()
         .range(int64_t{0}, kPositionsMax);
-    app.add("--context N", arguments.decoder.context, "tokens of a text, 0: the model's own limit")
+    app.add("--context N", arguments.decoder.context,
+            "most tokens of a text; 0: the model's own limit")
         .show_default()
         .at_least(0);
     declare_decoder(app, arguments.decoder);
     declare_cpu(app, arguments.decoder);
-    app.group("where a request is silent");
+    app.group("defaults for requests");
     declare_sampling(app, arguments.sampling);
     app.add("--chat-template-kwargs JSON", arguments.template_kwargs,
-            "variables of the chat template, as '{\"enable_thinking\": false}'");
+            "variables of the chat template, e.g. '{\"enable_thinking\": false}'");
 }
 
 constexpr size_t kFileBytesMax = 4096;
@@ -95,8 +99,8 @@ std::string read_key_file(const std::string& path) {
         fail(ExitCode::kInput, "--api-key-file {}: {}", printable(path), errno_text(errno));
     if (S_ISREG(facts.st_mode) && (facts.st_mode & kOthers) != 0)
         fail(ExitCode::kInput,
-             "--api-key-file {}: its mode is {:o}, so that others of this machine may know the "
-             "key: `chmod 600` it, and take a new key",
+             "--api-key-file {}: its mode is {:o}, so other users of this machine may know the "
+             "key: `chmod 600` the file, and use a new key",
              printable(path), facts.st_mode & 07777);
     std::string text(kFileBytesMax, '\0');
     const ssize_t bytes = read_full(file.get(), std::as_writable_bytes(std::span(text)));
@@ -109,8 +113,8 @@ std::string read_key_file(const std::string& path) {
         fail(ExitCode::kInput, "--api-key-file {}: its first line is empty", printable(path));
     if (!std::ranges::all_of(key, [](char c) { return c > 0x20 && c < 0x7f; }))
         fail(ExitCode::kInput,
-             "--api-key-file {}: its first line has blanks or characters that are not ASCII, which "
-             "no client sends in a header; take letters, digits and marks",
+             "--api-key-file {}: its first line contains blanks or non-ASCII characters, which "
+             "clients cannot send in a header; use letters, digits and punctuation",
              printable(path));
     if (key.size() == text.size() && text.size() == kFileBytesMax)
         fail(ExitCode::kInput, "--api-key-file {}: its first line is longer than {} bytes",
@@ -164,7 +168,8 @@ server::ServerOptions server_options(const ServeArguments& arguments, const Text
     options.stops = config.stop_strings;
     options.first_token = files.first_token();
     tell_generation("serve", arguments.sampling, config);
-    if (!files.end_source().empty()) log_info("serve", "a text ends at {}", files.end_source());
+    if (!files.end_source().empty())
+        log_info("serve", "a text ends at the token {}", files.end_source());
     options.port = static_cast<int>(arguments.port);
     options.context = context;
     options.requests_bytes_max = requests_bytes_max(options.requests_bytes_max);
@@ -200,7 +205,7 @@ void serve_session(const ServeArguments& arguments, const server::ServerOptions&
 void require_host(const std::string& host) {
     const std::vector<std::string> parts = split(host, ':');
     if (parts.size() == 2 && parse_int(parts.back()))
-        fail(ExitCode::kUsage, "--host {}: the port has an option of its own: --host {} --port {}",
+        fail(ExitCode::kUsage, "--host {}: the port needs its own option: --host {} --port {}",
              printable(host), printable(parts.front()), parts.back());
 }
 
@@ -223,7 +228,8 @@ void serve_model(ServeArguments& arguments, RankProcess& process) {
     const int64_t positions = session.pages() * decoder::kPagePositions;
     if (positions < session.context())
         log_info("serve",
-                 "a text may have {} tokens, as many as the cache: the model's context is {}",
+                 "a text may have at most {} tokens, because the cache has no more; the model's "
+                 "context is {}",
                  positions, session.context());
     serve_session(arguments,
                   server_options(arguments, files, std::min(session.context(), positions)), session,
@@ -234,14 +240,13 @@ void serve_model(ServeArguments& arguments, RankProcess& process) {
 }  // namespace
 
 int serve_main(int argc, char** argv) {
-    CommandLine app(
-        {.does = "Serves a language model over HTTP, as OpenAI's completions and chat protocol. "
-                 "With options of hosts and ranks (dslaunch run --help), as --hostfile, MODEL "
-                 "comes first and the ranks share it.",
-         .examples = {"dslaunch serve SmolLM2-135M-Instruct --port 8000",
-                      "dslaunch serve Qwen2.5-7B --hostfile hostfile --weights int8"},
-         .docs = "docs/guide/generate.md"},
-        "dslaunch serve");
+    CommandLine app({.does = "Serves a language model over HTTP with OpenAI's completions and chat "
+                             "protocol. Options of hosts and ranks (dslaunch run --help), such as "
+                             "--hostfile, come after MODEL; the ranks then share the model.",
+                     .examples = {"dslaunch serve SmolLM2-135M-Instruct --port 8000",
+                                  "dslaunch serve Qwen2.5-7B --hostfile hostfile --weights int8"},
+                     .docs = "docs/guide/generate.md"},
+                    "dslaunch serve");
     ServeArguments arguments;
     declare(app, arguments);
     if (!app.parse({argv + 1, argv + argc})) return 0;

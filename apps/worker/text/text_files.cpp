@@ -52,7 +52,7 @@ const decoder::TextCodec& TextFiles::require_codec(std::string_view advice) cons
     if (!codec_ && !folder_.empty()) static_cast<void>(text::Tokenizer::of_folder(folder_));
     if (!codec_)
         fail(ExitCode::kInput, "{}{}", without_codec(),
-             advice.empty() ? ", so ids are its texts: give --prompt-ids 5,17,2" : advice);
+             advice.empty() ? ", so it accepts only token ids: give --prompt-ids 5,17,2" : advice);
     return *codec_;
 }
 
@@ -62,18 +62,20 @@ std::string TextFiles::chat_text(const text::ChatInput& chat,
         static_cast<void>(require_codec());
         fail(ExitCode::kInput,
              "{} has no chat template (chat_template.jinja, or `chat_template` in "
-             "tokenizer_config.json); give a --prompt",
+             "tokenizer_config.json); use --prompt instead",
              model_.empty() ? "the model" : printable(model_));
     }
     const bool with_tools = !chat.tools.is(text::jinja::ValueKind::kNone);
     const text::ChatTemplate& made = chat_->choose(with_tools);
     const auto require = [&](bool is_given, const char* name, const char* advice) {
         if (is_given && !made.mentions(name))
-            fail(ExitCode::kInput, "{}: it reads no `{}`, so the model would not know of it{}",
-                 made.name(), name, advice);
+            fail(ExitCode::kInput,
+                 "{}: the template does not use `{}`, so the model would not see it{}", made.name(),
+                 name, advice);
     };
     if (with_tools && !made.mentions("tools") && !warned_.exchange(true))
-        log_warn("chat", "{}: it reads no tools, so the model does not know of those that came",
+        log_warn("chat",
+                 "{}: the template does not use tools, so the model does not see the given ones",
                  made.name());
     require(!chat.documents.is(text::jinja::ValueKind::kNone), "documents",
             ": put them into a message");
@@ -82,7 +84,7 @@ std::string TextFiles::chat_text(const text::ChatInput& chat,
     require(effort != chat.more.end() && !is_no_effort(effort->second), "reasoning_effort",
             made.mentions("enable_thinking")
                 ? ": send \"chat_template_kwargs\": {\"enable_thinking\": true} or false"
-                : ": leave it out");
+                : ": remove it");
     text::TemplateOptions options;
     options.limits = limits;
     text::ChatInput input = chat;

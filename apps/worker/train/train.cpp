@@ -74,7 +74,7 @@ TrainArguments parse(int argc, char** argv, bool& help) {
     app.add("--config FILE", arguments.job.config_path, "ds_config.json");
     app.add("--set KEY=VALUE", arguments.job.overrides, "override one value; repeatable");
     app.add("--begun KEY=VALUE", arguments.job.begun,
-            "a value of the run that is resumed, where nothing names another; repeatable");
+            "a value of the resumed run, used if nothing else sets it; repeatable");
     app.add("--output DIR", arguments.output, "folder for weights, metrics and logs");
     app.add("--resume DIR", arguments.resume, "auto, or a folder of checkpoints");
     app.add("--new-data", arguments.new_data, "resume with other data");
@@ -83,7 +83,7 @@ TrainArguments parse(int argc, char** argv, bool& help) {
     app.add("--scratch DIR", arguments.scratch, "where verify keeps what does not fit in memory");
     app.add("--trust-model", arguments.job.trust_model, kTrustModelHelp);
     app.add("--segments N", arguments.job.segments,
-            "pieces to cut the model into, 0: by whole layers");
+            "number of segments to cut the model into; 0: by whole layers");
     app.add("--timeout SECONDS", arguments.timeout_s, "seconds that a rank waits for another one")
         .range(0.1, 86'400.0);
     help = !app.parse({argv + 1, argv + argc});

@@ -100,11 +100,12 @@ std::string neighbours_text(const ProcessorUse& before, const ProcessorUse& afte
     const int left = share.processors - static_cast<int>(std::ceil(others - kLeastProcessors));
     const int fewer = std::max(1, left / share.processes);
     std::string text = fmt::format(
-        "other programs use {:.1f} of the {} that this host has for the job: each step waits for "
-        "its slowest thread",
+        "other programs use {:.1f} of the {} that this job may use on this host, which slows it "
+        "down: each step waits for its slowest thread",
         others, counted(share.processors, "processor"));
     if (fewer < share.threads)
-        text += fmt::format("; beside them {}{} may be faster", share.setting, fewer);
+        text +=
+            fmt::format("; with these programs running, {}{} may be faster", share.setting, fewer);
     return text;
 }
 

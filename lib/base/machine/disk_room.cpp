@@ -17,10 +17,10 @@ DiskRoom room_in(const std::string& folder) {
     struct stat about {};
     struct statvfs room {};
     if (::stat(folder.c_str(), &about) != 0 || ::statvfs(folder.c_str(), &room) != 0)
-        fail(ExitCode::kDisk, "nvme_path {}: {}: give a folder that is on every host",
+        fail(ExitCode::kDisk, "nvme_path {}: {}: give a folder that exists on every host",
              printable(folder), errno_text(errno));
     if (!S_ISDIR(about.st_mode))
-        fail(ExitCode::kDisk, "nvme_path {}: is no folder", printable(folder));
+        fail(ExitCode::kDisk, "nvme_path {}: is not a folder", printable(folder));
     const auto block = static_cast<int64_t>(room.f_frsize);
     const int64_t whole = static_cast<int64_t>(room.f_blocks) * block;
     return {folder, about.st_dev, Bytes{static_cast<int64_t>(room.f_bavail) * block},

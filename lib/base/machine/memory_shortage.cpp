@@ -22,8 +22,8 @@ bool is_memory_shortage(const std::exception& error) {
 
 std::string memory_shortage_text(const std::string& reason) {
     return "memory ran out (" + reason.substr(0, reason.find('\n')) +
-           "): give a smaller train_micro_batch_size_per_gpu, a higher zero_optimization.stage or "
-           "fewer workers a host, or raise the memory limit of this job";
+           "): use a smaller train_micro_batch_size_per_gpu, a higher zero_optimization.stage or "
+           "fewer workers per host, or raise the memory limit of this job";
 }
 
 }  // namespace dslaunch

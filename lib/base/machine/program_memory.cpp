@@ -23,8 +23,8 @@ ProgramMemory read_program_memory(const std::string& root) {
     const std::string path = root + "/proc/self/smaps";
     std::ifstream file(path);
     if (!file)
-        fail(ExitCode::kSetup, "{}: {}: the memory of a rank's program is not known", path,
-             std::strerror(errno));
+        fail(ExitCode::kSetup, "{}: {}: cannot find out how much memory a rank's program uses",
+             path, std::strerror(errno));
     ProgramMemory memory;
     std::map<std::string, FilePages> files;
     FilePages none;

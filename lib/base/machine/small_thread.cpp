@@ -20,7 +20,7 @@ SmallThread::SmallThread(std::function<void()> work, size_t stack_bytes) {
     const int error = ::pthread_create(&thread_, &attributes, run, own.get());
     ::pthread_attr_destroy(&attributes);
     if (error != 0)
-        fail(ExitCode::kSetup, "no more threads can be started: {}; look at ulimit -u and -v",
+        fail(ExitCode::kSetup, "cannot start another thread: {}; check the limits ulimit -u and -v",
              errno_text(error));
     static_cast<void>(own.release());
     is_running_ = true;

@@ -19,8 +19,8 @@ ZeroedFloats::ZeroedFloats(int64_t numel) {
         ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     const auto give_up = [length] {
         fail(ExitCode::kSetup,
-             "{} of optimizer state cannot be had: {}; share it out by a higher "
-             "zero_optimization.stage, use a smaller model or more hosts, or raise the memory "
+             "cannot allocate {} of optimizer state: {}; use a higher zero_optimization.stage to "
+             "divide it among more ranks, use a smaller model or more hosts, or raise the memory "
              "limit of this job",
              to_text(Bytes{static_cast<int64_t>(length)}), errno_text(errno));
     };

@@ -17,7 +17,7 @@ constexpr size_t kEntriesMax = 10'000;
 constexpr size_t kBeginningBytes = 4096;  // the part of a file that is examined
 constexpr size_t kAnswerBytesMax = 256;   // the longest text of a server's error
 constexpr const char* kCutOff =
-    ": the download, copy or program that wrote it was cut off; fetch or make it again";
+    ": the download, copy or program that wrote it was interrupted; fetch or make it again";
 
 }  // namespace
 
@@ -40,7 +40,7 @@ std::string missing_folder_text(const std::string& path) {
     std::error_code unreadable;
     const std::string folder = folder_of(path);
     if (std::filesystem::exists(folder, unreadable) || unreadable) return "";
-    return fmt::format("the folder {0} is not there; make it: mkdir -p {0}", printable(folder));
+    return fmt::format("the folder {0} does not exist; make it: mkdir -p {0}", printable(folder));
 }
 
 std::string download_fault(std::string_view content) {
@@ -49,15 +49,16 @@ std::string download_fault(std::string_view content) {
         return "is a pointer of Git LFS, not the file itself; fetch it: git lfs pull";
     content = content.substr(0, kBeginningBytes);
     if (content.find_first_not_of('\0') == std::string_view::npos)
-        return std::string("holds zero bytes alone") + kCutOff;
+        return std::string("contains only zero bytes") + kCutOff;
     const std::string beginning = lower(trim(content.substr(0, 64)));
     if (beginning.starts_with("<!doctype html") || beginning.starts_with("<html"))
-        return "is a web page: the download failed; look at it and fetch it again";
+        return "is a web page instead of the file: the download failed; read the page, and "
+               "download the file again";
     for (const char* answer : {"entry not found", "not found", "invalid username or password"})
         if (content.size() < kAnswerBytesMax && beginning.starts_with(answer))
             return fmt::format(
-                "says \"{}\", a server's answer in the place of the file: the "
-                "download failed; fetch it again",
+                "contains \"{}\", a server's answer instead of the file: the download failed; "
+                "fetch it again",
                 printable(trim(content.substr(0, 64))));
     return "";
 }
@@ -69,8 +70,8 @@ std::string download_fault_at(const std::string& path) {
         const std::filesystem::path to = std::filesystem::read_symlink(place, unreadable);
         return to.empty() ? ""
                           : fmt::format(
-                                "is a link to {}, which is not there: copy the files that "
-                                "the links name (cp -rL), or fetch it again",
+                                "is a link to {}, which does not exist: copy the files that the "
+                                "links point to (cp -rL), or fetch it again",
                                 printable(to.string()));
     }
     std::ifstream in(path, std::ios::binary);

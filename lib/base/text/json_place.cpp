@@ -41,11 +41,11 @@ std::optional<std::string> way_to(const nlohmann::json& value, const nlohmann::j
 JsonPlace::Json JsonPlace::parse(const std::string& path, std::string_view text) {
     std::vector<std::set<std::string>> keys;
     const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-        if (depth > kDepthMax) fail(ExitCode::kInput, "{}: it is nested too deep", path);
+        if (depth > kDepthMax) fail(ExitCode::kInput, "{}: its JSON is nested too deeply", path);
         if (event == Json::parse_event_t::object_start) keys.emplace_back();
         if (event == Json::parse_event_t::object_end) keys.pop_back();
         if (event == Json::parse_event_t::key && !keys.back().insert(value).second)
-            fail(ExitCode::kInput, "{}: it has the key `{}` twice", path,
+            fail(ExitCode::kInput, "{}: its JSON contains the key `{}` twice", path,
                  printable(value.get<std::string>()));
         return true;
     };
@@ -56,7 +56,7 @@ JsonPlace::Json JsonPlace::parse(const std::string& path, std::string_view text)
             fail(ExitCode::kInput, "{}: {}", path, fault);
         std::string_view why = error.what();  // "[json.exception.parse_error.101] parse error at …"
         if (why.starts_with('[')) why.remove_prefix(std::min(why.find("] ") + 2, why.size()));
-        fail(ExitCode::kInput, "{}: no JSON: {}", path, printable(why));
+        fail(ExitCode::kInput, "{}: is not valid JSON: {}", path, printable(why));
     }
 }
 
@@ -77,7 +77,7 @@ void JsonPlace::expect_object(std::initializer_list<std::string_view> allowed) c
     for (const auto& item : json_->items())
         if (std::find(allowed.begin(), allowed.end(), item.key()) == allowed.end())
             refuse(
-                fmt::format("the field `{}` is not known to this version", printable(item.key())));
+                fmt::format("this version does not support the field `{}`", printable(item.key())));
 }
 
 bool JsonPlace::has(const char* key) const {

@@ -129,7 +129,8 @@ void read(WireReader& wire, T& value) {
     } else if constexpr (std::is_enum_v<T>) {
         const uint8_t number = wire.u8();
         if (!is_known(static_cast<T>(number)))
-            fail(ExitCode::kInternal, "a frame holds the unknown value {}", number);
+            fail(ExitCode::kInternal, "a message of the protocol contains the unknown value {}",
+                 number);
         value = static_cast<T>(number);
     } else if constexpr (std::is_same_v<T, uint32_t>) {
         value = wire.u32();
@@ -187,7 +188,8 @@ template <Message M>
     }
     WireReader wire(bytes, M::kWhat);
     fields::read(wire, message);
-    if (!wire.done()) fail(ExitCode::kInternal, "{}: bytes are left over", M::kWhat);
+    if (!wire.done())
+        fail(ExitCode::kInternal, "{}: the message has more bytes than expected", M::kWhat);
     if constexpr (requires { message.check(); }) message.check();
     return message;
 }

@@ -116,8 +116,9 @@ std::string without_marks(std::string_view line) {
     const size_t assert = line.find(" INTERNAL ASSERT FAILED at ");
     if (assert == kNowhere) return std::string(line);
     const std::string_view rest = trim(between(line, "please report a bug to PyTorch.", "\n"));
-    return rest.empty() ? fmt::format("LibTorch's own check `{}` fails", line.substr(0, assert))
-                        : std::string(rest);
+    return rest.empty()
+               ? fmt::format("LibTorch's internal check `{}` failed", line.substr(0, assert))
+               : std::string(rest);
 }
 
 bool is_capital(char c) {
@@ -143,7 +144,7 @@ std::string_view first_sentence(std::string_view line) {
 std::string torch_reason(std::string_view text) {
     const std::vector<std::string> lines = lines_of_model(text);
     const std::string what(first_sentence(without_marks(saying_line(lines))));
-    return printable((what.empty() ? "LibTorch gives no reason" : what) + where_of(lines));
+    return printable((what.empty() ? "LibTorch reports no reason" : what) + where_of(lines));
 }
 
 std::string torch_reason(const std::exception& error) {

@@ -44,7 +44,7 @@ WireWriter& WireWriter::u64(uint64_t value) {
 }
 
 WireWriter& WireWriter::string(std::string_view text) {
-    DSL_CHECK(text.size() <= UINT32_MAX, "a string of {} bytes is too long for the wire",
+    DSL_CHECK(text.size() <= UINT32_MAX, "a string of {} bytes is too long for the protocol",
               text.size());
     u32(static_cast<uint32_t>(text.size()));
     bytes_.append(text);
@@ -54,8 +54,9 @@ WireWriter& WireWriter::string(std::string_view text) {
 std::string_view WireReader::take(size_t length) {
     if (length > bytes_.size())
         fail(ExitCode::kInternal,
-             "{}: {} bytes are missing from a frame; the other side may be another version", what_,
-             length - bytes_.size());
+             "{}: the message is {} bytes too short; the other side may be another version of "
+             "dslaunch",
+             what_, length - bytes_.size());
     const std::string_view taken = bytes_.substr(0, length);
     bytes_.remove_prefix(length);
     return taken;

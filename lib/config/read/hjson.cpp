@@ -198,7 +198,7 @@ class HjsonReader {
     [[noreturn]] void wrong_bracket(size_t opener) {
         const Place open = place(opener);
         stop(at_,
-             fmt::format("`{}` stands before the `{}` that closes the `{}` of line {}, column {}",
+             fmt::format("found `{}` before the `{}` that closes the `{}` of line {}, column {}",
                          next(), text_[opener] == '{' ? '}' : ']', text_[opener], open.line,
                          open.column));
     }
@@ -209,8 +209,9 @@ class HjsonReader {
         at_ = std::min(text_.find_first_of("{}[],: \t\r\n", begin), text_.size());
         const std::string_view name = text_.substr(begin, at_ - begin);
         if (name.empty()) {
-            stop(begin, fmt::format("{}`{}` stands where a key must be{}", closes_nothing(), next(),
-                                    next() == ':' ? ": is the value before it missing?" : ""));
+            stop(begin,
+                 fmt::format("{}found `{}` where a key is expected{}", closes_nothing(), next(),
+                             next() == ':' ? ": is the value before it missing?" : ""));
         }
         if (const auto mistake = key_mistake(name)) stop(begin + mistake->at, mistake->message);
         return std::string(name);
@@ -225,7 +226,7 @@ class HjsonReader {
         if (next() == '{') return open(Value::Kind::kObject);
         if (next() == '[') return open(Value::Kind::kList);
         if (std::string_view("}],:").find(next()) != kNowhere)
-            stop(at_, fmt::format("`{}` stands where {}must be", next(), what));
+            stop(at_, fmt::format("found `{}` where {}is expected", next(), what));
         if (text_.substr(at_, 3) == "'''") return add(make_value(lines()), begin);
         if (next() == '"' || next() == '\'') return add(make_value(string()), begin);
         const bool below = text_.substr(before, begin - before).find('\n') != kNowhere;
@@ -284,7 +285,7 @@ class HjsonReader {
         if (letter == 'u') return append_utf8(result, code_point(begin));
         const size_t known = kLetters.find(letter);
         if (known == kNowhere || letter == '\0')
-            stop(begin, "no escape of JSON begins here: write \\\\ for a backslash");
+            stop(begin, "this is not an escape of JSON: write \\\\ for a backslash");
         result += kMeanings[known];
     }
 
@@ -292,12 +293,13 @@ class HjsonReader {
     // U+FFFF is written as two \u escapes.
     uint32_t code_point(size_t begin) {
         const auto high = hex4(text_, at_);
-        if (!high) stop(begin, "four hexadecimal digits must stand after \\u");
+        if (!high) stop(begin, "four hexadecimal digits are expected after \\u");
         at_ += 4;
         if (*high < 0xD800 || *high > 0xDFFF) return *high;
         const auto low = text_.substr(at_, 2) == "\\u" ? hex4(text_, at_ + 2) : std::nullopt;
         if (*high > 0xDBFF || !low || *low < 0xDC00 || *low > 0xDFFF)
-            stop(begin, "half of a character: two \\u escapes make one beyond U+FFFF");
+            stop(begin,
+                 "this \\u escape is only half of a character: characters beyond U+FFFF need two");
         at_ += 6;
         return 0x10000 + ((*high - 0xD800) << 10) + (*low - 0xDC00);
     }

@@ -32,7 +32,7 @@ std::optional<Mistake> foreign_word(std::string_view text) {
     if (text.find_first_not_of(",}] \t", end) != std::string_view::npos) return {};
     for (const auto& [word, right] : kWords) {
         if (text.substr(0, end) == word)
-            return Mistake{0, fmt::format("`{}` is no word of JSON: write {}", word, right)};
+            return Mistake{0, fmt::format("`{}` is not a word of JSON: write {}", word, right)};
     }
     return {};
 }
@@ -45,13 +45,12 @@ std::optional<Mistake> foreign_sign(std::string_view text) {
         {"\u00a0", "U+00A0"}, {"\u202f", "U+202F"}, {"\u200b", "U+200B"}, {"\ufeff", "U+FEFF"}};
     for (const std::string_view quote : kQuotes) {
         if (const size_t at = text.find(quote); at != std::string_view::npos)
-            return Mistake{at, fmt::format("{} is no quote of JSON: write \"", quote)};
+            return Mistake{at, fmt::format("{} is not a quote of JSON: write \"", quote)};
     }
     for (const auto& [blank, name] : kForeignBlanks) {
         if (const size_t at = text.find(blank); at != std::string_view::npos)
-            return Mistake{at, fmt::format("the character {} stands here and looks like a blank: "
-                                           "write a blank",
-                                           name)};
+            return Mistake{
+                at, fmt::format("the character {} only looks like a blank: write a blank", name)};
     }
     return {};
 }
@@ -125,24 +124,24 @@ std::optional<std::string> number_mistake(std::string_view text) {
     const double number = std::strtod(whole.c_str(), &end);
     if (errno != ERANGE || *end != '\0') return {};
     return std::abs(number) > 1
-               ? fmt::format("{} is infinite here, where numbers end at 1.8e308: give a finite one",
-                             shown(text))
-               : fmt::format("{} is 0 here, where numbers end at 4.9e-324: give 0 or a larger one",
+               ? fmt::format("{} is too large: numbers must be below 1.8e308", shown(text))
+               : fmt::format("{} is too small and would be 0: write 0, or at least 4.9e-324",
                              shown(text));
 }
 
 std::optional<Mistake> quoteless_mistake(std::string_view text, bool on_next_line) {
     if (on_next_line && looks_like_entry(text)) {
-        return Mistake{0, fmt::format("{} is no value of the key above it: write the value after "
-                                      "its `:`, and {{ }} around a section",
+        return Mistake{0, fmt::format("{} cannot be the value of the key above it: write a value "
+                                      "after the key's `:`, and {{ }} around a section",
                                       shown(text))};
     }
     if (auto word = foreign_word(text)) return word;
     if (auto quote = missing_quote(text)) return quote;
     if (text.back() == ',' || !pairs(text, "{[", "}]")) {
-        return Mistake{0, fmt::format("{} is no number or word of JSON, and as text without quotes "
-                                      "it would hold all to the end of its line: put it in quotes",
-                                      shown(text))};
+        return Mistake{0,
+                       fmt::format("{} is not a number or word of JSON, and as text without quotes "
+                                   "it would include the rest of its line: put it in quotes",
+                                   shown(text))};
     }
     auto sign = foreign_sign(text);
     if (sign && sign->at == 0) return sign;

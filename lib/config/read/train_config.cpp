@@ -71,7 +71,7 @@ class YamlEvents : public YAML::EventHandler {
     void OnNull(const YAML::Mark& mark, YAML::anchor_t) override { tree_.add({}, place(mark)); }
     void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
         tree_.stop(place(mark),
-                   "YAML aliases (*name) are not read in a config: write the value out");
+                   "YAML aliases (*name) are not supported in a config: write the value itself");
     }
     void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                   const std::string& text) override {
@@ -99,11 +99,13 @@ class YamlEvents : public YAML::EventHandler {
 
     void plain_only(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) const {
         if (anchor != 0) {
-            tree_.stop(place(mark),
-                       "YAML anchors (&name) are not read in a config: write the value out");
+            tree_.stop(
+                place(mark),
+                "YAML anchors (&name) are not supported in a config: write the value itself");
         }
         if (!tag.empty() && tag != "?" && tag != "!") {
-            tree_.stop(place(mark), fmt::format("YAML tags ({}) are not read in a config", tag));
+            tree_.stop(place(mark),
+                       fmt::format("YAML tags ({}) are not supported in a config", tag));
         }
     }
 
@@ -274,15 +276,15 @@ TrainConfig parse_config(std::string_view text, const std::string& name) {
     std::optional<Value> root;
     if (text.starts_with("PK\x03\x04")) {
         refuse(
-            "is an archive, and a config is a .json or .yaml file; the config that is packed in "
-            "a model is used without --config");
+            "is an archive, but a config must be a .json or .yaml file; to use the config that is "
+            "packed in a model, remove --config");
     } else if (text.size() > kConfigBytesMax) {
-        refuse(fmt::format("{} bytes, more than the {} a config may have", text.size(),
+        refuse(fmt::format("has {} bytes, but a config may have at most {}", text.size(),
                            kConfigBytesMax));
     } else if (text.find('\0') != std::string_view::npos) {
         const bool is_utf16 = text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff");
-        refuse(is_utf16 ? "is UTF-16, and UTF-8 is due: iconv -f UTF-16 -t UTF-8 FILE > NEW.json"
-                        : "holds a zero byte: not a text file");
+        refuse(is_utf16 ? "is UTF-16, but must be UTF-8: iconv -f UTF-16 -t UTF-8 FILE > NEW.json"
+                        : "contains a zero byte, so it is not a text file");
     } else if (!trim(text).empty()) {
         root = is_json ? read_json(config, text) : read_yaml(config, text, "");
     }
@@ -310,8 +312,8 @@ TrainConfig load_config(const std::string& path) {
     if (!file) fail(ExitCode::kConfig, "config {}: cannot be read: {}", path, errno_text(errno));
     if (path.ends_with(".jsonl"))
         fail(ExitCode::kConfig,
-             "config {}: has the name of rows of data, and a config is one JSON object; data are "
-             "given by --data",
+             "config {}: a .jsonl file contains rows of data, but a config is one JSON object; "
+             "give data with --data",
              path);
     std::string text(kConfigBytesMax + 1, '\0');
     file.read(text.data(), std::streamsize(text.size()));
@@ -337,7 +339,7 @@ void apply_override(TrainConfig& config, std::string_view assignment, const Orig
     std::string_view path = trim(assignment.substr(0, equals));
     for (const std::string& part : split(path, '.')) {
         if (part.empty())
-            fail(ExitCode::kUsage, "{} {}: an empty name in the key", origin, assignment);
+            fail(ExitCode::kUsage, "{} {}: the key contains an empty name", origin, assignment);
     }
     value->origin = origin;
     if (!set_path(config.root, path, std::move(*value))) {

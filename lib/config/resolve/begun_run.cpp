@@ -169,10 +169,10 @@ std::string other_lora_text(const LoraConfig& lora, std::string_view json) {
     const std::string then = lora_text(lora_of(json)), now = lora_text(lora);
     if (then == now) return "";
     if (then.empty())
-        return "its run trained the weights themselves, and --lora asks for adapters beside them: "
-               "leave --lora (dslaunch.lora) out";
-    return fmt::format("its run trained adapters with {}{}: give --lora '{}'", then,
-                       now.empty() ? ", and no --lora is given" : ", not with " + now, then);
+        return "its run trained the model's own weights, but --lora asks for adapters: remove "
+               "--lora (dslaunch.lora)";
+    return fmt::format("its run trained adapters with {}{}: use --lora '{}'", then,
+                       now.empty() ? ", but --lora is not given" : ", not with " + now, then);
 }
 
 }  // namespace dslaunch::config

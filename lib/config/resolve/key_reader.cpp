@@ -92,7 +92,8 @@ std::string KeyReader::written(const std::string& path) {
         if (named_twice_.insert(name.path).second)
             result_.problems.push_back(
                 {name.path,
-                 fmt::format("is another name of {}, which is given too: remove one", path),
+                 fmt::format("is another name of {}, which is also given: remove one of them",
+                             path),
                  other->origin});
     }
     return path;
@@ -128,7 +129,8 @@ Value KeyReader::take_auto(const std::string& path) {
         return *value;
     }
     const Value value = default_value(*find_key(path));
-    if (value.is(Kind::kNull)) problem(path, "`auto` cannot be worked out here: give a value");
+    if (value.is(Kind::kNull))
+        problem(path, "`auto` cannot be used here, because the key has no default: give a value");
     record(path, value, "derived: auto = DeepSpeed's default");
     return value;
 }
@@ -163,11 +165,10 @@ void KeyReader::note_auto(const std::string& path, const Value& value) {
 // printed.
 void KeyReader::note_autos() {
     if (autos_.empty()) return;
-    result_.notes.push_back(
-        fmt::format("{}: `auto` is what Hugging Face's Trainer takes where nothing is said: {}; "
-                    "--lr, --warmup-steps, --steps, --epochs, --micro-batch, --bf16, --fp16 or "
-                    "--set say others",
-                    printable(name_), join(autos_, ", ")));
+    result_.notes.push_back(fmt::format(
+        "{}: `auto` means the default of Hugging Face's Trainer: {}; to change a value, use --lr, "
+        "--warmup-steps, --steps, --epochs, --micro-batch, --bf16, --fp16 or --set",
+        printable(name_), join(autos_, ", ")));
 }
 
 void KeyReader::note_begun() {
@@ -175,7 +176,7 @@ void KeyReader::note_begun() {
     for (const ResolvedValue& entry : result_.values)
         if (entry.origin == kBegunOrigin)
             begun.push_back(fmt::format("{} {}", entry.path, to_json(entry.value)));
-    if (!begun.empty()) choose("as the run that is resumed: " + join(begun, ", "));
+    if (!begun.empty()) choose("from the resumed run: " + join(begun, ", "));
 }
 
 int64_t as_integer(const Value& value) {
@@ -228,7 +229,7 @@ void KeyReader::note_ignored(const std::string& path, const std::string& name, c
     const std::string& advice = *meant;
     if (result_.problems.empty()) {
         result_.warnings.push_back(
-            printable(fmt::format("{}: {} is unknown and ignored, as by DeepSpeed{}{}",
+            printable(fmt::format("{}: {} is unknown and ignored, as in DeepSpeed{}{}",
                                   value.origin, whole, advice.empty() ? "" : "; ", advice)));
     } else {
         result_.problems.push_back(
@@ -241,7 +242,7 @@ void KeyReader::note_ignored(const std::string& path, const std::string& name, c
 void KeyReader::note_unknown() {
     if (unknown_names_.empty()) return;
     result_.notes.insert(result_.notes.begin(),
-                         printable(fmt::format("{}: {} {} unknown and ignored, as by DeepSpeed",
+                         printable(fmt::format("{}: {} {} unknown and ignored, as in DeepSpeed",
                                                unknown_origin_, join(unknown_names_, ", "),
                                                unknown_names_.size() == 1 ? "is" : "are")));
 }
@@ -279,7 +280,8 @@ Resolved KeyReader::finish(RunConfig run) {
     for (const KeySpec& name : schema())
         if (!name.same_as.empty()) static_cast<void>(written(name.same_as));
     note_begun();
-    if (!chosen_.empty()) result_.chosen = "chosen, since nothing names it: " + join(chosen_, "; ");
+    if (!chosen_.empty())
+        result_.chosen = "chosen, because nothing sets it: " + join(chosen_, "; ");
     note_autos();
     if (!other_tool_problem(root_)) collect_notes("", root_);
     note_unknown();

@@ -63,7 +63,8 @@ void require_plain_names(const std::string& key, const std::vector<std::string>&
         }
     }
     if (is_plain) return;
-    fail(ExitCode::kUsage, "`{}={}`: a list has commas alone, no brackets, quotes or blanks: {}={}",
+    fail(ExitCode::kUsage,
+         "`{}={}`: separate the names with commas only, without brackets, quotes or blanks: {}={}",
          key, printable(join(names, ",")), key, printable(join(plain, ",")));
 }
 
@@ -75,7 +76,8 @@ std::vector<std::string> lora_overrides(const std::string& spec) {
     for (const std::string& piece : split(spec, ',')) {
         const size_t equals = piece.find('=');
         if (piece.find(';') != std::string::npos)
-            fail(ExitCode::kUsage, "`{}`: its pieces are separated by commas: r=16,alpha=32",
+            fail(ExitCode::kUsage,
+                 "`{}`: separate settings with commas, not semicolons: r=16,alpha=32",
                  printable(piece));
         if (equals != std::string::npos && equals > 0) {
             if (std::ranges::find(keys, own_key(piece.substr(0, equals)), &Setting::first) !=
@@ -86,12 +88,13 @@ std::vector<std::string> lora_overrides(const std::string& spec) {
         } else if (!piece.empty() && !keys.empty() && is_list(keys.back().first)) {
             keys.back().second.push_back(piece);
         } else {
-            fail(ExitCode::kUsage,
-                 "`{}` is no KEY=VALUE; write 'r=16,alpha=32,targets=*.q_proj,*.v_proj'{}",
-                 printable(piece),
-                 piece.find('/') == std::string::npos
-                     ? ""
-                     : fmt::format("; an adapter to begin with is init={}", printable(piece)));
+            fail(
+                ExitCode::kUsage,
+                "`{}` is not KEY=VALUE; write 'r=16,alpha=32,targets=*.q_proj,*.v_proj'{}",
+                printable(piece),
+                piece.find('/') == std::string::npos
+                    ? ""
+                    : fmt::format("; to start from this adapter, write init={}", printable(piece)));
         }
     }
     std::vector<std::string> overrides;
@@ -115,8 +118,9 @@ void require_named_libraries(const Resolved& resolved, bool is_named) {
     for (const ResolvedValue& value : resolved.values) {
         if (value.path != kLibraries || value.origin.starts_with("--")) continue;
         fail(ExitCode::kConfig,
-             "{}: {} names {}, which would run as a program, and this config came with the model; "
-             "if you trust it, say so with --op-library FILE or --config FILE",
+             "{}: {} names {}, which would be loaded as code, and this config came with the model; "
+             "if you trust the library, give it with --op-library FILE, or the config with "
+             "--config FILE",
              value.origin, kLibraries, printable(resolved.config.op_libraries.front()));
     }
 }

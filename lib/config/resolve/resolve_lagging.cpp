@@ -30,7 +30,7 @@ int64_t lag_number(KeyReader& keys, const std::string& name, int64_t derived,
     }
     keys.record(path, *value, value->origin);
     if (value->is(Value::Kind::kInt) && value->integer >= 1) return value->integer;
-    keys.problem(path, "must be a number of steps from 1 on, or auto");
+    keys.problem(path, "must be a number of steps, at least 1, or auto");
     return derived;
 }
 
@@ -45,7 +45,8 @@ void lag_intervals(KeyReader& keys, RunConfig& run) {
     const bool by_epoch = strategy == "epoch" || (strategy == "auto" && steps > 0);
     if (strategy == "epoch" && steps == 0)
         keys.problem(key("select_strategy"),
-                     "epoch counts in steps_per_epoch, which is not given: give it, or take step");
+                     "`epoch` needs steps_per_epoch, which is not given: set steps_per_epoch, or "
+                     "use `step`");
     // Rounded up to whole intervals, so that no gradient is waiting for its update when the
     // important units change.
     const int64_t of_epoch = (std::max<int64_t>(1, steps) + interval - 1) / interval * interval;
@@ -57,12 +58,11 @@ void lag_intervals(KeyReader& keys, RunConfig& run) {
     if (by_epoch && said != nullptr && said->is(Value::Kind::kInt))
         lagging.select_interval *= of_epoch;
     if (lagging.select_interval % interval != 0)
-        keys.problem(
-            key("select_interval"),
-            fmt::format("{} is no multiple of update_interval, {}: what is important changes "
-                        "when no gradient waits, so take {}",
-                        lagging.select_interval, interval,
-                        (lagging.select_interval / interval + 1) * interval));
+        keys.problem(key("select_interval"),
+                     fmt::format("{} is not a multiple of update_interval, {}: a new selection is "
+                                 "possible only when no gradient waits for its update, so use {}",
+                                 lagging.select_interval, interval,
+                                 (lagging.select_interval / interval + 1) * interval));
 }
 
 void check_lagging(KeyReader& keys, RunConfig& run) {
@@ -71,31 +71,38 @@ void check_lagging(KeyReader& keys, RunConfig& run) {
     };
     if (run.optimizer.kind != OptimizerKind::kAdam && run.optimizer.kind != OptimizerKind::kAdamW)
         keys.problem(kSection,
-                     "is there for Adam and AdamW: an update of the rest takes the mean of "
-                     "several gradients, which their moments are made for");
+                     "supports only Adam and AdamW: late updates use the mean of several "
+                     "gradients, which fits only their moments");
     if (run.pipeline.stages > 1)
-        refuse("dslaunch.pipeline.stages", "stages are not there beside zenflow in this version");
+        refuse("dslaunch.pipeline.stages",
+               "pipeline stages cannot be used together with zenflow in this version");
     if (run.tensor.size > 1)
         refuse("dslaunch.tensor.size",
-               "units are of whole tensors, and ranks that share layers hold parts of them");
+               "zenflow needs whole tensors, but ranks that share layers have only parts of them");
     if (run.zero.shard == ShardBy::kRow)
-        refuse("dslaunch.shard", "units are chosen within blocks, which `row` cuts");
+        refuse("dslaunch.shard",
+               "zenflow selects units within blocks of a tensor, but `row` cuts the blocks");
     if (run.zero.shard_auto)
-        refuse("dslaunch.shard", "`auto` may cut blocks, within which units are chosen");
+        refuse("dslaunch.shard",
+               "zenflow selects units within blocks of a tensor, but `auto` may cut the blocks");
     if (run.offload.parameters == OffloadDevice::kNvme)
         refuse("zero_optimization.offload_param.device",
-               "a part of all parameters changes in every step, so they are not on disk");
+               "with zenflow, a part of every tensor changes in each step, so parameters cannot be "
+               "on disk");
     if (run.offload.adaptive)
         refuse("dslaunch.offload.placement",
-               "states of important units are in memory, apart from the chunk that would move");
+               "zenflow keeps the states of important units in memory, separate from the chunks "
+               "that placement would move");
     if (run.offload.optimizer == OffloadDevice::kNvme && run.offload.moments != MomentFormat::kFp32)
         refuse("dslaunch.offload.compress.moments",
-               "what is important would not be rounded, and the rest would");
+               "the states of zenflow's important units would not be rounded, but all other states "
+               "would");
     if (run.states != MomentFormat::kFp32)
-        refuse("dslaunch.optimizer.states", "units are less than what is rounded together");
+        refuse("dslaunch.optimizer.states",
+               "a unit of zenflow is smaller than the blocks that are rounded together");
     if (!run.precision.master_copies)
         refuse("bf16.bf16_master_weights_and_grads",
-               "late updates need master weights to land from");
+               "the late updates of zenflow need fp32 master weights");
 }
 
 }  // namespace

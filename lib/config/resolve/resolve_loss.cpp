@@ -15,8 +15,7 @@ double loss_number(KeyReader& keys, const std::string& path, bool is_read,
                    const std::string& readers) {
     if (is_read) return keys.take_number(path);
     if (keys.has(path))
-        keys.problem(path,
-                     "is only for " + readers + ", and dslaunch.loss.name names none of these");
+        keys.problem(path, "is only for " + readers + ", but dslaunch.loss.name is none of these");
     return default_value(*find_key(path)).as_double();
 }
 
@@ -37,19 +36,19 @@ void loss_mean(KeyReader& keys, RunConfig& run, const std::string& name) {
                                  loss.kind == LossKind::kModel && !run.adds_ranks;
     if (as_transformers) {
         loss.mean = LossMean::kToken;
-        keys.derive(path, make_value(std::string("token")),
-                    "a folder of Hugging Face: as transformers' Trainer since 4.46");
+        keys.derive(
+            path, make_value(std::string("token")),
+            "as in transformers' Trainer since 4.46, because the model is a Hugging Face folder");
         keys.add_note(
-            "the loss is the mean over all targets of a global batch, as transformers' Trainer has "
-            "it; dslaunch.loss.mean micro_batch takes the mean over micro batches");
+            "the loss is the mean over all targets of a global batch, as in transformers' Trainer; "
+            "dslaunch.loss.mean micro_batch uses the mean over micro batches");
         return;
     }
     if (keys.take_text(path) == "token") loss.mean = LossMean::kToken;
     if (loss.mean == LossMean::kToken && run.adds_ranks)
-        keys.problem(
-            "gradient_allreduce_op",
-            "with dslaunch.loss.mean \"token\" gradients are those of one mean over all tokens, "
-            "which no sum over ranks is: use mean");
+        keys.problem("gradient_allreduce_op",
+                     "`sum` cannot be used with dslaunch.loss.mean \"token\", whose gradients are "
+                     "those of one mean over all tokens: use mean");
     if (loss.mean == LossMean::kToken && loss.is_preference())
         keys.problem(path, name + " is a mean over pairs of answers, not over tokens");
 }
@@ -85,9 +84,9 @@ void resolve_loss(KeyReader& keys, RunConfig& run) {
         loss_number(keys, "dslaunch.loss.label_smoothing", loss.kind == LossKind::kDpo, "dpo");
     loss.gamma = loss_number(keys, "dslaunch.loss.gamma", loss.kind == LossKind::kSimPo, "simpo");
     if (loss.label_smoothing >= 0.5)
-        keys.problem(
-            "dslaunch.loss.label_smoothing",
-            "must be below 0.5: nothing says then which of the two answers is the better one");
+        keys.problem("dslaunch.loss.label_smoothing",
+                     "must be below 0.5: otherwise the pairs do not tell which of the two answers "
+                     "is better");
 }
 
 }  // namespace dslaunch::config

@@ -32,7 +32,7 @@ using Kind = Value::Kind;
 constexpr OffloadSection kOptimizer{
     "zero_optimization.offload_optimizer", "zero_optimization.cpu_offload",
     &OffloadConfig::optimizer, 1,
-    "give zero_optimization.stage 1, which computes the same bits as stage 0"};
+    "use zero_optimization.stage 1, whose results are bitwise the same as at stage 0"};
 constexpr OffloadSection kParameters{
     "zero_optimization.offload_param",
     "zero_optimization.cpu_offload_param",
@@ -51,9 +51,9 @@ constexpr const char* kCache = "dslaunch.offload.cache";
 constexpr const char* kEngine = "dslaunch.offload.engine";
 constexpr const char* kMoments = "dslaunch.offload.compress.moments";
 constexpr const char* kLossless = "dslaunch.offload.compress.lossless";
-constexpr const char* kOnlyNvme = "read only with device nvme";
-constexpr const char* kOnlyOptimizer = "read only with offload_optimizer to nvme";
-constexpr const char* kOnlyOnDisk = "read only with offload to nvme";
+constexpr const char* kOnlyNvme = "used only with device nvme";
+constexpr const char* kOnlyOptimizer = "used only with offload_optimizer to nvme";
+constexpr const char* kOnlyOnDisk = "used only with offload to nvme";
 constexpr int64_t kPageBytes = 4096;
 
 struct AioNumber {
@@ -72,7 +72,7 @@ constexpr std::array<AioNumber, 3> kAioNumbers{{
 // Returns what is wrong with the folders in VALUE; empty if nothing is.
 std::string wrong_folders(const Value& value) {
     if (value.is(Kind::kString) && value.text.find(',') != std::string::npos)
-        return "holds a comma: several disks are given as a list of folders";
+        return "contains a comma: for several disks, give a list of folders";
     const std::vector<std::string> folders = texts_of(value);
     if (folders.empty()) return "is an empty list: give a folder on the disk";
     std::set<std::string> seen;
@@ -92,11 +92,13 @@ OffloadDevice offload_device(KeyReader& keys, RunConfig& run, const OffloadSecti
         written = section.old_switch;
         device = old->boolean ? "cpu" : "none";
         keys.record(path, make_value(device), old->origin);
-        keys.note(written, fmt::format("is deprecated, taken as {}: {}", path, device));
+        keys.note(written, fmt::format("is deprecated, and read as {}: {}", path, device));
     } else {
         if (old != nullptr)
-            keys.problem(section.old_switch,
-                         fmt::format("is the old form of {}, which is given too: remove it", path));
+            keys.problem(
+                section.old_switch,
+                fmt::format("is the old form of {}, which is also given: remove the old one",
+                            path));
         device = keys.take_text(path);
     }
     if (device != "cpu" && device != "nvme") return OffloadDevice::kNone;
@@ -107,10 +109,10 @@ OffloadDevice offload_device(KeyReader& keys, RunConfig& run, const OffloadSecti
         return OffloadDevice::kNone;
     }
     if (stage < section.stage_min)
-        keys.problem(written, fmt::format("is not there at ZeRO stage {}: {}", stage,
+        keys.problem(written, fmt::format("is not supported at ZeRO stage {}: {}", stage,
                                           section.below_stage_min));
     if (device == "nvme") return OffloadDevice::kNvme;
-    keys.note(written, "moves nothing on a CPU run: everything is in CPU memory already");
+    keys.note(written, "moves nothing in a run on CPUs: everything is in CPU memory already");
     return OffloadDevice::kCpu;
 }
 
@@ -130,7 +132,7 @@ void offload_folders(KeyReader& keys, RunConfig& run) {
             const Value* said = find_path(keys.root(), path);
             if (said == nullptr || said->is(Kind::kNull))
                 keys.problem(path,
-                             "is not given: device nvme needs a folder on the disk, or a list of "
+                             "is not given: device nvme needs a folder on the disk, or a list with "
                              "one folder on each disk");
             continue;
         }
@@ -145,10 +147,9 @@ void offload_folders(KeyReader& keys, RunConfig& run) {
             offload.nvme_paths = folders;
         } else if (std::set(folders.begin(), folders.end()) !=
                    std::set(offload.nvme_paths.begin(), offload.nvme_paths.end())) {
-            keys.problem(path,
-                         fmt::format("is not {}: the folders are one striped tier, give the same "
-                                     "list in both",
-                                     first));
+            keys.problem(path, fmt::format("differs from {}: all folders form one striped tier, so "
+                                           "give the same list in both",
+                                           first));
         }
     }
 }
@@ -165,7 +166,9 @@ void optimizer_portions(KeyReader& keys, RunConfig& run) {
     offload.optimizer_ratio = keys.take_number(ratio);
     offload.optimizer_buffer_count = keys.take_integer(buffers);
     if (offload.optimizer_buffer_count < 2)
-        keys.problem(buffers, "must be at least 2: one chunk is updated while another one moves");
+        keys.problem(
+            buffers,
+            "must be at least 2: one chunk is updated while another one is read or written");
     offload.sub_group_numel = keys.take_integer(kSubGroup);
     if (offload.sub_group_numel == 0) offload.sub_group_numel = OffloadConfig{}.sub_group_numel;
     const Value* chunk = keys.given(kChunk);
@@ -184,7 +187,7 @@ void parameter_portions(KeyReader& keys, RunConfig& run) {
         offload.parameters_in_memory_numel = keys.take_integer(resident);
     } else {
         keys.derive(resident, make_value(int64_t{0}),
-                    "0, a rank's shard is in memory only where the plan has it in use");
+                    "0: a rank's shard is in memory only while the plan uses it");
     }
 }
 
@@ -194,15 +197,17 @@ void placement(KeyReader& keys, RunConfig& run) {
     offload.adaptive = keys.take_text(kPlacement) == "auto";
     if (!offload.adaptive) return;
     if (offload.parameters_in_memory_numel > 0)
-        keys.problem(kParameters.key("max_in_cpu"),
-                     fmt::format("says what stays in memory, and so does {} auto: give one of them",
-                                 kPlacement));
+        keys.problem(
+            kParameters.key("max_in_cpu"),
+            fmt::format("sets what stays in memory, but so does {} auto: remove one of them",
+                        kPlacement));
     const Value* moments = keys.given(kMoments);
     if (offload.optimizer == OffloadDevice::kNvme && moments != nullptr && moments->text != "none")
-        keys.problem(kPlacement,
-                     fmt::format("auto with {} {}: only what goes to disk is rounded, so that the "
-                                 "results would depend on how fast the disk is; give one of them",
-                                 kMoments, moments->text));
+        keys.problem(
+            kPlacement,
+            fmt::format("auto cannot be used with {} {}: only states on disk are rounded, so the "
+                        "results would depend on the disk's speed; remove one of them",
+                        kMoments, moments->text));
 }
 
 void cache(KeyReader& keys, RunConfig& run) {
@@ -214,12 +219,10 @@ void cache(KeyReader& keys, RunConfig& run) {
                                        : EvictionRule::kFifo;
     if (offload.eviction == EvictionRule::kLfu &&
         offload.optimizer_buffer_count <= kLfuPassingBuffers)
-        keys.note(
-            kCache,
-            fmt::format("lfu keeps no chunk with {} buffers: {} of them are for chunks that pass; "
-                        "a larger {} keeps some",
-                        offload.optimizer_buffer_count, kLfuPassingBuffers,
-                        kOptimizer.key("buffer_count")));
+        keys.note(kCache, fmt::format("lfu keeps no chunk with {} buffers, because {} of them are "
+                                      "for chunks that pass through; a larger {} keeps some",
+                                      offload.optimizer_buffer_count, kLfuPassingBuffers,
+                                      kOptimizer.key("buffer_count")));
 }
 
 // Reads pin_memory, which is one setting for both sections: the transfers to and from the disks
@@ -239,11 +242,13 @@ void pin_memory(KeyReader& keys, RunConfig& run) {
     if (!offload.on_disk()) return keys.unread(kOldPinMemory, kOnlyOnDisk);
     if (keys.has(kOldPinMemory)) {
         if (said.empty()) {
-            keys.note(kOldPinMemory, fmt::format("is deprecated, taken as {}", join(read, ", ")));
+            keys.note(kOldPinMemory,
+                      fmt::format("is deprecated, and read as {}", join(read, ", ")));
         } else {
             keys.problem(
                 kOldPinMemory,
-                fmt::format("is the old form of {}, which is given too: remove it", said.front()));
+                fmt::format("is the old form of {}, which is also given: remove the old one",
+                            said.front()));
         }
         said.push_back(kOldPinMemory);
     }
@@ -254,10 +259,10 @@ void pin_memory(KeyReader& keys, RunConfig& run) {
     const Value& first = *keys.given(said.front());
     offload.pin_memory = first.boolean;
     if (said.size() == 2 && keys.given(said[1])->boolean != first.boolean)
-        keys.problem(said[1],
-                     fmt::format("is not what {} says: the two share their buffers, give both "
-                                 "the same",
-                                 said.front()));
+        keys.problem(
+            said[1],
+            fmt::format("differs from {}: the two share their buffers, so give both the same value",
+                        said.front()));
     for (const std::string& path : read) keys.record(path, make_value(first.boolean), first.origin);
 }
 
@@ -271,26 +276,24 @@ void disk_requests(KeyReader& keys, RunConfig& run) {
         }
         if (!keys.has(path)) {
             keys.derive(path, Value{},
-                        "what `dslaunch io-bench` stored for the disk, else the engine's",
+                        "what `dslaunch io-bench` stored for the disk, else the engine's default",
                         /*unsaid=*/true);
             continue;
         }
         const int64_t value = keys.take_integer(path);
         offload.aio.*number.field = value;
         if (value > number.most)
-            keys.problem(path,
-                         fmt::format("{} is more than the most possible, {}", value, number.most));
+            keys.problem(path, fmt::format("{} is more than the maximum, {}", value, number.most));
     }
     if (offload.aio.block_bytes % kPageBytes != 0)
-        keys.problem(kAioNumbers[0].path,
-                     fmt::format("must be a multiple of {}: requests pass the page cache by, which "
-                                 "takes whole pages",
-                                 kPageBytes));
+        keys.problem(kAioNumbers[0].path, fmt::format("must be a multiple of {}: requests bypass "
+                                                      "the page cache, so they must be whole pages",
+                                                      kPageBytes));
     if (!offload.on_disk()) return keys.unread(kEngine, kOnlyOnDisk);
     const std::string engine = keys.take_text(kEngine);
     if (engine == "io_uring")
         keys.unread(kAioNumbers[2].path,
-                    "read only by the thread engine (dslaunch.offload.engine)");
+                    "used only by the thread engine (dslaunch.offload.engine)");
     offload.engine = engine == "io_uring"  ? OffloadEngine::kIoUring
                      : engine == "threads" ? OffloadEngine::kThreads
                                            : OffloadEngine::kAuto;
@@ -317,19 +320,18 @@ void resolve_offload(KeyReader& keys, RunConfig& run) {
     for (const OffloadSection* const section : kSections) {
         offload.*section->device = offload_device(keys, run, *section);
         if (offload.*section->device == OffloadDevice::kNvme && run.optimizer.needs_whole_tensors())
-            keys.problem(
-                section->key("device"),
-                fmt::format("nvme brings states in chunks that cut tensors, and {} updates "
-                            "whole tensors: use cpu or none",
-                            keys.optimizer_name()));
+            keys.problem(section->key("device"),
+                         fmt::format("nvme moves states in chunks that cut tensors, but {} updates "
+                                     "whole tensors: use cpu or none",
+                                     keys.optimizer_name()));
     }
     if (offload.on_disk() && !run.precision.master_copies)
-        keys.problem(
-            "bf16.bf16_master_weights_and_grads",
-            "is not there with offload to NVMe, which moves master weights: leave out one");
+        keys.problem("bf16.bf16_master_weights_and_grads",
+                     "cannot be used with offload to NVMe, which moves master weights: remove one "
+                     "of the two");
     if (offload.optimizer == OffloadDevice::kNvme && run.states != MomentFormat::kFp32)
         keys.problem("dslaunch.optimizer.states",
-                     fmt::format("is for moments in memory, and {} has them on disk: use {}",
+                     fmt::format("is for moments in memory, but {} puts them on disk: use {}",
                                  kOptimizer.key("device"), kMoments));
     offload_folders(keys, run);
     optimizer_portions(keys, run);

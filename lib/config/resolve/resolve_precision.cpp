@@ -41,9 +41,10 @@ void without_masters(KeyReader& keys, RunConfig& run) {
     if (keys.take_bool(moments)) {
         if (run.states == MomentFormat::kInt8)
             keys.problem(moments,
-                         "asks for moments in bf16, and dslaunch.optimizer.states for int8");
+                         "asks for moments in bf16, but dslaunch.optimizer.states for int8: remove "
+                         "one of the two");
         if (run.optimizer.needs_whole_tensors())
-            keys.problem(moments, "is not there for optimizers that update whole tensors");
+            keys.problem(moments, "is not supported for optimizers that update whole tensors");
         run.states = MomentFormat::kBf16;
     }
     const std::string path = "bf16.bf16_master_weights_and_grads";
@@ -51,12 +52,12 @@ void without_masters(KeyReader& keys, RunConfig& run) {
     if (run.precision.master_copies) return;
     const OptimizerConfig& optimizer = run.optimizer;
     if (optimizer.needs_whole_tensors())
-        keys.problem(path, fmt::format("is not there for {}, which updates whole tensors",
+        keys.problem(path, fmt::format("is not supported for {}, which updates whole tensors",
                                        keys.optimizer_name()));
     if (optimizer.decays_gradient())
         keys.problem(path,
-                     "is not there with weight decay that is added to gradients: use AdamW, Lion, "
-                     "or a weight_decay of 0");
+                     "cannot be used with weight decay that is added to gradients: use AdamW, "
+                     "Lion, or a weight_decay of 0");
 }
 
 // Returns true if the config names no type and the model's weights are bf16: they are then trained
@@ -70,13 +71,12 @@ bool takes_weights_type(KeyReader& keys) {
     if (named) return false;
     if (keys.options().model_dtype == DType::kF16)
         keys.add_note(
-            "the model's weights are float16 and nothing names a type: they are trained in fp32; "
+            "the model's weights are float16, and no type is set, so they are trained in fp32; "
             "fp16.enabled true (--fp16) trains in fp16, with a loss scale");
     if (keys.options().model_dtype != DType::kBF16) return false;
-    keys.derive(path, make_value(true),
-                "the model's weights are bfloat16, and nothing names a type");
+    keys.derive(path, make_value(true), "the model's weights are bfloat16, and no type is set");
     keys.add_note(
-        "the model's weights are bfloat16 and nothing names a type: they are trained in bf16, with "
+        "the model's weights are bfloat16, and no type is set, so they are trained in bf16, with "
         "fp32 master copies; bf16.enabled false trains in fp32");
     return true;
 }
@@ -164,10 +164,11 @@ void kept_types(KeyReader& keys, RunConfig& run) {
             param_dtype, make_value(std::string(compute)),
             "the type that fp16.enabled and bf16.enabled choose; master weights are fp32");
     if (value->text != compute) {
-        keys.problem(param_dtype,
-                     fmt::format("{} does not fit fp16.enabled and bf16.enabled, which choose {}: "
-                                 "remove the key",
-                                 value->text, compute));
+        keys.problem(
+            param_dtype,
+            fmt::format(
+                "{} contradicts fp16.enabled and bf16.enabled, which choose {}: remove the key",
+                value->text, compute));
     }
     keys.record(param_dtype, *value, value->origin);
 }
@@ -179,13 +180,14 @@ void resolve_precision(KeyReader& keys, RunConfig& run) {
     const bool fp16 = take_half(keys, "fp16.enabled", DType::kF16, "bf16.enabled");
     const bool bf16 =
         takes_weights_type(keys) || take_half(keys, "bf16.enabled", DType::kBF16, "fp16.enabled");
-    if (fp16 && bf16) keys.problem("bf16.enabled", "fp16.enabled is true too: give one of the two");
+    if (fp16 && bf16)
+        keys.problem("bf16.enabled", "fp16.enabled is also true: enable only one of the two");
     const std::string autocast = "torch_autocast.enabled";
     if (keys.take_bool(autocast)) {
         if (fp16 || bf16)
             keys.problem(autocast,
-                         fmt::format("{} is true too, and has 16-bit weights where "
-                                     "torch_autocast keeps fp32 ones: give one of the two",
+                         fmt::format("{} is also true, but it has 16-bit weights, and "
+                                     "torch_autocast keeps fp32 ones: enable only one of the two",
                                      fp16 ? "fp16.enabled" : "bf16.enabled"));
         torch_autocast(keys, run);
     } else if (fp16) {

@@ -41,19 +41,19 @@ void one_cycle(KeyReader& keys, RunConfig& run) {
     cycle.beta_decay_rate = keys.take_number(params + "decay_mom_rate");
     cycle.betas = keys.take_bool(params + "cycle_momentum");
     if (cycle.beta_decay_rate > 0 && cycle.decay_steps > 0)
-        keys.note(
-            params + "decay_mom_rate",
-            "lifts the first beta with every update after the cycle, as in DeepSpeed; from 1 on "
-            "training diverges");
+        keys.note(params + "decay_mom_rate",
+                  "raises the first beta with every update after the cycle, as in DeepSpeed; once "
+                  "it reaches 1, training diverges");
     if (cycle.betas && !facts_of(run.optimizer.kind).has_betas) {
         cycle.betas = false;
-        keys.note("scheduler.type",
-                  "cycles no momentum: the optimizer has no betas, and DeepSpeed cycles no other");
+        keys.note(
+            "scheduler.type",
+            "does not cycle the momentum: DeepSpeed cycles only betas, and the optimizer has none");
     } else if (cycle.betas) {
         keys.note(
             "scheduler.type",
-            "cycles the first of optimizer.params.betas too, and makes the second one 0.99, as in "
-            "DeepSpeed; scheduler.params.cycle_momentum false keeps the optimizer's");
+            "also cycles the first of optimizer.params.betas, and sets the second one to 0.99, as "
+            "in DeepSpeed; scheduler.params.cycle_momentum false keeps the optimizer's betas");
     }
 }
 
@@ -73,17 +73,16 @@ void total_steps(KeyReader& keys, RunConfig& run) {
         total = keys.take_integer(path);
         const int64_t steps = run.steps;
         if (steps > 0 && total > 0 && total != steps)
-            keys.warn(
-                path,
-                total > steps
-                    ? fmt::format("is not the run's number of steps: the schedule ends at step {}, "
-                                  "the run at {}: the rate does not decay to its end; \"auto\" "
-                                  "takes the run's steps",
-                                  total, steps)
-                    : fmt::format("is not the run's number of steps: the schedule ends at step {}, "
-                                  "the run at {}: the steps after it train at its last rate; "
-                                  "\"auto\" takes the run's steps",
-                                  total, steps));
+            keys.warn(path,
+                      total > steps
+                          ? fmt::format("differs from the run's number of steps: the schedule ends "
+                                        "at step {}, but the run at {}, so the rate does not decay "
+                                        "fully; \"auto\" uses the run's steps",
+                                        total, steps)
+                          : fmt::format("differs from the run's number of steps: the schedule ends "
+                                        "at step {}, but the run at {}, so all later steps use the "
+                                        "last rate; \"auto\" uses the run's steps",
+                                        total, steps));
     } else if (!keys.is_auto(path)) {
         keys.problem(
             path, "is required: the step at which the decay ends, or \"auto\" for the run's steps");
@@ -126,8 +125,9 @@ WarmupType take_warmup_type(KeyReader& keys) {
     const std::string said = shown(*shape);
     keys.note(
         path,
-        fmt::format("is {}, which DeepSpeed does not know: the warm-up is log, as there", said));
-    keys.derive(path, make_value(std::string("log")), "DeepSpeed takes it for " + said);
+        fmt::format("is {}, which DeepSpeed does not support: the warm-up is log, as in DeepSpeed",
+                    said));
+    keys.derive(path, make_value(std::string("log")), "DeepSpeed's fallback for " + said);
     return WarmupType::kLog;
 }
 
@@ -161,10 +161,9 @@ void resolve_scheduler(KeyReader& keys, RunConfig& run) {
     const Value* section = find_path(keys.root(), "scheduler");
     if (type == nullptr) {
         if (section != nullptr && section->is(Value::Kind::kObject) && !section->items.empty()) {
-            keys.problem("scheduler",
-                         fmt::format("has no `type`, and warms nothing up: give {}, as "
-                                     "--set scheduler.type=WarmupLR",
-                                     types_text("scheduler")));
+            keys.problem("scheduler", fmt::format("has no `type`, so it has no effect: give {}, "
+                                                  "e.g. --set scheduler.type=WarmupLR",
+                                                  types_text("scheduler")));
         }
         return;
     }

@@ -78,7 +78,7 @@ double usual_rate(KeyReader& keys, RunConfig& run) {
 std::string usual_text(KeyReader& keys, RunConfig& run) {
     const std::string loss = pairs_loss(keys.root());
     return fmt::format("for {} of a pretrained model{}", run.lora.on() ? "adapters" : "all weights",
-                       loss.empty() ? "" : ", by " + loss);
+                       loss.empty() ? "" : " with the loss " + loss);
 }
 
 }  // namespace
@@ -106,17 +106,18 @@ void usual_batch(KeyReader& keys, RunConfig& run, int64_t ranks) {
     for (int64_t rows = 2; tokens > 0 && rows <= rows_max; ++rows)
         if (of_rank % rows == 0 && tokens <= kMicroTokens / rows) micro = rows;
     run.batch = {of_rank * ranks, micro, of_rank / micro, ranks};
-    keys.derive(kTotal, make_value(of_rank * ranks),
-                fmt::format("usual for a pretrained model: {} rows, whatever the ranks", wanted),
-                true);
+    keys.derive(
+        kTotal, make_value(of_rank * ranks),
+        fmt::format("usual for a pretrained model: {} rows with any number of ranks", wanted),
+        true);
     keys.derive(kMicro, make_value(micro),
                 fmt::format("usual: rows of at most {} tokens together", kMicroTokens), true);
     keys.derive(kMicroSteps, make_value(of_rank / micro),
-                fmt::format("usual: {} rows / {} ranks / {} rows a micro step", of_rank * ranks,
+                fmt::format("usual: {} rows / {} ranks / {} rows per micro step", of_rank * ranks,
                             ranks, micro),
                 true);
-    keys.choose(
-        fmt::format("{} a step (--micro-batch, --accumulation)", counted(of_rank * ranks, "row")));
+    keys.choose(fmt::format("{} per step (--micro-batch, --accumulation)",
+                            counted(of_rank * ranks, "row")));
 }
 
 double take_rate(KeyReader& keys, RunConfig& run) {
@@ -132,7 +133,7 @@ double take_rate(KeyReader& keys, RunConfig& run) {
 void usual_clipping(KeyReader& keys, RunConfig& run) {
     run.gradient_clipping = kClippingNorm;
     keys.derive("gradient_clipping", make_value(kClippingNorm),
-                "usual for a pretrained model, and Hugging Face's Trainer's");
+                "usual for a pretrained model, and the default of Hugging Face's Trainer");
     keys.choose(
         fmt::format("gradients clipped at norm {:.3g} (--set gradient_clipping=N)", kClippingNorm));
 }
@@ -145,8 +146,8 @@ void check_rate(KeyReader& keys, RunConfig& run) {
         rate.value <= kFarAbove * usual * (1 + 1e-9))
         return;
     keys.add_warning(
-        fmt::format("a learning rate of {:.3g} is {:.3g} times the usual one {}: it may ruin what "
-                    "the model has learned within a few steps; usual is {}{:.3g}",
+        fmt::format("a learning rate of {:.3g} is {:.3g} times the usual one {}: within a few "
+                    "steps it may destroy what the model has learned; usual is {}{:.3g}",
                     rate.value, rate.value / usual, usual_text(keys, run), rate.option, usual));
 }
 

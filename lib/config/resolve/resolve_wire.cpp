@@ -64,8 +64,8 @@ void autocast_modules(KeyReader& keys, RunConfig& run) {
     const bool is_given = keys.has(path);
     if (is_given && run.optimizer.compresses())
         return keys.unread(path,
-                           "what hosts exchange in full makes the variance of the optimizer, and "
-                           "travels in fp32");
+                           "gradients that hosts exchange in full form the optimizer's variance, "
+                           "and are sent in fp32");
     if (is_given) modules = keys.take_texts(path);
     if (modules.empty()) return;
     wire.modules_given = is_given;
@@ -79,9 +79,9 @@ void before_rounding(KeyReader& keys, RunConfig& run) {
     const std::string prescale = "prescale_gradients", factor = "gradient_predivide_factor";
     const char* reason = nullptr;
     if (run.adds_ranks)
-        reason = "with gradient_allreduce_op sum nothing is divided";
+        reason = "with gradient_allreduce_op sum, nothing is divided";
     else if (wire.gradient_dtype == DType::kF32)
-        reason = "gradients travel in fp32, where their sums do not overflow";
+        reason = "gradients are sent in fp32, where their sums do not overflow";
     if (reason != nullptr) {
         keys.unread(prescale, reason);
         keys.unread(factor, reason);
@@ -97,20 +97,20 @@ void before_rounding(KeyReader& keys, RunConfig& run) {
 void gradient_type(KeyReader& keys, RunConfig& run) {
     WireConfig& wire = run.zero.wire;
     const bool shares_positions = run.sequence.size > 1;
-    keys.unread(shares_positions ? kGradientType : kSequenceType,
-                shares_positions
-                    ? "with dslaunch.sequence.size seq_parallel_communication_data_type "
-                      "says the type"
-                    : "dslaunch.sequence.size is 1; communication_data_type says the type");
+    keys.unread(
+        shares_positions ? kGradientType : kSequenceType,
+        shares_positions
+            ? "with dslaunch.sequence.size, seq_parallel_communication_data_type sets the type"
+            : "dslaunch.sequence.size is 1; communication_data_type sets the type");
     const std::string path = shares_positions ? kSequenceType : kGradientType;
     const Value* value = keys.given(path);
     run.adds_ranks = keys.take_text("gradient_allreduce_op") == "sum";
     if (run.precision.fp32_weights) {
         if (value != nullptr)
-            keys.unread(path, "torch_autocast says which gradients travel in 16 bits");
+            keys.unread(path, "torch_autocast sets which gradients are sent in 16 bits");
         autocast_modules(keys, run);
     } else if (value == nullptr) {
-        keys.derive(path, make_value(std::string("fp32")), "gradients travel with all bits");
+        keys.derive(path, make_value(std::string("fp32")), "gradients are sent without rounding");
     } else {
         keys.record(path, *value, value->origin);
         wire.gradient_dtype = value->text == "fp16"   ? DType::kF16
@@ -119,15 +119,15 @@ void gradient_type(KeyReader& keys, RunConfig& run) {
     }
     if (run.optimizer.compresses()) {
         if (wire.gradient_dtype != DType::kF32 && !run.precision.fp32_weights)
-            keys.problem(
-                path,
-                "the optimizer exchanges momenta in 1 bit; what hosts exchange in full makes "
-                "the variance that it then keeps, and travels in fp32: remove the key");
+            keys.problem(path,
+                         "the optimizer exchanges momenta in 1 bit; gradients that hosts exchange "
+                         "in full form its variance and are always sent in fp32: remove the key");
         wire.gradient_dtype = DType::kF32;
     }
     if (run.adds_ranks && run.optimizer.compresses())
-        keys.problem("gradient_allreduce_op",
-                     "hosts average what they exchange in 1 bit: use mean, or another optimizer");
+        keys.problem(
+            "gradient_allreduce_op",
+            "the optimizer averages what hosts exchange in 1 bit: use mean, or another optimizer");
     before_rounding(keys, run);
 }
 
@@ -141,12 +141,12 @@ WireChoice take_packing(KeyReader& keys, RunConfig& run, const std::string& path
     if (keys.is_auto(path)) {
         if (rounds) {
             keys.derive(path, make_value(std::string("false")),
-                        "auto = false, gradients travel in 16 bits as another key says");
+                        "auto = false, another key sends gradients in 16 bits");
             return WireChoice::kOff;
         }
         const bool packs = !lacks_stage && zero.shard_ranks == 0;
         keys.derive(path, make_value(std::string(packs ? "auto" : "false")),
-                    packs ? "auto = as the link between hosts is measured"
+                    packs ? "auto = according to the measured link between hosts"
                           : "auto = false, no shards are sent between hosts");
         return packs ? WireChoice::kAuto : WireChoice::kOff;
     }
@@ -161,13 +161,14 @@ WireChoice take_packing(KeyReader& keys, RunConfig& run, const std::string& path
                                  "rounding would change them: use stage 3",
                                  zero.stage));
     } else if (zero.shard_ranks > 0) {
-        keys.problem(path,
-                     "with mics_shard_size every host holds a copy: no parameters are sent between "
-                     "hosts, and all hosts get all sums of gradients; use one of both");
+        keys.problem(
+            path,
+            "with mics_shard_size, every host has a whole copy: no parameters are sent between "
+            "hosts, and all hosts get all sums of gradients; use only one of the two");
     } else if (rounds) {
         keys.problem(path,
-                     "gradients travel in 4 bits, and communication_data_type or torch_autocast "
-                     "asks for 16: use one of both");
+                     "sends gradients in 4 bits, but communication_data_type or torch_autocast "
+                     "asks for 16: use only one of the two");
     }
     return WireChoice::kOn;
 }
@@ -186,18 +187,19 @@ void host_copies(KeyReader& keys, RunConfig& run) {
     }
     if (ranks == 1) return;
     if (zero.stage < 3) {
-        keys.problem(kHostCopy,
-                     fmt::format("at ZeRO stage {} every host has all parameters: use stage "
-                                 "3, or leave it out",
-                                 zero.stage));
-    } else if (zero.shard_ranks > 0) {
-        keys.problem(kHostCopy,
-                     "with mics_shard_size every host has all parameters: use one of both");
-    } else if (run.offload.parameters == OffloadDevice::kNvme) {
         keys.problem(
             kHostCopy,
-            "keeps all parameters in a host's memory, and offload_param keeps them on disk: "
-            "use one of both");
+            fmt::format(
+                "at ZeRO stage {} every host has all parameters: use stage 3, or remove the key",
+                zero.stage));
+    } else if (zero.shard_ranks > 0) {
+        keys.problem(
+            kHostCopy,
+            "with mics_shard_size, every host has all parameters: use only one of the two");
+    } else if (run.offload.parameters == OffloadDevice::kNvme) {
+        keys.problem(kHostCopy,
+                     "keeps all parameters in a host's memory, but offload_param keeps them on "
+                     "disk: use only one of the two");
     }
 }
 
@@ -206,12 +208,14 @@ void error_feedback(KeyReader& keys, RunConfig& run) {
     feedback = keys.take_bool(kFeedback);
     if (!feedback) return;
     if (run.zero.wire.gradients == WireChoice::kOff)
-        keys.problem(kFeedback, fmt::format("keeps what {} rounds off, which is not on: give both",
-                                            kGradients));
+        keys.problem(
+            kFeedback,
+            fmt::format("keeps the rounding errors of {}, which is not enabled: enable both",
+                        kGradients));
     if (run.precision.loss_scale.dynamic)
         keys.problem(kFeedback,
-                     "keeps what was rounded off gradients under another loss scale, which "
-                     "fp16.loss_scale 0 changes: use bf16, or a fixed loss scale");
+                     "keeps rounding errors of gradients, which become wrong when fp16.loss_scale "
+                     "0 (dynamic) changes the loss scale: use bf16, or a fixed loss scale");
 }
 
 // Reports an operation that DeepSpeed logs and dslaunch does not have. A name that is similar to a
@@ -223,13 +227,12 @@ void unknown_operation(KeyReader& keys, const std::string& path, const std::stri
     for (const OpName& op : kOpNames) known.emplace_back(op.deepspeed);
     const auto near = nearest(name, known);
     if (near && edit_distance(name, *near) <= 2)
-        return keys.problem(path,
-                            fmt::format("`{}` is no operation, did you mean `{}`?", name, *near));
-    keys.note(
-        path,
-        fmt::format("names `{}`, which is no operation here: reduce, gather, norm, stage, tensor, "
-                    "control, or one of deepspeed.comm such as all_reduce",
-                    name));
+        return keys.problem(
+            path, fmt::format("`{}` is not an operation, did you mean `{}`?", name, *near));
+    keys.note(path,
+              fmt::format("names `{}`, which is not an operation here: use reduce, gather, norm, "
+                          "stage, tensor, control, or one of deepspeed.comm such as all_reduce",
+                          name));
 }
 
 }  // namespace

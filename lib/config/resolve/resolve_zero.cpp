@@ -22,9 +22,9 @@ constexpr std::array<StageNumber, 5> kStage3Numbers{{
     {"stage3_prefetch_bucket_size", &ZeroConfig::prefetch_bucket_numel},
     {"stage3_max_live_parameters", &ZeroConfig::live_numel_max},
     {"stage3_max_reuse_distance", &ZeroConfig::reuse_distance_numel_max,
-     "0, parameters are gathered again for backward, so that a rank holds 1 / N of them"},
+     "0: parameters are gathered again for backward, so that a rank keeps only 1 / N of them"},
     {"stage3_param_persistence_threshold", &ZeroConfig::persistent_parameter_numel,
-     "0, small parameters come with the bucket that they lie in and need no gather of their own"},
+     "0: small parameters are gathered together with their bucket"},
     {"stage3_model_persistence_threshold", &ZeroConfig::persistent_numel_max},
 }};
 
@@ -40,7 +40,7 @@ void stage_3_numbers(KeyReader& keys, RunConfig& run) {
         } else if (zero.stage == 3) {
             zero.*number.field = keys.take_integer(path);
         } else {
-            keys.unread(path, "read only at ZeRO stage 3");
+            keys.unread(path, "used only at ZeRO stage 3");
         }
     }
 }
@@ -58,13 +58,13 @@ void shard_whole_tensors(KeyReader& keys, RunConfig& run, const std::string& pat
     if (!kind) return;
     run.zero.shard = *kind;
     if (*kind == ShardBy::kFlat || *kind == ShardBy::kRow)
-        keys.problem(path, fmt::format("`{}` cuts tensors, and {}: use parameter, group or layer",
+        keys.problem(path, fmt::format("`{}` cuts tensors, but {}: use parameter, group or layer",
                                        value->text, reason));
 }
 
 void shard_kind(KeyReader& keys, RunConfig& run) {
     const std::string path = "dslaunch.shard";
-    if (run.zero.stage == 0) return keys.unread(path, "read only at ZeRO stages 1 to 3");
+    if (run.zero.stage == 0) return keys.unread(path, "used only at ZeRO stages 1 to 3");
     if (run.optimizer.needs_whole_tensors()) return shard_whole_tensors(keys, run, path);
     // The schema's check has reported a word that is not a kind of shard.
     const std::string word = keys.take_text(path);
@@ -105,7 +105,7 @@ void resolve_zero(KeyReader& keys, RunConfig& run) {
     // At stage 0 each host would round its own copy of the values, and the hosts cut them into
     // different blocks.
     const char* const wants_shards =
-        "wants ZeRO stage 1 or more: at stage 0 each host would round its own copy";
+        "needs ZeRO stage 1 or higher: at stage 0 each host would round its own copy";
     if (zero.stage == 0 && run.states != MomentFormat::kFp32)
         keys.problem("dslaunch.optimizer.states", wants_shards);
     if (zero.stage == 0 && !run.precision.master_copies)

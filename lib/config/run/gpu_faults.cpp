@@ -15,32 +15,32 @@ std::vector<GpuFault> gpu_faults(const RunConfig& config) {
         add("zero_optimization.offload_optimizer", "is", "remove it");
     if (config.offload.parameters != OffloadDevice::kNone)
         add("zero_optimization.offload_param", "is", "remove it");
-    if (config.lagging.on) add("zero_optimization.zenflow", "updates that lag are", "remove it");
-    if (config.optimizer.compresses()) add("optimizer.type", "1-bit exchanges are", "take AdamW");
+    if (config.lagging.on) add("zero_optimization.zenflow", "late updates are", "remove it");
+    if (config.optimizer.compresses()) add("optimizer.type", "1-bit exchanges are", "use AdamW");
     if (config.pipeline.stages > 1)
-        add("dslaunch.pipeline.stages", "pipelines are", "leave the key out");
+        add("dslaunch.pipeline.stages", "pipelines are", "remove the key");
     if (config.tensor.size > 1)
-        add("dslaunch.tensor.size", "ranks that share layers are", "leave the key out");
+        add("dslaunch.tensor.size", "ranks that share layers are", "remove the key");
     if (config.sequence.size > 1)
-        add("dslaunch.sequence.size", "ranks that share positions are", "leave the key out");
+        add("dslaunch.sequence.size", "ranks that share positions are", "remove the key");
     if (!config.precision.master_copies)
         add("bf16.bf16_master_weights_and_grads", "training without master weights is",
             "remove it");
     if (config.states != MomentFormat::kFp32)
         add("dslaunch.optimizer.states", "moments in fewer bits than fp32 are", "use fp32");
     if (const std::string_view name = facts_of(config.optimizer.kind).missing_on_gpu; !name.empty())
-        add("optimizer.type", std::string(name) + " is", "take another one");
+        add("optimizer.type", std::string(name) + " is", "use another one");
     const WireConfig& wire = config.zero.wire;
     if (wire.parameters == WireChoice::kOn)
-        add("zero_optimization.zero_quantized_weights", "is", "leave it out");
+        add("zero_optimization.zero_quantized_weights", "is", "remove it");
     if (wire.frozen == WireChoice::kOn)
-        add("zero_optimization.zero_quantized_nontrainable_weights", "is", "leave it out");
+        add("zero_optimization.zero_quantized_nontrainable_weights", "is", "remove it");
     if (wire.gradients == WireChoice::kOn)
-        add("zero_optimization.zero_quantized_gradients", "is", "leave it out");
+        add("zero_optimization.zero_quantized_gradients", "is", "remove it");
     if (wire.gradient_dtype != DType::kF32 && !config.precision.fp32_weights)
         add("communication_data_type", "16 bits are", "use fp32");
     if (wire.host_copy_ranks > 1)
-        add("zero_optimization.zero_hpz_partition_size", "is", "take mics_shard_size");
+        add("zero_optimization.zero_hpz_partition_size", "is", "use mics_shard_size");
     return faults;
 }
 

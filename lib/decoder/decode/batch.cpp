@@ -18,8 +18,7 @@ class NumberReader {
         int32_t number = 0;
         if (bytes_.size() < sizeof number)
             fail(ExitCode::kDiverged,
-                 "a batch from rank 0 is cut off: the ranks run different "
-                 "builds of dslaunch");
+                 "a batch from rank 0 is too short: the ranks run different builds of dslaunch");
         std::memcpy(&number, bytes_.data(), sizeof number);
         bytes_.remove_prefix(sizeof number);
         return number;
@@ -29,8 +28,7 @@ class NumberReader {
         const int32_t number = next();
         if (number < 0 || static_cast<size_t>(number) > bytes_.size() / bytes)
             fail(ExitCode::kDiverged,
-                 "a batch from rank 0 is no batch: the ranks run different "
-                 "builds of dslaunch");
+                 "a batch from rank 0 is not valid: the ranks run different builds of dslaunch");
         return static_cast<size_t>(number);
     }
     [[nodiscard]] bool ended() const { return bytes_.empty(); }
@@ -88,7 +86,7 @@ Batch parse_batch(std::string_view bytes) {
     }
     if (!reader.ended())
         fail(ExitCode::kDiverged,
-             "a batch from rank 0 has bytes too many: the ranks run different builds of dslaunch");
+             "a batch from rank 0 is too long: the ranks run different builds of dslaunch");
     return batch;
 }
 

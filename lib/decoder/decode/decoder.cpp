@@ -61,7 +61,7 @@ void Decoder::embed(const Batch& batch) {
 
 void Decoder::run_layers(const Batch& batch) {
     const int64_t rows = std::ssize(batch.rows);
-    DSL_CHECK(rows > 0 && rows <= options_.rows_max, "a batch of {} rows", rows);
+    DSL_CHECK(rows > 0 && rows <= options_.rows_max, "a batch cannot have {} rows", rows);
     attention_.prepare(batch);
     grow(normed_, rows * config_.width);
     grow(branch_, rows * config_.width);

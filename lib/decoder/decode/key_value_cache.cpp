@@ -8,7 +8,7 @@ namespace dslaunch::decoder {
 
 KeyValueCache::KeyValueCache(const storage::TransformerConfig& config, const CacheShape& shape)
     : config_(config), shape_(shape) {
-    DSL_CHECK(shape.pages > 0, "a cache without pages");
+    DSL_CHECK(shape.pages > 0, "a cache must have pages");
     const int64_t page = page_bytes(config, shape);
     half_page_bytes_ = page / (2 * shape.layers);
     memory_ = PageMemory(page * shape.pages, "the cache of keys and values");

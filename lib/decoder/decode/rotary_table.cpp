@@ -50,7 +50,8 @@ void RotaryTable::rotate(const LayerWeights& layer, Heads queries, Heads keys, i
     const int64_t pairs = std::ssize(in_window ? frequencies_.window : frequencies_.all);
     const kernels::TokenKernels& kernels = math.kernels();
     const auto rotate = config_.turns_neighbours ? kernels.rotate_pairs : kernels.rotate_halves;
-    DSL_CHECK(2 * pairs <= head, "{} pairs of a head of {} elements", pairs, head);
+    DSL_CHECK(2 * pairs <= head, "{} rotated pairs do not fit in a head of {} elements", pairs,
+              head);
     math.for_rows(rows, [&](int64_t row) {
         for (const Heads& part : {queries, keys}) {
             const kernels::Rotation rotation{part.heads, head, table.cos.data() + row * pairs,

@@ -30,26 +30,30 @@ void Engine::check(const Request& request) const {
     if (request.prompt.empty()) fail(ExitCode::kInput, "the prompt has no tokens");
     for (const int32_t token : request.prompt)
         if (token < 0 || token >= runner_.vocabulary())
-            fail(ExitCode::kInput, "prompt token {} is outside the model's vocabulary of {}", token,
-                 runner_.vocabulary());
+            fail(
+                ExitCode::kInput,
+                "prompt token {} is outside the model's vocabulary of {}; does its folder have the "
+                "tokenizer.json of another model?",
+                token, runner_.vocabulary());
     if (request.sampling.rules)
         for (const TokenBias& bias : request.sampling.rules->biases)
             for (const int32_t token : bias.tokens)
                 if (token < 0 || token >= runner_.vocabulary())
                     fail(ExitCode::kInput,
-                         "a bias is for token {}, and the model's vocabulary is {}", token,
-                         runner_.vocabulary());
+                         "a bias is given for token {}, which is outside the model's vocabulary of "
+                         "{}",
+                         token, runner_.vocabulary());
     const int64_t positions = runner_.positions_max();
     const int64_t prompt_numel = std::ssize(request.prompt);
     if (prompt_numel > positions)
-        fail(ExitCode::kInput, "the prompt has {} tokens, and {} is {}: shorten it", prompt_numel,
-             positions == runner_.context() ? "the context (the model's, or --context)"
-                                            : "all of the cache's room",
+        fail(ExitCode::kInput, "the prompt has {} tokens, but {} is {}: shorten it", prompt_numel,
+             positions == runner_.context() ? "the context length (the model's, or --context)"
+                                            : "the capacity of the cache",
              positions);
 }
 
 RequestId Engine::add(Request request) {
-    DSL_CHECK(has_room() && request.tokens_max > 0, "the queue is full, or no token is wanted");
+    DSL_CHECK(has_room() && request.tokens_max > 0, "the queue is full, or no token was requested");
     check(request);
     const int64_t prompt_numel = std::ssize(request.prompt);
     waiting_.push_back({next_id_,
@@ -101,7 +105,8 @@ Batch Engine::next_batch(std::vector<Sequence*>& owners) {
     for (auto at = running_.begin(); at != running_.end(); ++at)
         while (!pool_.grow(at->pages, std::ssize(at->text))) {
             const bool is_last = std::next(at) == running_.end();
-            DSL_CHECK(!is_last || at != running_.begin(), "a sequence alone does not fit");
+            DSL_CHECK(!is_last || at != running_.begin(),
+                      "a single sequence does not fit in the cache");
             if (is_last) at = std::prev(at);
             preempt_last();
         }

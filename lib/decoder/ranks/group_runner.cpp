@@ -43,8 +43,8 @@ RankMesh choose_mesh(const storage::TransformerConfig& config, const std::vector
     if (tensor_ranks > 0) {
         if (world % tensor_ranks != 0 || config.key_heads % tensor_ranks != 0)
             fail(ExitCode::kUsage,
-                 "--tensor-ranks {}: it must divide the {} ranks of the job and the {} heads of "
-                 "keys of the model",
+                 "--tensor-ranks {}: it must divide both the job's {} ranks and the model's {} key "
+                 "heads",
                  tensor_ranks, world, config.key_heads);
         mesh.tensor_ranks = tensor_ranks;
     } else {
@@ -56,15 +56,15 @@ RankMesh choose_mesh(const storage::TransformerConfig& config, const std::vector
     mesh.stages = world / mesh.tensor_ranks;
     if (mesh.stages > std::ssize(config.layers))
         fail(ExitCode::kUsage,
-             "{} ranks, {} of them for each stage, make {} stages, and the model has {} layers: "
-             "take fewer ranks, or other --tensor-ranks",
+             "{} ranks, {} of them for each stage, make {} stages, but the model has only {} "
+             "layers: use fewer ranks, or change --tensor-ranks",
              world, mesh.tensor_ranks, mesh.stages, config.layers.size());
     return mesh;
 }
 
 GroupRunner::GroupRunner(GroupParts parts) : parts_(std::move(parts)) {
     DSL_CHECK(!parts_.place.is_pipeline() || std::ssize(parts_.links) == parts_.place.stages,
-              "links of a pipeline");
+              "a pipeline needs one link for each stage");
 }
 
 void GroupRunner::tell(int64_t length) {

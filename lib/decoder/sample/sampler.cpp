@@ -13,7 +13,7 @@ namespace dslaunch::decoder {
 namespace {
 
 void require(bool holds, const char* option, double given, const char* range) {
-    if (!holds) fail(ExitCode::kUsage, "{} is {}, and must be {}", option, given, range);
+    if (!holds) fail(ExitCode::kUsage, "{} is {}, but must be {}", option, given, range);
 }
 
 constexpr float kBanned = -std::numeric_limits<float>::infinity();
@@ -54,8 +54,8 @@ Sampler::Sampler(const SamplingOptions& options, TextBounds bounds)
     constexpr double kPenaltyMax = 1e6;
     require(
         options.repetition_penalty >= 1 / kPenaltyMax && options.repetition_penalty <= kPenaltyMax,
-        "repetition penalty", options.repetition_penalty, "above 0, from 1e-6 to 1e6");
-    require(options.tokens_min >= 0 && options.length_min >= 0, "the least number of tokens",
+        "repetition penalty", options.repetition_penalty, "between 1e-6 and 1e6");
+    require(options.tokens_min >= 0 && options.length_min >= 0, "the minimum number of tokens",
             static_cast<double>(std::min(options.tokens_min, options.length_min)), "0 or above");
 }
 

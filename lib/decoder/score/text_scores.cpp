@@ -31,12 +31,13 @@ TextScore& TextScore::operator+=(const TextScore& other) {
 }
 
 void TextScorer::check(std::span<const int32_t> tokens, std::span<const int32_t> targets) const {
-    DSL_CHECK(!tokens.empty() && tokens.size() == targets.size(), "{} tokens, {} targets",
-              tokens.size(), targets.size());
+    DSL_CHECK(!tokens.empty() && tokens.size() == targets.size(),
+              "found {} tokens and {} targets, expected as many targets as tokens", tokens.size(),
+              targets.size());
     const int64_t positions = runner_.positions_max();
     if (std::ssize(tokens) > positions)
-        fail(ExitCode::kInput, "a text has {} tokens, and the model sees {}", tokens.size(),
-             positions);
+        fail(ExitCode::kInput, "a text has {} tokens, but the model supports at most {}",
+             tokens.size(), positions);
     for (const std::span<const int32_t>& list : {tokens, targets})
         for (const int32_t token : list)
             if ((token < 0 && !(token == kNoTarget && list.data() == targets.data())) ||
@@ -48,8 +49,9 @@ void TextScorer::check(std::span<const int32_t> tokens, std::span<const int32_t>
 TextScore TextScorer::score(std::span<const int32_t> tokens, std::span<const int32_t> targets,
                             const ScoreOptions& options) {
     check(tokens, targets);
-    DSL_CHECK(options.known >= 0 && options.known < std::ssize(tokens), "{} of {} tokens are known",
-              options.known, tokens.size());
+    DSL_CHECK(options.known >= 0 && options.known < std::ssize(tokens),
+              "{} known tokens are impossible in a text of {} tokens", options.known,
+              tokens.size());
     const auto length = static_cast<int32_t>(std::max(options.length, std::ssize(tokens)));
     const auto vocabulary = static_cast<size_t>(runner_.vocabulary());
     const int64_t piece =
@@ -71,7 +73,7 @@ TextScore TextScorer::score(std::span<const int32_t> tokens, std::span<const int
             const std::span<const float> row = logits.first(vocabulary);
             logits = logits.subspan(vocabulary);
             if (!are_finite(row))
-                fail(ExitCode::kInput, "token {} of a text of {}: {}", i, tokens.size(),
+                fail(ExitCode::kInput, "token {} of a text of {} tokens: {}", i, tokens.size(),
                      kBrokenLogits);
             score.loss += negative_log_probability(row, targets[i]);
             score.likeliest += likeliest(row) == targets[i] ? 1 : 0;

@@ -28,8 +28,8 @@ class DecoderLoader {
         : config_(config), source_(source), tensor_{part.tensor_rank, part.tensor_ranks} {
         if (config.key_heads % tensor_.parts != 0)
             fail(ExitCode::kUsage,
-                 "{} tensor ranks: the {} heads of keys do not divide among them; take a number of "
-                 "ranks that divides {}",
+                 "{} tensor ranks: the model's {} key heads cannot be divided evenly among them; "
+                 "use a number of ranks that divides {}",
                  tensor_.parts, config.key_heads, config.key_heads);
         made_.part = part;
         made_.heads = config.heads / tensor_.parts;
@@ -266,8 +266,8 @@ DecoderWeights load_decoder(const TransformerConfig& config, const DecoderPart& 
                             WeightSource& source) {
     if (config.head_width > kernels::kAttendWidthMax)
         fail(ExitCode::kInput,
-             "config.json: heads of {} elements (`head_dim`, or `hidden_size` divided by "
-             "`num_attention_heads`), and the decoder computes heads of {} at most",
+             "config.json: heads have {} elements (`head_dim`, or `hidden_size` divided by "
+             "`num_attention_heads`), but the decoder supports at most {}",
              config.head_width, kernels::kAttendWidthMax);
     return DecoderLoader(config, part, source).load();
 }
@@ -275,7 +275,7 @@ DecoderWeights load_decoder(const TransformerConfig& config, const DecoderPart& 
 DecoderPart decoder_part(const TransformerConfig& config, PartOf tensor, PartOf stage) {
     const int64_t layers = std::ssize(config.layers);
     if (stage.parts > layers)
-        fail(ExitCode::kUsage, "{} stages: the model has {} layers, and each stage needs one",
+        fail(ExitCode::kUsage, "{} stages: the model has only {} layers, and each stage needs one",
              stage.parts, layers);
     const Range own = even_part(layers, stage);
     return {own.begin, own.end(), tensor.index, tensor.parts};

@@ -21,7 +21,7 @@ PageMemory::PageMemory(int64_t bytes, const char* use) {
     void* address = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (address == MAP_FAILED)
-        fail(ExitCode::kSetup, "no memory for {} of {}: {}", to_text(Bytes{bytes}), use,
+        fail(ExitCode::kSetup, "cannot allocate {} for {}: {}", to_text(Bytes{bytes}), use,
              errno_text(errno));
     // On a system without large pages this fails, and small pages are used.
     if (bytes >= kLargePage) ::madvise(address, static_cast<size_t>(bytes), MADV_HUGEPAGE);

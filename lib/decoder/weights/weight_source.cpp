@@ -166,7 +166,7 @@ FolderWeight WeightSource::take(const std::string& name, std::vector<int64_t> si
     const WeightChange* const change = change_of(name);
     if (change == nullptr || !change->whole) return weight;
     if (change->whole->shape != sizes)
-        adapter_->refuse(change->whole->name, fmt::format("is {}, and the model's is {}",
+        adapter_->refuse(change->whole->name, fmt::format("has shape {}, but the model's has {}",
                                                           storage::shape_text(change->whole->shape),
                                                           storage::shape_text(sizes)));
     FolderWeight whole;
@@ -178,7 +178,7 @@ std::vector<float> WeightSource::vector(const std::string& name, std::vector<int
                                         Range part) {
     const FolderWeight weight = take(name, std::move(sizes));
     if (const WeightChange* change = change_of(name); changes_weight(change) || has_pair(change))
-        refuse_form(*change, "changes a weight that is no matrix");
+        refuse_form(*change, "changes a weight that is not a matrix");
     std::vector<float> numbers(static_cast<size_t>(part.numel));
     to_fp32(weight.entry.bytes.data() + part.begin * dtype_bytes(weight.entry.dtype),
             weight.entry.dtype, part.numel, numbers.data());
@@ -211,8 +211,7 @@ std::vector<float> WeightSource::changed(const SafetensorsEntry& entry, const Ma
     std::vector<float> numbers = rows_of(entry, all, all.outputs);
     if (change.pair && (change.pair->out() != part.out || change.pair->in() != part.in))
         adapter_->refuse(change.pair->name,
-                         fmt::format("is of a layer [{}, {}], and the model's "
-                                     "is [{}, {}]",
+                         fmt::format("is for a layer [{}, {}], but the model's layer is [{}, {}]",
                                      change.pair->out(), change.pair->in(), part.out, part.in));
     if (change.init != storage::AdapterInit::kNone) {
         take_out_(numbers, change, part.transposed);
@@ -228,7 +227,7 @@ std::vector<float> WeightSource::changed(const SafetensorsEntry& entry, const Ma
             std::ranges::any_of(change.rows, [&](int64_t row) { return row >= part.out; }))
             adapter_->refuse(
                 change.values->name,
-                fmt::format("has rows that a table [{}, {}] has not", part.out, part.in));
+                fmt::format("has rows that do not fit the embedding [{}, {}]", part.out, part.in));
         const std::vector<float> values = storage::fp32_numbers(*change.values);
         for (size_t i = 0; i < change.rows.size(); ++i)
             std::copy_n(values.data() + static_cast<int64_t>(i) * part.in, part.in,
@@ -245,7 +244,7 @@ OwnedMatrix WeightSource::table(const std::string& name, int64_t rows, int64_t c
     const FolderWeight weight = take(name, {rows, columns});
     const WeightChange* const change = change_of(name);
     if (has_pair(change) && !holds_pair(*change))
-        refuse_form(*change, "is a linear layer's pair at a table");
+        refuse_form(*change, "is a linear layer's pair, but it is for an embedding");
     const MatrixForm form = own_form(weight.entry, change);
     OwnedMatrix made;
     made.file = weight.file;
@@ -326,10 +325,11 @@ std::optional<LowRank> WeightSource::low_rank(const MatrixPart& part) {
     if (change == nullptr || !change->pair || holds_pair(*change)) return std::nullopt;
     const LowRankPair& pair = *change->pair;
     if (pair.in() != part.in || pair.out() != part.out)
-        adapter_->refuse(pair.name,
-                         fmt::format("and its other half are of a layer [{}, {}], and the model's "
-                                     "is [{}, {}]",
-                                     pair.out(), pair.in(), part.out, part.in));
+        adapter_->refuse(
+            pair.name,
+            fmt::format(
+                "and its other half are for a layer [{}, {}], but the model's layer is [{}, {}]",
+                pair.out(), pair.in(), part.out, part.in));
     std::vector<float> b = pair.read_b();
     for (float& number : b) number *= static_cast<float>(pair.scale);
     const MatrixPart of_a{part.name, pair.r, part.in, false, {0, pair.r}, part.inputs};
@@ -346,7 +346,7 @@ void WeightSource::add_to_bias(const std::string& name, int64_t numel, Range par
     if (std::ssize(added) != numel)
         adapter_->refuse(
             change->added->name,
-            fmt::format("has {} numbers, and the layer has {} outputs", added.size(), numel));
+            fmt::format("has {} numbers, but the layer has {} outputs", added.size(), numel));
     bias.resize(static_cast<size_t>(part.numel));
     for (int64_t i = 0; i < part.numel; ++i)
         bias[static_cast<size_t>(i)] +=

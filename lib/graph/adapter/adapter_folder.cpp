@@ -25,12 +25,12 @@ AdapterFolder load_adapter(const std::string& folder) {
     AdapterFolder adapter;
     adapter.config = changes.config();
     if (!adapter.config.is_plain())
-        fail(
-            ExitCode::kInput,
-            "{}/{}: has ranks or scales by layer, DoRA, PiSSA, OLoRA, target_parameters or rows of "
-            "tables, and training goes on with plain LoRA alone: merge the adapter first "
-            "(`dslaunch model merge`), and train a new one on the merged model",
-            printable(folder), storage::kAdapterConfig);
+        fail(ExitCode::kInput,
+             "{}/{}: this adapter uses ranks or scales per layer, DoRA, PiSSA, OLoRA, "
+             "target_parameters or trained table rows, but training can continue only plain LoRA; "
+             "merge the adapter first (`dslaunch model merge`), and train a new one on the merged "
+             "model",
+             printable(folder), storage::kAdapterConfig);
     const auto put = [&](const std::string& name, const std::vector<float>& numbers,
                          at::IntArrayRef sizes) {
         adapter.tensors[name] = at::tensor(numbers, at::kFloat).view(sizes);
@@ -40,11 +40,12 @@ AdapterFolder load_adapter(const std::string& folder) {
             put(storage::read_adapter_name(change.whole->name).path,
                 storage::fp32_numbers(*change.whole), change.whole->shape);
         if (change.added)
-            changes.refuse(change.added->name, "is a bias that training does not have");
+            changes.refuse(change.added->name, "is a trained bias, which training cannot continue");
         if (!change.pair) continue;
         const storage::LowRankPair& pair = *change.pair;
         if (pair.is_of_table)
-            changes.refuse(pair.name, "is of a table, and training adapts linear layers alone");
+            changes.refuse(pair.name,
+                           "belongs to an embedding table, but training adapts only linear layers");
         put(layer + std::string(kAdapterA), pair.read_a(), {pair.r, pair.in()});
         put(layer + std::string(kAdapterB), pair.read_b(), {pair.out(), pair.r});
     }

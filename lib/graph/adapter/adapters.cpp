@@ -51,9 +51,9 @@ void require_meant(const std::vector<std::string>& patterns, const std::vector<s
         std::string hint;
         if (guess) hint = fmt::format("; did you mean `{}`?", printable(*guess));
         if (!guess && !names.empty())
-            hint = fmt::format("; its first one is `{}`", printable(names.front()));
-        fail(ExitCode::kConfig, "{}: `{}` fits no {} of the model{}", key, printable(pattern), what,
-             hint);
+            hint = fmt::format("; the first one is `{}`", printable(names.front()));
+        fail(ExitCode::kConfig, "{}: `{}` matches no {} of the model{}", key, printable(pattern),
+             what, hint);
     }
 }
 
@@ -86,7 +86,7 @@ std::vector<LinearLayer> chosen_layers(const Model& model, const LoweredGraph& l
     std::vector<LinearLayer> layers = find_linear_layers(model, lowered);
     if (layers.empty())
         fail(ExitCode::kInput,
-             "dslaunch.lora: forward computes no product with a parameter of two dimensions, so "
+             "dslaunch.lora: forward has no linear layer (no product with a 2-D parameter), so "
              "there is nothing to adapt");
     if (lora.targets.empty() || lora.targets == std::vector<std::string>{"all-linear"}) {
         if (layers.size() > 1) layers.pop_back();
@@ -104,8 +104,8 @@ std::vector<LinearLayer> chosen_layers(const Model& model, const LoweredGraph& l
                   [&](const LinearLayer& layer) { return is_saved(model, layer.parameter, lora); });
     if (layers.empty())
         fail(ExitCode::kConfig,
-             "dslaunch.lora.modules_to_save: each layer that dslaunch.lora.targets name trains as "
-             "it is, so that none is left for an adapter; name other targets, or train without "
+             "dslaunch.lora.modules_to_save: it contains every layer that dslaunch.lora.targets "
+             "name, so no layer is left for an adapter; name other targets, or train without "
              "dslaunch.lora");
     return layers;
 }
@@ -152,7 +152,8 @@ class Adder {
         for (const auto& [name, tensor] : init_->tensors)
             if (taken_.count(name) == 0 && index_of_.count(name) == 0)
                 fail(ExitCode::kInput,
-                     "{}: `{}` belongs to no layer that dslaunch.lora.targets name",
+                     "{}: `{}` does not belong to any layer that dslaunch.lora.targets name; add "
+                     "its layer to them",
                      printable(options_.lora.init), printable(name));
     }
 
@@ -168,8 +169,9 @@ class Adder {
             if (parameter.sizes() != tensor.sizes()) refuse_sizes(name, parameter.sizes(), tensor);
             if (!taken.insert(found->second).second && !parameter.detach().equal(tensor))
                 fail(ExitCode::kInput,
-                     "{}: `{}` has other values than the weight that it shares in this model: "
-                     "merge the adapter first (`dslaunch model merge`)",
+                     "{}: `{}` shares a weight with another tensor in this model, but the adapter "
+                     "gives the two different values; merge the adapter first (`dslaunch model "
+                     "merge`)",
                      printable(options_.lora.init), printable(name));
             parameter.detach().copy_(tensor);
         }
@@ -187,8 +189,8 @@ class Adder {
         const double scale = folder.config.scale();
         if (std::abs(scale - options_.lora.scale()) > 1e-9 * std::abs(scale))
             fail(ExitCode::kConfig,
-                 "dslaunch.lora.init: the adapter of {} is multiplied by {:g}, and dslaunch.lora "
-                 "multiplies by {:g}: set r to {}, alpha to {:g} and rslora to {}",
+                 "dslaunch.lora.init: the adapter in {} has the scale {:g}, but dslaunch.lora "
+                 "gives the scale {:g}; set r to {}, alpha to {:g} and rslora to {}",
                  printable(options_.lora.init), scale, options_.lora.scale(), folder.config.r,
                  folder.config.alpha, folder.config.is_rslora);
         return folder;
@@ -199,7 +201,7 @@ class Adder {
         const auto text = [](at::IntArrayRef sizes) {
             return storage::shape_text({sizes.data(), sizes.size()});
         };
-        fail(ExitCode::kInput, "{}: `{}` is {}, and the model's is {}",
+        fail(ExitCode::kInput, "{}: `{}` has the shape {}, but the model's has {}",
              printable(options_.lora.init), printable(name), text(there.sizes()), text(wanted));
     }
 
@@ -225,7 +227,7 @@ class Adder {
         if (init_) {
             const auto found = init_->tensors.find(name);
             if (found == init_->tensors.end())
-                fail(ExitCode::kInput, "{}: has no `{}`, which dslaunch.lora.targets ask for",
+                fail(ExitCode::kInput, "{}: contains no `{}`, which dslaunch.lora.targets require",
                      printable(options_.lora.init), printable(name));
             if (found->second.sizes() != at::IntArrayRef(sizes))
                 refuse_sizes(name, sizes, found->second);

@@ -71,7 +71,7 @@ class Changer {
         if (change_.whole) {
             if (at::IntArrayRef(change_.whole->shape) != sizes)
                 adapter_.refuse(change_.whole->name,
-                                "has another shape than the model's parameter");
+                                "does not have the shape of the model's parameter");
             weight = stored(*change_.whole).to(dtype, false, /*copy=*/true);
         }
         if (change_.values) weight = with_rows(weight);
@@ -95,7 +95,7 @@ class Changer {
         const int64_t out_at = is_transposed_ ? 1 : 0;
         if (weight.dim() != 2 || weight.size(out_at) != pair.out() ||
             weight.size(1 - out_at) != pair.in())
-            adapter_.refuse(pair.name, "has another shape than the layer's weight");
+            adapter_.refuse(pair.name, "does not have the shape of the layer's weight");
         if (change_.init != AdapterInit::kNone) {
             // Training continued with this difference, rounded to the weight's own type.
             weight = weight - beginning_of(weight, {change_.init, pair.r, pair.scale});
@@ -117,7 +117,7 @@ class Changer {
     [[nodiscard]] at::Tensor with_added(const at::Tensor& bias) const {
         const at::Tensor added = fp32_vector(*change_.added);
         if (bias.sizes() != added.sizes())
-            adapter_.refuse(change_.added->name, "has another shape than the layer's bias");
+            adapter_.refuse(change_.added->name, "does not have the shape of the layer's bias");
         return bias.to(at::kFloat) + added * change_.scale;
     }
 
@@ -125,11 +125,14 @@ class Changer {
         at::Tensor weight = base.clone();
         const at::Tensor values = stored(*change_.values).to(base.scalar_type());
         if (weight.dim() != 2 || weight.size(1) != values.size(1))
-            adapter_.refuse(change_.values->name, "has rows of another width than the table");
+            adapter_.refuse(change_.values->name,
+                            "has rows that do not have the width of the model's table");
         for (size_t i = 0; i < change_.rows.size(); ++i) {
             if (change_.rows[i] >= weight.size(0))
-                adapter_.refuse(change_.values->name, fmt::format("is for row {} of a table of {}",
-                                                                  change_.rows[i], weight.size(0)));
+                adapter_.refuse(
+                    change_.values->name,
+                    fmt::format("changes row {}, but the model's table has only {} rows",
+                                change_.rows[i], weight.size(0)));
             weight.select(0, change_.rows[i]).copy_(values.select(0, static_cast<int64_t>(i)));
         }
         return weight;
@@ -188,9 +191,9 @@ int merge_adapter(Model& model, AdapterChanges& adapter) {
             const WeightChange* const change = adapter.take(name);
             if (change == nullptr) continue;
             if (change->pair && names.size() > 1)
-                adapter.refuse(
-                    change->pair->name,
-                    "changes a weight that two modules share: merged, it would change both");
+                adapter.refuse(change->pair->name,
+                               "changes a weight that two modules share, so merging it would "
+                               "change both modules");
             at::Tensor values = parameter.tensor.detach();
             bool transposed = false;
             if (change->pair && values.dim() == 2) {

@@ -100,7 +100,7 @@ void register_packed_linear() {
 }
 
 kernels::MatrixForm form_of(config::LoraBase base) {
-    DSL_CHECK(base != config::LoraBase::kAsIs, "a base as it is has no packed form");
+    DSL_CHECK(base != config::LoraBase::kAsIs, "a base that is not quantized has no packed form");
     if (base == config::LoraBase::kInt8) return kernels::MatrixForm::kInt8;
     return base == config::LoraBase::kInt4 ? kernels::MatrixForm::kInt4 : kernels::MatrixForm::kNf4;
 }
@@ -156,8 +156,9 @@ void replace(LoweredGraph& lowered, const LinearUse& use, Value* packed,
 void pack_base(Model& model, LoweredGraph& lowered, config::LoraBase base) {
     if (lowered.takes_module)
         fail(ExitCode::kInput,
-             "dslaunch.lora.base: {} needs the module itself, which then reads weights in their "
-             "own type; call a method of a known type instead, or leave base out",
+             "dslaunch.lora.base: {} uses the module object itself, so its weights cannot be "
+             "quantized; call a method of a concrete module class instead, or remove "
+             "dslaunch.lora.base",
              lowered.opaque_node);
     register_packed_linear();
     std::vector<LinearLayer> layers = find_linear_layers(model, lowered);
@@ -165,8 +166,8 @@ void pack_base(Model& model, LoweredGraph& lowered, config::LoraBase base) {
     std::erase_if(layers, [&](const LinearLayer& layer) { return !can_pack(model, layer); });
     if (layers.empty())
         fail(ExitCode::kInput,
-             "dslaunch.lora.base: forward has no frozen linear layer but its last one, so there is "
-             "nothing to hold in fewer bits; leave base out");
+             "dslaunch.lora.base: forward has no frozen linear layer except its last one, so there "
+             "is nothing to quantize; remove dslaunch.lora.base");
     for (const LinearLayer& layer : layers) {
         const ModelParameter& parameter = model.parameters()[layer.parameter];
         if (!parameter.packed)

@@ -61,11 +61,11 @@ class ProgramImporter {
         root.type()->addMethod(unit_->create_function(
             c10::QualifiedName(*root.type()->name(), "forward"), forward.graph));
         if (forward.fixed_to_evaluation > 0)
-            log_warn("model",
-                     "dropout and batch normalization are off in {} places, as in the model "
-                     "when it was exported; to train with them call module.train() before "
-                     "torch.export.export",
-                     forward.fixed_to_evaluation);
+            log_warn(
+                "model",
+                "dropout and batch normalization are off in {} places, as they were when the model "
+                "was exported; to train with them, call module.train() before torch.export.export",
+                forward.fixed_to_evaluation);
         LoadedArchive loaded{std::move(root), {}};
         for (const ExportedInput& input : program.inputs)
             if (input.kind == ExportedInput::Kind::kUser && !input.sizes.empty())
@@ -91,8 +91,8 @@ class ProgramImporter {
     std::string model_name() const {
         if (records_.find("serialized_exported_program.json") != nullptr)
             fail(ExitCode::kInput,
-                 "it was exported by a PyTorch before 2.8, whose archives this version does not "
-                 "read; export the model again with a newer one");
+                 "it was exported by a PyTorch older than 2.8, whose archives are not supported; "
+                 "export the model again with a newer PyTorch");
         std::vector<std::string> names;
         for (const storage::ZipRecord& record : records_.directory().records)
             if (record.name.starts_with(kModels) && record.name.ends_with(kJson))
@@ -100,10 +100,11 @@ class ProgramImporter {
                     kModels.size(), record.name.size() - kModels.size() - kJson.size()));
         if (std::ranges::count(names, "model") > 0) return "model";
         if (names.size() != 1)
-            fail(ExitCode::kInput,
-                 "the archive holds {} programs, and none of them is named model: write one with "
-                 "torch.export.save(torch.export.export(module, example_inputs), \"train.pt2\")",
-                 names.size());
+            fail(
+                ExitCode::kInput,
+                "the archive contains {} programs, but none of them is named model; write one with "
+                "torch.export.save(torch.export.export(module, example_inputs), \"train.pt2\")",
+                names.size());
         return names[0];
     }
 
@@ -139,13 +140,14 @@ class ProgramImporter {
         const auto element = static_cast<int64_t>(c10::elementSize(dtype));
         if (described.reach > static_cast<int64_t>(storage.nbytes()) / element)
             fail(ExitCode::kInput,
-                 "the tensor `{}` reaches {} elements of {} bytes, and its record {} has {} bytes; "
-                 "the archive is damaged",
+                 "the tensor `{}` needs {} elements of {} bytes, but its record {} has only {} "
+                 "bytes; the archive is damaged",
                  printable(name), described.reach, element, printable(record), storage.nbytes());
         if (__builtin_add_overflow(bytes_, described.numel * element, &bytes_) ||
             bytes_ > bytes_max_)
             fail(ExitCode::kInput,
-                 "its tensors expand to more than {}, at `{}`: no model is written so",
+                 "its tensors expand to more than {} (reached at `{}`), which no real model does; "
+                 "the archive is damaged or malicious",
                  to_text(Bytes{bytes_max_}), printable(name));
         at::Tensor tensor = at::empty({0}, at::TensorOptions(dtype));
         tensor.set_(storage, described.offset, described.sizes, described.strides);
@@ -198,11 +200,12 @@ class ProgramImporter {
             const at::Tensor other = tensor(weight);
             if (is_parameter && is_plain(other) && other.requires_grad() &&
                 other.scalar_type() == constant.scalar_type() && bytes(other) == own)
-                log_warn("model",
-                         "`{}` has the bits of the parameter `{}` and a memory of its own in the "
-                         "archive, so it does not follow what is trained: if it should, make it a "
-                         "buffer that a state_dict has, or from the parameter in forward",
-                         printable(name), printable(weight));
+                log_warn(
+                    "model",
+                    "`{}` has the values of the parameter `{}` but separate memory in the archive, "
+                    "so it does not change when the parameter is trained; if it should, make it a "
+                    "buffer that state_dict contains, or compute it from the parameter in forward",
+                    printable(name), printable(weight));
         }
     }
 
@@ -246,11 +249,12 @@ class ProgramImporter {
             path += (path.empty() ? "" : ".") + parts[i];
             if (!owner.hasattr(parts[i])) owner.register_module(parts[i], new_module(path));
             if (!owner.attr(parts[i]).isModule())
-                fail(ExitCode::kInput, "the name `{}` goes through a tensor", printable(name));
+                fail(ExitCode::kInput, "the name `{}` treats a tensor as a module",
+                     printable(name));
             owner = owner.attr(parts[i]).toModule();
         }
         if (parts.back().empty() || owner.hasattr(parts.back()))
-            fail(ExitCode::kInput, "the name `{}` is taken twice", printable(name));
+            fail(ExitCode::kInput, "the name `{}` is used twice", printable(name));
         if (is_parameter) {
             owner.register_parameter(parts.back(), tensor(name), false);
         } else {

@@ -118,8 +118,8 @@ class ForwardBuilder {
             return emit_call(node, *known);
         if (target.starts_with(kOperators)) return emit_operator(node);
         places_.refuse(
-            "it is a function of Python, which cannot run here; export the model with "
-            "torch.export.export(…, strict=False), or write it with operators of torch");
+            "it is a Python function, which cannot run here; export the model with "
+            "torch.export.export(…, strict=False), or write it with torch operators");
     }
 
     // Inserts OPERATION with NODE's arguments, which are matched as in scripts, with implicit
@@ -141,7 +141,7 @@ class ForwardBuilder {
         const size_t count = known.getSchema().arguments().size();
         if (arguments.size() != count)
             places_.refuse(
-                fmt::format("it has {} arguments where {} are known", arguments.size(), count));
+                fmt::format("it has {} arguments, but {} are expected", arguments.size(), count));
         Value* const result = graph_->insertFunctionCall(
             &known, {std::move(arguments), {at::TensorType::get()}, {}, known.name()});
         result->node()->setSourceRange(ProgramPlaces::range_of(node));
@@ -151,7 +151,8 @@ class ForwardBuilder {
 
     void give(const ExportedNode& node, Value* result) {
         if (node.outputs.empty()) return;
-        if (node.outputs.size() != 1) places_.refuse("it gives several values where one is known");
+        if (node.outputs.size() != 1)
+            places_.refuse("it returns several values, but one is expected");
         names_.bind(node.outputs[0], result);
     }
 
@@ -162,8 +163,8 @@ class ForwardBuilder {
             torch_operation(std::string_view(node.target).substr(kOperators.size()));
         if (!operation)
             places_.refuse(
-                "LibTorch has no such operator: name the library in C++ that has it with "
-                "--op-library, or have it decomposed: program.run_decompositions()");
+                "LibTorch has no such operator; name the C++ library that contains it with "
+                "--op-library, or decompose it with program.run_decompositions()");
         return *operation;
     }
 
@@ -185,7 +186,7 @@ class ForwardBuilder {
     void check_names(const ExportedNode& node, const c10::FunctionSchema& schema) const {
         for (const ExportedArgument& input : node.inputs)
             if (!schema.argumentIndexWithName(input.name))
-                places_.refuse(fmt::format("its argument `{}` is not known to this LibTorch: {}",
+                places_.refuse(fmt::format("its argument `{}` does not exist in this LibTorch: {}",
                                            printable(input.name), toString(schema)));
     }
 
@@ -294,7 +295,7 @@ class ForwardBuilder {
             return;
         }
         if (node.outputs.empty()) return;
-        places_.refuse(fmt::format("it gives {} values, and {} gives {}", node.outputs.size(),
+        places_.refuse(fmt::format("it returns {} values, but {} returns {}", node.outputs.size(),
                                    operation.name, count));
     }
 
@@ -305,12 +306,11 @@ class ForwardBuilder {
         if (name == "wrap_with_set_grad_enabled") return emit_grad_mode(node);
         if (name == "wrap_with_autocast") return emit_autocast(node);
         if (name == "cond") return emit_cond(node);
-        places_.refuse(
-            "control flow of this kind cannot be trained here; write the model without it");
+        places_.refuse("this kind of control flow cannot be trained; write the model without it");
     }
 
     [[noreturn]] void refuse_arguments() const {
-        places_.refuse("its arguments are not those that this version knows");
+        places_.refuse("its arguments are not supported by this version");
     }
 
     [[nodiscard]] const ExportedGraph& graph_in(const ExportedNode& node, size_t at) const {
@@ -325,7 +325,7 @@ class ForwardBuilder {
     // names of its values are valid only inside it.
     std::vector<Value*> inlined(const ExportedGraph& graph, const std::vector<Value*>& operands) {
         if (graph.inputs.size() != operands.size())
-            places_.refuse(fmt::format("its graph takes {} values and is given {}",
+            places_.refuse(fmt::format("its graph takes {} values, but is given {}",
                                        graph.inputs.size(), operands.size()));
         ProgramNames::ByName outer = names_.values();
         for (size_t i = 0; i < operands.size(); ++i) {
@@ -365,8 +365,8 @@ class ForwardBuilder {
         const ExportedGraph& body = graph_in(node, 4);
         if (flag_at(node, 2))
             places_.refuse(
-                "the model switches autocast on itself; export it without, and set \"bf16\" or "
-                "\"fp16\" in ds_config.json");
+                "the model turns on autocast itself; export it without autocast, and set \"bf16\" "
+                "or \"fp16\" in ds_config.json");
         names_.bind_all(node, inlined(body, names_.operands(node, 5)));
     }
 
@@ -400,7 +400,7 @@ class ForwardBuilder {
     void write_buffer(const std::string& buffer, const std::string& value) {
         const auto held = names_.value_of(buffer);
         if (!held)
-            fail(ExitCode::kInput, "the buffer `{}` that is written is no input of the graph",
+            fail(ExitCode::kInput, "the buffer `{}` is written, but is not an input of the graph",
                  printable(buffer));
         const bool counts = buffer.ends_with("num_batches_tracked");
         const WithInsertPoint inside(counts ? train_mode_.block() : graph_->block());
@@ -416,7 +416,7 @@ class ForwardBuilder {
             parts.push_back(names_.find(name));
             if (program_.is_dict) keys.push_back(graph_->insertConstant(part.key));
         }
-        if (parts.empty()) fail(ExitCode::kInput, "forward gives no tensor");
+        if (parts.empty()) fail(ExitCode::kInput, "forward returns no tensor");
         if (program_.is_dict)
             return graph_
                 ->insertNode(

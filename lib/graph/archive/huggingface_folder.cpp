@@ -39,7 +39,7 @@ at::Tensor zeros_without_memory(DType dtype, at::IntArrayRef sizes) {
     void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (address == MAP_FAILED)
-        fail(ExitCode::kSetup, "no address space for a tensor of {} bytes: {}", bytes,
+        fail(ExitCode::kSetup, "cannot reserve address space for a tensor of {} bytes: {}", bytes,
              errno_text(errno));
     const auto unmap = [bytes](void* begin) { ::munmap(begin, bytes); };
     return tensor_of(c10::InefficientStdFunctionContext::makeDataPtr(address, unmap, at::kCPU),

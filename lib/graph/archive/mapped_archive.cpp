@@ -79,13 +79,15 @@ class OriginTable final : public torch::jit::SourceRangeUnpickler {
                                         storage::PickleWords::kScript);
             read(table.root());
         } catch (const Error& error) {
-            log_debug("model", "the lines of Python are not known: {}", error.what());
+            log_debug("model", "the lines of the Python source are not known: {}", error.what());
             ranges_.clear();
         }
         sources_.clear();
     }
 
-    [[noreturn]] void bad() const { fail(ExitCode::kInput, "{}: is no table of lines", name_); }
+    [[noreturn]] void bad() const {
+        fail(ExitCode::kInput, "{}: is not a table of source lines", name_);
+    }
     const PickleValue& part(const PickleValue& value, size_t index) const {
         if (value.kind != PickleKind::kTuple || index >= value.items.size()) bad();
         return *value.items[index];
@@ -296,7 +298,8 @@ class Importer {
                                   ? type->cast<c10::ClassType>() != nullptr
                                   : has_enumerator(*type, *value.items[0]);
             if (!fits)
-                fail(ExitCode::kInput, "the archive has no such value of {}", printable(name));
+                fail(ExitCode::kInput, "the archive contains an invalid value of {}",
+                     printable(name));
         }
     }
 
@@ -304,7 +307,8 @@ class Importer {
         const std::string why = trust_ == Trust::kNone ? why_class_refused(name) : "";
         if (!why.empty())
             fail(ExitCode::kInput,
-                 "the archive holds a {}: {}; if you trust who made it, say so with --trust-model",
+                 "the archive contains a {}, which is refused: {}; if you trust the author of the "
+                 "model, pass --trust-model",
                  printable(name), why);
     }
 
@@ -346,7 +350,8 @@ void check_expansion(const storage::MappedFile& file) {
     const Bytes expanded = storage::expanded_bytes(file.path(), file.bytes());
     if (expanded <= limit) return;
     fail(ExitCode::kInput,
-         "{}: its records are said to expand to {} from a file of {}: no model is written so",
+         "{}: its records claim to expand to {} from a file of {}, which no real model does; the "
+         "archive is damaged or malicious",
          file.path(), to_text(expanded), to_text(bytes));
 }
 
@@ -358,7 +363,8 @@ LoadedArchive load_archive(const std::string& path, Trust trust) {
     check_expansion(*file);
     Importer importer(file, trust);
     if (std::optional<Module> module = importer.load()) return {std::move(*module), {file}};
-    log_info("model", "{}: read whole into memory: {}", path, importer.reason());
+    log_info("model", "{}: the whole file is read into memory, not mapped: {}", path,
+             importer.reason());
     return {load_by_libtorch(path), {}};
 }
 

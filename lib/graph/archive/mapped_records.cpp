@@ -40,7 +40,7 @@ std::optional<at::DataPtr> MappedRecords::lend(const storage::ZipRecord& record)
         obstacle = "used by two storages";
     }
     if (obstacle != nullptr) {
-        log_debug("model", "{}: record {} is {}: it is copied", file_->path(),
+        log_debug("model", "{}: record {} is {}, so it is copied", file_->path(),
                   printable(record.name), obstacle);
         return std::nullopt;
     }

@@ -197,12 +197,12 @@ Model Model::load(const std::string& path, Weights weights, Trust trust) {
                  memory_shortage_text(torch_reason(error)));
         if (const std::string name = unknown_operator(error.what()); !name.empty())
             fail(ExitCode::kInput,
-                 "{}: LibTorch has no operator {}: name the library in C++ that has it with "
+                 "{}: LibTorch has no operator {}; name the C++ library that contains it with "
                  "--op-library FILE.so, or write the model without it",
                  printable(path), printable(name));
         fail(ExitCode::kInput,
-             "{}: is not a model that can be loaded: {}; write it with torch.export.save, "
-             "torch.jit.save or `dslaunch model new`",
+             "{}: cannot be loaded as a model: {}; save the model with torch.export.save or "
+             "torch.jit.save, or make one with `dslaunch model new`",
              printable(path), torch_reason(error));
     }
 }
@@ -342,7 +342,7 @@ void Model::leave_unsaved(std::set<std::string> names) {
     for (const auto& item : module_->named_buffers(true)) buffers.insert(item.name);
     for (const std::string& name : names)
         if (buffers.count(name) == 0)
-            fail(ExitCode::kInput, "{} names `{}`, which is no buffer of the model",
+            fail(ExitCode::kInput, "{} names `{}`, which is not a buffer of the model",
                  kUnsavedBuffers, printable(name));
     for (ModelBuffer& buffer : buffers_) {
         std::vector<std::string> all = buffer.aliases;
@@ -422,7 +422,7 @@ namespace {
 
 [[noreturn]] void refuse_late(const std::string& what) {
     fail(ExitCode::kInput,
-         "in evaluation forward writes {}, which it does not write in training: write it in both, "
+         "forward writes {} in evaluation mode, but not in training mode; write it in both modes, "
          "or only where self.training is true",
          what);
 }
@@ -457,7 +457,7 @@ int Model::hold_constant(const at::Tensor& tensor) {
         if (is_same_view(buffers_[b].tensor, tensor)) return static_cast<int>(b);
     }
     const std::string name = fmt::format("constant.{}", constants);
-    if (is_state_settled_) refuse_late(fmt::format("tensor {} of its code", name));
+    if (is_state_settled_) refuse_late(fmt::format("the tensor {} of its code", name));
     buffer_of_.emplace(tensor.unsafeGetTensorImpl(), static_cast<int>(buffers_.size()));
     ModelBuffer& made = buffers_.emplace_back();
     made.name = name;

@@ -57,14 +57,14 @@ void load(const std::string& file) {
     std::set_terminate(handler);
     const std::string reason = library == nullptr ? ::dlerror() : "";
     if (reason.find("undefined symbol: Py") != std::string::npos)
-        fail(
-            ExitCode::kInput,
-            "--op-library {}: {}; it was built for Python: name Python's own library before it, as "
-            "--op-library libpython3.11.so.1.0, which runs nothing, or a build for C++ alone",
-            printable(file), printable(reason));
+        fail(ExitCode::kInput,
+             "--op-library {}: {}; it was built for Python. Name Python's own library before it, "
+             "such as --op-library libpython3.11.so.1.0 (no Python code runs), or use a build for "
+             "C++ only",
+             printable(file), printable(reason));
     if (!reason.empty())
         fail(ExitCode::kInput,
-             "--op-library {}: {}; give a shared library that was built with LibTorch 2.11 and "
+             "--op-library {}: {}; use a shared library that was built with LibTorch 2.11 and "
              "registers operators (TORCH_LIBRARY)",
              printable(file), printable(reason));
     const size_t count = c10::Dispatcher::singleton().getAllOpNames().size() - before;

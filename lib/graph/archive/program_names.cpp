@@ -55,8 +55,8 @@ void ProgramNames::add_argument(const ExportedInput& input) {
     }
     if (!input.is_tensor)
         fail(ExitCode::kInput,
-             "forward's argument `{}` is a number that may change between calls, which data "
-             "do not supply; export the model with a tensor, or with the number fixed",
+             "forward's argument `{}` is a number that may change between calls, but data supply "
+             "only tensors; export the model with a tensor, or with a fixed number",
              printable(input.value));
     values_[input.value] = graph_.addInput(input.value);
 }
@@ -64,7 +64,8 @@ void ProgramNames::add_argument(const ExportedInput& input) {
 Value* ProgramNames::find(const std::string& name) const {
     const auto found = values_.find(name);
     if (found == values_.end())
-        fail(ExitCode::kInput, "the value `{}` is used before any node makes it", printable(name));
+        fail(ExitCode::kInput, "the value `{}` is used before any node computes it",
+             printable(name));
     return found->second;
 }
 
@@ -103,7 +104,7 @@ Value* ProgramNames::materialize(const ExportedValue& value, bool optional) {
         return list_of_numbers(*numbers, c10::FloatType::get());
     if (const auto* tensors = std::get_if<std::vector<storage::TensorName>>(&value))
         return list_of_tensors(*tensors, optional);
-    places_.refuse("it has a graph as an argument, which this operator cannot take here");
+    places_.refuse("one of its arguments is a graph, which is not supported for this operator");
 }
 
 void ProgramNames::bind(const ExportedValue& output, Value* result) {
@@ -136,7 +137,8 @@ std::vector<Value*> ProgramNames::operands(const ExportedNode& node, size_t firs
 void ProgramNames::bind_all(const ExportedNode& node, const std::vector<Value*>& outputs) {
     size_t next = 0;
     const auto take = [&](const std::string& name) {
-        if (next >= outputs.size()) places_.refuse("its graph gives fewer values than it does");
+        if (next >= outputs.size())
+            places_.refuse("its graph returns fewer values than the operator");
         if (!name.empty()) values_[name] = outputs[next];
         ++next;
     };

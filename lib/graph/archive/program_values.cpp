@@ -28,7 +28,7 @@ at::MemoryFormat memory_format_of_code(int64_t code) {
         at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast,
         at::MemoryFormat::ChannelsLast3d, at::MemoryFormat::Preserve};
     if (code < 1 || code > std::ssize(kFormats))
-        fail(ExitCode::kInput, "memory format {} is not known to this version", code);
+        fail(ExitCode::kInput, "memory format {} is not supported by this version", code);
     return kFormats[code - 1];
 }
 
@@ -67,7 +67,7 @@ at::ScalarType scalar_type_of_code(int64_t code) {
                                                          {32, at::kFloat8_e5m2fnuz}};
     const auto found = table.find(code);
     if (found == table.end())
-        fail(ExitCode::kInput, "the type of numbers {} is not known to this version", code);
+        fail(ExitCode::kInput, "the number type {} is not supported by this version", code);
     return found->second;
 }
 
@@ -169,8 +169,8 @@ std::optional<Operation> torch_operation(std::string_view name) {
 std::string why_no_match(const Operation& operation, const std::vector<Value*>& values) {
     std::vector<std::string> types;
     for (const Value* value : values) types.push_back(value->type()->repr_str());
-    return fmt::format("its arguments are of the types ({}), the operator is {}", join(types, ", "),
-                       toString(*operation.schema));
+    return fmt::format("its arguments have the types ({}), but the operator is {}",
+                       join(types, ", "), toString(*operation.schema));
 }
 
 const char* python_operator(std::string_view target) {

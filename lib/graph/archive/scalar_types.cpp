@@ -27,10 +27,11 @@ DType dtype_of(const std::string& name, const at::Tensor& tensor) {
         if (scalar_type_of(static_cast<DType>(d)) == tensor.scalar_type())
             return static_cast<DType>(d);
     fail(ExitCode::kInput,
-         "{} is {}, which safetensors cannot hold, and so no checkpoint; save the model with {}",
+         "{} has the type {}, which neither safetensors files nor checkpoints can store; {} before "
+         "you save the model",
          name, c10::toString(tensor.scalar_type()),
-         tensor.scalar_type() == at::kComplexDouble ? ".to(torch.complex64) of it"
-                                                    : "another type of it");
+         tensor.scalar_type() == at::kComplexDouble ? "convert it with .to(torch.complex64)"
+                                                    : "convert it to another type");
 }
 
 }  // namespace dslaunch::graph

@@ -159,9 +159,8 @@ class Lifter {
         const std::string name = node->s(attr::name);
         if (nested)
             fail(ExitCode::kInput,
-                 "{}: attribute `{}` is written inside a loop or a branch, where it cannot travel "
-                 "with the graph; "
-                 "return the value, or write it at the top of forward",
+                 "{}: attribute `{}` is written inside a loop or a branch, which is not supported; "
+                 "return the value, or write it at the top level of forward",
                  describe_node(*node), path_of(owner->get(), name));
         require_alone(*node, *owner, name);
         state(*owner, name, node->input(1)->type());
@@ -195,8 +194,9 @@ class Lifter {
         look(*root_, "");
         if (other.empty()) return;
         fail(ExitCode::kInput,
-             "{}: forward gives attribute `{}` a new tensor, and `{}` shares the memory of the old "
-             "one: write it in place (`{}.copy_(...)`), or give the two memory of their own",
+             "{}: forward assigns a new tensor to attribute `{}`, but `{}` shares the memory of "
+             "the old tensor; write it in place (`{}.copy_(...)`), or give the two tensors "
+             "separate memory",
              describe_node(node), path_of(owner.get(), name), other, name);
     }
 
@@ -293,9 +293,9 @@ class Lifter {
         for (const auto& use : self->uses()) lowered_.opaque_node = describe_node(*use.user);
         if (!model_.views().empty())
             fail(ExitCode::kInput,
-                 "{} needs the module itself, in which `{}` shares memory with another tensor in "
-                 "another shape: call a method of a known type instead, or give the two memory of "
-                 "their own",
+                 "{} uses the module object itself, but in this module `{}` shares memory with "
+                 "another tensor of a different shape; call a method of a concrete module class "
+                 "instead, or give the two tensors separate memory",
                  lowered_.opaque_node, model_.views().front().name);
     }
 
@@ -304,9 +304,9 @@ class Lifter {
     void refuse_writes_to_loose() const {
         const auto refuse = [](const std::string& name) {
             fail(ExitCode::kInput,
-                 "forward writes `{}`, which overlaps another tensor in memory without being a "
-                 "view of it, or of which that is no view: give them memory of their own before "
-                 "the model is saved (`.clone()`), or let both be views of one buffer",
+                 "forward writes `{}`, which overlaps another tensor in memory, but the two are "
+                 "not views of one buffer; give them separate memory before you save the model "
+                 "(`.clone()`), or make both views of one buffer",
                  name);
         };
         const bool any = std::ranges::any_of(model_.parameters(), &ModelParameter::is_loose) ||

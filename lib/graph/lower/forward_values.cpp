@@ -236,13 +236,15 @@ void split_dict_argument(LoweredGraph& lowered, size_t index, Value* value) {
         const auto key = key_read(*use.user, value);
         if (!key)
             fail(ExitCode::kInput,
-                 "forward's argument `{}` is a dict of tensors, and {} does something else with it "
-                 "than to read a value by its name: give forward the tensors one by one",
+                 "forward's argument `{}` is a dict of tensors, but {} does something other than "
+                 "read a value by its name, which is not supported; pass the tensors to forward as "
+                 "separate arguments",
                  printable(argument), describe_node(*use.user));
         reads[*key].push_back(use.user);
     }
     if (reads.empty())
-        fail(ExitCode::kInput, "forward reads nothing from its argument `{}`, a dict of tensors",
+        fail(ExitCode::kInput,
+             "forward's argument `{}` is a dict of tensors, but forward reads nothing from it",
              printable(argument));
     const auto at = static_cast<std::ptrdiff_t>(index);
     lowered.arguments.erase(lowered.arguments.begin() + at);
@@ -279,19 +281,19 @@ void choose_output(const config::LossConfig& loss, LoweredGraph& lowered) {
         const NamedPart* found = chosen_of(values, wanted, is_tuple);
         if (found == nullptr && !values.empty())
             fail(ExitCode::kInput,
-                 "forward returns {}, and none of them is `{}`: return the {} alone, or under this "
-                 "name",
+                 "forward returns {}, but none of them is named `{}`; return only the {}, or give "
+                 "it this name",
                  names_of(values), wanted, is_loss ? "loss" : "model's output");
         if (found != nullptr) {
             chosen = found->value;
             lowered.output_choice =
                 found->name.empty()
                     ? fmt::format("the first of the {} values that forward returns", values.size())
-                    : fmt::format("value `{}` of what forward returns", printable(found->name));
+                    : fmt::format("the value `{}` that forward returns", printable(found->name));
         } else if (is_dict) {
             const WithInsertPoint at_end(graph.return_node());
             chosen = graph.insert(aten::__getitem__, {output, wanted});
-            lowered.output_choice = fmt::format("value `{}` of what forward returns", wanted);
+            lowered.output_choice = fmt::format("the value `{}` that forward returns", wanted);
         }
     }
     if (chosen->type()->kind() == c10::TypeKind::OptionalType) {

@@ -174,7 +174,9 @@ void append_loss(const config::LossConfig& loss, LoweredGraph& lowered) {
              output->type()->repr_str());
     }
     if (!is_tensor(*output))
-        fail(ExitCode::kInput, "forward returns {}; the config's loss needs one tensor",
+        fail(ExitCode::kInput,
+             "forward returns {}, but the loss in the config (dslaunch.loss.name) needs a single "
+             "tensor",
              output->type()->repr_str());
     if (!loss.is_preference()) {
         Value* target = add_argument(lowered, loss.target);
@@ -184,9 +186,9 @@ void append_loss(const config::LossConfig& loss, LoweredGraph& lowered) {
     }
     if (std::ranges::count(lowered.arguments, loss.target) > 0)
         fail(ExitCode::kInput,
-             "forward takes `{}`, the target of the loss, itself; a loss of preferences needs a "
-             "forward, or a method logits(tokens), that takes tokens and returns logits [rows, "
-             "length, classes]",
+             "forward itself takes `{}`, the target of the loss, but a preference loss needs a "
+             "forward, or a method logits(tokens), that takes only tokens and returns logits "
+             "[rows, length, classes]",
              printable(loss.target));
     flatten_pairs(lowered);
     Value* reference =

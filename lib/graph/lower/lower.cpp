@@ -75,11 +75,11 @@ void inline_calls(std::shared_ptr<Graph>& graph) {
         inline_to_fixpoint(*graph);
     }
     if (const Node* left = find_fork(*graph->block()))
-        fail(
-            ExitCode::kInput,
-            "{}: a future of torch.jit.fork that is kept in a list, or made in a branch and waited "
-            "for outside of it, cannot be planned; call the function itself, without fork and wait",
-            describe_node(*left));
+        fail(ExitCode::kInput,
+             "{}: a torch.jit.fork future that is kept in a list, or created in a branch and "
+             "awaited outside it, is not supported; call the function directly, without fork and "
+             "wait",
+             describe_node(*left));
 }
 
 // Returns true if the forward of a module reads whether it is in train mode, as dropout's does.
@@ -147,11 +147,11 @@ void bind_arguments(const std::vector<c10::Argument>& schema, const LowerOptions
         }
         if (!argument.default_value())
             fail(ExitCode::kInput,
-                 "forward's argument `{}` has no default and the data give it nothing; forward "
-                 "takes: {}",
+                 "forward's argument `{}` has no default value and the data do not supply it; "
+                 "forward takes: {}",
                  argument.name(), list_names(schema));
         const auto constant = torch::jit::tryInsertConstant(graph, *argument.default_value());
-        DSL_CHECK(constant.has_value(), "the default of argument {} is no constant",
+        DSL_CHECK(constant.has_value(), "the default of argument {} is not a constant",
                   argument.name());
         graph.inputs()[i]->replaceAllUsesWith(*constant);
         graph.eraseInput(i);

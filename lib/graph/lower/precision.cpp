@@ -197,8 +197,8 @@ Value* in_full_precision(Value* value) {
 std::string precision_advice(at::ScalarType dtype) {
     if (dtype == at::kFloat) return {};
     return fmt::format(
-        " in {0} (if fp32 runs it, cast this operator's inputs to one dtype in the model, or "
-        "switch {1}, or torch_autocast, off)",
+        " in {0} (if it works in fp32, cast this operator's inputs to one dtype in the model, or "
+        "turn off {1} or torch_autocast)",
         dtype == at::kHalf ? "float16" : "bfloat16", dtype == at::kHalf ? "fp16" : "bf16");
 }
 

@@ -78,7 +78,7 @@ class EndFinder {
     std::optional<LossEnd> find(Value* value) {
         Value* const end = follow_back(value, [this](Value* at) { return operand_before(*at); });
         last_ = end->node();
-        if (end->uses().size() != 1) return refuse("whose result has other uses too");
+        if (end->uses().size() != 1) return refuse("whose result is also used elsewhere");
         return end_at(end->node());
     }
 
@@ -140,7 +140,8 @@ class EndFinder {
     std::optional<LossEnd> with_reduction(const LossEnd& end) {
         const auto reduction = torch::jit::constant_as<int64_t>(end.node->input(end.reduction));
         const bool is_mean = reduction == static_cast<int64_t>(at::Reduction::Mean);
-        if (!is_mean && loss_.kind == config::LossKind::kModel) return refuse("which is no mean");
+        if (!is_mean && loss_.kind == config::LossKind::kModel)
+            return refuse("which is not a mean");
         return end;
     }
 
@@ -320,7 +321,9 @@ double divisor_in(const IValue& value) {
     if (!value.isTensor()) return value.toScalar().toDouble();
     const int64_t numbers = value.toTensor().numel();
     if (numbers != 1)
-        fail(ExitCode::kInput, "the loss is divided by {} numbers, not by one count of its targets",
+        fail(ExitCode::kInput,
+             "the loss is divided by a tensor of {} numbers, but must be divided by one number, "
+             "the count of its targets",
              numbers);
     return value.toTensor().item<double>();
 }
@@ -343,9 +346,8 @@ double TargetCount::of(const std::vector<IValue>& batch) const {
         const double divisor = divisor_in(stack[0]);
         if (parts_->is_summed && divisor < 0)
             fail(ExitCode::kInput,
-                 "the loss of a batch is divided by {}, which is no count of targets, so it has no "
-                 "mean over them: take the mean over micro batches (dslaunch.loss.mean: "
-                 "\"micro_batch\")",
+                 "the loss of a batch is divided by {}, which cannot be a count of targets; take "
+                 "the mean over micro batches instead (dslaunch.loss.mean: \"micro_batch\")",
                  divisor);
         return divisor_in(stack[1]) == 0 ? 0 : divisor;
     }
@@ -355,8 +357,8 @@ double TargetCount::of(const std::vector<IValue>& batch) const {
         return static_cast<double>(values.ne(parts_->ignored).sum().item<int64_t>());
     if (parts_->is_summed && parts_->is_relaid)
         fail(ExitCode::kInput,
-             "the targets are probabilities that the model lays out by what it computed, so how "
-             "many there are is not known before it runs: take the mean over micro batches "
+             "the targets are probabilities whose shape depends on what the model computes, so "
+             "their number is not known before it runs; take the mean over micro batches instead "
              "(dslaunch.loss.mean: \"micro_batch\")");
     const int64_t classes = values.dim() < 2 ? values.size(-1) : values.size(1);
     return static_cast<double>(values.numel()) / static_cast<double>(std::max<int64_t>(1, classes));
@@ -388,13 +390,13 @@ std::shared_ptr<const TargetCount> count_of(const LossEnd& end, bool is_summed,
         slice = Slice(lowered);
     }
     if (!slice.holds(value) || slice.arguments().empty()) {
-        why = "whose targets do not follow from forward's arguments alone";
+        why = "whose targets are not computed from forward's arguments alone";
         return nullptr;
     }
     const std::set<const Value*> written = find_written_values(*lowered.graph);
     if (std::ranges::any_of(slice.values(),
                             [&](const Value* read) { return written.count(read) > 0; })) {
-        why = "whose targets forward writes in place";
+        why = "whose targets are modified in place by forward";
         return nullptr;
     }
     for (const size_t input : slice.arguments())
@@ -412,7 +414,7 @@ std::shared_ptr<const TargetCount> count_of(const LossEnd& end, bool is_summed,
 
 void find_targets(const config::LossConfig& loss, LoweredGraph& lowered) {
     if (loss.is_preference()) {
-        lowered.why_no_targets = "a loss of preferences is a mean over pairs";
+        lowered.why_no_targets = "a preference loss is a mean over pairs";
         return;
     }
     const bool by_token = loss.mean == config::LossMean::kToken;
@@ -423,7 +425,7 @@ void find_targets(const config::LossConfig& loss, LoweredGraph& lowered) {
         lowered.targets = count_of(*end, by_token, lowered, why);
         if (end->weighs && by_token) {
             lowered.targets = nullptr;
-            why = "which divides by weights of classes";
+            why = "which divides by class weights";
         }
         if (!why.empty())
             lowered.why_no_targets = fmt::format("{}, {}", describe_node(*end->node), why);
@@ -435,8 +437,8 @@ void find_targets(const config::LossConfig& loss, LoweredGraph& lowered) {
     if (lowered.targets || !by_token) return;
     fail(ExitCode::kConfig,
          "dslaunch.loss.mean: \"token\" needs a loss that is a mean over targets among forward's "
-         "arguments, and this model's ends in {}: let forward return its output and name the loss "
-         "(dslaunch.loss.name), or take the mean over micro batches (micro_batch)",
+         "arguments, but this model's loss ends in {}; let forward return its output and name the "
+         "loss (dslaunch.loss.name), or set dslaunch.loss.mean to \"micro_batch\"",
          lowered.why_no_targets);
 }
 

@@ -32,7 +32,8 @@ struct ParameterWrites {
 struct WriteInPlace {
     int parameter = -1;
     std::string node;  // a description of the node
-    std::string why;   // why it is in no ParameterWrites: "by what it computes from the batch"
+    std::string why;   // why it is in no ParameterWrites: "with values that it computes from the
+                       // batch"
 };
 
 class Model;

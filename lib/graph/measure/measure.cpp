@@ -362,8 +362,8 @@ void refuse_hidden_writes(const SegmentedModel& segmented, size_t index,
             lowered.in_place, [&](const auto& write) { return write.parameter == parameters[i]; });
         if (now[i] == versions[i] || is_known) continue;
         fail(ExitCode::kInput,
-             "segment {} ({}) writes parameter `{}` in a call that cannot be looked into{}: write "
-             "it outside of forward, or by an operator of torch in a method of a known type",
+             "segment {} ({}) writes parameter `{}` in a call that cannot be analyzed{}; write it "
+             "outside of forward, or with a torch operator in a method of a concrete module class",
              index, segment.name, segmented.model().parameters()[parameters[i]].name,
              lowered.opaque_node.empty() ? "" : fmt::format(" ({})", lowered.opaque_node));
     }

@@ -25,7 +25,7 @@ double seconds_of(Action&& action) {
 }
 
 double median_of(std::vector<double> values) {
-    DSL_CHECK(!values.empty(), "a median of nothing");
+    DSL_CHECK(!values.empty(), "there is no median of an empty list");
     const auto middle = values.begin() + std::ssize(values) / 2;
     std::nth_element(values.begin(), middle, values.end());
     return *middle;
@@ -183,7 +183,8 @@ std::vector<plan::SegmentTimes> measure_times(const SegmentedModel& segmented,
                                               const SegmentTimesOptions& options) {
     DSL_CHECK(options.rounds > 0, "{} rounds", options.rounds);
     DSL_CHECK(options.kept.empty() || options.kept.size() == segmented.segments().size(),
-              "what {} segments keep, not {}", options.kept.size(), segmented.segments().size());
+              "kept values were given for {} segments, but there are {}", options.kept.size(),
+              segmented.segments().size());
     const ComputeContext context(true, segmented.lowered().compute_dtype,
                                  segmented.lowered().device.type());
     const KeptBuffers buffers(segmented.model(), segmented.lowered());

@@ -179,11 +179,11 @@ class Homes {
                 other = i;
         const bool both = at(other).is_trained();
         fail(ExitCode::kInput,
-             "the {} and the {} overlap in memory, and {}: an update of one would change a part of "
-             "the other. Give them memory of their own before the model is saved (`.clone()`), or "
-             "let forward make one from the other",
+             "the {} and the {} overlap in memory, and {}, so an update of one would change a part "
+             "of the other. Give them separate memory before you save the model (`.clone()`), or "
+             "let forward compute one from the other",
              described(owner), described(other),
-             both ? "both train" : fmt::format("`{}` trains", printable(at(owner).name)));
+             both ? "both are trained" : fmt::format("`{}` is trained", printable(at(owner).name)));
     }
 
     const std::vector<SharingTensor>& tensors_;

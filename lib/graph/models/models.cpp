@@ -144,7 +144,8 @@ Module make_mlp(const MlpOptions& options) {
     const std::vector<int64_t>& widths = options.widths;
     if (widths.size() < 2)
         fail(ExitCode::kUsage,
-             "--widths needs at least the input's and the output's, as in 1000,1000,10");
+             "--widths needs at least two numbers, the input's and the output's width, such as "
+             "1000,1000,10");
     for (int64_t width : widths)
         if (width < 1) fail(ExitCode::kUsage, "--widths {}: must be at least 1", width);
 

@@ -79,7 +79,8 @@ std::string literal(const IValue& constant) {
     if (constant.isBool()) return constant.toBool() ? "True" : "False";
     // '#' keeps the decimal point of 1.0, so that it stays a float.
     if (constant.isDouble()) return fmt::format("{:#}", constant.toDouble());
-    DSL_CHECK(constant.isDoubleList(), "a constant of a class is a number, a switch or a list");
+    DSL_CHECK(constant.isDoubleList(),
+              "a class constant must be a number, a bool or a list of floats");
     std::string text;
     for (const double value : constant.toDoubleVector())
         text += fmt::format("{}{:#}", text.empty() ? "" : ", ", value);
@@ -159,7 +160,8 @@ ModuleBuilder::ModuleBuilder(std::string_view source, std::string package,
 
 Module ModuleBuilder::make(const std::string& class_name, const ModuleParts& parts) {
     const auto body = bodies_.find(class_name);
-    DSL_CHECK(body != bodies_.end(), "no class {} in the source of {}", class_name, package_);
+    DSL_CHECK(body != bodies_.end(), "there is no class {} in the source of {}", class_name,
+              package_);
     const std::string word = type_word(class_name, parts);
     const auto known = types_.find(word);
     const bool first = known == types_.end();

@@ -30,9 +30,9 @@ std::string logits_method(const Module& module) {
         fail(ExitCode::kInput, "the model has neither logits(tokens) nor forward(tokens)");
     if (const int64_t needed = arguments_needed(*forward); needed != 1)
         fail(ExitCode::kInput,
-             "the model's forward takes {} arguments, so it cannot be given tokens alone; to "
-             "generate text it needs "
-             "a method logits(tokens) -> [batch, length, vocabulary] (@torch.jit.export in Python)",
+             "the model's forward takes {} arguments, so it cannot be called with tokens alone; to "
+             "generate text, the model needs a method logits(tokens) -> [batch, length, "
+             "vocabulary] (@torch.jit.export in Python)",
              needed);
     return "forward";
 }

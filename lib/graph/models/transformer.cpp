@@ -422,7 +422,9 @@ storage::RotaryFrequencies rotary_frequencies(const TransformerConfig& config) {
     made.all = as_numbers(frequencies(config.rope, false));
     if (config.rope.kind == RopeKind::kLong) {
         made.late = as_numbers(frequencies(config.rope, true));
-        DSL_CHECK(config.window_rope.kind == RopeKind::kLong, "two formulas, one of them longrope");
+        DSL_CHECK(config.window_rope.kind == RopeKind::kLong,
+                  "the rotary formula is longrope for all layers or for none, but the window "
+                  "layers use another one");
     } else if (config.has_window() && config.rope.kind != RopeKind::kDynamic) {
         made.window = as_numbers(frequencies(config.window_rope, false));
     }

@@ -50,7 +50,8 @@ PackedWeight::PackedWeight(at::Tensor weight, bool transposed, kernels::MatrixFo
       panel_bytes_(bytes_of_panel(shape_)) {
     kernels::check_shape(shape_);
     DSL_CHECK(kernels::is_packed(form) && panel_bytes_ % sizeof(float) == 0,
-              "panels of {} bytes in the form {}", panel_bytes_, kernels::matrix_form_name(form));
+              "a packed weight cannot have panels of {} bytes in the form {}", panel_bytes_,
+              kernels::matrix_form_name(form));
 }
 
 int64_t PackedWeight::numel() const {
@@ -62,7 +63,8 @@ at::Tensor PackedWeight::placeholder() const {
     void* const zeros =
         ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (zeros == MAP_FAILED)
-        fail(ExitCode::kSetup, "no {} bytes of address space for a packed weight", bytes);
+        fail(ExitCode::kSetup, "cannot reserve {} bytes of address space for a packed weight",
+             bytes);
     return at::from_blob(
         zeros, {numel()}, [bytes](void* memory) { ::munmap(memory, bytes); },
         at::TensorOptions().dtype(element_));
@@ -121,7 +123,8 @@ void unpack_on_host(const at::Tensor& packed, int64_t form, int64_t out, int64_t
     const auto* const data = static_cast<const std::byte*>(packed.const_data_ptr());
     DSL_CHECK(packed.is_cpu() && packed.nbytes() == static_cast<size_t>(panel_count(shape)) *
                                                         static_cast<size_t>(panel_bytes),
-              "{} bytes of a packed weight [{}, {}]", packed.nbytes(), shape.out, shape.in);
+              "{} bytes are not the size of a packed weight of shape [{}, {}]", packed.nbytes(),
+              shape.out, shape.in);
     at::parallel_for(0, panel_count(shape), 1, [&](int64_t first, int64_t last) {
         const at::NoGradGuard no_grad;
         const bool direct = dense.scalar_type() == at::kFloat;

@@ -16,7 +16,7 @@ ComputeContext::ComputeContext(bool gradients, at::ScalarType compute_dtype, c10
       had_cache_(autocast::is_autocast_cache_enabled()) {
     torch::jit::setGraphExecutorOptimize(false);
     DSL_CHECK(compute_dtype == at::kFloat || at::isReducedFloatingType(compute_dtype),
-              "segments do not compute in {}", c10::toString(compute_dtype));
+              "segments cannot compute in {}", c10::toString(compute_dtype));
     set_autocast(c10::kCPU, compute_dtype);
     if (device != c10::kCPU) set_autocast(device, compute_dtype);
     if (compute_dtype == at::kFloat) return;

@@ -96,8 +96,9 @@ std::vector<int> SegmentedModel::unused_parameters() const {
 }
 
 std::vector<IValue> SegmentedModel::first_inputs(std::vector<IValue> arguments) const {
-    DSL_CHECK(arguments.size() == lowered_.arguments.size(), "forward takes {} arguments, not {}",
-              lowered_.arguments.size(), arguments.size());
+    DSL_CHECK(arguments.size() == lowered_.arguments.size(),
+              "forward takes {} arguments, but {} were given", lowered_.arguments.size(),
+              arguments.size());
     // States are detached, so that the tensors that autograd saves stay valid when the buffer is
     // replaced.
     const auto detach = [](const at::Tensor& tensor) { return tensor.detach(); };
@@ -231,7 +232,8 @@ WeightHalf SegmentedModel::backward_loss_inputs(Boundary& boundary, double scale
 }
 
 const at::Tensor& loss_tensor(const Boundary& last) {
-    DSL_CHECK(!last.values.empty() && last.values[0].isTensor(), "the last segment gives no loss");
+    DSL_CHECK(!last.values.empty() && last.values[0].isTensor(),
+              "the last segment returns no loss");
     const at::Tensor& loss = last.values[0].toTensor();
     if (loss.numel() != 1)
         fail(ExitCode::kInput,
@@ -243,7 +245,8 @@ const at::Tensor& loss_tensor(const Boundary& last) {
 }
 
 const at::Tensor& rewards_tensor(const Boundary& last) {
-    DSL_CHECK(last.values.size() > 1 && last.values.back().isTensor(), "there are no rewards");
+    DSL_CHECK(last.values.size() > 1 && last.values.back().isTensor(),
+              "the last segment returns no rewards");
     return last.values.back().toTensor();
 }
 

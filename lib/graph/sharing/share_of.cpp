@@ -27,8 +27,8 @@ plan::TensorShard fitted(const plan::TensorShard& shard, int64_t extent) {
     const int64_t sum = std::accumulate(blocks.begin(), blocks.end(), int64_t{0});
     if (extent != sum)
         fail(ExitCode::kInput,
-             "a batch gives dimension {} of a split value {} elements, the first batch gave it {}, "
-             "in {} unequal blocks",
+             "dimension {} of a split value has {} elements in this batch, but had {} in the first "
+             "batch, in {} unequal blocks; all batches must have the same shape",
              shard.dim, extent, sum, blocks.size());
     return shard;
 }

@@ -41,7 +41,7 @@ TensorGroup*& group_of_thread() {
 
 TensorGroup& group() {
     TensorGroup* mine = group_of_thread();
-    DSL_CHECK(mine != nullptr, "a graph with tensor collectives runs without a group");
+    DSL_CHECK(mine != nullptr, "a graph with tensor collectives cannot run without a tensor group");
     return *mine;
 }
 
@@ -100,8 +100,9 @@ at::Tensor share_of_sum(const at::Tensor& whole, const How& how) {
 at::Tensor exchange(const at::Tensor& x, int64_t from, int64_t to, const How& how) {
     const int64_t size = how.group->size();
     if (x.size(to) % size != 0)
-        fail(ExitCode::kInput, "{} elements of dimension {} do not divide among {} ranks",
-             x.size(to), to, size);
+        fail(ExitCode::kInput,
+             "{} elements of dimension {} cannot be divided evenly among {} ranks", x.size(to), to,
+             size);
     std::vector<at::Tensor> parts;
     for (const at::Tensor& part : x.chunk(size, to)) parts.push_back(part.contiguous());
     return at::cat(how.group->exchange(parts, how.site), from);
@@ -266,7 +267,7 @@ void embedding_operator(Stack& stack) {
         // the index belongs to another rank.
         const at::Tensor ends = at::stack({indices.min(), indices.max()}).cpu();
         if (ends[0].item<int64_t>() < 0 || ends[1].item<int64_t>() >= rows)
-            fail(ExitCode::kInput, "an index of the embedding is outside of its {} rows: {} to {}",
+            fail(ExitCode::kInput, "the embedding has {} rows, but its indices range from {} to {}",
                  rows, ends[0].item<int64_t>(), ends[1].item<int64_t>());
     }
     padding = padding >= mine.begin && padding < mine.end() ? padding - mine.begin : -1;
@@ -369,8 +370,9 @@ void shape_operator(Stack& stack) {
             extent += range.numel;
     } else if (extent != -1) {
         if (extent % group().size() != 0)
-            fail(ExitCode::kInput, "{} elements of dimension {} do not divide among {} ranks",
-                 extent, dim, group().size());
+            fail(ExitCode::kInput,
+                 "{} elements of dimension {} cannot be divided evenly among {} ranks", extent, dim,
+                 group().size());
         extent /= group().size();
     }
     push(stack, std::move(shape));

@@ -124,17 +124,20 @@ void FlowState::read_for_share(Node& node, size_t index) {
 bool FlowState::share_input(Node& node, size_t index, const TensorPlacement& like) {
     const Value* value = node.input(index);
     const TensorPlacement here = input(node, index);
-    DSL_CHECK(!here.is_shard(), "a share of a share");
+    DSL_CHECK(!here.is_shard(), "a tensor that is already split cannot be split again");
     if (here.is_whole() && graph_.needs_gradient(value) && like.is_positions()) {
         edit({TensorEdit::Kind::kScatter, &node, index, like.shard, 0});
         return true;
     }
     if (here.is_whole() && graph_.needs_gradient(value)) {
         if (const auto makers = undecided_layers_of(value); !makers.empty())
-            return demand(node, makers, "meets " + graph_.describe(value) + ", which is not split");
+            return demand(
+                node, makers,
+                "combines a split tensor with " + graph_.describe(value) + ", which is not split");
         if (!graph_.is_made_of_parameters(value))
-            return obstruct(node, like.parameter,
-                            "meets " + graph_.describe(value) + ", which is not split");
+            return obstruct(
+                node, like.parameter,
+                "combines a split tensor with " + graph_.describe(value) + ", which is not split");
         read_for_share(node, index);
     }
     edit({TensorEdit::Kind::kShare, &node, index, like.shard, 0});
@@ -170,7 +173,8 @@ bool FlowState::demand(Node& node, TensorDemands demands, std::string reason) {
     obstruct(node, parameter, std::move(reason));
     for (const auto& [wanted, placement] : demands) {
         if (decisions_->locked.count(wanted) == 0) continue;
-        obstacle_->reason += fmt::format("; {} stays whole", graph_.parameter_name(wanted));
+        obstacle_->reason +=
+            fmt::format(", but {} must stay whole on every rank", graph_.parameter_name(wanted));
         return false;
     }
     obstacle_->demands = std::move(demands);

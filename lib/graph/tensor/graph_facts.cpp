@@ -118,7 +118,7 @@ WholeGraph::WholeGraph(const Model& model, const LoweredGraph& lowered, const Va
 
 std::vector<IValue> WholeGraph::run(const GraphInputs& inputs, const RunMode& mode,
                                     const See& see) const {
-    DSL_CHECK(!segment_.takes_module, "a graph that needs its module is not run alone");
+    DSL_CHECK(!segment_.takes_module, "a graph that needs its module cannot run alone");
     torch::jit::Stack stack(inputs.arguments.begin(), inputs.arguments.end());
     for (const int parameter : segment_.parameters)
         stack.emplace_back(inputs.parameters[parameter]);

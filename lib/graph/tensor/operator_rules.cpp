@@ -26,7 +26,7 @@ bool whole_table(FlowState& flow, Node& node) {
     const int64_t last = dims_of(flow, node.input(1)) - 1;
     if (last < 0 || flow.graph().sizes(node.input(1)).back() != flow.positions())
         return flow.obstruct(node, TensorPlacement::kPositions,
-                             fmt::format("its indices are not of {} positions", flow.positions()));
+                             fmt::format("its indices do not have {} positions", flow.positions()));
     const TensorPlacement rows =
         TensorPlacement::split({last, {flow.positions()}}, TensorPlacement::kPositions);
     flow.edit({EditKind::kShare, &node, 1, rows.shard, 0});
@@ -42,7 +42,8 @@ bool embedding_rule(FlowState& flow, Node& node) {
         return flow.obstruct(node, std::max(weight.parameter, indices.parameter),
                              "its indices are split");
     if (weight.shard.dim != 0 || weight.shard.blocks.size() != 1)
-        return flow.obstruct(node, weight.parameter, "its rows are not what is split");
+        return flow.obstruct(node, weight.parameter,
+                             "it is split in a dimension other than its rows");
     for (const char* flag : {"scale_grad_by_freq", "sparse"})
         if (constant_number(node, flag) != 0)
             return flow.obstruct(node, weight.parameter, fmt::format("it has {}", flag));
@@ -56,12 +57,12 @@ bool row_loss_rule(FlowState& flow, Node& node) {
         return flow.obstruct(node, TensorPlacement::kPositions, why);
     };
     if (logits.shard.dim != 0 || dims_of(flow, node.input(0)) != 2)
-        return refuse("its rows are not what is split");
+        return refuse("it is split in a dimension other than its rows");
     if (flow.input(node, 1).is_shard() || dims_of(flow, node.input(1)) != 1)
-        return refuse("its targets are split, or probabilities");
-    if (!is_none(*node.input(2))) return refuse("it weighs its classes");
+        return refuse("its targets are split, or are probabilities");
+    if (!is_none(*node.input(2))) return refuse("it uses class weights");
     if (constant_number(node, "reduction").value_or(0) == 0)
-        return refuse("it gives a loss for each row");
+        return refuse("it returns a loss for each row");
     flow.edit({EditKind::kRowLoss, &node, 0, logits.shard, 0});
     return true;
 }
@@ -71,17 +72,18 @@ bool cross_entropy_rule(FlowState& flow, Node& node) {
     if (flow.position_split() == PositionSplit::kEverywhere && logits.is_positions())
         return row_loss_rule(flow, node);
     if (flow.input(node, 1).is_shard())
-        return flow.obstruct(node, logits.parameter, "its targets are not whole");
+        return flow.obstruct(node, logits.parameter, "its targets are split");
     if (!logits.is_shard()) return pass_copied(flow, node);
     if (logits.shard.dim != 1 || dims_of(flow, node.input(0)) != 2 ||
         logits.shard.blocks.size() != 1)
-        return flow.obstruct(node, logits.parameter, "its classes are not what is split");
+        return flow.obstruct(node, logits.parameter,
+                             "it is split in a dimension other than its classes");
     if (dims_of(flow, node.input(1)) != 1)
         return flow.obstruct(node, logits.parameter, "its targets are probabilities");
     if (!is_none(*node.input(2)))
-        return flow.obstruct(node, logits.parameter, "it weighs its classes");
+        return flow.obstruct(node, logits.parameter, "it uses class weights");
     if (constant_number(node, "label_smoothing") != 0)
-        return flow.obstruct(node, logits.parameter, "it smooths its labels");
+        return flow.obstruct(node, logits.parameter, "it uses label smoothing");
     flow.edit({EditKind::kCrossEntropy, &node, 0, logits.shard, 0});
     return true;
 }
@@ -106,7 +108,7 @@ bool along_rule(FlowState& flow, Node& node, const std::vector<int64_t>& dims, b
     for (const int64_t dim : dims) {
         const int64_t at = (dim + count) % count;
         if (at == x.shard.dim)
-            return flow.obstruct(node, x.parameter, "it needs all of what is split");
+            return flow.obstruct(node, x.parameter, "it needs all elements of the split dimension");
         before += at < x.shard.dim ? 1 : 0;
     }
     for (const Value* output : node.outputs())
@@ -191,7 +193,7 @@ bool elementwise_rule(FlowState& flow, Node& node) {
     const Value* output = node.output();
     if (!is_tensor(*output))
         return flow.obstruct(node, flow.input(node, 0).parameter,
-                             "there is no rule for it on lists of split tensors");
+                             "it is not supported on lists of split tensors");
     const int64_t out_dims = dims_of(flow, output);
     const auto takes_part = [&](size_t i) { return flow.graph().has_sizes(node.input(i)); };
     std::optional<TensorPlacement> split;
@@ -216,7 +218,7 @@ bool elementwise_rule(FlowState& flow, Node& node) {
     }
     const bool in_place = node.schema().is_mutable();
     if (in_place && !flow.input(node, 0).is_shard())
-        return flow.obstruct(node, -1, "writes in place to what is not split");
+        return flow.obstruct(node, -1, "it writes in place to a tensor that is not split");
     for (size_t i = 0; i < node.inputs().size(); ++i) {
         if (!takes_part(i) || flow.input(node, i).is_shard()) continue;
         const int64_t dim =
@@ -250,7 +252,7 @@ bool dropout_rule(FlowState& flow, Node& node) {
         return true;
     }
     if (draws && node.kind() == aten::dropout_)
-        return flow.obstruct(node, x.parameter, "it draws in place");
+        return flow.obstruct(node, x.parameter, "it draws random numbers in place");
     if (draws) flow.edit({EditKind::kDropout, &node, 0, x.shard, 0});
     flow.place(node.output(), x);
     return true;
@@ -265,10 +267,10 @@ bool gather_rule(FlowState& flow, Node& node) {
     if (!x.is_shard() && !index.is_shard()) return pass_copied(flow, node);
     const TensorPlacement split = x.is_shard() ? x : index;
     if (split.shard.dim == *dim || (x.is_shard() && index.is_shard() && !x.is_placed_like(index)))
-        return flow.obstruct(node, split.parameter, "it needs all of what is split");
+        return flow.obstruct(node, split.parameter, "it needs all elements of the split dimension");
     const auto at = static_cast<size_t>(split.shard.dim);
     if (flow.graph().sizes(node.input(0))[at] != flow.graph().sizes(node.input(2))[at])
-        return flow.obstruct(node, split.parameter, "it takes a part of what is split");
+        return flow.obstruct(node, split.parameter, "it takes only a part of the split dimension");
     for (const size_t i : {size_t{0}, size_t{2}})
         if (!flow.input(node, i).is_shard() && !flow.share_input(node, i, split)) return false;
     flow.place(node.output(), split);
@@ -285,13 +287,15 @@ bool scatter_rule(FlowState& flow, Node& node) {
         if (!split && flow.input(node, i).is_shard()) split = flow.input(node, i);
     const bool in_place = node.schema().is_mutable();
     if (!split || split->shard.dim == *dim || (in_place && !flow.input(node, 0).is_shard()))
-        return flow.obstruct(node, split ? split->parameter : -1, "it needs all of what is split");
+        return flow.obstruct(node, split ? split->parameter : -1,
+                             "it needs all elements of the split dimension");
     const auto at = static_cast<size_t>(split->shard.dim);
     for (const size_t i : kOperands) {
         if (!flow.graph().has_sizes(node.input(i)) || flow.graph().sizes(node.input(i)).empty())
             continue;
         if (flow.graph().sizes(node.input(i))[at] != flow.graph().sizes(node.input(0))[at])
-            return flow.obstruct(node, split->parameter, "it writes a part of what is split");
+            return flow.obstruct(node, split->parameter,
+                                 "it writes only a part of the split dimension");
         const TensorPlacement here = flow.input(node, i);
         if (here.is_shard() && !here.is_placed_like(*split))
             return flow.obstruct(node, split->parameter, "its operands are split differently");

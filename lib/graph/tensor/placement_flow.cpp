@@ -45,15 +45,15 @@ void PlacementFlow::split_positions(PositionSplit split) {
     const Node* const table = graph_.table_of_tokens();
     if (table == nullptr)
         fail(ExitCode::kInput,
-             "sequence parallelism of {} ranks: no table of the graph is indexed by an argument of "
-             "forward, so that it is not known what its positions are",
+             "sequence parallelism of {} ranks: no embedding table is indexed by an argument of "
+             "forward, so the positions of a sample cannot be determined",
              size());
     const int64_t positions = graph_.sizes(table->input(1)).back();
     if (positions % size() != 0)
         fail(ExitCode::kInput,
              "sequence parallelism of {} ranks: the {} positions of a sample, which {} reads, "
-             "do not divide among them. Take samples of {} positions (dslaunch.data.context for "
-             "tokens), or {} (dslaunch.sequence.size)",
+             "cannot be divided evenly among them. Use samples of {} positions "
+             "(dslaunch.data.context for tokens), or {} (dslaunch.sequence.size)",
              size(), positions, describe_node(*table), counts_that_divide(positions, size()),
              ranks_that_divide(positions, size()));
     state_.share_positions(split, positions);
@@ -158,7 +158,8 @@ bool PlacementFlow::apply_rule(Node& node) {
             return state_.obstruct(node, -1,
                                    graph_.describe(node.input(i)) + " is written in place");
     if (!node.blocks().empty())
-        return state_.obstruct(node, -1, "a branch or a loop reads what is split");
+        return state_.obstruct(node, -1,
+                               "branches and loops are not supported where tensors are split");
     static const PlacementRules rules = [] {
         PlacementRules all;
         add_operator_rules(all);
@@ -174,9 +175,10 @@ bool PlacementFlow::apply_rule(Node& node) {
         for (const TensorPlacement& placement : state_.parts_of_input(node, i))
             if (placement.is_shard()) parameter = placement.parameter;
     if (parameter != -1)
-        return state_.obstruct(node, parameter, "there is no rule for it on a split tensor");
+        return state_.obstruct(node, parameter, "it is not supported on split tensors");
     if (!may_write_copies(node))
-        return state_.obstruct(node, -1, "writes in place to what every rank computes alone");
+        return state_.obstruct(
+            node, -1, "it writes in place to a tensor that every rank computes as a whole");
     place_copied(node);
     return true;
 }
@@ -211,7 +213,7 @@ bool PlacementFlow::check_outputs() {
             continue;
         }
         return state_.obstruct(*output->node(), state_.placement_of(output).parameter,
-                               "its result leaves the model and is split");
+                               "its result is an output of the model, but is split");
     }
     return true;
 }

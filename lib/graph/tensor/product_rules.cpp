@@ -26,7 +26,7 @@ bool row_product(FlowState& flow, Node& node, const LinearForm& form) {
         if (weight.is_shard() && weight.shard.dim != form.weight_in)
             return flow.obstruct(node, x.parameter,
                                  flow.graph().parameter_name(decided->parameter) +
-                                     " is split by its outputs, and so are the inputs");
+                                     " is split by its outputs, but its inputs are split too");
         wanted.parameter = decided->parameter;
         return split_parameter(flow, node, form.weight, wanted);
     }
@@ -62,16 +62,18 @@ bool linear_rule(FlowState& flow, Node& node, const LinearForm& form) {
     const bool by_outputs = weight.is_shard() && weight.shard.dim == form.weight_out;
     if (form.bias && flow.input(node, *form.bias).is_shard() && !by_outputs)
         return flow.obstruct(node, flow.input(node, *form.bias).parameter,
-                             "its bias is split and its outputs are not");
+                             "its bias is split, but its outputs are not");
     if (x.is_shard() && x.shard.dim == last) return row_product(flow, node, form);
     if (by_outputs) {
         if (x.is_shard())
-            return flow.obstruct(node, x.parameter, "its inputs are split in another dimension");
+            return flow.obstruct(node, x.parameter,
+                                 "its inputs are split in a dimension other than the last");
         return column_product(flow, node, form);
     }
     if (weight.is_shard()) {  // a given rule says row, and the input is whole
         if (x.is_shard())
-            return flow.obstruct(node, x.parameter, "its inputs are split in another dimension");
+            return flow.obstruct(node, x.parameter,
+                                 "its inputs are split in a dimension other than the last");
         flow.read_for_share(node, form.input);
         flow.edit({EditKind::kShare, &node, form.input, moved_shard(weight, last).shard, 0});
         return flow.sum_output({EditKind::kSum, &node, 0, {}, 0}, form.bias);
@@ -101,7 +103,7 @@ bool product_rule(FlowState& flow, Node& node) {
         return flow.obstruct(node, flow.input(node, 0).parameter, "its rows are split");
     if (const auto form = flow.graph().linear_form(node)) return linear_rule(flow, node, *form);
     if (node.kind() != aten::matmul && node.kind() != aten::bmm)
-        return flow.obstruct(node, -1, "there is no rule for it with other operands");
+        return flow.obstruct(node, -1, "it is not supported with these operands");
     const int64_t out_dims = dims_of(flow, node.output());
     gather_keys(flow, node);
     std::optional<TensorPlacement> split;
@@ -111,7 +113,7 @@ bool product_rule(FlowState& flow, Node& node) {
         const int64_t dims = dims_of(flow, node.input(i));
         const int64_t from_end = dims - operand.shard.dim;
         if (from_end == (i == 0 ? 1 : 2))
-            return flow.obstruct(node, operand.parameter, "sums over what is split");
+            return flow.obstruct(node, operand.parameter, "it sums over the split dimension");
         if (dims < 2 || dims_of(flow, node.input(1 - i)) < 2)
             return flow.obstruct(node, operand.parameter, "one of its operands is a vector");
         const TensorPlacement here = moved_shard(operand, out_dims - from_end);
@@ -263,7 +265,8 @@ bool attention_rule(FlowState& flow, Node& node) {
         if (operand.shard.dim != head_dim)  // the width of a single head was split
             return flow.obstruct_indivisible(
                 node, operand.parameter,
-                fmt::format("dimension {} of {} is split, not the heads", operand.shard.dim, dims));
+                fmt::format("dimension {} of {} is split instead of the heads", operand.shard.dim,
+                            dims));
         if (!heads) heads = operand;
     }
     if (!heads) return pass_copied(flow, node);
@@ -275,7 +278,8 @@ bool attention_rule(FlowState& flow, Node& node) {
         const int64_t count = flow.graph().sizes(node.input(i))[head_dim];
         if (operand.is_shard()) {
             if (operand.shard.blocks.size() != 1)
-                return flow.obstruct(node, operand.parameter, "its heads are of several blocks");
+                return flow.obstruct(node, operand.parameter,
+                                     "its heads come from several blocks of a split tensor");
         } else if (operand.is_whole()) {
             // Keys are copied only if they cannot be split, so this asks for a split first.
             if (!flow.share_input(node, i, moved_shard(*heads, head_dim))) return false;
@@ -304,20 +308,23 @@ bool convolution_rule(FlowState& flow, Node& node) {
     const auto groups = groups_at ? flow.graph().integer(node.input(*groups_at)) : std::nullopt;
     if (!x.is_shard()) {
         if (flow.input(node, 1).is_shard())
-            return flow.obstruct(node, flow.input(node, 1).parameter, "its inputs are not split");
+            return flow.obstruct(node, flow.input(node, 1).parameter,
+                                 "its weight is split, but its inputs are not");
         return pass_copied(flow, node);
     }
     const auto& sizes = flow.graph().sizes(node.input(0));
     const bool is_batch = sizes.size() == flow.graph().sizes(node.input(1)).size();
     if (!is_batch || x.shard.dim != 1 || groups != sizes[1])
-        return flow.obstruct(node, x.parameter, "it mixes what is split");
+        return flow.obstruct(node, x.parameter, "it mixes values across the split dimension");
     if (!plan::divides_evenly(x.shard, flow.size()))
-        return flow.obstruct_indivisible(node, x.parameter, "its channels do not divide");
+        return flow.obstruct_indivisible(node, x.parameter,
+                                         "its channels cannot be divided evenly");
     for (size_t i = 1; i < 3; ++i) {
         if (is_none(*node.input(i))) continue;
         const TensorPlacement wanted = moved_shard(x, 0);
         if (flow.graph().sizes(node.input(i))[0] != sizes[1])
-            return flow.obstruct(node, x.parameter, "it makes several channels of one");
+            return flow.obstruct(node, x.parameter,
+                                 "it makes several output channels from one input channel");
         if (flow.input(node, i).is_placed_like(wanted)) continue;
         if (flow.graph().origin_of(node.input(i))) return split_parameter(flow, node, i, wanted);
         if (!flow.share_input(node, i, wanted)) return false;
@@ -345,7 +352,7 @@ bool einsum_rule(FlowState& flow, Node& node) {
     std::erase(equation, ' ');
     const size_t arrow = equation.find("->");
     if (arrow == std::string::npos || equation.find('.') != std::string::npos)
-        return flow.obstruct(node, -1, "its equation leaves subscripts out");
+        return flow.obstruct(node, -1, "its equation has no `->` or contains `...`");
     const std::string result = equation.substr(arrow + 2);
     const std::vector<std::string> terms = split(equation.substr(0, arrow), ',');
     std::optional<Subscript> found;

@@ -48,15 +48,15 @@ bool pass_copied(FlowState& flow, Node& node) {
 bool split_parameter(FlowState& flow, Node& node, size_t index, const TensorPlacement& like) {
     const auto origin = flow.graph().origin_of(node.input(index));
     if (!origin)
-        return flow.obstruct(
-            node, like.parameter,
-            "meets " + flow.graph().describe(node.input(index)) + ", which is not split");
+        return flow.obstruct(node, like.parameter,
+                             "combines a split tensor with " +
+                                 flow.graph().describe(node.input(index)) + ", which is not split");
     TensorPlacement wanted = like;
     wanted.shard.dim = origin->dims.at(static_cast<size_t>(like.shard.dim));
     if (wanted.parameter < 0) wanted.parameter = origin->parameter;
     return flow.demand(
         node, {{origin->parameter, wanted}},
-        fmt::format("needs {} split too", flow.graph().parameter_name(origin->parameter)));
+        fmt::format("needs {} to be split too", flow.graph().parameter_name(origin->parameter)));
 }
 
 }  // namespace dslaunch::graph

@@ -131,7 +131,7 @@ bool view_to(FlowState& flow, Node& node, std::optional<size_t> index, int64_t l
     }
     const Group group = group_of(in, out, static_cast<size_t>(x.shard.dim));
     const std::string reason =
-        fmt::format("makes {} of {}: its shares would not be whole ones on {} ranks",
+        fmt::format("makes {} from {}, which cannot be divided evenly among {} ranks",
                     sizes_text(out, group.out_begin, group.out_end),
                     sizes_text(in, group.in_begin, group.in_end), flow.size());
     const int64_t extent = in[x.shard.dim];
@@ -149,7 +149,8 @@ bool view_to(FlowState& flow, Node& node, std::optional<size_t> index, int64_t l
 
 bool view_rule(FlowState& flow, Node& node) {
     if (node.input(1)->type()->kind() != c10::TypeKind::ListType)
-        return flow.obstruct(node, flow.input(node, 0).parameter, "makes another dtype of it");
+        return flow.obstruct(node, flow.input(node, 0).parameter,
+                             "it views the tensor as another dtype");
     return view_to(flow, node, 1, 0);
 }
 
@@ -167,7 +168,7 @@ bool view_as_rule(FlowState& flow, Node& node) {
                                    : std::nullopt;
     if (!made || !made->is_placed_like(like))
         return flow.obstruct(node, std::max(x.parameter, like.parameter),
-                             "the tensor whose sizes it takes is split differently");
+                             "it takes its sizes from a tensor that is split differently");
     flow.place(node.output(), *made);
     return true;
 }
@@ -187,7 +188,8 @@ bool reorder(FlowState& flow, Node& node, const Sizes& from) {
     const TensorPlacement x = flow.input(node, 0);
     if (!x.is_shard()) return pass_copied(flow, node);
     const auto found = std::find(from.begin(), from.end(), x.shard.dim);
-    if (found == from.end()) return flow.obstruct(node, x.parameter, "drops what is split");
+    if (found == from.end())
+        return flow.obstruct(node, x.parameter, "it drops the split dimension");
     flow.place(node.output(), shard_of(x, found - from.begin(), x.shard.blocks));
     return true;
 }
@@ -245,7 +247,7 @@ bool repeat_rule(FlowState& flow, Node& node) {
     if (!x.is_shard()) return pass_copied(flow, node);
     const auto times = int_list(flow, node.input(1));
     const Sizes& in = flow.graph().sizes(node.input(0));
-    if (!times) return flow.obstruct(node, x.parameter, "how often is not known");
+    if (!times) return flow.obstruct(node, x.parameter, "its number of repetitions is not known");
     const auto dim = static_cast<size_t>(x.shard.dim) + times->size() - in.size();
     Sizes blocks;
     for (int64_t i = 0; i < (*times)[dim]; ++i)
@@ -264,7 +266,7 @@ bool pad_rule(FlowState& flow, Node& node) {
     for (size_t i = 0; i < 2; ++i) {
         const auto at = static_cast<size_t>(2 * from_end) + i;
         if (at < pads->size() && (*pads)[at] != 0)
-            return flow.obstruct(node, x.parameter, "it pads what is split");
+            return flow.obstruct(node, x.parameter, "it pads the split dimension");
     }
     flow.place(node.output(), x);
     return true;
@@ -298,7 +300,7 @@ std::optional<Sizes> blocks_between(const TensorPlacement& x, int64_t begin, int
 // Asks for a split of X's parameter with block borders at BORDERS, which are offsets in X's
 // dimension.
 bool demand_borders(FlowState& flow, Node& node, const TensorPlacement& x, Sizes borders) {
-    const std::string reason = "takes a part of what is split";
+    const std::string reason = "it takes only a part of the split dimension";
     const int64_t extent =
         std::accumulate(x.shard.blocks.begin(), x.shard.blocks.end(), int64_t{0});
     const auto decided = flow.decisions().parameters.find(x.parameter);
@@ -358,7 +360,7 @@ bool slice_rule(FlowState& flow, Node& node) {
         return true;
     }
     if (!constant || (!is_narrow && flow.graph().integer(node.input(4)) != 1))
-        return flow.obstruct(node, x.parameter, "takes a part of what is split");
+        return flow.obstruct(node, x.parameter, "it takes only a part of the split dimension");
     const int64_t from = begin ? (*begin < 0 ? *begin + extent : *begin) : 0;
     int64_t to = is_narrow ? from + *last : last.value_or(extent);
     if (to < 0) to += extent;
@@ -366,7 +368,8 @@ bool slice_rule(FlowState& flow, Node& node) {
     const auto inside = blocks_between(x, from, to);
     if (!inside) return demand_borders(flow, node, x, {from, to});
     if (from % flow.size() != 0 || to % flow.size() != 0)
-        return flow.obstruct_indivisible(node, x.parameter, "takes a part that does not divide");
+        return flow.obstruct_indivisible(
+            node, x.parameter, "it takes a part that cannot be divided evenly among the ranks");
     flow.edit({EditKind::kDivide, &node, 2, {}, from / flow.size()});
     flow.edit({EditKind::kDivide, &node, 3, {}, (is_narrow ? to - from : to) / flow.size()});
     flow.place(node.output(), shard_of(x, x.shard.dim, *inside));
@@ -424,7 +427,7 @@ bool split_rule(FlowState& flow, Node& node) {
         return border == (&border - borders.data() + 1) * borders.front();
     });
     if (node.kind() == aten::chunk && !even)
-        return flow.obstruct(node, x.parameter, "its parts are of different extents");
+        return flow.obstruct(node, x.parameter, "its parts have different sizes");
     flow.place_list(node.output(), std::move(parts));
     return true;
 }
@@ -475,7 +478,7 @@ bool join_rule(FlowState& flow, Node& node) {
             blocks.insert(blocks.end(), parts[i].shard.blocks.begin(), parts[i].shard.blocks.end());
         } else if (parts[i].is_shard() || along || list->kind() != prim::ListConstruct) {
             return flow.obstruct(node, std::max(parts[i].parameter, out.parameter),
-                                 "joins tensors that are split differently");
+                                 "it joins tensors that are split differently");
         } else if (!is_split) {
             flow.read_for_share(*list, i);
         } else if (!flow.share_input(*list, i, out)) {
@@ -496,7 +499,7 @@ bool repeat_interleave_rule(FlowState& flow, Node& node) {
     if (!repeats || !dim) return flow.obstruct(node, x.parameter, "its dimension is not known");
     if (!x.is_shard()) return pass_copied(flow, node);
     if (node.inputs().size() > 3 && flow.graph().integer(node.input(3)))
-        return flow.obstruct(node, x.parameter, "its output size is given");
+        return flow.obstruct(node, x.parameter, "its output_size is given, which is not supported");
     if (x.shard.dim == *dim)
         for (int64_t& block : x.shard.blocks) block *= *repeats;
     flow.place(node.output(), x);

@@ -23,14 +23,14 @@ at::Tensor rows_or_copy(const at::Tensor& whole, const plan::TensorShard& shard,
 void narrow_to_shares(Model& model, const plan::TensorPlan& plan, PartOf part) {
     const at::NoGradGuard no_grad;
     DSL_CHECK(plan.parameters.size() == model.parameters().size() && part.parts == plan.size,
-              "the tensor plan of {} parameters for {} ranks is of another model",
+              "the tensor plan of {} parameters for {} ranks belongs to another model",
               plan.parameters.size(), plan.size);
     for (size_t p = 0; p < plan.parameters.size(); ++p) {
         const plan::TensorParameter& parameter = plan.parameters[p];
         if (parameter.rule == plan::TensorRule::kReplicated) continue;
         at::Tensor tensor = model.parameters()[p].tensor;
-        DSL_CHECK(tensor.sizes() == at::IntArrayRef(parameter.sizes), "{} is not whole",
-                  parameter.name);
+        DSL_CHECK(tensor.sizes() == at::IntArrayRef(parameter.sizes),
+                  "parameter {} does not have its full size", parameter.name);
         const at::Tensor share = rows_or_copy(tensor.detach(), parameter.shard, part);
         model.release_pages(static_cast<int>(p));
         tensor.set_data(share);

@@ -398,8 +398,8 @@ std::vector<plan::TensorParameter> describe_parameters(const Model& model,
 void refuse_module(const LoweredGraph& lowered) {
     if (lowered.takes_module)
         fail(ExitCode::kInput,
-             "tensor parallelism: {} needs the module itself, so that what it computes cannot be "
-             "followed; call a method of a known type instead",
+             "tensor parallelism: {} uses the module object itself, so its computation cannot be "
+             "analyzed; call a method of a concrete module class instead",
              lowered.opaque_node);
 }
 
@@ -437,10 +437,10 @@ TensorModel make_tensor_parallel(const Model& model, const LoweredGraph& lowered
     const auto obstacle = flow.follow(found.decisions, 0, flow.graph().nodes().size());
     if (obstacle && rules.share_positions)
         fail(ExitCode::kInput,
-             "tensor parallelism of {} ranks: positions cannot be shared between its layers: {}: "
-             "{}",
+             "tensor parallelism of {} ranks: the positions between the layers cannot be split "
+             "among the ranks: {}: {}",
              flow.size(), describe_node(*obstacle->node), obstacle->reason);
-    DSL_CHECK(!obstacle, "regions that close one by one do not together: {}: {}",
+    DSL_CHECK(!obstacle, "regions that can be split one by one cannot be split together: {}: {}",
               describe_node(*obstacle->node), obstacle->reason);
     return rewrite(model, lowered, flow, found);
 }
@@ -455,7 +455,7 @@ TensorModel make_sequence_parallel(const Model& model, const LoweredGraph& lower
     TensorFindings found;
     for (const int parameter : lowered.parameters) {
         found.decisions.parameters[parameter] = {TensorPlacement::Kind::kCopied, {}, parameter};
-        found.why[parameter] = "each rank computes its share of the positions with all of it";
+        found.why[parameter] = "each rank uses all of it for its share of the positions";
     }
     const auto obstacle = flow.follow(found.decisions, 0, flow.graph().nodes().size());
     if (obstacle)

@@ -38,7 +38,7 @@ class Search {
     TensorFindings run() {
         for (size_t p = 0; p < given_.size(); ++p)
             if (given_[p] == plan::TensorRule::kReplicated)
-                lock(static_cast<int>(p), "as its rule says");
+                lock(static_cast<int>(p), "set by its rule");
         for (Node* node : graph_.nodes()) {
             const auto candidate = candidate_at(*node);
             if (candidate) look_at(*candidate);
@@ -79,8 +79,8 @@ class Search {
             const auto rule = given(origin->parameter);
             if (rule && *rule != plan::TensorRule::kVocabulary)
                 fail(ExitCode::kConfig,
-                     "tensor rule `{}` of {}: it is the table of {}, which is "
-                     "split by `vocabulary` or not at all",
+                     "tensor rule `{}` of {}: this is the table of {}, which supports only the "
+                     "rules `vocabulary` and `replicated`",
                      plan::tensor_rule_name(*rule), name_and_sizes(origin->parameter),
                      describe_node(node));
             if (!rule && !FlowGraph::is_argument(node.input(1))) return std::nullopt;
@@ -179,7 +179,7 @@ class Search {
         }
         TensorObstacle endless;
         endless.node = graph_.nodes().front();
-        endless.reason = "its splits could not be settled";
+        endless.reason = "no consistent way to split it was found";
         return endless;
     }
 
@@ -200,7 +200,7 @@ class Search {
             obstacle.parameter = index;
             obstacle.is_indivisible = true;
             obstacle.reason =
-                fmt::format("{} features of {} do not divide among {} ranks",
+                fmt::format("{} features of {} cannot be divided evenly among {} ranks",
                             placement.shard.blocks.front(), name_and_sizes(index), flow_.size());
             return obstacle;
         }
@@ -237,13 +237,13 @@ class Search {
         const int index = candidate.parameter;
         const auto rule = given(index);
         fail(ExitCode::kInput,
-             "tensor parallelism of {} ranks: {} cannot be split{}: {}: {}. Take another number of "
+             "tensor parallelism of {} ranks: {} cannot be split{}: {}: {}. Use another number of "
              "ranks{}",
              flow_.size(), name_and_sizes(index),
              rule ? fmt::format(" as its rule `{}` says", plan::tensor_rule_name(*rule)) : "",
              obstacle.node == nullptr ? "" : describe_node(*obstacle.node), obstacle.reason,
              rule ? ""
-                  : fmt::format(", or leave it whole with the rule `{}`: `replicated`",
+                  : fmt::format(", or keep it whole on every rank with the rule `{}`: `replicated`",
                                 parameter(index).name));
     }
 
@@ -279,7 +279,8 @@ class Search {
             const auto found = found_.decisions.parameters.find(index);
             if (found != found_.decisions.parameters.end() && found->second.is_shard()) continue;
             fail(ExitCode::kConfig,
-                 "tensor rule `{}` of {}: no linear layer or embedding of the graph reads it so",
+                 "tensor rule `{}` of {}: no linear layer or embedding of the graph uses it in a "
+                 "way that this rule can split",
                  plan::tensor_rule_name(*given_[p]), name_and_sizes(index));
         }
     }
@@ -303,7 +304,8 @@ class Search {
         }
         for (const auto& [index, placement] : found_.decisions.parameters)
             if (placement.is_shard())
-                note(index, plan::TensorRule::kColumn, "meets what is split, element by element");
+                note(index, plan::TensorRule::kColumn,
+                     "combined element by element with a split tensor");
     }
 
     void explain_layer(const Node& node, const LinearForm& form) {
@@ -313,15 +315,16 @@ class Search {
         const auto summed = weight.dims[form.weight_in];
         if (found->second.kind == Kind::kCopied) {
             note(weight.parameter, plan::TensorRule::kReplicated,
-                 "its heads do not divide: every rank computes all of them");
+                 "its heads cannot be divided evenly, so every rank computes all of them");
         } else if (found->second.shard.dim == summed) {
-            note(weight.parameter, plan::TensorRule::kRow, "sums over what is split");
+            note(weight.parameter, plan::TensorRule::kRow, "sums over the split dimension");
         } else if (reaches(node, aten::cross_entropy_loss)) {
-            note(weight.parameter, plan::TensorRule::kVocabulary, "gives the classes of the loss");
+            note(weight.parameter, plan::TensorRule::kVocabulary,
+                 "computes the classes of the loss");
         } else {
             note(weight.parameter, plan::TensorRule::kColumn,
-                 is_attention(node) ? "makes the heads of attention"
-                                    : "a layer that sums over it follows");
+                 is_attention(node) ? "computes the attention heads"
+                                    : "followed by a layer that sums over it");
         }
         if (!form.bias) return;
         if (const auto bias = graph_.origin_of(node.input(*form.bias)))
@@ -333,7 +336,7 @@ class Search {
         for (const auto& [index, why] : found_.why)
             reasons += fmt::format("\n  {}: {}", name_and_sizes(index), why);
         fail(ExitCode::kInput,
-             "tensor parallelism of {} ranks: nothing of this model can be split{}", flow_.size(),
+             "tensor parallelism of {} ranks: no part of this model can be split{}", flow_.size(),
              reasons.empty() ? ": it has no linear layers or embeddings at the top of its graph"
                              : reasons);
     }

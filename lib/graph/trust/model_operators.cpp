@@ -47,8 +47,8 @@ std::string class_in_cpp(const Node& node) {
                          const std::string& why) {
     const std::string scope = node.scopeName();
     fail(ExitCode::kInput,
-         "the model uses {} in {}{}: {}; a model is data here, and this could reach files, memory "
-         "or processes. If you trust who made it, say so with --trust-model",
+         "the model uses {} in {}{}, which could reach files, memory or other processes: {}. If "
+         "you trust the author of the model, pass --trust-model",
          printable(name), printable(scope.empty() ? function : scope), line_of(node), why);
 }
 
@@ -64,7 +64,7 @@ void check_node(const Node& node, const std::string& function) {
     }
     const c10::FunctionSchema* schema = node.maybeSchema();
     const std::string why =
-        schema == nullptr ? "LibTorch knows no such operator" : why_refused(*schema);
+        schema == nullptr ? "LibTorch has no such operator" : why_refused(*schema);
     if (!why.empty()) refuse(node, kind, function, why);
 }
 
@@ -118,8 +118,8 @@ class CallCount {
   public:
     int64_t nodes_of(Function& function, int64_t depth = 0) {
         if (depth > kCallDepthMax)
-            fail(ExitCode::kInput, "the model's calls nest deeper than {}, in {}", kCallDepthMax,
-                 printable(function.qualname().qualifiedName()));
+            fail(ExitCode::kInput, "the model's calls are nested more than {} deep, in {}",
+                 kCallDepthMax, printable(function.qualname().qualifiedName()));
         const auto* body = torch::jit::tryToGraphFunction(function);
         if (body == nullptr) return 1;
         const auto [found, is_new] = counts_.try_emplace(&function, kOpen);
@@ -134,10 +134,10 @@ class CallCount {
             const Function* const callee = called(node);
             all += callee == nullptr ? 1 : nodes_of(const_cast<Function&>(*callee), depth + 1);
             if (all > kModelNodesMax)
-                fail(ExitCode::kInput,
-                     "the model's code has more than {} operators once its calls are written out, "
-                     "in {}",
-                     kModelNodesMax, printable(function.qualname().qualifiedName()));
+                fail(
+                    ExitCode::kInput,
+                    "the model's code has more than {} operators once its calls are inlined, in {}",
+                    kModelNodesMax, printable(function.qualname().qualifiedName()));
         });
         counts_[&function] = all;
         return all;

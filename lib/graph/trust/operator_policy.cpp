@@ -28,16 +28,16 @@ constexpr std::string_view kForeignNamespaces =
 // Returns the operators that the rule about types would allow, each with the reason to refuse it.
 const std::map<std::string_view, const char*>& denied() {
     static constexpr const char* kMemory =
-        "it gives a tensor memory without looking whether it lies in it";
-    static constexpr const char* kBelieves = "it believes indices or sizes without looking";
-    static constexpr const char* kSeed = "it sets the random numbers of the whole process";
+        "it places a tensor in memory without checking the bounds";
+    static constexpr const char* kBelieves = "it uses indices or sizes without checking them";
+    static constexpr const char* kSeed = "it sets the random seed of the whole process";
     static const std::map<std::string_view, const char*> reasons{
         {"aten::batch_norm_update_stats", kBelieves},
         {"aten::ccol_indices", kBelieves},
         {"aten::col_indices", kBelieves},
         {"aten::crow_indices", kBelieves},
-        {"aten::from_file", "it opens files, and writes to them"},
-        {"aten::get_gradients", "it asks other processes"},
+        {"aten::from_file", "it opens files and writes to them"},
+        {"aten::get_gradients", "it contacts other processes"},
         {"aten::linalg_ldl_solve", kBelieves},
         {"aten::manual_seed", kSeed},
         {"aten::mkldnn_rnn_layer", kBelieves},
@@ -137,12 +137,12 @@ bool is_in(std::string_view words, std::string_view name) {
 const char* why_internal(std::string_view name) {
     // A backward operator trusts the indices and sizes that its forward passes to it.
     if (name.find("backward") != std::string_view::npos)
-        return "it computes gradients and believes the indices that it gets";
+        return "it computes gradients and uses indices without checking them";
     const bool is_private = name.starts_with("_") && !name.starts_with("__");
     // These operate on each tensor of a list; averages of weights use them.
     const bool one_by_one = name.starts_with("_foreach_");
     return is_private && !one_by_one && !is_in(kPrivateOfModels, name)
-               ? "it is for LibTorch itself and believes what it gets"
+               ? "it is internal to LibTorch and does not check its arguments"
                : nullptr;
 }
 
@@ -153,22 +153,22 @@ const char* reach_of(const Type& type) {
         case TypeKind::StorageType:
             return "the memory of a tensor";
         case TypeKind::StreamObjType:
-            return "a stream of a device";
+            return "a device stream";
         case TypeKind::RRefType:
             return "an object of another process";
         case TypeKind::PyObjectType:
-            return "an object of Python";
+            return "a Python object";
         case TypeKind::CapsuleType:
         case TypeKind::QuantizerType:
         case TypeKind::FunctionType:
         case TypeKind::AnyClassType:
         case TypeKind::InterfaceType:
-            return "an object of the program";
+            return "an internal object of the program";
         case TypeKind::ClassType: {
             const auto& name = type.expectRef<c10::ClassType>().name();
             return name && why_class_refused(name->qualifiedName()).empty()
                        ? nullptr
-                       : "an object of the program";
+                       : "an internal object of the program";
         }
         default:
             for (const c10::TypePtr& inner : type.containedTypes())
@@ -204,8 +204,9 @@ std::string why_refused(const c10::FunctionSchema& schema) {
                    ? ""
                    : "it keeps a pointer in a tensor";
     if (is_in(kForeignNamespaces, space))
-        return fmt::format("operators of {} are for LibTorch itself and for other processes",
-                           space);
+        return fmt::format(
+            "operators of the namespace {} are internal to LibTorch or reach other processes",
+            space);
     const auto found = denied().find(full);
     if (found != denied().end()) return found->second;
     if (space == "aten")
@@ -213,20 +214,22 @@ std::string why_refused(const c10::FunctionSchema& schema) {
     for (const auto* arguments : {&schema.arguments(), &schema.returns()})
         for (const c10::Argument& argument : *arguments)
             if (const char* reach = reach_of(*argument.type()))
-                return fmt::format("it takes or gives {}", reach);
+                return fmt::format("it takes or returns {}", reach);
     const bool on_tensors = has_tensor(schema.arguments()) || has_tensor(schema.returns());
     if (space == "aten" && is_in(kFunctionsOfTexts, name)) return "";
     for (const c10::Argument& argument : schema.arguments())
         if (holds(*argument.type(), TypeKind::StringType) &&
             !(on_tensors && is_in(kOptionsInWords, argument.name())))
-            return fmt::format("it takes a text `{}`, which may name anything", argument.name());
+            return fmt::format(
+                "it takes a string argument `{}`, which could name a file or anything else",
+                argument.name());
     return "";
 }
 
 std::string why_node_refused(std::string_view kind) {
     constexpr std::string_view kPrim = "prim::";
     if (kind.starts_with(kPrim) && is_in(kNodesOfGraphs, kind.substr(kPrim.size()))) return "";
-    return "it is for LibTorch's own passes, Python or other processes";
+    return "it is internal to LibTorch, or is for Python or other processes";
 }
 
 bool is_class_in_cpp(std::string_view name) {
@@ -241,7 +244,7 @@ std::string why_class_refused(std::string_view name) {
     const std::string_view rest = name.substr(kClassesInCpp.size());
     for (const std::string_view plain : kPlain)
         if (rest.starts_with(plain)) return "";
-    return "it is a class in C++";
+    return "it is a C++ class";
 }
 
 }  // namespace dslaunch::graph

@@ -97,7 +97,8 @@ void check_slots(const c10::ivalue::Object& object) {
     for (size_t i = 0; i < type.numAttributes(); ++i)
         if (!is_of(object.getSlot(i), *type.getAttribute(i)))
             fail(ExitCode::kInput,
-                 "{} of a {} is of the type {}, and its class says {}; the archive is damaged",
+                 "attribute {} of a {} has the type {}, but its class declares {}; the archive is "
+                 "damaged",
                  printable(type.getAttributeName(i)),
                  printable(type.name() ? type.name()->qualifiedName() : "class"),
                  printable(object.getSlot(i).type()->repr_str()),

@@ -38,7 +38,8 @@ bool writes_elements(const Node& node, size_t index) {
 }
 
 [[noreturn]] void refuse_list(const Node& node, const char* why) {
-    fail(ExitCode::kInput, "{}: it writes a list of tensors in place, {}: write them one by one",
+    fail(ExitCode::kInput,
+         "{}: this operator writes a list of tensors in place, {}; write the tensors one by one",
          describe_node(node), why);
 }
 
@@ -47,9 +48,9 @@ void write_apart(Node* node) {
     const std::string name = node->kind().toQualString();
     Node* const list = node->input(0)->node();
     if (list->kind() != prim::ListConstruct)
-        refuse_list(*node, "and which ones shows only as it runs");
+        refuse_list(*node, "but which tensors the list contains is known only at run time");
     if (!std::string_view(name).starts_with(kForeach) || !name.ends_with('_'))
-        refuse_list(*node, "which cannot be followed");
+        refuse_list(*node, "which is not supported");
     Graph& graph = *node->owningGraph();
     const WithInsertPoint here(node);
     Node* const made =
@@ -57,7 +58,8 @@ void write_apart(Node* node) {
     made->output()->setType(c10::ListType::ofTensors());
     made->copyMetadata(node);
     graph.insertNode(made);
-    if (made->maybeSchema() == nullptr) refuse_list(*node, "and no operator gives the new values");
+    if (made->maybeSchema() == nullptr)
+        refuse_list(*node, "but LibTorch has no variant of it that returns new values");
     const size_t count = list->inputs().size();
     Node* const unpacked = graph.insertNode(graph.createListUnpack(made->output(), count));
     for (size_t i = 0; i < count; ++i)
@@ -90,7 +92,7 @@ void write_lists_apart(Graph& graph) {
     for (Node* node : nodes_of(graph))
         for (size_t i = 0; i < node->inputs().size(); ++i)
             if (writes_elements(*node, i)) {
-                if (i > 0) refuse_list(*node, "which cannot be followed");
+                if (i > 0) refuse_list(*node, "which is not supported");
                 write_apart(node);
                 break;
             }
@@ -203,9 +205,9 @@ void refuse_unseen_writes(const Graph& graph) {
         for_each_operand(*giver, [&](const Value* operand) {
             if (roots.count(sets.set_of(operand)) > 0)
                 fail(ExitCode::kInput,
-                     "{}: forward writes its result in place, which may lie in the memory of a "
-                     "parameter, a buffer, a constant or an argument: write to that itself, or "
-                     "clone() the result",
+                     "{}: forward writes the result of this operator in place, but the result may "
+                     "share memory with a parameter, a buffer, a constant or an argument; write to "
+                     "that tensor itself, or clone() the result",
                      describe_node(*giver));
         });
     }

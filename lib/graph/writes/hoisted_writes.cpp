@@ -15,10 +15,10 @@ namespace dslaunch::graph {
 
 namespace {
 
-constexpr const char* kByBatch = "by what it computes from the batch";
-constexpr const char* kByChance = "by random numbers";
-constexpr const char* kTooLate = "after it has read it";
-constexpr const char* kByModule = "in a model that a node needs whole";
+constexpr const char* kByBatch = "with values that it computes from the batch";
+constexpr const char* kByChance = "with random numbers";
+constexpr const char* kTooLate = "after reading it";
+constexpr const char* kByModule = "in a model in which one call needs the whole module";
 
 // Returns true for operators that read no element of their inputs.
 bool is_view(const Node& node) {
@@ -376,9 +376,10 @@ class Hoister {
                     !model_.parameters()[other].tensor.requires_grad())
                     continue;
                 fail(ExitCode::kInput,
-                     "{}: forward writes the trained parameter `{}` by `{}`, and the trace does "
-                     "not say whether it reads it with a gradient: write requires_grad_(False) if "
-                     "it is a copy that follows, or export the model with torch.export",
+                     "{}: forward writes the trained parameter `{}` from `{}`, but a trace does "
+                     "not record whether that read needs a gradient; if the first parameter is a "
+                     "copy that follows the second, call requires_grad_(False) on it, or export "
+                     "the model with torch.export",
                      nodes_of_.at(parameter), model_.parameters()[parameter].name,
                      model_.parameters()[other].name);
             }

@@ -111,8 +111,9 @@ class Settler {
                 if (!same->hasUses() || !overlap(tensor, other)) continue;
                 if (!is_same_view(tensor, other))
                     fail(ExitCode::kInput,
-                         "{}: it writes a tensor constant of which another constant is a view, and "
-                         "the two cannot be followed; make it a buffer (register_buffer)",
+                         "{}: this operator writes a tensor constant that shares memory with "
+                         "another constant (one is a view), which is not supported; make it a "
+                         "buffer (register_buffer)",
                          describe_node(*writers_.at(root).front().first));
                 same->replaceAllUsesWith(buffer_input(model_.hold_constant(tensor)));
             }

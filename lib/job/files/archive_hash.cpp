@@ -38,8 +38,8 @@ launch::FileIdentity check_archive_hash(const std::string& path, const std::stri
     if (!facts.error.empty()) fail(ExitCode::kInput, "{}: {}", path, facts.error);
     if (facts.hash != expected)
         fail(ExitCode::kInput,
-             "{}: its SHA-256 is {}, not {} as --expect-sha256 says: this is another file", path,
-             facts.hash, printable(expected));
+             "{}: its SHA-256 is {}, not {} as --expect-sha256 says: this is a different file",
+             path, facts.hash, printable(expected));
     return identity;
 }
 
@@ -85,7 +85,7 @@ std::jthread log_archive_hash(const std::string& path) {
                 if (facts.error.empty()) {
                     log_detail("model", "{} sha256={}", file, facts.hash);
                 } else {
-                    log_warn("model", "{}: its SHA-256 is not known: {}", file, facts.error);
+                    log_warn("model", "{}: cannot compute its SHA-256: {}", file, facts.error);
                 }
             }
         } catch (const Stopped&) {

@@ -68,14 +68,14 @@ std::string data_difference(const storage::DataMark& saved, const storage::DataM
     const auto compare = [&](const char* what, const std::string& was, const std::string& is) {
         if (was != is)
             differences.push_back(
-                fmt::format("the fingerprint of {} is {} and was {}", what, is, printable(was)));
+                fmt::format("the fingerprint of {} is {}, but was {}", what, is, printable(was)));
     };
     compare("the training data", saved.train, here.train);
     // A run that starts or stops using a separate held-out file still trains on the same samples.
     if (!saved.held_out.empty() && !here.held_out.empty())
         compare("the held-out data", saved.held_out, here.held_out);
     if (saved.samples != here.samples)
-        differences.push_back(fmt::format("samples are {}, and were {}", printable(here.samples),
+        differences.push_back(fmt::format("samples are {}, but were {}", printable(here.samples),
                                           printable(saved.samples)));
     return join(differences, "; ");
 }

@@ -37,8 +37,8 @@ std::vector<std::string> candidates_in(storage::FileTree& tree, const std::strin
         if (stored.is_complete && stored.is_finite) {
             folders.push_back(stored.folder);
         } else if (folders.empty()) {
-            log_warn("checkpoint", "{} is passed over: {}", stored.folder,
-                     stored.is_complete ? "it holds NaN or infinity" : stored.fault);
+            log_warn("checkpoint", "skipping {}: {}", stored.folder,
+                     stored.is_complete ? "it contains NaN or infinity" : stored.fault);
         }
     }
     return folders;
@@ -108,20 +108,19 @@ Opened open_and_verify(storage::FileTree& tree, runtime::Collectives& collective
 void tell_nothing_to_resume(storage::FileTree& tree, const ResumeRequest& request,
                             const std::string& path) {
     if (!request.restarted && has_metrics(tree, path))
-        fail(
-            ExitCode::kCheckpoint,
-            "{}: there is no complete checkpoint, but metrics.jsonl of an earlier run: it ended "
-            "before its first save. Start again without --resume, which sets its metrics aside, or "
-            "name its folder with --output",
-            path);
+        fail(ExitCode::kCheckpoint,
+             "{}: there is no complete checkpoint, only metrics.jsonl of an earlier run, which "
+             "ended before its first save. Start again without --resume, which sets those metrics "
+             "aside, or give the folder of the run to resume with --output",
+             path);
     // A restarted run looks for checkpoints although the user did not ask for it, so this is no
     // reason for a warning.
     if (request.restarted) {
-        log_info("checkpoint", "no complete checkpoint below {}: training begins at step 0", path);
+        log_info("checkpoint", "no complete checkpoint in {}: training begins at step 0", path);
     } else {
         log_warn("checkpoint",
-                 "--resume: there is no checkpoint below {}: training begins at step 0; is the "
-                 "folder (--output) the one of the run?",
+                 "--resume: there is no checkpoint in {}: training begins at step 0; is --output "
+                 "the folder of the run to resume?",
                  path);
     }
 }
@@ -167,8 +166,8 @@ std::unique_ptr<storage::CheckpointReader> find_resume(storage::FileTree& tree,
         const bool whole = opened.fault.empty();
         if (offering && whole)
             fail(ExitCode::kCheckpoint,
-                 "{}; the newest whole one before it is {}: resume with --resume={}", damage,
-                 folder, folder);
+                 "{}; the newest intact checkpoint before it is {}: resume with --resume={}",
+                 damage, folder, folder);
         if (whole) {
             if (first) storage::CheckpointReader::mark_verified(tree, *opened.reader);
             if (!request.via_first) return std::move(opened.reader);
@@ -178,7 +177,7 @@ std::unique_ptr<storage::CheckpointReader> find_resume(storage::FileTree& tree,
             if (topology.node_rank == 0) return std::move(opened.reader);
             return std::make_unique<storage::CheckpointReader>(tree, copy);
         }
-        if (first) log_warn("checkpoint", "{} is passed over: {}", folder, opened.fault);
+        if (first) log_warn("checkpoint", "skipping {}: {}", folder, opened.fault);
         if (damage.empty()) damage = opened.fault;
         if (named && path == request.from && !offering) {
             offering = true;
@@ -188,7 +187,7 @@ std::unique_ptr<storage::CheckpointReader> find_resume(storage::FileTree& tree,
     }
     if (!damage.empty())
         fail(ExitCode::kCheckpoint,
-             "{}; no checkpoint below {} is whole: remove them, or start again without --resume",
+             "{}; no checkpoint in {} is intact: remove them, or start again without --resume",
              damage, path);
     if (named && path == request.from)
         fail(ExitCode::kCheckpoint,
@@ -229,9 +228,9 @@ void require_shared_folder(storage::FileTree& tree, runtime::Collectives& collec
     // No rank may fail before the file is removed: when one rank fails, all ranks are ended.
     static_cast<void>(collectives.all_gather({}));
     fail(ExitCode::kSetup,
-         "rank {} on host {} does not see what rank 0 writes below {}: checkpoints need one file "
-         "system that all hosts share: name one with --output, or let rank 0's disk have them with "
-         "--save-via rank0",
+         "rank {} on host {} does not see what rank 0 writes to {}. Checkpoints need a file system "
+         "that all hosts share: give a folder on one with --output, or save all of them on rank "
+         "0's disk with --save-via rank0",
          host - blind.begin(), *host, folder);
 }
 

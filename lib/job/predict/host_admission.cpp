@@ -264,7 +264,7 @@ void JobRoom::check_host(const JobSetup& setup, const runtime::Topology& place, 
     if (device != nullptr) {
         const runtime::DeviceMemoryState memory = device->memory_state();
         options.device = {memory.left,
-                          fmt::format("{}, {}, others hold {}", device->device_name(),
+                          fmt::format("{}, {}, others use {}", device->device_name(),
                                       to_text(memory.total), to_text(memory.total - memory.left))};
     }
     admission_ = admit_host(setup, place, options);
@@ -301,7 +301,7 @@ void JobRoom::compare(JobSetup& setup, const runtime::Topology& place,
     if (!setup.on_gpu)
         return log_info("train", "{}", plan::estimate_text("a rank", estimate_, result.peak_rss));
     const Bytes groups = plan::group_memory(setup.plan_options);
-    log_info("train", "{}; LibTorch's allocator held {}; NCCL's buffers, estimated: {}",
+    log_info("train", "{}; LibTorch's allocator held {}; NCCL's buffers are estimated at {}",
              plan::estimate_text("a GPU", estimate_ - groups, result.peak_device),
              to_text(result.peak_device_held), to_text(groups));
 }

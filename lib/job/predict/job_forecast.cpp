@@ -310,9 +310,9 @@ int neighbour_count(int ranks) {
 HostRates measure_host_rates(const JobSetup& setup, int ranks, double link_bytes_per_s) {
     if (setup.shapes_only)
         fail(ExitCode::kUsage,
-             "segments cannot be timed here, for the model's weights are not there: give a folder "
-             "that has them, or take times from FLOPs (--stages or --search with --flops-rate), or "
-             "plan for a GPU (--device cuda --device-memory H100)");
+             "cannot time segments here, because the model's weights are missing: give a folder "
+             "that contains them, or estimate times from FLOPs (--stages or --search with "
+             "--flops-rate), or plan for a GPU (--device cuda --device-memory H100)");
     set_rank_threads(ranks);
     const int beside = neighbour_count(ranks);
     const MeasuringNeighbours neighbours(beside, fmt::format("{}={}", kMeasureBesideOption, ranks));

@@ -44,7 +44,7 @@ int next_order(bool waits) {
 
 void answer(char what) {
     if (const int code = write_full(STDOUT_FILENO, std::string_view(&what, 1)); code < 0)
-        fail(ExitCode::kSetup, "nobody hears of measuring beside: {}", errno_text(-code));
+        fail(ExitCode::kSetup, "cannot report a parallel measurement: {}", errno_text(-code));
 }
 
 }  // namespace
@@ -74,7 +74,7 @@ void MeasuringNeighbours::start(const std::vector<std::string>& command) {
     request.die_with_parent = true;
     const launch::SpawnResult started = launch::spawn(request);
     if (started.pid < 0)
-        fail(ExitCode::kSetup, "no process to measure beside this one: {}", started.error);
+        fail(ExitCode::kSetup, "cannot start a process to measure in parallel: {}", started.error);
     neighbours_.push_back({started.pid, std::move(orders.write_end), std::move(answers.read_end)});
 }
 
@@ -82,8 +82,8 @@ void MeasuringNeighbours::await_answer(const Neighbour& neighbour) {
     std::byte byte{};
     if (read_full(neighbour.answers.get(), {&byte, 1}) != 1)
         fail(ExitCode::kSetup,
-             "process {}, which measured beside this one as another rank of the host would, has "
-             "ended; is there memory for as many ranks?",
+             "process {}, which measured in parallel like another rank of this host, has ended; is "
+             "there enough memory for that many ranks?",
              neighbour.pid);
 }
 

@@ -31,7 +31,7 @@ namespace {
 std::string model_text(const JobSetup& setup, const std::string& path) {
     const int64_t all = setup.info.parameter_numel();
     const int64_t trained = setup.info.trainable_numel();
-    return fmt::format("{}: {} parameters, {} trained, in {}; {} a step", path, all,
+    return fmt::format("{}: {} parameters, {} trained, in {}; {} per step", path, all,
                        trained == all ? "all" : std::to_string(trained),
                        counted(std::ssize(setup.model_info.segments), "segment"),
                        counted(std::ssize(setup.plan.instructions), "instruction"));
@@ -57,8 +57,7 @@ std::string text_part_text(const std::string& path) {
     if (!storage::model_folder_of(path)) return "";
     const storage::TransformerConfig config = storage::open_model_folder(path).config;
     if (config.outer.empty()) return "";
-    return fmt::format("{}: its weights of images are left out",
-                       storage::architecture_text(config));
+    return fmt::format("{}: its image weights are left out", storage::architecture_text(config));
 }
 
 std::string data_text(const JobSetup& setup) {
@@ -131,8 +130,8 @@ std::string wide_adapters_text(const JobSetup& setup) {
     }
     if (layers == 0) return "";
     return fmt::format(
-        "r={} of the adapters is more than a side of {} has, {} at the least: they take "
-        "more memory than the layers' own weights and can give no more",
+        "r={} of the adapters is larger than the smaller dimension of {} (the smallest is {}): "
+        "such adapters use more memory than the layers' own weights without any benefit",
         setup.config().lora.r, counted(layers, "layer"), least);
 }
 
@@ -141,9 +140,9 @@ std::string wide_adapters_text(const JobSetup& setup) {
 std::string modes_text(const JobSetup& setup) {
     if (!setup.segmented->lowered().reads_mode) return "";
     if (setup.model->was_saved_in_evaluation())
-        return "it was saved in evaluation mode and is put into training as a whole: dropout and "
-               "batch normalization are on; parts that are to stay as in evaluation are saved in "
-               "eval() inside a module in train()";
+        return "the model was saved in evaluation mode and is trained in training mode as a whole, "
+               "so dropout and batch normalization are on; to keep a part in evaluation mode, save "
+               "it in eval() inside a module in train()";
     const std::vector<std::string>& kept = setup.model->kept_in_evaluation();
     if (kept.empty()) return "";
     constexpr size_t kShown = 3;
@@ -165,7 +164,7 @@ std::string slow_bf16_text(const JobSetup& setup) {
     if (setup.on_gpu || !has_none || setup.config().precision.compute != DType::kBF16) return "";
     return fmt::format(
         "bf16 is slow on this processor ({}), which has no instructions for it: products take {} "
-        "times as long as in fp32, which --set bf16.enabled=false takes",
+        "times as long as in fp32; --set bf16.enabled=false selects fp32",
         kernels::isa_name(isa), isa == kernels::Isa::kAvx512 ? "some 4" : "up to 60");
 }
 
@@ -234,8 +233,8 @@ void describe_run(const JobSetup& setup, const RunFacts& facts,
     log_info("data", "{}", data_text(setup));
     if (const std::string target = setup.data->train.target_choice(); !target.empty())
         log_detail("data",
-                   "column {} is the target of the loss: dslaunch.loss.target names none, "
-                   "and no other that is left can be it",
+                   "column {} is the target of the loss, because dslaunch.loss.target is not set "
+                   "and no other unused column can be the target",
                    target);
     const std::string method = method_text(setup);
     log_info("run", "{}; {}{}", ranks_text(facts, environment), method.substr(0, method.find(" (")),
@@ -261,21 +260,22 @@ void describe_run(const JobSetup& setup, const RunFacts& facts,
     if (const std::string wide = wide_adapters_text(setup); !wide.empty())
         log_warn("train", "{}", wide);
     for (const int unused : setup.segmented->unused_parameters())
-        log_warn("train", "parameter {} is never read by forward: it is not trained",
+        log_warn("train", "forward never reads parameter {}, so it is not trained",
                  setup.model->parameters()[unused].name);
     if (const std::string& choice = setup.segmented->lowered().output_choice; !choice.empty())
-        log_info("model", "its {} is {}",
+        log_info("model", "the model's {} is {}",
                  setup.config().loss.kind == config::LossKind::kModel ? "loss" : "output", choice);
     if (!setup.segmented->lowered().opaque_node.empty())
-        log_warn("train", "{} needs the module itself: what it calls stays in one segment",
+        log_warn("train",
+                 "{} needs the module itself, so everything that it calls stays in one segment",
                  setup.segmented->lowered().opaque_node);
     tell("model", modes_text(setup));
     for (const graph::ModelBuffer& buffer : setup.model->buffers())
         if (buffer.origin == graph::ModelBuffer::Origin::kConstant)
             log_warn("model",
-                     "forward moves a tensor of its code that is no buffer, of {} elements: no "
-                     "checkpoint and no export holds it, so that a resumed run begins with the "
-                     "archive's; register it with register_buffer",
+                     "forward changes a tensor of {} elements that is not a buffer: no checkpoint "
+                     "and no export contains it, so a resumed run begins with the archive's "
+                     "values; register it with register_buffer",
                      buffer.tensor.numel());
     JsonWriter json;
     json.begin_object().field("version", DSL_VERSION).field("config_origin", setup.config_origin);
@@ -304,15 +304,16 @@ std::string own_buffers_text(const JobSetup& setup) {
     // Copies that are updated only from weights are the same on all ranks.
     if (!inputs.empty() && !graph::moves_by_batch(lowered, inputs, graph::draws)) names.clear();
     std::string text =
-        "buffers (running averages) are each rank's own while training; rank 0's are evaluated and "
-        "saved";
+        "each rank has its own buffers (running averages) during training; those of rank 0 are "
+        "evaluated and saved";
     if (names.empty()) return text;
     const size_t others = names.size() - 1;
-    return text + fmt::format(
-                      ". The model computes with {}{}, which it moves by its own rank's data: "
-                      "dslaunch.average_buffers: true gives all ranks the mean after each step, "
-                      "dslaunch.broadcast_buffers: true rank 0's before it",
-                      names.front(), others == 0 ? "" : fmt::format(" and {} others", others));
+    return text +
+           fmt::format(
+               ". The model computes with {}{}, which each rank updates from its own data: set "
+               "dslaunch.average_buffers to true to give all ranks the mean after each step, or "
+               "dslaunch.broadcast_buffers to true to give them rank 0's values before each step",
+               names.front(), others == 0 ? "" : fmt::format(" and {} others", others));
 }
 
 }  // namespace dslaunch::job

@@ -122,7 +122,7 @@ void JobState::report_offload(runtime::Collectives& job, const runtime::StateAcc
                                     std::max(result.time / steps, Duration{1}),
                                     storage::disk_facts(folder).capacity));
     log_info(
-        "offload", "{:.1f} ms a step spent on checksums, while computing",
+        "offload", "checksums take {:.1f} ms per step, in parallel with the computation",
         to_milliseconds(after.checksum_time - before.checksum_time) / static_cast<double>(steps));
 }
 

@@ -78,13 +78,13 @@ std::vector<Rates> measure_links(runtime::JobComm& all) {
         limits.burst = std::chrono::milliseconds(500);
         const health::LinkSample sample = runtime::probe_link(way, token, limits).way;
         if (!sample.error.empty())
-            log_warn("links", "the way from host {} to host {} could not be measured: {}",
+            log_warn("links", "the link from host {} to host {} could not be measured: {}",
                      place.node_rank, next, sample.error);
         if (sample.wrong > 0)
             log_warn("links",
-                     "{} words of 8 bytes from host {} arrived at host {} other than they were "
-                     "sent: memory, a network card or a switch changes data, and no checksum "
-                     "notices; `dslaunch health` looks at every way",
+                     "{} words of 8 bytes from host {} arrived changed at host {}: memory, a "
+                     "network card or a switch changes data, and no checksum detects it; `dslaunch "
+                     "health` checks every link",
                      sample.wrong, place.node_rank, next);
         if (sample.error.empty())
             measured.link_bytes_per_s = static_cast<double>(sample.bytes_per_second);
@@ -128,7 +128,7 @@ void choose_wire(JobSetup& setup, runtime::JobComm& all) {
     for (const WireKey& choice : kWireKeys) {
         if (said.*choice.said != config::WireChoice::kAuto) continue;
         if (rates.link_bytes_per_s <= 0) {
-            if (first) log_info("links", "{} auto: off, no link was measured", choice.key);
+            if (first) log_info("links", "{} auto: off, because no link was measured", choice.key);
             continue;
         }
         const bool gradients = choice.packing == WirePacking::kInt4;
@@ -138,8 +138,8 @@ void choose_wire(JobSetup& setup, runtime::JobComm& all) {
         if (cost.packs()) setup.plan_options.wire.*choice.wire = choice.packing;
         if (first)
             log_info("links",
-                     "{} auto: {}, the slowest way between hosts carries {:.3g} GB/s: an element "
-                     "takes {:.2f} ns as it is, {:.2f} ns in {} bits with the packing",
+                     "{} auto: {}; the slowest link between hosts carries {:.3g} GB/s: an element "
+                     "takes {:.2f} ns unpacked, and {:.2f} ns in {} bits including packing",
                      choice.key, cost.packs() ? "on" : "off", rates.link_bytes_per_s / 1e9,
                      cost.exact_ns, cost.packed_ns, gradients ? 4 : 8);
     }

@@ -72,8 +72,8 @@ std::string exchange_table(const JobSetup& setup, const std::vector<StepPhase>& 
     const SentInAll sent = sent_in_all(setup, phases);
     if (sent.bytes > 0)
         text += fmt::format(
-            "over these updates {:.3g} times fewer bytes than with gradients in "
-            "full\n",
+            "in these updates hosts send {:.3g} times fewer bytes than with uncompressed "
+            "gradients\n",
             sent.exact / sent.bytes);
     return text;
 }
@@ -115,8 +115,9 @@ std::string lag_line(const JobSetup& setup) {
     const config::LaggingConfig& lagging = setup.config().lagging;
     if (!lagging.on) return "";
     return fmt::format(
-        "updates lag (zenflow): {:.3g} of each block of {} elements is updated in every step, the "
-        "rest every {}{}; what is important is chosen every {}; the first {} update everything",
+        "updates lag (zenflow): a share of {:.3g} of each block of {} elements is updated in every "
+        "step, and the rest every {}{}; the important elements are chosen every {}; the first {} "
+        "update everything",
         lagging.topk_ratio, setup.layout.block_numel, counted(lagging.update_interval, "step"),
         lagging.overlap ? ", during the next step" : "", counted(lagging.select_interval, "step"),
         counted(std::max<int64_t>(1, lagging.warm_up_steps), "step"));
@@ -137,9 +138,9 @@ void phases_json(const std::vector<StepPhase>& phases, JsonWriter& json) {
 std::string exchange_line(const JobSetup& setup) {
     if (!setup.config().optimizer.compresses()) return "";
     if (hosts_of(setup) == 1)
-        return "one host: its ranks sum gradients in memory, so nothing is compressed; where "
-               "several "
-               "hosts would compress, the variance stays as it is and the rest is exact";
+        return "one host: its ranks sum gradients in memory, so nothing is compressed; in updates "
+               "that several hosts would compress, the variance stays frozen and everything else "
+               "is exact";
     const std::vector<StepPhase> phases = step_phases(setup);
     std::string text = "hosts exchange";
     for (const StepPhase& phase : phases)
@@ -147,7 +148,7 @@ std::string exchange_line(const JobSetup& setup) {
                             plan::exchange_name(phase.kind.exchange),
                             counted(phase.updates, "update"), to_text(phase.plan.sent()));
     const SentInAll sent = sent_in_all(setup, phases);
-    return text + fmt::format("; {:.3g} times fewer bytes than with gradients in full",
+    return text + fmt::format("; {:.3g} times fewer bytes than with uncompressed gradients",
                               sent.bytes > 0 ? sent.exact / sent.bytes : 1.0);
 }
 

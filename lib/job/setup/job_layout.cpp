@@ -74,24 +74,24 @@ int shard_group(const config::RunConfig& config, const runtime::Topology& place,
                                                                    : config.zero.shard_ranks;
     if (by_hosts && !std::ranges::all_of(place.node_sizes, [&](int size) { return size == ranks; }))
         fail(ExitCode::kConfig,
-             "optimizer.type: hosts exchange the states of copies that their ranks shard at ZeRO "
-             "stage {}, so each needs equally many ranks (mics_shard_size: that number, or -1); "
-             "stage 0 takes any numbers",
+             "optimizer.type: at ZeRO stage {} the ranks of each host shard the states that hosts "
+             "exchange, so all hosts need the same number of ranks (set mics_shard_size to that "
+             "number, or to -1); stage 0 works with any numbers",
              config.zero.stage);
     if (ranks == 0 || ranks == place.world_size()) return 0;
     if (on_gpu && place.world_size() % ranks == 0) return static_cast<int>(ranks);
     if (on_gpu)
         fail(ExitCode::kConfig,
-             "zero_optimization.mics_shard_size: {}, but {} ranks train the same parameters, which "
-             "are no whole number of such groups: give a divisor of {}, or -1",
+             "zero_optimization.mics_shard_size: {} does not divide the {} ranks that train the "
+             "same parameters: give a divisor of {}, or -1",
              ranks, place.world_size(), place.world_size());
     const bool whole_hosts =
         std::ranges::all_of(place.node_sizes, [&](int size) { return size == ranks; });
     if (!whole_hosts)
         fail(ExitCode::kConfig,
-             "zero_optimization.mics_shard_size: {}, but of the {} ranks that train the same "
-             "parameters {} are on this host; shard groups are those of a host, equally many on "
-             "each: give their number, or -1",
+             "zero_optimization.mics_shard_size: {} is not possible: of the {} ranks that train "
+             "the same parameters, {} are on this host. The ranks of each host form one shard "
+             "group, and all hosts need the same number of ranks: give that number, or -1",
              ranks, place.world_size(), place.local_world_size());
     return static_cast<int>(ranks);
 }
@@ -226,8 +226,8 @@ void compare_plans(runtime::Collectives& collectives, const plan::StepPlan& plan
     for (size_t rank = 1; rank < hashes.size(); ++rank)
         if (hashes[rank] != hashes[0])
             fail(ExitCode::kDiverged,
-                 "rank {} has another step plan ({}) than rank 0 ({}): model, config or dsworker "
-                 "differ between the hosts",
+                 "the step plan of rank {} ({}) differs from that of rank 0 ({}): model, config or "
+                 "dsworker differ between the hosts",
                  rank, hashes[rank], hashes[0]);
 }
 

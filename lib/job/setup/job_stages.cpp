@@ -142,8 +142,9 @@ void check_shared_buffers(const JobSetup& setup, const std::vector<c10::IValue>&
                     if (!is_shared(stages)) continue;
                     fail(ExitCode::kConfig,
                          "stages {} and {} of the pipeline both read the buffer {}, which stage {} "
-                         "changes in its forward: their copies would go on apart; put what reads "
-                         "it into one stage by dslaunch.pipeline.first_segments",
+                         "changes in its forward, so their copies would diverge; use "
+                         "dslaunch.pipeline.first_segments to put all segments that read it into "
+                         "one stage",
                          stages.front(), stages.back(), setup.model->buffers()[b].name, stage);
                 }
 }
@@ -156,7 +157,7 @@ void check_pipeline(const JobSetup& setup) {
              "out, or set dslaunch.device to cpu");
     if (setup.config().offload.adaptive)
         fail(ExitCode::kConfig,
-             "dslaunch.offload.placement auto: placements are fixed in a pipeline in this version; "
+             "dslaunch.offload.placement: auto is not supported in a pipeline in this version; "
              "leave the key out");
     if (!setup.segmented->states().empty())
         fail(ExitCode::kInput,
@@ -240,9 +241,9 @@ void check_ties(const JobSetup& setup, const runtime::Topology& place) {
             };
             if (at(stage) == at(tie.stages.front())) continue;
             fail(ExitCode::kConfig,
-                 "stages {} and {} of the pipeline both train parameter {}, and their ranks lie "
-                 "otherwise on hosts; give all hosts equally many slots, or put what reads it into "
-                 "one stage by dslaunch.pipeline.first_segments",
+                 "stages {} and {} of the pipeline both train parameter {}, but their ranks are "
+                 "placed differently on the hosts; give all hosts the same number of slots, or use "
+                 "dslaunch.pipeline.first_segments to put all segments that read it into one stage",
                  tie.stages.front(), stage, setup.model_info.parameters[tie.parameter].name);
         }
 }
@@ -301,11 +302,11 @@ std::string ranges_text(const plan::ModelInfo& model,
 std::string stages_text(const JobSetup& setup) {
     const config::PipelineConfig& pipeline = setup.config().pipeline;
     const std::string chunks =
-        pipeline.chunks > 1 ? fmt::format(" of {} chunks a stage", pipeline.chunks) : "";
-    std::string text = fmt::format("pipeline: {} stages of {} ranks, {}{}, {} micro batches a step",
-                                   pipeline.stages, setup.place.of_stage.world_size(),
-                                   schedule_name(pipeline.schedule), chunks,
-                                   setup.config().batch.accumulation_steps);
+        pipeline.chunks > 1 ? fmt::format(" with {} chunks per stage", pipeline.chunks) : "";
+    std::string text = fmt::format(
+        "pipeline: {} stages of {} ranks, {}{}, {} micro batches per step", pipeline.stages,
+        setup.place.of_stage.world_size(), schedule_name(pipeline.schedule), chunks,
+        setup.config().batch.accumulation_steps);
     const std::vector<std::vector<plan::SegmentRange>> stages = setup.stages();
     for (size_t s = 0; s < stages.size(); ++s) {
         const plan::ModelInfo stage = plan::stage_model(setup.model_info, stages[s]);

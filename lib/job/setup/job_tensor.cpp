@@ -131,8 +131,8 @@ SharingPlace place_in_group(const config::RunConfig& config, const runtime::Topo
     }
     if (!alike || !std::ranges::is_sorted(members))
         fail(ExitCode::kConfig,
-             "dslaunch.tensor.size: groups of {} ranks cannot be laid over these hosts; give each "
-             "host a multiple of {} slots",
+             "dslaunch.tensor.size: groups of {} ranks do not fit on these hosts; give each host a "
+             "multiple of {} slots",
              sharing.size, sharing.size);
     sharing.group.topology = runtime::Topology::of_member(place.node_sizes, members, place.rank());
     return sharing;
@@ -145,20 +145,20 @@ void check_sharing(const JobSetup& setup) {
         config.tensor.size > 1 ? "dslaunch.tensor.size" : "dslaunch.sequence.size";
     if (setup.on_gpu)
         fail(ExitCode::kConfig,
-             "{}: ranks share batches on CPUs only in this version; leave the key out, or set "
+             "{}: in this version, ranks can share batches only on CPUs; leave the key out, or set "
              "dslaunch.device to cpu",
              key);
     if (config.tensor.size > 1 && config.lora.base != config::LoraBase::kAsIs)
         fail(ExitCode::kConfig,
-             "{}: ranks that share layers would round the weights of their shares otherwise than "
-             "one rank rounds the whole (dslaunch.lora.base), which is not available in this "
-             "version; share positions (dslaunch.sequence.size), take stages, or leave base out",
+             "{}: dslaunch.lora.base is not available in this version when ranks share layers, "
+             "because they would round the weights differently than one rank does; share positions "
+             "(dslaunch.sequence.size), use pipeline stages, or leave base out",
              key);
     if (config.offload.on_disk())
-        fail(ExitCode::kConfig,
-             "{}: offload to nvme is not available beside it in this version; leave one of the two "
-             "out",
-             key);
+        fail(
+            ExitCode::kConfig,
+            "{}: cannot be combined with offload to nvme in this version; leave one of the two out",
+            key);
 }
 
 namespace {
@@ -186,9 +186,9 @@ void check_room_for_check(const JobSetup& setup, const TensorRequest& request) {
     const std::optional<MemoryLimit> limit = tightest_share(read_memory_state().limits, 1);
     if (limit && limit->left < need)
         fail(ExitCode::kSetup,
-             "comparing the split graph with the whole one takes {} in rank 0, and {} leaves {}; "
-             "set dslaunch.{}.check to false, and compare them with `dslaunch plan` on a larger "
-             "machine",
+             "comparing the split graph with the whole one needs {} in rank 0, but {} leaves only "
+             "{}; set dslaunch.{}.check to false, and compare them with `dslaunch plan` on a "
+             "larger machine",
              to_text(need), limit->name, to_text(limit->left),
              request.sequence ? "sequence" : "tensor");
 }
@@ -358,11 +358,11 @@ void compare_plans_of_group(runtime::Collectives& group, const JobSetup& setup) 
     for (const std::string& other : group.all_gather(own))
         if (other != own)
             fail(ExitCode::kConfig,
-                 "dslaunch.tensor.size: the {} ranks of a group hold shares of unequal size, which "
-                 "fill buckets or are put into checkpoints of activations differently; set "
-                 "zero_optimization.reduce_bucket_size a little larger or smaller, "
-                 "activation_checkpointing.number_checkpoints to the number of segments, or a size "
-                 "that divides heads, widths and vocabulary",
+                 "dslaunch.tensor.size: the {} ranks of a group have shares of unequal size, so "
+                 "their buckets or activation checkpoints differ; make "
+                 "zero_optimization.reduce_bucket_size a little larger or smaller, set "
+                 "activation_checkpointing.number_checkpoints to the number of segments, or give a "
+                 "size that divides heads, widths and vocabulary",
                  setup.sharing.place.size);
 }
 
@@ -377,14 +377,14 @@ std::string sharing_text(const JobSetup& setup) {
             ? fmt::format("sequence: {} ranks share the positions of each sample", plan.size)
             : fmt::format("tensor: {} ranks share each layer, {} of {} parameters are split",
                           plan.size, split, plan.parameters.size());
-    text += fmt::format("; {} collectives in a micro batch, of {} forward and {} backward",
+    text += fmt::format("; {} collectives per micro batch, which send {} forward and {} backward",
                         plan.collectives.size(), to_text(plan.forward_bytes()),
                         to_text(plan.backward_bytes()));
     text += plan::unproven_text(plan);
     if (setup.sharing.check)
         text += fmt::format(
-            "\n  checked in fp64 on one micro batch: loss and gradients are off by {:.2g} of the "
-            "largest at most ({}), rounding explains {:.2g}",
+            "\n  checked in fp64 on one micro batch: loss and gradients differ by at most {:.2g} "
+            "of the largest value ({}); rounding explains {:.2g}",
             setup.sharing.check->difference, setup.sharing.check->where,
             setup.sharing.check->bound);
     return text;

@@ -34,9 +34,9 @@ bool keeps_copy(int64_t ranks, const runtime::Topology& place) {
     if (ranks == 0) return place.node_count() > 1 && place.local_world_size() > 1;
     if (!all_have(ranks))
         fail(ExitCode::kConfig,
-             "zero_optimization.zero_hpz_partition_size: {}, but of the {} ranks that train the "
-             "same parameters {} are on this host; a copy is a host's, whose ranks share it, "
-             "equally many on each: give their number, or 1",
+             "zero_optimization.zero_hpz_partition_size: {} is not possible: of the {} ranks that "
+             "train the same parameters, {} are on this host. The ranks of each host share one "
+             "copy, and all hosts need the same number of ranks: give that number, or 1",
              ranks, place.world_size(), place.local_world_size());
     return true;
 }
@@ -75,8 +75,8 @@ void mark_exact_gradients(const config::WireConfig& config, const graph::Model& 
     }
     if (config.modules_given && !any)
         fail(ExitCode::kConfig,
-             "torch_autocast.lower_precision_safe_modules: no module of the model is a {}: name "
-             "classes as Python imports them, as torch.nn.Linear{}",
+             "torch_autocast.lower_precision_safe_modules: no module of the model is a {}: give "
+             "class names as Python imports them, such as torch.nn.Linear{}",
              join(*config.gradient_modules, " or a "), known_classes(model));
 }
 
@@ -105,27 +105,28 @@ std::string wire_text(const JobSetup& setup) {
         if (packing == WirePacking::kNone) return;
         clauses.push_back(fmt::format("{} {}", what,
                                       travels ? kPackingWords[static_cast<size_t>(packing)]
-                                              : "exact, as none go between hosts"));
+                                              : "exact, because none are sent between hosts"));
     };
     const bool over_hosts = options.shards_over_hosts();
     packed("parameters", options.wire.parameters, over_hosts && options.gathers());
     packed("frozen parameters", options.wire.frozen, over_hosts && options.gathers());
     packed("gradients" + exact_text(setup), options.wire.gradients,
            options.reduce_packing() != WirePacking::kNone);
-    if (options.keeps_errors()) clauses.emplace_back("what rounding leaves of them is kept");
+    if (options.keeps_errors()) clauses.emplace_back("the rounding errors of gradients are kept");
     if (options.keeps_gathered()) {
         Bytes kept;
         for (const int64_t numel : setup.plan.gather_buffer_numel)
             kept += Bytes{numel * options.parameter_bytes};
-        clauses.push_back(
-            fmt::format("each host keeps what it gathers in a step, {}", to_text(kept)));
+        clauses.push_back(fmt::format(
+            "each host keeps the parameters that it gathers in a step, {}", to_text(kept)));
     } else if (options.wire.host_copy) {
-        clauses.emplace_back("nothing is gathered from other hosts, so none keeps a copy");
+        clauses.emplace_back("nothing is gathered from other hosts, so no host keeps a copy");
     }
     for (const WireKey& choice : kWireKeys)
         if (setup.config().zero.wire.*choice.said == config::WireChoice::kAuto && over_hosts &&
             options.wire.*choice.wire == WirePacking::kNone)
-            clauses.push_back(fmt::format("{} auto, by the link as a run measures it", choice.key));
+            clauses.push_back(
+                fmt::format("{} auto, chosen by a run after it has measured the link", choice.key));
     return clauses.empty() ? std::string() : "between hosts: " + join(clauses, "; ");
 }
 

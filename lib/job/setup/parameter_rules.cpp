@@ -40,8 +40,8 @@ void choose_kind(OptimizerConfig& rule, const ParameterGroup* group,
     const bool told = group != nullptr && group->muon.has_value();
     if (told && *group->muon && parameter.tensor.dim() < 2)
         fail(ExitCode::kConfig,
-             "dslaunch.optimizer.groups: `muon: true` fits {}, which has {} dimensions; Muon "
-             "updates matrices: narrow the group's patterns",
+             "dslaunch.optimizer.groups: `muon: true` applies to {}, which has {} dimensions, but "
+             "Muon updates only matrices: narrow the group's patterns",
              printable(parameter.name), parameter.tensor.dim());
     if (told ? *group->muon : is_hidden_matrix(parameter)) return;
     rule.kind = OptimizerKind::kAdamW;
@@ -74,8 +74,8 @@ void check_patterns(const config::RunConfig& config, const graph::Model& model) 
             });
             if (fits) continue;
             fail(ExitCode::kConfig,
-                 "dslaunch.optimizer.groups: `{}` fits no trained parameter; `dslaunch model show "
-                 "MODEL` lists their names",
+                 "dslaunch.optimizer.groups: `{}` matches no trained parameter; `dslaunch model "
+                 "show MODEL` lists the names of parameters",
                  printable(pattern));
         }
 }

@@ -18,23 +18,21 @@ void compare_agreements(runtime::Collectives& job, const JobSetup& setup) {
     const std::vector<std::string> sizes = job.all_gather(own.sizes);
     for (size_t rank = 1; rank < structures.size(); ++rank) {
         if (structures[rank] != structures[0])
-            fail(
-                ExitCode::kDiverged,
-                "rank {} has other stages, steps, shares or segments than rank 0: model, config or "
-                "dsworker differ between the hosts",
-                rank);
+            fail(ExitCode::kDiverged,
+                 "stages, steps, shares or segments of rank {} differ from those of rank 0: model, "
+                 "config or dsworker differ between the hosts",
+                 rank);
         if (sizes[rank] == sizes[0]) continue;
         if (setup.sharing.place.positions)
             fail(ExitCode::kConfig,
-                 "dslaunch.sequence.size: what goes from segment to segment has other sizes on "
-                 "rank {} than on rank 0: how many rows a part of this model gets is decided by "
-                 "what its positions hold, as in a mixture of experts, and ranks cannot share "
-                 "positions of such a model; share its layers (dslaunch.tensor.size), or leave the "
-                 "key out",
+                 "dslaunch.sequence.size: the tensors passed between segments have other sizes on "
+                 "rank {} than on rank 0. In this model the data decides how many rows a part "
+                 "gets, as in a mixture of experts, and ranks cannot share positions of such a "
+                 "model; share its layers (dslaunch.tensor.size), or leave the key out",
                  rank);
         fail(ExitCode::kDiverged,
-             "what goes from segment to segment has other sizes on rank {} than on rank 0: model, "
-             "data or config differ between the hosts",
+             "the tensors passed between segments have other sizes on rank {} than on rank 0: "
+             "model, data or config differ between the hosts",
              rank);
     }
 }
@@ -63,9 +61,9 @@ void RankComms::open(const launch::WorkerEnvironment& environment, const JobSetu
         const bool checks = sharing.size > 1 && tensor_request(setup.config()).check;
         if (error.code() != ExitCode::kHang || !checks) throw;
         fail(ExitCode::kHang,
-             "{}; rank 0 first compares the split graph with the whole one in fp64: where that "
-             "takes longer, give a larger --timeout, or leave it out (dslaunch.tensor.check, "
-             "dslaunch.sequence.check)",
+             "{}; rank 0 first compares the split graph with the whole one in fp64: if this takes "
+             "longer, give a larger --timeout, or set dslaunch.tensor.check or "
+             "dslaunch.sequence.check to false",
              error.what());
     }
     compare_agreements(*job_->collectives, setup);

@@ -109,11 +109,11 @@ struct WeightTypes {
 std::string trainable_form(const graph::ModelParameter& parameter) {
     const at::ScalarType type = parameter.tensor.scalar_type();
     if (at::isComplexType(type))
-        return "make torch.view_as_real of it the parameter and compute with "
+        return "store the torch.view_as_real form as the parameter and compute with "
                "torch.view_as_complex(parameter), which trains the same numbers";
     if (type == at::kDouble)
-        return "save the model with .float(), without .double() in its forward (weights, gradients "
-               "and moments are fp32 here)";
+        return "save the model with .float(), and use no .double() in its forward (weights, "
+               "gradients and moments are fp32 here)";
     return "save the model with .float()";
 }
 
@@ -131,8 +131,8 @@ void check_types(const JobSetup& setup) {
                              std::ranges::count(unused, static_cast<int>(p)) == 0;
         if (!trained || graph::is_trained_type(parameter.tensor.scalar_type())) continue;
         fail(ExitCode::kInput,
-             "parameter {} is {}, which is not trained here: {}; or save it with "
-             "requires_grad_(False), if it is not to be trained",
+             "parameter {} is {}, a type that cannot be trained here: {}; or save it with "
+             "requires_grad_(False) to leave it untrained",
              printable(parameter.name), c10::toString(parameter.tensor.scalar_type()),
              trainable_form(parameter));
     }
@@ -162,7 +162,8 @@ void leave_context_to_rows(config::Resolved& resolved) {
         if (value.origin.starts_with("derived")) return;
         data.context = 0;
         resolved.notes.push_back(
-            fmt::format("{}: dslaunch.data.context has no effect: rows have a length of their own",
+            fmt::format("{}: dslaunch.data.context has no effect, because the data consists of "
+                        "rows, which set their own length",
                         printable(value.origin)));
     }
 }
@@ -226,8 +227,8 @@ bool has_pairs_without_loss(const JobSetup& setup) {
 
 [[noreturn]] void fail_pairs(const JobSetup& setup) {
     fail(ExitCode::kInput,
-         "{}: its rows are pairs of answers: give --loss dpo, or ipo, simpo, orpo "
-         "(docs/guide/preferences.md)",
+         "{}: its rows are pairs of answers, which need a preference loss: give --loss dpo, ipo, "
+         "simpo or orpo (docs/guide/preferences.md)",
          printable(setup.data->train.path()));
 }
 
@@ -238,14 +239,14 @@ void require_micro_batch(const JobSetup& setup, bool is_first) {
     const int64_t rows = setup.config().batch.micro_rows, samples = setup.data->train.rows();
     if (rows <= samples) return;
     const std::string text =
-        fmt::format("{}: a micro batch of {} rows is more than all its {}",
+        fmt::format("{}: a micro batch of {} rows needs more rows than the file has ({})",
                     printable(setup.data->train.path()), rows, counted(samples, "sample"));
     if (rows > kRepeatsMax * samples)
         fail(ExitCode::kInput,
              "{}: give --micro-batch (train_micro_batch_size_per_gpu) {} or less, or "
              "--accumulation for larger steps",
              text, samples);
-    if (is_first) log_warn("data", "{}: each one repeats some", text);
+    if (is_first) log_warn("data", "{}: each micro batch repeats some rows", text);
 }
 
 // Opens the data and checks what can be checked before the model runs.
@@ -360,28 +361,28 @@ void require_loss(const graph::LossFacts& loss) {
     if (loss.numel != 1)
         fail(ExitCode::kInput,
              "forward returns a tensor of {} elements, not a loss: return their mean, or return an "
-             "output and name a loss (--loss, dslaunch.loss)",
+             "output and choose a loss (--loss, dslaunch.loss)",
              loss.numel);
     if (!loss.trains)
         fail(ExitCode::kInput,
-             "the loss depends on no trainable parameter: nothing can be trained; look for what "
-             "has no gradient between parameters and loss, as detach(), argmax() or a comparison");
+             "the loss depends on no trainable parameter, so nothing can be trained; between "
+             "parameters and loss, look for an operation without gradient, such as detach(), "
+             "argmax() or a comparison");
 }
 
 // Refuses a run in which no step can change the model, since it would look like training.
 void require_trainable(const JobSetup& setup, const graph::LossFacts& loss) {
     const plan::ModelInfo& info = setup.model_info;
     if (info.parameters.empty())
-        fail(
-            ExitCode::kInput,
-            "the model has no parameters: nothing can be trained; torch.jit.freeze makes constants "
-            "of them: save the module before it is frozen");
+        fail(ExitCode::kInput,
+             "the model has no parameters, so nothing can be trained; torch.jit.freeze turns "
+             "parameters into constants: save the module before it is frozen");
     for (const plan::SegmentInfo& segment : info.segments)
         for (const int parameter : segment.parameters)
             if (info.parameters[parameter].trainable) return require_loss(loss);
     fail(ExitCode::kInput,
-         "forward reads no trainable parameter: nothing can be trained; save the model with "
-         "requires_grad on what is to learn");
+         "forward reads no trainable parameter, so nothing can be trained; save the model with "
+         "requires_grad set on the parameters to train");
 }
 
 void tell_begin(const JobArguments& arguments, std::string_view what) {
@@ -426,9 +427,9 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
     const FoundConfig found = begin_setup(setup, arguments, place);
     if (arguments.plan_meshes && setup.config().zero.shard_ranks > 0)
         fail(ExitCode::kUsage,
-             "the config shards over the ranks of a host (zero_optimization.mics_shard_size), and "
-             "meshes are looked at whose ranks shard over all that train the same parameters: "
-             "leave it out with --set zero_optimization.mics_shard_size=-1");
+             "the config shards over the ranks of one host (zero_optimization.mics_shard_size), "
+             "but a search over meshes needs sharding over all ranks that train the same "
+             "parameters: add --set zero_optimization.mics_shard_size=-1");
 
     const c10::Device device =
         arguments.open_device ? arguments.open_device(setup.config()) : c10::Device(c10::kCPU);
@@ -453,16 +454,16 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
         arguments.plan_only && config.data.train_path.empty() && config.data.context > 0;
     if (arguments.plan_only && config.data.train_path.empty() && !assume_tokens)
         fail(ExitCode::kUsage,
-             "how many tokens make a sample? A plan needs --context N, or a file of training data "
-             "(--data)");
+             "the number of tokens per sample is not known: a plan needs --context N, or a file of "
+             "training data (--data)");
     if (assume_tokens && config.loss.is_preference())
         fail(ExitCode::kUsage,
-             "a plan of a loss of preferences needs a file of pairs (--data), as `dslaunch data "
-             "prepare` writes it");
+             "a plan with a preference loss needs a file of pairs (--data), such as `dslaunch data "
+             "prepare` writes");
     tell_begin(arguments, "reading the data");
     if (!assume_tokens) read_data(setup, found, arguments, place, context);
     if (arguments.plan_only && context.value > 0 && place.rank() == 0)
-        log_info("plan", "{} tokens a sample: {} (--context)", context.value, context.why);
+        log_info("plan", "{} tokens per sample: {} (--context)", context.value, context.why);
     const std::vector<c10::IValue> batch = trial_batch(setup);
     check_pipeline(setup);
     check_sharing(setup);

@@ -96,16 +96,17 @@ ContextChoice choose_context(JobSetup& setup, bool plan_only) {
     if (data.context > 0 || (has_file ? storage::is_row_file(data.train_path) : !plan_only))
         return {};
     if (const int64_t exported = exported_length(setup); exported > 0)
-        return {exported, {}, "the program was exported for them"};
+        return {exported, {}, "the program was exported for this length"};
     const int64_t positions = graph::longest_sequence(setup.model->module());
     if (positions <= 0) return {};
     ContextChoice choice{positions, {}, "all positions of the model"};
     if (positions > kTokensMax)
         choice = {kTokensMax,
                   {},
-                  fmt::format("of the model's {} positions, {} at most", positions, kTokensMax)};
+                  fmt::format("the model has {} positions, but at most {} are used by default",
+                              positions, kTokensMax)};
     const int64_t in_file = has_file ? longest_in_file(data) : choice.value;
-    if (in_file > 0 && in_file < choice.value) choice = {in_file, {}, "all of the file"};
+    if (in_file > 0 && in_file < choice.value) choice = {in_file, {}, "the whole file"};
     return choice;
 }
 

@@ -17,7 +17,7 @@ using graph::LoweredGraph;
 using graph::ParameterWrites;
 
 constexpr const char* kFrozenAdvice =
-    "a copy that no optimizer moves may be written by any forward (requires_grad_(False))";
+    "forward may always write a copy that no optimizer updates (requires_grad_(False))";
 
 std::string name_of(const JobSetup& setup, int parameter) {
     return printable(setup.model->parameters()[parameter].name);
@@ -32,16 +32,16 @@ std::string why_apart(const JobSetup& setup) {
             "each of the {} ranks that train it would write its own values: train on one rank",
             setup.own_ranks().world_size());
     if (setup.sharing.place.size > 1)
-        return "the ranks that share a batch would write theirs: leave dslaunch.tensor.size and "
-               "dslaunch.sequence.size out";
+        return "each rank that shares a batch would write its own values: leave "
+               "dslaunch.tensor.size and dslaunch.sequence.size out";
     if (setup.place.is_pipeline())
         return "a stage works on several batches at once: leave dslaunch.pipeline.stages out";
     if (config.precision.compute != DType::kF32)
-        return "its fp32 copy would not take the new values: train in fp32 (bf16 and fp16 off)";
+        return "its fp32 copy would not get the new values: train in fp32 (bf16 and fp16 off)";
     if (config.recompute_groups > 0)
         return "a recompute would write it twice: set "
                "activation_checkpointing.number_checkpoints to 0";
-    if (config.offload.on_disk()) return "what is offloaded to nvme would not take the new values";
+    if (config.offload.on_disk()) return "values that are offloaded to nvme would not be updated";
     return {};
 }
 
@@ -50,7 +50,7 @@ void check_in_place(const JobSetup& setup, const LoweredGraph& lowered) {
     const std::string why = why_apart(setup);
     if (why.empty()) return;
     const graph::WriteInPlace& write = lowered.in_place.front();
-    fail(ExitCode::kInput, "{}: forward writes the trained parameter `{}` {}, and {}; {}",
+    fail(ExitCode::kInput, "{}: forward writes the trained parameter `{}` {}, but {}; {}",
          printable(write.node), name_of(setup, write.parameter), write.why, why, kFrozenAdvice);
 }
 
@@ -69,8 +69,9 @@ void check_stages(const JobSetup& setup, const ParameterWrites& writes) {
     const auto require = [&](const std::vector<int>& stages, const std::string& name) {
         if (std::ranges::includes(stages, home)) return;
         refuse(setup, writes,
-               fmt::format("by what stage {} of the pipeline has not got: `{}`; put what reads the "
-                           "two into one stage by dslaunch.pipeline.first_segments",
+               fmt::format("but stage {} of the pipeline lacks a value that this needs: `{}`; use "
+                           "dslaunch.pipeline.first_segments to put the segments that read the two "
+                           "into one stage",
                            home.empty() ? 0 : home.front(), name));
     };
     for (const int parameter : writes.parameters)
@@ -86,7 +87,7 @@ void check_shares(const JobSetup& setup, const ParameterWrites& writes) {
         for (const int parameter : *list)
             if (setup.sharing.is_split(parameter))
                 refuse(setup, writes,
-                       fmt::format("which tensor ranks would do to their shares of `{}` alone: "
+                       fmt::format("but each tensor rank would use only its own share of `{}`: "
                                    "give it the rule `replicated` in dslaunch.tensor.rules",
                                    name_of(setup, parameter)));
 }
@@ -98,10 +99,10 @@ void check_repeats(const JobSetup& setup, const ParameterWrites& writes,
     if (repeats.empty()) return;
     if (!writes.reads_moved_buffers && graph::is_projection(*setup.model, writes)) return;
     refuse(setup, writes,
-           fmt::format("and each time it is another value (a weight that decays, not one that is "
-                       "clamped or normed), while {}: write it outside of the model, or train with "
-                       "weight_decay",
-                       repeats));
+           fmt::format(
+               "and its value changes with each run (a weight that decays, not one that is clamped "
+               "or normed), but {}: write it outside the model, or train with weight_decay",
+               repeats));
 }
 
 void check_places(const JobSetup& setup, const ParameterWrites& writes) {
@@ -109,15 +110,15 @@ void check_places(const JobSetup& setup, const ParameterWrites& writes) {
     const bool half = config.precision.compute != DType::kF32;
     if (setup.plan_options.offload.parameters || (half && config.offload.on_disk()))
         refuse(setup, writes,
-               "and its values are on disk (offload to nvme), where they are not written between "
+               "but its values are on disk (offload to nvme), where they cannot be written between "
                "steps in this version: keep parameters in memory");
     if (config.lagging.on)
         refuse(setup, writes,
-               "while updates of earlier steps are still to come (zero_optimization.zenflow): "
-               "train without it");
+               "but updates of earlier steps are still pending (zero_optimization.zenflow): train "
+               "without zenflow");
     if (config.optimizer.compresses())
         refuse(setup, writes,
-               "while hosts hold other values of it between their exchanges: take AdamW in place "
+               "but hosts have different values of it between their exchanges: use AdamW instead "
                "of the compressing optimizer");
 }
 

@@ -156,7 +156,8 @@ std::string WholeReference::difference_of(const Sums& own, const Sums& exact,
     double allowed = kOfLoss * std::abs(exact.loss) + 1e-9;
     if (rounded != nullptr) allowed += kOrders * std::abs(rounded->loss - exact.loss);
     if (!(std::abs(own.loss - exact.loss) <= allowed))
-        return fmt::format("the loss {:.9g}, and {:.9g}", own.loss, exact.loss);
+        return fmt::format("its loss is {:.9g}, but the graph's loss is {:.9g}", own.loss,
+                           exact.loss);
     double all = 0;
     for (const at::Tensor& gradient : exact.gradients)
         if (gradient.defined()) all = std::max(all, largest(gradient));
@@ -170,7 +171,8 @@ std::string WholeReference::difference_of(const Sums& own, const Sums& exact,
         const double difference = off(mine, wanted);
         if (!(difference <= allowed))
             return fmt::format(
-                "a gradient of {} that is up to {:.3g} off, where the largest is {:.3g},",
+                "its gradient of {} differs from the graph's by up to {:.3g}, where the largest is "
+                "{:.3g}",
                 printable(setup_.whole_model().parameters()[p].name), difference, size);
     }
     return {};
@@ -179,8 +181,8 @@ std::string WholeReference::difference_of(const Sums& own, const Sums& exact,
 // Returns the reason why the model's own forward cannot be compared with the graph; empty if it
 // can.
 std::string WholeReference::why_not_run() const {
-    if (setup_.config().lora.on()) return "the adapters are not part of it";
-    if (setup_.config().loss.is_preference()) return "the loss of pairs is not part of it";
+    if (setup_.config().lora.on()) return "it does not include the adapters";
+    if (setup_.config().loss.is_preference()) return "it does not include the preference loss";
     return {};
 }
 
@@ -235,8 +237,8 @@ std::string WholeReference::compare_forward(const std::vector<c10::IValue>& batc
     try {
         const graph::LoweredGraph graph = lowered_in_fp32(training);
         if (!training && graph::find_node(*graph.graph->block(), graph::draws) != nullptr)
-            forward_not_run_ = "it draws random numbers in evaluation too";
-        if (graph.takes_module) forward_not_run_ = "its graph needs the module in evaluation";
+            forward_not_run_ = "it draws random numbers even in evaluation mode";
+        if (graph.takes_module) forward_not_run_ = "its graph needs the module in evaluation mode";
         if (!forward_not_run_.empty()) return {};
         const double weight = weight_by_itself(batch);
         const Sums exact = computed(graph::in_double(graph), at::kDouble, batch, {}, {weight});
@@ -250,8 +252,8 @@ std::string WholeReference::compare_forward(const std::vector<c10::IValue>& batc
     }
     if (different.empty()) return {};
     return fmt::format(
-        "LibTorch computes {} by the graph that dslaunch made of the model's forward: that graph "
-        "is not the model; please report it with the model",
+        "the graph that dslaunch made of the model's forward does not match the forward that "
+        "LibTorch runs: {}; please report this together with the model",
         different);
 }
 

@@ -123,7 +123,7 @@ void JobVerifier::after_update(const runtime::SeenUpdate& update) {
     const auto found = std::find_if(pieces_.rbegin(), pieces_.rend(), [&](const Piece& piece) {
         return piece.parameter == update.parameter && piece.elements == update.elements;
     });
-    DSL_CHECK(found != pieces_.rend(), "an update of parameter {} ends that did not begin",
+    DSL_CHECK(found != pieces_.rend(), "an update of parameter {} ended that had not begun",
               update.parameter);
     Piece& piece = *found;
     piece.end = copy_of(update.parameters);
@@ -227,10 +227,10 @@ double JobVerifier::loss_scale() const {
 
 void JobVerifier::check_loss(const ReferenceStep& reference, double loss, Finding& finding) const {
     if (!first() || std::abs(loss - reference.loss) <= reference.loss_bound) return;
-    finding.note(0,
-                 fmt::format("the loss is {:.9g}, and {:.9g} on one rank alone; rounding explains "
-                             "{:.3g}: forward computes something else, or other samples",
-                             loss, reference.loss, reference.loss_bound));
+    finding.note(
+        0, fmt::format("the loss is {:.9g}, but {:.9g} on one rank alone, and rounding explains "
+                       "only {:.3g}: forward computes something else, or uses other samples",
+                       loss, reference.loss, reference.loss_bound));
 }
 
 void JobVerifier::check_begin(const Piece& piece, std::span<const float> expected,
@@ -240,11 +240,12 @@ void JobVerifier::check_begin(const Piece& piece, std::span<const float> expecte
             const float found = piece.begin[static_cast<size_t>(begin + i)];
             const float wanted = expected[static_cast<size_t>(elements.begin + i)];
             if (found == wanted) continue;
-            finding.note(order_of(kBegin, backward_of(piece.parameter)),
-                         fmt::format("{}, element {}, is {:.9g} before the update, and should be "
-                                     "{:.9g} ({})",
-                                     whole().parameters()[piece.parameter].name, elements.begin + i,
-                                     found, wanted, makers_of(piece)));
+            finding.note(
+                order_of(kBegin, backward_of(piece.parameter)),
+                fmt::format(
+                    "{}, element {}, is {:.9g} before the update, but should be {:.9g} ({})",
+                    whole().parameters()[piece.parameter].name, elements.begin + i, found, wanted,
+                    makers_of(piece)));
             return;
         }
     });
@@ -281,8 +282,8 @@ void JobVerifier::check_gradient(const Piece& piece, std::span<const float> expe
     if (worst <= 1) return;
     finding.note(
         order_of(kGradient, backward_of(piece.parameter)),
-        fmt::format("the gradient of {}, element {}, is {:.9g}, and {:.9g} on one rank alone; "
-                    "rounding explains {:.3g} ({})",
+        fmt::format("the gradient of {}, element {}, is {:.9g}, but {:.9g} on one rank alone, and "
+                    "rounding explains only {:.3g} ({})",
                     name, worst_at, found_there / piece.loss_scale, wanted_there / piece.loss_scale,
                     bound / piece.loss_scale, makers_of(piece)));
 }
@@ -295,9 +296,9 @@ void JobVerifier::check_factor(const ReferenceStep& reference, Finding& finding)
         const double allowed = wanted * std::max(1e-5, sizes_);
         if (std::abs(piece.factor - wanted) <= allowed) continue;
         finding.note(order_of(kFactor, 0),
-                     fmt::format("gradients are multiplied by {:.9g}, and should be by {:.9g}: the "
-                                 "norm of all is {:.9g} on one rank alone (gradient_clipping {}; "
-                                 "loss scale {}; {})",
+                     fmt::format("gradients are multiplied by {:.9g}, but should be multiplied by "
+                                 "{:.9g}: the norm of all gradients is {:.9g} on one rank alone "
+                                 "(gradient_clipping {}; loss scale {}; {})",
                                  piece.factor, wanted, reference.norm, clip, piece.loss_scale,
                                  makers_of(piece)));
         return;
@@ -308,8 +309,8 @@ void JobVerifier::check_update(const Piece& piece, Finding& finding) const {
     if (piece.misrounded >= 0)
         finding.note(
             order_of(kUpdate, backward_of(piece.parameter)),
-            fmt::format("the {} copy of {}, element {} of this rank's part from {} on, is not its "
-                        "value {:.9g}, rounded ({})",
+            fmt::format("the {} copy of {} is wrong: element {} of this rank's part, which begins "
+                        "at {}, is not the value {:.9g}, rounded ({})",
                         dtype_name(parts_.setup->config().precision.compute),
                         whole().parameters()[piece.parameter].name, piece.misrounded,
                         piece.elements.begin, piece.end[static_cast<size_t>(piece.misrounded)],
@@ -319,9 +320,9 @@ void JobVerifier::check_update(const Piece& piece, Finding& finding) const {
     finding.note(
         order_of(kUpdate, backward_of(piece.parameter)),
         fmt::format(
-            "the update of {}, element {} of this rank's part from {} on, makes {:.9g} of "
-            "{:.9g} and the gradient {:.9g}, which is {:.3g} times what rounding explains "
-            "off from {}'s rule ({})",
+            "the update of {} is wrong: for element {} of this rank's part, which begins at {}, it "
+            "makes {:.9g} from the value {:.9g} and the gradient {:.9g}; the error is {:.3g} times "
+            "what rounding explains with the rule of {} ({})",
             whole().parameters()[piece.parameter].name, piece.worst, piece.elements.begin,
             piece.end[i], piece.begin[i], piece.gradients[i] * piece.factor, piece.update_error,
             zero::ShardOptimizer::name(parts_.setup->config().optimizer), makers_of(piece)));
@@ -356,7 +357,7 @@ void JobVerifier::take_over(int parameter, bool has_gradient, Finding& finding) 
                 const auto at = static_cast<size_t>(i);
                 if (writer[at] >= 0 && std::memcmp(&values[at], &value, sizeof value) != 0)
                     finding.note(order_of(kUpdate, 0),
-                                 fmt::format("{}, element {}, is {:.9g} on rank {} and {:.9g} on "
+                                 fmt::format("{}, element {}, is {:.9g} on rank {}, but {:.9g} on "
                                              "rank {} after the update",
                                              name, i, values[at], writer[at], value, rank));
                 writer[at] = static_cast<int>(rank);
@@ -368,7 +369,7 @@ void JobVerifier::take_over(int parameter, bool has_gradient, Finding& finding) 
     const auto left_out = std::ranges::find(writer, -1);
     if (has_gradient && left_out != writer.end())
         finding.note(order_of(kCoverage, parameter),
-                     fmt::format("{}, element {}, has a gradient and no rank updates it", name,
+                     fmt::format("{}, element {}, has a gradient, but no rank updates it", name,
                                  left_out - writer.begin()));
 }
 
@@ -412,8 +413,8 @@ void JobVerifier::check_states(int parameter, Finding& finding) {
     const auto piece = std::ranges::find_if(
         pieces_, [&](const Piece& mine) { return mine.parameter == parameter; });
     finding.note(order_of(kState, backward_of(parameter)),
-                 fmt::format("the optimizer's states of {} before its update {} are not those that "
-                             "the update before it left ({})",
+                 fmt::format("the optimizer's states of {} before update {} differ from those that "
+                             "the previous update left ({})",
                              whole().parameters()[p].name, piece->update, makers_of(*piece)));
 }
 
@@ -444,8 +445,8 @@ void JobVerifier::check_buffers(Finding& finding) const {
         const double allowed = expected.is_floating_point() ? (half ? 2e-2 : 1e-5) * largest : 0.0;
         if (off.item<double>() <= allowed) continue;
         finding.note(order_of(kBuffer, static_cast<int64_t>(b)),
-                     fmt::format("the buffer {} is off by {:.3g} of at most {:.3g} from one rank "
-                                 "alone (rank {} on {})",
+                     fmt::format("the buffer {} differs by {:.3g} (its largest value is {:.3g}) "
+                                 "from that of one rank alone (rank {} on {})",
                                  buffer.name, off.item<double>(), largest, job().topology().rank(),
                                  launch::machine_name()));
     }
@@ -463,8 +464,8 @@ void JobVerifier::agree(const Finding& loss, const Finding& mine) {
     if (!text.empty() && !first_of_all.text.empty()) text += "; ";
     text += first_of_all.text;
     if (!text.empty())
-        fail(ExitCode::kDiverged, "NOT equal: step {} is not what one rank alone computes: {}",
-             step_, text);
+        fail(ExitCode::kDiverged,
+             "NOT equal: step {} differs from what one rank alone computes: {}", step_, text);
 }
 
 void JobVerifier::end_step(int64_t step, double loss, bool skipped) {
@@ -509,8 +510,8 @@ std::string JobVerifier::idle_updates_text() const {
     const config::RunConfig& config = parts_.setup->config();
     const auto moving =
         runtime::first_moving_update(config.scheduler, config.optimizer.lr, {0, kUpdatesMax});
-    return ". The learning rate was 0 in all of them, so that no update moved a weight" +
-           (moving ? fmt::format(": verify --steps {}", *moving + 2) : "");
+    return ". The learning rate was 0 in all of these steps, so no update changed a weight" +
+           (moving ? fmt::format(": use --steps {}", *moving + 2) : "");
 }
 
 std::string JobVerifier::report() const {
@@ -528,27 +529,28 @@ std::string JobVerifier::report() const {
     }
     if (counts_.steps == 0)
         fail(ExitCode::kDiverged,
-             "nothing verified: all {} were skipped, for their gradients were not finite at this "
-             "loss scale: lower "
-             "fp16.initial_scale_power, or verify more steps (--steps)",
+             "nothing verified: all {} were skipped, because their gradients were not finite at "
+             "this loss scale: lower fp16.initial_scale_power, or verify more steps (--steps)",
              counted(counts_.skipped, "step"));
     std::string text = fmt::format(
-        "verified: {} of {} as one rank alone computes them: loss, gradients, updates by {}{}; {} "
-        "of {} gradient elements have the same bits",
+        "verified: {} of {} match what one rank alone computes: loss, gradients, updates by {}{}; "
+        "{} of {} gradient elements have the same bits",
         counted(counts_.steps, "step"), counted(job().topology().world_size(), "rank"),
         zero::ShardOptimizer::name(parts_.setup->config().optimizer),
         parts_.setup->model->buffers().empty() ? "" : ", buffers", sums[1], sums[0]);
     if (!where.empty())
-        text += fmt::format(", the others are off by at most {:.2g} of what rounding explains ({})",
-                            worst, where);
+        text +=
+            fmt::format(", and the others differ by at most {:.2g} of what rounding explains ({})",
+                        worst, where);
     if (counts_.skipped > 0)
-        text += fmt::format("; {} skipped for the loss scale", counted(counts_.skipped, "step"));
+        text +=
+            fmt::format("; {} skipped because of the loss scale", counted(counts_.skipped, "step"));
     if (sums[2] == 0) text += idle_updates_text();
     if (first())
         text +=
             reference_->forward_not_run().empty()
                 ? ". The model's own forward, as LibTorch runs it, has the same loss and gradients"
-                : fmt::format(". The model's own forward was not run by LibTorch beside it: {}",
+                : fmt::format(". LibTorch did not run the model's own forward for comparison: {}",
                               reference_->forward_not_run());
     return text;
 }

@@ -31,8 +31,8 @@ void unmap(void* context) {
 }
 
 [[noreturn]] void refuse(const std::string& folder, size_t bytes, int error_number) {
-    fail(ExitCode::kDisk, "--scratch {}: {} for the copy of the model: {}", printable(folder),
-         to_text(Bytes{static_cast<int64_t>(bytes)}), errno_text(error_number));
+    fail(ExitCode::kDisk, "--scratch {}: cannot get {} for the copy of the model: {}",
+         printable(folder), to_text(Bytes{static_cast<int64_t>(bytes)}), errno_text(error_number));
 }
 
 // Returns a file without a name, which is deleted with its last mapping.
@@ -45,7 +45,7 @@ UniqueFd nameless_file(const std::string& folder) {
 ScratchMemory::ScratchMemory(std::string folder)
     : folder_(std::move(folder)), small_(c10::GetCPUAllocator()) {
     if (!nameless_file(folder_).valid())
-        fail(ExitCode::kDisk, "--scratch {}: no file can be made there: {}", printable(folder_),
+        fail(ExitCode::kDisk, "--scratch {}: cannot create a file there: {}", printable(folder_),
              errno_text(errno));
 }
 

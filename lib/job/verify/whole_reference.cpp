@@ -92,13 +92,13 @@ WholeReference::WholeReference(const JobSetup& setup, const std::string& path,
     const config::RunConfig& config = setup.config();
     if (in_double_.takes_module)
         fail(ExitCode::kInput,
-             "{} needs the module itself, so that the graph cannot be computed in fp64 to say what "
-             "rounding explains; call a method of a known type instead",
+             "{} needs the module itself, so the graph cannot be computed in fp64 to estimate "
+             "rounding errors; call a method of a known type instead",
              in_double_.opaque_node);
     if (!whole_.states().empty() && config.batch.data_parallel_size > 1)
         fail(ExitCode::kInput,
-             "forward writes the attribute `{}`, of which each rank has its own: one rank alone "
-             "cannot say what it would be; verify on one rank",
+             "forward writes the attribute `{}`, and each rank has its own, so one rank alone "
+             "cannot compute the expected values; verify on one rank",
              whole_.states().front().path);
     for (int64_t rank = 0; rank < config.batch.data_parallel_size; ++rank)
         loaders_.push_back(std::make_unique<runtime::BatchLoader>(
@@ -154,7 +154,7 @@ void WholeReference::find_homes() {
         const auto found = std::ranges::find(model_.parameters(), parameter.name, name_of);
         if (found == model_.parameters().end())
             fail(ExitCode::kDiverged,
-                 "the job trains {}, which the model as PyTorch loads it does not have",
+                 "the job trains {}, but the model as PyTorch loads it has no such parameter",
                  printable(parameter.name));
         parameter_of_.push_back(static_cast<int>(found - model_.parameters().begin()));
     }
@@ -204,9 +204,10 @@ void WholeReference::take_gradients(std::span<const at::Tensor> leaves, at::Scal
     for (size_t r = 0; r < leaves.size(); ++r) {
         if (!leaves[r].grad().defined()) continue;
         if (places_[r].owner < 0)
-            fail(ExitCode::kDiverged,
-                 "{} trains in the model as PyTorch loads it, and the job has no such parameter",
-                 printable(model_.parameters()[r].name));
+            fail(
+                ExitCode::kDiverged,
+                "{} is trained in the model as PyTorch loads it, but the job has no such parameter",
+                printable(model_.parameters()[r].name));
         of[static_cast<size_t>(places_[r].owner)].push_back(r);
     }
     sums.gradients.resize(of.size());
@@ -222,11 +223,11 @@ void WholeReference::take_gradients(std::span<const at::Tensor> leaves, at::Scal
         for (const size_t r : of[p]) {
             const Place& place = places_[r];
             if (place.offset + place.reach > base.reach)
-                fail(ExitCode::kDiverged,
-                     "{} shares memory with {} in the model as PyTorch loads it, and not in the "
-                     "job",
-                     printable(model_.parameters()[r].name),
-                     printable(model_.parameters()[static_cast<size_t>(parameter_of_[p])].name));
+                fail(
+                    ExitCode::kDiverged,
+                    "{} shares memory with {} in the model as PyTorch loads it, but not in the job",
+                    printable(model_.parameters()[r].name),
+                    printable(model_.parameters()[static_cast<size_t>(parameter_of_[p])].name));
             memory.as_strided(place.sizes, place.strides, place.offset).add_(leaves[r].grad());
         }
         sums.gradients[p] =
@@ -242,17 +243,17 @@ void WholeReference::require_room(int64_t numel) const {
     if (scratch_ != nullptr) {
         if (need > scratch_->left())
             fail(ExitCode::kDisk,
-                 "--scratch {}: verify computes the whole model on rank 0, which takes {} for {} "
-                 "parameters, and {} are left on that disk",
+                 "--scratch {}: verify computes the whole model on rank 0, which needs {} for {} "
+                 "parameters, but only {} are free on that disk",
                  printable(scratch_->folder()), to_text(need), numel, to_text(scratch_->left()));
         return;
     }
     const std::optional<MemoryLimit> limit = tightest_share(read_memory_state().limits, 1);
     if (limit && need > limit->left)
         fail(ExitCode::kSetup,
-             "verify computes the whole model on rank 0 next to the job: that takes {} for {} "
-             "parameters, and by {} {} are left on its host; name a folder on a disk that has as "
-             "much with --scratch DIR, or verify a model of fewer layers",
+             "verify computes the whole model on rank 0 in addition to the job: this needs {} for "
+             "{} parameters, but {} leaves only {} on its host; give a folder on a disk with "
+             "enough space with --scratch DIR, or verify a model with fewer layers",
              to_text(need), numel, limit->name, to_text(limit->left));
 }
 

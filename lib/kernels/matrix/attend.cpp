@@ -26,13 +26,13 @@ struct RowGroup {
 void check_rows(const AttendShape& shape, std::span<const AttendRow> rows) {
     DSL_CHECK(shape.kv_heads > 0 && shape.heads > 0 && shape.heads % shape.kv_heads == 0 &&
                   shape.width > 0 && shape.width <= kAttendWidthMax && shape.page_positions > 0,
-              "{} heads of {} elements over {} of a cache in pages of {}", shape.heads, shape.width,
-              shape.kv_heads, shape.page_positions);
-    DSL_CHECK(shape.cache == DType::kF32 || is_half(shape.cache), "a cache of {}",
+              "{} heads of {} elements do not match {} heads of a cache with pages of {} positions",
+              shape.heads, shape.width, shape.kv_heads, shape.page_positions);
+    DSL_CHECK(shape.cache == DType::kF32 || is_half(shape.cache), "a cache of {} is not supported",
               dtype_name(shape.cache));
     for (const AttendRow& row : rows)
-        DSL_CHECK(row.begin >= 0 && row.begin < row.length, "positions {} to {}", row.begin,
-                  row.length);
+        DSL_CHECK(row.begin >= 0 && row.begin < row.length,
+                  "positions {} to {} are not a valid range", row.begin, row.length);
 }
 
 bool same_cache(const AttendRow& a, const AttendRow& b) {

@@ -41,8 +41,8 @@ void check_shape(const MatrixShape& shape) {
         has_group(shape.form, shape.group))
         return;
     fail(ExitCode::kInput,
-         "a matrix of {} outputs and {} inputs in the form {} ({}) with groups of {}: no such "
-         "matrix can be read; the file is damaged or of another version",
+         "cannot read a matrix of {} outputs and {} inputs in the form {} ({}) with groups of {}; "
+         "the file is damaged or was written by another version",
          shape.out, shape.in, matrix_form_name(shape.form), static_cast<int>(shape.form),
          shape.group);
 }
@@ -53,7 +53,7 @@ int64_t matrix_bytes(const MatrixShape& shape) {
 }
 
 PackedLayout packed_layout(const MatrixShape& shape) {
-    DSL_CHECK(is_packed(shape.form), "{} is not packed", matrix_form_name(shape.form));
+    DSL_CHECK(is_packed(shape.form), "{} is not a packed form", matrix_form_name(shape.form));
     PackedLayout layout;
     layout.groups = (shape.in + shape.group - 1) / shape.group;
     layout.panels = (shape.out + kPanelOutputs - 1) / kPanelOutputs;

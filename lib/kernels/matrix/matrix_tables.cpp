@@ -19,7 +19,8 @@ MatrixKernels amx_kernels() {
 #endif
 
 const MatrixKernels& matrix_kernels_of(MatrixIsa isa) {
-    DSL_CHECK(matrix_isa_available(isa), "this processor or build lacks {}", matrix_isa_name(isa));
+    DSL_CHECK(matrix_isa_available(isa), "this processor or this build does not support {}",
+              matrix_isa_name(isa));
 #if defined(__x86_64__)
     static const MatrixKernels amx = amx_kernels();
     const MatrixKernels* const all[] = {&kScalarMatrix, &kAvx2Matrix,       &kAvx2VnniMatrix,
@@ -33,7 +34,8 @@ const MatrixKernels& matrix_kernels_of(MatrixIsa isa) {
 // Returns the token kernels of ISA. They use no dot products of bytes, so instruction sets that
 // differ only in these share a table.
 const TokenKernels& token_kernels_of(MatrixIsa isa) {
-    DSL_CHECK(matrix_isa_available(isa), "this processor or build lacks {}", matrix_isa_name(isa));
+    DSL_CHECK(matrix_isa_available(isa), "this processor or this build does not support {}",
+              matrix_isa_name(isa));
 #if defined(__x86_64__)
     if (isa >= MatrixIsa::kAvx512) return kAvx512Token;
     if (isa >= MatrixIsa::kAvx2) return kAvx2Token;

@@ -81,9 +81,11 @@ Cut cut_of(const MatrixShape& shape, int64_t rows, int threads) {
 
 void check_product(const Product& product, const Activations& activations) {
     const MatrixShape& shape = product.matrix.shape;
-    DSL_CHECK(activations.serves(shape), "activations of {} inputs for {} in the form {}",
+    DSL_CHECK(activations.serves(shape),
+              "activations with {} inputs do not fit a matrix with {} inputs in the form {}",
               activations.rows().in, shape.in, matrix_form_name(shape.form));
-    DSL_CHECK(product.stride >= shape.out, "rows of y are {} apart for {} outputs", product.stride,
+    DSL_CHECK(product.stride >= shape.out,
+              "rows of y are {} elements apart, but need {} for all outputs", product.stride,
               shape.out);
 }
 
@@ -92,8 +94,8 @@ void check_product(const Product& product, const Activations& activations) {
 void Activations::assign(const ActivationRows& x, const MatrixShape& shape, ThreadTeam& team,
                          MatrixIsa isa) {
     DSL_CHECK(x.rows >= 0 && x.in == shape.in && x.stride >= x.in,
-              "{} rows of {} inputs, {} apart, for a matrix of {}", x.rows, x.in, x.stride,
-              shape.in);
+              "{} rows of {} inputs, {} apart, do not fit a matrix with {} inputs", x.rows, x.in,
+              x.stride, shape.in);
     x_ = x;
     isa_ = isa;
     splits_ = splits(shape.form, isa);

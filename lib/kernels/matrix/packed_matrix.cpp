@@ -148,12 +148,13 @@ void quantize(const MatrixShape& shape, const SourceRows& source, std::span<std:
               ThreadTeam& team, MatrixIsa isa) {
     const Range rows = source.rows;
     DSL_CHECK(is_packed(shape.form) && std::ssize(packed) == matrix_bytes(shape),
-              "{} bytes for a matrix of {} bytes in the form {}", packed.size(),
+              "{} bytes were given for a matrix of {} bytes in the form {}", packed.size(),
               matrix_bytes(shape), matrix_form_name(shape.form));
     DSL_CHECK(rows.begin >= 0 && rows.numel >= 0 && rows.end() <= shape.out &&
                   rows.begin % kPanelOutputs == 0 &&
                   (rows.end() % kPanelOutputs == 0 || rows.end() == shape.out),
-              "rows {} to {} of {}", rows.begin, rows.end(), shape.out);
+              "rows {} to {} do not lie within {} rows, or do not begin and end at a panel",
+              rows.begin, rows.end(), shape.out);
     const MatrixKernels& kernels = matrix_kernels_of(isa);
     const int64_t first = rows.begin / kPanelOutputs;
     const int64_t panels = (rows.numel + kPanelOutputs - 1) / kPanelOutputs;
@@ -167,8 +168,8 @@ void quantize(const MatrixShape& shape, const SourceRows& source, std::span<std:
 
 void dequantize(const PackedMatrix& matrix, Range rows, float* out) {
     const MatrixShape& shape = matrix.shape;
-    DSL_CHECK(rows.begin >= 0 && rows.numel >= 0 && rows.end() <= shape.out, "rows {} to {} of {}",
-              rows.begin, rows.end(), shape.out);
+    DSL_CHECK(rows.begin >= 0 && rows.numel >= 0 && rows.end() <= shape.out,
+              "rows {} to {} do not lie within {} rows", rows.begin, rows.end(), shape.out);
     for (int64_t row = rows.begin; row < rows.end(); ++row, out += shape.in) {
         if (!is_packed(shape.form)) {
             widen_row(matrix, row, out);

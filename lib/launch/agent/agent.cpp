@@ -132,7 +132,7 @@ void Agent::read_input() {
     try {
         input = launcher_.read();
     } catch (const Error& error) {
-        log_error("agent", "the connection to the launcher is not to be trusted: {}; ending",
+        log_error("agent", "the connection to the launcher cannot be trusted: {}; the agent ends",
                   error.what());
         exit_code_ = static_cast<int>(error.code());
         flush();
@@ -207,7 +207,7 @@ void Agent::handle(const Frame& frame) {
         default:
             if (const auto answer = answer_command(frame, [this] { say_alive(); }))
                 return send(answer->kind, answer->payload);
-            fail(ExitCode::kInternal, "a frame meant for the launcher arrived at an agent");
+            fail(ExitCode::kInternal, "an agent received a frame meant for the launcher");
     }
 }
 
@@ -228,14 +228,15 @@ void Agent::check_files(const CheckRequest& request) {
 }
 
 void Agent::start_workers(const StartRequest& request) {
-    if (!workers_.all().empty()) fail(ExitCode::kInternal, "a second request to start workers");
+    if (!workers_.all().empty())
+        fail(ExitCode::kInternal, "received a second request to start workers");
     if (state_ != State::kServing || request.workers.empty()) return;
     const WorkerEnvironment& first = request.workers.front().place;
     const bool are_ranks = request.workers.front().is_rank;
     if (are_ranks) {
         const bool has_group = enter_kill_group(first.launch_id, first.attempt);
-        log_debug("agent", "a control group of its own: {}",
-                  has_group ? "yes" : "no, it may not make one");
+        log_debug("agent", "own control group: {}",
+                  has_group ? "yes" : "no, the agent is not permitted to create one");
     }
     // Rank 0 of a script must get the port that all ranks have been given.
     if (request.target_kind != TargetKind::kModel && are_ranks && first.rank == 0)
@@ -250,8 +251,8 @@ void Agent::take_signals() {
         if (info.ssi_signo == SIGCHLD || asks_first(static_cast<int>(info.ssi_signo))) continue;
         if (state_ == State::kServing && ::getppid() != guardian_) {
             send_problem(ExitCode::kHosts,
-                         "the process that guards its agent was killed, as a scheduler does that "
-                         "ends a step");
+                         "the process that guards its agent was killed, probably by a scheduler "
+                         "that ended the job step");
         }
         begin_end();
     }
@@ -315,7 +316,7 @@ void Agent::check_lease(steady_clock::time_point now) {
         if (silence > kPingInterval) say_alive();  // the launcher's machine must acknowledge it
         over = silence_.over(silence);
     } else if (silence > kFirstByteMax) {
-        over = fmt::format("nothing from the launcher for {} s",
+        over = fmt::format("the launcher has sent nothing for {} s",
                            std::chrono::floor<std::chrono::seconds>(kFirstByteMax).count());
     }
     if (over.empty()) return;
@@ -346,8 +347,8 @@ void Agent::check_time() {
             left += (left.empty() ? " " : ", ") + describe_process(process.pid);
         const bool waits = left.find(", state D") != std::string::npos;
         send_problem(ExitCode::kSetup,
-                     "these processes were killed and have not ended yet:" + left +
-                         (waits ? " (D: they wait for a disk or a driver)" : ""));
+                     "these processes were killed, but have not ended yet:" + left +
+                         (waits ? " (state D: waiting for a disk or a driver)" : ""));
         state_ = State::kDone;
     }
 }

@@ -24,8 +24,8 @@ namespace {
 
 HelpPage agent_page() {
     return {.does =
-                "Serves one node of one job: starts the node's workers and ends with them. "
-                "When the job starts again after a failure (--max_restarts), it joins again.",
+                "Serves one node of one job: starts the node's workers and ends with them. When "
+                "the job starts again after a failure (--max_restarts), the agent joins again.",
             .examples = {"DSLAUNCH_TOKEN=... dslaunch agent --join node1:29400",
                          "dslaunch agent --join node1:29400 --node 1 --token-file ~/token"},
             .docs = "docs/guide/launchers.md",
@@ -45,13 +45,13 @@ uint32_t node_number(const std::string& name, const std::string& text) {
 
 std::string node_name(const std::string& name, const std::string& text) {
     if (is_host_name(text)) return text;
-    fail(ExitCode::kUsage, "agent: {}: `{}` is no host name", name, printable(text));
+    fail(ExitCode::kUsage, "agent: {}: `{}` is not a host name", name, printable(text));
 }
 
 std::chrono::milliseconds waiting_time(const std::string& name, const std::string& text) {
     const auto seconds = parse_double(text);
     if (!seconds || !(*seconds >= 0.1 && *seconds <= kConnectSecondsMax)) {
-        fail(ExitCode::kUsage, "agent: {}: `{}` is no number of seconds", name, printable(text));
+        fail(ExitCode::kUsage, "agent: {}: `{}` is not a number of seconds", name, printable(text));
     }
     return std::chrono::milliseconds(static_cast<int64_t>(*seconds * 1000.0));
 }
@@ -61,11 +61,11 @@ void check(const AgentArguments& parsed) {
     const bool joins = join.endpoint.is_unix() || !join.endpoint.host.empty();
     if (joins == parsed.stdio) {
         fail(ExitCode::kUsage,
-             "agent: give --join HOST:PORT (or --stdio, which dslaunch itself does); see dslaunch "
-             "agent --help");
+             "agent: give either --join HOST:PORT or --stdio (only dslaunch itself uses --stdio); "
+             "see dslaunch agent --help");
     }
     if (join.identity.node && !join.identity.node_name.empty()) {
-        fail(ExitCode::kUsage, "agent: a node is named by its number or its name, not by both");
+        fail(ExitCode::kUsage, "agent: give the node's number or its name, but not both");
     }
 }
 
@@ -79,27 +79,29 @@ AgentArguments parse_agent_arguments(
     std::optional<std::string> worker_stdin;
     CommandLine app(agent_page(), "dslaunch agent");
     app.add("--join HOST:PORT", join,
-            "the launcher that waits there, as `dslaunch --launcher join --listen HOST:PORT`; "
-            "unix:PATH for a socket; tried again until it is there");
-    app.add("--node N", node, "this is node N, from 0; default: as the agents arrive");
-    app.add("--node-name NAME", given_name, "this is the host that the launcher knows as NAME");
+            "address of the launcher, started with `dslaunch --launcher join --listen HOST:PORT`; "
+            "unix:PATH for a Unix socket; retried until the launcher answers");
+    app.add("--node N", node,
+            "number of this node, from 0; default: in the order in which agents arrive");
+    app.add("--node-name NAME", given_name, "name of this host in the launcher's list of hosts");
     app.add("--node-from VARIABLE", node_from,
-            "the number is in this variable, as OMPI_COMM_WORLD_RANK");
+            "environment variable with the node's number, such as OMPI_COMM_WORLD_RANK");
     app.add("--node-name-from VARIABLE", node_name_from,
-            "the name is in this variable, as SLURMD_NODENAME");
+            "environment variable with the node's name, such as SLURMD_NODENAME");
     app.add("--token-file FILE", parsed.token_file,
-            "the token that both share, mode 600; default: the variable DSLAUNCH_TOKEN");
+            "file with the token that launcher and agent share, mode 600; default: the variable "
+            "DSLAUNCH_TOKEN");
     app.add("--remove-socket", parsed.join.removes_socket,
-            "remove the socket of unix:PATH when joined");
+            "remove the socket unix:PATH after joining");
     app.add("--connect-timeout SECONDS", connect_seconds,
             "how long to wait for the launcher, default 300");
     app.add("--stdio", parsed.stdio,
-            "the launcher is at the other end of stdin and stdout: dslaunch itself starts it so");
+            "talk to the launcher over stdin and stdout; only dslaunch itself uses this");
     app.add("--same-machine", parsed.same_machine, "with --stdio: the launcher runs here");
     app.add("--worker-stdin FD", worker_stdin,
-            "the descriptor of rank 0's stdin: dslaunch itself gives it");
+            "file descriptor of rank 0's stdin; only dslaunch itself uses this");
     app.add("--worker-asks", parsed.worker_stdin.asks,
-            "with --worker-stdin: somebody answers at a terminal");
+            "with --worker-stdin: a user answers at a terminal");
     parsed.help = !app.parse({arguments.begin(), arguments.end()});
     if (parsed.help) return parsed;
     const auto from_variable = [&](const std::string& option, const std::string& name) {
@@ -141,7 +143,7 @@ int run_joining_agent(JoinRequest request, WorkerStdin worker_stdin) {
         const UniqueFd out(::fcntl(launcher.socket.get(), F_DUPFD_CLOEXEC, 3));
         const UniqueFd come_again(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
         if (!out.valid() || !come_again.valid()) {
-            fail(ExitCode::kSetup, "no descriptor is free: {}", errno_text(errno));
+            fail(ExitCode::kSetup, "cannot open another file descriptor: {}", errno_text(errno));
         }
         AgentSettings settings;
         settings.arrival_address = launcher.arrival_address;
@@ -156,7 +158,7 @@ int run_joining_agent(JoinRequest request, WorkerStdin worker_stdin) {
             run_agent(launcher.socket.get(), out.get(), std::move(launcher.channel), settings);
         eventfd_t asked = 0;
         if (code != 0 || ::eventfd_read(come_again.get(), &asked) != 0) return code;
-        log_info("agent", "the job starts again: joining once more");
+        log_info("agent", "the job starts again: joining it again");
     }
 }
 

@@ -46,7 +46,7 @@ void AgentWorkers::start(const StartRequest& request, const WorkerSources& sourc
 
 void AgentWorkers::start_one(const StartRequest& request, StartRequest::Worker worker,
                              const WorkerSources& sources, const SharedDescriptors& shared) {
-    if (worker.command.empty()) fail(ExitCode::kInternal, "a worker without a command");
+    if (worker.command.empty()) fail(ExitCode::kInternal, "received a worker without a command");
     if (sources.visible_devices) {
         worker.place.devices = devices_seen_through(
             worker.place.devices, visible_device_list(sources.visible_devices, 0));
@@ -120,7 +120,7 @@ void AgentWorkers::save() {
         // The frame has six bytes, which fit into the socket buffer because the agent sends nothing
         // else over this socket.
         if (worker.control.valid() && write_full(worker.control.get(), bytes) != 0) {
-            log_warn("agent", "rank {} does not take the request to save", worker.rank);
+            log_warn("agent", "cannot send the request to save to rank {}", worker.rank);
         }
     }
 }

@@ -45,8 +45,8 @@ std::string payload_of(const FetchRequest& request, const std::function<void()>&
             break;
     }
     if (request.offset < 0 || request.bytes < 1 || request.bytes > kPushPieceBytes)
-        fail(ExitCode::kInternal, "no piece of a file has {} bytes at {}", request.bytes,
-             request.offset);
+        fail(ExitCode::kInternal, "a piece of a file cannot have {} bytes at offset {}",
+             request.bytes, request.offset);
     return encode(PushPiece{request.id, request.offset, file.read(request.offset, request.bytes)});
 }
 

@@ -25,10 +25,11 @@ std::string objection(const ProcessName& name) {
     if (name.pid <= 1 || name.start_time == 0) return "there is no such process";
     const ProcessName now = name_process(name.pid);
     if (now.start_time == 0) return "it has ended";
-    if (now != name) return "it has ended, and another process has its number now";
+    if (now != name) return "it has ended, and another process now has its pid";
     if (const auto owner = process_owner(name.pid); owner && *owner != ::geteuid())
-        return fmt::format("it is of user {}: only its owner ends it this way", user_name(*owner));
-    if (own_line().contains(name.pid)) return "it carries this very command";
+        return fmt::format("it belongs to user {}, and only its owner can end it this way",
+                           user_name(*owner));
+    if (own_line().contains(name.pid)) return "this command itself runs in it";
     return "";
 }
 
@@ -56,7 +57,8 @@ EndProcessReply end_process(const EndProcessRequest& request,
     signal_process(request.name, SIGKILL);
     reply.has_ended = gone_by(steady_clock::now() + kDeathMax);
     if (!reply.has_ended)
-        reply.error = fmt::format("it does not die: {}", describe_process(request.name.pid));
+        reply.error =
+            fmt::format("it did not end after SIGKILL: {}", describe_process(request.name.pid));
     return reply;
 }
 

@@ -36,7 +36,7 @@ std::optional<Frame> LauncherConnection::next() {
     std::optional<Frame> frame = frames_.next();
     if (!frame) return frame;
     if (!is_greeted_ && frame->kind != FrameKind::kHello)
-        fail(ExitCode::kInternal, "the first frame is no hello");
+        fail(ExitCode::kInternal, "the first frame is not a hello");
     is_greeted_ = true;
     return frame;
 }

@@ -201,19 +201,19 @@ std::vector<std::string> check_machines(const std::vector<MachineFacts>& machine
         std::vector<std::string> words;
         if (machine.isa_level != 0 && machine.isa_level < needs.isa_level) {
             words.push_back(
-                fmt::format("its processor ({}) has x86-64 level {}, dsworker was built for level "
-                            "{}; build it without -march for the oldest of the hosts",
+                fmt::format("its processor ({}) supports x86-64 level {}, but dsworker was built "
+                            "for level {}; build dsworker without -march, for the oldest host",
                             printable(machine.cpu_model), machine.isa_level, needs.isa_level));
         }
         if (!machine.glibc.empty() && !needs.glibc.empty() &&
             ::strverscmp(machine.glibc.c_str(), needs.glibc.c_str()) < 0) {
             words.push_back(fmt::format(
-                "its C library is {}, dsworker needs {}; build on the oldest of the hosts",
+                "its C library is {}, but dsworker needs {}; build dsworker on the oldest host",
                 printable(machine.glibc), needs.glibc));
         }
         if (needs.cuda && machine.driver_version != driver) {
             words.push_back(
-                fmt::format("{}, most hosts have {}; install the same everywhere",
+                fmt::format("{}, but most hosts have {}; install the same driver on all hosts",
                             machine.driver_version.empty()
                                 ? "no NVIDIA driver is loaded"
                                 : "its NVIDIA driver is " + printable(machine.driver_version),
@@ -251,9 +251,10 @@ std::string describe_clock(const ClockOffset& clock) {
         return std::chrono::duration<double>(time).count();
     };
     return fmt::format(
-        "its clock is {:.1f} s {} this machine's (give or take {:.1f} s): times of logs and files "
-        "do not compare, and certificates may be refused; set it, as with chrony or ntp",
-        seconds(distance), clock.offset.count() > 0 ? "before" : "behind", seconds(clock.bound));
+        "its clock is {:.1f} s {} this machine's clock (within {:.1f} s), so times in logs and "
+        "files do not match, and certificates may be refused; synchronize it, for example with "
+        "chrony or ntp",
+        seconds(distance), clock.offset.count() > 0 ? "ahead of" : "behind", seconds(clock.bound));
 }
 
 }  // namespace dslaunch::launch

@@ -92,12 +92,12 @@ bool PushReceiver::is_there(const std::string& path, bool is_target) {
     }
     if (is_target && S_ISLNK(status.st_mode)) {
         fail(ExitCode::kDisk,
-             "there is a symbolic link, which is not followed; remove it or name its end");
+             "the path is a symbolic link, which is not followed; remove it, or give the path that "
+             "it points to");
     }
-    if (is_target && S_ISDIR(status.st_mode))
-        fail(ExitCode::kDisk, "there is a folder of that name");
+    if (is_target && S_ISDIR(status.st_mode)) fail(ExitCode::kDisk, "the path is a folder");
     if (is_target && !S_ISREG(status.st_mode))
-        fail(ExitCode::kDisk, "there is something that is no file");
+        fail(ExitCode::kDisk, "the path exists but is not a plain file");
     // A library's path on the launcher's machine may be a symbolic link on this host.
     if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
     if (status.st_size != offer_.bytes) return false;
@@ -107,7 +107,7 @@ bool PushReceiver::is_there(const std::string& path, bool is_target) {
     if (!is_target) return true;
     if ((status.st_mode & 0777) != static_cast<mode_t>(offer_.mode) &&
         ::chmod(path.c_str(), static_cast<mode_t>(offer_.mode)) != 0) {
-        fail(ExitCode::kDisk, "the content is equal, but its mode cannot be set: {}",
+        fail(ExitCode::kDisk, "the file's content is up to date, but its mode cannot be set: {}",
              errno_text(errno));
     }
     return true;
@@ -119,10 +119,10 @@ void PushReceiver::offer(const PushOffer& offer) {
     wants_chunks_ = false;
     part_.reset();
     if (!is_plain_path(offer_.path) || offer_.bytes < 0) {
-        return give_up("not an absolute path without `.` and `..`");
+        return give_up("the path must be absolute, without `.` and `..`");
     }
     if (offer_.bytes > kPushFileBytesMax || !is_sha256(offer_.hash)) {
-        return give_up(fmt::format("a file of {} with the hash `{}` is not one that can be sent",
+        return give_up(fmt::format("a file of {} with the hash `{}` cannot be sent",
                                    to_text(Bytes{offer_.bytes}), printable(offer_.hash)));
     }
     try {
@@ -172,12 +172,13 @@ void PushReceiver::open_part() {
     struct stat opened {
     }, named{};
     if (!part_.valid() || ::fstat(part_.get(), &opened) != 0) {
-        fail(ExitCode::kDisk, "cannot make the temporary file {} beside it: {}", part_name_,
+        fail(ExitCode::kDisk, "cannot create the temporary file {} next to it: {}", part_name_,
              errno_text(errno));
     }
     // Refuses another user's file and hard links, since writing would change the linked file.
     if (!S_ISREG(opened.st_mode) || opened.st_uid != ::geteuid() || opened.st_nlink > 1) {
-        fail(ExitCode::kDisk, "the temporary file {} beside it is somebody else's; remove it",
+        fail(ExitCode::kDisk,
+             "the temporary file {} next to it is not a plain file of this user; remove it",
              part_name_);
     }
     // The previous holder of the lock may have renamed the file meanwhile; then it is no longer the
@@ -245,7 +246,7 @@ void PushReceiver::take_chunks(const PushChunks& chunks) {
     if (!wants_chunks_ || chunks.id != offer_.id ||
         static_cast<int64_t>(chunks.hashes.size()) !=
             push_chunk_count(offer_.bytes) * static_cast<int64_t>(kPushHashBytes)) {
-        fail(ExitCode::kInternal, "a list of chunks that was not asked for");
+        fail(ExitCode::kInternal, "received a list of chunks that was not requested");
     }
     wants_chunks_ = false;
     try {
@@ -283,7 +284,7 @@ void PushReceiver::take_piece(const PushPiece& piece) {
     const int64_t end = chunk * kPushChunkBytes + chunk_bytes(chunk);
     const auto length = static_cast<int64_t>(piece.bytes.size());
     if (piece.offset != next_offset_ || length == 0 || piece.offset + length > end) {
-        fail(ExitCode::kInternal, "a piece of a file that is not its next one");
+        fail(ExitCode::kInternal, "received a piece of a file out of order");
     }
     for (int64_t done = 0; done < length;) {
         const ssize_t n = ::pwrite(part_.get(), piece.bytes.data() + done,
@@ -291,8 +292,9 @@ void PushReceiver::take_piece(const PushPiece& piece) {
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
             const int error_number = n < 0 ? errno : EIO;
-            return give_up(fmt::format("{} after {} of {}; {} are free", errno_text(error_number),
-                                       to_text(Bytes{piece.offset}), to_text(Bytes{offer_.bytes}),
+            return give_up(fmt::format("{} after writing {} of {}; {} are free",
+                                       errno_text(error_number), to_text(Bytes{piece.offset}),
+                                       to_text(Bytes{offer_.bytes}),
                                        free_space_text(folder_.get())));
         }
         done += n;
@@ -309,7 +311,7 @@ void PushReceiver::take_piece(const PushPiece& piece) {
     if (chunk_hash_.raw() !=
         hashes_.substr(static_cast<size_t>(chunk) * kPushHashBytes, kPushHashBytes)) {
         return give_up(
-            fmt::format("what arrived at {} is not what was announced; did the file "
+            fmt::format("the data received at offset {} does not match its hash; did the file "
                         "change while it was sent?",
                         to_text(Bytes{chunk * kPushChunkBytes})));
     }

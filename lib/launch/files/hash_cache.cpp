@@ -102,7 +102,7 @@ void HashCache::save() {
     if (status == 0 && ::rename(temporary.path.c_str(), path_.c_str()) != 0) status = -errno;
     if (status == 0) return;
     if (temporary.fd.valid()) ::unlink(temporary.path.c_str());
-    log_debug("launch", "hash cache {} is not written: {}", path_, errno_text(-status));
+    log_debug("launch", "cannot write the hash cache {}: {}", path_, errno_text(-status));
 }
 
 }  // namespace dslaunch::launch

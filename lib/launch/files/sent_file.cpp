@@ -19,9 +19,10 @@ SentFile::SentFile(std::string path)
     struct stat status {};
     if (!fd_.valid() || ::fstat(fd_.get(), &status) != 0)
         fail(ExitCode::kInput, "{}: {}", path_, errno_text(errno));
-    if (!S_ISREG(status.st_mode)) fail(ExitCode::kInput, "{}: no file", path_);
+    if (!S_ISREG(status.st_mode)) fail(ExitCode::kInput, "{}: not a plain file", path_);
     if (status.st_size > kPushFileBytesMax) {
-        fail(ExitCode::kInput, "{}: {}, over the {} that can be sent as one file; split it", path_,
+        fail(ExitCode::kInput,
+             "{}: the file has {}, but at most {} can be sent as one file; split it", path_,
              to_text(Bytes{status.st_size}), to_text(Bytes{kPushFileBytesMax}));
     }
     facts_.bytes = status.st_size;
@@ -31,7 +32,7 @@ SentFile::SentFile(std::string path)
 
 std::string SentFile::hash(HashCache& cache, const std::function<void()>& alive) const {
     std::string hash = hash_whole_file(path_, cache, alive);
-    if (hash.empty()) fail(ExitCode::kInput, "{} cannot be read", path_);
+    if (hash.empty()) fail(ExitCode::kInput, "cannot read {}", path_);
     return hash;
 }
 
@@ -54,7 +55,7 @@ std::string SentFile::read(int64_t offset, int64_t length) const {
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
             fail(ExitCode::kInput, "{}: {}", path_,
-                 n < 0 ? errno_text(errno) : "it became shorter while it was sent");
+                 n < 0 ? errno_text(errno) : "the file became shorter while it was sent");
         }
         done += static_cast<size_t>(n);
     }

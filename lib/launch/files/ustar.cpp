@@ -36,7 +36,8 @@ std::string_view get(std::string_view block, Field field) {
 int64_t get_octal(std::string_view block, Field field) {
     int64_t number = 0;
     for (const char c : trim(get(block, field))) {
-        if (c < '0' || c > '7') fail(ExitCode::kInput, "a header of the archive has a bad number");
+        if (c < '0' || c > '7')
+            fail(ExitCode::kInput, "a header of the archive contains a bad number");
         number = number * 8 + (c - '0');
     }
     return number;
@@ -72,7 +73,8 @@ std::string ustar_header(const UstarEntry& entry) {
         name.erase(0, slash + 1);
     }
     if (entry.bytes >= kBytesMax) {
-        fail(ExitCode::kInput, "{}: over 8 GiB, too large for an archive", entry.name);
+        fail(ExitCode::kInput,
+             "{}: the file is larger than 8 GiB, which is too large for an archive", entry.name);
     }
     std::string block(kUstarBlockBytes, '\0');
     put(block, kName, name);
@@ -98,7 +100,7 @@ std::string ustar_end() {
 }
 
 std::optional<UstarEntry> parse_ustar_header(std::string_view block) {
-    if (block.size() != kUstarBlockBytes) fail(ExitCode::kInput, "the archive is cut off");
+    if (block.size() != kUstarBlockBytes) fail(ExitCode::kInput, "the archive is truncated");
     if (block.find_first_not_of('\0') == std::string_view::npos) return std::nullopt;
     if (get_octal(block, kSum) != checksum(block) || get(block, kMagic) != "ustar") {
         fail(ExitCode::kInput, "a header of the archive is damaged");
@@ -107,11 +109,11 @@ std::optional<UstarEntry> parse_ustar_header(std::string_view block) {
     const std::string prefix(get(block, kPrefix));
     entry.name = (prefix.empty() ? "" : prefix + "/") + std::string(get(block, kName));
     if (!is_inside(entry.name)) {
-        fail(ExitCode::kInput, "the archive names `{}`, which is outside of it",
+        fail(ExitCode::kInput, "the archive contains `{}`, a path that leads outside it",
              printable(entry.name));
     }
     if (block[kTypeOffset] != '0' && block[kTypeOffset] != '\0') {
-        fail(ExitCode::kInput, "`{}` in the archive is no plain file", printable(entry.name));
+        fail(ExitCode::kInput, "`{}` in the archive is not a plain file", printable(entry.name));
     }
     entry.bytes = get_octal(block, kSize);
     entry.mode = get_octal(block, kMode);

@@ -39,7 +39,7 @@ std::string describe_agent_end(const TransportEvent& event, bool greeted,
     if (!greeted && event.exit_status == kNoProgram) {
         return fmt::format(
             "there is no dslaunch at {}, or a library that it needs is missing (exit 127{}{}); "
-            "`dslaunch push` with the same host options sends both",
+            "`dslaunch push` with the same host options copies both there",
             launcher_path(), cause.empty() ? "" : ": ", cause);
     }
     if (!cause.empty()) return cause;
@@ -101,9 +101,9 @@ void Fleet::connect(milliseconds limit, bool want_binary_hash) {
     pump([&] { return all(decided); }, now + limit);
     for (size_t i = 0; i < nodes_.size(); ++i) {
         if (decided(nodes_[i])) continue;
-        lose(i, interrupted() ? "interrupted before it answered"
-                              : fmt::format("no agent said hello within {} s",
-                                            to_milliseconds(limit) / 1000));
+        lose(i, interrupted()
+                    ? "interrupted before it answered"
+                    : fmt::format("no agent answered within {} s", to_milliseconds(limit) / 1000));
     }
 }
 
@@ -173,7 +173,7 @@ void Fleet::handle_event(const TransportEvent& event) {
         }
     } catch (const Error& error) {
         node.misunderstood = true;
-        lose(event.host, fmt::format("its agent speaks nonsense: {}", error.what()));
+        lose(event.host, fmt::format("its agent sent data that cannot be read: {}", error.what()));
     }
 }
 
@@ -188,7 +188,7 @@ void Fleet::handle_frame(size_t host, const Frame& frame) {
             if (interrupts_ > 0) return;
             const auto request = decode<SignalRequest>(frame.payload);
             agent_asked_at_ = steady_clock::now();
-            return wish_end(fmt::format("host {} was asked to end by {}", node.address.name,
+            return wish_end(fmt::format("host {} received {}", node.address.name,
                                         signal_text(static_cast<int>(request.signal_number))));
         }
         case FrameKind::kPong:
@@ -211,8 +211,8 @@ void Fleet::handle_hello(size_t host, const Frame& frame) {
     node.greeted = true;
     node.greeted_at = steady_clock::now();
     if (node.hello.protocol_version == kAgentProtocolVersion) return listener_->host_greeted(host);
-    lose(host, fmt::format("its dslaunch {} speaks protocol {}, this one {} speaks {}; "
-                           "`dslaunch push` sends this one",
+    lose(host, fmt::format("its dslaunch {} uses protocol {}, but this one ({}) uses {}; `dslaunch "
+                           "push` copies this one there",
                            printable(node.hello.version), node.hello.protocol_version, DSL_VERSION,
                            kAgentProtocolVersion));
 }
@@ -273,7 +273,7 @@ void Fleet::keep_in_touch() {
         if (node.ended || node.gone || !node.greeted) continue;
         if (ping) send(i, FrameKind::kPing);
         if (now - node.last_byte > kSilenceMax) {
-            lose(i, fmt::format("nothing heard from its agent for {} s",
+            lose(i, fmt::format("its agent has sent nothing for {} s",
                                 to_milliseconds(kSilenceMax) / 1000));
         }
     }
@@ -289,7 +289,7 @@ void Fleet::stop(const StopRules& rules) {
     for (size_t i = 0; i < nodes_.size(); ++i) {
         transport_.close_input(i);
         // A host to which the connection is still being made runs no process of this job.
-        if (!nodes_[i].greeted && !nodes_[i].ended) lose(i, "it was not reached yet");
+        if (!nodes_[i].greeted && !nodes_[i].ended) lose(i, "the connection was not made yet");
     }
     const auto over = [](const Node& node) { return node.ended || node.gone; };
     // A first Ctrl-C may be the reason for this call. One more ends the wait, and the remaining

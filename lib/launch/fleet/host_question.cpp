@@ -104,7 +104,7 @@ class HostCheck final : private FleetListener {
             return;
         }
         if (frame.kind != FrameKind::kNodeReport) {
-            fail(ExitCode::kInternal, "an unexpected answer to a request for a report");
+            fail(ExitCode::kInternal, "received an unexpected answer to a request for a report");
         }
         const nanoseconds now = wall_clock();
         HostState& state = states_[host];
@@ -141,7 +141,7 @@ class HostCheck final : private FleetListener {
         if (!state.same_binary) {
             state.faults.push_back(
                 fmt::format("its dslaunch (version {}) differs from this one ({}); `dslaunch push` "
-                            "sends this one",
+                            "copies this one there",
                             printable(node.hello.version), DSL_VERSION));
         }
         if (!state.report) {
@@ -228,7 +228,7 @@ class FleetExec final : private FleetListener {
                 return;
             }
             default:
-                fail(ExitCode::kInternal, "an unexpected frame for a command");
+                fail(ExitCode::kInternal, "received an unexpected frame for a command");
         }
     }
 

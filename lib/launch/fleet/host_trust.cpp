@@ -77,14 +77,13 @@ Session open_session(const HostAddress& host, const std::string& config_path) {
     }
     if (ssh_options_parse_config(session, config_path.empty() ? nullptr : config_path.c_str()) !=
         SSH_OK) {
-        fail_session(session, "the ssh configuration cannot be read");
+        fail_session(session, "cannot read the ssh configuration");
     }
     const std::string proxy = option_of(session, SSH_OPTIONS_PROXYCOMMAND);
     if (!proxy.empty() && proxy != "none") {
-        fail(
-            ExitCode::kHosts,
-            "its ssh configuration says ProxyCommand or ProxyJump, which this command does not do; "
-            "use ssh-copy-id");
+        fail(ExitCode::kHosts,
+             "its ssh configuration uses ProxyCommand or ProxyJump, which this command does not "
+             "support; use ssh-copy-id");
     }
     if (!host.user.empty()) ssh_options_set(session, SSH_OPTIONS_USER, host.user.c_str());
     if (host.port != 0) ssh_options_set(session, SSH_OPTIONS_PORT, &host.port);
@@ -100,7 +99,7 @@ Session open_session(const HostAddress& host, const std::string& config_path) {
 
 void require_known(ssh_session session) {
     if (ssh_session_is_known_server(session) != SSH_KNOWN_HOSTS_OK) {
-        fail(ExitCode::kHosts, "its key is not the one in known_hosts");
+        fail(ExitCode::kHosts, "its host key differs from the one in known_hosts");
     }
 }
 
@@ -109,14 +108,14 @@ HostKey fetch_key(const HostAddress& host, const std::string& config_path) {
     const Session session = open_session(host, config_path);
     ssh_key raw = nullptr;
     if (ssh_get_server_publickey(session.get(), &raw) != SSH_OK) {
-        fail_session(session.get(), "it shows no key");
+        fail_session(session.get(), "it sent no host key");
     }
     const Key key(raw, ssh_key_free);
     result.fingerprint = fingerprint_of(key.get());
     result.type = ssh_key_type_to_char(ssh_key_type(key.get()));
     char* line = nullptr;
     if (ssh_session_export_known_hosts_entry(session.get(), &line) != SSH_OK) {
-        fail_session(session.get(), "its key cannot be written down");
+        fail_session(session.get(), "its host key cannot be written as a line of known_hosts");
     }
     result.line = std::string(trim(take_string(line))) + "\n";
     result.known_name = result.line.substr(0, result.line.find(' '));
@@ -167,7 +166,7 @@ void log_in(ssh_session session, const std::string& password) {
         if (status == SSH_AUTH_SUCCESS) return;
     }
     if ((methods & (SSH_AUTH_METHOD_PASSWORD | SSH_AUTH_METHOD_INTERACTIVE)) == 0) {
-        fail(ExitCode::kHosts, "it takes no passwords; put the key there by other means");
+        fail(ExitCode::kHosts, "it does not accept passwords; install the key there another way");
     }
     fail(ExitCode::kHosts, "it does not accept the password");
 }
@@ -185,7 +184,7 @@ void install_on(const HostAddress& host, const std::string& config_path,
         ssh_channel_write(channel.get(), line.data(), static_cast<uint32_t>(line.size())) !=
             static_cast<int>(line.size()) ||
         ssh_channel_send_eof(channel.get()) != SSH_OK) {
-        fail_session(session.get(), "it runs no command");
+        fail_session(session.get(), "it did not run the command");
     }
     char block[512];
     std::string said;

@@ -30,7 +30,8 @@ constexpr std::chrono::seconds kKeygenMax{60};
 std::string home() {
     const char* folder = std::getenv("HOME");
     if (folder == nullptr || folder[0] != '/') {
-        fail(ExitCode::kSetup, "HOME is not set: there is no ~/.ssh for a key");
+        fail(ExitCode::kSetup,
+             "HOME is not set to an absolute path, so there is no ~/.ssh for a key");
     }
     return folder;
 }
@@ -44,7 +45,7 @@ void make_folder_of(const std::string& file) {
 std::string read_public_key(const std::string& path) {
     const std::string line(trim(read_file(path, kKeyFileBytesMax)));
     if (!is_public_key_line(line)) {
-        fail(ExitCode::kSetup, "{} is not one public key in one line", path);
+        fail(ExitCode::kSetup, "{} must contain exactly one public key, on one line", path);
     }
     return line;
 }
@@ -53,8 +54,8 @@ std::string read_public_key(const std::string& path) {
 void require_no_private_key(const std::string& path) {
     struct stat status {};
     if (::lstat(path.c_str(), &status) != 0 && errno == ENOENT) return;
-    fail(ExitCode::kSetup, "{0} has no {0}.pub beside it; make it: ssh-keygen -y -f {0} > {0}.pub",
-         path);
+    fail(ExitCode::kSetup,
+         "{0} exists, but {0}.pub does not; create it with: ssh-keygen -y -f {0} > {0}.pub", path);
 }
 
 std::string make_key(const std::string& path) {
@@ -70,7 +71,7 @@ std::string make_key(const std::string& path) {
     ::umask(before);
     char* text = nullptr;
     if (status != SSH_OK || ssh_pki_export_pubkey_base64(key.get(), &text) != SSH_OK) {
-        fail(ExitCode::kSetup, "{}: the new key cannot be written", path);
+        fail(ExitCode::kSetup, "cannot write the new key {}", path);
     }
     const std::string line = std::string("ssh-ed25519 ") + text + " dslaunch";
     ssh_string_free_char(text);

@@ -50,8 +50,8 @@ constexpr std::array<OddBytes, 5> kOddBytes = {
     {{"\xef\xbb\xbf", "a byte order mark: save the file without it"},
      {"\xff\xfe", "UTF-16: save the file as UTF-8 or ASCII"},
      {"\xfe\xff", "UTF-16: save the file as UTF-8 or ASCII"},
-     {"\xc2\xa0", "a space that does not break: write a plain one"},
-     {"\xe2\x80", "a dash, quote or space of a typesetter: write a plain one"}}};
+     {"\xc2\xa0", "a non-breaking space: write a plain space"},
+     {"\xe2\x80", "a typographic dash, quote or space: write a plain one"}}};
 
 // Returns the number of slots that the user probably meant by the words after a host's name, such
 // as `4`, `slots 4` or `slots = 4`; empty if they mean no number.
@@ -135,12 +135,12 @@ std::vector<Host> Parser::parse() {
         at = end + 1;
     }
     if (odd_lines_ > kOddLinesMax || (hosts_.empty() && problems_.size() > kOddLinesMax)) {
-        fail(ExitCode::kUsage, "{}; more lines are like that: is it a hostfile?",
+        fail(ExitCode::kUsage, "{}; more lines have such problems: is this file a hostfile?",
              problems_.front());
     }
     if (hosts_.empty() && problems_.empty()) {
         line_ = 1;
-        problem(1, "no host in this file; write one a line, as `node1 slots=4`");
+        problem(1, "this file contains no host; write one host per line, such as `node1 slots=4`");
     }
     if (!problems_.empty()) throw_problems();
     return std::move(hosts_);
@@ -238,7 +238,8 @@ void Parser::read_key(const Token& token, Host& host, std::map<std::string, size
     if ((key == "slots" && columns.contains("gpus")) ||
         (key == "gpus" && columns.contains("slots"))) {
         problem(token.column,
-                "slots= and gpus= exclude each other: gpus= names the devices and so their number");
+                "slots= and gpus= cannot be combined: gpus= lists the devices and so sets their "
+                "number");
         return;
     }
     if (key == "slots") {
@@ -306,17 +307,15 @@ std::vector<std::string> Parser::read_names(Token token, Host& host) {
     if (is_host_name(token.text)) return {std::string(token.text)};
     if (const size_t colon = token.text.find(':'); colon != std::string_view::npos && open != 0) {
         problem(token.column + colon,
-                "`{}` is not a host name; slots are written `HOST slots=N`, ports `port=N`, "
+                "`{}` is not a host name; write slots as `HOST slots=N`, ports as `port=N`, and "
                 "IPv6 addresses in brackets",
                 token.text);
     } else if (token.text.find('=') != std::string_view::npos) {
-        problem(token.column, "`{}` stands where the host name is expected; write `HOST slots=N`",
-                token.text);
+        problem(token.column, "expected a host name, found `{}`; write `HOST slots=N`", token.text);
     } else {
         problem(token.column,
-                "`{}` is not a host name (letters, digits, `.`, `_`, `-`, at most 253; first a "
-                "letter or "
-                "digit)",
+                "`{}` is not a host name (use at most 253 letters, digits, `.`, `_` or `-`, "
+                "beginning with a letter or digit)",
                 token.text);
     }
     return {};
@@ -328,12 +327,12 @@ std::vector<std::string> Parser::expand(const Token& token, size_t open, size_t 
     const std::string_view suffix = token.text.substr(close + 1);
     const size_t column = token.column + open + 1;
     if (suffix.find('[') != std::string_view::npos) {
-        problem(token.column + close + 1, "a host name may hold one range only");
+        problem(token.column + close + 1, "a host name can contain only one range");
         return {};
     }
     const ReadRange read = read_range(range, 0);
     if (read.fault == RangeFault::kNoNumber || read.is_single || read.end != range.size()) {
-        problem(column, "`[{}]` is not a range; write [FIRST-LAST], as te[1-4] or te[01-16]",
+        problem(column, "`[{}]` is not a range; write [FIRST-LAST], such as te[1-4] or te[01-16]",
                 range);
         return {};
     }
@@ -343,13 +342,15 @@ std::vector<std::string> Parser::expand(const Token& token, size_t open, size_t 
         return {};
     }
     if (read.fault == RangeFault::kTooLong) {
-        problem(column, "the range {} holds {} hosts, at most {} are allowed", range,
+        problem(column, "the range {} contains {} hosts, but at most {} are allowed", range,
                 numbers.last - numbers.first + 1, kRangeHostsMax);
         return {};
     }
     const bool padded = numbers.digits > 1 && range[0] == '0';
     if (padded && range.size() != 2 * numbers.digits + 1) {
-        problem(column, "the padded range {} needs equally long ends", range);
+        problem(column,
+                "both numbers of the zero-padded range {} must have the same number of digits",
+                range);
         return {};
     }
     std::vector<std::string> names = numbers.names(prefix, suffix);
@@ -363,7 +364,7 @@ std::vector<std::string> Parser::expand(const Token& token, size_t open, size_t 
 
 void Parser::add(const Host& host, const std::vector<std::string>& names, size_t column) {
     if (hosts_.size() + names.size() > static_cast<size_t>(kHostsMax)) {
-        problem(column, "more than {} hosts", kHostsMax);
+        problem(column, "the hostfile contains more than {} hosts", kHostsMax);
         return;
     }
     for (const std::string& name : names) {
@@ -457,7 +458,7 @@ bool is_named(const std::vector<NodeSpec>& specs, const std::string& node, int s
 
 void check_exclusions(const HostFilter& filter) {
     if (!filter.include.empty() && !filter.exclude.empty()) {
-        fail(ExitCode::kUsage, "--include and --exclude exclude each other; give one");
+        fail(ExitCode::kUsage, "--include and --exclude cannot be combined; give only one");
     }
     const bool named = !filter.include.empty() || !filter.exclude.empty();
     if (named && (filter.num_nodes || filter.num_gpus)) {
@@ -491,8 +492,8 @@ std::vector<HostSlots> first_ones(const std::vector<Host>& hosts, const HostFilt
         chosen.push_back(std::move(entry));
     }
     if (!short_hosts.empty()) {
-        fail(ExitCode::kUsage, "--num_gpus {} is more than the slots of: {}", *filter.num_gpus,
-             join(short_hosts, ", "));
+        fail(ExitCode::kUsage, "--num_gpus {} is more than the slots of some hosts: {}",
+             *filter.num_gpus, join(short_hosts, ", "));
     }
     return chosen;
 }

@@ -21,7 +21,7 @@ class NodelistReader {
     explicit NodelistReader(std::string_view text) : text_(text) {}
 
     std::vector<std::string> read() {
-        if (text_.empty() || text_.size() > kNodelistBytesMax) bad("an empty or endless list");
+        if (text_.empty() || text_.size() > kNodelistBytesMax) bad("an empty or too long list");
         do {
             name();
         } while (take(','));
@@ -40,7 +40,7 @@ class NodelistReader {
             } else if (text_[at_] == ']') {
                 bad("a `]` without `[`");
             } else {
-                if (names.front().size() > kNameBytesMax) bad("too long a name");
+                if (names.front().size() > kNameBytesMax) bad("a name that is too long");
                 for (std::string& prefix : names) prefix += text_[at_];
                 ++at_;
             }
@@ -48,7 +48,7 @@ class NodelistReader {
         for (std::string& host : names) {
             if (!is_host_name(host)) {
                 at_ = start;
-                bad("no host name");
+                bad("a missing host name");
             }
             hosts_.push_back(std::move(host));
         }
@@ -70,9 +70,9 @@ class NodelistReader {
         do {
             const ReadRange read = read_range(text_, at_);
             at_ = read.end;
-            if (read.fault == RangeFault::kNoNumber) bad("no number of 1 to 9 digits");
+            if (read.fault == RangeFault::kNoNumber) bad("a missing number of 1 to 9 digits");
             if (read.fault == RangeFault::kBackwards) bad("a range that runs backwards");
-            if (read.fault == RangeFault::kTooLong) bad("a range of over 4096 hosts");
+            if (read.fault == RangeFault::kTooLong) bad("a range of more than 4096 hosts");
             for (std::string& number : read.range.names("", "")) {
                 numbers.push_back(std::move(number));
             }
@@ -108,7 +108,7 @@ std::optional<int> gpus_in(const EnvironmentList& environment, const char* name)
     if (text.empty()) return std::nullopt;
     const auto count = count_slurm_gpus(text);
     if (!count) {
-        fail(ExitCode::kUsage, "{}: `{}` is no number of GPUs; give --hostfile instead", name,
+        fail(ExitCode::kUsage, "{}: `{}` is not a number of GPUs; give --hostfile instead", name,
              printable(text));
     }
     return count;
@@ -144,7 +144,7 @@ void set_slots(SlurmAllocation& allocation, const EnvironmentList& environment, 
     if (tasks.empty()) return;
     if (counts.size() != allocation.hosts.size()) {
         fail(ExitCode::kUsage,
-             "Slurm names {} hosts and tasks for {} (`{}`); give --hostfile instead",
+             "Slurm lists {} hosts, but tasks for {} (`{}`); give --hostfile instead",
              allocation.hosts.size(), counts.size(), printable(tasks));
     }
     for (size_t i = 0; i < counts.size(); ++i) allocation.hosts[i].slots = counts[i];
@@ -233,7 +233,7 @@ std::optional<SlurmAllocation> find_slurm_allocation(const EnvironmentList& envi
     std::string list = value_of(environment, "SLURM_JOB_NODELIST");
     if (allocation.job_id.empty() || list.empty()) return std::nullopt;
     if (!parse_int(allocation.job_id)) {
-        fail(ExitCode::kUsage, "SLURM_JOB_ID: `{}` is no job's number",
+        fail(ExitCode::kUsage, "SLURM_JOB_ID: `{}` is not a job number",
              printable(allocation.job_id));
     }
     // Only a number of tasks that the user asked for counts: without --ntasks Slurm sets one task

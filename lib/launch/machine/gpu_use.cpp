@@ -131,8 +131,8 @@ std::string link_text(const Gpu& gpu) {
 std::string fault_of(const Gpu& gpu) {
     if (gpu.ecc_errors <= 0) return "";
     return fmt::format(
-        "GPU {}{}{}: {} in its memory that ECC could not correct since the driver was loaded: "
-        "results may be wrong; reset it, and have it replaced if they come back",
+        "GPU {}{}{}: ECC could not correct {} in its memory since the driver was loaded, so "
+        "results may be wrong; reset the GPU, and replace it if such errors return",
         gpu.index, gpu.name.empty() ? "" : ", ", printable(gpu.name),
         counted(gpu.ecc_errors, "error"));
 }
@@ -152,7 +152,7 @@ std::string facts_of_gpu(const GpuUse& use, std::string_view name, int64_t own_p
     for (const GpuHold& hold : use.holds) {
         if (hold.gpu != gpu->index || hold.pid == own_pid) continue;
         facts.push_back(
-            fmt::format("also held by process {}{}", hold.pid,
+            fmt::format("also used by process {}{}", hold.pid,
                         hold.bytes < 0 ? "" : fmt::format(" ({})", to_text(Bytes{hold.bytes}))));
     }
     return join(facts, ", ");
@@ -195,8 +195,8 @@ GpuUse look_at_gpus() {
         for (int64_t gpu = 0; gpu < count_gpus(); ++gpu) use.gpus.push_back({.index = gpu});
         if (!use.gpus.empty())
             use.note =
-                "nvidia-smi is not there or does not answer: only this user's processes are "
-                "known, and no memory";
+                "nvidia-smi is missing or does not answer, so the report covers only this user's "
+                "processes and no memory use";
     }
     // In a container the driver reports no processes.
     if (use.holds.empty()) add_open_devices(use);

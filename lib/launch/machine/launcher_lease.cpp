@@ -124,13 +124,13 @@ LauncherLease LauncherLease::over_stdio(bool is_same_machine) {
 std::string LauncherLease::over(milliseconds silence) const {
     if (way_ == Way::kSameMachine || silence <= kSilenceMax) return "";
     if (silence > kLeaseMax) {
-        return fmt::format("nothing from the launcher for {} s", to_milliseconds(kLeaseMax) / 1000);
+        return fmt::format("the launcher has sent nothing for {} s",
+                           to_milliseconds(kLeaseMax) / 1000);
     }
     const auto signs = way_ == Way::kSocket ? signs_of_socket(fd_) : signs_of_ssh(ssh_connection_);
     if (!signs || signs->answers(kSilenceMax)) return "";
-    return fmt::format(
-        "nothing from the launcher for {} s, and its machine or the network to it is gone",
-        to_milliseconds(kSilenceMax) / 1000);
+    return fmt::format("the launcher has sent nothing for {} s, and its machine cannot be reached",
+                       to_milliseconds(kSilenceMax) / 1000);
 }
 
 LauncherSilence::LauncherSilence(LauncherLease lease)

@@ -174,11 +174,12 @@ OomCount count_oom_kills(const std::string& root) {
 
 std::string describe_oom(const OomCount& before, const OomCount& now) {
     if (before.group >= 0 && now.group > before.group) {
-        return fmt::format("the memory limit of its control group ended {} process(es) meanwhile",
-                           now.group - before.group);
+        return fmt::format(
+            "the memory limit of its control group killed {} process(es) during the run",
+            now.group - before.group);
     }
     if (before.machine >= 0 && now.machine > before.machine) {
-        return fmt::format("the kernel's out-of-memory killer ended {} process(es) meanwhile",
+        return fmt::format("the kernel's out-of-memory killer ended {} process(es) during the run",
                            now.machine - before.machine);
     }
     return {};

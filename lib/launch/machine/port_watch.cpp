@@ -92,9 +92,9 @@ std::string PortWatch::look(Time now) {
     next_look_ = users.empty() && now < end_ ? now + pause_ : Time::max();
     if (users.empty() || users.contains(::geteuid())) return "";
     return fmt::format(
-        "port {} (MASTER_PORT) was taken by user {} before rank 0 had it: the ranks would have met "
-        "in that user's store. Nothing that they sent there is secret any more; start again with "
-        "another --master_port",
+        "port {} (MASTER_PORT) was taken by user {} before rank 0 could use it, so the ranks may "
+        "have connected to that user's process. Treat all that they sent there as exposed, and "
+        "start again with another --master_port",
         port_, user_name(static_cast<uid_t>(*users.begin())));
 }
 

@@ -38,7 +38,8 @@ std::string guest_answer(std::string_view key, std::string_view meaning) {
     const auto* const text = reinterpret_cast<const unsigned char*>(meaning.data());
     const auto* const made = ::HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), text,
                                     meaning.size(), digest.data(), &length);
-    DSL_CHECK(made != nullptr && length == kGuestAnswerBytes, "an HMAC of {} bytes", length);
+    DSL_CHECK(made != nullptr && length == kGuestAnswerBytes,
+              "an HMAC has the wrong length of {} bytes", length);
     return {reinterpret_cast<const char*>(digest.data()), length};
 }
 

@@ -39,10 +39,10 @@ std::set<std::string> shared_addresses(const std::vector<NetworkHost>& hosts) {
 }
 
 std::string reason_for(const NetworkHost& host, const InterfaceAddress& entry) {
-    if (entry.address == host.arrival_address) return "ssh arrived there";
-    if (entry.for_guests) return "no better one is left";
+    if (entry.address == host.arrival_address) return "the ssh connection arrived there";
+    if (entry.for_guests) return "no better interface is left";
     if (entry.speed_mbit > 0) return fmt::format("the fastest link, {} Mbit/s", entry.speed_mbit);
-    return "the first by name";
+    return "the first interface by name";
 }
 
 std::vector<NetworkCandidate> candidates_of(const NetworkHost& host,

@@ -51,7 +51,7 @@ std::string choose_address(const PrepareRequest& request, const std::string& arr
     const std::string outward = outward_address();
     if (outward.empty()) {
         fail(ExitCode::kSetup,
-             "this node has no address that other nodes reach; name one with --master_addr");
+             "this node has no address that other nodes can reach; give one with --master_addr");
     }
     return outward;
 }
@@ -65,8 +65,8 @@ std::string answer_of(const std::string& key, int64_t node) {
 // the way back.
 std::string changed_text(bool there) {
     return fmt::format(
-        "what is sent {} arrives other than it was sent, {} times out of {}: memory, a network "
-        "card or a switch changes data, and no checksum notices",
+        "data sent {} arrived changed {} times out of {}: memory, a network card or a switch "
+        "changes data, and no checksum detects it",
         there ? "there" : "back from there", kGuestOpeningsMax, kGuestOpeningsMax);
 }
 
@@ -100,8 +100,8 @@ Rendezvous open_rendezvous(const PrepareRequest& request, const std::string& arr
     UniqueFd socket = listen_at(*list, request.port, error);
     if (!socket.valid())
         fail(ExitCode::kSetup,
-             "cannot listen on {}:{} where the ranks meet: {}; choose with --master_addr and "
-             "--master_port, or leave them out",
+             "cannot listen on {}:{} where the ranks meet: {}; give another address with "
+             "--master_addr and --master_port, or leave these options out",
              printable(address), request.port, error);
     int64_t chosen = 0;
     static_cast<void>(local_address(socket.get(), &chosen));
@@ -110,7 +110,8 @@ Rendezvous open_rendezvous(const PrepareRequest& request, const std::string& arr
 
 ListenReply NetworkProbe::listen(const ListenRequest& request) {
     if (request.key.empty() || request.key.size() > kGuestKeyBytesMax) {
-        fail(ExitCode::kInternal, "a key of {} bytes for finding the network", request.key.size());
+        fail(ExitCode::kInternal, "received a network key of {} bytes, which is not allowed",
+             request.key.size());
     }
     guests_.set_key(request.key);
     answer_ = answer_of(request.key, request.node);
@@ -141,7 +142,8 @@ ListenReply NetworkProbe::listen(const ListenRequest& request) {
 
 void NetworkProbe::begin(const ProbeRequest& request, Time now) {
     if (deadline_ || request.targets.size() > kProbeTargetsMax) {
-        fail(ExitCode::kInternal, "a second request to probe, or one with {} targets",
+        fail(ExitCode::kInternal,
+             "received a second probe request, or one with too many targets ({})",
              request.targets.size());
     }
     key_ = request.key;
@@ -163,7 +165,7 @@ void NetworkProbe::open(Attempt& attempt) {
     attempt.connected = false;
     attempt.received.clear();
     const auto list = look_up(target.address, target.port, AI_NUMERICHOST);
-    if (!list) return decide(attempt, "it is no address");
+    if (!list) return decide(attempt, "it is not an address");
     attempt.socket =
         UniqueFd(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!attempt.socket.valid()) return decide(attempt, errno_text(errno));
@@ -200,7 +202,7 @@ void NetworkProbe::advance(Attempt& attempt) {
         ::recv(attempt.socket.get(), block, kGuestAnswerBytes - attempt.received.size(), 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n < 0) return decide(attempt, errno_text(errno));
-    if (n == 0) return decide(attempt, "something else than dslaunch answers there");
+    if (n == 0) return decide(attempt, "a program other than dslaunch answers there");
     attempt.received.append(block, static_cast<size_t>(n));
     if (attempt.received.size() == kGuestAnswerBytes) judge(attempt);
 }
@@ -212,7 +214,7 @@ void NetworkProbe::judge(Attempt& attempt) {
     if (welcome == Arrival::kWhole) return decide(attempt, "");
     const bool refused = arrival_of(attempt.received, changed_key_answer(key_)) != Arrival::kOther;
     if (!refused && welcome == Arrival::kOther)
-        return decide(attempt, "another host answers there: two have this address");
+        return decide(attempt, "another host answers there: two hosts have this address");
     if (attempt.openings < kGuestOpeningsMax) return open(attempt);
     decide(attempt, changed_text(refused));
 }
@@ -275,9 +277,10 @@ std::optional<ProbeReply> NetworkProbe::take_reply(Time now) {
     ProbeReply reply;
     for (Attempt& attempt : attempts_) {
         if (attempt.socket.valid()) {
-            decide(attempt, fmt::format("no answer within {} s{}",
-                                        std::chrono::duration<double>(time_max_).count(),
-                                        attempt.connected ? ", although it is connected" : ""));
+            decide(attempt,
+                   fmt::format("no answer within {} s{}",
+                               std::chrono::duration<double>(time_max_).count(),
+                               attempt.connected ? ", although the connection was accepted" : ""));
         }
         attempt.result.interface = interface_of(interfaces, attempt.result.own_address);
         reply.results.push_back(std::move(attempt.result));

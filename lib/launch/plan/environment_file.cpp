@@ -52,7 +52,7 @@ class ValueReader {
     }
 
   private:
-    static constexpr const char* kOpenQuote = "does not end where the line ends";
+    static constexpr const char* kOpenQuote = "does not end at the end of the line";
 
     Template as_it_is() {
         const size_t end = text_.find('\'', 1);
@@ -81,8 +81,8 @@ class ValueReader {
                 dollar(depth);
             } else if (c == '`') {
                 refuse(
-                    "holds `` ` ``, which runs a command under deepspeed, and no shell runs "
-                    "here: write what it prints, or put '…' around the value");
+                    "contains `` ` ``, which runs a command under deepspeed, but dslaunch runs no "
+                    "shell: write the command's output instead, or put '…' around the value");
             } else {
                 put(c);
                 ++at_;
@@ -102,10 +102,10 @@ class ValueReader {
         const size_t begin = at_ + (braced ? 2 : 1);
         if (next(1) == '(')
             return refuse(
-                "holds `$(`, which runs a command under deepspeed, and no shell runs "
-                "here: write what it prints, or put '…' around the value");
+                "contains `$(`, which runs a command under deepspeed, but dslaunch runs no shell: "
+                "write the command's output instead, or put '…' around the value");
         if (begin >= text_.size() || !begins_name(text_[begin])) {
-            if (braced) return refuse("holds `${` without the name of a variable");
+            if (braced) return refuse("contains `${` without the name of a variable");
             const size_t signs = next(1) == '$' ? 2 : 1;  // two of them: a shell's process id
             for (size_t i = 0; i < signs; ++i) put('$');
             at_ += signs;
@@ -124,12 +124,14 @@ class ValueReader {
                 return text_.substr(at_).starts_with(known);
             });
             if (op == std::end(kOperators) || depth > kNestedMax)
-                return refuse("holds a `${…}` that is not read: write ${NAME}, or ${NAME:-TEXT}");
+                return refuse(
+                    "contains a form of `${…}` that is not supported: write ${NAME}, or "
+                    "${NAME:-TEXT}");
             value_.text += *op;
             at_ += op->size();
             part(depth);
         }
-        if (next() != '}') return refuse("holds a `${` that is never closed");
+        if (next() != '}') return refuse("contains a `${` without a closing `}`");
         ++at_;
     }
 
@@ -199,14 +201,16 @@ EnvironmentFile parse_environment_file(std::string_view text, const std::string&
                                            printable(name)));
         } else if (name == kTokenVariable) {
             problems.push_back(
-                fmt::format("{}:{}: {} is dslaunch's own secret, no worker may have it", file_name,
-                            number, name));
+                fmt::format("{}:{}: {} is dslaunch's own secret and cannot be given to workers; "
+                            "remove the line",
+                            file_name, number, name));
         } else if (is_rank_variable(name)) {
             problems.push_back(
-                fmt::format("{}:{}: {} is set by dslaunch for each rank", file_name, number, name));
+                fmt::format("{}:{}: {} is set by dslaunch for each rank; remove the line",
+                            file_name, number, name));
         } else if (line.find('\0') != std::string_view::npos) {
-            problems.push_back(
-                fmt::format("{}:{}: a NUL byte in the value of {}", file_name, number, name));
+            problems.push_back(fmt::format("{}:{}: there is a NUL byte in the value of {}",
+                                           file_name, number, name));
         } else if (Template value = ValueReader(trim(line.substr(equals + 1))).read();
                    !value.problem.empty()) {
             problems.push_back(fmt::format("{}:{}: the {}value of {} {}", file_name, number,

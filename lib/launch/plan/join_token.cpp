@@ -22,13 +22,13 @@ namespace {
 
 void check(const std::string& token, const std::string& where) {
     if (token.size() < kTokenBytesMin || token.size() > kTokenBytesMax) {
-        fail(ExitCode::kUsage, "{}: a token has {} to {} characters, this has {}; {}", where,
-             kTokenBytesMin, kTokenBytesMax, token.size(), kTokenAdvice);
+        fail(ExitCode::kUsage, "{}: a token must have {} to {} characters, but this one has {}; {}",
+             where, kTokenBytesMin, kTokenBytesMax, token.size(), kTokenAdvice);
     }
     if (token_bits(token) < kTokenBitsMin) {
         fail(ExitCode::kUsage,
-             "{}: this token repeats itself so much that it can be guessed (some {:.0f} bits, {} "
-             "are needed); {}",
+             "{}: this token is too repetitive and could be guessed (it has about {:.0f} bits, but "
+             "{} are needed); {}",
              where, token_bits(token), kTokenBitsMin, kTokenAdvice);
     }
 }
@@ -50,7 +50,7 @@ double token_bits(std::string_view token) {
 std::string make_token() {
     std::array<unsigned char, 32> bytes{};
     if (RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) != 1) {
-        fail(ExitCode::kSetup, "this machine gives no random bytes for a token");
+        fail(ExitCode::kSetup, "cannot get random bytes for a token");
     }
     std::string text;
     for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
@@ -66,10 +66,11 @@ std::string read_token_file(const std::string& path) {
     }
     struct stat status {};
     if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
-        fail(ExitCode::kUsage, "token file {}: not a plain file", printable(path));
+        fail(ExitCode::kUsage, "token file {}: it is not a plain file", printable(path));
     }
     if ((status.st_mode & 077) != 0) {
-        fail(ExitCode::kUsage, "token file {}: others may read it (mode {:03o}); chmod 600 {}",
+        fail(ExitCode::kUsage,
+             "token file {}: other users can read it (mode {:03o}); run chmod 600 {}",
              printable(path), status.st_mode & 0777, printable(path));
     }
     std::array<std::byte, kTokenBytesMax + 64> bytes{};

@@ -16,8 +16,8 @@ inline constexpr size_t kTokenBytesMax = 1024;
 inline constexpr int kTokenBitsMin = 64;
 // The part of an error message that asks for a token.
 inline constexpr std::string_view kTokenAdvice =
-    "make one with `(umask 077; openssl rand -hex 32 > token)` and name it with --token-file token "
-    "on every node, or set DSLAUNCH_TOKEN";
+    "make a token with `(umask 077; openssl rand -hex 32 > token)` and give it with --token-file "
+    "token on every node, or set DSLAUNCH_TOKEN";
 
 // Returns the entropy of TOKEN in bits, computed from the frequencies of its characters: the sum of
 // -log2(share).

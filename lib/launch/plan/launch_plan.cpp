@@ -22,10 +22,10 @@ using Units = std::vector<Unit>;
 
 std::vector<Processor> chosen_processors(const MachineTopology& topology,
                                          const std::string& core_list) {
-    DSL_CHECK(!topology.processors.empty(), "a machine has a processor");
+    DSL_CHECK(!topology.processors.empty(), "this machine has no usable processor");
     if (core_list.empty()) return topology.processors;
     const auto wanted = parse_processor_list(core_list);
-    DSL_CHECK(wanted.has_value(), "the core list was checked with the command line");
+    DSL_CHECK(wanted.has_value(), "the core list is not valid");
     std::vector<int> usable;
     for (const Processor& processor : topology.processors) usable.push_back(processor.number);
     std::vector<Processor> chosen;
@@ -40,8 +40,8 @@ std::vector<Processor> chosen_processors(const MachineTopology& topology,
     }
     if (!missing.empty()) {
         fail(ExitCode::kUsage,
-             "--bind_core_list {} names processors {}, which are not there or not ours to use "
-             "(usable: {}); name others, or leave it out",
+             "--bind_core_list {} contains processors {}, which do not exist or are not available "
+             "to this process (usable: {}); give others, or leave the option out",
              core_list, processor_list_text(missing), processor_list_text(usable));
     }
     return chosen;
@@ -239,8 +239,8 @@ std::vector<std::string> node_devices(const PlanRequest& request, const HostSlot
                                : static_cast<size_t>(slot) < visible.size();
         if (!found) {
             fail(ExitCode::kSetup,
-                 "host `{}` is asked for GPU {}, but {} {} ({}); ask for fewer, or give --device "
-                 "cpu",
+                 "host `{}` needs GPU {} for a slot, but {} {} ({}); use fewer slots, or give "
+                 "--device cpu",
                  entry.host.name, slot, source, visible.size(), join(visible, ","));
         }
         devices.push_back(by_number ? number : visible[slot]);
@@ -291,12 +291,12 @@ std::vector<RankPlace> place_ranks(const MachineTopology& topology,
 }
 
 std::vector<PlannedNode> make_launch_plan(const PlanRequest& request) {
-    DSL_CHECK(!request.hosts.empty(), "a plan needs a host");
+    DSL_CHECK(!request.hosts.empty(), "a plan needs at least one host");
     WorkerEnvironment common;
     common.node_sizes.clear();
     common.world_size = 0;
     for (const HostSlots& entry : request.hosts) {
-        DSL_CHECK(!entry.slots.empty(), "a chosen host has a slot");
+        DSL_CHECK(!entry.slots.empty(), "a chosen host has no slot");
         common.node_sizes.push_back(static_cast<int>(entry.slots.size()));
         common.world_size += common.node_sizes.back();
     }

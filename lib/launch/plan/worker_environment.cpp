@@ -35,7 +35,7 @@ int read_int(const char* name, int least, std::optional<int> fallback = {}) {
     }
     const auto number = parse_int(*text);
     if (!number || *number < least || *number > std::numeric_limits<int>::max()) {
-        fail(ExitCode::kSetup, "environment variable {}=`{}` is not a number from {} on", name,
+        fail(ExitCode::kSetup, "environment variable {}=`{}` must be a number of at least {}", name,
              printable(*text), least);
     }
     return static_cast<int>(*number);
@@ -62,10 +62,10 @@ std::vector<int> read_node_sizes(const WorkerEnvironment& environment) {
     std::vector<int> sizes;
     if (!text) {  // another launcher, which starts equally many on each node
         if (environment.world_size % environment.local_world_size != 0) {
-            fail(
-                ExitCode::kSetup,
-                "WORLD_SIZE={} is no multiple of LOCAL_WORLD_SIZE={} and DSL_NODE_SIZES is missing",
-                environment.world_size, environment.local_world_size);
+            fail(ExitCode::kSetup,
+                 "WORLD_SIZE={} is not a multiple of LOCAL_WORLD_SIZE={}, and DSL_NODE_SIZES is "
+                 "not set",
+                 environment.world_size, environment.local_world_size);
         }
         sizes.assign(static_cast<size_t>(environment.world_size / environment.local_world_size),
                      environment.local_world_size);
@@ -75,7 +75,7 @@ std::vector<int> read_node_sizes(const WorkerEnvironment& environment) {
         const auto number = parse_int(piece);
         if (!number || *number < 1 || *number > environment.world_size) {
             fail(ExitCode::kSetup,
-                 "environment variable DSL_NODE_SIZES=`{}` is not a list of numbers as `2,1`",
+                 "environment variable DSL_NODE_SIZES=`{}` is not a list of numbers such as `2,1`",
                  printable(*text));
         }
         sizes.push_back(static_cast<int>(*number));
@@ -180,7 +180,7 @@ std::optional<LaunchMark> launch_mark_of(const EnvironmentList& environment) {
 }
 
 EnvironmentList WorkerEnvironment::variables() const {
-    DSL_CHECK(!node_sizes.empty(), "a world has at least one node");
+    DSL_CHECK(!node_sizes.empty(), "the list of nodes is empty");
     const auto text = [](int number) { return std::to_string(number); };
     EnvironmentList list = {
         {"RANK", text(rank)},

@@ -155,10 +155,10 @@ std::string failure_text(const SpawnRequest& request, const Prepared& prepared,
                 "cannot enter the working directory {}: {}; give another with --chdir",
                 request.working_directory, errno_text(failure.error_number));
         case Stage::kDescriptors:
-            return fmt::format("cannot hand over descriptors: {}",
+            return fmt::format("cannot pass file descriptors to the program: {}",
                                errno_text(failure.error_number));
         case Stage::kProcessors:
-            return fmt::format("cannot bind it to its processors: {}; give --bind none",
+            return fmt::format("cannot bind the program to its processors: {}; use --bind none",
                                errno_text(failure.error_number));
         case Stage::kExec:
             break;
@@ -196,7 +196,7 @@ std::string find_program(const std::string& name, const EnvironmentList& environ
 }
 
 SpawnResult spawn(const SpawnRequest& request) {
-    DSL_CHECK(!request.command.empty(), "a program without a name");
+    DSL_CHECK(!request.command.empty(), "the command to start is empty");
     const Prepared prepared = prepare(request);
     if (prepared.path.empty()) {
         return {-1, fmt::format("program `{}` is not in the worker's PATH; give its path, or set "
@@ -325,8 +325,8 @@ size_t raise_descriptor_limit(size_t wanted) {
     const rlim_t before = limit.rlim_cur;
     limit.rlim_cur = limit.rlim_max;
     if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return before;
-    log_info("launch", "open files: the limit of {} is raised to {}, {} may be needed", before,
-             limit.rlim_cur, wanted);
+    log_info("launch", "raised the limit on open files from {} to {}, because {} may be needed",
+             before, limit.rlim_cur, wanted);
     return limit.rlim_cur;
 }
 

@@ -204,8 +204,8 @@ void StandardStreams::flush() {
     }
     if (dropped_bytes_ == 0) return;
     const std::string told = fmt::format(
-        "dslaunch: {} bytes of the ranks' output are not shown: this terminal or pipe was not "
-        "read\n",
+        "dslaunch: {} bytes of the ranks' output were dropped, because this terminal or pipe was "
+        "not read\n",
         std::exchange(dropped_bytes_, 0));
     write_or_keep(2, told);
 }

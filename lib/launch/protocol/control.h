@@ -67,7 +67,7 @@ struct Heartbeat {
     // Throws Error{kInternal} for a plan without instructions.
     void check() const {
         if (instructions_per_step == 0)
-            fail(ExitCode::kInternal, "a heartbeat of a plan without instructions");
+            fail(ExitCode::kInternal, "received a heartbeat for a plan without instructions");
     }
 };
 

@@ -39,7 +39,7 @@ const FrameRules& frame_rules(FrameKind) {
 }
 
 std::string frame_bytes(const FrameRules& rules, uint16_t kind, std::string_view payload) {
-    DSL_CHECK(payload.size() <= rules.payload_bytes_max, "{} of {} bytes", rules.name,
+    DSL_CHECK(payload.size() <= rules.payload_bytes_max, "{} of {} bytes is too large", rules.name,
               payload.size());
     std::string bytes;
     bytes.reserve(kHeaderBytes + payload.size());
@@ -59,7 +59,7 @@ void FrameStream::append(std::string_view bytes) {
         buffer_.erase(0, at + rules_->greeting.size());
         is_greeted_ = true;
     } else if (buffer_.size() > kGreetingNoiseBytesMax) {
-        fail(ExitCode::kInternal, "the host printed over {} bytes and no {} greeted",
+        fail(ExitCode::kInternal, "the host printed more than {} bytes, but no {} answered",
              kGreetingNoiseBytesMax, rules_->greeter);
     }
 }
@@ -70,7 +70,7 @@ std::optional<BasicFrame<uint16_t>> FrameStream::take() {
     const bool has_header = rest.size() >= kHeaderBytes;
     const uint32_t length = has_header ? little_endian(rest.substr(0, 4)) : 0;
     if (length > rules_->payload_bytes_max) {
-        fail(ExitCode::kInternal, "a frame of {} bytes, over the limit of {}", length,
+        fail(ExitCode::kInternal, "received a frame of {} bytes, but the limit is {}", length,
              rules_->payload_bytes_max);
     }
     if (!has_header || rest.size() < kHeaderBytes + length) {
@@ -79,7 +79,7 @@ std::optional<BasicFrame<uint16_t>> FrameStream::take() {
     }
     const auto kind = static_cast<uint16_t>(little_endian(rest.substr(4, 2)));
     if (!rules_->has_kind(kind))
-        fail(ExitCode::kInternal, "{} of the unknown kind {}", rules_->name, kind);
+        fail(ExitCode::kInternal, "received {} of the unknown kind {}", rules_->name, kind);
     used_ += kHeaderBytes + length;
     return BasicFrame<uint16_t>{kind, std::string(rest.substr(kHeaderBytes, length))};
 }

@@ -40,7 +40,8 @@ struct InstallationPaths {
 [[nodiscard]] std::vector<PushFile> agent_files();
 // Returns the agent's files and, if they are built, dsworker, its plugin for GPUs, and their
 // libraries. The plugin is for hosts with GPUs. If this machine lacks libraries of the plugin, the
-// plugin is left out, and NOTE says so.
+// plugin is left out, and NOTE says so. Throws Error{kSetup} if another library is missing here, or
+// as lead_to_torch() does.
 [[nodiscard]] std::vector<PushFile> installation_files(std::string& note);
 
 // Returns the command that the hosts' shells run to unpack the files; ID (hexadecimal digits) makes

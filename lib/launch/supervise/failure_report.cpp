@@ -41,11 +41,11 @@ std::string describe_behind(const std::vector<RankRecord>& ranks) {
         most = std::max(most, ranks[i].heartbeat->instructions_done);
     }
     std::string text =
-        fmt::format("  behind is rank {} on host {} (pid {})", rank.rank, rank.host, rank.pid);
-    if (!rank.heartbeat) return text + ": nothing was heard of it since its start\n";
+        fmt::format("  rank {} on host {} (pid {}) is behind", rank.rank, rank.host, rank.pid);
+    if (!rank.heartbeat) return text + ": it has sent no heartbeat since it started\n";
     if (behind->silence > kHeartbeatSilenceMax)
-        text += fmt::format(", silent for {:.1f} s", behind->silence.count());
-    return text + fmt::format(": {}; {} instructions done, the others {} to {}\n",
+        text += fmt::format(", and has sent no heartbeat for {:.1f} s", behind->silence.count());
+    return text + fmt::format(": {}; it has done {} instructions, and the other ranks {} to {}\n",
                               printable(rank.heartbeat->where), rank.heartbeat->instructions_done,
                               least, most);
 }
@@ -141,12 +141,12 @@ std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culpri
     std::string text = fmt::format("dslaunch: rank {} on host {} failed first: {}", record.rank,
                                    record.host, describe_end(record));
     if (record.pid > 0) text += fmt::format(" (pid {})", record.pid);
-    if (!record.failed()) text += ", before the others, which still needed it, were done";
+    if (!record.failed()) text += ", while the other ranks still needed it";
     text += "\n";
     if (is_killed_from_outside(record))
         text +=
-            "  SIGKILL comes from outside: from the kernel where memory is short (`dmesg | grep -i "
-            "oom` tells), a scheduler's limit, or kill -9\n";
+            "  SIGKILL was sent from outside: by the kernel when memory ran out (check with `dmesg "
+            "| grep -i oom`), by a scheduler at a limit, or by kill -9\n";
     if (record.failure) text += "  it says: " + printable_lines(record.failure->message, 4) + "\n";
     if (is_hang(record)) text += describe_behind(ranks);
     // A failure message says where it happened; the last heartbeat may be a second older.

@@ -84,7 +84,8 @@ Brought FileBringer::run() {
 bool FileBringer::bring(const std::string& path, int64_t bytes) {
     ++id_;
     PushOffer offer = decode<PushOffer>(ask(path, FetchPart::kOffer, bytes));
-    if (offer.bytes != bytes) fail(ExitCode::kHosts, "{}: it changes while it is brought", path);
+    if (offer.bytes != bytes)
+        fail(ExitCode::kHosts, "{}: the file changed while it was being copied", path);
     offer.id = id_;
     offer.path = path;
     offer.source_path.clear();
@@ -97,7 +98,7 @@ bool FileBringer::bring(const std::string& path, int64_t bytes) {
         tell(path, [chunks](PushReceiver& receiver) { receiver.take_chunks(chunks); });
     if (answer.state == PushState::kEqual) return false;
     if (answer.state != PushState::kWantsPieces)
-        fail(ExitCode::kDisk, "{}: another dslaunch writes it", path);
+        fail(ExitCode::kDisk, "{}: another dslaunch is writing this file", path);
     bring_pieces(path, answer.missing, offer.bytes);
     return true;
 }
@@ -152,7 +153,7 @@ void FileBringer::post(Work work, size_t bytes) {
             return 0;
         },
         bytes);
-    DSL_CHECK(taken, "more pieces than {} are under way", kPiecesAtOnce);
+    DSL_CHECK(taken, "more than {} pieces are in flight", kPiecesAtOnce);
 }
 
 PushAnswer FileBringer::tell(const std::string& path, Work work) {
@@ -175,8 +176,8 @@ void FileBringer::wait(milliseconds patience) {
         const auto now = steady_clock::now();
         if (now > limit) {
             fail(writer_.kept_bytes() > 0 ? ExitCode::kDisk : ExitCode::kHosts, "{} for {} s",
-                 writer_.kept_bytes() > 0 ? "this machine's disk has taken nothing"
-                                          : "the host has sent nothing",
+                 writer_.kept_bytes() > 0 ? "this machine's disk has accepted no data"
+                                          : "the host has sent no data",
                  std::chrono::duration_cast<std::chrono::seconds>(patience).count());
         }
         static_cast<void>(fleet_.pump(has_news, std::min(limit, now + kDiskLook)));
@@ -184,11 +185,12 @@ void FileBringer::wait(milliseconds patience) {
 }
 
 FetchReply FileBringer::next_reply(FetchPart part) {
-    if (replies_.empty()) fail(ExitCode::kInternal, "a disk answered what it was not asked");
+    if (replies_.empty())
+        fail(ExitCode::kInternal, "received a disk result that was not requested");
     FetchReply reply = std::move(replies_.front());
     replies_.pop_front();
     if (reply.part != part || reply.id != id_)
-        fail(ExitCode::kHosts, "it answered something else than it was asked");
+        fail(ExitCode::kHosts, "its answer does not match the request");
     if (!reply.error.empty()) fail(ExitCode::kHosts, "{}", printable(reply.error));
     return reply;
 }
@@ -206,7 +208,7 @@ std::optional<PushAnswer> FileBringer::next_answer(const std::string& path) {
 
 void FileBringer::take(size_t host, const Frame& frame) {
     if (host != host_ || asked_ == 0)
-        fail(ExitCode::kInternal, "a piece of a file that was not asked for");
+        fail(ExitCode::kInternal, "received a piece of a file that was not requested");
     --asked_;
     replies_.push_back(decode<FetchReply>(frame.payload));
 }

@@ -95,8 +95,7 @@ int run_job(const JobSpec& spec, HealthSink health) {
         if (code == 0 && spec.prints_results()) {
             if (streams.reader_is_gone(1)) code = kOutputLostCode;
             if (const int fault = streams.fault(1); fault != 0)
-                fail(ExitCode::kDisk, "the output of the ranks is not whole: {}",
-                     errno_text(fault));
+                fail(ExitCode::kDisk, "the ranks' output is incomplete: {}", errno_text(fault));
         }
         record.end(code);
         return code;

@@ -60,7 +60,7 @@ bool JobLoop::leave_out_bad_hosts(const AttemptOutcome& outcome, JobOutput& outp
         if (found != rules.hosts.end()) bad_[found - rules.hosts.begin()] = true;
     }
     if (rules.on() && choose_hosts(bad_, rules.nodes)) {
-        output.note(fmt::format("dslaunch: warning: going on without {}: {}",
+        output.note(fmt::format("dslaunch: warning: continuing without {}: {}",
                                 counted(std::ssize(outcome.bad_hosts), "host"), outcome.refusal));
         return true;
     }
@@ -79,16 +79,16 @@ bool JobLoop::leave_out_bad_hosts(const AttemptOutcome& outcome, JobOutput& outp
 std::string JobLoop::describe_restart() const {
     std::string text = fmt::format("dslaunch: restart {} of {}", restarts_, spec_.max_restarts);
     if (spec_.elastic.on()) {
-        text +=
-            fmt::format(", with the hosts that answer ({} to {} of {})", spec_.elastic.nodes.min,
-                        spec_.elastic.nodes.max, spec_.elastic.hosts.size());
+        text += fmt::format(", with the hosts that answer ({} to {} of {} hosts)",
+                            spec_.elastic.nodes.min, spec_.elastic.nodes.max,
+                            spec_.elastic.hosts.size());
     }
     if (spec_.target_kind == TargetKind::kModel) {
-        text +=
-            spec_.output_directory.empty()
-                ? "; training starts from the beginning: without an output folder nothing is saved"
-                : fmt::format("; training goes on from the newest checkpoint below {}",
-                              spec_.output_directory);
+        text += spec_.output_directory.empty()
+                    ? "; training starts from the beginning, because nothing is saved without an "
+                      "output folder (--output)"
+                    : fmt::format("; training continues from the newest checkpoint in {}",
+                                  spec_.output_directory);
     }
     return text;
 }
@@ -99,14 +99,14 @@ bool JobLoop::begin_restart(const AttemptResult& result, JobOutput& output) {
         has_changed_port_ = true;
         ++starts_;
         output.note(
-            "dslaunch: MASTER_PORT was taken by somebody else before rank 0 could listen; "
-            "starting once more with another");
+            "dslaunch: another process took MASTER_PORT before rank 0 could listen on it; starting "
+            "again with another port");
         return true;
     }
     const RestartVerdict verdict = decide_restart(
         {spec_.target_kind, result.exit_code, result.may_restart, restarts_, spec_.max_restarts});
     if (verdict == RestartVerdict::kSameMistake)
-        output.note("dslaunch: no restart: another start would only find the same mistake");
+        output.note("dslaunch: no restart, because the same error would occur again");
     if (verdict != RestartVerdict::kRestart) return false;
     ++restarts_;
     ++starts_;

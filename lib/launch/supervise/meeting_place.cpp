@@ -45,7 +45,7 @@ void MeetingPlace::take(size_t host, const Frame& frame) {
             node.probed = decode<ProbeReply>(frame.payload);
             return;
         default:
-            fail(ExitCode::kInternal, "a frame meant for an agent");
+            fail(ExitCode::kInternal, "received a frame meant for an agent");
     }
 }
 
@@ -82,7 +82,7 @@ void MeetingPlace::let_node_0_choose() {
 void MeetingPlace::fail_if_no_place() const {
     // If node 0 reported a set-up error, it was reached, and its set-up is at fault.
     const bool lacks = fleet_.nodes().front().problem_code == ExitCode::kSetup;
-    fleet_.fail_if_bad("no place for the ranks to meet on",
+    fleet_.fail_if_bad("cannot open the port where the ranks meet on",
                        lacks ? ExitCode::kSetup : ExitCode::kHosts);
 }
 
@@ -115,7 +115,8 @@ void MeetingPlace::ask_to_listen(const Candidates& candidates, const std::string
                 steady_clock::now() + spec_.connect_max);
     if (fleet_.interrupted()) return;
     for (size_t i = 0; i < nodes_.size(); ++i) {
-        if (!nodes_[i].listening) fleet_.lose(i, "no answer to the request to listen");
+        if (!nodes_[i].listening)
+            fleet_.lose(i, "its agent did not answer the request to listen on a port");
         const std::string clock = nodes_[i].listening ? describe_clock(nodes_[i].clock) : "";
         if (!clock.empty())
             output_.note(fmt::format("dslaunch: {}: {}", spec_.nodes[i].name, clock));
@@ -176,9 +177,10 @@ bool MeetingPlace::probe_portion(std::vector<ProbeRequest>& requests, const std:
         steady_clock::now() + std::max<milliseconds>(spec_.connect_max, kProbeMax + kProbeSlack));
     if (fleet_.interrupted()) return false;
     for (size_t i = 0; i < nodes_.size(); ++i) {
-        if (!nodes_[i].probed) fleet_.lose(i, "no answer to the request to reach the other hosts");
+        if (!nodes_[i].probed)
+            fleet_.lose(i, "its agent did not answer the request to connect to the other hosts");
     }
-    fleet_.fail_if_bad("the network cannot be chosen:");
+    fleet_.fail_if_bad("cannot choose a network, because of an error on");
     return more;
 }
 
@@ -199,7 +201,8 @@ void MeetingPlace::meet_at(const NetworkChoice& choice) {
     }
     if (nodes_.size() == 1) return;
     log_info("launch",
-             "the ranks meet at {} port {}, {} of {}: {}; {} hosts reach each other there",
+             "the ranks meet at {} port {}, on {} of {} (reason: {}); the {} hosts can reach each "
+             "other there",
              printable(place->address), place->port, printable(choice.meeting.interface),
              spec_.nodes.front().name, choice.meeting.reason, nodes_.size());
 }
@@ -215,7 +218,8 @@ void MeetingPlace::blame_cut_off(const std::vector<NetworkProbeResult>& results)
     const auto cut_off = std::count(reaches.begin(), reaches.end(), false);
     const bool node_0_is = cut_off * 2 > std::ssize(reaches);
     for (size_t i = 0; i < reaches.size(); ++i) {
-        if (node_0_is ? i == 0 : !reaches[i]) fleet_.blame(i, "no network connects it");
+        if (node_0_is ? i == 0 : !reaches[i])
+            fleet_.blame(i, "no network connects this host to the others");
     }
 }
 
@@ -239,17 +243,19 @@ void MeetingPlace::choose_network_of(const std::vector<std::optional<MachineFact
     for (size_t i = 0; i < nodes_.size(); ++i) {
         if (!candidates[i].empty()) continue;
         fleet_.blame(i,
-                     "none of its addresses can be reached by others, or all belong to several "
-                     "hosts");
+                     "other hosts can reach none of its addresses, or each address belongs to "
+                     "several hosts");
     }
-    fleet_.fail_if_bad("there is no network between the hosts; give one to", ExitCode::kSetup);
+    fleet_.fail_if_bad(
+        "the hosts share no network; set up an address that other hosts can reach on",
+        ExitCode::kSetup);
     const std::string key = new_key();
     ask_to_listen(candidates, key);
     if (fleet_.interrupted()) return;
     const auto& places = nodes_[0].listening->places;
     if (given && !places.empty() && !places.front().error.empty()) {
         fleet_.blame(0, printable(places.front().error));
-        fleet_.fail_if_bad("no place for the ranks to meet on", ExitCode::kSetup);
+        fleet_.fail_if_bad("cannot open the port where the ranks meet on", ExitCode::kSetup);
     }
     take_bound_places(candidates[0]);
     NetworkChoice choice;
@@ -263,9 +269,9 @@ void MeetingPlace::choose_network_of(const std::vector<std::optional<MachineFact
     }
     blame_cut_off(results);
     fail(ExitCode::kHosts,
-         "no network connects the hosts{}; open the firewall between them, or name an address of "
+         "no network connects the hosts{}; open the firewall between them, or give an address of "
          "{} with --master_addr:\n  {}",
-         given ? " by way of --master_addr" : "", spec_.nodes.front().name,
+         given ? " at the address of --master_addr" : "", spec_.nodes.front().name,
          join(choice.failures, "\n  "));
 }
 

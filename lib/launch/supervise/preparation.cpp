@@ -17,11 +17,11 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr const char* kHostAdvice =
-    "`dslaunch hosts trust` sets up keys and known_hosts, --push sends what is missing, --exclude "
-    "leaves hosts out; a training goes on with those that answer by --nnodes MIN:MAX";
+    "`dslaunch hosts trust` sets up keys and known_hosts, --push copies missing files, --exclude "
+    "leaves hosts out; with --nnodes MIN:MAX training uses only the hosts that answer";
 constexpr const char* kNameAdvice =
-    "Look at the spelling in the hostfile, at /etc/hosts and ~/.ssh/config; --exclude leaves hosts "
-    "out; a training goes on with those that answer by --nnodes MIN:MAX";
+    "Check the host names in the hostfile, /etc/hosts and ~/.ssh/config; --exclude leaves hosts "
+    "out; with --nnodes MIN:MAX training uses only the hosts that answer";
 // The interval at which the agents' frames are handled while large files are read here.
 constexpr milliseconds kLookWhileReading{100};
 
@@ -37,9 +37,10 @@ std::string describe_difference(const std::vector<FileFacts>& own,
         if (!theirs[i].error.empty()) {
             text += ": " + printable(theirs[i].error);
         } else if (theirs[i].bytes != own[i].bytes) {
-            text += fmt::format(": {} bytes there, {} here", theirs[i].bytes, own[i].bytes);
+            text += fmt::format(": {} bytes on that host, {} bytes here", theirs[i].bytes,
+                                own[i].bytes);
         } else {
-            text += ": same size, other content";
+            text += ": same size, but different content";
         }
     }
     return text;
@@ -124,10 +125,11 @@ void Preparation::choose_devices() {
         }
         const auto wanted = static_cast<int64_t>(spec_.nodes[i].workers.size());
         if (missing == 0 && gpus >= wanted) continue;
-        fleet_.blame(i, fmt::format("has {} for {} on {}", counted(gpus, "GPU"),
+        fleet_.blame(i, fmt::format("it has {}, but {} need GPUs {}", counted(gpus, "GPU"),
                                     counted(wanted, "worker"), printable(first.devices)));
     }
-    fleet_.fail_if_bad("GPUs are missing; ask for fewer, leave hosts out, or give --device cpu:");
+    fleet_.fail_if_bad(
+        "there are too few GPUs (use fewer, leave hosts out, or give --device cpu) on");
 }
 
 std::vector<std::optional<MachineFacts>> Preparation::facts() const {
@@ -150,7 +152,7 @@ void Preparation::check_machine_facts() {
     const std::vector<std::string> problems =
         check_machines(machines, needs_of_worker(spec_.required_files.front(), cuda));
     for (size_t i = 0; i < nodes_.size(); ++i) fleet_.blame(i, problems[i]);
-    fleet_.fail_if_bad("dsworker cannot run, or not together with the others, on");
+    fleet_.fail_if_bad("dsworker cannot run, or does not match the other hosts, on");
 }
 
 // Returns the facts of our own files; handles the agents' frames meanwhile. Throws Error{kInput,
@@ -200,16 +202,16 @@ void Preparation::check_files() {
             const std::string error = theirs.back().error;
             theirs.pop_back();
             if (!error.empty()) {
-                fleet_.blame(i, fmt::format("no Python at {}: {}; the job's Python is that of the "
-                                            "launcher (VIRTUAL_ENV, CONDA_PREFIX, PATH): make it "
-                                            "there too, or give --no_python and a program of the "
-                                            "host's own",
-                                            printable(interpreter), printable(error)));
+                fleet_.blame(
+                    i, fmt::format("no Python at {}: {}; the job uses the launcher's Python "
+                                   "(VIRTUAL_ENV, CONDA_PREFIX, PATH): install it at the same path "
+                                   "on this host, or use --no_python with a program of this host",
+                                   printable(interpreter), printable(error)));
             }
         }
         fleet_.blame(i, describe_difference(own, theirs));
     }
-    fleet_.fail_if_bad("files are missing or differ; copy them, or give --push, on");
+    fleet_.fail_if_bad("files are missing or differ (copy them, or give --push) on");
 }
 
 StartRequest Preparation::start_request(size_t host, const AttemptNumber& number) const {

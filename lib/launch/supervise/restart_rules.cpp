@@ -25,8 +25,8 @@ RestartVerdict decide_restart(const EndedAttempt& attempt) {
 
 std::optional<std::vector<size_t>> choose_hosts(const std::vector<bool>& is_bad,
                                                 const NodeRange& range) {
-    DSL_CHECK(range.min >= 1 && range.min <= range.max, "nodes from {} to {}", range.min,
-              range.max);
+    DSL_CHECK(range.min >= 1 && range.min <= range.max, "the range of nodes {} to {} is not valid",
+              range.min, range.max);
     std::vector<size_t> chosen;
     for (size_t i = 0; i < is_bad.size(); ++i) {
         if (!is_bad[i] && chosen.size() < static_cast<size_t>(range.max)) chosen.push_back(i);

@@ -27,13 +27,13 @@ std::string ResumeAdvice::after_failure(const RankRecord& culprit, int64_t newes
         culprit.failure && culprit.failure->code == static_cast<uint32_t>(ExitCode::kDiverged);
     // The launcher cannot see a checkpoint on another host's disk.
     if (has_checkpoint() || spec_.transport != TransportKind::kLocal)
-        return fmt::format("dslaunch: {}from the newest checkpoint{} go on with: {}\n",
-                           diverged ? "lower the learning rate, and " : "",
-                           has_checkpoint() ? "" : ", if there is one,",
+        return fmt::format("dslaunch: {}to resume from the newest checkpoint{}, go on with: {}\n",
+                           diverged ? "lower the learning rate; " : "",
+                           has_checkpoint() ? "" : " (if there is one)",
                            printable(spec_.resume_command));
     if (newest_step == 0) return "";
-    return fmt::format("dslaunch: no checkpoint was saved, so another start begins at step 1{}\n",
-                       diverged ? ", with a lower learning rate (--lr)"
+    return fmt::format("dslaunch: no checkpoint was saved, so the next run starts at step 1{}\n",
+                       diverged ? "; give it a lower learning rate (--lr)"
                                 : "; --save-interval N saves one every N steps");
 }
 
@@ -45,20 +45,20 @@ std::string ResumeAdvice::describe_interrupted(const std::vector<RankRecord>& ra
         all_ended ? "every rank has ended" : "not every rank is known to have ended";
     if (!saves() || spec_.resume_command.empty())
         return fmt::format("dslaunch: interrupted; {}{}\n", ended,
-                           trains && !saves() ? ", and nothing is kept" : "");
+                           trains && !saves() ? ", and nothing was saved" : "");
     const bool all_well = std::ranges::none_of(ranks, &RankRecord::failed);
     if (all_well && newest_step > 0)
         return fmt::format("dslaunch: interrupted; {}, and step {} is saved; go on with: {}\n",
                            ended, newest_step, printable(spec_.resume_command));
     if (has_checkpoint())
         return fmt::format(
-            "dslaunch: interrupted; {} before {}; from the newest checkpoint go on with: {}\n",
-            ended, newest_step > 0 ? "all was saved" : "a step was trained",
+            "dslaunch: interrupted; {} before {}; to resume from the newest checkpoint, go on "
+            "with: {}\n",
+            ended, newest_step > 0 ? "everything was saved" : "a step was trained",
             printable(spec_.resume_command));
     return fmt::format("dslaunch: interrupted; {}{}\n", ended,
-                       newest_step > 0
-                           ? ", and no checkpoint was saved"
-                           : " before the first step: nothing is trained, nothing is kept");
+                       newest_step > 0 ? ", and no checkpoint was saved"
+                                       : " before the first step, so nothing was trained or saved");
 }
 
 }  // namespace dslaunch::launch

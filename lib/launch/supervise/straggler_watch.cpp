@@ -49,8 +49,9 @@ std::optional<std::string> StragglerWatch::compare(const std::vector<RankRecord>
         return std::nullopt;
     }
     return fmt::format(
-        "dslaunch: straggler: rank {} on {} works {:.1f} ms a step in its {} lane, the median rank "
-        "{:.1f} ms: {:.0f} % more, {:.0f} % of the step (over {:.0f} steps)",
+        "dslaunch: straggler: rank {} on {} works {:.1f} ms per step in its {} lane, but the "
+        "median rank works {:.1f} ms; the straggler takes {:.0f} % longer, which is {:.0f} % of "
+        "the step (measured over {:.0f} steps)",
         rank.rank, rank.host, worst->ms, worst->lane, worst->median_ms,
         100.0 * excess_ms / std::max(worst->median_ms, 1e-3), 100.0 * excess_ms / step_ms, steps);
 }

@@ -67,7 +67,7 @@ ExitCode Supervisor::bring_weights() {
     std::vector<std::string> paths;
     for (const std::string& name : spec_.weight_files)
         paths.push_back(spec_.output_directory + "/" + name);
-    output_.begin_work("bringing the weights from " + printable(spec_.nodes[kHost].name));
+    output_.begin_work("copying the weights from " + printable(spec_.nodes[kHost].name));
     bringer_.emplace(fleet_, kHost, BringRules{paths, spec_.bring_bytes_max});
     const Brought brought = bringer_->run();
     tell_brought(fleet_.nodes()[kHost].address, paths, brought);
@@ -81,7 +81,7 @@ void Supervisor::tell_brought(const HostAddress& from, const std::vector<std::st
     if (brought.state == Brought::State::kBrought) {
         if (!spec_.log.quiet)
             output_.note(fmt::format(
-                "dslaunch: brought from {} to {}: {}, {}", name, printable(spec_.output_directory),
+                "dslaunch: copied from {} to {}: {} ({})", name, printable(spec_.output_directory),
                 join(spec_.weight_files, ", "), to_text(Bytes{brought.bytes})));
         return;
     }
@@ -94,11 +94,11 @@ void Supervisor::tell_brought(const HostAddress& from, const std::vector<std::st
     command += " " + printable(spec_.output_directory);
     output_.note(
         brought.state == Brought::State::kTooLarge
-            ? fmt::format("dslaunch: the weights stay on {}: {} are more than --bring-weights {}; "
-                          "fetch them: {}",
+            ? fmt::format("dslaunch: the weights stay on {}, because their size ({}) exceeds the "
+                          "limit of --bring-weights {}; copy them with: {}",
                           name, to_text(Bytes{brought.bytes}),
                           to_text(Bytes{spec_.bring_bytes_max}), command)
-            : fmt::format("dslaunch: error: the weights stay on {}: {}; fetch them: {}", name,
+            : fmt::format("dslaunch: error: the weights stay on {}: {}; copy them with: {}", name,
                           printable(brought.error), command));
 }
 
@@ -111,14 +111,14 @@ void Supervisor::wait_for_leases(const std::vector<CutOffHost>& cut_off) {
         }
         const auto left = host.lease_over_at - steady_clock::now();
         if (left <= left.zero() || came_again) continue;
-        output_.note(fmt::format(
-            "dslaunch: the connection to host {} was lost; its ranks have ended in {} s at the "
-            "latest, the start waits for that",
-            host.name, std::chrono::ceil<std::chrono::seconds>(left).count()));
+        output_.note(
+            fmt::format("dslaunch: the connection to host {} was lost; before the restart, "
+                        "dslaunch waits up to {} s until its ranks have ended",
+                        host.name, std::chrono::ceil<std::chrono::seconds>(left).count()));
         static_cast<void>(fleet_.pump([this] { return interrupted(); }, host.lease_over_at));
         if (interrupted()) return;
     }
-    fleet_.fail_if_bad("lost before the start:");
+    fleet_.fail_if_bad("before the ranks started, dslaunch lost");
 }
 
 std::vector<CutOffHost> Supervisor::cut_off_hosts() const {
@@ -146,12 +146,13 @@ void Supervisor::end_earlier_attempts(const AttemptNumber& number) {
     static_cast<void>(fleet_.pump(all_answered, steady_clock::now() + kLeftoversMax + kSilenceMax));
     if (interrupted()) return;
     for (size_t i = 0; i < left_before_.size(); ++i) judge_leftovers(i);
-    fleet_.fail_if_bad("another attempt cannot begin:");
+    fleet_.fail_if_bad("cannot start another attempt, because of errors on");
 }
 
 void Supervisor::judge_leftovers(size_t host) {
     if (!left_before_[host]) {
-        return fleet_.lose(host, "no answer to the request to end what an attempt before had left");
+        return fleet_.lose(
+            host, "its agent did not answer the request to end processes of an earlier attempt");
     }
     std::vector<std::string> ended, living;
     for (const LeftProcess& left : left_before_[host]->processes) {
@@ -159,13 +160,14 @@ void Supervisor::judge_leftovers(size_t host) {
             .push_back(fmt::format("{} ({})", left.name.pid, printable(left.command)));
     }
     if (!ended.empty()) {
-        output_.note(fmt::format("dslaunch: host {}: ended what an attempt before had left: {}",
-                                 spec_.nodes[host].name, join(ended, ", ")));
+        output_.note(fmt::format(
+            "dslaunch: host {}: ended processes that an earlier attempt left running: {}",
+            spec_.nodes[host].name, join(ended, ", ")));
     }
     if (living.empty()) return;
-    fleet_.blame(host, fmt::format("processes of an attempt before do not die: {}; they wait for a "
-                                   "disk or a driver, and would run beside this attempt: leave "
-                                   "this host out, or start it again",
+    fleet_.blame(host, fmt::format("processes of an earlier attempt cannot be killed: {}; they "
+                                   "wait for a disk or a driver, and would run alongside this "
+                                   "attempt: leave this host out (--exclude), or reboot it",
                                    join(living, ", ")));
 }
 
@@ -222,7 +224,7 @@ void Supervisor::host_ended(size_t host, bool lost) {
     if (ranks_.begun()) {
         ranks_.end_host(host, lost);
     } else if (!lost && !fleet_.stopping()) {
-        fleet_.blame(host, "its agent was told to end, before the start");
+        fleet_.blame(host, "its agent was told to end before the ranks started");
     }
 }
 

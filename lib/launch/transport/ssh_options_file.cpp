@@ -45,8 +45,8 @@ UniqueFd open_ssh_config(const std::string& path, SshConfigOrigin origin) {
     const mode_t others = given ? S_IWOTH : S_IWGRP | S_IWOTH;
     if (S_ISREG(status.st_mode) && is_own && (status.st_mode & others) == 0) return file;
     fail(ExitCode::kUsage,
-         "the ssh configuration {} can be written by others than you (owner {}, mode {:03o}): it "
-         "is not obeyed; chmod go-w it",
+         "the ssh configuration {} can be written by other users (owner {}, mode {:03o}), so it is "
+         "not used; run chmod go-w on it",
          printable(path), status.st_uid, status.st_mode & 0777);
 }
 

@@ -23,8 +23,8 @@ std::string launcher_path() {
     for (const char c : path) {
         if (!is_plain(c)) {
             fail(ExitCode::kUsage,
-                 "dslaunch lies at `{}`; over ssh its path may hold only A-Z a-z 0-9 . / _ + -, "
-                 "move it",
+                 "dslaunch is at `{}`, but over ssh its path may contain only A-Z a-z 0-9 . / _ + "
+                 "-; move it",
                  printable(path));
         }
     }
@@ -46,11 +46,11 @@ std::vector<HostAddress> addresses_of(const std::vector<PlannedNode>& nodes) {
 }
 
 size_t Transport::add(const HostAddress& host) {
-    DSL_CHECK(false, "this transport adds no host, asked for {}", host.name);
+    DSL_CHECK(false, "this transport cannot add host {}", host.name);
 }
 
 void Transport::hold(size_t host, bool held) {
-    DSL_CHECK(false, "this transport holds no host, asked for {} {}", host, held);
+    DSL_CHECK(false, "this transport cannot hold host {} (requested: {})", host, held);
 }
 
 std::unique_ptr<Transport> make_transport(const JobSpec& spec) {

@@ -47,13 +47,12 @@ std::string choice_text(const MemoryChoice& from, const MemoryChoice& to) {
     if (to.parameters_on_disk != from.parameters_on_disk)
         changes.push_back("zero_optimization.offload_param: {device: nvme, nvme_path: FOLDER}");
     if (to.micro_rows != from.micro_rows)
-        changes.push_back(
-            fmt::format("train_micro_batch_size_per_gpu: {} (and {} times the "
-                        "gradient_accumulation_steps)",
-                        to.micro_rows, from.micro_rows / to.micro_rows));
+        changes.push_back(fmt::format(
+            "train_micro_batch_size_per_gpu: {} (and multiply gradient_accumulation_steps by {})",
+            to.micro_rows, from.micro_rows / to.micro_rows));
     if (to.hosts != from.hosts)
         changes.push_back(
-            fmt::format("{} like these in place of {}", counted(to.hosts, "host"), from.hosts));
+            fmt::format("{} like these instead of {}", counted(to.hosts, "host"), from.hosts));
     return join(changes, ", ");
 }
 
@@ -198,16 +197,16 @@ std::string admission_advice(const ChoiceSearch& search, std::span<const TierVer
         return !one.fits() && one.tier != TierVerdict::Tier::kDisk;
     });
     const bool device = device_is_short(verdicts);
-    if (!memory) return "make room there, or give other folders as nvme_path";
+    if (!memory) return "free some space there, or set nvme_path to other folders";
     if (const std::optional<FittingChoice> nearest = nearest_fitting(search))
-        return fmt::format("this would fit, with {} of {}: {}",
+        return fmt::format("it would fit in {} of {} with these changes: {}",
                            to_text(device ? nearest->cost.device : nearest->cost.of_host()),
                            device ? "a GPU's memory" : "memory", nearest->why);
     if (device)
-        return "no higher stage, recompute, smaller micro batch or number of hosts would make it "
-               "fit: take GPUs with more memory";
-    return "no higher stage, recompute, offload that is available, smaller micro batch or number "
-           "of hosts would make it fit: take fewer ranks on each host, or raise the limit";
+        return "no higher ZeRO stage, recompute, smaller micro batch or larger number of hosts "
+               "would make it fit: use GPUs with more memory";
+    return "no higher ZeRO stage, recompute, available offload, smaller micro batch or larger "
+           "number of hosts would make it fit: use fewer ranks per host, or raise the memory limit";
 }
 
 }  // namespace dslaunch::plan

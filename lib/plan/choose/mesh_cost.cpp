@@ -49,7 +49,8 @@ class MeshCoster {
           mesh_(Mesh::make(choice.sizes, request.node_sizes)),
           model_(model_of_rank(request.model, choice.sizes, costs_)),
           layout_(make_flat_layout(model_, layout_options())) {
-        DSL_CHECK(choice.sizes.tensor == 1 || costs_ != nullptr, "a tensor axis without its costs");
+        DSL_CHECK(choice.sizes.tensor == 1 || costs_ != nullptr,
+                  "the costs of the tensor axis are missing");
         for (size_t s = 0; s < model_.segments.size(); ++s)
             shares_.push_back(
                 share_of_segment(request.model, request.model.segments[s], choice.sizes, costs_));
@@ -511,7 +512,7 @@ ModelInfo model_of_rank(const ModelInfo& model, const MeshSizes& sizes, const Te
 
 MeshCost mesh_cost(const MeshRequest& request, const MeshChoice& choice) {
     DSL_CHECK(request.times.size() == request.model.segments.size(),
-              "times of {} segments, not of {}", request.times.size(),
+              "times of {} segments were given, but the model has {}", request.times.size(),
               request.model.segments.size());
     return MeshCoster(request, choice).run();
 }

@@ -51,8 +51,8 @@ PlacementChoice give_back(const PlacementFacts& facts, const PlacementSpace& spa
     Bytes free = facts.free;
     while (kept > 0 && free < kPlacementReserve) free += space.chunks[--kept];
     return {kept, facts.step_s,
-            fmt::format("{} of {} chunks back to disk ({} in memory now): {} of memory are free, "
-                        "{} are to be",
+            fmt::format("moved {} of {} chunks back to disk ({} in memory now): only {} of memory "
+                        "are free, but {} should be",
                         space.kept - kept, space.chunks.size(), kept, to_text(facts.free),
                         to_text(kPlacementReserve))};
 }
@@ -60,7 +60,7 @@ PlacementChoice give_back(const PlacementFacts& facts, const PlacementSpace& spa
 }  // namespace
 
 PlacementFacts agreed_facts(std::span<const PlacementFacts> ranks) {
-    DSL_CHECK(!ranks.empty(), "facts of no rank");
+    DSL_CHECK(!ranks.empty(), "no rank has reported its measurements");
     PlacementFacts all = ranks.front();
     for (const PlacementFacts& rank : ranks) {
         for (double PlacementFacts::*time :
@@ -81,13 +81,14 @@ PlacementChoice choose_placement(const PlacementFacts& facts, const PlacementSpa
         return give_back(facts, space);
     const double waited = facts.waited_read_s + facts.waited_write_s;
     const double moving = moving_bytes(space, space.kept);
-    if (moving <= 0) return unchanged(facts, space, "the others stay where they are");
+    if (moving <= 0) return unchanged(facts, space, "a step moves none of the other chunks");
     if (waited < kPlacementGainMin * facts.step_s)
         return unchanged(
             facts, space,
-            fmt::format("the disk is hidden, a step of {:.3g} s waited {:.3g} s for it",
+            fmt::format("the disk is fast enough, a step of {:.3g} s waited only {:.3g} s for it",
                         facts.step_s, waited));
-    if (!space.may_keep_more) return unchanged(facts, space, "more of them were no gain");
+    if (!space.may_keep_more)
+        return unchanged(facts, space, "keeping more of them gave no speedup before");
     const double disk = std::max(facts.read_s, facts.write_s);
     const double other = std::max(facts.compute_s, facts.communication_s);
     const double wanted = disk > other ? 1 - other / disk : 1;  // part of disk time to save
@@ -99,15 +100,16 @@ PlacementChoice choose_placement(const PlacementFacts& facts, const PlacementSpa
         less = 1 - moving_bytes(space, kept) / moving;
     }
     const double expected = facts.step_s - less * waited;
-    const std::string waits = fmt::format("a step waited {}", wait_text(facts));
+    const std::string waits = fmt::format("each step waited {}", wait_text(facts));
     if (less * waited < kPlacementGainMin * facts.step_s)
-        return unchanged(facts, space,
-                         fmt::format("{}, {} of memory are free, and what of it may be taken would "
-                                     "gain {:.3g} s of {:.3g}",
-                                     waits, to_text(facts.free), less * waited, facts.step_s));
+        return unchanged(
+            facts, space,
+            fmt::format(
+                "{}, {} of memory are free, but using it would save only {:.3g} s of {:.3g}", waits,
+                to_text(facts.free), less * waited, facts.step_s));
     return {kept, expected,
-            fmt::format("{} of {} chunks more in memory ({} now): {} ({}), {} were free; expected "
-                        "{:.3g} s a step instead of {:.3g}",
+            fmt::format("moved {} of {} chunks from disk into memory ({} there now): {} ({}), {} "
+                        "were free; expected {:.3g} s per step instead of {:.3g}",
                         kept - space.kept, space.chunks.size(), kept, waits, rate_text(facts),
                         to_text(facts.free), expected, facts.step_s)};
 }

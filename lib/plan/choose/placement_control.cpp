@@ -26,7 +26,7 @@ double median(std::span<const StepTimes> steps, Time&& time) {
 // Returns the median of each time separately. If the number of steps is even, it is the upper of
 // the two in the middle. REQUIRES: STEPS is not empty.
 StepTimes median_of(std::span<const StepTimes> steps) {
-    DSL_CHECK(!steps.empty(), "the median of no step");
+    DSL_CHECK(!steps.empty(), "cannot compute the median of no steps");
     StepTimes result;
     result.step_s = median(steps, [](const StepTimes& step) { return step.step_s; });
     for (size_t lane = 0; lane < kLanes; ++lane) {
@@ -47,8 +47,8 @@ constexpr double kNoiseMin = 0.02;
 }  // namespace
 
 StepTimes step_times(const StepPlan& plan, std::span<const InstructionSpan> spans, double step_s) {
-    DSL_CHECK(spans.size() == plan.instructions.size(), "{} spans of {} instructions", spans.size(),
-              plan.instructions.size());
+    DSL_CHECK(spans.size() == plan.instructions.size(), "{} spans do not match {} instructions",
+              spans.size(), plan.instructions.size());
     StepTimes times;
     times.step_s = step_s;
     if (spans.empty()) return times;
@@ -123,8 +123,9 @@ PlacementChoice PlacementControl::take_back(const PlacementFacts& agreed) {
     may_keep_more_ = false;
     const int64_t before = unjudged_->kept_before;
     return {before, unjudged_->step_s_before,
-            fmt::format("{} of {} chunks back to disk ({} in memory now, and no more from here "
-                        "on): a step takes {:.3g} s, expected {:.3g}, {:.3g} before",
+            fmt::format("moved {} of {} chunks back to disk ({} in memory now, and this number "
+                        "will not grow again): a step takes {:.3g} s, but {:.3g} were expected, "
+                        "and {:.3g} were needed before",
                         kept_ - before, chunks_.size(), before, agreed.step_s,
                         unjudged_->expected_step_s, unjudged_->step_s_before)};
 }
@@ -157,10 +158,10 @@ PlacementChoice PlacementControl::decide(const PlacementFacts& agreed) {
 std::string PlacementControl::summary() const {
     const double now = window_.empty() ? last_step_s_ : median_of(window_).step_s;
     std::string text = fmt::format("{} of {} chunks in memory at the end", kept_, chunks_.size());
-    if (!first_step_s_) return text + "; too few steps to choose by";
+    if (!first_step_s_) return text + "; there were too few steps to choose the placement";
     text += fmt::format("; a step takes {:.3g} s", now);
     if (expected_step_s_) text += fmt::format(", expected {:.3g}", *expected_step_s_);
-    return text + fmt::format(", {:.3g} at the first choice", *first_step_s_);
+    return text + fmt::format(", {:.3g} before the first change", *first_step_s_);
 }
 
 }  // namespace dslaunch::plan

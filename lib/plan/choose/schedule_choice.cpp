@@ -174,8 +174,8 @@ void fill_in(PipelineOption& option, StageRequest request, const PipelineWish& w
 
 PipelineSchedule best_zero_bubble_v(const PipelineShape& shape,
                                     const std::vector<PartCost>& costs) {
-    DSL_CHECK(std::ssize(costs) == shape.parts(), "costs of {} parts, not of {}", costs.size(),
-              shape.parts());
+    DSL_CHECK(std::ssize(costs) == shape.parts(), "costs of {} parts were given, but {} are needed",
+              costs.size(), shape.parts());
     PipelineSchedule best = make_schedule(ScheduleKind::kZeroBubbleV, shape);
     double best_s = simulate_pipeline(best, costs).step_s;
     for (const bool forward_first : {false, true})

@@ -115,7 +115,8 @@ std::vector<ShardCost> shard_costs(const ModelInfo& model, const FlatLayout& lay
 }
 
 ShardBy choose_shard(std::span<const ShardCost> costs) {
-    DSL_CHECK(!costs.empty() && costs.front().by == ShardBy::kFlat, "flat is not the first");
+    DSL_CHECK(!costs.empty() && costs.front().by == ShardBy::kFlat,
+              "the first way to shard must be flat");
     const ShardCost* best = &costs.front();
     for (const ShardCost& cost : costs)
         if (better(cost, *best)) best = &cost;
@@ -143,14 +144,13 @@ std::string shard_reason(std::span<const ShardCost> costs, ShardBy by, const Dis
     const bool tie = std::none_of(costs.begin(), costs.end(),
                                   [&](const ShardCost& cost) { return better(chosen, cost); });
     std::string text = fmt::format(
-        "{}, {}: {} a step, {}", shard_by_name(by), tie ? "none is better" : "the least",
-        offloaded ? "disk of the busiest host and elements of the rank with most"
-                  : "elements of the rank with most, which it updates",
+        "{} ({}), by {} per step: {}", shard_by_name(by), tie ? "none is better" : "the least",
+        offloaded ? "disk traffic of the busiest host and number of elements of the largest rank"
+                  : "number of elements that the largest rank updates",
         all);
     if (offloaded && !timed)
         text += fmt::format(
-            "; the disk's rates are not known, `dslaunch io-bench {}` measures and "
-            "stores them",
+            "; the speed of the disk is not known; `dslaunch io-bench {}` measures and stores it",
             folder);
     return text;
 }

@@ -234,9 +234,9 @@ class StageChooser {
             choice.stages.begin(), choice.stages.end(),
             [](const StageLoad& a, const StageLoad& b) { return a.memory() < b.memory(); });
         fail(ExitCode::kConfig,
-             "no choice of {} stages fits in {} a rank: stage {} needs {} at least, {} of states "
-             "and {} of activations; take more stages, recompute, a higher ZeRO stage or fewer "
-             "rows in a micro batch",
+             "no division into {} stages fits in {} per rank: stage {} needs at least {}, of which "
+             "{} are states and {} activations; use more stages, recompute, a higher ZeRO stage or "
+             "fewer rows per micro batch",
              request_.shape.stages, to_text(*request_.memory_max), fullest - choice.stages.begin(),
              to_text(fullest->memory()), to_text(fullest->states), to_text(fullest->activations));
     }
@@ -250,13 +250,13 @@ class StageChooser {
 void check_request(const StageRequest& request) {
     const std::string why_not = why_no_schedule(request.schedule, request.shape);
     DSL_CHECK(why_not.empty(), "{}", why_not);
-    DSL_CHECK(request.parameters.size() == request.segments.size(), "parameters of {} segments",
-              request.parameters.size());
+    DSL_CHECK(request.parameters.size() == request.segments.size(),
+              "parameters were given for {} segments only", request.parameters.size());
     const int parts = request.shape.parts();
     if (std::ssize(request.segments) < parts)
         fail(ExitCode::kConfig,
-             "{} stages of {} {} need {} segments at least, the model has {}; take fewer stages, "
-             "or cut it finer with --segments",
+             "{} stages of {} {} need at least {} segments, but the model has {}; use fewer "
+             "stages, or divide the model more finely with --segments",
              request.shape.stages, request.shape.chunks,
              request.shape.chunks == 1 ? "chunk" : "chunks", parts, request.segments.size());
 }
@@ -328,7 +328,8 @@ LiveFront::LiveFront(const PipelineSchedule& schedule, int stage) {
 Bytes LiveFront::peak(const std::vector<PartCost>& costs) const {
     Bytes most;
     for (const Moment& moment : moments_) {
-        DSL_CHECK(moment.size() == kKinds * costs.size(), "costs of {} chunks", costs.size());
+        DSL_CHECK(moment.size() == kKinds * costs.size(),
+                  "the number of chunks ({}) does not match the pipeline", costs.size());
         Bytes bytes;
         for (size_t chunk = 0; chunk < costs.size(); ++chunk) {
             const int* const of_chunk = &moment[kKinds * chunk];
@@ -351,14 +352,16 @@ StageChoice given_stages(const StageRequest& request, const std::vector<int>& fi
     check_request(request);
     const auto segments = static_cast<int>(request.segments.size());
     if (std::ssize(first_segments) != request.shape.parts() - 1)
-        fail(ExitCode::kConfig, "{} parts of a model have {} borders between them, not {}",
+        fail(ExitCode::kConfig,
+             "a model of {} parts has {} borders between them, but {} were given",
              request.shape.parts(), request.shape.parts() - 1, first_segments.size());
     std::vector<SegmentRange> parts{{0, segments}};
     for (const int first : first_segments) {
         if (first <= parts.back().begin || first >= segments)
             fail(ExitCode::kConfig,
-                 "a part cannot begin at segment {}: borders ascend, from 1 to {}", first,
-                 segments - 1);
+                 "a part cannot begin at segment {}: the first segments must increase and lie "
+                 "between 1 and {}",
+                 first, segments - 1);
         parts.back().end = first;
         parts.push_back({first, segments});
     }
@@ -366,8 +369,8 @@ StageChoice given_stages(const StageRequest& request, const std::vector<int>& fi
     for (size_t stage = 0; stage < choice.stages.size(); ++stage) {
         const Bytes memory = choice.stages[stage].memory();
         if (request.memory_max && memory > *request.memory_max)
-            fail(ExitCode::kConfig, "stage {} needs {}, a rank has {}", stage, to_text(memory),
-                 to_text(*request.memory_max));
+            fail(ExitCode::kConfig, "stage {} needs {} of memory, but a rank has only {}", stage,
+                 to_text(memory), to_text(*request.memory_max));
     }
     return choice;
 }
@@ -390,8 +393,9 @@ std::vector<SegmentTimes> times_from_flops(const ModelInfo& model, double flops_
 
 StageRequest make_stage_request(const ModelInfo& model, const StepPlanOptions& options,
                                 const std::vector<SegmentTimes>& times) {
-    DSL_CHECK(times.size() == model.segments.size(), "times of {} segments, not of {}",
-              times.size(), model.segments.size());
+    DSL_CHECK(times.size() == model.segments.size(),
+              "times of {} segments were given, but the model has {}", times.size(),
+              model.segments.size());
     StageRequest request;
     for (size_t s = 0; s < times.size(); ++s) {
         request.segments.push_back(segment_cost(model, s, options, times[s]));

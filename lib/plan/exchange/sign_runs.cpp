@@ -30,7 +30,8 @@ int64_t sign_message_bytes(std::span<const LayoutBlock> blocks) {
 // to the run in whose share it begins.
 SignRuns::SignRuns(const FlatLayout& layout, int bucket, int nodes, int bridges)
     : blocks_(blocks_of(layout, bucket)), nodes_(nodes), bridges_(bridges) {
-    DSL_CHECK(nodes > 0 && bridges > 0, "{} hosts with {} bridges", nodes, bridges);
+    DSL_CHECK(nodes > 0 && bridges > 0,
+              "the numbers of hosts ({}) and bridges ({}) must be at least 1", nodes, bridges);
     const int64_t runs = int64_t{nodes} * bridges, numel = numel_of(blocks_);
     int64_t begin = 0;
     for (size_t b = 0; b < blocks_.size(); ++b) {

@@ -116,7 +116,7 @@ std::vector<int> deal_out(const FlatLayout& layout, const ModelInfo& model, Shar
 
 Partition make_partition(const FlatLayout& layout, const ModelInfo& model, ShardBy by,
                          int world_size) {
-    DSL_CHECK(world_size >= 1, "a partition among {} ranks", world_size);
+    DSL_CHECK(world_size >= 1, "a partition among {} ranks is not possible", world_size);
     Partition partition;
     partition.world_size = world_size;
     std::vector<int> owners;

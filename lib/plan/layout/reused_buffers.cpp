@@ -12,7 +12,7 @@ ReusedBuffers assign_buffers(std::span<const BufferUse> uses) {
     std::vector<int> free_after;  // by buffer, the end of its newest use
     for (size_t u = 0; u < uses.size(); ++u) {
         const BufferUse& use = uses[u];
-        DSL_CHECK(u == 0 || uses[u - 1].begin <= use.begin, "uses of buffers are not in order");
+        DSL_CHECK(u == 0 || uses[u - 1].begin <= use.begin, "the uses of buffers are not in order");
         int newest = -1;
         for (const int end : free_after)
             if (end < use.begin) newest = std::max(newest, end);

@@ -150,7 +150,7 @@ void keep_adaptive_chunks(StateChunks& chunks, const StateChunkOptions& options)
 
 // Returns the number of buffers that are shared by several turns.
 int64_t shared_buffers(int64_t turns, int64_t buffers, EvictionRule rule) {
-    DSL_CHECK(buffers > 0 || turns == 0, "{} buffers for {} turns", buffers, turns);
+    DSL_CHECK(buffers > 0 || turns == 0, "{} buffers cannot serve {} turns", buffers, turns);
     const bool keeps = rule == EvictionRule::kLfu && turns > buffers;
     return std::min(keeps ? std::min(buffers, kLfuPassingBuffers) : buffers, turns);
 }
@@ -188,7 +188,7 @@ std::string too_many_chunks(const FlatLayout& layout, const Partition* partition
         (chunks_of(largest, middle * kSliceAlignmentNumel) > kChunksMax ? low : high) = middle;
     }
     return fmt::format(
-        "{} cuts what a rank of this job keeps into {} chunks, {} at most; take {} or more",
+        "{} divides the data of a rank into {} chunks, but at most {} are allowed; use {} or more",
         offload.chunk_numel > 0
             ? fmt::format("dslaunch.offload.chunk_numel: {}", offload.chunk_numel)
             : fmt::format("zero_optimization.sub_group_size: {}", offload.chunk_numel_max),
@@ -198,9 +198,9 @@ std::string too_many_chunks(const FlatLayout& layout, const Partition* partition
 StateChunks make_state_chunks(const FlatLayout& layout, const Partition* partition,
                               const StateChunkOptions& options) {
     const OffloadPlan& offload = options.offload;
-    DSL_CHECK(!offload.any() || partition != nullptr, "offload without a partition");
-    DSL_CHECK(!offload.parameters || options.stage == 3, "parameters are offloaded at stage {}",
-              options.stage);
+    DSL_CHECK(!offload.any() || partition != nullptr, "offload needs a partition");
+    DSL_CHECK(!offload.parameters || options.stage == 3,
+              "parameters can be offloaded only at stage 3, not at stage {}", options.stage);
     const int64_t step = offload.any() ? choose_chunk_numel(layout, *partition, offload) : 0;
     StateChunks chunks;
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {

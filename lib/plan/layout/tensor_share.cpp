@@ -5,7 +5,7 @@
 namespace dslaunch::plan {
 
 TensorShare::TensorShare(const TensorParameter& parameter, PartOf part) {
-    DSL_CHECK(parameter.rule != TensorRule::kReplicated, "{} is not split", parameter.name);
+    DSL_CHECK(parameter.rule != TensorRule::kReplicated, "{} cannot be split", parameter.name);
     const auto dim = static_cast<size_t>(parameter.shard.dim);
     int64_t inner = 1;
     for (size_t d = 0; d < parameter.sizes.size(); ++d) {
@@ -27,7 +27,8 @@ TensorShare::TensorShare(const TensorParameter& parameter, PartOf part) {
 
 void TensorShare::for_each(const Range& elements, const Use& use) const {
     DSL_CHECK(elements.begin >= 0 && elements.end() <= numel(),
-              "elements [{}, {}) of a share of {}", elements.begin, elements.end(), numel());
+              "elements [{}, {}) lie outside a share of {}", elements.begin, elements.end(),
+              numel());
     int64_t begin = elements.begin;
     Range found;  // not given to USE yet: the next piece may continue it
     const auto give = [&] {

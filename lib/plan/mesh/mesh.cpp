@@ -21,7 +21,9 @@ using Block = std::vector<int>;  // ranks, in the order of their positions in th
 
 MeshIndex checked_sizes(const MeshSizes& sizes) {
     const auto require = [](int size, const char* name) {
-        if (size < 1) fail(ExitCode::kConfig, "a mesh cannot have a {} size of {}", name, size);
+        if (size < 1)
+            fail(ExitCode::kConfig, "a mesh cannot have a {} size of {}; it must be at least 1",
+                 name, size);
     };
     require(sizes.tensor, "tensor");
     require(sizes.sequence, "sequence");
@@ -30,8 +32,8 @@ MeshIndex checked_sizes(const MeshSizes& sizes) {
     const int shard = sizes.shard == 0 ? sizes.data : sizes.shard;
     if (shard < 1 || sizes.data % shard != 0)
         fail(ExitCode::kConfig,
-             "{} data-parallel ranks cannot be divided into groups of {} that share states; take "
-             "a divisor of {}",
+             "{} data-parallel ranks cannot be divided into groups of {} that share optimizer "
+             "states; the group size must be a divisor of {}",
              sizes.data, sizes.shard, sizes.data);
     return {sizes.tensor, sizes.sequence, shard, sizes.data / shard, sizes.pipeline};
 }
@@ -44,13 +46,15 @@ void require_ranks(const MeshSizes& sizes, const std::vector<int>& node_sizes) {
         wanted *= size;
     int64_t ranks = 0;
     for (const int node : node_sizes) {
-        if (node < 1) fail(ExitCode::kConfig, "a host of a mesh has {} ranks", node);
+        if (node < 1)
+            fail(ExitCode::kConfig, "a host of the mesh has {} ranks, but must have at least 1",
+                 node);
         ranks += node;
     }
     if (wanted != static_cast<double>(ranks) || ranks > std::numeric_limits<int>::max())
         fail(ExitCode::kConfig,
-             "a mesh of pipeline {} x data {} x tensor {} x sequence {} takes {:.0f} ranks, but {} "
-             "{} {}: change a size, or the slots of the hosts",
+             "a mesh of pipeline {} x data {} x tensor {} x sequence {} needs {:.0f} ranks, but {} "
+             "{} {}: change a size, or the number of slots",
              sizes.pipeline, sizes.data, sizes.tensor, sizes.sequence, wanted,
              node_sizes.size() == 1 ? "the host has" : "the hosts have", ranks,
              ranks == 1 ? "slot" : "slots");
@@ -78,8 +82,8 @@ void sort_blocks(std::vector<Block>& blocks) {
 // Returns larger blocks, each made of PARTS neighbouring smaller blocks.
 std::vector<Block> assemble(std::vector<Block> smaller, int parts) {
     sort_blocks(smaller);
-    DSL_CHECK(smaller.size() % static_cast<size_t>(parts) == 0, "{} blocks in groups of {}",
-              smaller.size(), parts);
+    DSL_CHECK(smaller.size() % static_cast<size_t>(parts) == 0,
+              "{} blocks cannot be divided into groups of {}", smaller.size(), parts);
     std::vector<Block> larger;
     for (size_t b = 0; b < smaller.size(); ++b) {
         if (b % static_cast<size_t>(parts) == 0) larger.emplace_back();

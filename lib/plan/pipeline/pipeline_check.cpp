@@ -30,7 +30,7 @@ class StageCheck {
         for (const PipelineWork& work : schedule_.stages[stage_]) {
             if (work.chunk < 0 || work.chunk >= schedule_.shape.chunks || work.micro_batch < 0 ||
                 work.micro_batch >= schedule_.shape.micro_batches) {
-                report("has the {}, which the pipeline has not", work_text(work));
+                report("contains the {}, which does not exist in this pipeline", work_text(work));
                 in_range_ = false;
                 return;
             }
@@ -38,10 +38,12 @@ class StageCheck {
         }
         for (const State state : states_)
             if (state != State::kDone) ++unfinished_;
-        if (unfinished_ > 0) report("leaves {} micro batches of chunks unfinished", unfinished_);
+        if (unfinished_ > 0)
+            report("leaves {} pairs of chunk and micro batch unfinished", unfinished_);
         const int bound = live_bound(schedule_.kind, schedule_.shape, stage_);
         if (live_max_ > bound)
-            report("holds the activations of {} forwards, the bound is {}", live_max_, bound);
+            report("keeps the activations of {} forwards at once, but at most {} are allowed",
+                   live_max_, bound);
     }
     [[nodiscard]] bool in_range() const { return in_range_; }
 
@@ -57,7 +59,7 @@ class StageCheck {
                              : weight                        ? State::kInputDone
                                                              : State::kForwardDone;
         if (state != needed) {
-            report("cannot run the {} where it stands", work_text(work));
+            report("cannot run the {} at its position in the schedule", work_text(work));
             return;
         }
         if (work.kind == WorkKind::kForward) live_max_ = std::max(live_max_, ++live_);
@@ -114,8 +116,8 @@ std::vector<std::string> check_schedule(const PipelineSchedule& schedule) {
         const std::vector<PipelineWork>& works = schedule.stages[stage];
         const size_t done = run.spans[stage].size();
         if (done < works.size())
-            problems.push_back(fmt::format("stage {} waits for ever before the {}", stage,
-                                           work_text(works[done])));
+            problems.push_back(
+                fmt::format("stage {} waits forever before the {}", stage, work_text(works[done])));
     }
     return problems;
 }

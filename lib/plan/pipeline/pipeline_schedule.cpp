@@ -183,13 +183,13 @@ int part_of(ScheduleKind kind, const PipelineShape& shape, PartPlace place) {
 
 std::string why_no_schedule(ScheduleKind kind, const PipelineShape& shape) {
     if (shape.stages < 1 || shape.chunks < 1 || shape.micro_batches < 1)
-        return fmt::format("{} stages, {} chunks and {} micro batches make no pipeline",
+        return fmt::format("a pipeline cannot have {} stages, {} chunks and {} micro batches",
                            shape.stages, shape.chunks, shape.micro_batches);
     if (kind == ScheduleKind::kZeroBubbleV && shape.chunks != 2)
-        return fmt::format("zb-v has 2 chunks a stage, not {}", shape.chunks);
+        return fmt::format("zb-v needs 2 chunks per stage, not {}", shape.chunks);
     const bool several = kind == ScheduleKind::kInterleaved || kind == ScheduleKind::kZeroBubbleV;
     if (!several && shape.chunks != 1)
-        return fmt::format("{} has 1 chunk a stage, not {}", schedule_name(kind), shape.chunks);
+        return fmt::format("{} needs 1 chunk per stage, not {}", schedule_name(kind), shape.chunks);
     return "";
 }
 

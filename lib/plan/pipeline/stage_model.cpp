@@ -25,7 +25,8 @@ ModelInfo stage_model(const ModelInfo& model, const std::vector<SegmentRange>& r
     for (const SegmentRange& range : ranges) {
         DSL_CHECK(range.begin >= 0 && range.begin < range.end &&
                       range.end <= static_cast<int>(model.segments.size()),
-                  "segments {} to {} of {}", range.begin, range.end, model.segments.size());
+                  "segments {} to {} lie outside the model's {} segments", range.begin, range.end,
+                  model.segments.size());
         stage.segments.insert(stage.segments.end(), model.segments.begin() + range.begin,
                               model.segments.begin() + range.end);
     }
@@ -35,7 +36,7 @@ ModelInfo stage_model(const ModelInfo& model, const std::vector<SegmentRange>& r
 StageWork stage_work(const ModelInfo& model, const std::vector<SegmentRange>& parts,
                      const PipelineSchedule& schedule, int stage) {
     const PipelineShape& shape = schedule.shape;
-    DSL_CHECK(std::ssize(parts) == shape.parts(), "{} parts for {} stages of {} chunks",
+    DSL_CHECK(std::ssize(parts) == shape.parts(), "{} parts do not match {} stages of {} chunks",
               parts.size(), shape.stages, shape.chunks);
     const auto side = [&](int part, int cut) {
         if (part < 0 || part == shape.parts()) return StageSide{};
@@ -84,8 +85,8 @@ std::vector<TiedParameter> trained_ties(const ModelInfo& model,
         for (const int stage : candidate.stages)
             if (std::ranges::find(trained, stage) == trained.end())
                 fail(ExitCode::kConfig,
-                     "stage {} of the pipeline reads parameter {} without training it, stage {} "
-                     "trains it; put both into one stage by dslaunch.pipeline.first_segments",
+                     "stage {} of the pipeline reads parameter {} without training it, but stage "
+                     "{} trains it; put both into one stage with dslaunch.pipeline.first_segments",
                      stage, model.parameters[p].name, trained.front());
         ties.push_back(candidate);
     }

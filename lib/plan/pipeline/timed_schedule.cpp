@@ -107,8 +107,9 @@ TimedTask timed_work(WorkKind kind, const PartCost& cost) {
 }
 
 TimedPlan timed_schedule(const PipelineSchedule& schedule, const std::vector<PartCost>& costs) {
-    DSL_CHECK(std::ssize(costs) == schedule.shape.parts(), "costs of {} parts, not of {}",
-              costs.size(), schedule.shape.parts());
+    DSL_CHECK(std::ssize(costs) == schedule.shape.parts(),
+              "costs of {} parts were given, but {} are needed", costs.size(),
+              schedule.shape.parts());
     return ScheduleTiming(schedule, costs).make();
 }
 

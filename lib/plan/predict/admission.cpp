@@ -62,7 +62,7 @@ std::optional<TierVerdict> disk_verdict(std::span<const DiskRoom> disks, size_t 
     const auto count = static_cast<int64_t>(disks.size());
     verdict.need = Bytes{(need.value + count - 1) / count * folders};
     verdict.limit = disks[at].left();
-    verdict.limited_by = fmt::format("{} free, less {} for others", to_text(disks[at].free),
+    verdict.limited_by = fmt::format("{} free, minus {} reserve", to_text(disks[at].free),
                                      to_text(disks[at].reserve));
     return verdict;
 }
@@ -91,13 +91,13 @@ Bytes group_memory(const StepPlanOptions& options) {
 }
 
 Bytes device_extra(const StepPlanOptions& options) {
-    DSL_CHECK(options.on_device, "a host's memory has no extra of a device");
+    DSL_CHECK(options.on_device, "device_extra() is only for plans on a device");
     return kDeviceWorkspaces + kDeviceBlocks + group_memory(options);
 }
 
 HostNeed host_need(std::span<const StepPlan> plans, Bytes arena, const ProgramMemory& program,
                    Bytes extra) {
-    DSL_CHECK(!plans.empty(), "a host without ranks");
+    DSL_CHECK(!plans.empty(), "a host must have at least one rank");
     HostNeed need;
     need.ranks = static_cast<int>(plans.size());
     need.arena = arena;
@@ -158,9 +158,10 @@ std::string admission_table(const HostNeed& need, std::span<const TierVerdict> v
     std::string text = fmt::format("{:<24} {:>11} {:>11}\n",
                                    counted(need.ranks, "rank") + " of a host", "need", "limit");
     for (const TierVerdict& verdict : verdicts) text += line_of(verdict);
-    text += fmt::format("memory is {} of the ranks' own, {} shared, {} for the program\n",
-                        to_text(need.private_total), to_text(need.arena),
-                        to_text((need.program + kProgramRoom) * need.ranks));
+    text += fmt::format(
+        "the memory consists of {} private to the ranks, {} shared, and {} for the program\n",
+        to_text(need.private_total), to_text(need.arena),
+        to_text((need.program + kProgramRoom) * need.ranks));
     return text;
 }
 
@@ -207,12 +208,13 @@ void require_admission(const HostNeed& need, std::span<const TierVerdict> verdic
     for (const TierVerdict& verdict : verdicts) {
         if (verdict.fits()) continue;
         disk_only = disk_only && verdict.tier == TierVerdict::Tier::kDisk;
-        text += fmt::format("{}{}: {} needed by {}, {} there ({})", text.empty() ? "" : "; ",
-                            verdict.name, to_text(verdict.need), counted(need.ranks, "rank"),
-                            to_text(*verdict.limit), verdict.limited_by);
+        text +=
+            fmt::format("{}{}: {} needed by {}, but only {} available ({})",
+                        text.empty() ? "" : "; ", verdict.name, to_text(verdict.need),
+                        counted(need.ranks, "rank"), to_text(*verdict.limit), verdict.limited_by);
     }
-    fail(disk_only ? ExitCode::kDisk : ExitCode::kSetup, "the job does not fit this host: {}; {}",
-         text, advice);
+    fail(disk_only ? ExitCode::kDisk : ExitCode::kSetup,
+         "the job does not fit on this host: {}; {}", text, advice);
 }
 
 std::string estimate_text(std::string_view what, Bytes estimated, Bytes measured) {

@@ -53,20 +53,21 @@ DeviceRates rates_of_device(std::string_view name) {
 DeviceRoom device_room_of(const std::string& text) {
     for (const KnownDevice& device : kDevices)
         if (upper(text) == device.name)
-            return {
-                mib(device.mib) - kContext,
-                fmt::format("{} less {} for CUDA", to_text(mib(device.mib)), to_text(kContext))};
+            return {mib(device.mib) - kContext,
+                    fmt::format("{}, of which CUDA needs {}", to_text(mib(device.mib)),
+                                to_text(kContext))};
     std::string size = text;
     if (upper(size).ends_with("IB")) size.resize(size.size() - 2);
     const std::optional<int64_t> bytes = parse_byte_size(size);
     if (!bytes || *bytes < 1)
-        fail(ExitCode::kUsage, "--device-memory: `{}` is neither a size, as 24GiB, nor one of {}",
-             printable(text), known_devices());
+        fail(ExitCode::kUsage,
+             "--device-memory: `{}` is neither a size such as 24GiB nor one of {}", printable(text),
+             known_devices());
     if (*bytes < mib(1).value)
         fail(ExitCode::kUsage, "--device-memory: `{}` is {}{}", printable(text),
              counted(*bytes, "byte"),
              parse_int(text) ? fmt::format(": write {}GiB", printable(text))
-                             : ", less than any GPU has");
+                             : ", which is less than any GPU has");
     return {Bytes{*bytes}, "--device-memory"};
 }
 

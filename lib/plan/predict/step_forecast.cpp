@@ -195,8 +195,9 @@ class StepTiming {
 }  // namespace
 
 std::vector<double> instruction_seconds(const RankStep& step, const MachineRates& rates) {
-    DSL_CHECK(step.times.size() == step.model->segments.size(), "times of {} segments, not of {}",
-              step.times.size(), step.model->segments.size());
+    DSL_CHECK(step.times.size() == step.model->segments.size(),
+              "times of {} segments were given, but the model has {}", step.times.size(),
+              step.model->segments.size());
     const InstructionTimes times(step, rates);
     std::vector<double> seconds;
     for (const Instruction& instruction : step.plan->instructions)

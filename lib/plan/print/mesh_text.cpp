@@ -41,11 +41,12 @@ std::string meshes_table(std::span<const MeshFinding> findings, size_t columns) 
 std::string mesh_details(const MeshFinding& finding) {
     const MeshCost& cost = finding.cost;
     std::string text = fmt::format(
-        "a step takes {:.3f} ms: {:.3f} of forwards and backwards with {:.1f} % idle, {:.3f} of "
-        "sums that nothing hides, {:.3f} of updates",
+        "a step takes {:.3f} ms: {:.3f} for forward and backward with {:.1f} % idle, {:.3f} for "
+        "gradient sums that overlap with no computation, {:.3f} for updates",
         1e3 * cost.step_s, 1e3 * cost.pipeline_s, 100 * cost.run.idle_share, 1e3 * cost.sums_s,
         1e3 * cost.update_s);
-    if (cost.disk_s > 0) text += fmt::format("; disks are busy for {:.3f}", 1e3 * cost.disk_s);
+    if (cost.disk_s > 0)
+        text += fmt::format("; the disks are busy for {:.3f} ms of it", 1e3 * cost.disk_s);
     std::vector<std::vector<std::string>> axes = {{"axis", "inside hosts", "between hosts"}};
     for (int axis = 0; axis < kMeshAxes; ++axis) {
         const AxisTraffic& traffic = cost.traffic[axis];

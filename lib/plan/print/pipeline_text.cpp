@@ -152,10 +152,10 @@ std::string stages_table(const PipelineOption& option, const ModelInfo& model) {
     }
     std::string text = text_table(rows, {.align = ">><>>>>>>"});
     for (const TiedParameter& tied : option.choice.tied) {
-        text += fmt::format("{} lies on stages", model.parameters[tied.parameter].name);
+        text += fmt::format("{} is used in stages", model.parameters[tied.parameter].name);
         for (size_t i = 0; i < tied.stages.size(); ++i)
             text += fmt::format("{} {}", i == 0 ? "" : ",", tied.stages[i]);
-        text += ": its gradients are added up between them\n";
+        text += ": its gradients are added up across these stages\n";
     }
     return text;
 }

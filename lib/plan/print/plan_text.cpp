@@ -44,11 +44,11 @@ constexpr std::array<std::string_view, kBufferKinds> kContents = {
     "the optimizer's states",
     "values that backward needs, temporary values",
     "values between segments, and their gradients",
-    "the model's own, such as running averages",
+    "the model's own buffers, such as running averages",
     "parameters gathered from other ranks",
     "samples",
     "norm and flags",
-    "chunks on their way from and to the disk"};
+    "chunks that are moved between memory and disk"};
 
 // Returns the name of KIND with blanks, "live values" for its name in JSON, "live_values".
 std::string title_of(BufferKind kind) {
@@ -247,12 +247,12 @@ std::string instructions_table(const StepPlan& plan, const ModelInfo& model,
 std::string plan_summary(const StepPlan& plan) {
     const Moved bytes = moved(plan);
     std::string text =
-        fmt::format("bytes moved between ranks, a step: {}\n", to_text(bytes.between_ranks));
+        fmt::format("bytes moved between ranks per step: {}\n", to_text(bytes.between_ranks));
     if (bytes.from_disk.value + bytes.to_disk.value > 0)
-        text += fmt::format("from this rank's disk {}, to it {}, a step\n",
+        text += fmt::format("per step, read from this rank's disk: {}, written to it: {}\n",
                             to_text(bytes.from_disk), to_text(bytes.to_disk));
     const bool on_device = peak_by_tier(plan)[static_cast<size_t>(Tier::kDevice)].peak.value > 0;
-    text += fmt::format("sent to other {}, a step: {}\n\n",
+    text += fmt::format("sent to other {}, per step: {}\n\n",
                         on_device ? "GPUs by this rank" : "hosts by this rank's host",
                         to_text(plan.sent()) + kinds_text(plan));
     return text + memory_table(plan);

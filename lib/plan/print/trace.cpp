@@ -25,8 +25,8 @@ class TraceGroup {
     }
 
     void add(std::span<const InstructionSpan> spans) {
-        DSL_CHECK(spans.size() == plan_.instructions.size(), "{} spans of {} instructions",
-                  spans.size(), plan_.instructions.size());
+        DSL_CHECK(spans.size() == plan_.instructions.size(),
+                  "{} spans do not match {} instructions", spans.size(), plan_.instructions.size());
         for (int lane = 0; lane < kLanes; ++lane)
             name("thread_name", lane, lane_name(static_cast<Lane>(lane)));
         for (size_t i = 0; i < spans.size(); ++i) add(i, spans[i]);

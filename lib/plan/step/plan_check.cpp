@@ -105,8 +105,9 @@ class Checker {
         for (size_t i = 0; i < plan_.instructions.size(); ++i)
             for (const int wait : plan_.instructions[i].waits)
                 if (wait < 0 || static_cast<size_t>(wait) >= i)
-                    problems_.push_back(fmt::format(
-                        "{} waits for {}, which does not come before it", label(plan_, i), wait));
+                    problems_.push_back(
+                        fmt::format("{} waits for instruction {}, which does not come before it",
+                                    label(plan_, i), wait));
     }
 
     void collect_uses() {
@@ -135,9 +136,10 @@ class Checker {
                 if (exists || buffer.persistent) problem("creates again");
                 exists = true;
             } else if (!exists) {
-                problem(freed ? "uses after its release" : "uses before its creation");
+                problem(freed ? "uses a buffer after its release:"
+                              : "uses a buffer before its creation:");
             } else if (use.how == How::kFree) {
-                if (buffer.persistent) problem("frees what outlives the step:");
+                if (buffer.persistent) problem("frees a buffer that must outlive the step:");
                 exists = false;
                 freed = true;
             }
@@ -155,9 +157,9 @@ class Checker {
                 const size_t first = uses[i].instruction;
                 const size_t second = uses[j].instruction;
                 if (first == second || order_.ordered(first, second)) continue;
-                problems_.push_back(fmt::format("{} and {} both touch {} and nothing orders them",
-                                                label(plan_, first), label(plan_, second),
-                                                plan_.buffers[b].name));
+                problems_.push_back(
+                    fmt::format("{} and {} both use {}, but their order is not defined",
+                                label(plan_, first), label(plan_, second), plan_.buffers[b].name));
             }
         }
     }
@@ -181,8 +183,8 @@ class Checker {
                                     later.writes.end();
                 if (writes && later.op == Op::kClaim) break;
                 if (writes && (later.op == Op::kBackward || later.op == Op::kBackwardWeight))
-                    problems_.push_back(fmt::format("{} adds to a bucket after {}", label(plan_, j),
-                                                    label(plan_, i)));
+                    problems_.push_back(fmt::format("{} adds to a bucket too late, after {}",
+                                                    label(plan_, j), label(plan_, i)));
             }
         }
     }
@@ -213,14 +215,16 @@ class Checker {
             const bool in_buffer = instruction.buffer >= 0;
             if (in_buffer && instruction.op == Op::kGather) {
                 int& buffer = buffer_of_place[instruction.writes.back()];
-                if (buffer != kNotGathered) problem("gathers what was not released");
+                if (buffer != kNotGathered)
+                    problem("gathers a bucket that was not released before");
                 for (const auto& [place, held] : buffer_of_place)
                     if (held == instruction.writes.front())
-                        problem("gathers into a buffer that holds " + name_of(place));
+                        problem("gathers into a buffer that still contains " + name_of(place));
                 buffer = instruction.writes.front();
             } else if (in_buffer && instruction.op == Op::kRelease) {
                 int& buffer = buffer_of_place[instruction.writes.back()];
-                if (buffer != instruction.writes.front()) problem("releases what is not there");
+                if (buffer != instruction.writes.front())
+                    problem("releases a bucket that was not gathered into this buffer");
                 buffer = kNotGathered;
             } else {
                 check_gathered_reads(instruction, buffer_of_place, problem);
@@ -241,9 +245,9 @@ class Checker {
         for (const auto& [place, buffer] : buffer_of_place) {
             if (!reads(place)) continue;
             if (buffer == kNotGathered) {
-                problem("reads what is not gathered: " + name_of(place));
+                problem("reads a bucket that is not gathered: " + name_of(place));
             } else if (!reads(buffer)) {
-                problem("reads another buffer than that of the " + name_of(place));
+                problem("reads the wrong buffer for the " + name_of(place));
             }
         }
     }
@@ -266,7 +270,8 @@ class Checker {
             if (instruction.op == Op::kRead || fresh) held = {c, disk[c]};
             if (held.chunk != c || (instruction.op != Op::kWrite && held.terms != given[c]))
                 problems_.push_back(
-                    fmt::format("{} has other sums than those of chunk {}", label(plan_, i), c));
+                    fmt::format("{} finds other sums in its buffer than those of chunk {}",
+                                label(plan_, i), c));
             if (instruction.op == Op::kAccumulate) held.terms = ++given[c];
             if (instruction.op == Op::kWrite) disk[c] = held.terms;
         }

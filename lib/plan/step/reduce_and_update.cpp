@@ -12,31 +12,34 @@
 namespace dslaunch::plan {
 
 void check_options(const StepPlanOptions& options) {
-    DSL_CHECK(options.stage == 0 || options.partition != nullptr, "stage {} without a partition",
+    DSL_CHECK(options.stage == 0 || options.partition != nullptr, "stage {} needs a partition",
               options.stage);
     const bool may_fuse = updates_early(options) && options.stage == 0 && options.sums_on_host();
     DSL_CHECK(!options.fused_update || may_fuse,
               "a fused update needs one host, no clipping and no accumulation after the reduction");
     DSL_CHECK(!options.compression.errors || (options.node_count() > 1 &&
                                               (options.stage == 0 || !options.shards_over_hosts())),
-              "compression over {} hosts, each of which must hold a copy", options.node_count());
+              "compression needs several hosts that each have a full copy; there are {}",
+              options.node_count());
     DSL_CHECK(options.compression.errors || !is_compressed(options.exchange),
-              "{} without room for what compression loses", exchange_name(options.exchange));
+              "{} needs room for the errors of its compression", exchange_name(options.exchange));
     const LagPlan& lag = options.lag;
     DSL_CHECK(lag.on || (lag.kind == Lag::kWhole && !lag.selects),
-              "a plan whose updates do not lag");
-    DSL_CHECK(lag.overlaps || lag.kind != Lag::kLate, "no update of the rest is late");
+              "the plan has options of lagging updates, but updates do not lag");
+    DSL_CHECK(lag.overlaps || lag.kind != Lag::kLate,
+              "late updates need an overlap with the next step");
     const bool packs = options.offload.packings[0] != StatePacking::kNone ||
                        options.offload.packings[1] != StatePacking::kNone;
     DSL_CHECK(!lag.on || (options.exchange == Exchange::kExact && !options.offload.parameters &&
                           !packs && !options.stage_work.in_pipeline() && !options.whole_tensors &&
                           options.optimizer_states == 2),
-              "updates lag beside what moves or rounds states otherwise");
+              "lagging updates cannot be combined with other options that move or round optimizer "
+              "states");
     const std::vector<PipelineWork>& order = options.stage_work.order;
     const auto forwards = std::ranges::count(order, WorkKind::kForward, &PipelineWork::kind);
     const std::vector<StagePart>& parts = options.stage_work.parts;
     DSL_CHECK(order.empty() || forwards == options.accumulation_steps * std::ssize(parts),
-              "{} forwards of {} parts for {} micro steps", forwards, parts.size(),
+              "{} forwards of {} parts do not match {} micro steps", forwards, parts.size(),
               options.accumulation_steps);
 }
 
@@ -219,7 +222,7 @@ void ReduceAndUpdate::add_reduction(int b, int m) {
 void ReduceAndUpdate::add_tie(const TiedParameter& tie) {
     const int slice = layout_.slice_of(tie.parameter);
     const int b = slice < 0 ? -1 : layout_.bucket_of(slice);
-    DSL_CHECK(b >= 0 && is_tied(b), "parameter {} is tied, and has no bucket of its own",
+    DSL_CHECK(b >= 0 && is_tied(b), "parameter {} is tied, but has no bucket of its own",
               tie.parameter);
     const Bytes others{(std::ssize(tie.stages) - 1) * (bucket(b).numel + flag_numel(bucket(b))) *
                        4};

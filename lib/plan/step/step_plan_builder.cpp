@@ -58,13 +58,13 @@ class PlanBuilder {
         if (options_.on_device) move_to_device();
         derive_waits(plan_);
         const std::vector<std::string> problems = check_plan(plan_);
-        DSL_CHECK(problems.empty(), "the step plan is not sound: {}", problems.front());
+        DSL_CHECK(problems.empty(), "the step plan is not valid: {}", problems.front());
         return std::move(plan_);
     }
 
   private:
     void move_to_device() {
-        DSL_CHECK(options_.local_world_size == 1, "{} ranks share a device",
+        DSL_CHECK(options_.local_world_size == 1, "{} ranks cannot share a device",
                   options_.local_world_size);
         for (PlanBuffer& buffer : plan_.buffers)
             if (buffer.tier != Tier::kDisk) buffer.tier = Tier::kDevice;

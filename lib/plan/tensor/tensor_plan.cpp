@@ -99,7 +99,8 @@ std::string_view tensor_collective_name(TensorCollectiveKind kind) {
 }
 
 std::vector<Range> shard_ranges(const TensorShard& shard, PartOf part) {
-    DSL_CHECK(part.index >= 0 && part.index < part.parts, "rank {} of {}", part.index, part.parts);
+    DSL_CHECK(part.index >= 0 && part.index < part.parts, "rank {} of {} does not exist",
+              part.index, part.parts);
     std::vector<Range> ranges;
     int64_t offset = 0;
     for (const int64_t block : shard.blocks) {
@@ -148,10 +149,11 @@ std::vector<std::optional<TensorRule>> match_tensor_rules(const TensorRules& rul
         }
         if (fits) continue;
         const std::optional<std::string> guess = nearest(pattern, names);
-        fail(ExitCode::kConfig, "tensor rule `{}` fits no parameter of the model{}",
+        fail(ExitCode::kConfig, "tensor rule `{}` matches no parameter of the model{}",
              printable(pattern),
              guess ? fmt::format("; did you mean `{}`?", *guess)
-                   : fmt::format("; its first one is `{}`", names.empty() ? "" : names.front()));
+                   : fmt::format("; the model's first parameter is `{}`",
+                                 names.empty() ? "" : names.front()));
     }
     return found;
 }
@@ -163,7 +165,7 @@ std::string unproven_text(const TensorPlan& plan) {
             whole.push_back({layer_name(parameter.name), obstacle_text(parameter.why)});
     std::string text;
     for (const Row& row : count_equal(whole))
-        text += fmt::format("\n  whole on every rank: {}{}: {}",
+        text += fmt::format("\n  not split, whole on every rank: {}{}: {}",
                             row[0] == "1" ? "" : row[0] + " times ", row[1], row[2]);
     return text;
 }
@@ -185,7 +187,7 @@ std::string tensor_plan_text(const TensorPlan& plan) {
                                layer_site(collective.where)});
     std::vector<Row> sites = {{"", "collective", "forward", "backward", "at"}};
     for (Row& row : count_equal(collectives)) sites.push_back(std::move(row));
-    return fmt::format("{}\n{}in a micro batch: {} collectives, {} forward, {} backward\n",
+    return fmt::format("{}\n{}each micro batch needs {} collectives, {} forward, {} backward\n",
                        parameter_table, text_table(sites), plan.collectives.size(),
                        to_text(plan.forward_bytes()), to_text(plan.backward_bytes()));
 }

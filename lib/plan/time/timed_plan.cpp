@@ -178,7 +178,7 @@ TimedRun run_timed_plan(const TimedPlan& plan) {
     TimedRun run = try_timed_plan(plan);
     for (size_t lane = 0; lane < plan.lanes.size(); ++lane)
         DSL_CHECK(run.spans[lane].size() == plan.lanes[lane].tasks.size(),
-                  "task {} of lane {} waits for ever", run.spans[lane].size(), lane);
+                  "task {} of lane {} waits forever", run.spans[lane].size(), lane);
     return run;
 }
 

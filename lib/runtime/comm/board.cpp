@@ -32,7 +32,7 @@ std::vector<int> count_members(Board& board, const Meeting& meeting) {
 }  // namespace
 
 std::vector<int> meet(Board& board, const Meeting& meeting) {
-    DSL_CHECK(!meeting.members.empty(), "a meeting of nobody");
+    DSL_CHECK(!meeting.members.empty(), "a meeting needs at least one member");
     const int first = meeting.members.front();
     if (meeting.self == first) return count_members(board, meeting);
     board.set(fmt::format("{}/{}", meeting.name, meeting.self), "1");

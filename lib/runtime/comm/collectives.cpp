@@ -18,7 +18,8 @@
 namespace dslaunch::runtime {
 
 void ReducedParts::copy_to(std::span<float> into) const {
-    DSL_CHECK(std::ssize(into) == numel, "{} elements into {}", numel, into.size());
+    DSL_CHECK(std::ssize(into) == numel, "{} elements cannot be copied into {}", numel,
+              into.size());
     for (const Part& part : parts)
         std::memcpy(into.data() + part.range.begin, part.values.data(), part.values.size_bytes());
 }
@@ -65,10 +66,11 @@ class HierarchicalCollectives final : public Collectives {
     explicit HierarchicalCollectives(CollectivesParts parts)
         : topology_(std::move(parts.topology)), arena_(*parts.arena), group_(*parts.group) {
         DSL_CHECK((parts.link != nullptr) == topology_.is_bridge(),
-                  "rank {} has a link or lacks one, against the topology", topology_.rank());
+                  "rank {} has a link without being a bridge, or is a bridge without a link",
+                  topology_.rank());
         DSL_CHECK(group_.local_world_size() == topology_.local_world_size() &&
                       group_.local_rank() == topology_.local_rank,
-                  "the host group is another one than the topology's");
+                  "the host group does not match the topology");
         if (parts.link == nullptr) return;
         exchange_.emplace(topology_, std::move(parts.link));
         watcher_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
@@ -99,7 +101,7 @@ class HierarchicalCollectives final : public Collectives {
         const ArenaLayout::Bucket& words = info(bucket);
         const bool once = coding.packing == WirePacking::kNone || is_half(coding.packing);
         DSL_CHECK(once || !destinations.empty(),
-                  "bucket {} is packed for all hosts, which would round its sums again",
+                  "bucket {} is packed for all hosts, which would round its sums twice",
                   words.name);
         DSL_CHECK(is_half(coding.packing) || (coding.exact.empty() && coding.scale_before == 1.0F),
                   "bucket {} is not packed in 16 bits", words.name);
@@ -169,8 +171,8 @@ class HierarchicalCollectives final : public Collectives {
                        std::span<const NodeRange> owned, const GatherCoding& coding) override {
         const int64_t numel = tiled_numel(owned, topology_.node_count());
         DSL_CHECK(element_bytes > 0 && numel * element_bytes == std::ssize(slice),
-                  "{} elements of {} bytes are not the {} bytes of a slice", numel, element_bytes,
-                  slice.size());
+                  "{} elements of {} bytes do not fill the {} bytes of a slice", numel,
+                  element_bytes, slice.size());
         if (!exchange_) return;
         const OneAtATime one(busy_);
         std::vector<std::vector<std::span<std::byte>>> pieces(
@@ -189,7 +191,8 @@ class HierarchicalCollectives final : public Collectives {
 
     void swap_over_hosts(std::span<const std::span<const std::byte>> sends,
                          std::span<const std::span<std::byte>> receives) override {
-        DSL_CHECK(exchange_.has_value(), "rank {} is no bridge", topology_.rank());
+        DSL_CHECK(exchange_.has_value(), "rank {} is not a bridge to other hosts",
+                  topology_.rank());
         const OneAtATime one(busy_);
         over_link([&] { exchange_->swap(sends, receives); });
     }
@@ -204,8 +207,9 @@ class HierarchicalCollectives final : public Collectives {
                                     values.size_bytes());
         const std::vector<std::string> all = all_gather(mine);
         for (size_t rank = 0; rank < all.size(); ++rank) {
-            DSL_CHECK(all[rank].size() == mine.size(), "rank {} sums {} bytes, this rank {}", rank,
-                      all[rank].size(), mine.size());
+            DSL_CHECK(all[rank].size() == mine.size(),
+                      "rank {} sums {} bytes, but this rank sums {}", rank, all[rank].size(),
+                      mine.size());
         }
         for (size_t i = 0; i < values.size(); ++i) {
             double sum = 0;

@@ -166,7 +166,8 @@ requires std::is_trivially_copyable_v<T>
     for (const std::string& bytes :
          collectives.all_gather({reinterpret_cast<const char*>(&value), sizeof value})) {
         if (bytes.size() != sizeof value)
-            fail(ExitCode::kInternal, "a rank of another build sent {} bytes", bytes.size());
+            fail(ExitCode::kInternal, "a rank that runs another build of dsworker sent {} bytes",
+                 bytes.size());
         bytes.copy(reinterpret_cast<char*>(&values.emplace_back()), sizeof value);
     }
     return values;

@@ -41,10 +41,11 @@ class DeviceCollectives final : public Collectives {
 
     void reduce(BucketId bucket, Generation /*generation*/, float scale,
                 std::span<const NodeRange> destinations, const ReduceCoding& coding) override {
-        DSL_CHECK(coding.packing == WirePacking::kNone, "gradients are packed between devices");
+        DSL_CHECK(coding.packing == WirePacking::kNone,
+                  "gradients cannot be packed between devices");
         const int world_size = topology_.world_size();
         DSL_CHECK(scale == 1.0F || scale == 1.0F / static_cast<float>(world_size),
-                  "sums are multiplied by {}", scale);
+                  "sums on devices cannot be multiplied by {}", scale);
         if (world_size == 1) return;
         const DeviceBuffer buffer = fp32(this->bucket(bucket));
         const DeviceReduction reduction =
@@ -75,7 +76,7 @@ class DeviceCollectives final : public Collectives {
         return result;
     }
     void reduce_on_host(BucketId bucket, Generation generation, float scale) override {
-        DSL_CHECK(topology_.world_size() == 1, "GPUs sum over hosts");
+        DSL_CHECK(topology_.world_size() == 1, "GPUs of several ranks cannot sum on the host");
         reduce(bucket, generation, scale, {}, {});
     }
     ReducedParts await_reduced_on_host(BucketId bucket, Generation generation) override {
@@ -83,10 +84,11 @@ class DeviceCollectives final : public Collectives {
     }
     void swap_over_hosts(std::span<const std::span<const std::byte>> /*sends*/,
                          std::span<const std::span<std::byte>> /*receives*/) override {
-        DSL_CHECK(false, "GPUs swap no bytes of hosts");
+        DSL_CHECK(false, "GPUs cannot swap bytes over hosts");
     }
     std::vector<const float*> await_sources(BucketId bucket, Generation /*generation*/) override {
-        DSL_CHECK(topology_.world_size() == 1, "a device reads the gradients of others");
+        DSL_CHECK(topology_.world_size() == 1,
+                  "a device cannot read the gradients of other devices");
         return {this->bucket(bucket).data()};
     }
 
@@ -104,18 +106,19 @@ class DeviceCollectives final : public Collectives {
         backend_.communication().stream()->record(*settled_);
         if (device::await_event(*settled_, {[this] { backend_.check(); }, time_limit_, {}})) return;
         fail(ExitCode::kHang,
-             "transfers between GPUs, outside a step, are not done after {:.3f} s: a rank does not "
-             "take part in them, or the network between the GPUs stands still (--timeout is the "
-             "limit)",
+             "transfers between GPUs, outside a step, did not finish within {:.3f} s; a rank does "
+             "not take part in them, or the network between the GPUs is blocked (--timeout sets "
+             "the limit)",
              to_milliseconds(time_limit_) / 1000);
     }
     void gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
                        std::span<const NodeRange> owned, const GatherCoding& coding) override {
-        DSL_CHECK(coding.packing == WirePacking::kNone, "parameters are packed between devices");
+        DSL_CHECK(coding.packing == WirePacking::kNone,
+                  "parameters cannot be packed between devices");
         const int64_t numel = tiled_numel(owned, groups_.owners_count);
         DSL_CHECK(numel * element_bytes == std::ssize(slice),
-                  "{} elements of {} bytes are not the {} bytes of a slice", numel, element_bytes,
-                  slice.size());
+                  "{} elements of {} bytes do not fill the {} bytes of a slice", numel,
+                  element_bytes, slice.size());
         if (topology_.world_size() == 1) return;
         std::vector<NodeRange> in_bytes;
         for (const NodeRange& range : owned)

@@ -27,7 +27,8 @@ std::span<const float> joined(const Pieces& pieces, std::vector<float>& storage)
 
 HostExchange::HostExchange(const Topology& topology, std::unique_ptr<Link> link)
     : node_count_(topology.node_count()), node_(topology.node_rank), link_(std::move(link)) {
-    DSL_CHECK(node_count_ > 1, "an exchange over {} hosts", node_count_);
+    DSL_CHECK(node_count_ > 1, "an exchange needs at least two hosts, but there are {}",
+              node_count_);
     const auto nodes = static_cast<size_t>(node_count_);
     for (Turn& turn : turns_) {
         turn.sends.resize(nodes);
@@ -81,8 +82,8 @@ void HostExchange::gather_sums(const std::vector<Pieces>& stripes, const Range& 
 }
 
 void HostExchange::reduce_to_owners(const std::vector<Pieces>& streams, float scale) {
-    DSL_CHECK(std::ssize(streams) == node_count_, "{} streams for {} hosts", streams.size(),
-              node_count_);
+    DSL_CHECK(std::ssize(streams) == node_count_, "{} streams were given for {} hosts",
+              streams.size(), node_count_);
     int64_t longest = 0;
     for (const Pieces& stream : streams) longest = std::max(longest, numel_of(stream));
     const auto own = [&](int64_t c) { return cut(streams[node_], chunk_range(c)); };
@@ -132,7 +133,8 @@ void HostExchange::gather(const std::vector<PiecesOf<std::byte>>& pieces) {
 void HostExchange::swap(std::span<const std::span<const std::byte>> sends,
                         std::span<const std::span<std::byte>> receives) {
     DSL_CHECK(std::ssize(sends) == node_count_ && std::ssize(receives) == node_count_,
-              "{} and {} messages for {} hosts", sends.size(), receives.size(), node_count_);
+              "{} and {} messages were given for {} hosts", sends.size(), receives.size(),
+              node_count_);
     std::vector<LinkSend> out;
     std::vector<LinkReceive> in;
     for (int node = 0; node < node_count_; ++node) {

@@ -108,8 +108,8 @@ void HostExchange::unpack_terms(Turn& turn, int64_t exact_numel, int64_t packed_
 
 void HostExchange::reduce_packed(const std::vector<OwnerStream>& streams, float scale,
                                  const ReduceCoding& coding) {
-    DSL_CHECK(std::ssize(streams) == node_count_, "{} streams for {} hosts", streams.size(),
-              node_count_);
+    DSL_CHECK(std::ssize(streams) == node_count_, "{} streams were given for {} hosts",
+              streams.size(), node_count_);
     std::vector<int64_t> errors_begin;
     int64_t longest = 1;  // at least 1, since exact values are sent with the first chunk
     int64_t errors = 0;
@@ -120,7 +120,7 @@ void HostExchange::reduce_packed(const std::vector<OwnerStream>& streams, float 
         if (node != node_) errors += numel;
     }
     DSL_CHECK(coding.errors.empty() || std::ssize(coding.errors) == errors,
-              "errors of {} elements, {} are sent", coding.errors.size(), errors);
+              "there are errors for {} elements, but {} are sent", coding.errors.size(), errors);
     const OwnerStream& own = streams[node_];
     const auto exact_of = [](const OwnerStream& stream, int64_t c) {
         return c == 0 ? stream.exact : Pieces{};
@@ -165,7 +165,8 @@ void HostExchange::reduce_packed(const std::vector<OwnerStream>& streams, float 
 // Lets host q sum sub-stripe q of all hosts and send it back, as in reduce().
 void HostExchange::reduce_packed_for_all(const Pieces& pieces, float scale,
                                          const ReduceCoding& coding) {
-    DSL_CHECK(is_half(coding.packing) && coding.errors.empty(), "sums would be rounded twice");
+    DSL_CHECK(is_half(coding.packing) && coding.errors.empty(),
+              "this packing would round sums twice");
     const int64_t numel = numel_of(pieces);
     std::vector<OwnerStream> terms;
     std::vector<PiecesOf<std::byte>> sums(static_cast<size_t>(node_count_));

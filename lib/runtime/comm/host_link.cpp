@@ -82,7 +82,7 @@ class HostLink final : public Link {
           time_limit_(time_limit) {
         const auto bytes = static_cast<int64_t>(arena.of_rank(slice, 0).size());
         DSL_CHECK(kRingsBegin + rings() * static_cast<int64_t>(sizeof(Ring)) <= bytes,
-                  "{} rings in {} bytes", rings(), bytes);
+                  "{} rings do not fit in {} bytes", rings(), bytes);
         static_assert(sizeof(Box) <= kRingsBegin);
     }
 
@@ -109,14 +109,14 @@ class HostLink final : public Link {
                 moved = push(sends[i], outgoing[i]) || moved;
                 if (outgoing[i].done) continue;
                 waits_for = sends[i].node;
-                what = "take what another stage sends";
+                what = "receive data from another stage";
             }
             for (size_t i = 0; i < receives.size(); ++i) {
                 if (incoming[i].done) continue;
                 moved = pull(receives[i], incoming[i]) || moved;
                 if (incoming[i].done) continue;
                 waits_for = receives[i].node;
-                what = "send what another stage needs";
+                what = "send data to another stage";
             }
             if (waits_for < 0) return;
             if (moved) {
@@ -154,7 +154,7 @@ class HostLink final : public Link {
     }
     [[nodiscard]] int local_rank_of(int node) const {
         const int local_rank = place_.local_ranks.at(static_cast<size_t>(node));
-        DSL_CHECK(local_rank >= 0, "{} is not on this host", node);
+        DSL_CHECK(local_rank >= 0, "stage {} is not on this host", node);
         return local_rank;
     }
     // Returns true if something could be done.
@@ -208,7 +208,7 @@ class HostLink final : public Link {
             }
             if (message.ring == nullptr) return false;
             DSL_CHECK(message.ring->bytes == receive.bytes.size(),
-                      "stage {} sends {} bytes where {} are expected", receive.node,
+                      "stage {} sends {} bytes, but {} are expected", receive.node,
                       message.ring->bytes, receive.bytes.size());
         }
         Ring& ring = *message.ring;
@@ -232,10 +232,10 @@ class HostLink final : public Link {
     void give_up(int node, std::string_view what) const {
         const bool ended = group_.has_ended(local_rank_of(node));
         const std::string text =
-            ended ? fmt::format("{} has ended while {} waited for {}",
+            ended ? fmt::format("{} has ended while {} waited for it to {}",
                                 group_.rank_name(local_rank_of(node)),
                                 group_.rank_name(group_.local_rank()), what)
-                  : fmt::format("{} did not come to {} within {:.3f} s; {} waited for it",
+                  : fmt::format("{} did not {} within {:.3f} s; {} waited for it",
                                 group_.rank_name(local_rank_of(node)), what,
                                 to_milliseconds(time_limit_) / 1000,
                                 group_.rank_name(group_.local_rank()));

@@ -124,7 +124,7 @@ Endpoint endpoint(const std::string& digits, int port) {
     wanted.ai_socktype = SOCK_STREAM;
     addrinfo* found = nullptr;
     if (::getaddrinfo(digits.c_str(), std::to_string(port).c_str(), &wanted, &found) != 0)
-        fail(ExitCode::kSetup, "`{}` is not an address in digits", digits);
+        fail(ExitCode::kSetup, "`{}` is not a numeric IP address", digits);
     const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
     Endpoint result;
     result.length = found->ai_addrlen;
@@ -255,7 +255,7 @@ class Prober {
         const TimePoint deadline = SystemClock().now() + limits_.connect;
         const Endpoint to = endpoint(place_.to, place_.port);
         fd_.reset(::socket(to.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-        if (!fd_.valid()) return fail_with("no socket: " + errno_text(errno));
+        if (!fd_.valid()) return fail_with("cannot create a socket: " + errno_text(errno));
         if (!place_.from.empty()) {
             const Endpoint from = endpoint(place_.from, 0);
             if (::bind(fd_.get(), generic(from), from.length) != 0)
@@ -269,9 +269,8 @@ class Prober {
             pollfd wanted{fd_.get(), POLLOUT, 0};
             if (::poll(&wanted, 1, milliseconds_until(deadline)) == 0)
                 return fail_with(
-                    fmt::format("no connection to {} within {}: the host is down, a cable is, or a "
-                                "firewall drops "
-                                "packets",
+                    fmt::format("no connection to {} within {}: the host is down, the cable is "
+                                "broken, or a firewall drops packets",
                                 place_.to, limit_text(limits_.connect)));
             socklen_t length = sizeof error;
             (void)::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
@@ -291,17 +290,17 @@ class Prober {
             return Greeting::kFailed;
         };
         if (outcome == Outcome::kLate)
-            return failed(fmt::format(
-                "{} takes the connection but its rank does not answer within {}: it is stopped, or "
-                "packets are lost",
-                place_.to, limit_text(limits_.connect)));
+            return failed(
+                fmt::format("{} accepts the connection, but its rank does not answer within {}: it "
+                            "is stopped, or packets are lost",
+                            place_.to, limit_text(limits_.connect)));
         if (outcome == Outcome::kClosed)
             return failed(fmt::format("{} closed the connection at once", place_.to));
         const launch::Arrival welcome = launch::arrival_of(answer, welcome_of(token_));
         const launch::Arrival refusal =
             launch::arrival_of(answer, launch::changed_key_answer(key_of(token_)));
         if (welcome == launch::Arrival::kOther && refusal == launch::Arrival::kOther)
-            return failed(fmt::format("{} answers as no rank of this job does", place_.to));
+            return failed(fmt::format("{} does not answer like a rank of this job", place_.to));
         if (welcome == launch::Arrival::kChanged || refusal == launch::Arrival::kChanged)
             ++wrong_back_;
         if (refusal != launch::Arrival::kOther) return Greeting::kChanged;
@@ -324,7 +323,7 @@ class Prober {
         count_packets();
         if (outcome == Outcome::kDone) return true;
         return fail_with(outcome == Outcome::kLate
-                             ? fmt::format("{} stopped answering after {} small messages, for {}",
+                             ? fmt::format("{} answered {} small messages, but then none for {}",
                                            place_.to, sample_.exchanges, limit_text(limits_.burst))
                              : fmt::format("{} closed the connection after {} small messages",
                                            place_.to, sample_.exchanges));
@@ -389,8 +388,8 @@ class Prober {
         const Duration took = SystemClock().now() - begun;
         if (outcome == Outcome::kLate) judge_unfinished(words, took);
         if (outcome == Outcome::kClosed)
-            return fail_with(fmt::format("{} closed the connection in a burst of {} KiB", place_.to,
-                                         words * 8 / 1024));
+            return fail_with(fmt::format("{} closed the connection during a burst of {} KiB",
+                                         place_.to, words * 8 / 1024));
         if (!done) return false;
         if (!answer.is_whole()) {
             ++wrong_back_;
@@ -446,10 +445,9 @@ class Prober {
             return;
         }
         fail_with(
-            fmt::format("small messages pass, but of {} KiB in large packets only {} bytes came to "
-                        "{} within {}: "
-                        "a smaller MTU on the way (`ip link` on both hosts and the switch), or the "
-                        "link went down",
+            fmt::format("small messages pass, but of {} KiB in large packets only {} bytes reached "
+                        "{} within {}: the MTU is smaller on the way (check `ip link` on both "
+                        "hosts, and the switch), or the link went down",
                         words * 8 / 1024, bytes, place_.to, limit_text(limits_.burst)));
     }
 

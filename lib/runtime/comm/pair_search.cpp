@@ -94,7 +94,7 @@ class Search {
     }
     [[noreturn]] void blame(int rank, const std::string& what) {
         const std::string text =
-            fmt::format("rank {} does not answer: it did not come to {}", rank, what);
+            fmt::format("rank {} does not answer: it did not reach {}", rank, what);
         seams_.report(health::HealthFault{rank, text});
         fail(ExitCode::kHang, "{}; it is stopped or cut off from rank 0, or its host is too slow",
              text);
@@ -114,7 +114,8 @@ class Search {
             seams_.board.set("search/token", fmt::format("{} {}", token_[0], token_[1]));
         } else {
             const std::vector<std::string> words = split(must_get("search/token", 0), ' ');
-            DSL_CHECK(words.size() == 2, "a token of {} words", words.size());
+            DSL_CHECK(words.size() == 2, "the token of the search has {} words, not 2",
+                      words.size());
             for (size_t i = 0; i < 2; ++i) token_[i] = std::stoull(words[i]);
         }
         server_ = std::make_unique<ProbeServer>(options_.address, token_);
@@ -124,7 +125,7 @@ class Search {
         for (int other = 0; other < node_count(); ++other) {
             const std::vector<std::string> words =
                 split(must_get(fmt::format("search/place/{}", other), other), ' ');
-            DSL_CHECK(words.size() == 2, "a place of {} words", words.size());
+            DSL_CHECK(words.size() == 2, "the place of a host has {} words, not 2", words.size());
             places_[other] = {options_.address, words[0],
                               static_cast<int>(parse_int(words[1]).value_or(0))};
         }
@@ -212,8 +213,8 @@ class Search {
 }  // namespace
 
 PairSearchResult search_pairs(const PairSearchOptions& options, const PairSearchSeams& seams) {
-    DSL_CHECK(options.topology.local_rank == 0, "local rank {} searches",
-              options.topology.local_rank);
+    DSL_CHECK(options.topology.local_rank == 0,
+              "local rank {} cannot search; only local rank 0 can", options.topology.local_rank);
     return Search(options, seams).run();
 }
 

@@ -46,8 +46,9 @@ class GlooCollectives final : public HealthCollectives {
     void fetch(std::span<float> receive) override {
         // After an operation in place the result is in the buffer of the sent values.
         const at::Tensor& result = receive_in_place_ ? send_ : receive_;
-        DSL_CHECK(result.numel() == std::ssize(receive), "{} elements of {} are fetched",
-                  receive.size(), result.numel());
+        DSL_CHECK(result.numel() == std::ssize(receive),
+                  "{} elements cannot be fetched from a result of {}", receive.size(),
+                  result.numel());
         std::memcpy(receive.data(), result.data_ptr<float>(), receive.size_bytes());
     }
 

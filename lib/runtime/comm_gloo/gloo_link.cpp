@@ -224,8 +224,9 @@ std::unique_ptr<Link> make_gloo_link(const c10::intrusive_ptr<c10d::Store>& stor
     } catch (const std::exception& error) {
         const bool late = SystemClock().now() >= deadline;
         fail(late ? ExitCode::kHang : ExitCode::kPeerLost,
-             "node {} could not connect to the other {} nodes from address {}: {}; a firewall "
-             "between the hosts, or the wrong network (name the right one by GLOO_SOCKET_IFNAME)",
+             "node {} could not connect to the other {} nodes from address {}: {}; there may be a "
+             "firewall between the hosts, or this is the wrong network (set GLOO_SOCKET_IFNAME to "
+             "the right one)",
              options.node, options.node_count - 1, options.address, torch_reason(error));
     }
 }

@@ -21,8 +21,8 @@ std::unique_ptr<Arena> open_arena(const launch::WorkerEnvironment& environment, 
                                   Duration time_limit) {
     if (environment.arena_fd < 0 && environment.local_world_size > 1)
         fail(ExitCode::kSetup,
-             "DSL_ARENA_FD is not set, but {} workers of this node share an arena: start dsworker "
-             "by dslaunch",
+             "DSL_ARENA_FD is not set, but {} workers of this node share an arena; start dsworker "
+             "with dslaunch",
              environment.local_world_size);
     if (environment.arena_fd < 0)
         return std::make_unique<Arena>(Arena::anonymous(std::move(layout)));
@@ -45,8 +45,8 @@ UniqueFd open_shared(const SharedFile& file, const HostGroup& host) {
         const int error = errno;
         if (error == ENOENT) host.check_alive();
         fail(ExitCode::kSetup,
-             "the memory that ranks of a stage or of a tensor group share cannot be opened: {}: "
-             "{}; they must run as one user, in one namespace of processes, with /proc mounted",
+             "cannot open the memory that ranks of a stage or a tensor group share: {}: {}; these "
+             "ranks must run as one user, in one PID namespace, with /proc mounted",
              path, std::strerror(error));
     }
     return own;
@@ -55,7 +55,8 @@ UniqueFd open_shared(const SharedFile& file, const HostGroup& host) {
 UniqueFd make_shared() {
     UniqueFd own(::memfd_create("dslaunch-group", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!own.valid())
-        fail(ExitCode::kSetup, "no memory that ranks of a stage or of a tensor group share: {}",
+        fail(ExitCode::kSetup,
+             "cannot create the memory that ranks of a stage or a tensor group share: {}",
              std::strerror(errno));
     return own;
 }
@@ -113,7 +114,7 @@ JobComm open_job_comm(const launch::WorkerEnvironment& environment, ArenaLayout 
                       Duration time_limit, int streams) {
     const Topology topology = Topology::of_rank(environment.node_sizes, environment.rank);
     DSL_CHECK(layout.local_world_size() == topology.local_world_size(),
-              "a layout for {} local ranks where there are {}", layout.local_world_size(),
+              "the layout is for {} local ranks, but there are {}", layout.local_world_size(),
               topology.local_world_size());
     JobComm comm;
     comm.arena = open_arena(environment, std::move(layout), time_limit);

@@ -99,8 +99,7 @@ std::string Rendezvous::agree_on_addresses() {
     if (loopbacks != 0 && loopbacks != topology_.node_count())
         fail(ExitCode::kSetup,
              "some nodes would use a loopback address that the others cannot reach ({}); give the "
-             "master's address as "
-             "an IP, or name the network by GLOO_SOCKET_IFNAME",
+             "master's address as an IP address, or name the network with GLOO_SOCKET_IFNAME",
              list);
     return mine;
 }
@@ -133,8 +132,8 @@ void Rendezvous::agree_on_streams(const std::string& address) {
     if (topology_.node_rank != 0) return;
     if (measures && choice.streams > 1)
         log_info("links",
-                 "{} connections from host to host: one carries {:.3g} GB/s each way, so many "
-                 "{:.3g}",
+                 "using {} connections between two hosts: one alone carries {:.3g} GB/s each way, "
+                 "all together {:.3g}",
                  choice.streams, choice.one_bytes_per_s / 1e9, choice.chosen_bytes_per_s / 1e9);
     set(kStreamsKey, std::to_string(choice.streams));
 }

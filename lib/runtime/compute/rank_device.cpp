@@ -43,7 +43,8 @@ void hide_other_gpus(const launch::WorkerEnvironment& environment) {
 void require_own_gpu(const launch::WorkerEnvironment& environment) {
     const std::string own = own_gpu(environment);
     const char* const seen = std::getenv("CUDA_VISIBLE_DEVICES");
-    DSL_CHECK(seen != nullptr && seen == own, "this process sees other GPUs than its own");
+    DSL_CHECK(seen != nullptr && seen == own,
+              "CUDA_VISIBLE_DEVICES of this process does not name its own GPU");
 }
 
 void check_gpu_support(const config::RunConfig& config) {
@@ -75,8 +76,8 @@ RankDevice open_rank_device(const config::RunConfig& config,
     check_gpu_support(config);
     if (gpu_count == 0)
         fail(ExitCode::kSetup,
-             "dslaunch.device: cuda: this machine shows no GPU (looked for {}); run where there is "
-             "one, or use --device cpu",
+             "dslaunch.device: cuda: found no GPU on this machine (looked for {}); run on a "
+             "machine with a GPU, or use --device cpu",
              launch::kGpuDevicePattern);
     require_own_gpu(environment);
     RankDevice rank;

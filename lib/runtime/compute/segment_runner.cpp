@@ -62,8 +62,8 @@ SegmentRunner::SegmentRunner(const graph::SegmentedModel& model, const plan::Mod
     for (size_t p = 0; p < parts_.size(); ++p) {
         const plan::StagePart& part = parts_[p];
         DSL_CHECK(static_cast<size_t>(part.first_segment) + count(p) <= model_.segments().size(),
-                  "{} segments from {} on of a model that has {}", count(p), part.first_segment,
-                  model_.segments().size());
+                  "{} segments from segment {} on do not exist in a model of {} segments", count(p),
+                  part.first_segment, model_.segments().size());
         size_t last = 0;
         while (last < count(p) && !info_.segments[part.segments.begin + last].backward) ++last;
         last_backward_.push_back(last);
@@ -71,8 +71,7 @@ SegmentRunner::SegmentRunner(const graph::SegmentedModel& model, const plan::Mod
     if (!groups_.empty() && !model_.states().empty())
         fail(ExitCode::kInput,
              "forward writes the attribute `{}`, which activation checkpointing would write twice; "
-             "switch "
-             "activation_checkpointing.number_checkpoints off for this model",
+             "set activation_checkpointing.number_checkpoints to 0 for this model",
              model_.states().front().path);
 }
 
@@ -114,7 +113,7 @@ void SegmentRunner::run(const plan::Instruction& instruction) {
         case plan::Op::kBackwardWeight:
             return backward_weight(place_of(instruction));
         default:
-            DSL_CHECK(false, "{} is not for the segment runner", plan::op_name(instruction.op));
+            DSL_CHECK(false, "the segment runner cannot run {}", plan::op_name(instruction.op));
     }
 }
 
@@ -163,9 +162,8 @@ void SegmentRunner::forward(const Place& place) {
     const bool backward = info_.segments[place.in_plan].backward;
     if (!backward && !boundary.producers.empty())
         fail(ExitCode::kInput,
-             "segment {} ({}) had no gradient to pass on in the first batch but has one now: a "
-             "branch that depends on "
-             "the data decides whether anything is trained there",
+             "segment {} ({}) needed no gradient in the first batch but needs one now, because a "
+             "branch on the data decides whether anything in it is trained; this is not supported",
              place.in_model, model_.segments()[place.in_model].name);
     end_forward(place, boundary);
     if (group != nullptr) {
@@ -222,7 +220,7 @@ void SegmentRunner::recompute(const Place& place) {
                                            draw_key(place.micro_step), options_.device);
     put_buffers(model_, place.in_model, moved);
     const plan::RecomputeGroup* group = group_of(place.in_plan);
-    DSL_CHECK(group != nullptr, "segment {} is recomputed but in no group", place.in_plan);
+    DSL_CHECK(group != nullptr, "segment {} is recomputed, but is in no group", place.in_plan);
     if (place.in_plan + 1 < static_cast<size_t>(group->end)) {
         held.inputs[place.segment + 1] = std::move(again.values);
         held.boundaries[place.segment].leaves = std::move(again.leaves);
@@ -289,8 +287,8 @@ std::vector<at::Tensor> SegmentRunner::take_gradients(const plan::Instruction& s
 void SegmentRunner::put_gradients(const plan::Instruction& receive,
                                   const std::vector<at::Tensor>& gradients) {
     const std::vector<at::Tensor>& leaves = held(place_of(receive)).boundaries.back().leaves;
-    DSL_CHECK(gradients.size() == leaves.size(), "{} gradients for {} values", gradients.size(),
-              leaves.size());
+    DSL_CHECK(gradients.size() == leaves.size(), "{} gradients were received for {} values",
+              gradients.size(), leaves.size());
     for (size_t i = 0; i < leaves.size(); ++i) leaves[i].mutable_grad() = gradients[i];
 }
 

@@ -102,8 +102,8 @@ class Encoder {
                     [&](const IValue& v) { add(v); });
         } else {
             fail(ExitCode::kInput,
-                 "a value of type {} lives on where the model is cut into stages, and cannot be "
-                 "sent to another process; use another number of stages",
+                 "a value of type {} is used in two pipeline stages, but cannot be sent from one "
+                 "process to another; use another number of stages",
                  value.type()->repr_str());
         }
     }
@@ -172,8 +172,8 @@ class Decoder {
                 return all<at::Tensor>([&] { return next().toTensor(); });
         }
         fail(ExitCode::kDiverged,
-             "values between stages are not as this dsworker sends them: all "
-             "hosts must run the same one");
+             "a stage sent values in a form that this dsworker does not know; all hosts must run "
+             "the same dsworker");
     }
 
     template <typename T, typename Next>
@@ -219,7 +219,7 @@ void check_message(const StageMessage& came, const StageMessage& expected, int f
                            message.micro_step);
     };
     fail(ExitCode::kDiverged,
-         "stage {} of the pipeline sends {} where {} are expected: its ranks follow another "
+         "stage {} of the pipeline sent {}, but {} were expected, so its ranks follow another "
          "schedule; model, config and dsworker must be the same on all hosts",
          from, text(came), text(expected));
 }

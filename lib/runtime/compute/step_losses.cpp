@@ -22,9 +22,8 @@ void StepLosses::add(double loss) {
     if (values_.size() < empty_.size() && empty_[values_.size()] != 0) loss = 0;
     if (stops_on_nonfinite_ && !std::isfinite(loss))
         fail(ExitCode::kDiverged,
-             "the loss of step {}, micro step {} is {}: training has diverged; lower the "
-             "learning rate, clip gradients (gradient_clipping), or look at the data of this "
-             "step{}",
+             "the loss of step {}, micro step {} is {}: training has diverged; lower the learning "
+             "rate, clip gradients (gradient_clipping), or check the data of this step{}",
              step_ + 1, values_.size(), loss,
              !knows_targets_ && std::isnan(loss) ? " (a mean over no targets is NaN too)" : "");
     values_.push_back(loss);

@@ -52,7 +52,7 @@ std::vector<const T*> terms_of(const std::vector<const std::byte*>& bytes) {
 // Checks that another rank's tensor, of BYTES, has the length of OWN, with which it is combined.
 void check_bytes(int64_t bytes, const at::Tensor& own) {
     DSL_CHECK(bytes == static_cast<int64_t>(own.nbytes()),
-              "tensors of {} and {} bytes are combined by their ranks", bytes, own.nbytes());
+              "ranks cannot combine tensors of {} and {} bytes", bytes, own.nbytes());
 }
 
 // Returns a view of NUMEL elements of DTYPE at BYTES, which may only be read.
@@ -104,7 +104,8 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
             all = on_one_host() ? exchange_on_host(parts, site) : exchange_in_columns(parts, site);
         } else {
             for (const at::Tensor& of_rank : gather_by_messages(on_host(at::stack(parts)), site)) {
-                DSL_CHECK(of_rank.size(0) == size(), "a tensor rank exchanges other shapes");
+                DSL_CHECK(of_rank.size(0) == size(),
+                          "another tensor rank exchanges tensors of other shapes");
                 all.push_back(of_rank.select(0, rank()));
             }
         }
@@ -119,8 +120,9 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         const at::Tensor own = on_host(mine);
         const auto bytes = static_cast<int64_t>(own.nbytes());
         const auto require_equal = [&](const Header& header) {
-            DSL_CHECK(header.bytes == bytes, "tensor rank {} shifts {} bytes, another {}", rank(),
-                      bytes, header.bytes);
+            DSL_CHECK(header.bytes == bytes,
+                      "tensor rank {} shifts {} bytes, but another rank shifts {}", rank(), bytes,
+                      header.bytes);
         };
         at::Tensor theirs = own;
         if (local_size() > 1) {
@@ -177,8 +179,8 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
     // Returns true if one column contains all ranks.
     [[nodiscard]] bool in_one_column() const { return local_size() == 1 && in_columns(); }
     [[nodiscard]] static Header header_of(const at::Tensor& mine, int64_t site) {
-        DSL_CHECK(mine.dim() <= Header::kDimsMax, "a tensor of {} dimensions between ranks",
-                  mine.dim());
+        DSL_CHECK(mine.dim() <= Header::kDimsMax,
+                  "a tensor of {} dimensions cannot be sent between ranks", mine.dim());
         Header header;
         header.site = site;
         header.bytes = static_cast<int64_t>(mine.nbytes());
@@ -190,12 +192,12 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
     // Returns a new tensor with the shape in HEADER and the dtype of LIKE.
     [[nodiscard]] static at::Tensor empty_of(const Header& header, const at::Tensor& like) {
         DSL_CHECK(header.dims >= 0 && header.dims <= Header::kDimsMax,
-                  "a tensor of {} dimensions between ranks", header.dims);
+                  "a tensor of {} dimensions cannot be sent between ranks", header.dims);
         at::Tensor tensor = at::empty(
             at::IntArrayRef(header.sizes, static_cast<size_t>(header.dims)), like.options());
         DSL_CHECK(static_cast<int64_t>(tensor.nbytes()) == header.bytes,
-                  "another rank's tensor has {} bytes, {} in this one's type", header.bytes,
-                  tensor.nbytes());
+                  "another rank's tensor has {} bytes, but needs {} in this rank's type",
+                  header.bytes, tensor.nbytes());
         return tensor;
     }
 
@@ -204,8 +206,8 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         for (const Header& header : headers)
             if (header.site != own)
                 fail(ExitCode::kDiverged,
-                     "tensor rank {} is at collective {} of the graph, another at {}: their graphs "
-                     "differ",
+                     "tensor rank {} is at collective {} of the graph, but another rank is at {}, "
+                     "so their graphs differ",
                      rank(), own, header.site);
     }
     // The tensors below are contiguous, on the CPU. `On host` means: among this host's ranks, by
@@ -309,7 +311,7 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         pass_ring(header_of(own.front(), site), capacity, fill, [&](const Chunk& chunk, int64_t) {
             for (size_t r = 0; r < all.size(); ++r) {
                 DSL_CHECK(chunk.headers[r].bytes == part_bytes,
-                          "local rank {} exchanges other shapes", r);
+                          "local rank {} exchanges tensors of other shapes", r);
                 if (r != me && chunk.begin < part_bytes)
                     std::memcpy(data_of(all[r]) + chunk.begin,
                                 chunk.bytes[r] + static_cast<int64_t>(me) * capacity,
@@ -369,14 +371,16 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
             sends.push_back(ranks == 1 ? on_host(*first)
                                        : on_host(at::stack(std::vector<at::Tensor>(
                                              first, first + static_cast<std::ptrdiff_t>(ranks)))));
-            DSL_CHECK(sends.back().nbytes() == sends.front().nbytes(), "parts of {} and {} bytes",
+            DSL_CHECK(sends.back().nbytes() == sends.front().nbytes(),
+                      "the parts have {} and {} bytes, but must have the same size",
                       sends.front().nbytes(), sends.back().nbytes());
             receives.push_back(q == host ? sends.back().clone() : at::empty_like(sends.back()));
         }
         const auto bytes = static_cast<int64_t>(sends.front().nbytes());
         for (const Header& header : meet_column(header_of(sends.front(), site)))
-            DSL_CHECK(header.bytes == bytes, "tensor ranks exchange {} and {} bytes", header.bytes,
-                      bytes);
+            DSL_CHECK(header.bytes == bytes,
+                      "tensor ranks exchange {} and {} bytes, but must exchange the same number",
+                      header.bytes, bytes);
         swap_in_column(sends, receives);
         if (ranks == 1) return receives;
         std::vector<at::Tensor> all;
@@ -524,7 +528,7 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
 
 TensorGroupSlices add_tensor_group(ArenaLayout& arena, Bytes chunk) {
     DSL_CHECK(chunk.value >= 2 * kHeaderBytes && chunk.value % kHeaderBytes == 0,
-              "chunks of {} bytes", chunk.value);
+              "chunks of {} bytes are not supported", chunk.value);
     TensorGroupSlices slices;
     slices.piece = std::min(chunk, kPieceMax);
     for (size_t i = 0; i < slices.ring.size(); ++i)

@@ -85,14 +85,13 @@ class CudaBackend final : public DeviceBackend {
             memory = c10::cuda::CUDACachingAllocator::raw_alloc(static_cast<size_t>(bytes.value));
         } catch (const c10::OutOfMemoryError& error) {
             fail(ExitCode::kSetup,
-                 "the GPU has no {} for {}: {}; use a higher zero_optimization.stage, a smaller "
-                 "model "
-                 "or batch, or more GPUs",
+                 "the GPU does not have {} of free memory for {}: {}; use a higher "
+                 "zero_optimization.stage, a smaller model or batch, or more GPUs",
                  to_text(bytes), what, torch_reason(error));
         } catch (const c10::Error& error) {
             // Like all CUDA calls, the allocator's calls may report the failure of earlier work.
-            fail(ExitCode::kRankFailed, "the GPU gave no {} for {}: {}", to_text(bytes), what,
-                 torch_reason(error));
+            fail(ExitCode::kRankFailed, "the GPU could not allocate {} for {}: {}", to_text(bytes),
+                 what, torch_reason(error));
         }
         compute_.zero(memory, bytes.value);
         return {{static_cast<std::byte*>(memory), static_cast<size_t>(bytes.value)},
@@ -133,7 +132,8 @@ DeviceBackend* create(int device) {
     int devices = 0;
     expect(cudaGetDeviceCount(&devices), "device count");
     if (device < 0 || device >= devices)
-        fail(ExitCode::kSetup, "GPU {} is asked for, this process sees {}", device, devices);
+        fail(ExitCode::kSetup, "GPU {} was requested, but this process sees only {} GPU(s)", device,
+             devices);
     try {
         const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device));
         // LibTorch sets up its allocator when it makes its first tensor on the GPU, but allocate()

@@ -17,8 +17,8 @@ void expect_work(cudaError_t result) {
     if (result == cudaSuccess) return;
     if (result == cudaErrorMemoryAllocation) expect(result, "memory");
     fail(ExitCode::kRankFailed,
-         "the GPU reports {} ({}) for work that it was given before; CUDA_LAUNCH_BLOCKING=1 makes "
-         "it come up where it happens, and `dmesg` shows faults of the GPU itself",
+         "the GPU reports {} ({}) for earlier work; set CUDA_LAUNCH_BLOCKING=1 to see the error "
+         "where it happens, and check `dmesg` for faults of the GPU itself",
          cudaGetErrorString(result), cudaGetErrorName(result));
 }
 

@@ -22,7 +22,7 @@ DType dtype_of(const at::Tensor& tensor) {
         case at::kBFloat16:
             return DType::kBF16;
         default:
-            TORCH_CHECK(tensor.scalar_type() == at::kHalf, "a packed weight cannot become ",
+            TORCH_CHECK(tensor.scalar_type() == at::kHalf, "a packed weight cannot be unpacked to ",
                         tensor.scalar_type());
             return DType::kF16;
     }
@@ -38,7 +38,8 @@ void unpack_on_gpu(const at::Tensor& packed, int64_t form, int64_t out, int64_t 
     const int64_t panels = (out + kernels::kPanelOutputs - 1) / kernels::kPanelOutputs;
     TORCH_CHECK(static_cast<int64_t>(packed.nbytes()) == panels * arguments.panel_bytes &&
                     dense.numel() == out * in && dense.is_contiguous(),
-                packed.nbytes(), " bytes of a packed weight [", out, ", ", in, "]");
+                packed.nbytes(), " bytes are not the size of a packed weight of shape [", out, ", ",
+                in, "]");
     C10_CUDA_CHECK(kernels::launch_unpack(
         arguments, c10::cuda::getCurrentCUDAStream(packed.device().index())));
 }

@@ -12,8 +12,10 @@ void warn_when_repeated_in_a_step(const DataSource& train, const BatchLoader::Op
         batch.micro_rows * batch.accumulation_steps * batch.data_parallel_size;
     // If one micro batch already repeats samples, set_up_job() has warned.
     if (options.rank != 0 || train.rows() >= step_rows || batch.micro_rows > train.rows()) return;
-    log_warn("data", "{}: {} samples are fewer than the {} of one step: each step repeats some",
-             train.path(), train.rows(), step_rows);
+    log_warn(
+        "data",
+        "{}: the data have {} samples, but one step uses {}, so each step repeats some samples",
+        train.path(), train.rows(), step_rows);
 }
 
 }  // namespace
@@ -25,14 +27,15 @@ BatchLoader::BatchLoader(DataSource train, const Options& options)
       prefetcher_([this](int64_t index) { return make(index); },
                   options.first_step * options.batch.accumulation_steps, options.depth) {
     DSL_CHECK(options.rank >= 0 && options.rank < options.batch.data_parallel_size,
-              "data-parallel rank {} of {}", options.rank, options.batch.data_parallel_size);
+              "data-parallel rank {} does not exist among {} ranks", options.rank,
+              options.batch.data_parallel_size);
     warn_when_repeated_in_a_step(train_, options_);
 }
 
 std::vector<c10::IValue> BatchLoader::take(int64_t step, int64_t micro_step) {
     const int64_t micro_steps = options_.batch.accumulation_steps;
     DSL_CHECK(step >= options_.first_step && micro_step >= 0 && micro_step < micro_steps,
-              "step {}, micro step {} of {}", step, micro_step, micro_steps);
+              "step {} has no data for micro step {} of {}", step, micro_step, micro_steps);
     return prefetcher_.take(step * micro_steps + micro_step);
 }
 

@@ -39,11 +39,13 @@ std::string both(const ColumnMatch& match) {
 void check_chosen(const ColumnMatch& match) {
     for (const auto& [argument, column] : match.chosen) {
         if (!find_name(match.arguments, argument))
-            fail(ExitCode::kInput, "{}: dslaunch.data.columns names '{}', no argument{}: {}",
+            fail(ExitCode::kInput,
+                 "{}: dslaunch.data.columns names '{}', which is not an argument of forward{}: {}",
                  match.path, printable(argument), did_you_mean(argument, match.arguments),
                  both(match));
         if (!find_name(match.columns, column))
-            fail(ExitCode::kInput, "{}: dslaunch.data.columns.{} names '{}', no column{}: {}",
+            fail(ExitCode::kInput,
+                 "{}: dslaunch.data.columns.{} names '{}', which is not a column of the file{}: {}",
                  match.path, printable(argument), printable(column),
                  did_you_mean(column, match.columns), both(match));
     }
@@ -87,19 +89,19 @@ std::string naming_options(const ColumnMatch& match,
                                 std::span<const std::optional<size_t>> column_of) {
     if (arguments.empty())
         fail(ExitCode::kInput,
-             "{}: forward has a column for each argument, and takes no {}. To leave that out, name "
-             "those that it takes:{}",
+             "{}: each argument of forward has a column, but forward does not take {}. To leave "
+             "that out, name the columns that it takes:{}",
              match.path, listed(names_of(match, columns)), naming_options(match, column_of));
     if (find_name(match.columns, "input_ids") && find_name(match.columns, "labels") &&
         find_name(match.arguments, kTokensArgument) && find_name(match.arguments, kTargetsArgument))
         fail(ExitCode::kInput,
-             "{}: has the columns input_ids and labels, and forward takes tokens and targets: {}",
+             "{}: has the columns input_ids and labels, but forward takes tokens and targets: {}",
              match.path, kShiftAdvice);
     std::vector<std::string> argument_names;
     for (const size_t argument : arguments) argument_names.push_back(match.arguments[argument]);
     fail(ExitCode::kInput,
-         "{}: columns and arguments do not pair up. Left over: columns {}; arguments {}. {}. Say "
-         "which column feeds which argument (dslaunch.data.columns):{}",
+         "{}: the columns do not match the arguments of forward. Unmatched: columns {}; arguments "
+         "{}. {}. Say which column feeds which argument (dslaunch.data.columns):{}",
          match.path, listed(names_of(match, columns)), listed(argument_names), both(match),
          naming_options(match, column_of));
 }
@@ -111,19 +113,20 @@ size_t target_column(const ColumnMatch& match, const std::vector<size_t>& left) 
                  [&](size_t column) { return match.target_types[column]; });
     if (fitting.size() == 1) return fitting.front();
     const std::string found =
-        left.empty()      ? "none is left"
-        : fitting.empty() ? fmt::format("none of those left ({}) holds {}",
-                                        listed(names_of(match, left)), match.target_type)
-                          : fmt::format("{} of those left hold {}: {}", fitting.size(),
-                                        match.target_type, listed(names_of(match, fitting)));
-    fail(ExitCode::kInput,
-         "{}: dslaunch.loss.target does not say which column holds the target of the loss, and {}. "
-         "Name it, as --set dslaunch.loss.target={}: {}{}",
-         match.path, found,
-         left.empty() ? "COLUMN" : printable(match.columns[(fitting.empty() ? left : fitting)[0]]),
-         both(match),
-         left.empty() ? "; if forward returns the loss itself, name none (--loss, dslaunch.loss)"
-                      : "");
+        left.empty() ? "no column is left"
+        : fitting.empty()
+            ? fmt::format("none of the remaining columns ({}) contains {}",
+                          listed(names_of(match, left)), match.target_type)
+            : fmt::format("{} of the remaining columns contain {}: {}", fitting.size(),
+                          match.target_type, listed(names_of(match, fitting)));
+    fail(
+        ExitCode::kInput,
+        "{}: dslaunch.loss.target does not say which column contains the target of the loss, and "
+        "{}. Name it, for example with --set dslaunch.loss.target={}: {}{}",
+        match.path, found,
+        left.empty() ? "COLUMN" : printable(match.columns[(fitting.empty() ? left : fitting)[0]]),
+        both(match),
+        left.empty() ? "; if forward returns the loss itself, remove --loss or dslaunch.loss" : "");
 }
 
 }  // namespace
@@ -141,9 +144,10 @@ std::vector<size_t> match_columns(const ColumnMatch& match) {
     }
     const bool names_target = match.has_target && !match.arguments.back().empty();
     if (names_target && !column_of.back())
-        fail(ExitCode::kInput, "{}: no column '{}', which dslaunch.loss.target names{}: {}",
-             match.path, printable(match.arguments.back()),
-             did_you_mean(match.arguments.back(), match.columns), both(match));
+        fail(ExitCode::kInput,
+             "{}: there is no column '{}', which dslaunch.loss.target names{}: {}", match.path,
+             printable(match.arguments.back()), did_you_mean(match.arguments.back(), match.columns),
+             both(match));
     std::vector<size_t> left = columns_left(match, column_of);
     const bool one_pair = left.size() == 1 && without.size() == 1;
     if (match.has_target && !column_of.back() && !one_pair) {

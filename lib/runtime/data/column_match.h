@@ -14,8 +14,9 @@ inline constexpr const char* kTokensArgument = "tokens";
 inline constexpr const char* kTargetsArgument = "targets";
 // Advice on how labels for Hugging Face's Trainer become targets.
 inline constexpr const char* kShiftAdvice =
-    "a target is the token after its own; in Python: safetensors.torch.save_file({\"tokens\": "
-    "input_ids[:, :-1].contiguous(), \"targets\": labels[:, 1:].contiguous()}, FILE)";
+    "the target of each token must be the next token; in Python: "
+    "safetensors.torch.save_file({\"tokens\": input_ids[:, :-1].contiguous(), \"targets\": "
+    "labels[:, 1:].contiguous()}, FILE)";
 
 // The names to match, and the choices of the config.
 struct ColumnMatch {

@@ -15,8 +15,9 @@ namespace {
 constexpr int64_t kIgnoredTarget = -100;  // PyTorch's ignore_index, as in graph/lower/loss.cpp
 
 std::shared_ptr<const Samples> open_samples(const std::string& path, const DataRequest& request) {
-    DSL_CHECK(request.arguments.size() == request.argument_types.size(), "{} names, {} types",
-              request.arguments.size(), request.argument_types.size());
+    DSL_CHECK(request.arguments.size() == request.argument_types.size(),
+              "{} names were given for {} types", request.arguments.size(),
+              request.argument_types.size());
     storage::require_data(path);
     return storage::is_row_file(path) ? open_row_samples(path, request)
                                       : open_token_samples(path, request);
@@ -34,7 +35,7 @@ void check_same_inputs(const Samples& train, const Samples& eval) {
         if (expected == found) continue;
         fail(ExitCode::kInput,
              "{}: argument '{}' gets samples of {}, but {} when training on {}; held-out samples "
-             "must look like those trained on",
+             "must have the type and shape of the training samples",
              eval.path(), found.argument, shape_text(found), shape_text(expected), train.path());
     }
 }
@@ -45,8 +46,8 @@ DataSets split_one_file(const std::shared_ptr<const Samples>& file, double eval_
     if (eval_fraction == 0) return {train, std::nullopt};
     if (split.eval == 0)
         fail(ExitCode::kInput,
-             "{}: dslaunch.data.eval_fraction {} of {} samples holds out none; use {:.2g} or more, "
-             "or name a file in dslaunch.data.eval",
+             "{}: dslaunch.data.eval_fraction {} of {} samples holds out no sample; use {:.2g} or "
+             "more, or name a file in dslaunch.data.eval",
              file->path(), eval_fraction, file->sample_count(),
              1.1 / static_cast<double>(file->sample_count()));
     if (split.train == 0)
@@ -70,12 +71,14 @@ int64_t DataSource::tokens_read() const {
 DataSource::DataSource(std::shared_ptr<const Samples> file, int64_t first, int64_t count)
     : file_(std::move(file)), first_(first), count_(count) {
     DSL_CHECK(first >= 0 && count >= 0 && first + count <= file_->sample_count(),
-              "samples [{}, {}) of {}", first, first + count, file_->sample_count());
+              "samples [{}, {}) do not exist among {} samples", first, first + count,
+              file_->sample_count());
 }
 
 std::vector<c10::IValue> DataSource::batch(std::span<const int64_t> samples) const {
     for (const int64_t sample : samples)
-        DSL_CHECK(sample >= 0 && sample < count_, "sample {} of {}", sample, count_);
+        DSL_CHECK(sample >= 0 && sample < count_, "sample {} does not exist among {} samples",
+                  sample, count_);
     return file_->batch(first_, samples);
 }
 
@@ -159,7 +162,7 @@ void check_arguments_are_tensors(const std::string& path, const DataRequest& req
             c10::TensorType::get()->isSubtypeOf(*type))
             continue;
         fail(ExitCode::kInput,
-             "{}: forward's argument '{}' is {}, but data feed tensors only; give it a default "
+             "{}: forward's argument '{}' is {}, but data supply only tensors; give it a default "
              "value in the model",
              path, request.arguments[i], type->repr_str());
     }

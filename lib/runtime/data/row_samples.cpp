@@ -100,13 +100,13 @@ c10::ScalarType target_dtype(const std::string& path, const storage::Safetensors
     if (!loss.takes_classes()) return c10::ScalarType::Float;
     if (dtype == c10::ScalarType::Long) return dtype;
     fail(ExitCode::kInput,
-         "{}: the target column {} holds no integers, but the loss needs class numbers", path,
-         described(column));
+         "{}: the target column {} does not contain integers, but the loss needs class numbers",
+         path, described(column));
 }
 
 int64_t checked_row_count(const std::string& path, const storage::SafetensorsEntry& column) {
     if (column.shape.empty())
-        fail(ExitCode::kInput, "{}: column {} is a single number, it has no rows", path,
+        fail(ExitCode::kInput, "{}: column {} is a single number and has no rows", path,
              described(column));
     if (column.shape.front() == 0)
         fail(ExitCode::kInput, "{}: column {} has no rows", path, described(column));
@@ -161,8 +161,8 @@ namespace {
 void check_fit(const std::string& path, const DataRequest& request) {
     const auto refuse = [&](const char* key) {
         fail(ExitCode::kInput,
-             "{}: {} is for token files, and these are rows, which have a length of their own: "
-             "leave it out, or give a token file{}",
+             "{}: {} is only for token files, but this file contains rows of fixed length; remove "
+             "it, or use a token file{}",
              path, key,
              path.ends_with(".npy")
                  ? ": numpy.load(file).astype(\"uint16\").tofile(\"data.bin\") writes one"
@@ -238,8 +238,8 @@ class RowSamples final : public Samples {
                 const int64_t value = values[i];
                 looks = looks && counts.add(value);
                 if ((value >= 0 && value < limit.count) || value == limit.also) continue;
-                fail(ExitCode::kInput, "{}: column '{}', row {}{}: {} is no {} (0 to {})", path_,
-                     printable(column.name), row,
+                fail(ExitCode::kInput, "{}: column '{}', row {}{}: {} is not a valid {} (0 to {})",
+                     path_, printable(column.name), row,
                      values.size() == 1 ? "" : fmt::format(", element {}", i), value, limit.what,
                      limit.count - 1);
             }
@@ -270,7 +270,9 @@ class RowSamples final : public Samples {
 
   private:
     [[noreturn]] void fail_not_indices(size_t input) const {
-        fail(ExitCode::kInput, "{}: column '{}' is {}, but argument '{}' picks rows by integers",
+        fail(ExitCode::kInput,
+             "{}: column '{}' is {}, but argument '{}' needs integers, because it picks rows by "
+             "them",
              path_, printable(columns_[input].name), dtype_name(columns_[input].dtype),
              inputs_[input].argument);
     }
@@ -280,7 +282,7 @@ class RowSamples final : public Samples {
         const int64_t rows = checked_row_count(path_, entry);
         auto dtype = batch_dtype(entry.dtype);
         if (!dtype)
-            fail(ExitCode::kInput, "{}: column {} cannot feed a tensor: write {}", path_,
+            fail(ExitCode::kInput, "{}: the type of column {} is not supported: store {}", path_,
                  described(entry),
                  entry.dtype == DType::kC64 ? "its real and imaginary parts as F32"
                                             : "it as I64, or as F32");
@@ -304,13 +306,13 @@ class RowSamples final : public Samples {
         });
         if (!has_pairs)
             fail(ExitCode::kInput,
-                 "{}: --loss {} needs pairs, and these rows are none: `dslaunch data prepare` "
-                 "makes pairs of lines with chosen and rejected; without --loss these rows train "
-                 "as they are",
+                 "{}: --loss {} needs pairs, but these rows are not pairs; `dslaunch data prepare` "
+                 "makes pairs from lines with chosen and rejected. To train on these rows as they "
+                 "are, remove --loss",
                  match.path, loss.kind == config::LossKind::kDpo ? "dpo" : "ipo");
         fail(ExitCode::kInput,
-             "{}: has no column '{}', the log-probabilities that the reference model gives to the "
-             "answers: `dslaunch eval MODEL --data {} --write-reference` adds it",
+             "{}: has no column '{}' with the log-probabilities of the answers under the reference "
+             "model; add it with `dslaunch eval MODEL --data {} --write-reference`",
              match.path, printable(name), match.path);
     }
 
@@ -321,8 +323,8 @@ class RowSamples final : public Samples {
             const bool is_reference = request.loss.needs_reference() && i + 2 == inputs_.size();
             if (!shape.empty() && shape[0] == 2 && (shape.size() == 1) == is_reference) continue;
             fail(ExitCode::kInput,
-                 "{}: column {} holds no pairs for '{}': the loss needs {}, as `dslaunch data "
-                 "prepare` makes it of lines with chosen and rejected",
+                 "{}: column {} does not contain pairs for '{}': the loss needs {}, which "
+                 "`dslaunch data prepare` makes from lines with chosen and rejected",
                  path_, described(file_.columns()[column_of[i]]), printable(inputs_[i].argument),
                  is_reference ? "[samples, 2]" : "[samples, 2, length]");
         }
@@ -346,11 +348,10 @@ class RowSamples final : public Samples {
             for_each_row(column, tokens->shape.front(), [&](int64_t, auto values) {
                 for (const int64_t value : values) largest = std::max(largest, value);
             });
-            fail(
-                error.code(),
-                "{}. The rows have tokens up to {}: a model that knows fewer needs rows of its own "
-                "(`dslaunch data prepare` or `dslaunch tokens bytes`)",
-                error.what(), largest);
+            fail(error.code(),
+                 "{}. The rows contain tokens up to {}; a model with a smaller vocabulary needs "
+                 "its own rows (`dslaunch data prepare` or `dslaunch tokens bytes`)",
+                 error.what(), largest);
         }
     }
 
@@ -367,8 +368,8 @@ class RowSamples final : public Samples {
             !std::ranges::equal(tokens->bytes, targets->bytes))
             return;
         log_warn("data",
-                 "{}: the columns '{}' and '{}' hold the same numbers: unless the model shifts "
-                 "them itself, it learns to repeat each token; {}",
+                 "{}: the columns '{}' and '{}' contain the same numbers, so the model learns to "
+                 "repeat each token unless it shifts them itself; {}",
                  path_, printable(tokens->name), printable(targets->name), kShiftAdvice);
     }
 

@@ -26,8 +26,9 @@ class TokenSamples final : public Samples {
             inputs_.push_back({argument, c10::ScalarType::Long, {context_}});
         if (sample_count_ == 0)
             fail(ExitCode::kInput,
-                 "{}: {} tokens make no sample: a context of {} tokens needs {}, the last target "
-                 "included; use more data or a smaller dslaunch.data.context (--context)",
+                 "{}: {} tokens are too few for a sample: a context of {} tokens needs {}, "
+                 "including the last target; use more data or a smaller dslaunch.data.context "
+                 "(--context)",
                  file_.path(), file_.token_count(), context_, context_ + 1);
     }
 
@@ -59,7 +60,7 @@ class TokenSamples final : public Samples {
     }
 
     void check_indices(size_t, const IndexLimit& limit) const override {
-        check_below(limit.count, "no " + limit.what);
+        check_below(limit.count, "not a valid " + limit.what);
     }
 
   private:
@@ -81,7 +82,9 @@ class TokenSamples final : public Samples {
 void check_tokens_fit(const std::string& path, const DataRequest& request) {
     if (request.data.context < 1)
         fail(ExitCode::kInput,
-             "{}: how many tokens make a sample? Set dslaunch.data.context or --context", path);
+             "{}: the number of tokens in a sample is not set; use dslaunch.data.context or "
+             "--context",
+             path);
     if (!request.data.columns.empty())
         fail(ExitCode::kInput,
              "{}: a token file has no columns, but dslaunch.data.columns names '{}'; columns are "
@@ -89,25 +92,25 @@ void check_tokens_fit(const std::string& path, const DataRequest& request) {
              path, request.data.columns.begin()->second);
     if (request.loss.is_preference())
         fail(ExitCode::kInput,
-             "{}: a token file has no pairs of answers, which the loss needs: prepare lines with "
-             "chosen and rejected by `dslaunch data prepare`",
+             "{}: a token file has no pairs of answers, which the loss needs; make pairs from "
+             "lines with chosen and rejected with `dslaunch data prepare`",
              path);
     // The loss needs a target in addition to the two arguments of forward.
     if (request.loss.kind != config::LossKind::kModel && request.arguments.size() == kTensors + 1)
         fail(ExitCode::kInput,
-             "{}: forward takes {} and {} and returns its own loss: leave --loss "
-             "(dslaunch.loss.name) out",
+             "{}: forward takes {} and {} and returns its own loss; remove --loss "
+             "(dslaunch.loss.name)",
              path, request.arguments[0], request.arguments[1]);
     if (request.arguments.size() != kTensors)
         fail(ExitCode::kInput,
-             "{}: a token file supplies two tensors (the tokens, and the same shifted by one), but "
-             "forward and its loss take {}: {}; use a .safetensors file with a column for each",
+             "{}: a token file supplies two tensors (the tokens, and the tokens shifted by one), "
+             "but forward and its loss take {}: {}; use a .safetensors file with a column for each",
              path, request.arguments.size(), join(request.arguments, ", "));
     if (request.loss.kind != config::LossKind::kModel &&
         request.loss.kind != config::LossKind::kCrossEntropy)
         fail(ExitCode::kInput,
-             "{}: the targets of a token file are token numbers, which only cross_entropy takes; "
-             "change dslaunch.loss.name, or use a .safetensors file",
+             "{}: the targets of a token file are token numbers, which only the loss cross_entropy "
+             "accepts; change dslaunch.loss.name, or use a .safetensors file",
              path);
     check_arguments_are_tensors(path, request);
 }

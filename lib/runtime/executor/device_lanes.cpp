@@ -57,7 +57,7 @@ void DeviceLanes::look() {
     retire();
     if (is_busy() && before - last_progress_ > streams_.limit)
         fail(ExitCode::kHang,
-             "the device has not done it within {:.1f} s: a rank that it waits for may be gone, or "
+             "the device did not finish within {:.1f} s; a rank that it waits for may be gone, or "
              "the device hangs",
              to_milliseconds(streams_.limit) / 1000);
 }

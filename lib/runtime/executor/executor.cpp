@@ -53,7 +53,7 @@ Executor::~Executor() {
 void Executor::run_step() {
     {
         const std::lock_guard lock(mutex_);
-        DSL_CHECK(failure_.error == nullptr, "a step is run after a failure");
+        DSL_CHECK(failure_.error == nullptr, "a step was started after a failure");
         for (End& end : ends_) end.is_done = false;
         lanes_running_ = static_cast<int>(
             std::ranges::count_if(threads_, [](const auto& thread) { return thread.joinable(); }));

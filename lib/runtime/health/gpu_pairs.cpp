@@ -64,9 +64,9 @@ class PairSweep {
         const bool go = agree_with_first(options_, seams_.board, fmt::format("pairs/{}", round),
                                          "the next round of pairs of GPUs", has_time ? 1 : 0) != 0;
         if (!go && options_.rank == 0)
-            seams_.report(health::HealthNote{
-                fmt::format("{} of {} rounds of pairs of GPUs are left out for want of time",
-                            rounds - round, rounds)});
+            seams_.report(health::HealthNote{fmt::format(
+                "{} of {} rounds of GPU pairs were skipped because there was not enough time",
+                rounds - round, rounds)});
         return go;
     }
 
@@ -98,10 +98,9 @@ class PairSweep {
             if (receive_[i] == value(peer, i)) continue;
             return seams_.report(health::HealthFault{
                 options_.rank,
-                fmt::format(
-                    "rank {} on host {}: from the GPU of rank {}: element {} is {}, it should "
-                    "be {}",
-                    options_.rank, options_.host, peer, i, receive_[i], value(peer, i))});
+                fmt::format("rank {} on host {} received wrong data from the GPU of rank {}: "
+                            "element {} is {}, but should be {}",
+                            options_.rank, options_.host, peer, i, receive_[i], value(peer, i))});
         }
     }
 

@@ -41,8 +41,9 @@ class DeviceHealthCollectives final : public PairedCollectives {
 
     void fetch(std::span<float> receive) override {
         const device::Memory& memory = in_place_ ? send_ : receive_;
-        DSL_CHECK(memory.bytes().size() == receive.size_bytes(), "{} elements of {} bytes",
-                  receive.size(), memory.bytes().size());
+        DSL_CHECK(memory.bytes().size() == receive.size_bytes(),
+                  "{} elements cannot be fetched from {} bytes", receive.size(),
+                  memory.bytes().size());
         backend_.communication().copy_out(receive.data(), memory.bytes().data(),
                                           static_cast<int64_t>(receive.size_bytes()));
     }
@@ -86,7 +87,7 @@ class DeviceHealthCollectives final : public PairedCollectives {
         backend_.communication().stream()->record(*done_);
         if (device::await_event(*done_, limits_)) return;
         backend_.abort();
-        fail(ExitCode::kHang, "{} did not end within {:.3f} s", what,
+        fail(ExitCode::kHang, "{} did not finish within {:.3f} s", what,
              to_milliseconds(limits_.limit) / 1000);
     }
 

@@ -66,9 +66,9 @@ class Sweep {
         seams_.enter(name, options_.limit + std::chrono::seconds(4));
         if (agree("go", has_time_for(bytes) ? 1 : 0) == 0) {
             if (options_.rank == 0)
-                seams_.report(
-                    health::HealthNote{fmt::format("{} is left out: the size before took {:.1f} s",
-                                                   name, to_milliseconds(last_) / 1000)});
+                seams_.report(health::HealthNote{
+                    fmt::format("{} was skipped, because the previous size took {:.1f} s", name,
+                                to_milliseconds(last_) / 1000)});
             return;
         }
         const SweepShape shape = sweep_shape(op, bytes, options_.world_size);
@@ -128,11 +128,11 @@ class Sweep {
         told_ = true;
         seams_.report(health::HealthFault{
             options_.rank,
-            fmt::format(
-                "rank {} on host {}: {} of {} bytes, iteration {}: element {} is {}, it should "
-                "be {}; {} of {} are wrong",
-                options_.rank, options_.host, health::health_op_name(op), bytes, place.iteration,
-                first, receive_[first], expected_value(op, place, first), wrong, receive_.size())});
+            fmt::format("rank {} on host {}: wrong result of {} of {} bytes in iteration {}: "
+                        "element {} is {}, but should be {}; {} of {} elements are wrong",
+                        options_.rank, options_.host, health::health_op_name(op), bytes,
+                        place.iteration, first, receive_[first], expected_value(op, place, first),
+                        wrong, receive_.size())});
     }
 
     [[nodiscard]] bool has_time_for(int64_t bytes) const {
@@ -167,7 +167,7 @@ int64_t agree_with_first(const SweepOptions& options, Board& board, const std::s
     }
     const auto value = board.get(key, options.limit + std::chrono::seconds(2));
     if (!value)
-        fail(ExitCode::kHang, "rank 0 did not come to {} within {:.0f} s", what,
+        fail(ExitCode::kHang, "rank 0 did not reach {} within {:.0f} s", what,
              to_milliseconds(options.limit) / 1000);
     return parse_int(*value).value_or(0);
 }

@@ -73,7 +73,7 @@ class LendingAllocator final : public c10::Allocator {
                   "lent memory is not aligned to {} bytes", kAlignmentBytes);
         const std::lock_guard lock(mutex_);
         DSL_CHECK(std::find(loans_.begin(), loans_.end(), memory) == loans_.end(),
-                  "memory is lent that a tensor still holds");
+                  "memory that a tensor still uses cannot be lent again");
         loans_.push_back(memory);
         loan_count_.store(loans_.size(), std::memory_order_release);
     }

@@ -13,7 +13,8 @@ namespace dslaunch::runtime {
 namespace {
 
 ncclDataType_t nccl_type(DType dtype) {
-    DSL_CHECK(dtype == DType::kF32 || dtype == DType::kU8, "a buffer of {}", dtype_name(dtype));
+    DSL_CHECK(dtype == DType::kF32 || dtype == DType::kU8, "a buffer of dtype {} is not supported",
+              dtype_name(dtype));
     return dtype == DType::kF32 ? ncclFloat32 : ncclUint8;
 }
 
@@ -44,15 +45,16 @@ std::string NcclCommunicator::make_unique_id() {
     ncclUniqueId id;
     if (const ncclResult_t result = ncclGetUniqueId(&id); result != ncclSuccess)
         fail(ExitCode::kSetup,
-             "NCCL cannot make a unique id: {}; NCCL_SOCKET_IFNAME must name a network that is up",
+             "NCCL cannot make a unique id: {}; if NCCL_SOCKET_IFNAME is set, it must name a "
+             "network interface that is up",
              ncclGetErrorString(result));
     return {id.internal, sizeof id.internal};
 }
 
 void NcclCommunicator::join(const DeviceGroup& group) {
     ncclUniqueId id;
-    DSL_CHECK(group.unique_id.size() == sizeof id.internal, "a unique id of {} bytes",
-              group.unique_id.size());
+    DSL_CHECK(group.unique_id.size() == sizeof id.internal,
+              "the unique id has {} bytes, which is the wrong length", group.unique_id.size());
     std::memcpy(id.internal, group.unique_id.data(), sizeof id.internal);
     group_ = group;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -206,8 +208,8 @@ ncclResult_t NcclCommunicator::exchange_parts(DeviceExchange kind, const DeviceB
 
 void NcclCommunicator::exchange(DeviceExchange kind, const DeviceBuffer& send,
                                 const DeviceBuffer& receive) {
-    DSL_CHECK(send.dtype == DType::kF32 && receive.dtype == DType::kF32, "an exchange of dtype {}",
-              static_cast<int>(send.dtype));
+    DSL_CHECK(send.dtype == DType::kF32 && receive.dtype == DType::kF32,
+              "an exchange of dtype {} is not supported", static_cast<int>(send.dtype));
     start("exchange", [&](ncclComm_t communicator) {
         switch (kind) {
             case DeviceExchange::kSendReceive:
@@ -227,8 +229,9 @@ void NcclCommunicator::exchange(DeviceExchange kind, const DeviceBuffer& send,
 
 void NcclCommunicator::exchange_with(int peer, const DeviceBuffer& send,
                                      const DeviceBuffer& receive) {
-    DSL_CHECK(send.numel == receive.numel && send.dtype == receive.dtype, "{} elements for {}",
-              send.numel, receive.numel);
+    DSL_CHECK(send.numel == receive.numel && send.dtype == receive.dtype,
+              "{} elements are sent, but {} are received, or their types differ", send.numel,
+              receive.numel);
     const auto numel = static_cast<size_t>(send.numel);
     start("exchange", [&](ncclComm_t communicator) {
         return in_group([&] {

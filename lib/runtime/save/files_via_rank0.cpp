@@ -160,7 +160,7 @@ void bring_to_all(storage::FileTree& tree, Collectives& collectives, const std::
     }
     for (const std::string& one : collectives.all_gather(failure))
         if (!one.empty())
-            fail(ExitCode::kCheckpoint, "the checkpoint did not come to all hosts: {}", one);
+            fail(ExitCode::kCheckpoint, "the checkpoint did not reach all hosts: {}", one);
 }
 
 }  // namespace dslaunch::runtime

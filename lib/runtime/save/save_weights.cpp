@@ -77,13 +77,13 @@ void check_room_for_output(const graph::Model& model, const OutputNeed& need) {
         weights.value += static_cast<int64_t>(view.tensor.nbytes());
     struct statvfs info {};
     if (::statvfs(need.folder.c_str(), &info) != 0)
-        fail(ExitCode::kDisk, "{}: its free space cannot be told: {}", need.folder,
+        fail(ExitCode::kDisk, "{}: cannot determine the free space of this folder: {}", need.folder,
              errno_text(errno));
     const Bytes free{static_cast<int64_t>(info.f_bavail * info.f_frsize)};
     if (free < weights + checkpoint)
         fail(ExitCode::kDisk,
-             "{}: the trained weights need {} and a checkpoint {} there, and {} are free: make "
-             "room, or name another folder by --output",
+             "{}: the trained weights need {} in this folder and a checkpoint needs {}, but only "
+             "{} are free; free some space, or name another folder with --output",
              need.folder, to_text(weights), to_text(checkpoint), to_text(free));
 }
 
@@ -146,7 +146,8 @@ void WeightWriter::put(int index, std::span<const float> values) {
     Home& home = homes_[index];
     const graph::ModelParameter& parameter = model_.parameters()[index];
     DSL_CHECK(home.elsewhere && std::ssize(values) == parameter.tensor.numel(),
-              "{}: {} values are put", parameter.name, values.size());
+              "{}: {} values were given, which is not the number of its elements", parameter.name,
+              values.size());
     const at::NoGradGuard no_grad;
     write(home, in_memory(const_cast<float*>(values.data()), parameter.tensor));
     if (graph::strides_in_memory(parameter.tensor).empty()) return;

@@ -25,8 +25,9 @@ void check_shape(const std::string& folder, const storage::CheckpointTensor& sav
                  const at::Tensor& tensor) {
     if (saved.shape == tensor.sizes().vec()) return;
     fail(ExitCode::kCheckpoint,
-         "{}: {} has the shape [{}] there and [{}] in the model: it is of another model", folder,
-         saved.name, fmt::join(saved.shape, ", "), fmt::join(tensor.sizes(), ", "));
+         "{}: {} has the shape [{}] in the checkpoint, but [{}] in the model; the checkpoint is of "
+         "another model",
+         folder, saved.name, fmt::join(saved.shape, ", "), fmt::join(tensor.sizes(), ", "));
 }
 
 // Returns true if the weights of A and B have the same pieces with the same hashes.
@@ -89,8 +90,9 @@ SavedState::SavedState(const storage::CheckpointReader& reader, const graph::Mod
     std::erase_if(of_optimizer, storage::is_further_state);
     if (!checkpoint_.states.empty() && of_optimizer != states)
         fail(ExitCode::kCheckpoint,
-             "{}: its optimizer {} keeps [{}] of each parameter, this run's keeps [{}]; resume "
-             "with the same optimizer, or start from its weights (`dslaunch ckpt export`)",
+             "{}: the checkpoint's optimizer {} keeps [{}] for each parameter, but this run's "
+             "optimizer keeps [{}]; resume with the same optimizer, or start from the checkpoint's "
+             "weights (`dslaunch ckpt export`)",
              folder, checkpoint_.optimizer, fmt::join(of_optimizer, ", "), fmt::join(states, ", "));
     Found found{std::vector<char>(checkpoint_.tensors.size(), 0), {}};
     for (size_t i = 0; i < homes_.size(); ++i) {
@@ -108,7 +110,7 @@ SavedState::SavedState(const storage::CheckpointReader& reader, const graph::Mod
             extra.push_back(tensor.name);
     }
     if (found.missing.empty() && extra.empty()) return;
-    fail(ExitCode::kCheckpoint, "{}: it is of another model:{}{}", folder,
+    fail(ExitCode::kCheckpoint, "{}: the checkpoint is of another model:{}{}", folder,
          found.missing.empty() ? "" : fmt::format(" it lacks {};", some_of(found.missing)),
          extra.empty() ? "" : fmt::format(" the model lacks {}", some_of(extra)));
 }
@@ -193,8 +195,8 @@ void SavedState::require_equal(const Wanted& wanted, const Home& home, int other
                         whole(other, storage::kWeights)))
         return;
     fail(ExitCode::kCheckpoint,
-         "{}: {} and {} are one tensor in the model, and have different values there: it is of a "
-         "run in which they were not tied",
+         "{}: {} and {} are one tensor in the model, but have different values in the checkpoint; "
+         "it is of a run in which they were not tied",
          reader_.folder(), first.name, second.name);
 }
 
@@ -238,8 +240,8 @@ void SavedState::read_whole(int parameter, int state, const Range& elements, std
     const bool is_like = checkpoint_.tensors[home.tensor].is_like_tensor(state);
     if (!is_like && home.view != nullptr)
         fail(ExitCode::kCheckpoint,
-             "{}: the optimizer's states of {} are by rows and columns of {}, which the model has "
-             "as a view: start from its weights (`dslaunch ckpt export`)",
+             "{}: the optimizer's states of {} are stored by rows and columns of {}, which is only "
+             "a view in the model; start from the checkpoint's weights (`dslaunch ckpt export`)",
              reader_.folder(), model_.parameters()[parameter].name,
              checkpoint_.tensors[home.tensor].name);
     if (!home.other_strides || !is_like) {

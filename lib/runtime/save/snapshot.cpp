@@ -22,7 +22,8 @@ Snapshot::Snapshot(std::vector<SavedPiece> pieces, Bytes copies_max, Fetch fetch
     : pieces_(std::move(pieces)), fetch_(std::move(fetch)), copies_left_(copies_max) {
     for (size_t p = 0; p < pieces_.size(); ++p) {
         const SavedPiece& piece = pieces_[p];
-        DSL_CHECK(piece.values != nullptr && piece.unit >= 0, "a piece that is not in memory");
+        DSL_CHECK(piece.values != nullptr && piece.unit >= 0,
+                  "a saved piece must have values in memory and a unit");
         const auto id = static_cast<size_t>(piece.unit);
         if (unit_of_id_.size() <= id) unit_of_id_.resize(id + 1, -1);
         if (unit_of_id_[id] < 0) {
@@ -30,7 +31,8 @@ Snapshot::Snapshot(std::vector<SavedPiece> pieces, Bytes copies_max, Fetch fetch
             units_.emplace_back();
             units_.back().first = units_.back().next = spans_.size();
         }
-        DSL_CHECK(unit_of_id_[id] + 1 == std::ssize(units_), "pieces of unit {} lie apart", id);
+        DSL_CHECK(unit_of_id_[id] + 1 == std::ssize(units_),
+                  "the pieces of unit {} must follow one another", id);
         std::span<const std::byte> left(piece.values,
                                         static_cast<size_t>(piece.elements.numel) * sizeof(float));
         while (!left.empty()) {

@@ -87,7 +87,7 @@ double share_of_transformers(const config::SchedulerConfig& scheduler, int64_t u
 
 std::optional<config::Betas> scheduled_betas(const config::SchedulerConfig& scheduler,
                                              int64_t update) {
-    DSL_CHECK(update >= 0, "an update's index is not negative");
+    DSL_CHECK(update >= 0, "the index of an update must not be negative");
     const config::CycleConfig& cycle = scheduler.cycle;
     if (scheduler.kind != config::SchedulerKind::kOneCycle || !cycle.betas) return std::nullopt;
     constexpr double kBeta2 = 0.99;
@@ -104,7 +104,7 @@ std::optional<config::Betas> scheduled_betas(const config::SchedulerConfig& sche
 }
 
 double learning_rate(const config::SchedulerConfig& scheduler, double base_lr, int64_t update) {
-    DSL_CHECK(update >= 0, "an update's index is not negative");
+    DSL_CHECK(update >= 0, "the index of an update must not be negative");
     switch (scheduler.kind) {
         case config::SchedulerKind::kConstant:
             return base_lr;

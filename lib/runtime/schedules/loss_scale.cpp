@@ -25,11 +25,12 @@ LossScaler::LossScaler(const config::LossScaleConfig& config)
 
 LossScaler::LossScaler(const config::LossScaleConfig& config, const LossScaleState& state)
     : config_(config), state_(state) {
-    DSL_CHECK(state.scale > 0, "a loss scale of {}", state.scale);
+    DSL_CHECK(state.scale > 0, "the loss scale is {}, but must be above 0", state.scale);
     if (!config.dynamic) return;
-    DSL_CHECK(config.minimum > 0 && config.window > 0 && config.hysteresis > 0,
-              "a dynamic loss scale with minimum {}, window {}, hysteresis {}", config.minimum,
-              config.window, config.hysteresis);
+    DSL_CHECK(
+        config.minimum > 0 && config.window > 0 && config.hysteresis > 0,
+        "the minimum {}, window {} and hysteresis {} of a dynamic loss scale must all be above 0",
+        config.minimum, config.window, config.hysteresis);
 }
 
 bool LossScaler::update(bool overflow) {

@@ -57,7 +57,7 @@ class SavableState {
     // Called outside of a step. Blocks. Throws Error{kDisk}.
     using UsePieces = std::function<void(std::span<const SavedPiece> pieces)>;
     virtual void bring_saved(int unit, const UsePieces& use) {
-        DSL_CHECK(false, "unit {} is not on disk", unit);
+        DSL_CHECK(false, "unit {} is not stored on disk", unit);
         static_cast<void>(use);
     }
     // Sets the guard that is called before each change of a unit; null: no guard. GUARD must

@@ -29,7 +29,7 @@ class WritableState {
     virtual void rewrite(std::span<const int> read, std::span<const int> written,
                          const NewValues& use) {
         static_cast<void>(use);
-        DSL_CHECK(read.empty() && written.empty(), "a state that is only read is written");
+        DSL_CHECK(read.empty() && written.empty(), "a read-only state cannot be written");
     }
 };
 

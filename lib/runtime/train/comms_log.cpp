@@ -48,8 +48,8 @@ bool CommsLog::logs(TrafficKind kind) const {
 
 void CommsLog::add(int64_t step, const plan::StepPlan& plan,
                    std::span<const plan::InstructionSpan> spans, const TrafficTable& moved) {
-    DSL_CHECK(spans.size() == plan.instructions.size(), "{} spans of {} instructions", spans.size(),
-              plan.instructions.size());
+    DSL_CHECK(spans.size() == plan.instructions.size(),
+              "{} spans were measured for {} instructions", spans.size(), plan.instructions.size());
     for (size_t i = 0; i < spans.size(); ++i) {
         const plan::Instruction& instruction = plan.instructions[i];
         const std::optional<TrafficKind> kind = operation_of(instruction.op);

@@ -30,7 +30,9 @@ struct RankMessage {
     void check() const {
         const auto require = [](size_t kinds) {
             if (kinds != kTrafficKinds)
-                fail(ExitCode::kInternal, "a rank of another build: {} kinds of traffic", kinds);
+                fail(ExitCode::kInternal,
+                     "a rank runs another build of dsworker: it reports {} kinds of traffic",
+                     kinds);
         };
         require(planned.size());
         for (const HostRow& host : moved) require(host.row.size());

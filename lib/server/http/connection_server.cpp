@@ -54,7 +54,7 @@ ConnectionServer::ConnectionServer(const ConnectionLimits& limits, RequestBudget
           [this](Connection& connection) { answerer_.answer(connection, limits_.pause_max); },
           [this] { wake(); }) {
     if (!events_.valid() || !wake_.valid())
-        fail(ExitCode::kSetup, "no descriptor is left to serve with: {}", errno_text(errno));
+        fail(ExitCode::kSetup, "no file descriptor is left for connections: {}", errno_text(errno));
     limits_.connections_max =
         std::max(std::min(limits_.connections_max, descriptors_max() - kOtherDescriptors), 16);
     epoll_event event{EPOLLIN, {.ptr = nullptr}};
@@ -235,7 +235,7 @@ bool ConnectionServer::read_request(Connection& connection, std::string_view& by
         ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr);
         threads_.hand_over(reading_, connection);
     } else {
-        refuse(connection, 503, "requests that follow each other at once find no memory");
+        refuse(connection, 503, "no memory is left for further requests on this connection");
     }
     return false;
 }
@@ -290,7 +290,8 @@ void ConnectionServer::send_away(Connection& connection) noexcept {
     try {
         ConnectionClient client(connection.socket.get(), Duration{0});
         static_cast<void>(write_reply(
-            handler_.error(503, "the request came slowly, and others need its memory: try again"),
+            handler_.error(
+                503, "the request arrived slowly, and other requests need its memory: try again"),
             {.stays_open = false}, client));
         drain(connection);
     } catch (const std::exception&) {
@@ -343,7 +344,7 @@ void ConnectionServer::sweep() {
             drop(connection);
         else if (connection.phase == Phase::kReading &&
                  (time > limits_.request_max || now - connection.last_byte > limits_.pause_max))
-            refuse(connection, 408, "the request came too slowly");
+            refuse(connection, 408, "the request arrived too slowly");
     }
 }
 

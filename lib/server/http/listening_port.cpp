@@ -47,8 +47,8 @@ ListeningPort listen_on(const std::string& host, int port) {
                           : reinterpret_cast<const sockaddr_in&>(address).sin_port)};
     }
     fail(ExitCode::kSetup,
-         "cannot listen at {}:{} ({}): the port is taken (by another `dslaunch serve`?), or the "
-         "address is none of this machine's{}; give another --port or --host",
+         "cannot listen on {}:{} ({}): the port is in use (by another `dslaunch serve`?), or the "
+         "address does not belong to this machine{}; use another --port or --host",
          printable(host), port, why,
          port > 0 && port < kFirstFreePort ? ", or ports below 1024 need root" : "");
 }

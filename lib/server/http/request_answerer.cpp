@@ -16,7 +16,7 @@ void RequestAnswerer::answer(Connection& connection, Duration pause_max) {
         // The client notices that the stream was not completed.
         connection.is_usable = false;
         try {
-            log_warn("serve", "a stream is cut off: {}", error.what());
+            log_warn("serve", "a streamed reply was cut off: {}", error.what());
         } catch (const std::exception&) {
             // Errors of logging must not end a thread.
         }

@@ -13,17 +13,19 @@ using Field = std::optional<std::string_view>;
 constexpr size_t kLengthDigitsMax = 18;
 constexpr size_t kFieldsMax = 200;
 
-constexpr HttpRefusal kBadLine{400, "the first line is no METHOD /path HTTP/1.1"};
-constexpr HttpRefusal kBadField{400, "a line of the head is no `Name: value`"};
-constexpr HttpRefusal kTwice{400, "a field of the head stands there twice"};
-constexpr HttpRefusal kBadLength{400, "Content-Length is no number"};
-constexpr HttpRefusal kBadHost{400, "the head has no valid Host"};
-constexpr HttpRefusal kBothLengths{400, "Transfer-Encoding stands beside Content-Length"};
-constexpr HttpRefusal kTooMany{431, "the head has too many fields"};
-constexpr HttpRefusal kNotChunked{501, "Transfer-Encoding may be `chunked` and nothing else"};
-constexpr HttpRefusal kOldChunks{400, "HTTP/1.0 has no Transfer-Encoding"};
-constexpr HttpRefusal kOtherVersion{505, "this server speaks HTTP/1.0 and HTTP/1.1"};
-constexpr HttpRefusal kOtherExpectation{417, "Expect may be `100-continue` and nothing else"};
+constexpr HttpRefusal kBadLine{400, "the first line must be METHOD /path HTTP/1.1"};
+constexpr HttpRefusal kBadField{400, "a header line is not of the form `Name: value`"};
+constexpr HttpRefusal kTwice{400, "a header field is given twice"};
+constexpr HttpRefusal kBadLength{400, "Content-Length is not a number"};
+constexpr HttpRefusal kBadHost{400, "the request has no valid Host header"};
+constexpr HttpRefusal kBothLengths{400,
+                                   "Transfer-Encoding and Content-Length cannot be used together"};
+constexpr HttpRefusal kTooMany{431, "the request has too many header fields"};
+constexpr HttpRefusal kNotChunked{501, "the only supported Transfer-Encoding is `chunked`"};
+constexpr HttpRefusal kOldChunks{400, "HTTP/1.0 does not support Transfer-Encoding"};
+constexpr HttpRefusal kOtherVersion{505, "this server supports only HTTP/1.0 and HTTP/1.1"};
+constexpr HttpRefusal kOtherExpectation{417,
+                                        "the only supported value of Expect is `100-continue`"};
 
 char lowered(char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;

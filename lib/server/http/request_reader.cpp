@@ -13,17 +13,14 @@ namespace {
 constexpr size_t kFreeHeadBytes = 2048;
 constexpr int kChunkDigitsMax = 8;
 
-constexpr HttpRefusal kBadEnd{400,
-                              "a line of the head does not end with carriage return and line "
-                              "feed"};
-constexpr HttpRefusal kControl{400, "a control character is in the head"};
+constexpr HttpRefusal kBadEnd{400, "a header line does not end with carriage return and line feed"};
+constexpr HttpRefusal kControl{400, "the header contains a control character"};
 constexpr HttpRefusal kNothing{400, "the request begins with an empty line"};
-constexpr HttpRefusal kLongHead{431, "the head is too long"};
+constexpr HttpRefusal kLongHead{431, "the header is too long"};
 constexpr HttpRefusal kLongBody{413, "the body is too large"};
-constexpr HttpRefusal kBadChunk{400, "a chunk of the body is not as it should be"};
-constexpr HttpRefusal kFull{503,
-                            "the requests of others take all the memory that requests may "
-                            "take: try again later"};
+constexpr HttpRefusal kBadChunk{400, "a chunk of the body is malformed"};
+constexpr HttpRefusal kFull{
+    503, "other requests use all the memory that requests may use: try again later"};
 
 }  // namespace
 

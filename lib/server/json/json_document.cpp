@@ -31,7 +31,7 @@ class JsonReader {
         throw Thrown{{false, fmt::format("{} at byte {}", why, at_)}};
     }
     [[noreturn]] static void refuse_for_memory() {
-        throw Thrown{{true, "the requests of others take all the memory that requests may take"}};
+        throw Thrown{{true, "other requests use all the memory that requests may use"}};
     }
     [[nodiscard]] bool is_next(char c) const { return at_ < text_.size() && text_[at_] == c; }
     [[nodiscard]] bool is_digit_next() const { return at_ < text_.size() && is_digit(text_[at_]); }
@@ -87,7 +87,7 @@ void JsonReader::read() {
     value();
     while (depth_ > 0) go_on();
     skip_blanks();
-    if (at_ != text_.size()) refuse("something follows the value");
+    if (at_ != text_.size()) refuse("unexpected text after the value");
 }
 
 void JsonReader::value() {
@@ -112,7 +112,8 @@ void JsonReader::value() {
 
 void JsonReader::open(JsonKind kind) {
     if (depth_ == open_.size())
-        throw Thrown{{false, fmt::format("it is nested deeper than {}", JsonDocument::kDepthMax)}};
+        throw Thrown{
+            {false, fmt::format("it is nested deeper than {} levels", JsonDocument::kDepthMax)}};
     ++at_;
     add(kind).place = {};
     open_[depth_++] = static_cast<uint32_t>(document_.nodes_.size() - 1);
@@ -160,7 +161,7 @@ void JsonReader::check_keys(uint32_t object) {
     };
     std::ranges::sort(keys_, {}, text_of);
     if (std::ranges::adjacent_find(keys_, {}, text_of) != keys_.end())
-        refuse("a key stands twice in the object that ends");
+        refuse("a key occurs twice in the object that ends");
 }
 
 void JsonReader::word(std::string_view word, JsonKind kind, bool flag) {
@@ -216,16 +217,16 @@ void JsonReader::text() {
     size_t to = ++at_;
     const size_t begin = to;
     for (;;) {
-        if (at_ == text_.size()) refuse("a text does not end");
+        if (at_ == text_.size()) refuse("a string has no closing quote");
         const char c = text_[at_];
         if (c == '"') break;
         if (c == '\\') {
             to = escape(to);
             continue;
         }
-        if (static_cast<unsigned char>(c) < 0x20) refuse("a control character is in a text");
+        if (static_cast<unsigned char>(c) < 0x20) refuse("a string contains a control character");
         const size_t length = utf8_length(text_, at_);
-        if (length == 0) refuse("a text is no UTF-8");
+        if (length == 0) refuse("a string is not valid UTF-8");
         if (to != at_) std::copy_n(text_.data() + at_, length, text_.data() + to);
         to += length;
         at_ += length;
@@ -241,19 +242,19 @@ size_t JsonReader::escape(size_t to) {
     ++at_;
     if (name != 'u') {
         const size_t index = kNames.find(name);
-        if (name == '\0' || index == kNames.npos) refuse("an escape is none of JSON");
+        if (name == '\0' || index == kNames.npos) refuse("an escape is not valid in JSON");
         text_[to] = kSaid[index];
         return to + 1;
     }
     uint32_t code_point = four_digits();
     if (code_point >= 0xd800 && code_point < 0xdc00) {
-        expect('\\', "half of a pair of surrogates stands alone");
-        expect('u', "half of a pair of surrogates stands alone");
+        expect('\\', "a \\u escape is only half of a surrogate pair");
+        expect('u', "a \\u escape is only half of a surrogate pair");
         const uint32_t low = four_digits();
-        if (low < 0xdc00 || low > 0xdfff) refuse("half of a pair of surrogates stands alone");
+        if (low < 0xdc00 || low > 0xdfff) refuse("a \\u escape is only half of a surrogate pair");
         code_point = 0x10000 + ((code_point - 0xd800) << 10) + (low - 0xdc00);
     } else if (code_point >= 0xdc00 && code_point < 0xe000) {
-        refuse("half of a pair of surrogates stands alone");
+        refuse("a \\u escape is only half of a surrogate pair");
     }
     return put(code_point, to);
 }
@@ -263,7 +264,8 @@ uint32_t JsonReader::four_digits() {
     const char* const first = text_.data() + at_;
     if (text_.size() - std::min(at_, text_.size()) < 4) refuse("an escape is cut off");
     const auto [end, error] = std::from_chars(first, first + 4, number, 16);
-    if (error != std::errc() || end != first + 4) refuse("an escape has no four digits");
+    if (error != std::errc() || end != first + 4)
+        refuse("a \\u escape has fewer than four hexadecimal digits");
     at_ += 4;
     return number;
 }

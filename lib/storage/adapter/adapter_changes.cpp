@@ -102,8 +102,8 @@ std::string weights_path_in(const std::string& folder) {
     const std::string pickle = folder + "/adapter_model.bin";
     if (!std::filesystem::exists(path, unreadable) && std::filesystem::exists(pickle, unreadable))
         fail(ExitCode::kInput,
-             "{}: is a pickle, which is not read; in Python: safetensors.torch.save_file("
-             "torch.load(\"adapter_model.bin\"), \"{}\")",
+             "{}: is a pickle, which is not supported; convert it in Python: "
+             "safetensors.torch.save_file(torch.load(\"adapter_model.bin\"), \"{}\")",
              printable(pickle), kAdapterWeights);
     return path;
 }
@@ -161,9 +161,10 @@ std::string other_base_text(const std::string& adapter, const std::string& model
     if (base_folder ? have_equal_weights(*base_folder, *folder) : may_be_named(*folder, base))
         return "";
     return fmt::format(
-        "{}: the adapter was trained beside {}, and {} {}: with other weights it makes wrong texts",
+        "{}: the adapter was trained with {}, but {} {}: with another model, the adapter gives "
+        "wrong output",
         path, printable(base), printable(*folder),
-        base_folder ? "has other weights" : "has another name");
+        base_folder ? "has different weights" : "has a different name");
 }
 
 AdapterChanges::AdapterChanges(const std::string& folder, const TransformerConfig* model)
@@ -179,7 +180,7 @@ AdapterChanges::AdapterChanges(const std::string& folder, const TransformerConfi
     if (model_ != nullptr) settle_tied();
     if (changes_.empty())
         fail(ExitCode::kInput,
-             "{}: has no tensors of the model, so it changes nothing: save the adapter again "
+             "{}: has no tensors for the model, so it would change nothing: save the adapter again "
              "where it was trained",
              printable(folder));
     model_ = nullptr;
@@ -207,20 +208,20 @@ void AdapterChanges::add(const SafetensorsEntry& entry) {
         return;
     if (name.role == AdapterRole::kUnknown)
         refuse(entry.name,
-               "belongs to no LoRA that is known here: merge the adapter with the program that "
-               "made it, and use the merged model");
+               "does not belong to a supported kind of LoRA: merge the adapter with the program "
+               "that made it, and use the merged model");
     if (entry.dtype != DType::kF32 && !is_half(entry.dtype))
-        refuse(entry.name, fmt::format("has numbers of type {}; they must be F32, BF16 or F16",
-                                       dtype_name(entry.dtype)));
+        refuse(entry.name,
+               fmt::format("has type {}, expected F32, BF16 or F16", dtype_name(entry.dtype)));
     if (entry.bytes.empty())
         refuse(entry.name,
-               "has no numbers: it was saved while its parts lay on other ranks (ZeRO-3, FSDP); "
-               "save it again from the gathered model");
+               "is empty: it was saved while its values were on other ranks (ZeRO-3, FSDP); save "
+               "it again from the gathered model");
     const auto put = [&](std::optional<SafetensorsEntry>& place) {
         if (place && !same_numbers(place, entry))
             refuse(entry.name,
-                   "is there twice: the file holds two adapters, or one under two "
-                   "names; save one of them alone");
+                   "appears twice: the file contains two adapters, or one under two names; save "
+                   "only one of them");
         place = entry;
     };
     switch (name.role) {
@@ -229,10 +230,10 @@ void AdapterChanges::add(const SafetensorsEntry& entry) {
             return put(change_of(in_model(name.path)).whole);
         case AdapterRole::kMagnitude:
             if (!config_.is_dora)
-                refuse(entry.name, fmt::format("is of DoRA, and use_dora of {} is off: PEFT would "
-                                               "pass over it; the two files belong to different "
-                                               "adapters",
-                                               kAdapterConfig));
+                refuse(entry.name,
+                       fmt::format("belongs to DoRA, but use_dora in {} is off, so PEFT would "
+                                   "ignore it; the two files belong to different adapters",
+                                   kAdapterConfig));
             return put(change_of(in_model(name.path)).magnitude);
         case AdapterRole::kBiasOfB: {
             WeightChange& bias = change_of(in_model(name.path) + ".bias");
@@ -249,14 +250,14 @@ void AdapterChanges::add(const SafetensorsEntry& entry) {
 void AdapterChanges::add_half(const SafetensorsEntry& entry, const AdapterName& name) {
     if (entry.shape.size() != 2)
         refuse(entry.name,
-               fmt::format("has {}, not 2", counted(std::ssize(entry.shape), "dimension")));
+               fmt::format("has {}, expected 2", counted(std::ssize(entry.shape), "dimension")));
     Half& half = halves_[{name.path, name.wraps}];
     const bool is_a = name.role == AdapterRole::kA || name.role == AdapterRole::kTableA;
     const bool of_table = name.role == AdapterRole::kTableA || name.role == AdapterRole::kTableB;
     const SafetensorsEntry*& place = is_a ? half.a : half.b;
     if (place != nullptr ||
         ((half.a != nullptr || half.b != nullptr) && half.is_of_table != of_table))
-        refuse(entry.name, "is there twice: the file holds two adapters; save one of them alone");
+        refuse(entry.name, "appears twice: the file contains two adapters; save only one of them");
     place = &entry;
     half.is_of_table = of_table;
 }
@@ -269,12 +270,14 @@ void AdapterChanges::add_token_rows(const SafetensorsEntry& entry, const std::st
     if (model_ != nullptr && model_->is_tied && in_model(path) == head_of(*model_))
         found = config_.token_rows.begin();
     if (found == config_.token_rows.end())
-        refuse(entry.name, fmt::format("has rows of a table that trainable_token_indices of {} "
-                                       "does not name",
-                                       kAdapterConfig));
+        refuse(
+            entry.name,
+            fmt::format("has rows of an embedding that trainable_token_indices in {} does not name",
+                        kAdapterConfig));
     if (entry.shape.size() != 2 || entry.shape[0] != std::ssize(found->second))
-        refuse(entry.name, fmt::format("has other rows than the {} of trainable_token_indices",
-                                       found->second.size()));
+        refuse(entry.name,
+               fmt::format("does not have the {} rows that trainable_token_indices names",
+                           found->second.size()));
     WeightChange& change = change_of(in_model(path));
     change.rows = found->second;
     change.values = entry;
@@ -286,10 +289,9 @@ void AdapterChanges::add_pairs() {
         if (half.a == nullptr || half.b == nullptr) {
             const SafetensorsEntry& there = half.a != nullptr ? *half.a : *half.b;
             const char* const kind = half.is_of_table ? "lora_embedding" : "lora";
-            refuse(there.name,
-                   fmt::format("has no {}_{} beside it: half of the adapter of `{}` is missing; "
-                               "save it again where it was trained",
-                               kind, half.a != nullptr ? 'B' : 'A', printable(path)));
+            refuse(there.name, fmt::format("has no matching {}_{}: half of the adapter for `{}` is "
+                                           "missing; save it again where it was trained",
+                                           kind, half.a != nullptr ? 'B' : 'A', printable(path)));
         }
         LowRankPair pair;
         pair.name = half.a->name;
@@ -304,14 +306,15 @@ void AdapterChanges::add_pairs() {
         if (is_stack) {
             add_stack(path, pair);
         } else if (wraps > 0) {
-            refuse(pair.name, "is an adapter around another one of a layer that has no experts");
+            refuse(pair.name,
+                   "wraps another adapter, which is supported only for layers with experts");
         } else {
             // PEFT decides by the parameter's name whether target_parameters adapts it.
             const bool is_parameter = is_target(config_, path + ".weight");
             if (is_parameter && model_ != nullptr && model_->is_transposed)
                 refuse(pair.name,
-                       "is of target_parameters, and matrices of this model lie as [in, out], so "
-                       "it is not known which half of the pair is which: merge it with PEFT "
+                       "comes from target_parameters, and this model stores matrices as [in, out], "
+                       "so the two halves of the pair cannot be told apart: merge it with PEFT "
                        "(merge_and_unload)");
             const std::string layer = is_parameter ? path + ".weight" : path;
             require_rank(layer, pair, 1);
@@ -326,17 +329,18 @@ void AdapterChanges::add_pair(const std::string& path, const LowRankPair& pair) 
     WeightChange& change = change_of(path);
     if (change.pair)
         refuse(pair.name,
-               "changes a layer that another tensor changes too: the file holds two "
-               "adapters, or a layer under two names");
+               "changes a layer that another tensor also changes: the file contains two adapters, "
+               "or one layer under two names");
     change.pair = pair;
     // If the file also contains the base weight, the initialization has already changed it.
     if (!change.whole && !pair.is_of_table && pair.experts == 1) change.init = config_.init;
     if (!config_.is_dora) return;
     const int64_t numel = pair.is_of_table ? pair.in() : pair.out();
     if (!change.magnitude || change.magnitude->shape != std::vector{numel})
-        refuse(pair.name, fmt::format("has no lora_magnitude_vector of {} beside it, which "
-                                      "use_dora of {} asks for",
-                                      numel, kAdapterConfig));
+        refuse(pair.name,
+               fmt::format(
+                   "needs a lora_magnitude_vector of {} elements, because use_dora in {} is on",
+                   numel, kAdapterConfig));
 }
 
 // Checks that magnitudes and biases belong to layers with a pair: PEFT makes them for no other
@@ -351,8 +355,8 @@ void AdapterChanges::require_pairs() const {
             changes_.find(change.magnitude ? name : name.substr(0, name.size() - kBias.size()));
         if (layer == changes_.end() || !layer->second.pair)
             refuse(beside->name,
-                   "is of a layer that has no lora_A and lora_B: PEFT would pass over it; the file "
-                   "is not whole; save the adapter again where it was trained");
+                   "belongs to a layer without lora_A and lora_B, so PEFT would ignore it: the "
+                   "file is incomplete; save the adapter again where it was trained");
     }
 }
 
@@ -364,8 +368,8 @@ void AdapterChanges::add_stack(const std::string& path, const LowRankPair& pair)
     const bool down = pair.in() == inner && pair.out() == width;
     if (up == down || pair.r % count != 0)
         refuse(pair.name,
-               fmt::format("is [{}, {}], and its other half has {} rows: {} experts have [{} * r, "
-                           "{}] with {} rows, or [{} * r, {}] with {}",
+               fmt::format("is [{}, {}], and its other half has {} rows; for {} experts, expected "
+                           "[{} * r, {}] with {} rows, or [{} * r, {}] with {} rows",
                            pair.r, pair.in(), pair.out(), count, count, width, 2 * inner, count,
                            inner, width));
     const std::string parameter = path + (up ? ".gate_up_proj" : ".down_proj");
@@ -401,7 +405,8 @@ void AdapterChanges::add_whole_stack(const SafetensorsEntry& entry, const std::s
     const std::vector<int64_t> there =
         up ? std::vector{count, 2 * inner, width} : std::vector{count, width, inner};
     if (entry.shape != there)
-        refuse(entry.name, fmt::format("has another shape than {} experts of the model", count));
+        refuse(entry.name,
+               fmt::format("has a shape that does not fit the model's {} experts", count));
     const std::string experts = in_model(path.substr(0, path.rfind('.')));
     const size_t bytes = entry.bytes.size() / static_cast<size_t>(up ? 2 * count : count);
     size_t part = 0;
@@ -419,10 +424,10 @@ void AdapterChanges::require_rank(const std::string& path, const LowRankPair& pa
     const int64_t rank = config_.rank_of(path) * experts;
     if (pair.a.shape[0] == rank && pair.b.shape[1] == rank) return;
     refuse(pair.name,
-           fmt::format("is of rank {} and its other half of rank {}, and {} says {} (`r` and "
-                       "`rank_pattern`): the scale of its change hangs on it; the two files belong "
-                       "to different adapters",
-                       pair.a.shape[0], pair.b.shape[1], kAdapterConfig, rank));
+           fmt::format(
+               "has rank {} and its other half has rank {}, but {} says {} (`r` and "
+               "`rank_pattern`), which sets its scale; the two files belong to different adapters",
+               pair.a.shape[0], pair.b.shape[1], kAdapterConfig, rank));
 }
 
 // Refuses a pair of a layer that the config leaves out: PEFT makes no adapter for such a layer and
@@ -433,11 +438,10 @@ void AdapterChanges::require_target(const std::string& path, const LowRankPair& 
         if (is_target(config_, path + end)) return;
     const bool is_head = model_ != nullptr && in_model(path) == head_of(*model_);
     if (is_head && config_.is_tied) return;
-    refuse(pair.name,
-           fmt::format("is an adapter of `{}`, which {} leaves out (target_modules, "
-                       "exclude_modules, layers_to_transform): PEFT would pass over it; the two "
-                       "files belong to different adapters",
-                       printable(path), kAdapterConfig));
+    refuse(pair.name, fmt::format("is an adapter for `{}`, which {} leaves out (target_modules, "
+                                  "exclude_modules, layers_to_transform), so PEFT would ignore it; "
+                                  "the two files belong to different adapters",
+                                  printable(path), kAdapterConfig));
 }
 
 // Checks that the file has the tensors that modules_to_save names. A tied parameter may be stored
@@ -446,8 +450,8 @@ void AdapterChanges::require_saved() const {
     if (config_.modules_to_save.empty()) return;
     const auto missing = [&](const std::string& name) {
         fail(ExitCode::kInput,
-             "{}/{}: has nothing of modules_to_save of {} (`{}`): the file is not whole; save the "
-             "adapter again where it was trained",
+             "{}/{}: lacks a module that modules_to_save in {} names (`{}`): the file is "
+             "incomplete; save the adapter again where it was trained",
              printable(folder_), kAdapterWeights, kAdapterConfig, printable(name));
     };
     // PEFT ignores names that belong to no module.
@@ -482,8 +486,9 @@ void AdapterChanges::settle_tied() {
     WeightChange& table = changes_[table_name];
     if (table.pair && !table.pair->is_of_table)
         refuse(table.pair->name,
-               "is a linear layer's pair at the table of tokens: an adapter of the output layer is "
-               "that of lm_head, and one of the table has lora_embedding_A and lora_embedding_B");
+               "is a linear layer's pair for the token embedding: an adapter of the output layer "
+               "must be named for lm_head, and one of the embedding has lora_embedding_A and "
+               "lora_embedding_B");
     if (!model_->is_tied) return;
     WeightChange& head = changes_[head_name];
     if (!table.rows.empty() && head.rows.empty()) {
@@ -492,8 +497,8 @@ void AdapterChanges::settle_tied() {
     }
     if (head.init != AdapterInit::kNone)
         refuse(head.pair->name,
-               "is of an output layer that is the table of tokens too, so that init_lora_weights "
-               "changed both: merge the adapter with PEFT (merge_and_unload)");
+               "belongs to an output layer that is tied to the token embedding, so "
+               "init_lora_weights changed both: merge the adapter with PEFT (merge_and_unload)");
     const auto is_of_base = [&](const WeightChange& change, const std::string& name) {
         return change.whole && std::ranges::none_of(config_.modules_to_save, [&](const auto& end) {
                    return name.ends_with(end);
@@ -519,7 +524,7 @@ void AdapterChanges::adapt(TransformerConfig& model) const {
     };
     if (rows_of(table) != rows_of(head))
         refuse(table.whole ? table.whole->name : head.whole->name,
-               fmt::format("makes a table of {} tokens beside an output layer of {}: save both "
+               fmt::format("gives the embedding {} tokens, but the output layer has {}: save both "
                            "with the adapter (modules_to_save, or save_embedding_layers=True)",
                            rows_of(table), rows_of(head)));
     model.vocabulary = rows_of(table);
@@ -538,7 +543,7 @@ void AdapterChanges::require_all_taken() const {
         if (change.is_taken) continue;
         if (change.added && !change.whole)
             refuse(change.added->name,
-                   "is added to the bias of a layer that has none, so it can't be merged: use the "
+                   "changes the bias of a layer without a bias, so it cannot be merged: use the "
                    "adapter with the model (`dslaunch generate --adapter`)");
         const SafetensorsEntry* first = nullptr;
         for (const auto* entry : {&change.whole, &change.magnitude, &change.added, &change.values})

@@ -33,7 +33,7 @@ class Fields {
     [[nodiscard]] double number(const char* name, double otherwise) const {
         const Json* const value = find(name);
         if (value == nullptr) return otherwise;
-        if (!value->is_number()) refuse(name, "is no number");
+        if (!value->is_number()) refuse(name, "is not a number");
         return value->get<double>();
     }
     [[nodiscard]] bool flag(const char* name) const {
@@ -43,17 +43,17 @@ class Fields {
     }
     [[nodiscard]] std::string text(const char* name) const {
         const Json* const value = find(name);
-        if (value != nullptr && !value->is_string()) refuse(name, "is no text");
+        if (value != nullptr && !value->is_string()) refuse(name, "is not a string");
         return value == nullptr ? "" : value->get<std::string>();
     }
     [[nodiscard]] std::vector<std::string> texts(const char* name) const {
         const Json* const value = find(name);
         if (value == nullptr) return {};
         if (value->is_string()) return {value->get<std::string>()};
-        if (!value->is_array()) refuse(name, "is no list of names");
+        if (!value->is_array()) refuse(name, "is not a list of names");
         std::vector<std::string> all;
         for (const Json& item : *value) {
-            if (!item.is_string()) refuse(name, "is no list of names");
+            if (!item.is_string()) refuse(name, "is not a list of names");
             all.push_back(item.get<std::string>());
         }
         return all;
@@ -62,27 +62,27 @@ class Fields {
         std::vector<int64_t> all;
         for (const Json& item : value.is_array() ? value : Json::array({value})) {
             if (!item.is_number_integer() || item.get<int64_t>() < 0)
-                refuse(name, "has something else than whole numbers from 0 on");
+                refuse(name, "must contain only whole numbers of at least 0");
             all.push_back(item.get<int64_t>());
         }
         return all;
     }
     [[nodiscard]] int64_t rank(const char* name, double value) const {
         if (!(value >= 1 && value <= kRankMax) || value != std::floor(value))
-            refuse(name, "is no rank of an adapter");
+            refuse(name, "is not a valid rank of an adapter");
         return static_cast<int64_t>(value);
     }
     [[nodiscard]] NamedNumbers named_numbers(const char* name) const {
         NamedNumbers numbers;
         const Json* const value = find(name);
         if (value == nullptr) return numbers;
-        if (!value->is_object()) refuse(name, "is no object of numbers by names");
+        if (!value->is_object()) refuse(name, "must be an object that maps names to numbers");
         for (const auto& [pattern, number] : value->items()) {
             if (!number.is_number() || !std::isfinite(number.get<double>()))
-                refuse(name, "is no object of numbers by names");
+                refuse(name, "must be an object that maps names to numbers");
             if (!is_pattern(pattern))
-                refuse(name, fmt::format("has `{}`, a regular expression that is not known here: "
-                                         "write the names of the layers",
+                refuse(name, fmt::format("contains `{}`, a regular expression that is not "
+                                         "supported: write the names of the layers",
                                          printable(pattern)));
             numbers.emplace_back(pattern, number.get<double>());
         }
@@ -124,21 +124,21 @@ struct RefusedField {
 };
 constexpr std::array<RefusedField, 9> kRefused = {
     {{"alora_invocation_tokens",
-      "makes it an activated LoRA, which changes only the tokens from its invocation on and can't "
-      "be merged: use it with PEFT"},
+      "makes it an activated LoRA, which takes effect only from its invocation tokens on and "
+      "cannot be merged: use it with PEFT"},
      {"layer_replication",
-      "repeats layers, so the adapter is one of a deeper model: build that model, and train or "
-      "save the adapter beside it"},
+      "repeats layers, so the adapter belongs to a deeper model: build that model, and train or "
+      "save the adapter with it"},
      {"megatron_config",
-      "is of layers of Megatron: convert model and adapter to Hugging Face's names first"},
+      "is for Megatron layers: first convert the model and the adapter to Hugging Face's names"},
      {"use_qalora", "averages inputs in groups (QA-LoRA): merge it with the program that made it"},
      {"use_bdlora", "stores blocks of matrices (BD-LoRA): merge it with PEFT (merge_and_unload)"},
      {"arrow_config", "chooses among adapters for each token (Arrow): use it with PEFT"},
      {"monteclora_config", "draws weights at random (MonteCLoRA): merge it with PEFT"},
      {"kasa_config",
-      "takes singular values out of the base and has a diagonal beside the pairs (KaSA): merge it "
+      "removes singular values from the base and adds a diagonal to each pair (KaSA): merge it "
       "with PEFT (merge_and_unload)"},
-     {"enable_lora", "adapts parts of a fused layer (of PEFT 0.2): merge it with that release"}}};
+     {"enable_lora", "adapts parts of a fused layer (PEFT 0.2): merge it with that release"}}};
 
 // Fields that do not change a trained adapter's results, and all fields that are read below.
 constexpr std::array<const char*, 37> kKnown = {"peft_type",
@@ -188,33 +188,33 @@ void refuse_unknown(const Fields& fields) {
         const bool is_switch = value.is_boolean() || value.is_structured();
         if (!is_switch || is_off(value) || std::ranges::find(kKnown, name) != kKnown.end())
             continue;
-        fields.refuse(name,
-                      "is no field of PEFT 0.21 and is switched on, so the adapter may compute "
-                      "something else than is known here: merge it with the release that made it, "
-                      "or take the field out if it changes nothing");
+        fields.refuse(
+            name,
+            "is not a field of PEFT 0.21 and is switched on, so its effect is unknown: merge the "
+            "adapter with the release that made it, or remove the field if it changes nothing");
     }
 }
 
 void require_lora(const Fields& fields) {
     if (fields.find("fine_tune_type") != nullptr || fields.find("lora_parameters") != nullptr)
         fields.refuse("fine_tune_type",
-                      "is of MLX, whose adapters lie the other way: fuse it there (mlx_lm.fuse "
-                      "--de-quantize), and use the model that it writes");
+                      "comes from MLX, which stores adapters transposed: fuse the adapter with MLX "
+                      "(mlx_lm.fuse --de-quantize), and use the resulting model");
     const std::string type = fields.text("peft_type");
     if (type.empty())
-        fields.refuse("peft_type", "is missing: this is no adapter_config.json of PEFT");
+        fields.refuse("peft_type", "is missing: this is not an adapter_config.json of PEFT");
     if (type != "LORA")
         fields.refuse("peft_type", fmt::format("is {}, not LORA: merge it with PEFT "
                                                "(merge_and_unload), and use the merged model",
                                                printable(type)));
     const std::string task = fields.text("task_type");
     if (task == "SEQ_CLS" || task == "TOKEN_CLS" || task == "QUESTION_ANS")
-        fields.refuse("task_type", fmt::format("is {}: a classifier's adapter has a head of its "
-                                               "own, and language models alone are known here",
+        fields.refuse("task_type", fmt::format("is {}: a classifier's adapter has its own head, "
+                                               "and only adapters of language models are supported",
                                                task));
     const std::string bias = fields.text("bias");
     if (!bias.empty() && bias != "none" && bias != "all" && bias != "lora_only")
-        fields.refuse("bias", "is not none, all or lora_only");
+        fields.refuse("bias", "must be none, all or lora_only");
 }
 
 AdapterInit read_init(const Fields& fields) {
@@ -228,12 +228,12 @@ AdapterInit read_init(const Fields& fields) {
     if (init == "olora") return AdapterInit::kOlora;
     fields.refuse(
         "init_lora_weights",
-        fmt::format("is {}: training began by changing the base's weights, and the files don't "
-                    "say how (it hangs on data, random numbers or a quantization). Save the "
-                    "adapter with PEFT's save_pretrained(FOLDER, "
-                    "path_initial_model_for_weight_conversion=...), or merge it where it was "
-                    "trained",
-                    printable(init)));
+        fmt::format(
+            "is {}: training began by changing the base's weights, and the files do not say how "
+            "(it depends on data, random numbers or a quantization). Save the adapter with PEFT's "
+            "save_pretrained(FOLDER, path_initial_model_for_weight_conversion=...), or merge it "
+            "where it was trained",
+            printable(init)));
 }
 
 void read_targets(const Fields& fields, AdapterConfig& config) {
@@ -256,7 +256,7 @@ void read_targets(const Fields& fields, AdapterConfig& config) {
         try {
             require_pattern(list);
         } catch (const std::regex_error&) {
-            fields.refuse("layers_pattern", "has a regular expression that is not known here");
+            fields.refuse("layers_pattern", "contains a regular expression that is not supported");
         }
     }
 }
@@ -319,7 +319,8 @@ bool AdapterConfig::is_plain() const {
 AdapterConfig parse_adapter_config(const std::string& path, std::string_view text) {
     const Json json = Json::parse(text, nullptr, false);
     if (!json.is_object())
-        fail(ExitCode::kInput, "{}: is no JSON object, as adapter_config.json is", printable(path));
+        fail(ExitCode::kInput, "{}: is not a JSON object, as adapter_config.json must be",
+             printable(path));
     const Fields fields(path, json);
     require_lora(fields);
     refuse_unknown(fields);

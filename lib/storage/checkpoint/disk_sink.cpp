@@ -46,7 +46,7 @@ DiskSink::DiskSink(std::string path, UniqueFd fd, Bytes bytes)
     : path_(std::move(path)), fd_(std::move(fd)), need_(bytes) {
     // EOPNOTSUPP: the file system cannot reserve room; a write will report a full disk.
     if (bytes.value > 0 && ::fallocate(fd_.get(), 0, 0, bytes.value) != 0 && errno != EOPNOTSUPP)
-        give_up("take room", errno);
+        give_up("reserve space", errno);
     arena_ = IoArena(memory(bytes));
 }
 
@@ -84,7 +84,7 @@ std::span<std::byte> DiskSink::buffer(size_t index) const {
 }
 
 void DiskSink::write(std::span<const std::byte> bytes) {
-    DSL_CHECK(!is_synced_, "{}: written after sync", path_);
+    DSL_CHECK(!is_synced_, "{}: was written to after sync()", path_);
     while (!bytes.empty()) {
         const std::span<std::byte> into = buffer(filling_).subspan(filled_bytes_);
         const size_t taken = std::min(into.size(), bytes.size());
@@ -156,7 +156,7 @@ void DiskSink::sync() {
     }
     if (status != 0) give_up("write", status);
     const int64_t length = written_bytes_ + static_cast<int64_t>(rest.size());
-    if (length != need_.value && ::ftruncate(fd_.get(), length) != 0) give_up("cut", errno);
+    if (length != need_.value && ::ftruncate(fd_.get(), length) != 0) give_up("truncate", errno);
     if (::fsync(fd_.get()) != 0) give_up("flush", errno);
     // Some network file systems report a full disk only here.
     if (::close(fd_.release()) != 0 && errno != EINTR)

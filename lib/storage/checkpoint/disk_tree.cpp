@@ -105,14 +105,14 @@ class DiskTree final : public FileTree {
     }
 
     void rename(const std::string& from, const std::string& to) override {
-        if (::rename(from.c_str(), to.c_str()) != 0) give_up(to, "put in place");
+        if (::rename(from.c_str(), to.c_str()) != 0) give_up(to, "move into place");
     }
 
     bool exchange(const std::string& a, const std::string& b) override {
         if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0)
             return true;
         if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP) return false;
-        give_up(b, "put in place");
+        give_up(b, "move into place");
     }
 
     void sync_folder(const std::string& folder) override {
@@ -147,8 +147,9 @@ class DiskTree final : public FileTree {
             }
             if (errno != ENOSYS && errno != EOPNOTSUPP) give_up(path, "lock");
             log_warn("checkpoint",
-                     "{}: this file system has no locks: {}; let no other run save there", path,
-                     errno_text(errno));
+                     "{}: this file system does not support locks: {}; make sure that no other run "
+                     "saves there",
+                     path, errno_text(errno));
         }
         // If the disk is full, the owner cannot be written, and another run's message does not name
         // it.
@@ -158,7 +159,7 @@ class DiskTree final : public FileTree {
 
     Bytes free_room(const std::string& folder) const override {
         struct statvfs room {};
-        if (::statvfs(folder.c_str(), &room) != 0) give_up(folder, "see the free room");
+        if (::statvfs(folder.c_str(), &room) != 0) give_up(folder, "read the free space");
         return Bytes{static_cast<int64_t>(room.f_bavail * room.f_frsize)};
     }
 };

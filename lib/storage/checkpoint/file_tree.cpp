@@ -12,18 +12,18 @@ namespace {
 std::string_view advice(int error_number) {
     switch (error_number) {
         case ENOSPC:
-            return "; free some or give an --output on another disk";
+            return "; free some space, or give an --output on another disk";
         case EDQUOT:
             return "; your quota there is used up: remove files or ask for more";
         case EROFS:
-            return "; the file system is mounted read-only, as disks with errors are too";
+            return "; the file system is mounted read-only, which also happens after disk errors";
         case EIO:
-            return "; the disk or the way to it failed: see the kernel's log (dmesg)";
+            return "; the disk or the connection to it failed: see the kernel's log (dmesg)";
         case EACCES:
         case EPERM:
             return "; this user may not write there: give another --output";
         case ENOENT:
-            return "; somebody removed a folder of its path";
+            return "; a folder of its path was removed";
         default:
             return "";
     }

@@ -21,19 +21,20 @@ template <typename... Args>
 // Checks that the numbers of elements and of bytes fit an int64. A dimension of 0 makes the whole
 // tensor empty.
 void check_shape(std::string_view name, const std::vector<int64_t>& shape) {
-    if (shape.size() > kDimensionsMax) inconsistent("tensor '{}': too many dimensions", name);
+    if (shape.size() > kDimensionsMax)
+        inconsistent("tensor '{}': it has too many dimensions", name);
     int64_t bytes = 8;  // the longest element
     for (const int64_t extent : shape)
         if (extent < 0 || (extent > 0 && __builtin_mul_overflow(bytes, extent, &bytes)))
-            inconsistent("tensor '{}': its shape overflows", name);
+            inconsistent("tensor '{}': its shape is negative or too large", name);
 }
 
 // Checks that all elements of a view are elements of its tensor.
 void check_view(const CheckpointTensor& tensor, const CheckpointView& view) {
     check_shape(view.name, view.shape);
     if (view.strides.size() != view.shape.size())
-        inconsistent("view '{}': {} strides for {} dimensions", view.name, view.strides.size(),
-                     view.shape.size());
+        inconsistent("view '{}': it has {} strides, but {} dimensions", view.name,
+                     view.strides.size(), view.shape.size());
     int64_t last = view.offset;
     bool fits = last >= 0;
     for (size_t i = 0; fits && i < view.shape.size(); ++i) {
@@ -50,7 +51,7 @@ void check_view(const CheckpointTensor& tensor, const CheckpointView& view) {
 void check_strides(const CheckpointTensor& tensor) {
     if (tensor.strides.empty() || tensor.numel() == 0) return;
     if (tensor.strides.size() != tensor.shape.size())
-        inconsistent("tensor '{}': {} strides for {} dimensions", tensor.name,
+        inconsistent("tensor '{}': it has {} strides, but {} dimensions", tensor.name,
                      tensor.strides.size(), tensor.shape.size());
     std::vector<std::pair<int64_t, int64_t>> dimensions;  // stride, extent
     for (size_t i = 0; i < tensor.shape.size(); ++i)
@@ -59,7 +60,7 @@ void check_strides(const CheckpointTensor& tensor) {
     int64_t next = 1;
     for (const auto& [stride, extent] : dimensions) {
         if (stride != next)
-            inconsistent("tensor '{}': its strides leave holes or overlap", tensor.name);
+            inconsistent("tensor '{}': its strides leave gaps or overlap", tensor.name);
         next *= extent;
     }
 }
@@ -68,8 +69,8 @@ void check_piece(const Checkpoint& checkpoint, const CheckpointFile& file,
                  const WrittenPiece& written) {
     const CheckpointPiece& piece = written.piece;
     if (piece.tensor < 0 || piece.tensor >= std::ssize(checkpoint.tensors))
-        inconsistent("file '{}': a piece of tensor {} of {}", file.name, piece.tensor,
-                     checkpoint.tensors.size());
+        inconsistent("file '{}': a piece belongs to tensor {}, but there are only {} tensors",
+                     file.name, piece.tensor, checkpoint.tensors.size());
     const CheckpointTensor& tensor = checkpoint.tensors[piece.tensor];
     const bool has_states = tensor.kind == TensorKind::kTrained;
     if (piece.state < kWeights || piece.state >= std::ssize(checkpoint.states) ||
@@ -79,29 +80,35 @@ void check_piece(const Checkpoint& checkpoint, const CheckpointFile& file,
     const int64_t numel = tensor.numel_of(piece.state);
     if (elements.begin < 0 || elements.numel < 0 || elements.begin > numel ||
         elements.numel > numel - elements.begin)
-        inconsistent("file '{}': tensor '{}': {} elements from {} on of {}", file.name, tensor.name,
-                     elements.numel, elements.begin, numel);
+        inconsistent(
+            "file '{}': tensor '{}': a piece has {} elements from element {} on, but the tensor "
+            "has {}",
+            file.name, tensor.name, elements.numel, elements.begin, numel);
 }
 
 // Checks that the pieces cover the file without gaps from the end of the header to the end of the
 // file.
 void check_file(const Checkpoint& checkpoint, const CheckpointFile& file) {
-    if (!is_file_name(file.name)) inconsistent("file '{}': this is no name of a file", file.name);
+    if (!is_file_name(file.name))
+        inconsistent("file '{}': this is not a valid file name", file.name);
     int64_t next = file.pieces.empty() ? file.bytes : file.pieces.front().offset_bytes;
-    if (next < 8 || next > file.bytes) inconsistent("file '{}': no room for its header", file.name);
+    if (next < 8 || next > file.bytes)
+        inconsistent("file '{}': it has no room for its header", file.name);
     for (const WrittenPiece& piece : file.pieces) {
         check_piece(checkpoint, file, piece);
         if (piece.offset_bytes != next)
-            inconsistent("file '{}': a piece at {} where {} is next", file.name, piece.offset_bytes,
-                         next);
+            inconsistent("file '{}': a piece begins at byte {}, expected byte {}", file.name,
+                         piece.offset_bytes, next);
         const CheckpointTensor& tensor = checkpoint.tensors[piece.piece.tensor];
         const DType dtype = piece.piece.state == kWeights ? tensor.dtype : DType::kF32;
         const int64_t bytes = piece.piece.elements.numel * dtype_bytes(dtype);
-        if (bytes > file.bytes - next) inconsistent("file '{}': its pieces do not fit", file.name);
+        if (bytes > file.bytes - next)
+            inconsistent("file '{}': its pieces do not fit in it", file.name);
         next += bytes;
     }
     if (next != file.bytes)
-        inconsistent("file '{}': its pieces end at {} of {} bytes", file.name, next, file.bytes);
+        inconsistent("file '{}': its pieces end at byte {}, but it has {} bytes", file.name, next,
+                     file.bytes);
 }
 
 std::string name_of(const Checkpoint& checkpoint, size_t tensor, int state) {
@@ -128,12 +135,12 @@ void check_tiling(const Checkpoint& checkpoint) {
             for (; at != pieces.end() && std::get<0>(*at) == tensor && std::get<1>(*at) == state;
                  ++at) {
                 if (std::get<2>(*at) != next)
-                    inconsistent("tensor '{}': its pieces leave a hole or overlap at element {}",
+                    inconsistent("tensor '{}': its pieces leave a gap or overlap at element {}",
                                  name_of(checkpoint, tensor, state), next);
                 next += std::get<3>(*at);
             }
             if (next != about.numel_of(state))
-                inconsistent("tensor '{}': its pieces end at element {} of {}",
+                inconsistent("tensor '{}': its pieces end at element {}, but it has {} elements",
                              name_of(checkpoint, tensor, state), next, about.numel_of(state));
         }
     }
@@ -161,15 +168,15 @@ void check_tensors(const Checkpoint& checkpoint) {
             fresh = !of_rank && names.insert(alias).second && fresh;
         for (const CheckpointView& view : tensor.views)
             fresh = !of_rank && names.insert(view.name).second && fresh;
-        if (!fresh) inconsistent("tensor '{}': it or an alias is there twice", tensor.name);
+        if (!fresh) inconsistent("tensor '{}': its name or an alias appears twice", tensor.name);
         if (of_rank && tensor.rank >= checkpoint.world_size)
-            inconsistent("tensor '{}': rank {} of {}", tensor.name, tensor.rank,
-                         checkpoint.world_size);
+            inconsistent("tensor '{}': it belongs to rank {}, but there are only {} ranks",
+                         tensor.name, tensor.rank, checkpoint.world_size);
         check_shape(tensor.name, tensor.shape);
         check_strides(tensor);
         for (const CheckpointView& view : tensor.views) check_view(tensor, view);
         if (tensor.state_numel.size() > checkpoint.states.size())
-            inconsistent("tensor '{}': {} sizes of {} states", tensor.name,
+            inconsistent("tensor '{}': it has {} sizes for {} states", tensor.name,
                          tensor.state_numel.size(), checkpoint.states.size());
     }
 }
@@ -177,12 +184,11 @@ void check_tensors(const Checkpoint& checkpoint) {
 void check_checkpoint(const Checkpoint& checkpoint) {
     const std::set<std::string_view> states(checkpoint.states.begin(), checkpoint.states.end());
     if (states.size() != checkpoint.states.size() || states.size() > kStatesMax)
-        inconsistent("states: one is there twice, or there are more than {}", kStatesMax);
+        inconsistent("states: one appears twice, or there are more than {}", kStatesMax);
     check_tensors(checkpoint);
     std::set<std::string_view> names;
     for (const CheckpointFile& file : checkpoint.files) {
-        if (!names.insert(file.name).second)
-            inconsistent("file '{}': it is there twice", file.name);
+        if (!names.insert(file.name).second) inconsistent("file '{}': it appears twice", file.name);
         check_file(checkpoint, file);
     }
     check_tiling(checkpoint);

@@ -44,7 +44,8 @@ void check_utf8(const std::string& name) {
         const size_t length = utf8_length(name, i);
         if (length == 0)
             fail(ExitCode::kCheckpoint,
-                 "tensor '{}': its name is no UTF-8, which a checkpoint cannot hold: rename it",
+                 "tensor '{}': its name is not UTF-8, which a checkpoint requires: rename the "
+                 "tensor",
                  printable(name));
         i += length;
     }

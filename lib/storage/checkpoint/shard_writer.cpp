@@ -106,7 +106,7 @@ class ShardWriter::Impl {
   public:
     Impl(FileTree& tree, std::string folder, ShardPlan plan, const Checkpoint& checkpoint)
         : tree_(tree), folder_(std::move(folder)), plan_(std::move(plan)), checkpoint_(checkpoint) {
-        DSL_CHECK(is_file_name(plan_.name), "'{}' is no name of a file", plan_.name);
+        DSL_CHECK(is_file_name(plan_.name), "'{}' is not a valid file name", plan_.name);
         const std::string header = shard_header(plan_, checkpoint_);
         file_ = {plan_.name, static_cast<int64_t>(header.size()), hash_of(header), {}};
         sink_ = tree_.create(folder_ + "/" + plan_.name, file_bytes(plan_, checkpoint_));
@@ -116,7 +116,8 @@ class ShardWriter::Impl {
 
     void write(std::span<const std::byte> bytes) {
         while (!bytes.empty()) {
-            DSL_CHECK(left_bytes_ > 0, "{}: more bytes than its pieces have", plan_.name);
+            DSL_CHECK(left_bytes_ > 0, "{}: more bytes were written than its pieces have",
+                      plan_.name);
             const size_t taken =
                 std::min({bytes.size(), static_cast<size_t>(left_bytes_), kChunkBytes});
             const auto chunk = bytes.first(taken);
@@ -132,8 +133,9 @@ class ShardWriter::Impl {
     }
 
     CheckpointFile finish() {
-        DSL_CHECK(file_.pieces.size() == plan_.pieces.size(), "{}: {} of {} pieces are written",
-                  plan_.name, file_.pieces.size(), plan_.pieces.size());
+        DSL_CHECK(file_.pieces.size() == plan_.pieces.size(),
+                  "{}: only {} of {} pieces were written", plan_.name, file_.pieces.size(),
+                  plan_.pieces.size());
         sink_->sync();
         tree_.sync_folder(folder_);
         return std::move(file_);

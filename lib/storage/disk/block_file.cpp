@@ -39,17 +39,17 @@ IoTicket::~IoTicket() {
 
 void IoTicket::drop() {
     if (file_ == nullptr) return;
-    DSL_CHECK(std::uncaught_exceptions() > 0, "an I/O request was not waited for");
+    DSL_CHECK(std::uncaught_exceptions() > 0, "an I/O request was dropped without wait()");
     std::exchange(file_, nullptr)->abandon(entry_);
 }
 
 int64_t IoTicket::wait_for_front(int64_t known_bytes) {
-    DSL_CHECK(file_ != nullptr, "an I/O request is watched after it was waited for");
+    DSL_CHECK(file_ != nullptr, "wait_for_front() was called after wait()");
     return file_->await_front(entry_, known_bytes);
 }
 
 IoResult IoTicket::wait() {
-    DSL_CHECK(file_ != nullptr, "an I/O request is waited for twice");
+    DSL_CHECK(file_ != nullptr, "wait() was called twice for one I/O request");
     return std::exchange(file_, nullptr)->finish(entry_);
 }
 
@@ -58,11 +58,12 @@ IoTicket BlockFile::submit(const IoRequest& request) {
     const auto length = static_cast<int64_t>(request.memory.size());
     DSL_CHECK(address % kBlockAlignment == 0 && length % kBlockAlignment == 0 &&
                   request.offset_bytes % kBlockAlignment == 0,
-              "a request of {} bytes at {} into {:#x} is not aligned", length, request.offset_bytes,
-              address);
+              "an I/O request of {} bytes at offset {} for memory at {:#x} is not aligned", length,
+              request.offset_bytes, address);
     DSL_CHECK(length > 0 && request.offset_bytes >= 0 &&
                   request.offset_bytes <= capacity().value - length,
-              "a request of {} bytes at {} of {}", length, request.offset_bytes, capacity().value);
+              "an I/O request of {} bytes at offset {} is outside the capacity of {} bytes", length,
+              request.offset_bytes, capacity().value);
     return {*this, start(request)};
 }
 

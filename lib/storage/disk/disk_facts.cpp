@@ -91,19 +91,19 @@ DiskFacts disk_facts(const std::string& folder) {
 }
 
 double drive_writes_per_day(Bytes written, Duration over, Bytes capacity) {
-    DSL_CHECK(over.count() > 0 && capacity.value > 0, "{} ns, {} bytes", over.count(),
-              capacity.value);
+    DSL_CHECK(over.count() > 0 && capacity.value > 0, "{} ns and {} bytes must both be above 0",
+              over.count(), capacity.value);
     const std::chrono::duration<double, std::ratio<86400>> days = over;
     return static_cast<double>(written.value) / static_cast<double>(capacity.value) / days.count();
 }
 
 std::string wear_text(const std::string& folder, Bytes written, Duration step, Bytes capacity) {
     const std::string start =
-        fmt::format("{} a step written to {}", decimal_text(written), printable(folder));
-    if (capacity.value == 0) return start + "; what drive that is, and so its wear, is not known";
+        fmt::format("{} written per step to {}", decimal_text(written), printable(folder));
+    if (capacity.value == 0) return start + "; its wear is unknown, because the drive is unknown";
     const double per_day = drive_writes_per_day(written, step, capacity);
-    return fmt::format("{}; at this rate {:.{}f} drive writes a day of its {}", start, per_day,
-                       per_day < 10 ? 2 : 0, decimal_text(capacity));
+    return fmt::format("{}; at this rate {:.{}f} drive writes per day (capacity {})", start,
+                       per_day, per_day < 10 ? 2 : 0, decimal_text(capacity));
 }
 
 }  // namespace dslaunch::storage

@@ -28,7 +28,7 @@ std::byte* map_aligned(size_t length) {
 }  // namespace
 
 IoArena::IoArena(Bytes length) {
-    DSL_CHECK(length.value > 0, "an arena of {} bytes", length.value);
+    DSL_CHECK(length.value > 0, "an arena cannot have {} bytes", length.value);
     const auto whole = static_cast<size_t>(round_up(length.value, static_cast<int64_t>(kHugePage)));
     std::byte* const begin = map_aligned(whole);
     // A refusal (no transparent huge pages) only makes transfers slower.

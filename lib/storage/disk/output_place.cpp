@@ -13,7 +13,7 @@ void require_unused(const std::string& path, bool force) {
     std::error_code unreadable;
     const std::filesystem::path place(path);
     if (std::filesystem::is_other(place, unreadable))
-        fail(ExitCode::kInput, "{}: is a device or a pipe, and a file is written here: name a file",
+        fail(ExitCode::kInput, "{}: is a device or a pipe; give the name of a file",
              printable(path));
     if (force) return;
     const bool is_file = std::filesystem::is_regular_file(place, unreadable);
@@ -25,15 +25,14 @@ void require_unused(const std::string& path, bool force) {
 void require_new_file(const std::string& path, bool force) {
     std::error_code unreadable;
     if (path.ends_with('/') || std::filesystem::is_directory(path, unreadable))
-        fail(ExitCode::kUsage, "{}: is a folder, and a file is written here: name a file in it",
-             printable(path));
+        fail(ExitCode::kUsage, "{}: is a folder; give the name of a file in it", printable(path));
     require_unused(path, force);
     if (const std::string missing = missing_folder_text(path); !missing.empty())
         fail(ExitCode::kDisk, "{}: {}", printable(path), missing);
 }
 
 void fail_used(const std::string& path) {
-    fail(ExitCode::kInput, "{}: is there already; --force replaces it, or name another place",
+    fail(ExitCode::kInput, "{}: already exists; use --force to replace it, or give another path",
          printable(path));
 }
 

@@ -7,7 +7,7 @@
 namespace dslaunch::storage {
 
 // The help of --force for a command that writes one file or folder.
-inline constexpr const char* kForceHelp = "replace what is there already";
+inline constexpr const char* kForceHelp = "replace the output if it already exists";
 
 // Throws Error{kInput} naming PATH if it is a device or a pipe, which a new file would replace, or,
 // unless FORCE, if it is a regular file or a folder that is not empty.

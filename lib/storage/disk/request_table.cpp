@@ -10,16 +10,17 @@ namespace dslaunch::storage {
 
 RequestTable::RequestTable(const StripeLayout& layout, const QueueLimits& limits)
     : layout_(layout), limits_(limits), entries_(static_cast<size_t>(limits.requests_max)) {
-    DSL_CHECK(limits.block.value > 0 && limits.block.value % kBlockAlignment == 0, "block of {}",
-              limits.block.value);
-    DSL_CHECK(limits.depth > 0 && limits.requests_max > 0, "depth {}, requests {}", limits.depth,
+    DSL_CHECK(limits.block.value > 0 && limits.block.value % kBlockAlignment == 0,
+              "a block of {} bytes is not valid", limits.block.value);
+    DSL_CHECK(limits.depth > 0 && limits.requests_max > 0,
+              "the queue depth {} and the number of requests {} must be above 0", limits.depth,
               limits.requests_max);
     for (uint32_t entry = 0; entry < entries_.size(); ++entry)
         free_.push_back(static_cast<uint32_t>(entries_.size()) - 1 - entry);
 }
 
 uint32_t RequestTable::add(const IoRequest& request) {
-    DSL_CHECK(!free_.empty(), "more than {} I/O requests at once", limits_.requests_max);
+    DSL_CHECK(!free_.empty(), "more than {} I/O requests are open at once", limits_.requests_max);
     const uint32_t index = free_.back();
     free_.pop_back();
     entries_[index] = Entry{};
@@ -86,7 +87,8 @@ std::optional<Piece> RequestTable::complete(const Piece& piece, int64_t result) 
         ++rest.repeats;
         return rest;
     }
-    DSL_CHECK(result <= piece.length_bytes, "{} of {} bytes", result, piece.length_bytes);
+    DSL_CHECK(result <= piece.length_bytes, "{} bytes were transferred for a request of {} bytes",
+              result, piece.length_bytes);
     // Direct I/O can continue only at a whole block, so a partly transferred block is transferred
     // again.
     const int64_t moved = result == piece.length_bytes
@@ -119,7 +121,8 @@ int64_t RequestTable::pieces_left(uint32_t index) const {
 }
 
 IoResult RequestTable::take(uint32_t index) {
-    DSL_CHECK(entries_[index].is_used && is_finished(index), "entry {} is not finished", index);
+    DSL_CHECK(entries_[index].is_used && is_finished(index), "I/O request {} is not finished",
+              index);
     entries_[index].is_used = false;
     free_.push_back(index);
     return entries_[index].result;

@@ -118,7 +118,8 @@ UringBlockFile::~UringBlockFile() {
 }
 
 void UringBlockFile::register_memory(std::span<std::byte> arena) {
-    DSL_CHECK(owner_ == std::thread::id{} && arena_.empty(), "memory is registered first and once");
+    DSL_CHECK(owner_ == std::thread::id{} && arena_.empty(),
+              "memory must be registered once, before the first request");
     std::vector<iovec> buffers;
     for (size_t at = 0; at < arena.size(); at += kBufferBytes)
         buffers.push_back({arena.data() + at, std::min<size_t>(kBufferBytes, arena.size() - at)});

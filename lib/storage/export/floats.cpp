@@ -22,7 +22,8 @@ float cut_to_odd(double value) {
 
 template <typename Element, typename Value>
 void read(std::span<const std::byte> bytes, std::vector<double>& values, const Value& value) {
-    DSL_CHECK(bytes.size() % sizeof(Element) == 0, "{} bytes of elements of {}", bytes.size(),
+    DSL_CHECK(bytes.size() % sizeof(Element) == 0,
+              "{} bytes are not a whole number of elements of {} bytes", bytes.size(),
               sizeof(Element));
     values.resize(bytes.size() / sizeof(Element));
     for (size_t i = 0; i < values.size(); ++i) {
@@ -87,7 +88,7 @@ void to_doubles(std::span<const std::byte> bytes, DType dtype, std::vector<doubl
         case DType::kU64:
             return read_plain<uint64_t>(bytes, values);
     }
-    DSL_CHECK(false, "a dtype of number {}", static_cast<int>(dtype));
+    DSL_CHECK(false, "the dtype number {} is unknown", static_cast<int>(dtype));
 }
 
 int64_t from_doubles(std::span<const double> values, DType dtype, std::vector<std::byte>& out) {
@@ -107,7 +108,7 @@ int64_t from_doubles(std::span<const double> values, DType dtype, std::vector<st
                 values, out, [](double value) { return value; },
                 [](double value) { return value; });
         default:
-            DSL_CHECK(false, "{} is no floating type", dtype_name(dtype));
+            DSL_CHECK(false, "{} is not a floating-point type", dtype_name(dtype));
     }
     return -1;
 }

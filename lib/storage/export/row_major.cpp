@@ -18,7 +18,8 @@ std::vector<int64_t> packed_strides(const CheckpointTensor& tensor) {
     std::vector<size_t> order(dimensions);
     std::iota(order.begin(), order.end(), size_t{0});
     DSL_CHECK(tensor.strides.empty() || tensor.strides.size() == dimensions,
-              "{}: {} strides for {} dimensions", tensor.name, tensor.strides.size(), dimensions);
+              "tensor {} has {} strides, but {} dimensions", tensor.name, tensor.strides.size(),
+              dimensions);
     // The stride of a dimension with one element has no meaning.
     const auto before = [&](size_t a, size_t b) {
         const bool a_single = tensor.shape[a] == 1;

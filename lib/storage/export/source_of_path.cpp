@@ -83,7 +83,8 @@ class CheckpointSource final : public TensorSource {
     void check(const Place& place) const {
         if (place.is_checked) return;
         const std::unique_ptr<XXH3_state_t, FreeState> state(XXH3_createState());
-        DSL_CHECK(state && XXH3_128bits_reset(state.get()) == XXH_OK, "no state for a hash");
+        DSL_CHECK(state && XXH3_128bits_reset(state.get()) == XXH_OK,
+                  "cannot create the state of an XXH3 hash");
         const CheckpointPiece& piece = place.piece->piece;
         read(piece.tensor, piece.state, piece.elements,
              [&](const Range&, std::span<const std::byte> bytes) {
@@ -91,15 +92,14 @@ class CheckpointSource final : public TensorSource {
              });
         const XXH128_hash_t found = XXH3_128bits_digest(state.get());
         if (Hash128{found.low64, found.high64} != place.piece->hash)
-            fail(
-                ExitCode::kCheckpoint,
-                "{}/{}: {} of `{}`, elements {} to {} at byte {}, is not what was written (its "
-                "hash differs): the disk or a copy has damaged the file. `dslaunch ckpt verify` on "
-                "the folder above lists what is whole",
-                path(), place.file->name,
-                piece.state == kWeights ? "the weights" : reader_.checkpoint().states[piece.state],
-                tensors()[piece.tensor].name, piece.elements.begin, piece.elements.end(),
-                place.piece->offset_bytes);
+            fail(ExitCode::kCheckpoint,
+                 "{}/{}: the hash of {} of `{}` (elements {} to {}, at byte {}) differs from what "
+                 "was written: the disk or a copy has damaged the file. Run `dslaunch ckpt verify` "
+                 "on the parent folder to list the intact checkpoints",
+                 path(), place.file->name,
+                 piece.state == kWeights ? "the weights" : reader_.checkpoint().states[piece.state],
+                 tensors()[piece.tensor].name, piece.elements.begin, piece.elements.end(),
+                 place.piece->offset_bytes);
         place.is_checked = true;
     }
 
@@ -118,7 +118,7 @@ class SafetensorsSource final : public TensorSource {
             files_.push_back(std::make_unique<SafetensorsFile>(name));
             for (const SafetensorsEntry& entry : files_.back()->entries()) {
                 if (!names.insert(entry.name).second)
-                    fail(ExitCode::kInput, "{}: tensor `{}` is in another file of {} too", name,
+                    fail(ExitCode::kInput, "{}: tensor `{}` is also in another file of {}", name,
                          printable(entry.name), path_);
                 CheckpointTensor tensor;
                 tensor.name = entry.name;
@@ -137,7 +137,8 @@ class SafetensorsSource final : public TensorSource {
     [[nodiscard]] std::vector<HashedRange> hashes(int, int) const override { return {}; }
 
     void for_each(int tensor, int state, const Range& elements, const Use& use) const override {
-        DSL_CHECK(state == kWeights, "a state is asked of a .safetensors file");
+        DSL_CHECK(state == kWeights,
+                  "a .safetensors file has weights only, but an optimizer state was requested");
         const auto& [file, entry] = places_.at(static_cast<size_t>(tensor));
         const int64_t bytes = dtype_bytes(entry->dtype);
         const int64_t part_numel = kChunkOfFileBytes / bytes;
@@ -185,10 +186,10 @@ std::string choose_checkpoint(FileTree& tree, const std::string& path) {
              "{}: there is no checkpoint here (looked for step-N folders in {})", path, place.root);
     const StoredCheckpoint& newest = all.front();
     fail(ExitCode::kCheckpoint,
-         "{}: none of the {} checkpoints here is complete and finite; the newest, {}: {}. Name one "
-         "of them to use it all the same",
+         "{}: none of its {} checkpoints is complete and finite; the newest, {}: {}. To use one of "
+         "them anyway, give its folder",
          path, all.size(), newest.folder,
-         newest.is_complete ? "holds a NaN or an infinity" : newest.fault);
+         newest.is_complete ? "contains a NaN or an infinity" : newest.fault);
 }
 
 std::unique_ptr<TensorSource> open_safetensors(const std::string& path,
@@ -204,8 +205,8 @@ std::unique_ptr<TensorSource> open_tensor_source(FileTree& tree, const std::stri
     if (is_file(path)) {
         if (path.ends_with(".safetensors")) return open_safetensors(path, {path});
         fail(ExitCode::kInput,
-             "{}: a file that is no .safetensors; give a checkpoint's folder, a .safetensors file, "
-             "or a folder that holds model.safetensors",
+             "{}: is not a .safetensors file; give a checkpoint's folder, a .safetensors file, or "
+             "a folder with model.safetensors",
              path);
     }
     if (!holds_checkpoints(tree, path)) {

@@ -30,7 +30,7 @@ TensorName tensor_name(const JsonPlace& place) {
 TensorName optional_tensor(const JsonPlace& place) {
     const auto [kind, value] = place.only();
     if (kind == "as_none") return {};
-    if (kind != "as_tensor") place.refuse("a tensor or none is expected");
+    if (kind != "as_tensor") place.refuse("expected a tensor or none");
     return tensor_name(value);
 }
 
@@ -39,7 +39,7 @@ SymbolOr<T> symbol_or(const JsonPlace& place, const char* constant,
                       const std::function<T(const JsonPlace&)>& read) {
     const auto [kind, value] = place.only();
     if (kind == "as_name") return {value.text(), T{}};
-    if (kind != constant) place.refuse("a number or the name of one is expected");
+    if (kind != constant) place.refuse("expected a number or the name of one");
     return {"", read(value)};
 }
 
@@ -283,7 +283,7 @@ std::optional<Tree> output_tree(const std::string& path, const JsonPlace& module
         const JsonPlace spec = call.at("signature").at("out_spec");
         const JsonPlace::Json json = JsonPlace::parse(path + ": out_spec", spec.text());
         // [version, tree]
-        if (!json.is_array() || json.size() != 2) spec.refuse("this is no treespec");
+        if (!json.is_array() || json.size() != 2) spec.refuse("this is not a treespec");
         const std::string name = path + ": out_spec";
         tree = tree_of(JsonPlace(name, json[1]));
     });
@@ -314,11 +314,11 @@ void read_outputs(const std::string& path, const JsonPlace& module, ExportedProg
             program.mutated_buffers[spec.at("buffer_name").text()] =
                 tensor_name(spec.at("arg")).name;
         } else if (kind == "parameter_mutation") {
-            place.refuse(fmt::format(
-                "forward writes the parameter `{}`, and a program that went through "
-                "run_decompositions() does not say without which gradients; export the model "
-                "without run_decompositions()",
-                printable(spec.at("parameter_name").text())));
+            place.refuse(
+                fmt::format("forward writes to the parameter `{}`, and after run_decompositions() "
+                            "a program no longer records where gradients are off; export the model "
+                            "without run_decompositions()",
+                            printable(spec.at("parameter_name").text())));
         } else {
             place.refuse(fmt::format("outputs of the kind `{}` cannot be read", printable(kind)));
         }
@@ -336,10 +336,10 @@ void check_version(const JsonPlace& root, ExportedProgram& program) {
     const int64_t major = version.at("major").integer(), minor = version.at("minor").integer();
     program.schema = fmt::format("{}.{}", major, minor);
     if (major != kMajor)
-        version.refuse(fmt::format(
-            "it was exported with schema {}, and this version reads {}.x: export the model again "
-            "with PyTorch 2.9 or newer",
-            program.schema, kMajor));
+        version.refuse(
+            fmt::format("it was exported with schema {}, but this version supports {}.x: export "
+                        "the model again with PyTorch 2.9 or newer",
+                        program.schema, kMajor));
 }
 
 }  // namespace
@@ -360,8 +360,8 @@ ExportedProgram parse_exported_program(const std::string& path, std::string_view
     signature.expect_object({"input_specs", "output_specs"});
     program.inputs = list_of(signature.at("input_specs"), input_of);
     if (program.inputs.size() != program.graph.inputs.size())
-        signature.refuse(fmt::format("it has {} inputs, the graph {}", program.inputs.size(),
-                                     program.graph.inputs.size()));
+        signature.refuse(fmt::format("it has {} inputs, but the graph has {}",
+                                     program.inputs.size(), program.graph.inputs.size()));
     const JsonPlace values = module.at("graph").at("tensor_values");
     for (ExportedInput& input : program.inputs) {
         if (input.kind != ExportedInput::Kind::kUser || !values.has(input.value.c_str())) continue;
@@ -391,19 +391,19 @@ ExportedTensor tensor_of(const JsonPlace& entry) {
     entry.expect_object({"path_name", "is_param", "use_pickle", "tensor_meta"});
     if (entry.has("use_pickle") && entry.at("use_pickle").boolean())
         entry.refuse(
-            "it is kept as a pickle, which is never read (a tensor subclass?): make plain tensors "
-            "of the module's parameters and buffers before torch.export");
+            "it is stored as a pickle, which is not supported (a tensor subclass?): convert the "
+            "module's parameters and buffers to plain tensors before torch.export");
     ExportedTensor tensor;
     tensor.record = entry.at("path_name").text();
     if (tensor.record.empty() || tensor.record.find('/') != std::string::npos)
-        entry.at("path_name").refuse("this is no record's name");
+        entry.at("path_name").refuse("this is not a record's name");
     tensor.is_parameter = entry.at("is_param").boolean();
     const JsonPlace meta = entry.at("tensor_meta");
     meta.expect_object(
         {"dtype", "sizes", "requires_grad", "device", "strides", "storage_offset", "layout"});
     constexpr int64_t kStrided = 7;  // code in the schema's Layout
     if (meta.at("layout").integer() != kStrided)
-        meta.at("layout").refuse("only dense tensors can be read");
+        meta.at("layout").refuse("only dense tensors are supported");
     tensor.dtype = meta.at("dtype").integer();
     tensor.requires_grad = meta.at("requires_grad").boolean();
     tensor.sizes = naturals(meta.at("sizes"));
@@ -411,7 +411,7 @@ ExportedTensor tensor_of(const JsonPlace& entry) {
     tensor.offset = natural(meta.at("storage_offset"));
     const std::optional<TensorExtent> extent =
         tensor_extent(tensor.offset, tensor.sizes, tensor.strides);
-    if (!extent) meta.refuse("no tensor has such sizes, strides and offset");
+    if (!extent) meta.refuse("no tensor can have these sizes, strides and offset");
     tensor.reach = extent->reach;
     tensor.numel = extent->numel;
     return tensor;

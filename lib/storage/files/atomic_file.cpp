@@ -33,7 +33,7 @@ std::string free_space(const std::string& path, int fd, int error_number) {
 
 void make_folder(const std::string& folder) {
     if (const int status = make_folders(folder); status != 0)
-        fail(ExitCode::kDisk, "{}: cannot be made: {}", folder, errno_text(status));
+        fail(ExitCode::kDisk, "{}: cannot create the folder: {}", folder, errno_text(status));
 }
 
 AtomicFile::AtomicFile(std::string path, Bytes need) : path_(std::move(path)), need_(need) {
@@ -43,7 +43,7 @@ AtomicFile::AtomicFile(std::string path, Bytes need) : path_(std::move(path)), n
         if (const std::string missing = missing_folder_text(path_);
             status == ENOENT && !missing.empty())
             fail(ExitCode::kDisk, "{}: {}", path_, missing);
-        give_up("create a file for", status);
+        give_up("create a file of", status);
     }
     fd_ = std::move(temporary.fd);
     temporary_ = std::move(temporary.path);
@@ -65,7 +65,7 @@ void AtomicFile::give_up(const char* doing, int error_number) const {
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
-    DSL_CHECK(fd_.valid(), "{}: written after commit", path_);
+    DSL_CHECK(fd_.valid(), "{}: was written to after commit()", path_);
     if (const int status = write_full(fd_.get(), bytes); status != 0) give_up("write", -status);
 }
 
@@ -74,7 +74,7 @@ void AtomicFile::write(std::string_view text) {
 }
 
 void AtomicFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
-    DSL_CHECK(fd_.valid(), "{}: written after commit", path_);
+    DSL_CHECK(fd_.valid(), "{}: was written to after commit()", path_);
     while (!bytes.empty()) {
         const ssize_t count = ::pwrite(fd_.get(), bytes.data(), bytes.size(), offset);
         if (count < 0 && errno == EINTR) continue;
@@ -89,7 +89,8 @@ void AtomicFile::commit() {
     if (::fsync(fd_.get()) != 0) give_up("flush", errno);
     // Some network file systems report a full disk only here.
     if (::close(fd_.release()) != 0 && errno != EINTR) give_up("flush", errno);
-    if (::rename(temporary_.c_str(), path_.c_str()) != 0) give_up("put in place", errno);
+    if (::rename(temporary_.c_str(), path_.c_str()) != 0)
+        give_up("move into place the new file of", errno);
     is_renamed_ = true;
     forget_file_of_process(std::exchange(listed_, nullptr));
     if (const int status = flush_folder(folder_of(path_)); status != 0)

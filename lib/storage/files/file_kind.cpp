@@ -135,7 +135,7 @@ const char* file_kind_name(FileKind kind) {
         case FileKind::kExportedProgram:
             return "a model's archive";
         case FileKind::kPickle:
-            return "a pickle of torch.save";
+            return "a pickle written by torch.save";
         case FileKind::kSafetensors:
             return "a .safetensors file";
         case FileKind::kOnnx:
@@ -143,10 +143,10 @@ const char* file_kind_name(FileKind kind) {
         case FileKind::kGguf:
             return "a GGUF file of llama.cpp";
         case FileKind::kNoDownload:
-            return "no finished download";
+            return "an unfinished download";
         case FileKind::kNpy:
         case FileKind::kNpz:
-            return "an array of numpy";
+            return "a NumPy array";
         case FileKind::kZip:
         case FileKind::kUnreadZip:
             return "a zip archive";
@@ -157,9 +157,9 @@ const char* file_kind_name(FileKind kind) {
         case FileKind::kText:
             return "text";
         case FileKind::kOther:
-            return "a file of another form";
+            return "a file of unknown type";
     }
-    return "a file of another form";
+    return "a file of unknown type";
 }
 
 }  // namespace dslaunch::storage

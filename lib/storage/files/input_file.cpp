@@ -19,9 +19,9 @@ namespace dslaunch::storage {
 namespace {
 
 constexpr const char* kMakeOne =
-    "in Python, with the module that has these weights: torch.export.save(torch.export.export("
-    "module, example_inputs), \"train.pt2\"), or torch.jit.save(torch.jit.script(module), "
-    "\"train.pt\")";
+    "make a model in Python from the module that has these weights: "
+    "torch.export.save(torch.export.export(module, example_inputs), \"train.pt2\"), or "
+    "torch.jit.save(torch.jit.script(module), \"train.pt\")";
 
 bool is_there(const std::filesystem::path& path) {
     std::error_code unreadable;
@@ -36,16 +36,16 @@ std::string model_of_weights(const std::string& path) {
     const std::string place = printable(folder.string());
     if (is_there(folder / "adapter_config.json"))
         return fmt::format(
-            "it is a file of the adapter {0}, which is used with its model: dslaunch generate "
+            "it belongs to the adapter {0}; use the adapter with its model: dslaunch generate "
             "FOLDER --adapter {0}",
             place);
     if (is_there(folder / "config.json"))
-        return fmt::format("it is a file of the model {0}: name the folder, {0}", place);
+        return fmt::format("it belongs to a model: give the model's folder, {0}", place);
     const std::string stem = file.stem().string();
     for (const std::string& name : {stem + ".pt2", stem + ".pt", std::string("model.pt")}) {
         const std::filesystem::path model = file.parent_path() / name;
         if (model != file && is_there(model))
-            return fmt::format("the model beside it has both: name {}", printable(model.string()));
+            return fmt::format("the model next to it has both: give {}", printable(model.string()));
     }
     return kMakeOne;
 }
@@ -66,8 +66,7 @@ bool holds_rows(const std::string& path, std::span<const std::byte> bytes) {
 
 // Returns a hint on how to train with the data at PATH.
 std::string as_data(const std::string& path) {
-    return fmt::format("as training data it follows the model: dslaunch FOLDER --data {}",
-                       printable(path));
+    return fmt::format("to train on it: dslaunch FOLDER --data {}", printable(path));
 }
 
 // Returns the commands that make rows of tokens from the text or table at PATH and train FOLDER
@@ -84,37 +83,38 @@ std::optional<std::string> why_no_model(const std::string& path, FileKind kind,
             return std::nullopt;
         case FileKind::kText:
             if (path.ends_with(".pt") || path.ends_with(".pt2")) return std::nullopt;
-            return "is text, not a model (a Hugging Face folder, train.pt2, train.pt). To train on "
-                   "it: " +
+            return "is text, not a model (such as a Hugging Face folder, train.pt2 or train.pt). "
+                   "To train on it: " +
                    two_commands(path);
         case FileKind::kPickle:
             return std::string(
-                       "is a pickle of torch.save: weights, or a module by the name of its class, "
-                       "without the graph that is trained; ") +
+                       "is a pickle written by torch.save: it has weights, but not the graph that "
+                       "training needs; ") +
                    model_of_weights(path);
         case FileKind::kSafetensors:
             if (holds_rows(path, bytes))
-                return "holds rows of tokens, not a model; " + as_data(path);
-            return std::string("holds weights (safetensors) without the graph that is trained; ") +
+                return "contains rows of tokens, not a model; " + as_data(path);
+            return std::string(
+                       "contains weights (safetensors), but not the graph that training needs; ") +
                    model_of_weights(path);
         case FileKind::kOnnx:
             return std::string(
-                "is an ONNX graph, which is for inference; write the module that it was exported "
-                "from: torch.export.save(torch.export.export(module, example_inputs), "
+                "is an ONNX graph, which is only for inference; export the original module "
+                "instead: torch.export.save(torch.export.export(module, example_inputs), "
                 "\"train.pt2\")");
         case FileKind::kGguf:
-            return "is a GGUF file of llama.cpp, which is not read: take the model's folder from "
-                   "Hugging Face, with config.json and .safetensors files";
+            return "is a GGUF file of llama.cpp, which is not supported: use the model's Hugging "
+                   "Face folder, with config.json and .safetensors files";
         case FileKind::kNpy:
-            return "holds arrays of numpy, not a model; " + as_data(path);
+            return "contains NumPy arrays, not a model; " + as_data(path);
         case FileKind::kNpz:
-            return "holds arrays of numpy: it is data, not a model";
+            return "contains NumPy arrays: it is data, not a model";
         case FileKind::kTable:
             return "is a table (Parquet, Arrow or HDF5): it is data, not a model. To train on the "
                    "text in it: " +
                    two_commands(path);
         case FileKind::kZip:
-            return "is a zip archive of other files: models are written by torch.export.save and "
+            return "is a zip archive, but not a model: save models with torch.export.save or "
                    "torch.jit.save";
         case FileKind::kCompressed:
             return "is compressed: unpack it";
@@ -125,7 +125,7 @@ std::optional<std::string> why_no_model(const std::string& path, FileKind kind,
 }
 
 constexpr const char* kAsColumns =
-    "write its columns as tensors, rows first, into a .safetensors file "
+    "save its columns as tensors, with rows as the first dimension, in a .safetensors file "
     "(safetensors.numpy.save_file in Python)";
 
 // Returns the command that makes rows of tokens from the text at PATH with the tokenizer of MODEL.
@@ -155,19 +155,22 @@ bool is_json(std::span<const std::byte> bytes) {
 std::string about_text(const std::string& path, const std::string& model,
                        std::span<const std::byte> bytes) {
     if (is_table_text(path))
-        return fmt::format("is a table in text, which is not read: {}", kAsColumns);
+        return fmt::format("is a text table, which is not supported: {}", kAsColumns);
     if (is_json(bytes))
         return fmt::format(
-            "holds JSON, not tokens. Make rows of it first, with the tokenizer of {}: {}",
+            "contains JSON, not tokens. First convert it to rows of tokens with the tokenizer of "
+            "{}: {}",
             model.empty() ? "a Hugging Face folder" : "the model", rows_command(path, model));
     if (!model.empty())
         return fmt::format(
-            "is text, not tokens. Make rows of it first, with the model's tokenizer: {}",
+            "is text, not tokens. First convert it to rows of tokens with the model's tokenizer: "
+            "{}",
             rows_command(path, model));
     const std::string name = printable(path);
     return fmt::format(
-        "is text, not tokens: `dslaunch tokens bytes {} -o {}.tokens` makes a token of each byte; "
-        "numbers of a tokenizer are written by numpy.array(ids, \"uint16\").tofile(\"data.bin\")",
+        "is text, not tokens: to make each byte a token, run `dslaunch tokens bytes {} -o "
+        "{}.tokens`; to save a tokenizer's ids, use numpy.array(ids, "
+        "\"uint16\").tofile(\"data.bin\")",
         name, name);
 }
 
@@ -176,17 +179,17 @@ std::string about_text(const std::string& path, const std::string& model,
 std::string why_no_target(const std::string& path, std::span<const std::byte> bytes) {
     const std::filesystem::path folder = std::filesystem::path(path).parent_path();
     if (path.ends_with(".json") && is_there(folder / "config.json"))
-        return fmt::format("is a file of the model {0}: name the folder, {0}",
+        return fmt::format("belongs to a model: give the model's folder, {0}",
                            folder.empty() ? "." : printable(folder.string()));
-    std::string why = "is text, neither a model nor a program that can be started. ";
-    if (is_table_text(path)) return why + "As a table it is not read: " + kAsColumns;
+    std::string why = "is text, neither a model nor an executable program. ";
+    if (is_table_text(path)) return why + "Text tables are not supported: " + kAsColumns;
     why += "To train on it: " + two_commands(path);
     if (!is_json(bytes))
         why += fmt::format(
-            "; or, with a model of bytes: dslaunch tokens bytes {0} -o {0}.tokens, then dslaunch "
-            "train.pt --data {0}.tokens",
+            "; or, for a model whose tokens are bytes: dslaunch tokens bytes {0} -o {0}.tokens, "
+            "then dslaunch train.pt --data {0}.tokens",
             printable(path));
-    return why + ". A script needs chmod +x";
+    return why + ". If it is a script, make it executable with chmod +x";
 }
 
 bool has_token_name(std::string_view path) {
@@ -207,33 +210,35 @@ std::optional<std::string> why_no_data(const std::string& path, FileKind kind,
             return rows ? std::nullopt : std::optional(about_text(path, model, bytes));
         case FileKind::kSafetensors:
             if (rows) return std::nullopt;
-            return "holds tensors (safetensors), not tokens: to have its columns read, give it a "
-                   "name that ends with .safetensors";
+            return "contains tensors (safetensors), not raw tokens: to read its columns, rename it "
+                   "to end with .safetensors";
         case FileKind::kNpy:
             if (rows) return std::nullopt;
-            return "is an array with numpy's header, not tokens alone: numpy.load(file).astype("
-                   "\"uint16\").tofile(\"data.bin\") writes these; rows of samples have a name "
-                   "that ends with .npy";
+            return "is a NumPy array with a header, not raw tokens: to write raw tokens, use "
+                   "numpy.load(file).astype(\"uint16\").tofile(\"data.bin\"); if it has rows of "
+                   "samples, rename it to end with .npy";
         case FileKind::kNpz:
-            return "is an .npz archive, which is not read; in Python: "
+            return "is an .npz archive, which is not supported; convert it in Python: "
                    "safetensors.numpy.save_file(dict(numpy.load(file)), \"data.safetensors\")";
         case FileKind::kPickle:
-            return "is a pickle of torch.save, and no pickle is read; in Python: "
-                   "tokens.numpy().astype(\"uint16\").tofile(\"data.bin\"), or columns by "
-                   "safetensors.torch.save_file({\"x\": x, \"y\": y}, \"data.safetensors\")";
+            return "is a pickle written by torch.save, and pickles are not supported; in Python, "
+                   "save tokens with tokens.numpy().astype(\"uint16\").tofile(\"data.bin\"), or "
+                   "columns with safetensors.torch.save_file({\"x\": x, \"y\": y}, "
+                   "\"data.safetensors\")";
         case FileKind::kGguf:
         case FileKind::kTorchScript:
         case FileKind::kExportedProgram:
-            return "is a model, not data: the model is named without an option, data by --data";
+            return "is a model, not data: give the model without an option, and the data with "
+                   "--data";
         case FileKind::kTable:
             return fmt::format(
-                "is a table (Parquet, Arrow or HDF5), which is not read: {}. Of text in Parquet "
-                "`dslaunch data prepare` makes rows of tokens",
+                "is a table (Parquet, Arrow or HDF5), which is not supported as it is: {}. For "
+                "text in Parquet, `dslaunch data prepare` makes rows of tokens",
                 kAsColumns);
         case FileKind::kZip:
         case FileKind::kUnreadZip:
         case FileKind::kCompressed:
-            return "is compressed, and data are read as they are: unpack it";
+            return "is compressed, and compressed data are not supported: unpack it";
         case FileKind::kNoDownload:
             return download_fault(text_in(bytes));
     }
@@ -293,11 +298,10 @@ void require_rows(const std::string& path, const std::string& model) {
         if (kind == FileKind::kSafetensors) return std::nullopt;
         if (kind == FileKind::kNoDownload) return download_fault(text_in(bytes));
         if (kind == FileKind::kText && !is_table_text(path))
-            return "is text, not rows of tokens. Make rows of it first: " +
-                   rows_command(path, model);
+            return "is text, not rows of tokens. First convert it: " + rows_command(path, model);
         if (path.ends_with(".safetensors")) return std::nullopt;  // its reader reports the fault
-        return "is no file of rows (.safetensors), as `dslaunch data prepare` writes them; tokens "
-               "alone have no rows to show";
+        return "is not a .safetensors file of rows, which `dslaunch data prepare` writes; a file "
+               "of raw tokens has no rows to show";
     });
 }
 

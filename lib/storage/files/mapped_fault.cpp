@@ -66,7 +66,7 @@ class Line {
     line.add(entry.path.load());
     line.add(": cannot be read at offset ");
     line.add(address - entry.begin.load());
-    line.add(": its disk fails, or the file was cut off while it was in use\n");
+    line.add(": its disk failed, or the file was truncated while it was in use\n");
     line.write();
     ::_exit(entry.code.load());
 }

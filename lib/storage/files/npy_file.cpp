@@ -38,14 +38,16 @@ std::optional<DType> dtype_of(std::string_view code) {
 
 // Returns why the dtype CODE, which dtype_of() does not know, is refused, and what to do.
 std::string_view refusal(std::string_view code) {
-    if (code.size() < 2) return "it is no NumPy dtype";
-    if (code[1] == 'O') return "Python objects are not read; save numbers";
-    if (code[0] == '>') return "big-endian numbers are not read; save array.astype('<f4') or alike";
-    if (code[1] == 'c') return "complex numbers are not read; save their parts";
-    if (code[1] == 'U' || code[1] == 'S') return "text is not read; save token numbers";
-    if (code[1] == 'M' || code[1] == 'm') return "dates are not read; save numbers";
-    if (code[1] == 'V') return "raw bytes are not read; save float16, float32 or safetensors";
-    return "this dtype is not read";
+    if (code.size() < 2) return "it is not a NumPy dtype";
+    if (code[1] == 'O') return "Python objects are not supported; save numbers";
+    if (code[0] == '>')
+        return "big-endian numbers are not supported; save array.astype('<f4') or similar";
+    if (code[1] == 'c')
+        return "complex numbers are not supported; save their real and imaginary parts";
+    if (code[1] == 'U' || code[1] == 'S') return "text is not supported; save token numbers";
+    if (code[1] == 'M' || code[1] == 'm') return "dates are not supported; save numbers";
+    if (code[1] == 'V') return "raw bytes are not supported; save float16, float32 or safetensors";
+    return "this dtype is not supported";
 }
 
 // Parses the header, one Python dict literal with three keys; accepts only NumPy's own form.
@@ -62,7 +64,7 @@ class HeaderParser {
             if (!accept(',') && !peek('}')) bad("',' or '}' is missing in its header");
         }
         skip_space();
-        if (!rest_.empty()) bad("its header goes on after '}'");
+        if (!rest_.empty()) bad("its header has more text after '}'");
         if (!dtype_ || !has_order_ || !shape_)
             bad("its header needs descr, fortran_order and shape");
         return {*dtype_, std::move(*shape_), {}};
@@ -89,7 +91,8 @@ class HeaderParser {
     }
 
     void read_dtype() {
-        if (peek('[')) bad("records (structured dtypes) are not read; save one array per field");
+        if (peek('['))
+            bad("records (structured dtypes) are not supported; save one array per field");
         const std::string_view code = quoted();
         dtype_ = dtype_of(code);
         if (!dtype_) bad(fmt::format("dtype '{}': {}", code, refusal(code)));
@@ -98,7 +101,7 @@ class HeaderParser {
     void read_order() {
         skip_space();
         if (accept_word("True"))
-            bad("Fortran order is not read; save numpy.ascontiguousarray(array)");
+            bad("Fortran order is not supported; save numpy.ascontiguousarray(array)");
         if (!accept_word("False")) bad("fortran_order is neither True nor False");
         has_order_ = true;
     }
@@ -120,7 +123,7 @@ class HeaderParser {
         size_t length = 0;
         while (length < rest_.size() && rest_[length] >= '0' && rest_[length] <= '9') ++length;
         const auto value = parse_int(rest_.substr(0, length));
-        if (!value) bad("its shape has something that is no size");
+        if (!value) bad("its shape contains something that is not a size");
         rest_.remove_prefix(length);
         return *value;
     }
@@ -173,7 +176,8 @@ int64_t checked_bytes(const std::string& path, const NpyArray& array) {
     bool too_many = false;
     for (const int64_t extent : array.shape)
         too_many = __builtin_mul_overflow(bytes, extent, &bytes) || too_many;
-    if (too_many) fail(ExitCode::kInput, "{}: its shape overflows", path);
+    if (too_many)
+        fail(ExitCode::kInput, "{}: its shape is too large: the number of bytes overflows", path);
     return bytes;
 }
 
@@ -186,7 +190,7 @@ NpyArray parse_npy(const std::string& path, std::span<const std::byte> bytes) {
     const auto byte_at = [&](size_t at) { return std::to_integer<size_t>(bytes[at]); };
     const size_t major = byte_at(6), minor = byte_at(7);
     if (major < 1 || major > 3 || minor != 0)
-        fail(ExitCode::kInput, "{}: .npy version {}.{} is unknown", path, major, minor);
+        fail(ExitCode::kInput, "{}: .npy version {}.{} is not supported", path, major, minor);
     const size_t begin = major == 1 ? 10 : 12;
     if (file.size() < begin) fail(ExitCode::kInput, "{}: the .npy header is cut short", path);
     size_t length = byte_at(8) | byte_at(9) << 8;
@@ -198,8 +202,8 @@ NpyArray parse_npy(const std::string& path, std::span<const std::byte> bytes) {
     const int64_t need = checked_bytes(path, array);
     array.bytes = bytes.subspan(begin + length);
     if (array.bytes.size() != static_cast<size_t>(need))
-        fail(ExitCode::kInput, "{}: its shape needs {} bytes of data, the file has {}", path, need,
-             array.bytes.size());
+        fail(ExitCode::kInput, "{}: its shape needs {} bytes of data, but the file has {}", path,
+             need, array.bytes.size());
     return array;
 }
 

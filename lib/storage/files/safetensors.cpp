@@ -30,7 +30,9 @@ int64_t checked_bytes(const std::string& path, const SafetensorsEntry& entry) {
     int64_t bytes = dtype_bytes(entry.dtype);
     for (const int64_t extent : entry.shape)
         if (__builtin_mul_overflow(bytes, extent, &bytes))
-            fail(ExitCode::kInput, "{}: tensor '{}': its shape overflows", path, entry.name);
+            fail(ExitCode::kInput,
+                 "{}: tensor '{}': its shape is too large: the number of bytes overflows", path,
+                 entry.name);
     return bytes;
 }
 
@@ -40,8 +42,8 @@ SafetensorsEntry parse_entry(const std::string& path, const std::string& name, c
         !json.contains("shape") || !json.contains("data_offsets") || !json["dtype"].is_string() ||
         !json["shape"].is_array() || !json["data_offsets"].is_array() ||
         json["data_offsets"].size() != 2)
-        fail(ExitCode::kInput, "{}: tensor '{}' needs exactly dtype, shape and two data_offsets",
-             path, name);
+        fail(ExitCode::kInput,
+             "{}: tensor '{}' must have exactly dtype, shape and two data_offsets", path, name);
     const auto dtype = dtype_from_name(json["dtype"].get_ref<const std::string&>());
     if (!dtype)
         fail(ExitCode::kInput, "{}: tensor '{}': unknown dtype {}", path, name,
@@ -51,12 +53,13 @@ SafetensorsEntry parse_entry(const std::string& path, const std::string& name, c
     const int64_t begin = natural(path, name, json["data_offsets"][0]);
     const int64_t end = natural(path, name, json["data_offsets"][1]);
     if (begin > end || static_cast<uint64_t>(end) > data.size())
-        fail(ExitCode::kInput, "{}: tensor '{}': data_offsets [{}, {}] leave the {} data bytes{}",
+        fail(ExitCode::kInput,
+             "{}: tensor '{}': data_offsets [{}, {}] are not within the file's {} bytes of data{}",
              path, name, begin, end, data.size(),
-             begin <= end ? ": the file is cut short, so fetch or copy it again" : "");
+             begin <= end ? ": the file is truncated; download or copy it again" : "");
     if (end - begin != checked_bytes(path, entry))
-        fail(ExitCode::kInput, "{}: tensor '{}': {} bytes do not match its shape and dtype", path,
-             name, end - begin);
+        fail(ExitCode::kInput, "{}: tensor '{}': its {} bytes do not match its shape and dtype",
+             path, name, end - begin);
     entry.bytes = data.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
     return entry;
 }
@@ -70,11 +73,13 @@ void check_cover(const std::string& path, std::vector<SafetensorsEntry>& entries
     const std::byte* next = data.data();
     for (const SafetensorsEntry& entry : entries) {
         if (entry.bytes.data() != next)
-            fail(ExitCode::kInput, "{}: tensor '{}' leaves a hole or overlaps", path, entry.name);
+            fail(ExitCode::kInput,
+                 "{}: tensor '{}' leaves a gap after the tensor before it, or overlaps it", path,
+                 entry.name);
         next += entry.bytes.size();
     }
     if (next != data.data() + data.size())
-        fail(ExitCode::kInput, "{}: bytes at the end belong to no tensor", path);
+        fail(ExitCode::kInput, "{}: the bytes at its end belong to no tensor", path);
 }
 
 // Throws Error{kInput} for a file without a valid header. The message says what the file is
@@ -83,7 +88,7 @@ void check_cover(const std::string& path, std::vector<SafetensorsEntry>& entries
                                 const std::string& problem) {
     if (const std::string fault = download_fault(text_in(all)); !fault.empty())
         fail(ExitCode::kInput, "{}: {}", path, fault);
-    fail(ExitCode::kInput, "{}: is {}, and no .safetensors file: {}", path,
+    fail(ExitCode::kInput, "{}: is {}, not a .safetensors file: {}", path,
          file_kind_name(file_kind(all)), problem);
 }
 
@@ -93,7 +98,7 @@ void require_utf8(const char* what, const std::string& text) {
     for (size_t i = 0; i < text.size();) {
         const size_t length = utf8_length(text, i);
         if (length == 0)
-            fail(ExitCode::kInput, "{} `{}` is not UTF-8, as a safetensors file needs", what,
+            fail(ExitCode::kInput, "{} `{}` is not UTF-8, which a safetensors file requires", what,
                  printable(text));
         i += length;
     }
@@ -104,13 +109,13 @@ void require_utf8(const char* what, const std::string& text) {
 SafetensorsContent parse_safetensors(const std::string& path, std::span<const std::byte> all) {
     uint64_t length = 0;
     if (all.size() < sizeof(length))
-        fail_as_other(path, all, fmt::format("{} bytes are too few", all.size()));
+        fail_as_other(path, all, fmt::format("its {} bytes are too few for a header", all.size()));
     std::memcpy(&length, all.data(), sizeof(length));
     if (length > std::min<uint64_t>(kSafetensorsHeaderBytesMax, all.size() - sizeof(length)))
-        fail_as_other(
-            path, all,
-            fmt::format("a header of {} bytes does not fit a file of {}; was it cut short?", length,
-                        all.size()));
+        fail_as_other(path, all,
+                      fmt::format("its header of {} bytes does not fit in the file of {} bytes, "
+                                  "which may be truncated",
+                                  length, all.size()));
     const std::string_view text(reinterpret_cast<const char*>(all.data()) + sizeof(length), length);
     if (text.empty() || text.front() != '{')
         fail_as_other(path, all, "the header does not begin with '{'");
@@ -149,8 +154,8 @@ SafetensorsWriter::Layout SafetensorsWriter::layout_of(
         JsonWriter json(JsonWriter::Form::kCompact);
         json.begin_object();
         for (const auto& [key, value] : metadata) {
-            require_utf8("the key of metadata", key);
-            require_utf8("the metadata", value);
+            require_utf8("the metadata key", key);
+            require_utf8("the metadata value", value);
             json.field(key, value);
         }
         members["__metadata__"] = json.end_object().text();
@@ -167,7 +172,7 @@ SafetensorsWriter::Layout SafetensorsWriter::layout_of(
         for (const int64_t extent : entry.shape) json.value(extent);
         const bool is_new =
             members.emplace(entry.name, json.end_array().end_object().text()).second;
-        DSL_CHECK(is_new, "tensor '{}' twice", entry.name);
+        DSL_CHECK(is_new, "tensor '{}' appears twice", entry.name);
     }
     JsonWriter json(JsonWriter::Form::kCompact);
     json.begin_object();
@@ -192,7 +197,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path,
 void SafetensorsWriter::write(size_t index, std::span<const std::byte> bytes) {
     Place& place = layout_.places.at(index);
     DSL_CHECK(std::ssize(bytes) == place.bytes && place.bytes_written == 0,
-              "tensor {}: {} bytes written where {} belong, once", index, bytes.size(),
+              "tensor {}: {} bytes were written, expected {} bytes at once", index, bytes.size(),
               place.bytes);
     append(index, bytes);
 }
@@ -200,8 +205,8 @@ void SafetensorsWriter::write(size_t index, std::span<const std::byte> bytes) {
 void SafetensorsWriter::append(size_t index, std::span<const std::byte> bytes) {
     Place& place = layout_.places.at(index);
     DSL_CHECK(std::ssize(bytes) <= place.bytes - place.bytes_written,
-              "tensor {}: {} bytes appended to {} of {}", index, bytes.size(), place.bytes_written,
-              place.bytes);
+              "tensor {}: {} bytes do not fit after the first {} of its {} bytes", index,
+              bytes.size(), place.bytes_written, place.bytes);
     file_.write_at(place.begin + place.bytes_written, bytes);
     place.bytes_written += std::ssize(bytes);
 }
@@ -209,7 +214,7 @@ void SafetensorsWriter::append(size_t index, std::span<const std::byte> bytes) {
 void SafetensorsWriter::commit() {
     for (size_t i = 0; i < layout_.places.size(); ++i)
         DSL_CHECK(layout_.places[i].bytes_written == layout_.places[i].bytes,
-                  "tensor {} is not written", i);
+                  "tensor {} was not written completely", i);
     file_.commit();
 }
 

@@ -42,7 +42,7 @@ class Parser {
         ZipDirectory out;
         uint64_t free_from = 0;
         for (const Entry& entry : entries) {
-            if (entry.offset < free_from) bad("record '{}' overlaps another", entry.name);
+            if (entry.offset < free_from) bad("record '{}' overlaps another record", entry.name);
             out.records.push_back(read_local(entry, directory.begin, free_from));
         }
         take_root(out);
@@ -76,25 +76,29 @@ class Parser {
         for (size_t at = last + 1; at-- > first;)
             if (marked(at, kEndMark) && at + kEndBytes + load(bytes_, at + 20, 2) == bytes_.size())
                 return at;
-        bad("no zip directory at the end; it is cut short or not a TorchScript archive");
+        bad("it has no zip directory at its end; the file is truncated or not a TorchScript "
+            "archive");
     }
 
     Directory find_directory() const {
         const size_t end = find_end();
         if (load(bytes_, end + 4, 2) != 0 || load(bytes_, end + 6, 2) != 0)
-            bad("it spans several disks");
+            bad("it is one part of a split zip archive");
         Directory found{load(bytes_, end + 16, 4), load(bytes_, end + 12, 4),
                         load(bytes_, end + 10, 2)};
-        if (load(bytes_, end + 8, 2) != found.record_count) bad("it spans several disks");
+        if (load(bytes_, end + 8, 2) != found.record_count)
+            bad("it is one part of a split zip archive");
         uint64_t limit = end;
         if (end >= kLocator64Bytes && marked(end - kLocator64Bytes, kLocator64Mark)) {
             limit = load(bytes_, end - kLocator64Bytes + 8, 8);
             found = find_directory64(limit, end - kLocator64Bytes, found);
         }
         if (found.begin > limit || found.length != limit - found.begin)
-            bad("its directory [{}, +{}) does not end at {}", found.begin, found.length, limit);
+            bad("its directory begins at byte {} with {} bytes, but must end at byte {}",
+                found.begin, found.length, limit);
         if (found.record_count > found.length / kCentralBytes)
-            bad("a directory of {} bytes cannot hold {} records", found.length, found.record_count);
+            bad("its directory of {} bytes is too small for {} records", found.length,
+                found.record_count);
         return found;
     }
 
@@ -105,14 +109,15 @@ class Parser {
             bad("the zip64 end record is not where its locator says");
         if (load(bytes_, locator + 4, 4) != 0 || load(bytes_, locator + 16, 4) > 1 ||
             load(bytes_, at + 16, 8) != 0)
-            bad("it spans several disks");
+            bad("it is one part of a split zip archive");
         const Directory found{load(bytes_, at + 48, 8), load(bytes_, at + 40, 8),
                               load(bytes_, at + 32, 8)};
-        if (load(bytes_, at + 24, 8) != found.record_count) bad("it spans several disks");
+        if (load(bytes_, at + 24, 8) != found.record_count)
+            bad("it is one part of a split zip archive");
         if ((old.begin != kFull32 && old.begin != found.begin) ||
             (old.length != kFull32 && old.length != found.length) ||
             (old.record_count != kFull16 && old.record_count != found.record_count))
-            bad("its two end records disagree");
+            bad("its two end records do not match");
         return found;
     }
 
@@ -123,9 +128,10 @@ class Parser {
         for (uint64_t i = 0; i < directory.record_count; ++i) {
             entries.push_back(read_entry(rest));
             if (!names.insert(entries.back().name).second)
-                bad("record '{}' is there twice", entries.back().name);
+                bad("record '{}' appears twice", entries.back().name);
         }
-        if (!rest.empty()) bad("{} bytes of its directory are no record", rest.size());
+        if (!rest.empty())
+            bad("{} bytes at the end of its directory are not a record", rest.size());
         return entries;
     }
 
@@ -143,7 +149,7 @@ class Parser {
                     .stored_bytes = load(rest, 20, 4),
                     .content_bytes = load(rest, 24, 4),
                     .offset = load(rest, 42, 4)};
-        if (load(rest, 34, 2) != 0) bad("it spans several disks");
+        if (load(rest, 34, 2) != 0) bad("it is one part of a split zip archive");
         widen(entry, rest.subspan(kCentralBytes + name_bytes, extra_bytes));
         check_kind(entry);
         rest = rest.subspan(all_bytes);
@@ -156,7 +162,7 @@ class Parser {
         uint64_t* fields[] = {&entry.content_bytes, &entry.stored_bytes, &entry.offset};
         while (extra.size() >= 4) {
             const size_t length = load(extra, 2, 2);
-            if (length > extra.size() - 4) bad("record '{}' has a damaged field", entry.name);
+            if (length > extra.size() - 4) bad("record '{}' has a damaged extra field", entry.name);
             Span values = extra.subspan(4, length);
             if (load(extra, 0, 2) == kZip64Field)
                 for (uint64_t* field : fields) {
@@ -171,13 +177,15 @@ class Parser {
     void check_kind(const Entry& entry) const {
         if ((entry.flags & kEncryptedFlags) != 0) bad("record '{}' is encrypted", entry.name);
         if (entry.method != kStored && entry.method != kDeflated)
-            bad("record '{}' is compressed by unknown method {}", entry.name, entry.method);
+            bad("record '{}' is compressed by method {}, which is not supported", entry.name,
+                entry.method);
         if (entry.method == kStored && entry.stored_bytes != entry.content_bytes)
-            bad("record '{}' is stored but its two sizes differ", entry.name);
+            bad("record '{}' is not compressed, but its two sizes differ", entry.name);
         if (entry.content_bytes > static_cast<uint64_t>(INT64_MAX))
             bad("record '{}' has an impossible size", entry.name);
         for (const unsigned char c : entry.name)
-            if (c < 0x20 || c == 0x7F) bad("record '{}' has control characters", entry.name);
+            if (c < 0x20 || c == 0x7F)
+                bad("the name of record '{}' has control characters", entry.name);
     }
 
     // Returns the record of ENTRY, which must end before LIMIT. Sets FREE_FROM to the end of the
@@ -190,7 +198,7 @@ class Parser {
         const size_t name_bytes = load(header, 26, 2);
         const size_t begin = kLocalBytes + name_bytes + load(header, 28, 2);
         if (begin > header.size() || entry.stored_bytes > header.size() - begin)
-            bad("record '{}' leaves the file", entry.name);
+            bad("record '{}' reaches into the zip directory", entry.name);
         if (text(header.subspan(kLocalBytes, name_bytes)) != entry.name ||
             load(header, 8, 2) != entry.method)
             bad("record '{}': its own header disagrees with the directory", entry.name);
@@ -208,7 +216,7 @@ class Parser {
         const std::string& first = directory.records.front().name;
         const size_t slash = first.find('/');
         if (slash == std::string::npos || slash == 0)
-            bad("record '{}' lies in no folder; TorchScript archives have one root", first);
+            bad("record '{}' is in no folder; a TorchScript archive has one root folder", first);
         directory.root = first.substr(0, slash);
         const std::string prefix = first.substr(0, slash + 1);
         for (ZipRecord& record : directory.records) {
@@ -247,7 +255,8 @@ const ZipRecord* ZipArchive::find(std::string_view name) const {
 
 std::span<const std::byte> ZipArchive::content(const ZipRecord& record) const {
     if (record.is_deflated)
-        fail(ExitCode::kInput, "{}: record '{}' is compressed where a stored one is needed", path(),
+        fail(ExitCode::kInput,
+             "{}: record '{}' is compressed, but must be stored without compression", path(),
              printable(record.name));
     return record.stored;
 }

@@ -24,7 +24,8 @@ void check_extra_name(const std::string& path, const std::string& name) {
     for (const std::string& part : split(name, '/'))
         usable = usable && !part.empty() && part != "." && part != "..";
     if (!usable)
-        fail(ExitCode::kInput, "{}: '{}' cannot name an extra file", path, printable(name));
+        fail(ExitCode::kInput, "{}: '{}' is not a valid name for an extra file", path,
+             printable(name));
 }
 
 class Writer {

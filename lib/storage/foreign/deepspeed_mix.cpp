@@ -10,12 +10,12 @@
 namespace dslaunch::storage {
 namespace {
 
-constexpr const char* kMixed = "files of different saves are mixed";
+constexpr const char* kMixed = "files from different saves are mixed";
 
 void check_same(const TorchFile& file, const TorchFile& first, const PickleValue* a,
                 const PickleValue* b, const char* what) {
     if (a == b || (a != nullptr && b != nullptr && has_same_values(*a, *b))) return;
-    refuse(file.path(), "has another {} than {}: {}", what, first.path(), kMixed);
+    refuse(file.path(), "its {} differs from that of {}: {}", what, first.path(), kMixed);
 }
 
 }  // namespace
@@ -39,7 +39,7 @@ void DeepSpeedSource::check_optimizers() const {
     for (size_t rank = 0; rank < optimizers_.size(); ++rank) {
         const TorchFile &file = *optimizers_[rank], &first = *optimizers_.front();
         if (ranks_[rank].updates != ranks_.front().updates)
-            refuse(file.path(), "its optimizer has made {} updates and that of {} {}: {}",
+            refuse(file.path(), "its optimizer has made {} updates, but that of {} has made {}: {}",
                    fmt::join(ranks_[rank].updates, ", "), first.path(),
                    fmt::join(ranks_.front().updates, ", "), kMixed);
         const PickleValue& own = need(file, file.root(), "optimizer_state_dict");
@@ -64,7 +64,7 @@ void DeepSpeedSource::check_weights() const {
             ranks_.front().updates.empty() ? 0 : std::ranges::max(ranks_.front().updates);
         if (made > about_.training.updates)
             refuse(optimizers_.front()->path(),
-                   "its optimizer has made {} updates and {} tells of {}: {}", made, file.path(),
+                   "its optimizer has made {} updates, but {} says {}: {}", made, file.path(),
                    about_.training.updates, kMixed);
         return;
     }
@@ -77,7 +77,7 @@ void DeepSpeedSource::check_weights() const {
         if (about_.tensors[at].kind != TensorKind::kTrained || about_.states.empty()) continue;
         if (!rounds_to(chunks_[at][0], file.tensor(module.items[i + 1], name)))
             refuse(file.path(),
-                   "its `{}` is not what the optimizer's weights round to: {}, or the module was "
+                   "its `{}` does not match the optimizer's rounded weights: {}, or the module was "
                    "changed before it was saved",
                    name, kMixed);
     }

@@ -100,9 +100,10 @@ int64_t updates_of(const TorchFile& file, const PickleValue* step) {
     const TorchTensor tensor = file.tensor(step, "step");
     float value = 0;
     if (tensor.dtype != DType::kF32 || tensor.numel() != 1)
-        refuse(file.path(), "an optimizer's step is no single fp32");
+        refuse(file.path(), "an optimizer's step is not a single fp32 number");
     std::memcpy(&value, tensor.bytes.data(), sizeof value);
-    if (!(value >= 0 && value < 0x1p24f)) refuse(file.path(), "an optimizer's step is {}", value);
+    if (!(value >= 0 && value < 0x1p24f))
+        refuse(file.path(), "an optimizer's step is {}, which is impossible", value);
     return std::lround(value);
 }
 
@@ -147,8 +148,8 @@ void refuse_universal(const std::string& folder) {
     if (!is_one && (has_other || !std::filesystem::exists(root + "/latest_universal", error)))
         return;
     refuse(folder,
-           "is a universal checkpoint of DeepSpeed, as ds_to_universal.py makes it, and these are "
-           "not read yet: give the checkpoint that it was made from, {}",
+           "is a universal checkpoint of DeepSpeed (from ds_to_universal.py), which is not "
+           "supported yet: give the original checkpoint, {}",
            is_one && has_other ? root + ", whose `latest` names it"
                                : "the folder with `latest` and global_stepN");
 }

@@ -36,7 +36,8 @@ std::string tag_folder(const std::string& path, const std::string& tag) {
     std::string name = tag;
     if (name.empty()) name = std::string(trim(read_file(latest, 4096)));
     if (name.empty() || name.find('/') != std::string::npos || name == "..")
-        refuse(tag.empty() ? latest : path, "`{}` is no tag: the name of a folder beside it", name);
+        refuse(tag.empty() ? latest : path,
+               "`{}` is not a tag, which is the name of a folder in the checkpoint's folder", name);
     return fmt::format("{}/{}", path, name);
 }
 
@@ -70,11 +71,13 @@ void DeepSpeedSource::open(const std::string& path, const std::string& tag) {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
         const std::string name = entry.path().filename().string();
         if (name.starts_with("layer_") || name.find("expert_") != std::string::npos)
-            refuse(folder_, "{} belongs to a pipeline or a mixture of experts, which is not read",
+            refuse(folder_,
+                   "{} belongs to a pipeline or a mixture of experts, which is not supported",
                    name);
         if (name.find("mp_rank_") != std::string::npos &&
             name.find("mp_rank_00_") == std::string::npos)
-            refuse(folder_, "{} belongs to a model cut by tensor parallelism, which is not read",
+            refuse(folder_,
+                   "{} belongs to a model split by tensor parallelism, which is not supported",
                    name);
         files_count += name.ends_with("_optim_states.pt") ? 1 : 0;
     }
@@ -83,8 +86,10 @@ void DeepSpeedSource::open(const std::string& path, const std::string& tag) {
     for (int64_t rank = 0; rank < files_count; ++rank) {
         const std::string name = file_in(folder_, rank, prefix, "optim");
         if (!exists(name))
-            refuse(name, "is missing, one of {} ranks' files: the checkpoint is incomplete",
-                   files_count);
+            refuse(
+                name,
+                "is missing: the checkpoint needs a file of each of its {} ranks and is incomplete",
+                files_count);
         optimizers_.push_back(std::make_unique<TorchFile>(name));
     }
     open_models();
@@ -98,8 +103,8 @@ void DeepSpeedSource::open_models() {
     }
     if (optimizers_.empty())
         refuse(folder_,
-               "has neither *_optim_states.pt nor mp_rank_00_model_states.pt: no checkpoint of "
-               "DeepSpeed");
+               "has neither *_optim_states.pt nor mp_rank_00_model_states.pt: it is not a "
+               "DeepSpeed checkpoint");
     for (size_t rank = 0; rank < optimizers_.size(); ++rank) {
         const std::string name = file_in(folder_, static_cast<int64_t>(rank), "", "model");
         if (!exists(name)) refuse(name, "is missing: the checkpoint is incomplete");
@@ -120,7 +125,7 @@ void DeepSpeedSource::read_stage() {
     const PickleValue* shapes = file.root().find("param_shapes");
     if (shapes != nullptr && shapes->kind == Kind::kList)
         refuse(folder_,
-               "has no *_optim_states.pt, and {} belongs to ZeRO: the ranks' files are missing",
+               "has no *_optim_states.pt, but {} was saved with ZeRO: the ranks' files are missing",
                file.path());
     about_.world_size = std::max<int64_t>(integer_or(file.root().find("dp_world_size"), 1), 1);
 }
@@ -135,42 +140,45 @@ void DeepSpeedSource::read_rank_stage(const TorchFile& file, const PickleValue& 
     } else if (state.find("group_paddings") != nullptr) {
         found = 1;  // BF16_Optimizer: bf16 with fp32 gradient accumulation
     }
-    if (found < 1 || found > 3) refuse(file.path(), "ZeRO stage {} is not read", found);
+    if (found < 1 || found > 3) refuse(file.path(), "ZeRO stage {} is not supported", found);
     if (stage_ != 0 && found != stage_)
-        refuse(file.path(), "is of ZeRO stage {} and rank 0's file of {}", found, stage_);
+        refuse(file.path(), "was saved with ZeRO stage {}, but rank 0's file with stage {}", found,
+               stage_);
     stage_ = found;
     const PickleValue* parts = &need(file, state, "partition_count");
     std::vector<const PickleValue*> counts = {parts};
     if (parts->kind == Kind::kList) counts = parts->items;
     for (const PickleValue* count : counts)
         if (integer_or(count, -1) != about_.world_size)
-            refuse(file.path(),
-                   "says that {} ranks wrote it and {} ranks' files are there: incomplete, "
-                   "mixed, or parameters shared out in another way, as with experts",
-                   integer_or(count, -1), about_.world_size);
+            refuse(
+                file.path(),
+                "says that {} ranks wrote it, but there are files of {} ranks: the checkpoint is "
+                "incomplete or mixed, or splits its parameters in another way, as with experts",
+                integer_or(count, -1), about_.world_size);
     if (state.find("ds_zero_partition_groups") != nullptr)
-        refuse(file.path(), "has experts shared out in groups of their own: not read");
+        refuse(file.path(), "splits its experts in separate groups, which is not supported");
 }
 
 void DeepSpeedSource::read_training() {
     const TorchFile& file = *models_.front();
     const PickleValue& model = file.root();
     if (integer_or(model.find("mp_world_size"), 1) != 1)
-        refuse(file.path(), "belongs to a model cut by tensor parallelism, which is not read");
+        refuse(file.path(),
+               "belongs to a model split by tensor parallelism, which is not supported");
     TrainingState& training = about_.training;
     training.step = integer_or(&need(file, model, "global_steps"), -1);
     training.updates = training.step - integer_or(model.find("skipped_steps"), 0);
     training.samples_seen = integer_or(model.find("global_samples"), 0);
     if (training.step < 0 || training.updates < 0 || training.samples_seen < 0)
-        refuse(file.path(), "its counts of steps and samples cannot be");
+        refuse(file.path(), "its counts of steps and samples are impossible");
     if (const PickleValue* version = model.find("ds_version")) about_.version = version->text;
     if (const PickleValue* scheduler = model.find("lr_scheduler")) {
         const int64_t last = integer_or(scheduler->find("last_batch_iteration"), -2);
         if (last >= -1 && last + 1 != training.updates)
-            notes_.push_back(fmt::format(
-                "its learning-rate scheduler stands at {} and {} updates were made: the schedule "
-                "goes on from the updates",
-                last + 1, training.updates));
+            notes_.push_back(
+                fmt::format("its learning-rate scheduler is at update {}, but {} updates were "
+                            "made: the schedule continues from the updates",
+                            last + 1, training.updates));
     }
     if (stage_ == 0) {
         if (const PickleValue* state = model.find("optimizer")) read_loss_scale(*state);
@@ -202,8 +210,8 @@ void DeepSpeedSource::read_groups() {
     for (const auto& file : optimizers_) {
         ranks_.push_back(read_rank(*file));
         if (ranks_.back().groups.size() != ranks_.front().groups.size())
-            refuse(file->path(), "has {} groups and rank 0 has {}", ranks_.back().groups.size(),
-                   ranks_.front().groups.size());
+            refuse(file->path(), "has {} parameter groups, but rank 0 has {}",
+                   ranks_.back().groups.size(), ranks_.front().groups.size());
         for (const auto& group : ranks_.back().groups)
             ++(group[0].empty() || !group[1].empty() ? with_states : without);
     }
@@ -211,7 +219,8 @@ void DeepSpeedSource::read_groups() {
         about_.states = {kStates[0], kStates[1]};
         about_.optimizer = "adam";
     } else if (about_.training.updates > 0 || with_states > 0) {
-        refuse(folder_, "some groups have no exp_avg and exp_avg_sq: only Adam's states are read");
+        refuse(folder_,
+               "some groups have no exp_avg and exp_avg_sq: only Adam's states are supported");
     } else {
         notes_.emplace_back("it was saved before the first step and has no optimizer states");
     }
@@ -225,7 +234,7 @@ DeepSpeedSource::RankGroups DeepSpeedSource::read_rank(const TorchFile& file) co
     RankGroups rank;
     for (const PickleValue* value : masters.items) {
         const TorchTensor master = file.tensor(value, "its fp32 weights");
-        if (master.dtype != DType::kF32) refuse(file.path(), "its master weights are no fp32");
+        if (master.dtype != DType::kF32) refuse(file.path(), "its master weights are not fp32");
         rank.groups.push_back({master.bytes, {}, {}});
     }
     read_states(file, need(file, state, sharded ? "optimizer_state_dict" : "base_optimizer_state"),
@@ -237,7 +246,7 @@ DeepSpeedSource::RankGroups DeepSpeedSource::read_rank(const TorchFile& file) co
 void DeepSpeedSource::read_states(const TorchFile& file, const PickleValue& optimizer,
                                   RankGroups& rank) const {
     if (optimizer.kind == Kind::kList)
-        refuse(file.path(), "was saved with elastic_checkpoint, which is not read");
+        refuse(file.path(), "was saved with elastic_checkpoint, which is not supported");
     const PickleValue& states = need(file, optimizer, "state");
     rank.updates.resize(rank.groups.size());
     rank.shapes.resize(rank.groups.size());
@@ -249,12 +258,13 @@ void DeepSpeedSource::read_states(const TorchFile& file, const PickleValue& opti
         rank.sizes.push_back(std::ssize(ids));
     }
     if (parameters.size() != rank.groups.size())
-        refuse(file.path(), "its optimizer has {} parameters and {} flat groups", parameters.size(),
-               rank.groups.size());
+        refuse(file.path(), "its optimizer has {} parameters, but {} flat groups",
+               parameters.size(), rank.groups.size());
     for (size_t i = 0; i + 1 < states.items.size(); i += 2) {
         const auto found = std::ranges::find(parameters, integer_or(states.items[i], -2),
                                              &std::pair<int64_t, int64_t>::first);
-        if (found == parameters.end()) refuse(file.path(), "has states of no parameter");
+        if (found == parameters.end())
+            refuse(file.path(), "has optimizer states that belong to no parameter");
         const auto group = static_cast<size_t>(found - parameters.begin());
         const PickleValue& state = *states.items[i + 1];
         rank.updates[group] = std::max(updates_of(file, state.find("step")), found->second);
@@ -266,7 +276,9 @@ void DeepSpeedSource::read_states(const TorchFile& file, const PickleValue& opti
             const size_t bytes =
                 stage_ == 0 && master.empty() ? tensor.bytes.size() : master.size();
             if (tensor.dtype != DType::kF32 || tensor.bytes.size() < bytes)
-                refuse(file.path(), "{} of group {} has {} elements of {}, its weights {}",
+                refuse(file.path(),
+                       "{} of group {} has {} elements of type {}, expected fp32 and as many "
+                       "elements as its weights, {}",
                        kStates[k], group, tensor.numel(), dtype_name(tensor.dtype),
                        bytes / kMasterBytes);
             rank.groups[group][k + 1] = tensor.bytes.first(bytes);
@@ -282,8 +294,8 @@ void DeepSpeedSource::place_shared_groups() {
         need(*optimizers_.front(), optimizers_.front()->root(), "optimizer_state_dict");
     const PickleValue* paddings = first.find("param_alignment_paddings");
     if (shapes.items.size() != ranks_.front().groups.size())
-        refuse(file.path(), "has shapes of {} groups and the ranks have {}", shapes.items.size(),
-               ranks_.front().groups.size());
+        refuse(file.path(), "has the shapes of {} groups, but the ranks have {} groups",
+               shapes.items.size(), ranks_.front().groups.size());
     for (size_t group = 0; group < shapes.items.size(); ++group) {
         std::array<Chunks, 3> whole;
         int64_t updates = 0;
@@ -308,8 +320,8 @@ void DeepSpeedSource::place_shared_groups() {
         const int64_t left = numel_of(whole[0]) - at;
         if (left < 0 || left >= 2 * about_.world_size)
             refuse(folder_,
-                   "group {}: its parameters need {} elements and the ranks' files have "
-                   "{}: files of different saves, or damaged",
+                   "group {}: its parameters need {} elements, but the ranks' files have {}: the "
+                   "files are damaged, or from different saves",
                    group, at, numel_of(whole[0]));
     }
 }
@@ -342,15 +354,15 @@ void DeepSpeedSource::place_sharded() {
     for (const auto& rank : flat)
         if (numel_of(rank[0]) != at)
             refuse(folder_,
-                   "the parameters need {} elements of each rank and a rank's file has {}: "
-                   "files of different saves, or damaged",
+                   "the parameters need {} elements of each rank, but a rank's file has {}: the "
+                   "files are damaged, or from different saves",
                    at, numel_of(rank[0]));
 }
 
 void DeepSpeedSource::add_trained(const std::string& name, const PickleValue& shape,
                                   int64_t updates) {
     const auto sizes = shape_of(shape);
-    if (!sizes) refuse(models_.front()->path(), "`{}` has no shape", name);
+    if (!sizes) refuse(models_.front()->path(), "the parameter `{}` has no shape", name);
     CheckpointTensor tensor;
     tensor.name = name;
     tensor.shape = *sizes;
@@ -401,7 +413,8 @@ void DeepSpeedSource::add_frozen(const std::string& name, const PickleValue& val
     const PickleValue* shapes = models_.front()->root().find("frozen_param_shapes");
     const PickleValue* shape = shapes == nullptr ? nullptr : shapes->find(name);
     const auto sizes = shape == nullptr ? std::nullopt : shape_of(*shape);
-    if (!sizes) refuse(models_.front()->path(), "`{}` is neither trained nor frozen", name);
+    if (!sizes)
+        refuse(models_.front()->path(), "`{}` is listed as neither trained nor frozen", name);
     tensor.shape = *sizes;
     Chunks chunks;
     int64_t left = numel_of(*sizes);
@@ -421,7 +434,8 @@ void DeepSpeedSource::add_aliases() {
     for (const auto& [alias, name] : aliases_) {
         const auto found = places_.find(name);
         if (found == places_.end() || !places_.emplace(alias, found->second).second)
-            refuse(models_.front()->path(), "`{}` shares `{}`, which is not there", alias, name);
+            refuse(models_.front()->path(), "`{}` shares the values of `{}`, which is missing",
+                   alias, name);
         about_.tensors[found->second].aliases.push_back(alias);
     }
 }
@@ -429,7 +443,7 @@ void DeepSpeedSource::add_aliases() {
 void DeepSpeedSource::add(CheckpointTensor tensor, std::array<Chunks, 3> chunks) {
     if (tensor.name.empty() ||
         !places_.emplace(tensor.name, static_cast<int>(about_.tensors.size())).second)
-        refuse(models_.front()->path(), "`{}` is there twice or has no name", tensor.name);
+        refuse(models_.front()->path(), "`{}` appears twice or has no name", tensor.name);
     about_.tensors.push_back(std::move(tensor));
     chunks_.push_back(std::move(chunks));
 }

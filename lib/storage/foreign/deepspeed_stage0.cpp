@@ -34,7 +34,8 @@ void DeepSpeedSource::place_replicated() {
         about_.states = {"exp_avg", "exp_avg_sq"};
         about_.optimizer = "adam";
     } else if (!rank.groups.empty() && about_.training.updates > 0) {
-        refuse(file.path(), "its optimizer has no exp_avg and exp_avg_sq: only Adam's are read");
+        refuse(file.path(),
+               "its optimizer has no exp_avg and exp_avg_sq: only Adam's states are supported");
     } else {
         notes_.emplace_back(rank.groups.empty()
                                 ? "it was saved without an optimizer"
@@ -95,7 +96,7 @@ DeepSpeedSource::RankGroups DeepSpeedSource::read_replicated(const TorchFile& fi
     RankGroups rank;
     const auto add_master = [&](const PickleValue* value) {
         const TorchTensor master = file.tensor(value, "its fp32 weights");
-        if (master.dtype != DType::kF32) refuse(file.path(), "its master weights are no fp32");
+        if (master.dtype != DType::kF32) refuse(file.path(), "its master weights are not fp32");
         rank.groups.push_back({master.bytes, {}, {}});
     };
     const PickleValue* flat = state.find("fp32_groups_flat");
@@ -144,8 +145,8 @@ void DeepSpeedSource::place_flat(const std::vector<WholeParameter>& parameters,
         });
         if (storages.size() != 1)
             refuse(models_.front()->path(),
-                   "group {}: {} of the module's flat groups have its weights, where one must: "
-                   "files of different saves, or changed",
+                   "group {}: {} of the module's flat groups have its weights, expected exactly "
+                   "one: the files were changed, or are from different saves",
                    group, storages.size());
         placed.insert(storages.begin()->first);
         place_flat_group(storages.begin()->second, rank, group);
@@ -159,8 +160,9 @@ void DeepSpeedSource::place_flat_group(const std::vector<WholeParameter>& parame
     int64_t at = 0;
     for (const WholeParameter& one : in_order) {
         if (one.tensor.begin != at)
-            refuse(models_.front()->path(), "`{}` is at element {} of its group, not at {}",
-                   one.name, one.tensor.begin, at);
+            refuse(models_.front()->path(),
+                   "`{}` is at element {} of its group, expected element {}", one.name,
+                   one.tensor.begin, at);
         CheckpointTensor tensor;
         tensor.name = one.name;
         tensor.shape = one.tensor.shape;
@@ -172,8 +174,9 @@ void DeepSpeedSource::place_flat_group(const std::vector<WholeParameter>& parame
         add(std::move(tensor), std::move(chunks));
     }
     if (at * kMasterBytes != std::ssize(rank.groups[group][0]))
-        refuse(models_.front()->path(), "group {}: its parameters have {} elements and it {}",
-               group, at, std::ssize(rank.groups[group][0]) / kMasterBytes);
+        refuse(models_.front()->path(),
+               "group {}: its parameters have {} elements, but the group has {}", group, at,
+               std::ssize(rank.groups[group][0]) / kMasterBytes);
 }
 
 void DeepSpeedSource::place_each(const std::vector<WholeParameter>& parameters,
@@ -190,9 +193,9 @@ void DeepSpeedSource::place_each(const std::vector<WholeParameter>& parameters,
     const PositionMatch match = match_positions(rank.sizes, std::ssize(parameters), fits);
     if (!match.fault.empty())
         refuse(models_.front()->path(),
-               "its optimizer does not name its {} parameters, and the module's {} cannot be told "
-               "apart by order, shape and value: {}. Name those that are not trained (--frozen), "
-               "or import the weights alone, as safetensors",
+               "its optimizer does not name its {} parameters, and the module's {} cannot be "
+               "matched to them by order, shape and value: {}. Name the parameters that are not "
+               "trained (--frozen), or import only the weights, as safetensors",
                rank.groups.size(), parameters.size(), match.fault);
     for (size_t position = 0; position < match.parameters.size(); ++position) {
         if (match.parameters[position] < 0) continue;

@@ -48,7 +48,7 @@ Opened open_source(const ImportOptions& options, ForeignFormat format) {
         fmt::format("safetensors, {} file{}", files.size(), files.size() > 1 ? "s" : "");
     opened.source = open_safetensors(options.source, files);
     opened.notes.emplace_back(
-        "it holds weights alone: optimizer, step and schedule start from the beginning");
+        "it contains only weights: optimizer, step and schedule start from the beginning");
     return opened;
 }
 
@@ -58,8 +58,8 @@ std::string mapped(const std::string& name, const CheckpointTensor& tensor,
         return options.names.add + name.substr(options.names.strip.size());
     if (tensor.kind != TensorKind::kBuffer)
         fail(ExitCode::kInput,
-             "{}: `{}` does not begin with the prefix `{}` that is to be stripped", options.source,
-             printable(name), printable(options.names.strip));
+             "{}: tensor `{}` does not begin with the prefix `{}`, which is to be removed",
+             options.source, printable(name), printable(options.names.strip));
     return options.names.add + name;
 }
 
@@ -162,7 +162,7 @@ std::string_view foreign_format_name(ForeignFormat format) {
 
 ForeignFormat detect_foreign_format(const std::string& path) {
     std::error_code error;
-    if (!fs::exists(path, error)) fail(ExitCode::kInput, "{}: is not there", path);
+    if (!fs::exists(path, error)) fail(ExitCode::kInput, "{}: no such file or folder", path);
     if (path.ends_with(".safetensors")) return ForeignFormat::kSafetensors;
     std::string pickled = path;
     if (fs::is_directory(path, error)) {
@@ -181,14 +181,14 @@ ForeignFormat detect_foreign_format(const std::string& path) {
     }
     if ((pickled.ends_with(".bin") || pickled.ends_with(".pt")) && fs::exists(pickled, error))
         fail(ExitCode::kInput,
-             "{}: is a pickled state_dict, which is not read. Where Python is at hand, "
-             "safetensors.torch.save_file(torch.load(PATH), \"model.safetensors\") converts it",
+             "{}: is a pickled state_dict, which is not supported. Convert it in Python: "
+             "safetensors.torch.save_file(torch.load(PATH), \"model.safetensors\")",
              pickled);
-    fail(
-        ExitCode::kInput,
-        "{}: is no checkpoint that can be read: no `latest` and no *_model_states.pt of DeepSpeed, "
-        "no model.safetensors and no model.safetensors.index.json, no .safetensors file",
-        path);
+    fail(ExitCode::kInput,
+         "{}: is not a supported checkpoint: expected a DeepSpeed folder with `latest` or "
+         "*_model_states.pt, a folder with model.safetensors or model.safetensors.index.json, or a "
+         ".safetensors file",
+         path);
 }
 
 ImportReport import_checkpoint(FileTree& tree, const ImportOptions& options) {

@@ -29,7 +29,9 @@ PositionMatch match_positions(const std::vector<int64_t>& group_positions, int64
         std::accumulate(group_positions.begin(), group_positions.end(), int64_t{0});
     const int64_t spare = parameters_count - positions_count;
     if (spare < 0)
-        return {{}, fmt::format("{} places for {} parameters", positions_count, parameters_count)};
+        return {{},
+                fmt::format("there are {} positions for only {} parameters", positions_count,
+                            parameters_count)};
     States states;
     states[std::vector<int64_t>(group_positions.size())] = {
         Way(static_cast<size_t>(positions_count), int64_t{-1})};
@@ -55,7 +57,7 @@ PositionMatch match_positions(const std::vector<int64_t>& group_positions, int64
             }
         }
         if (next.empty())
-            return {{}, fmt::format("parameter {} of the model fits nowhere", parameter)};
+            return {{}, fmt::format("parameter {} of the model fits no position", parameter)};
         if (next.size() > kStatesMax) return {{}, "there are too many ways to match them"};
         states = std::move(next);
     }

@@ -38,15 +38,16 @@ ZipArchive open_archive(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     if (file.get() == 0x80)
         fail(ExitCode::kInput,
-             "{}: is in the old form of torch.save, a bare pickle. Where Python is at hand, "
-             "torch.save(torch.load(OLD), NEW) writes it as an archive",
+             "{}: was written by torch.save in its old format, a plain pickle. Convert it to an "
+             "archive in Python: torch.save(torch.load(OLD), NEW)",
              path);
     return ZipArchive(path);
 }
 
 std::span<const std::byte> record(const ZipArchive& archive, const std::string& name) {
     const ZipRecord* found = archive.find(name);
-    if (found == nullptr) fail(ExitCode::kInput, "{}: has no record {}", archive.path(), name);
+    if (found == nullptr)
+        fail(ExitCode::kInput, "{}: the archive has no record {}", archive.path(), name);
     return archive.content(*found);
 }
 
@@ -55,7 +56,7 @@ Pickle read_pickle(const ZipArchive& archive) {
         const auto bytes = archive.content(*order);
         const std::string_view text = text_in(bytes);
         if (text != "little")
-            fail(ExitCode::kInput, "{}: was written with byte order `{}`, not little",
+            fail(ExitCode::kInput, "{}: was written with byte order `{}`, expected `little`",
                  archive.path(), printable(text));
     }
     return {archive.path(), record(archive, "data.pkl")};
@@ -80,13 +81,13 @@ TorchTensor TorchFile::tensor(const PickleValue* value, const std::string& what)
     const auto bad = [&](std::string_view why) {
         fail(ExitCode::kInput, "{}: {}: {}", path(), printable(what), why);
     };
-    if (value == nullptr || value->kind != Kind::kTensor) bad("is no tensor there");
+    if (value == nullptr || value->kind != Kind::kTensor) bad("is missing or not a tensor");
     const PickleValue& storage = *value->items[0];
     TorchTensor tensor;
     const auto dtype = storage_dtype(storage.text);
     const auto shape = sizes_of(*value->items[2]), strides = sizes_of(*value->items[3]);
     if (!dtype || !shape || !strides || shape->size() != strides->size())
-        bad("its dtype, shape or strides cannot be");
+        bad("its dtype, shape or strides are not valid");
     tensor.dtype = *dtype;
     tensor.shape = *shape;
     tensor.storage = storage.items[0]->text;
@@ -94,17 +95,17 @@ TorchTensor TorchFile::tensor(const PickleValue* value, const std::string& what)
     const int64_t stored_numel = std::ssize(stored) / dtype_bytes(tensor.dtype);
     if (storage.items[2]->integer != stored_numel ||
         std::ssize(stored) % dtype_bytes(tensor.dtype) != 0)
-        bad("its storage is not as long as the pickle says: the file is damaged");
+        bad("its storage does not have the length in the pickle: the file is damaged");
     const bool is_empty = std::ranges::count(*shape, 0) > 0;
     int64_t numel = is_empty ? 0 : 1;
     for (size_t i = shape->size(); !is_empty && i-- > 0;) {
         if ((*shape)[i] > 1 && (*strides)[i] != numel) bad("it is not contiguous");
-        if (numel > stored_numel / (*shape)[i]) bad("it is beyond its storage");
+        if (numel > stored_numel / (*shape)[i]) bad("it reaches beyond its storage");
         numel *= (*shape)[i];
     }
     const int64_t begin = value->items[1]->integer;
     if (begin < 0 || begin > stored_numel || numel > stored_numel - begin)
-        bad("it is beyond its storage");
+        bad("it reaches beyond its storage");
     tensor.begin = begin;
     tensor.storage_numel = stored_numel;
     tensor.bytes = stored.subspan(static_cast<size_t>(begin * dtype_bytes(tensor.dtype)),

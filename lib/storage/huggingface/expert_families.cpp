@@ -23,7 +23,7 @@ void read_qwen_windows(const JsonPlace& config, TransformerConfig& model) {
 
 void read_qwen2(const JsonPlace& config, TransformerConfig& model) {
     read_like_llama(config, model, {});
-    require_off(config, "use_mrope", "a position in several axes");
+    require_off(config, "use_mrope", "a position with several axes (M-RoPE)");
     model.has_projection_bias = true;
     model.has_output_bias = model.has_mlp_bias = false;
     read_qwen_windows(config, model);
@@ -71,7 +71,7 @@ void read_mixtral(const JsonPlace& config, TransformerConfig& model) {
     read_like_llama(config, model, {.theta = 1e6, .norm_epsilon = 1e-5});
     model.has_projection_bias = model.has_output_bias = model.has_mlp_bias = false;
     read_window_of_all(config, model);
-    require_zero(config, "router_jitter_noise", "noise at the router");
+    require_zero(config, "router_jitter_noise", "noise in the router");
     rename(model, {{"mlp", "block_sparse_moe"}, {"gate", "w1"}, {"up", "w3"}, {"down", "w2"}});
     read_experts(config, model, "num_local_experts");
     model.expert_width = model.mlp_width;

@@ -60,12 +60,12 @@ void set_head_width(TransformerConfig& model, int64_t width) {
 
 void require_off(const JsonPlace& config, const char* key, std::string_view what) {
     if (flag_or(config, key, false))
-        config.at(key).refuse(fmt::format("{} is not computed by this version", what));
+        config.at(key).refuse(fmt::format("{} is not supported by this version", what));
 }
 
 void require_zero(const JsonPlace& config, const char* key, std::string_view what) {
     if (number_or(config, key, 0) != 0)
-        config.at(key).refuse(fmt::format("{} is not computed by this version", what));
+        config.at(key).refuse(fmt::format("{} is not supported by this version", what));
 }
 
 void read_activation(const JsonPlace& config, const char* key, TransformerConfig& model) {
@@ -84,7 +84,7 @@ void read_activation(const JsonPlace& config, const char* key, TransformerConfig
     const JsonPlace place = config.at(key);
     const auto found = table.find(place.text());
     if (found == table.end())
-        place.refuse(fmt::format("the activation `{}` is not known to this version",
+        place.refuse(fmt::format("the activation `{}` is not supported by this version",
                                  printable(place.text())));
     model.activation = found->second;
 }
@@ -189,7 +189,7 @@ void read_ropes_by_type(const JsonPlace& config, TransformerConfig& model, doubl
         by_type ? object_at(*by_type, "full_attention") : object_at(config, "rope_scaling");
     const auto window = by_type ? object_at(*by_type, "sliding_attention") : std::nullopt;
     if (by_type && config.has("rope_scaling"))
-        config.at("rope_scaling").refuse("rope_parameters is there too: leave one of them out");
+        config.at("rope_scaling").refuse("rope_parameters is also given: remove one of the two");
     static_cast<void>(rotary_share(config, std::nullopt));
     const auto rope = [&](const std::optional<JsonPlace>& place, double own_theta) {
         return read_rope(place ? &*place : nullptr,
@@ -200,8 +200,8 @@ void read_ropes_by_type(const JsonPlace& config, TransformerConfig& model, doubl
     for (const Rope& read : {model.rope, model.window_rope})
         if (read.kind == RopeKind::kLong || read.kind == RopeKind::kDynamic)
             config.refuse(
-                fmt::format("the rope type `{}` is not known to this version where kinds "
-                            "of layers have a formula each",
+                fmt::format("the rope type `{}` is not supported in models whose layer types have "
+                            "separate rope settings",
                             read.kind == RopeKind::kLong ? "longrope" : "dynamic"));
 }
 
@@ -212,7 +212,7 @@ void read_windows(const JsonPlace& config, TransformerConfig& model,
         config.at("layer_types").for_elements([&](const JsonPlace& type) {
             if (layer >= model.layers.size()) type.refuse("there are fewer layers than types");
             if (type.text() != "sliding_attention" && type.text() != "full_attention")
-                type.refuse(fmt::format("layers of type `{}` are not known to this version",
+                type.refuse(fmt::format("layers of type `{}` are not supported by this version",
                                         printable(type.text())));
             model.layers[layer++].has_window = type.text() == "sliding_attention";
         });
@@ -231,7 +231,7 @@ void read_window_of_all(const JsonPlace& config, TransformerConfig& model) {
 }
 
 void read_experts(const JsonPlace& config, TransformerConfig& model, const char* key) {
-    require_off(config, "output_router_logits", "a loss of the router");
+    require_off(config, "output_router_logits", "a loss for the router");
     model.experts = size_at(config, key, kExpertsMax);
     model.experts_chosen = size_at(config, "num_experts_per_tok");
     for (TransformerLayer& layer : model.layers) layer.has_experts = true;

@@ -57,7 +57,7 @@ void FolderWeights::add(const std::shared_ptr<const MappedFile>& file, Safetenso
     const auto found = weights_.find(*name);
     if (found != weights_.end() && !are_equal(found->second.found.entry, entry))
         fail(ExitCode::kInput,
-             "{}: tensor `{}` is in another file of the folder too, with other numbers",
+             "{}: tensor `{}` is also in another file of the folder, with different values",
              file->path(), printable(entry.name));
     weights_.emplace(*name, Weight{{file, std::move(entry)}, false});
 }
@@ -72,12 +72,11 @@ FolderWeights::Weight* FolderWeights::find(const std::string& name) {
 }
 
 void FolderWeights::fail_missing(const std::string& name) const {
-    fail(ExitCode::kInput, "{}: no weight `{}`, which a {} has{}", folder_.config_path,
-         printable(name), folder_.config.architecture,
-         name == head_name(folder_.config)
-             ? "; if its output layer is its embedding, config.json says so by "
-               "\"tie_word_embeddings\": true"
-             : "");
+    fail(ExitCode::kInput, "{}: the folder has no weight `{}`, which a {} needs{}",
+         folder_.config_path, printable(name), folder_.config.architecture,
+         name == head_name(folder_.config) ? "; if its output layer shares its embedding, set "
+                                             "\"tie_word_embeddings\": true in config.json"
+                                           : "");
 }
 
 FolderWeight FolderWeights::take(const std::string& name, std::span<const int64_t> sizes) {
@@ -88,14 +87,14 @@ FolderWeight FolderWeights::take(const std::string& name, std::span<const int64_
     const SafetensorsEntry& entry = weight->found.entry;
     const std::string& file = weight->found.file->path();
     if (!std::ranges::equal(entry.shape, sizes))
-        fail(ExitCode::kInput, "{}: tensor `{}` is {}, and by config.json it is {}", file,
-             printable(entry.name), shape_text(entry.shape), shape_text(sizes));
+        fail(ExitCode::kInput, "{}: tensor `{}` has shape {}, but by config.json it must have {}",
+             file, printable(entry.name), shape_text(entry.shape), shape_text(sizes));
     weight->is_taken = true;
     if (entry.dtype == DType::kF64) return in_fp32(weight->found);
     if (!is_trained_dtype(entry.dtype))
         fail(ExitCode::kInput,
-             "{}: tensor `{}` has numbers of type {}: quantized weights are not read; take the "
-             "folder of the model in 16 or 32 bits",
+             "{}: tensor `{}` has type {}: quantized weights are not supported; use the folder of "
+             "the model in 16 or 32 bits",
              file, printable(entry.name), dtype_name(entry.dtype));
     return weight->found;
 }
@@ -105,8 +104,8 @@ void FolderWeights::require_all_taken() const {
         if (!weight.is_taken && !is_derived_buffer(name) &&
             !(folder_.config.is_tied && name == head_name(folder_.config)))
             fail(ExitCode::kInput,
-                 "{}: tensor `{}` belongs to no module of a {}: the folder's files are not those "
-                 "of its config.json, or the model was changed",
+                 "{}: tensor `{}` belongs to no module of a {}: the folder's weights do not match "
+                 "its config.json, or the model was changed",
                  weight.found.file->path(), printable(name), folder_.config.architecture);
 }
 

@@ -145,7 +145,7 @@ class ConfigReader {
         place_.at("sequence_bias").for_elements([&](const JsonPlace& pair) {
             std::vector<JsonPlace> both;
             pair.for_elements([&](const JsonPlace& one) { both.push_back(one); });
-            if (both.size() != 2) pair.refuse("is no pair of a list of tokens and a number");
+            if (both.size() != 2) pair.refuse("must be a pair of a list of tokens and a number");
             // Larger values would make logits infinite, and no token can be drawn from such logits.
             constexpr double kBiasMax = 1e30;
             if (!(std::abs(both[1].number()) <= kBiasMax))
@@ -163,7 +163,7 @@ class ConfigReader {
         const double number = place_.at(key).number();
         if (!(number >= least && number <= most))
             place_.at(key).refuse(
-                fmt::format("is {}, and must be between {} and {}", number, least, most));
+                fmt::format("is {}, but must be between {} and {}", number, least, most));
         return number;
     }
     [[nodiscard]] std::optional<int64_t> count(const char* key, int64_t least = 0) {
@@ -174,7 +174,7 @@ class ConfigReader {
     }
     [[nodiscard]] static int32_t token(const JsonPlace& place) {
         const int64_t token = place.integer();
-        if (token < 0 || token > INT32_MAX) place.refuse("is no token");
+        if (token < 0 || token > INT32_MAX) place.refuse("is not a token");
         return static_cast<int32_t>(token);
     }
     [[nodiscard]] static std::vector<int32_t> sequence(const JsonPlace& place) {
@@ -222,7 +222,7 @@ GenerationConfig config_in(const std::string& folder, const char* name, const Re
 
 GenerationConfig parse_generation_config(const std::string& path, std::string_view text) {
     const Json json = JsonPlace::parse(path, text);
-    if (!json.is_object()) JsonPlace(path, json).refuse("is no object");
+    if (!json.is_object()) JsonPlace(path, json).refuse("is not an object");
     return ConfigReader(path, json).run();
 }
 

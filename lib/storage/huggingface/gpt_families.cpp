@@ -16,7 +16,7 @@ void read_gpt_block(const JsonPlace& config, TransformerConfig& model) {
     for (TransformerLayer& layer : model.layers) layer.turns = false;
     model.is_tied = flag_or(config, "tie_word_embeddings", true);
     if (!flag_or(config, "scale_attn_weights", true)) model.scale = 1;
-    require_off(config, "add_cross_attention", "attention to an encoder");
+    require_off(config, "add_cross_attention", "attention to an encoder (cross-attention)");
     model.embedding_dropout = probability_or(config, "embd_pdrop", 0.1);
     model.residual_dropout = probability_or(config, "resid_pdrop", 0.1);
     model.attention_dropout = probability_or(config, "attn_pdrop", 0.1);
@@ -27,7 +27,8 @@ void read_gpt_block(const JsonPlace& config, TransformerConfig& model) {
 void read_gpt2(const JsonPlace& config, TransformerConfig& model) {
     read_gpt_block(config, model);
     model.is_transposed = true;
-    require_off(config, "scale_attn_by_inverse_layer_idx", "attention scaled by the layer's index");
+    require_off(config, "scale_attn_by_inverse_layer_idx",
+                "attention that is scaled by the layer's index");
 }
 
 // Reads StarCoder 1: one head of keys and values for all queries.
@@ -108,15 +109,15 @@ void read_falcon(const JsonPlace& config, TransformerConfig& model) {
     model.has_projection_bias = model.has_output_bias = model.has_mlp_bias =
         flag_or(config, "bias", false);
     model.is_tied = flag_or(config, "tie_word_embeddings", true);
-    require_off(config, "alibi", "a slope of scores in the place of positions");
-    require_zero(config, "hidden_dropout", "one dropout after attention and MLP together");
-    require_zero(config, "attention_dropout", "dropout of this family's attention");
+    require_off(config, "alibi", "ALiBi (a bias of attention scores in place of positions)");
+    require_zero(config, "hidden_dropout", "a single dropout after attention and MLP");
+    require_zero(config, "attention_dropout", "attention dropout in this model family");
     // Falcon 40B and later have a norm for each part, and a head of keys for each group of query
     // heads. Falcon 7B has one norm, and one head of keys for all queries.
     const bool is_new = flag_or(config, "new_decoder_architecture", false);
     model.is_parallel = flag_or(config, "parallel_attn", true);
     if (is_new && !model.is_parallel)
-        config.at("parallel_attn").refuse("new_decoder_architecture needs it to be true");
+        config.at("parallel_attn").refuse("must be true, because new_decoder_architecture is true");
     model.projection = ProjectionKind::kFusedByKey;
     model.key_heads = size_or(config, "num_kv_heads", model.heads);
     if (!is_new && flag_or(config, "multi_query", true)) {

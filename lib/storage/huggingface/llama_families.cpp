@@ -54,7 +54,7 @@ void read_smollm3(const JsonPlace& config, TransformerConfig& model) {
             if (layer < model.layers.size()) model.layers[layer++].turns = turns.integer() != 0;
         });
         if (layer != model.layers.size())
-            config.at("no_rope_layers").refuse("has fewer numbers than there are layers");
+            config.at("no_rope_layers").refuse("has fewer numbers than the model has layers");
     }
     const bool windows =
         flag_or(config, "use_sliding_window", false) && config.has("sliding_window");
@@ -76,7 +76,7 @@ void read_stablelm(const JsonPlace& config, TransformerConfig& model) {
     model.has_projection_bias = flag_or(config, "use_qkv_bias", false);
     model.has_output_bias = model.has_mlp_bias = false;
     model.is_parallel = model.has_shared_norm = flag_or(config, "use_parallel_residual", false);
-    require_zero(config, "hidden_dropout", "dropout after the MLP alone");
+    require_zero(config, "hidden_dropout", "dropout after only the MLP");
     if (!flag_or(config, "qk_layernorm", false)) return;
     model.head_norm = HeadNormKind::kList;
     rename(model, {{"query_norm", "q_layernorm"}, {"key_norm", "k_layernorm"}});

@@ -36,13 +36,13 @@ std::vector<std::string> files_of_index(const std::string& folder, const std::st
     const auto json = nlohmann::json::parse(in, nullptr, false);
     const auto map = json.is_object() ? json.find("weight_map") : json.end();
     if (json.is_discarded() || map == json.end() || !map->is_object())
-        fail(ExitCode::kInput, "{}: is no JSON object with a weight_map", path);
+        fail(ExitCode::kInput, "{}: is not a JSON object with a weight_map", path);
     std::set<std::string> files;
     for (const auto& [tensor, file] : map->items()) {
         const fs::path name =
             fs::path(file.is_string() ? file.get<std::string>() : "").lexically_normal();
         if (!name.has_filename() || name.is_absolute() || *name.begin() == "..")
-            fail(ExitCode::kInput, "{}: `{}` is in no file of that folder", path,
+            fail(ExitCode::kInput, "{}: the file of `{}` is not in that folder", path,
                  printable(tensor));
         files.insert((fs::path(folder) / name).string());
     }
@@ -76,9 +76,8 @@ void require_room_for_model(const std::string& folder) {
                               name.find("-of-") != std::string::npos;
         if (name != kIndex && name != "adapter_config.json" && !is_shard) continue;
         fail(ExitCode::kInput,
-             "{}: is of another model, and would be read together with the model.safetensors that "
-             "is "
-             "written there, or instead of it: name an empty folder, or remove the older model",
+             "{}: belongs to another model, and would be read together with the new "
+             "model.safetensors, or instead of it: use an empty folder, or remove the older model",
              printable(entry.path().string()));
     }
 }
@@ -133,12 +132,12 @@ void require_weights(const ModelFolder& folder) {
     for (const std::string_view pickle : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
         if (fs::exists(fs::path(place) / pickle, unreadable))
             fail(ExitCode::kInput,
-                 "{}: its weights are pickles ({}), which are not read; in Python: "
-                 "AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(FOLDER)",
+                 "{}: its weights are pickles ({}), which are not supported; convert them in "
+                 "Python: AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(FOLDER)",
                  printable(place), pickle);
     fail(ExitCode::kInput,
-         "{}: has no weights: model.safetensors, or model.safetensors.index.json and what it "
-         "names; `dslaunch plan` needs none",
+         "{}: has no weights: expected model.safetensors, or model.safetensors.index.json and its "
+         "files; `dslaunch plan` works without weights",
          printable(place));
 }
 

@@ -45,10 +45,12 @@ bool is_word_of_hub(std::string_view word) {
 std::string fetch_text(const std::string& path) {
     const std::string name = std::filesystem::path(path).filename().string();
     return path.find('/') != std::string::npos
-               ? fmt::format("Fetch it: hf download {} --local-dir {}; then the model is {}", path,
-                             name, name)
+               ? fmt::format(
+                     "Download it: hf download {} --local-dir {}; then give {} as the model", path,
+                     name, name)
                : fmt::format(
-                     "To fetch a model of Hugging Face: hf download ORG/{0} --local-dir {0}", name);
+                     "To download a model from Hugging Face: hf download ORG/{0} --local-dir {0}",
+                     name);
 }
 
 constexpr std::string_view kHub = "https://huggingface.co/";
@@ -99,12 +101,13 @@ void fail_missing_model(const std::string& path) {
         fail_missing_model(path.substr(kHub.size()));
     const std::string near = near_file_text(path);
     if (is_hub_name(path))
-        fail(ExitCode::kInput, "{} is no folder here, and dslaunch downloads nothing. {}", path,
+        fail(ExitCode::kInput,
+             "{} is not a local folder, and dslaunch does not download models. {}", path,
              fetch_text(path));
     if (near.empty() && path.find('/') == std::string::npos && is_word_of_hub(path) &&
         !ends_as_file(path))
         fail(ExitCode::kInput,
-             "{}: there is no such file or folder, and dslaunch downloads nothing. {}", path,
+             "{}: no such file or folder, and dslaunch does not download models. {}", path,
              fetch_text(path));
     fail(ExitCode::kInput, "{}: cannot open: {}{}", printable(path), errno_text(ENOENT), near);
 }
@@ -118,7 +121,7 @@ void refuse_download(std::string_view word, const std::string& name) {
     const bool is_name =
         is_word_of_hub(model.substr(0, slash)) &&
         (slash == std::string::npos || is_word_of_hub(std::string_view(model).substr(slash + 1)));
-    fail(ExitCode::kUsage, "`{}`: dslaunch downloads nothing. {}", word,
+    fail(ExitCode::kUsage, "`{}`: dslaunch does not download models. {}", word,
          fetch_text(is_name ? model : "NAME"));
 }
 
@@ -137,33 +140,33 @@ std::string model_at(const std::string& path) {
     }
     if (auto archive = archive_of_job(path)) return *std::move(archive);
     if (const auto adapter = adapter_in(path))
-        fail(
-            ExitCode::kInput,
-            "{0}: holds an adapter, not a model: give {1}, the model that it was trained with, and "
-            "--adapter {0}; or merge the two: dslaunch model merge {1} {0} -o NEW",
-            printable(path), base_of(*adapter));
+        fail(ExitCode::kInput,
+             "{0}: contains an adapter, not a model: give {1}, the model that it was trained with, "
+             "and --adapter {0}; or merge the two: dslaunch model merge {1} {0} -o NEW",
+             printable(path), base_of(*adapter));
     if (is_folder(std::filesystem::path(path) / "checkpoints"))
         fail(ExitCode::kInput,
-             "{0}: is the folder of a job that has not written its weights; of its newest "
-             "checkpoint they are taken by: dslaunch ckpt export {0} NEW",
+             "{0}: is the folder of a job that has not written its weights; to take them from its "
+             "newest checkpoint: dslaunch ckpt export {0} NEW",
              printable(path));
     const std::filesystem::path place = std::filesystem::path(path).lexically_normal();
     for (const std::filesystem::path& job :
          {place.parent_path(), place.parent_path().parent_path()})
         if (!job.empty() && archive_of_job(job.string()))
             fail(ExitCode::kInput,
-                 "{0}: is a folder of the job {1}; its trained model is named {1}", printable(path),
-                 printable(job.string()));
+                 "{0}: is a folder inside the job {1}; to use its trained model, give {1}",
+                 printable(path), printable(job.string()));
     std::error_code unreadable;
     for (std::filesystem::directory_iterator entry(place / "snapshots", unreadable), end;
          entry != end; entry.increment(unreadable))
         if (model_folder_of(entry->path().string()))
             fail(ExitCode::kInput,
-                 "{}: is a folder of the hub's cache, and the model is a snapshot in it: name {}",
+                 "{}: is a folder of the Hugging Face cache, and the model is a snapshot in it: "
+                 "give {}",
                  printable(path), printable(entry->path().string()));
     fail(ExitCode::kInput,
-         "{}: is a folder without a config.json, not a model (Hugging Face's folders have one; "
-         "torch.export.save and torch.jit.save write files)",
+         "{}: is a folder without a config.json, not a model (a Hugging Face folder has one; "
+         "torch.export.save and torch.jit.save write a file)",
          printable(path));
 }
 
@@ -171,9 +174,9 @@ std::string folder_model_at(const std::string& path, std::string_view command) {
     std::string model = model_at(path);
     if (model_folder_of(model)) return model;
     fail(ExitCode::kInput,
-         "{0}: is a file, and `{1}` takes a Hugging Face folder, with config.json, tokenizer and "
-         "weights; an archive is used by: dslaunch generate {0} --prompt TEXT, or --prompt-ids "
-         "5,17,2 if its tokens are no bytes",
+         "{0}: is a file, but `{1}` needs a Hugging Face folder with config.json, tokenizer and "
+         "weights; to use an archive: dslaunch generate {0} --prompt TEXT, or --prompt-ids 5,17,2 "
+         "if its tokens are not bytes",
          printable(model), command);
 }
 
@@ -183,27 +186,26 @@ std::string adapter_at(const std::string& path) {
     if (!is_there(path)) fail_missing_model(path);
     const bool is_model = !is_folder(path) || model_folder_of(path) || archive_of_job(path);
     fail(ExitCode::kInput,
-         "{}: is {}no adapter: neither {} nor {}/ is in it; a job with --lora writes one to its "
-         "--output folder",
-         printable(path), is_model ? "a model, and " : "", kConfigOfAdapter, kAdapterOfJob);
+         "{}: is {}not an adapter: it contains neither {} nor {}/; a job with --lora writes an "
+         "adapter to its --output folder",
+         printable(path), is_model ? "a model, " : "", kConfigOfAdapter, kAdapterOfJob);
 }
 
 std::string tokenizer_folder_at(const std::string& path) {
     if (!is_there(path)) fail_missing_model(path);
     const std::filesystem::path folder = std::filesystem::path(path).parent_path();
     if (!is_folder(path) && is_there(folder / "tokenizer.json"))
-        fail(ExitCode::kInput, "{}: is a file of a model: name the folder, {}", printable(path),
-             folder.empty() ? "." : printable(folder.string()));
+        fail(ExitCode::kInput, "{}: belongs to a model: give the model's folder, {}",
+             printable(path), folder.empty() ? "." : printable(folder.string()));
     if (const auto adapter = adapter_in(path); adapter && !is_there(path + "/tokenizer.json"))
         fail(ExitCode::kInput,
-             "{}: holds an adapter, which has no tokenizer of its own: name the model that it was "
-             "trained with, {}",
+             "{}: contains an adapter, which has no tokenizer: give the model that it was trained "
+             "with, {}",
              printable(path), base_of(*adapter));
     if (!is_folder(path))
         fail(ExitCode::kInput,
-             "{}: is a file, and the folder of a Hugging Face model is wanted, which has a "
-             "tokenizer.json; bytes are made to tokens by: dslaunch tokens bytes FILE -o "
-             "FILE.tokens",
+             "{}: is a file; expected the folder of a Hugging Face model with a tokenizer.json. To "
+             "use bytes as tokens: dslaunch tokens bytes FILE -o FILE.tokens",
              printable(path));
     return path;
 }

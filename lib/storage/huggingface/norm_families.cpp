@@ -12,7 +12,7 @@ namespace {
 void read_gemma_block(const JsonPlace& config, TransformerConfig& model) {
     read_sizes(config, model, {.head_width = 256, .padding = 0});
     model.mlp_width = size_at(config, "intermediate_size");
-    require_off(config, "use_bidirectional_attention", "attention to later tokens");
+    require_off(config, "use_bidirectional_attention", "attention to later tokens (bidirectional)");
     model.norm = NormKind::kRmsOfOne;
     model.norm_epsilon = positive_or(config, "rms_norm_eps", 1e-6);
     model.activation = ActivationKind::kGeluTanh;

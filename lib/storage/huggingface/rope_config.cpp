@@ -23,8 +23,10 @@ std::vector<double> factors_at(const JsonPlace& rope, const char* key, int64_t w
         factors.push_back(element.number());
     });
     if (std::ssize(factors) * 2 != width)
-        rope.at(key).refuse(fmt::format("has {} factors for {} elements of a head that turn",
-                                        factors.size(), width));
+        rope.at(key).refuse(
+            fmt::format("has {} factors, expected one for each pair of the {} elements of a head "
+                        "that are rotated",
+                        factors.size(), width));
     return factors;
 }
 
@@ -48,7 +50,7 @@ void read_scaling(const JsonPlace& rope, const std::string& type, const RopeDefa
         into.factor = positive_or(rope, "factor", 1);
         into.original_context = defaults.context;
         if (into.width <= 2)
-            rope.refuse("the rope type `dynamic` needs heads of which more than one pair turns");
+            rope.refuse("the rope type `dynamic` needs more than one rotated pair in each head");
     } else if (type == "proportional") {
         into.kind = RopeKind::kProportional;
         into.factor = positive_or(rope, "factor", 1);
@@ -91,7 +93,7 @@ void read_scaling(const JsonPlace& rope, const std::string& type, const RopeDefa
         into.magnitude = number_or(rope, "attention_factor", grown);
     } else {
         rope.refuse(
-            fmt::format("the rope type `{}` is not known to this version; known are "
+            fmt::format("the rope type `{}` is not supported by this version; supported are "
                         "default, linear, dynamic, llama3, yarn, longrope and proportional",
                         printable(type)));
     }
@@ -102,10 +104,9 @@ void read_scaling(const JsonPlace& rope, const std::string& type, const RopeDefa
 void require_flat(const JsonPlace& rope) {
     rope.for_members([&](const std::string& name, const JsonPlace& value) {
         if (value.is_object())
-            rope.refuse(
-                fmt::format("`{}` holds numbers of its own, and the layers of this family "
-                            "share one formula",
-                            printable(name)));
+            rope.refuse(fmt::format(
+                "`{}` has its own settings, but all layers of this model family share one rope",
+                printable(name)));
     });
 }
 
@@ -116,7 +117,8 @@ std::optional<double> rotary_share(const JsonPlace& place, std::optional<double>
     const double share = positive_or(place, kShare, 1);
     if (share > 1) place.at(kShare).refuse("must be above 0 and at most 1");
     if (!around && share != 1)
-        place.at(kShare).refuse("heads of this family turn whole: leave it out, or set 1");
+        place.at(kShare).refuse(
+            "this model family rotates whole heads: remove this field, or set it to 1");
     return around ? std::optional(share) : std::nullopt;
 }
 
@@ -134,17 +136,19 @@ Rope read_rope(const JsonPlace* place, const RopeDefaults& defaults) {
         // by an angle of 0.
         if (type != "proportional") part = rotary_share(*place, part);
         if (type == "proportional" && part)
-            place->refuse("the rope type `proportional` is for families whose heads turn whole");
+            place->refuse(
+                "the rope type `proportional` is only for model families that rotate whole heads");
     }
     rope.width = static_cast<int64_t>(static_cast<double>(defaults.head_width) * part.value_or(1));
     if (rope.width < 2 || rope.width % 2 != 0)
         fail(ExitCode::kInput,
-             "{} of {} elements of a head would turn with the position; the number must be even",
+             "{} of {} elements of a head would be rotated with the position; that number must be "
+             "even and at least 2",
              rope.width, defaults.head_width);
     if (place == nullptr) return rope;
     read_scaling(*place, type, defaults, rope);
     if (!std::isfinite(rope.magnitude))
-        place->refuse("its numbers make a factor of sines and cosines that is not finite");
+        place->refuse("with its numbers, the factor of sines and cosines is not finite");
     return rope;
 }
 

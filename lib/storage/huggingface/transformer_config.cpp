@@ -24,8 +24,8 @@ DType dtype_named(const JsonPlace& place) {
         {"float64", DType::kF32}, {"double", DType::kF32},  {"bfloat16", DType::kBF16},
         {"float16", DType::kF16}, {"half", DType::kF16}};
     if (const auto found = table.find(place.text()); found != table.end()) return found->second;
-    place.refuse(
-        fmt::format("weights of type `{}` are not known to this version", printable(place.text())));
+    place.refuse(fmt::format("weights of type `{}` are not supported by this version",
+                             printable(place.text())));
 }
 
 struct Family {
@@ -83,8 +83,8 @@ const Family& family_of(const JsonPlace& config) {
     for (const Family& family : kFamilies)
         if (name.empty() ? type == family.model_type : name == family.architecture) return family;
     config.refuse(fmt::format(
-        "the architecture `{}` is not known to this version; known are {}. Any model can be "
-        "trained from a file that torch.export.save writes (docs/guide/models.md)",
+        "the architecture `{}` is not supported by this version; supported are {}. Any model can "
+        "be trained from a file that torch.export.save writes (docs/guide/models.md)",
         printable(name.empty() ? type : name), join(known_architectures(), ", ")));
 }
 
@@ -108,30 +108,28 @@ double parameters_of(const TransformerConfig& model) {
 void check_sizes(const JsonPlace& config, const TransformerConfig& model) {
     constexpr double kParametersMax = 0x1p43;  // in fp32, a quarter of a process's address space
     if (const double all = parameters_of(model); all > kParametersMax)
-        config.refuse(
-            fmt::format("its sizes make {:.3g} parameters, and {:.3g} are the most that "
-                        "this version computes with",
-                        all, kParametersMax));
+        config.refuse(fmt::format(
+            "its sizes give {:.3g} parameters, but this version supports at most {:.3g}", all,
+            kParametersMax));
     // The limits are some tens of times larger than in any known model.
     const std::pair<const char*, std::array<int64_t, 2>> sizes[] = {
-        {"tokens of the vocabulary", {model.vocabulary, int64_t{1} << 24}},
-        {"numbers of a token's state", {model.width, int64_t{1} << 20}},
+        {"tokens in the vocabulary", {model.vocabulary, int64_t{1} << 24}},
+        {"elements in a token's state", {model.width, int64_t{1} << 20}},
         {"heads", {model.heads, int64_t{1} << 16}},
-        {"numbers of a head", {model.head_width, int64_t{1} << 16}},
-        {"numbers between the products of an MLP",
+        {"elements in a head", {model.head_width, int64_t{1} << 16}},
+        {"elements in the hidden layer of an MLP",
          {std::max({model.mlp_width, model.expert_width, model.shared_expert_width}),
           int64_t{1} << 24}}};
     for (const auto& [what, size] : sizes)
         if (size[0] > size[1])
-            config.refuse(fmt::format("{} {}, and {} are the most that this version computes with",
-                                      size[0], what, size[1]));
+            config.refuse(
+                fmt::format("{} {}, but this version supports at most {}", size[0], what, size[1]));
     constexpr int64_t kExpertsOfAllMax = 1 << 15;
     const int64_t experts = model.experts * std::ssize(model.layers);
     if (experts > kExpertsOfAllMax)
-        config.refuse(
-            fmt::format("{} layers of {} experts are {} experts, and {} are the most "
-                        "that this version computes with",
-                        model.layers.size(), model.experts, experts, kExpertsOfAllMax));
+        config.refuse(fmt::format(
+            "{} layers of {} experts make {} experts, but this version supports at most {}",
+            model.layers.size(), model.experts, experts, kExpertsOfAllMax));
 }
 
 // Refuses quantized weights. Settings of bitsandbytes that ask for neither 4 nor 8 bits are
@@ -146,23 +144,24 @@ void check_not_quantized(const JsonPlace& config) {
         asks = flag_or(place, "load_in_4bit", false) || flag_or(place, "load_in_8bit", false);
     if (asks)
         place.refuse(
-            "weights are quantized; take the folder of the model in 16 or 32 bits, or remove this "
-            "field if they are stored in 16 or 32 bits");
+            "the weights are quantized; use the folder of the model in 16 or 32 bits, or remove "
+            "this field if the weights are stored in 16 or 32 bits");
 }
 
 void check(const JsonPlace& config, const TransformerConfig& model) {
     check_sizes(config, model);
     if (model.heads % model.key_heads != 0)
-        config.refuse(fmt::format("{} heads cannot share {} heads of keys and values", model.heads,
-                                  model.key_heads));
+        config.refuse(
+            fmt::format("{} heads cannot be divided evenly among {} heads of keys and values",
+                        model.heads, model.key_heads));
     if (!model.outer.empty() && (model.logit_scale != 1 || model.logit_cap > 0))
         config.refuse(
-            fmt::format("a {} leaves out the factor or the cap of logits that its text model has "
-                        "alone: which of the two it was trained with is not known",
+            fmt::format("its text model scales or caps the logits, but a {} does not: it is "
+                        "unknown with which of the two it was trained",
                         model.outer));
     if (model.has_experts() && model.experts_chosen > model.experts)
-        config.refuse(
-            fmt::format("{} experts of {} cannot be chosen", model.experts_chosen, model.experts));
+        config.refuse(fmt::format("{} experts are to be chosen for a token, but there are only {}",
+                                  model.experts_chosen, model.experts));
     check_not_quantized(config);
 }
 

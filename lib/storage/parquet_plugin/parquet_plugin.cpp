@@ -56,8 +56,8 @@ void require_entries(const std::string& path, const arrow::Array& array) {
         if (array.IsNull(i)) continue;
         const int64_t entry = of_entries.GetValueIndex(i);
         if (entry < 0 || entry >= entries.length())
-            refuse(path,
-                   fmt::format("entry {} of a dictionary of {} is named", entry, entries.length()));
+            refuse(path, fmt::format("a value uses entry {} of a dictionary with {} entries", entry,
+                                     entries.length()));
     }
 }
 
@@ -116,7 +116,7 @@ class ParquetRows final : public TableRows {
                 add_leaves(field, leaves);
         }
         if (leaves.empty())
-            fail(ExitCode::kInput, "{}: has the columns {}, and none of those that are read: {}",
+            fail(ExitCode::kInput, "{}: has the columns {}, but none of the expected ones: {}",
                  printable(path_), printable(join(names, ", ")),
                  join(std::vector<std::string>(columns.begin(), columns.end()), ", "));
         return leaves;

@@ -25,7 +25,7 @@ std::string_view view_at(const Array& array, int64_t index) {
 }
 
 void append_float(std::string& out, double number) {
-    if (!std::isfinite(number)) throw NoJson("holds a number that is not finite");
+    if (!std::isfinite(number)) throw NoJson("contains a number that is not finite");
     const std::string text = fmt::format("{}", number);
     out += text;
     if (text.find_first_of(".e") == std::string::npos) out += ".0";
@@ -80,7 +80,8 @@ std::string_view text_at(const Array& array, int64_t index) {
         case Type::BINARY_VIEW:
             return view_at<arrow::BinaryViewArray>(array, index);
         default:
-            throw NoJson(fmt::format("has keys of type {}", array.type()->ToString()));
+            throw NoJson(fmt::format("has keys of type {}, which is not supported",
+                                     array.type()->ToString()));
     }
 }
 
@@ -98,8 +99,8 @@ void append_map(std::string& out, const Array& array, int64_t index) {
 void append_named(std::string& out, const Array& array, int64_t index) {
     const Type::type type = array.type_id();
     if (!arrow::is_temporal(type) && !arrow::is_decimal(type))
-        throw NoJson(
-            fmt::format("holds values of type {}, which are not read", array.type()->ToString()));
+        throw NoJson(fmt::format("contains values of type {}, which is not supported",
+                                 array.type()->ToString()));
     const auto scalar = array.GetScalar(index);
     if (!scalar.ok()) throw NoJson(scalar.status().ToString());
     append_quoted(out, (*scalar)->ToString());

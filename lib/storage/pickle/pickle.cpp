@@ -42,18 +42,19 @@ class Unpickler {
 
     void run() {
         if (std::ssize(bytes_) > kPickleBytesMax)
-            bad("{} bytes are more than any checkpoint has", bytes_.size());
+            bad("it has {} bytes, more than any checkpoint needs", bytes_.size());
         bool stopped = false;
         while (!stopped) {
             op_at_ = at_;
             const auto op = static_cast<uint8_t>(number(1));
-            if (op_at_ == 0 && op != 0x80) bad("it does not begin as protocol 2 and later do");
+            if (op_at_ == 0 && op != 0x80)
+                bad("it does not begin like a pickle of protocol 2 or later");
             stopped = op == '.';
             if (!stopped && !step_value(op) && !step_collection(op) && !step_object_or_memo(op))
-                bad("opcode 0x{:02x} is not read here", op);
+                bad("opcode 0x{:02x} is not supported", op);
         }
         PickleValue* root = pop();
-        if (!stack_.empty() || !marks_.empty()) bad("it ends with values left over");
+        if (!stack_.empty() || !marks_.empty()) bad("it ends, but values are left over");
         check_shape(root);
         out_.root_ = root;
     }
@@ -69,7 +70,7 @@ class Unpickler {
 
     std::span<const std::byte> take(uint64_t count) {
         if (count > bytes_.size() - at_)
-            bad("{} bytes are wanted and {} are left", count, bytes_.size() - at_);
+            bad("{} bytes are needed, but only {} are left", count, bytes_.size() - at_);
         const auto part = bytes_.subspan(at_, count);
         at_ += count;
         return part;
@@ -81,20 +82,21 @@ class Unpickler {
         return value;
     }
     std::string text(uint64_t count) {
-        if (count > static_cast<uint64_t>(kTextBytesMax)) bad("a text of {} bytes", count);
+        if (count > static_cast<uint64_t>(kTextBytesMax))
+            bad("a string of {} bytes is too long", count);
         return std::string(text_in(take(count)));
     }
     std::string line() {
         const auto rest = bytes_.subspan(at_);
         const auto end = std::ranges::find(rest, std::byte{'\n'});
-        if (end == rest.end()) bad("a name without an end");
+        if (end == rest.end()) bad("a name has no end");
         std::string found = text(static_cast<uint64_t>(end - rest.begin()));
         at_ += 1;
         return found;
     }
     // Reads an integer of COUNT bytes in two's complement.
     int64_t long_integer(uint64_t count) {
-        if (count > 8) bad("an integer of {} bytes", count);
+        if (count > 8) bad("an integer of {} bytes is too long", count);
         if (count == 0) return 0;
         const uint64_t value = number(count);
         const auto shift = static_cast<int>(64 - 8 * count);
@@ -105,7 +107,7 @@ class Unpickler {
 
     PickleValue* make(PickleValue value) {
         if (std::ssize(out_.values_) >= kPickleValuesMax)
-            bad("more than {} values", kPickleValuesMax);
+            bad("it has more than {} values", kPickleValuesMax);
         return &out_.values_.emplace_back(std::move(value));
     }
     void push(PickleValue* value) { stack_.push_back(value); }
@@ -144,7 +146,8 @@ class Unpickler {
         memo_[index] = top();
     }
     void recall(uint64_t index) {
-        if (index >= memo_.size() || memo_[index] == nullptr) bad("no memo entry {}", index);
+        if (index >= memo_.size() || memo_[index] == nullptr)
+            bad("memo entry {} does not exist", index);
         push(memo_[index]);
     }
 
@@ -157,7 +160,7 @@ class Unpickler {
                 return true;
             case 0x95:  // FRAME
                 if (const uint64_t count = number(8); count > bytes_.size() - at_)
-                    bad("a frame of {} bytes, {} are left", count, bytes_.size() - at_);
+                    bad("a frame needs {} bytes, but only {} are left", count, bytes_.size() - at_);
                 return true;
             case 'N':
                 push(Kind::kNone, int64_t{0});
@@ -277,7 +280,7 @@ class Unpickler {
             case 0x93: {  // STACK_GLOBAL
                 const auto names = pop(2);
                 if (names[0]->kind != Kind::kText || names[1]->kind != Kind::kText)
-                    bad("a global whose name is no text");
+                    bad("the name of a global is not a string");
                 global(fmt::format("{} {}", names[0]->text, names[1]->text));
                 return true;
             }
@@ -323,20 +326,20 @@ class Unpickler {
     }
     void append(Kind kind, std::vector<const PickleValue*> items) {
         PickleValue* to = top();
-        if (to->kind != kind) bad("items for what holds none");
+        if (to->kind != kind) bad("items are added to a value that cannot have any");
         if (kind == Kind::kDict) check_keys(items);
         to->items.insert(to->items.end(), items.begin(), items.end());
     }
     void check_keys(const std::vector<const PickleValue*>& items) const {
-        if (items.size() % 2 != 0) bad("a key without its value");
+        if (items.size() % 2 != 0) bad("a key has no value");
         for (size_t i = 0; i < items.size(); i += 2)
             if (items[i]->kind > Kind::kBytes && items[i]->kind != Kind::kTuple)
-                bad("a key that is no key");
+                bad("a value of this type cannot be a key");
     }
 
     void global(std::string name) {
         if (use_of(name, words_) == PickleUse::kNone)
-            bad("it names `{}`, which {} not need; it is refused and was not run", name,
+            bad("it refers to `{}`, which {} not need; it was refused and not run", name,
                 words_ == PickleWords::kScript ? "models do" : "checkpoints of tensors do");
         push(Kind::kGlobal, std::move(name));
     }
@@ -348,7 +351,7 @@ class Unpickler {
         const PickleValue& arguments = *pop();
         if (arguments.kind != Kind::kTuple || !arguments.items.empty() ||
             top()->kind != Kind::kGlobal)
-            bad("an object that is made of arguments");
+            bad("an object is created with arguments");
     }
 
     void reduce() {
@@ -370,7 +373,7 @@ class Unpickler {
     void build(const PickleValue& what, const PickleValue& arguments) {
         const PickleUse use =
             what.kind == Kind::kGlobal ? use_of(what.text, words_) : PickleUse::kNone;
-        if (arguments.kind != Kind::kTuple) bad("arguments that are no tuple");
+        if (arguments.kind != Kind::kTuple) bad("the arguments of a call are not a tuple");
         const auto& items = arguments.items;
         const auto first_is = [&](Kind kind) { return !items.empty() && items[0]->kind == kind; };
         if (use == PickleUse::kDict && (items.empty() || first_is(Kind::kGlobal)))
@@ -392,8 +395,9 @@ class Unpickler {
             return build(*items[0], *items[2]);
         if (use == PickleUse::kRecord)
             return push(make({.kind = Kind::kRecord, .text = what.text, .items = {&arguments}}));
-        bad("a call of {} with these arguments is refused",
-            what.kind == Kind::kGlobal ? fmt::format("`{}`", what.text) : "what is no class");
+        bad("a call of {} with these arguments is not allowed",
+            what.kind == Kind::kGlobal ? fmt::format("`{}`", what.text)
+                                       : "a value that is not a class");
     }
 
     bool is_rebuild(std::string_view name) const {
@@ -404,7 +408,7 @@ class Unpickler {
     // Counts copied items, because a few bytes of a pickle can demand a large copy.
     const std::vector<const PickleValue*>& copied(const std::vector<const PickleValue*>& items) {
         copied_count_ += std::ssize(items);
-        if (copied_count_ > kPickleValuesMax) bad("more than {} values", kPickleValuesMax);
+        if (copied_count_ > kPickleValuesMax) bad("it has more than {} values", kPickleValuesMax);
         return items;
     }
 
@@ -416,7 +420,7 @@ class Unpickler {
         if (to->kind == Kind::kRecord)
             to->items.push_back(state);
         else if (to->kind != Kind::kDict || state->kind != Kind::kDict)
-            bad("attributes for what has none");
+            bad("attributes are set on a value that cannot have any");
     }
 
     void storage(const PickleValue& id) {
@@ -424,7 +428,7 @@ class Unpickler {
         if (id.kind != Kind::kTuple || items.size() != 5 || items[0]->kind != Kind::kText ||
             items[0]->text != "storage" || !is_storage_class(*items[1]) ||
             items[2]->kind != Kind::kText || items[4]->kind != Kind::kInteger)
-            bad("a persistent id that is no storage of a tensor");
+            bad("a persistent id does not describe the storage of a tensor");
         push(make({.kind = Kind::kStorage,
                    .text = items[1]->text,
                    .items = {items[2], items[3], items[4]}}));
@@ -449,16 +453,16 @@ class Unpickler {
         while (!open.empty()) {
             Open& here = open.back();
             if (std::max(std::ssize(open), here.height) > limits_.depth_max)
-                bad("values nest deeper than {}", limits_.depth_max);
+                bad("values are nested more than {} deep", limits_.depth_max);
             if (here.reached_count > limits_.reached_max)
-                bad("shared values stand for more than {}", limits_.reached_max);
+                bad("shared values expand to more than {} values", limits_.reached_max);
             if (here.next < here.value->items.size()) {
                 const PickleValue* child = here.value->items[here.next++];
                 const auto [found, is_new] = done.try_emplace(child);
                 if (is_new) {
                     open.push_back({child});
                 } else if (found->second.height == 0) {
-                    bad("a value that holds itself");
+                    bad("a value contains itself");
                 } else {
                     here.height = std::max(here.height, found->second.height + 1);
                     here.reached_count += found->second.reached_count;

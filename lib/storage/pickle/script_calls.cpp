@@ -120,9 +120,9 @@ ScriptCall script_call(const PickleValue& function, const PickleValue& argument)
         default:
             break;
     }
-    return {.fault = fmt::format(
-                "a call of {} with these arguments is refused",
-                function.kind == Kind::kGlobal ? "`" + function.text + "`" : "what is no class")};
+    return {.fault = fmt::format("a call of {} with these arguments is not allowed",
+                                 function.kind == Kind::kGlobal ? "`" + function.text + "`"
+                                                                : "a value that is not a class")};
 }
 
 }  // namespace dslaunch::storage

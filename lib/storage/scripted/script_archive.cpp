@@ -31,7 +31,7 @@ class Records {
     [[nodiscard]] std::string content(std::string_view name) const {
         const auto found = by_name_.find(name);
         if (found == by_name_.end())
-            fail(ExitCode::kInput, "{}: has no record {}", path_, printable(name));
+            fail(ExitCode::kInput, "{}: the archive has no record {}", path_, printable(name));
         return read_(*found->second);
     }
 
@@ -57,11 +57,12 @@ ScriptArchive::ScriptArchive(const std::string& path, const ZipDirectory& direct
     const Records records(path, directory, read);
     if (records.has("model.json"))
         fail(ExitCode::kInput,
-             "{}: was written by a PyTorch before 1.4, whose archives are not read; load it and "
-             "save it again with a newer one",
+             "{}: was written by PyTorch before 1.4, which is not supported; load it with a newer "
+             "PyTorch and save it again",
              path);
     if (records.has("byteorder") && records.content("byteorder") != "little")
-        fail(ExitCode::kInput, "{}: its numbers are not little-endian", path);
+        fail(ExitCode::kInput,
+             "{}: its numbers are not little-endian, the only supported byte order", path);
     ScriptCode code(path);
     for (const ZipRecord& record : directory.records) {
         if (!record.name.starts_with("code/") || !record.name.ends_with(".py")) continue;
@@ -79,7 +80,8 @@ ScriptArchive::ScriptArchive(const std::string& path, const ZipDirectory& direct
         if (__builtin_add_overflow(all_bytes, tensor_bytes, &all_bytes) ||
             all_bytes > script_bytes_max(file_bytes))
             fail(ExitCode::kInput,
-                 "{}: its tensors expand to more than {} from a file of {}: no model is written so",
+                 "{}: its tensors expand to more than {}, though the file has only {}; PyTorch "
+                 "writes no such model",
                  where, to_text(Bytes{script_bytes_max(file_bytes)}), to_text(Bytes{file_bytes}));
         return Part{std::move(bytes), std::optional(std::move(values))};
     };

@@ -116,7 +116,8 @@ class CodeScan {
         const auto indentation = static_cast<int64_t>(at_ - line_begin_);
         while (!blocks_.empty() && blocks_.back() >= indentation) blocks_.pop_back();
         if (indentation > 0) blocks_.push_back(indentation);
-        if (std::ssize(blocks_) > kCodeBlocksMax) bad("blocks nest deeper than {}", kCodeBlocksMax);
+        if (std::ssize(blocks_) > kCodeBlocksMax)
+            bad("blocks are nested more than {} deep", kCodeBlocksMax);
         most_blocks_ = std::max(most_blocks_, std::ssize(blocks_));
         define(indentation);
     }
@@ -152,7 +153,7 @@ class CodeScan {
                 comment();
                 return;
             case '\\':
-                bad("a line is continued, which LibTorch does not write");
+                bad("a line is continued with a backslash, which LibTorch never writes");
             case '(':
             case '[':
             case '{':
@@ -162,7 +163,7 @@ class CodeScan {
             case ')':
             case ']':
             case '}':
-                if (!parts_.close_bracket()) bad("a bracket closes that is not open");
+                if (!parts_.close_bracket()) bad("a closing bracket has no opening bracket");
                 ++at_;
                 break;
             case ',':
@@ -178,7 +179,7 @@ class CodeScan {
 
     void count(int64_t tokens) {
         if (parts_.add(tokens) > kOpenTokensMax)
-            bad("an expression nests deeper than {} parts", kOpenTokensMax);
+            bad("an expression is nested too deep: it has more than {} open parts", kOpenTokensMax);
     }
 
     // Skips a string literal up to the end that LibTorch's lexer finds; an escaped character does
@@ -189,19 +190,19 @@ class CodeScan {
         size_t end = at_ + mark.size();
         while (end < text_.size() && !text_.substr(end).starts_with(mark)) {
             if (text_[end] == '\n') {
-                if (mark.size() == 1) bad("a text is not closed");
+                if (mark.size() == 1) bad("a string is not closed");
                 ++line_;
             }
             end += text_[end] == '\\' ? 2 : 1;
         }
-        if (end >= text_.size()) bad("a text is not closed");
+        if (end >= text_.size()) bad("a string is not closed");
         at_ = end + mark.size();
     }
 
     void comment() {
         for (; at_ < text_.size() && text_[at_] != '\n'; ++at_)
             if (text_[at_] == '\'' || text_[at_] == '"' || text_[at_] == '(' || text_[at_] == '[')
-                bad("a comment with quotes or brackets, which LibTorch does not write");
+                bad("a comment contains quotes or brackets, which LibTorch never writes");
     }
 
     // Reads a name with dots as one word: "__torch__.models.gpt.Gpt".
@@ -215,7 +216,8 @@ class CodeScan {
         }
         count(parts_count - 1);
         const std::string_view name = text_.substr(begin, at_ - begin);
-        if (name == "elif" && ++elif_count_ > kElifMax) bad("it has more than {} `elif`", kElifMax);
+        if (name == "elif" && ++elif_count_ > kElifMax)
+            bad("a function has more than {} `elif`", kElifMax);
         if (name.starts_with(kRoot) && definition_ != nullptr) definition_->needs.emplace(name);
     }
 
@@ -244,8 +246,10 @@ const ScriptCode::Definition* ScriptCode::find(std::string_view name) const {
     const auto inside = definitions_.lower_bound(begin);
     if (definitions_.count(name) == 0 && inside != definitions_.end() &&
         inside->first.starts_with(begin))
-        fail(ExitCode::kInput, "{}: its code names {} where a class or a function is meant", path_,
-             printable(name));
+        fail(ExitCode::kInput,
+             "{}: its code uses {} as a class or a function, but that is only the beginning of "
+             "other names",
+             path_, printable(name));
     while (true) {
         const auto found = definitions_.find(name);
         if (found != definitions_.end()) return &found->second;
@@ -283,8 +287,8 @@ int64_t ScriptCode::depth() const {
             }
             const int64_t depth = here.definition->depth + here.below;
             if (depth > kCodeDepthMax)
-                fail(ExitCode::kInput, "{}: its code nests deeper than {} parts, at {}", path_,
-                     kCodeDepthMax, printable(name));
+                fail(ExitCode::kInput, "{}: its code is nested more than {} parts deep, at {}",
+                     path_, kCodeDepthMax, printable(name));
             depths[here.definition] = depth;
             deepest = std::max(deepest, depth);
             open.pop_back();

@@ -42,19 +42,19 @@ class TensorCheck {
 
     int64_t element_bytes(const PickleValue& storage) const {
         const std::optional<int64_t> bytes = storage_element_bytes(storage.text);
-        if (!bytes) bad(storage, "its type `{}` is not known here", printable(storage.text));
+        if (!bytes) bad(storage, "its type `{}` is unknown", printable(storage.text));
         return *bytes;
     }
 
     // Checks a storage against its record, and returns its number of elements.
     int64_t check_storage(const PickleValue& storage) {
         const int64_t numel = storage.items[2]->integer, element = element_bytes(storage);
-        if (numel < 0) bad(storage, "it has {} elements", numel);
+        if (numel < 0) bad(storage, "it has {} elements, which is impossible", numel);
         if (numel == 0) return 0;
         const std::optional<int64_t> record = record_bytes_(storage.items[0]->text);
-        if (!record) bad(storage, "there is no such record");
+        if (!record) bad(storage, "its record is missing");
         if (numel > *record / element)
-            bad(storage, "it has {} elements of {} bytes, and its record has {} bytes", numel,
+            bad(storage, "it has {} elements of {} bytes, but its record has only {} bytes", numel,
                 element, *record);
         add(numel * element);
         return numel;
@@ -68,12 +68,12 @@ class TensorCheck {
         const int64_t offset = tensor.items[1]->integer;
         const std::optional<TensorExtent> extent = tensor_extent(offset, sizes, strides);
         if (!extent)
-            bad(storage, "a tensor of the sizes [{}], the strides [{}] and the offset {} cannot be",
+            bad(storage, "a tensor has impossible sizes [{}], strides [{}] and offset {}",
                 shown(sizes), shown(strides), offset);
         if (extent->reach > numel)
             bad(storage,
-                "a tensor of the sizes [{}], the strides [{}] and the offset {} reaches {} "
-                "elements, and the storage has {}",
+                "a tensor with sizes [{}], strides [{}] and offset {} needs {} elements, but the "
+                "storage has {}",
                 shown(sizes), shown(strides), offset, extent->reach, numel);
         add(extent->numel * element);
         if (tensor.items[4]->kind == Kind::kTuple) check_channels(storage, tensor, sizes);
@@ -85,11 +85,13 @@ class TensorCheck {
         const auto& scheme = tensor.items[4]->items;
         if (scheme.size() != 4) return;
         const int64_t axis = scheme[3]->integer;
-        if (axis < 0 || axis >= std::ssize(sizes)) bad(storage, "it has no dimension {}", axis);
+        if (axis < 0 || axis >= std::ssize(sizes))
+            bad(storage, "a quantized tensor has scales for dimension {}, which does not exist",
+                axis);
         for (const PickleValue* of_channels : {scheme[1], scheme[2]}) {
             const std::vector<int64_t> count = numbers(*of_channels->items[2]);
             if (count.size() != 1 || count[0] != sizes[static_cast<size_t>(axis)])
-                bad(storage, "a quantized tensor has scales for [{}] channels in place of {}",
+                bad(storage, "a quantized tensor has scales for [{}] channels, expected {}",
                     shown(count), sizes[static_cast<size_t>(axis)]);
         }
     }

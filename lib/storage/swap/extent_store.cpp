@@ -50,7 +50,7 @@ std::span<std::byte> memory_of(std::span<const ExtentStore::Part> parts) {
 
 const ExtentStore::Extent& ExtentStore::at(ExtentId extent) const {
     DSL_CHECK(extent.index >= 0 && static_cast<size_t>(extent.index) < extents_.size(),
-              "extent {} of {}", extent.index, extents_.size());
+              "extent {} does not exist; there are {} extents", extent.index, extents_.size());
     return extents_[extent.index];
 }
 
@@ -59,10 +59,11 @@ ExtentStore::Extent& ExtentStore::at(ExtentId extent) {
 }
 
 ExtentId ExtentStore::add(std::string name, Bytes length) {
-    DSL_CHECK(length.value > 0 && length.value % kBlockAlignment == 0, "extent `{}` of {} bytes",
-              name, length.value);
+    DSL_CHECK(length.value > 0 && length.value % kBlockAlignment == 0,
+              "extent `{}` has {} bytes, which is not a whole number of blocks", name,
+              length.value);
     DSL_CHECK(length <= file_.capacity() - Bytes{end_bytes_},
-              "no room for extent `{}` of {} bytes in {}", name, length.value,
+              "no room for extent `{}` of {} bytes in a file of {} bytes", name, length.value,
               file_.capacity().value);
     Extent extent;
     extent.name = std::move(name);
@@ -74,7 +75,8 @@ ExtentId ExtentStore::add(std::string name, Bytes length) {
 
 std::span<ExtentStore::Extent> ExtentStore::extents_of(ExtentId first, int32_t count) {
     DSL_CHECK(count > 0 && first.index >= 0 && first.index + count <= std::ssize(extents_),
-              "extents {} to {} of {}", first.index, first.index + count, extents_.size());
+              "extents {} to {} are not within the {} extents", first.index, first.index + count,
+              extents_.size());
     return std::span(extents_).subspan(static_cast<size_t>(first.index),
                                        static_cast<size_t>(count));
 }
@@ -97,10 +99,11 @@ ExtentTransfer ExtentStore::read(std::span<const Part> parts, BlockFile* by) {
     const std::span<Extent> extents = extents_of(parts.front().extent, count);
     for (size_t i = 0; i < parts.size(); ++i) {
         const Extent& extent = extents[i];
-        DSL_CHECK(std::ssize(parts[i].memory) == extent.content_bytes, "`{}`: {} of {} bytes",
+        DSL_CHECK(std::ssize(parts[i].memory) == extent.content_bytes,
+                  "extent `{}`: the buffer's {} bytes do not match the extent's {} bytes",
                   extent.name, parts[i].memory.size(), extent.content_bytes);
-        DSL_CHECK(extent.generation > 0 && !extent.is_writing, "`{}` is read before it is written",
-                  extent.name);
+        DSL_CHECK(extent.generation > 0 && !extent.is_writing,
+                  "extent `{}` is read before it is written", extent.name);
     }
     const IoRequest request = read_request(extents.front().offset_bytes, memory_of(parts));
     IoTicket ticket = by->submit(request);
@@ -115,9 +118,10 @@ ExtentTransfer ExtentStore::write(std::span<const Part> parts, BlockFile* by) {
     for (size_t i = 0; i < parts.size(); ++i) {
         const Extent& extent = extents[i];
         DSL_CHECK(!parts[i].memory.empty() && std::ssize(parts[i].memory) <= extent.length_bytes,
-                  "`{}`: {} of {} bytes", extent.name, parts[i].memory.size(), extent.length_bytes);
-        DSL_CHECK(extent.readers == 0 && !extent.is_writing, "`{}` is written while it is in use",
-                  extent.name);
+                  "extent `{}`: the buffer's {} bytes do not match the extent's {} bytes",
+                  extent.name, parts[i].memory.size(), extent.length_bytes);
+        DSL_CHECK(extent.readers == 0 && !extent.is_writing,
+                  "extent `{}` is written while it is in use", extent.name);
     }
     const IoRequest request = write_request(extents.front().offset_bytes, memory_of(parts));
     IoTicket ticket = by->submit(request);
@@ -198,21 +202,21 @@ void ExtentStore::fail_transfer(std::span<const Extent> extents, const IoRequest
                     to_text(Bytes{broken.content_bytes}), broken.offset_bytes);
     if (result.error_number == 0)
         fail(ExitCode::kDisk,
-             "{}: short {} of {}: expected {} bytes, found {}, ending at offset {}: the file was "
-             "cut or its disk is full or failing; the kernel's log (dmesg) says more",
+             "{}: incomplete {} of {}: expected {} bytes, found {}, ending at offset {}: the file "
+             "was truncated, or its disk is full or failing; see the kernel's log (dmesg)",
              path, direction, where, request.memory.size(), result.moved_bytes,
              result.failed_bytes);
     fail(ExitCode::kDisk,
-         "{}: {} of {} failed at offset {}: {}: the disk is full, failing or gone; free room or "
-         "look into the kernel's log (dmesg), or name another nvme_path",
+         "{}: {} of {} failed at offset {}: {}: the disk is full, failing or gone; free some "
+         "space, see the kernel's log (dmesg), or set another nvme_path",
          path, direction, where, result.failed_bytes, errno_text(-result.error_number));
 }
 
 void ExtentStore::fail_checksum(const Extent& extent, uint64_t found) const {
     fail(ExitCode::kDisk,
-         "{}: `{}` (generation {}, {} at offset {}) does not read as it was written: XXH3 expected "
-         "{:016x}, found {:016x}: the disk tore, lost, misplaced or changed a block, or somebody "
-         "else wrote to the file. Nothing of it was used; do not train on this disk",
+         "{}: `{}` (generation {}, {} at offset {}) differs from what was written: expected XXH3 "
+         "{:016x}, found {:016x}: the disk lost, misplaced or changed a block, or another program "
+         "wrote to the file. The data was not used; do not train on this disk",
          file_.path_at(extent.offset_bytes), extent.name, extent.generation,
          to_text(Bytes{extent.content_bytes}), extent.offset_bytes, extent.checksum, found);
 }

@@ -42,7 +42,7 @@ std::vector<std::string> lines_of(const std::string& path) {
     try {
         return split(read_file(path, kFileBytesMax), '\n');
     } catch (const Error& error) {
-        log_warn("storage", "stored I/O settings are not used: {}", error.what());
+        log_warn("storage", "the stored I/O settings cannot be used: {}", error.what());
         return {};
     }
 }
@@ -65,7 +65,7 @@ std::optional<IoSettings> stored_io_settings(const std::string& path,
         if (!is_for(words, device_id)) continue;
         const auto settings = parse_line(words);
         if (!settings)
-            log_warn("storage", "{}: the line of {} is not understood and not used", path,
+            log_warn("storage", "{}: the line for {} is not valid and was ignored", path,
                      device_id);
         return settings;
     }

@@ -44,7 +44,7 @@ int64_t LosslessCoder::compress(std::span<const std::byte> from, std::span<std::
 void LosslessCoder::expand(std::span<const std::byte> from, std::span<std::byte> into) {
     const size_t bytes = ZSTD_decompressDCtx(contexts_->expand.get(), into.data(), into.size(),
                                              from.data(), from.size());
-    DSL_CHECK(bytes == into.size(), "{} bytes expand to {}, not {}", from.size(),
+    DSL_CHECK(bytes == into.size(), "{} compressed bytes expand to {}, expected {}", from.size(),
               ZSTD_isError(bytes) != 0 ? ZSTD_getErrorName(bytes) : fmt::to_string(bytes),
               into.size());
 }

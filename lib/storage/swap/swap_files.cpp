@@ -110,8 +110,8 @@ UniqueFd make_locked_file(const std::string& folder) {
     }
     if (error_number == EEXIST) {
         fail(ExitCode::kDisk,
-             "{}: another process holds this folder, or it holds files of somebody else: two jobs "
-             "must not have the same job id, and what is not a swap file must be removed by hand",
+             "{}: another process uses this folder, or it contains files that are not swap files: "
+             "give each job its own job id, and remove other files by hand",
              folder);
     }
     fail(ExitCode::kDisk,
@@ -130,8 +130,8 @@ Bytes free_space(const std::string& folder) {
 
 [[noreturn]] void refuse_for_room(const std::string& path, Bytes need, Bytes free) {
     fail(ExitCode::kDisk,
-         "{}: the swap file needs {} ({} bytes) and {} ({} bytes) are free there: make room, name "
-         "another nvme_path, or offload less",
+         "{}: the swap file needs {} ({} bytes), but only {} ({} bytes) are free there: free some "
+         "space, set another nvme_path, or offload less",
          path, to_text(need), need.value, to_text(free), free.value);
 }
 
@@ -146,13 +146,13 @@ void allocate(const BackingFile& file, Bytes need) {
         refuse_for_room(file.path, need, free_space(folder_of(file.path)));
     if (status == EOPNOTSUPP || status == ENOSYS) {
         log_warn("storage",
-                 "{}: this file system cannot set room aside (fallocate): {} are used as they are "
-                 "written, and a disk that fills up meanwhile ends the job",
+                 "{}: this file system cannot reserve space (fallocate): {} will be allocated "
+                 "during training, and the job will fail if the disk gets full",
                  file.path, to_text(need));
         status = ::ftruncate(file.fd.get(), need.value) == 0 ? 0 : errno;
     }
     if (status != 0)
-        fail(ExitCode::kDisk, "{}: cannot make a file of {}: {}", file.path, to_text(need),
+        fail(ExitCode::kDisk, "{}: cannot create a file of {}: {}", file.path, to_text(need),
              errno_text(status));
 }
 
@@ -161,8 +161,8 @@ void go_direct(BackingFile& file) {
     file.is_direct = flags >= 0 && ::fcntl(file.fd.get(), F_SETFL, flags | O_DIRECT) == 0;
     if (!file.is_direct) {
         log_warn("storage",
-                 "{}: this file system refuses O_DIRECT ({}): reads and writes go through the page "
-                 "cache, which costs memory and processor time",
+                 "{}: this file system does not support O_DIRECT ({}): reads and writes go through "
+                 "the page cache, which costs memory and processor time",
                  file.path, errno_text(errno));
     }
 }
@@ -181,17 +181,19 @@ int remove_dead_swap_folders(const std::string& folder) {
     for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
         if (!is_swap_folder_name(entry.path().filename().string())) continue;
         if (!remove_if_dead(entry.path().string())) continue;
-        log_info("storage", "removed {}: its job is dead", entry.path().string());
+        log_info("storage", "removed {}: its job has ended", entry.path().string());
         ++removed;
     }
     return removed;
 }
 
 SwapFiles::SwapFiles(const SwapPlace& place, Bytes capacity) {
-    DSL_CHECK(!place.folders.empty() && is_plain_word(place.job_id), "job id `{}`", place.job_id);
+    DSL_CHECK(!place.folders.empty() && is_plain_word(place.job_id), "the job id `{}` is not valid",
+              place.job_id);
     DSL_CHECK(capacity.value > 0 && capacity.value % kBlockAlignment == 0 &&
                   place.stripe.value % kBlockAlignment == 0,
-              "capacity {}, stripe {}", capacity.value, place.stripe.value);
+              "the capacity {} and the stripe {} must be whole numbers of blocks", capacity.value,
+              place.stripe.value);
     files_.layout = {static_cast<int>(place.folders.size()), place.stripe};
     files_.capacity = capacity;
     const Bytes each = stripe_file_bytes(files_.layout, capacity);
@@ -225,7 +227,8 @@ void SwapFiles::remove_all() noexcept {
         const std::string folder = folder_of(file.path);
         // A job that starts now may have removed the empty folder as a leftover.
         if (::unlink(file.path.c_str()) != 0 || (::rmdir(folder.c_str()) != 0 && errno != ENOENT)) {
-            log_warn("storage", "{} is left: {}; remove it by hand", folder, errno_text(errno));
+            log_warn("storage", "cannot remove {}: {}; remove it by hand", folder,
+                     errno_text(errno));
         }
     }
 }

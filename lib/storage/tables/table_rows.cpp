@@ -24,11 +24,10 @@ std::unique_ptr<TableRows> open_table(const std::string& path,
                                       std::span<const std::string_view> columns) {
     const std::string plugin = own_plugin("libdsl_parquet.so");
     constexpr const char* kRemedy =
-        "`make parquet` fetches Arrow and builds the part that reads it. Or write the table as "
-        "lines of JSON, in Python: datasets.Dataset.from_parquet(\"F.parquet\").to_json("
-        "\"F.jsonl\")";
+        "run `make parquet` to fetch Arrow and build the Parquet reader. Or convert the table to "
+        "JSON lines in Python: datasets.Dataset.from_parquet(\"F.parquet\").to_json(\"F.jsonl\")";
     if (!std::filesystem::exists(plugin))
-        fail(ExitCode::kSetup, "{}: is a Parquet file, which this build does not read: {}",
+        fail(ExitCode::kSetup, "{}: is a Parquet file, which this build cannot read: {}",
              printable(path), kRemedy);
     constexpr PluginKind kKind = {.name = "Parquet",
                                   .entry = "dsl_parquet_plugin",

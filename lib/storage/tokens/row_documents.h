@@ -25,6 +25,6 @@ struct RowDocuments {
 
 // The message for a row with a number that is not allowed.
 inline constexpr const char* kBadDocument =
-    "documents of a row have numbers from 0 on, and none comes again after another";
+    "document numbers in a row must be at least 0, and a document's tokens must be adjacent";
 
 }  // namespace dslaunch::storage

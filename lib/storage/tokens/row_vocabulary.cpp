@@ -82,8 +82,8 @@ std::string other_vocabulary_text(const std::map<std::string, std::string>& meta
     const std::string found = vocabulary_of(text);
     if (found.empty() || found == expected) return "";
     return fmt::format(
-        "its rows were made with another model's tokenizer: their tokens mean other texts to this "
-        "model, which makes its own by: dslaunch data prepare TEXT --model {} -o FILE",
+        "its rows were made with another model's tokenizer, so their tokens mean different text to "
+        "this model; make new rows: dslaunch data prepare TEXT --model {} -o FILE",
         printable(folder));
 }
 

@@ -21,12 +21,13 @@ uint64_t mix(uint64_t x) {
 }  // namespace
 
 int64_t token_sample_count(int64_t token_count, int64_t context) {
-    DSL_CHECK(context >= 1, "context {}", context);
+    DSL_CHECK(context >= 1, "a context of {} is not valid", context);
     return token_count < 2 ? 0 : (token_count - 1) / context;
 }
 
 SampleSplit split_samples(int64_t sample_count, double eval_fraction) {
-    DSL_CHECK(eval_fraction >= 0 && eval_fraction < 1, "eval_fraction {}", eval_fraction);
+    DSL_CHECK(eval_fraction >= 0 && eval_fraction < 1, "eval_fraction {} is not valid",
+              eval_fraction);
     const auto eval =
         static_cast<int64_t>(std::floor(static_cast<double>(sample_count) * eval_fraction));
     return {sample_count - eval, eval};
@@ -37,14 +38,14 @@ int64_t position_of(const BatchPlace& p) {
 }
 
 SampleOrder::SampleOrder(const Options& options) : options_(options) {
-    DSL_CHECK(options.sample_count >= 1, "sample_count {}", options.sample_count);
+    DSL_CHECK(options.sample_count >= 1, "sample_count {} is not valid", options.sample_count);
     const auto bits =
         static_cast<unsigned>(std::bit_width(static_cast<uint64_t>(options.sample_count) - 1));
     half_bits_ = (bits + 1) / 2;
 }
 
 int64_t SampleOrder::sample_at(int64_t position) const {
-    DSL_CHECK(position >= 0, "position {}", position);
+    DSL_CHECK(position >= 0, "position {} is not valid", position);
     const int64_t n = options_.sample_count;
     const int64_t index = position % n;
     if (!options_.shuffle || n == 1) return index;

@@ -63,9 +63,9 @@ std::string TokenCounts::foreign_text() const {
     const auto used = std::ranges::count_if(counts_, [](int64_t count) { return count > 0; });
     if (!bytes && used < kSignsMin) return "";
     return fmt::format(
-        "all its tokens are below {}, and the model has {}: they look like {}, not like tokens of "
-        "this model's tokenizer, which makes rows by: dslaunch data prepare TEXT --model MODEL "
-        "-o FILE",
+        "all its tokens are below {}, but the model's vocabulary has {}: they look like {}, not "
+        "like tokens of this model's tokenizer; make new rows: dslaunch data prepare TEXT --model "
+        "MODEL -o FILE",
         counts_.size(), vocabulary_, bytes ? "bytes" : "another tokenizer's");
 }
 

@@ -24,7 +24,7 @@ constexpr std::array<TokenDType, 4> kTokenDTypes{{{DType::kU16, "uint16"},
 
 const char* name_of(DType dtype) {
     const auto row = std::ranges::find(kTokenDTypes, dtype, &TokenDType::dtype);
-    DSL_CHECK(row != kTokenDTypes.end(), "token dtype {}", dtype_name(dtype));
+    DSL_CHECK(row != kTokenDTypes.end(), "the token dtype {} is not valid", dtype_name(dtype));
     return row->name;
 }
 
@@ -133,8 +133,8 @@ void TokenFile::check_width() const {
     if (width == 0 || width == dtype_bytes(dtype_)) return;
     const DType right = width == 8 ? DType::kI64 : DType::kI32;
     fail(ExitCode::kInput,
-         "{}: these are {} tokens (every {} of {} numbers of 16 bits is 0 or nearly so), which are "
-         "read as {} here: set dslaunch.data.dtype to {}",
+         "{}: the tokens seem to be {} (the {} of every {} 16-bit numbers is nearly always 0), but "
+         "are read as {}: set dslaunch.data.dtype to {}",
          path(), name_of(right), width == 8 ? "second to fourth" : "second", width / 2,
          name_of(dtype_), name_of(right));
 }
@@ -142,7 +142,8 @@ void TokenFile::check_width() const {
 void TokenFile::read(int64_t first, std::span<int64_t> into) const {
     const auto count = static_cast<int64_t>(into.size());
     DSL_CHECK(first >= 0 && count <= token_count_ && first <= token_count_ - count,
-              "{}: tokens [{}, {}) of {}", path(), first, first + count, token_count_);
+              "{}: tokens [{}, {}) are not within the file's {} tokens", path(), first,
+              first + count, token_count_);
     with_tokens(file_, dtype_,
                 [&](auto tokens) { std::copy_n(tokens.data() + first, count, into.data()); });
 }

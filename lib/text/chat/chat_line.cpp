@@ -35,7 +35,7 @@ jinja::Values of_role(const Value& value, std::string_view role, const std::stri
     if (value.is(ValueKind::kText)) return {message_of(role, value.text())};
     if (value.is(ValueKind::kDict)) return messages_of(jinja::plain_list({value}), where);
     if (!value.is(ValueKind::kList))
-        throw RowFault(where + ": a text is due, or a list of messages");
+        throw RowFault(where + ": expected a string or a list of messages");
     return messages_of(value, where);
 }
 
@@ -68,7 +68,7 @@ class RowReader {
     explicit RowReader(const Value& row) : row_(row), columns_(row) {}
 
     ChatLine run() {
-        if (!row_.is(ValueKind::kDict)) throw RowFault("the line holds no JSON object");
+        if (!row_.is(ValueKind::kDict)) throw RowFault("the line is not a JSON object");
         read_format();
         const bool is_text = sample_.format == ChatFormat::kText;
         const bool is_preference = sample_.format == ChatFormat::kPreference;
@@ -147,7 +147,7 @@ class RowReader {
         std::vector<std::string> keys;
         for (const auto& [key, value] : row_.dict().entries)
             if (keys.size() < kShownKeysMax) keys.push_back(printable(key.text().substr(0, 40)));
-        throw RowFault(fmt::format("the row has {}, and none of {}{}",
+        throw RowFault(fmt::format("the row has {}, but needs one of: {}{}",
                                    keys.empty() ? "no keys" : "the keys " + join(keys, ", "),
                                    kReadColumns, meant_text()));
     }
@@ -159,9 +159,9 @@ class RowReader {
             const std::string name = printable(key.text());
             const std::string known = lower(trim(key.text()));
             if (known == "input_ids")
-                return "; tokens are made here: give the text that they were made of";
+                return "; dslaunch makes the tokens itself: give the text that they were made from";
             if (known != key.text() && std::ranges::count(row_columns(), known) > 0)
-                return fmt::format("; did you mean `{}`? Name the keys in small letters", known);
+                return fmt::format("; did you mean `{}`? Write the keys in lower case", known);
             if (value.is(ValueKind::kList) && !value.items().empty() &&
                 value.items().front().is(ValueKind::kDict))
                 return fmt::format(
@@ -208,9 +208,10 @@ class RowReader {
             for (const std::string_view other : held) columns_.count_as_read(other);
             return name;
         }
-        throw RowFault(fmt::format(
-            "{} and {}: they differ, and only one of them can be the {}: leave the other one out",
-            held[0], held[1], is_answer ? "answer" : "question"));
+        throw RowFault(
+            fmt::format("{} and {}: their values differ, but only one of them can be the {}; "
+                        "remove the other one",
+                        held[0], held[1], is_answer ? "answer" : "question"));
     }
 
     // Returns the columns that may hold the question. In a row with an instruction, `input` is not
@@ -264,8 +265,9 @@ class RowReader {
         sample_.messages = question(&answer);
         const bool is_text = answer.is(ValueKind::kText);
         if (!is_text && is_asked_by_text_) {
-            if (name != "completion") throw RowFault(fmt::format("{}: a text is due", name));
-            throw RowFault("prompt and completion: both are texts, or both lists of messages");
+            if (name != "completion") throw RowFault(fmt::format("{}: expected a string", name));
+            throw RowFault(
+                "prompt and completion: both must be strings, or both must be lists of messages");
         }
         is_continued_ = is_continued_ && is_text && name == "completion";
         sample_.format = is_instruction_        ? ChatFormat::kInstruction
@@ -297,8 +299,8 @@ class RowReader {
         read_messages(column);
         if (role_of(sample_.messages.back()) != "assistant")
             throw RowFault(
-                fmt::format("{}: the last message is not the assistant's, so "
-                            "rejected_response is worse than no answer",
+                fmt::format("{}: the last message is not the assistant's, so rejected_response has "
+                            "no better answer beside it",
                             column));
         read_worse();
     }
@@ -308,8 +310,9 @@ class RowReader {
         const Value& better = columns_.read(better_);
         const Value& worse = columns_.read(worse_);
         if (better.is(ValueKind::kText) != worse.is(ValueKind::kText))
-            throw RowFault(fmt::format("{} and {}: both are texts, or both lists of messages",
-                                       better_, worse_));
+            throw RowFault(
+                fmt::format("{} and {}: both must be strings, or both must be lists of messages",
+                            better_, worse_));
         jinja::Values prompt = asked();
         sample_.is_plain = is_asked_by_text_;
         sample_.is_continued = is_continued_ && better_ == "chosen" && better.is(ValueKind::kText);
@@ -353,7 +356,7 @@ class RowReader {
         // OpenAI's form: one object holds the prompt and its tools.
         columns_.count_as_read("input");
         const Value* messages = jinja::member(*input, "messages");
-        if (messages == nullptr) throw RowFault("input.messages: a list of messages is due");
+        if (messages == nullptr) throw RowFault("input.messages: expected a list of messages");
         if (const Value* tools = jinja::member(*input, "tools"); tools != nullptr)
             sample_.tools = list_of(*tools, "input.tools");
         is_asked_by_text_ = is_continued_ = false;
@@ -372,8 +375,8 @@ class RowReader {
         for (size_t i = 0; i < sample_.prompt_messages; ++i)
             if (content_text(sample_.messages[i]).find(asked) != std::string::npos) return;
         throw RowFault(
-            fmt::format("the prompt is not among the messages that {} and {} both begin "
-                        "with: leave it out, or those messages",
+            fmt::format("the prompt is not among the messages at the beginning of both {} and {}; "
+                        "remove either the prompt or those messages",
                         better_, worse_));
     }
 
@@ -390,10 +393,9 @@ class RowReader {
                 sample_.prompt_messages += sample_.prompt_messages > 0 ? 1 : 0;
             } else if (content_text(sample_.messages.front()).find(trim(text)) ==
                        std::string::npos) {
-                throw RowFault(
-                    fmt::format("{}: the messages begin with another system message: "
-                                "leave one of the two out",
-                                name));
+                throw RowFault(fmt::format(
+                    "{}: the messages begin with a different system message; remove one of the two",
+                    name));
             }
         }
     }
@@ -415,9 +417,11 @@ class RowReader {
             if (is_learned(messages[i])) return;
             is_answered = true;
         }
-        throw RowFault(where + (is_answered ? ": its messages say that none of them is learned"
-                                            : ": no message is the assistant's, so there is "
-                                              "nothing to learn"));
+        throw RowFault(
+            where + (is_answered
+                         ? ": all answers are marked as not learned, so there is nothing to learn"
+                         : ": no message is the assistant's, so there is "
+                           "nothing to learn"));
     }
 
     [[nodiscard]] static bool says_something(const Value& message) {
@@ -462,9 +466,9 @@ class RowReader {
             }
         }
         if (held.is(ValueKind::kNone)) return held;
-        if (!held.is(ValueKind::kList)) throw RowFault(where + ": a list is due");
+        if (!held.is(ValueKind::kList)) throw RowFault(where + ": expected a list");
         for (const Value& one : held.items())
-            if (!one.is(ValueKind::kDict)) throw RowFault(where + ": a list of objects is due");
+            if (!one.is(ValueKind::kDict)) throw RowFault(where + ": expected a list of objects");
         return held.items().empty() ? Value::none() : held;
     }
 
@@ -477,11 +481,11 @@ class RowReader {
             sample_.is_continued = false;
         if (!columns_.has("chat_template_kwargs")) return;
         const Value& more = columns_.read("chat_template_kwargs");
-        if (!more.is(ValueKind::kDict)) throw RowFault("chat_template_kwargs: an object is due");
+        if (!more.is(ValueKind::kDict)) throw RowFault("chat_template_kwargs: expected an object");
         for (const auto& [name, value] : more.dict().entries) {
             if (std::ranges::find(kRenderingNames, name.text()) != kRenderingNames.end())
                 throw RowFault("chat_template_kwargs: `" + name.text() +
-                               "` is no variable of a template's own");
+                               "` is set by dslaunch, so it is not allowed here");
             sample_.more.emplace_back(name.text(), value);
         }
     }
@@ -512,8 +516,8 @@ ChatLine parse_chat_line(std::string_view line) {
     ChatLine result;
     try {
         if (line.size() > kChatLineBytesMax)
-            throw RowFault(
-                fmt::format("a line of {} bytes, {} at most", line.size(), kChatLineBytesMax));
+            throw RowFault(fmt::format("the line has {} bytes, but at most {} are supported",
+                                       line.size(), kChatLineBytesMax));
         if (trim(line).empty()) throw RowFault("the line is empty");
         const Value row = jinja::value_of_json(line);
         result = RowReader(row).run();
@@ -525,8 +529,8 @@ ChatLine parse_chat_line(std::string_view line) {
             text_end == line.size()
                 ? printable(fault.what())
                 : fmt::format(
-                      "no JSON at byte {}: it is no UTF-8; a file of Latin-1 becomes it by: iconv "
-                      "-f LATIN1 -t UTF-8 FILE | dslaunch data prepare - …",
+                      "invalid JSON at byte {}: it is not UTF-8; convert a Latin-1 file with: "
+                      "iconv -f LATIN1 -t UTF-8 FILE | dslaunch data prepare - …",
                       text_end + 1);
     }
     return result;

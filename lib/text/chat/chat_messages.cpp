@@ -86,7 +86,7 @@ Value with_entries(std::vector<jinja::Entry> entries, const Value& message,
 
 // Returns CALL as a tool call in OpenAI's form. CALL has a name, and arguments or parameters.
 Value tool_call_of(const Value& call, const std::string& where) {
-    const char* const due = ": a call of a tool is due, an object with name and arguments";
+    const char* const due = ": expected a tool call, an object with name and arguments";
     if (!call.is(ValueKind::kDict)) throw RowFault(where + due);
     const Value* name = find(call, "name");
     const Value* arguments = find(call, "arguments");
@@ -106,8 +106,8 @@ Value tool_calls_of(const Value& value, const std::string& where) {
         try {
             held = jinja::value_of_json(held.text());
         } catch (const jinja::Fault& fault) {
-            throw RowFault(fmt::format("{}: calls of tools are due as JSON: {}", where,
-                                       printable(fault.what())));
+            throw RowFault(
+                fmt::format("{}: expected tool calls as JSON: {}", where, printable(fault.what())));
         }
     }
     jinja::Values calls;
@@ -124,13 +124,14 @@ Value message_of_speaker(const Value& turn, const std::string& where) {
     const Value* value = find(turn, "value");
     if (value == nullptr) value = find(turn, "content");
     if (from == nullptr || !from->is(ValueKind::kText))
-        throw RowFault(where + ".from: a text is due, as \"human\"");
+        throw RowFault(where + ".from: expected a string, such as \"human\"");
     if (value == nullptr || !value->is(ValueKind::kText))
-        throw RowFault(where + ".value: a text is due");
+        throw RowFault(where + ".value: expected a string");
     const SpeakerRole* speaker = speaker_of(from->text());
     if (speaker == nullptr)
-        throw RowFault(fmt::format("{}.from: {} is nobody known: human, gpt, system or tool", where,
-                                   shown_word(from->text())));
+        throw RowFault(
+            fmt::format("{}.from: {} is not a known speaker; use human, gpt, system or tool", where,
+                        shown_word(from->text())));
     std::vector<jinja::Entry> entries;
     if (speaker->role == kCaller) {
         entries = {{jinja::plain_text("role"), jinja::plain_text("assistant")},
@@ -189,7 +190,7 @@ void add_messages(jinja::Values& messages, const Value& one, const std::string& 
         return;
     }
     if (!one.is(ValueKind::kDict))
-        throw RowFault(where + ": an object with role and content is due");
+        throw RowFault(where + ": expected an object with role and content");
     if (jinja::member(one, "role") != nullptr) {
         messages.push_back(message_of_role(one, where));
     } else if (jinja::member(one, "from") != nullptr) {
@@ -216,54 +217,55 @@ void check_learning(const Value& message, const std::string& role, const std::st
         if (value == nullptr) continue;
         if (!value->is_number() || (value->as_double() != 0 && value->as_double() != 1))
             throw RowFault(fmt::format(
-                "{}.{}: 0 or 1, or false or true, is due: an answer is learned or is not", where,
-                key));
+                "{}.{}: expected 0 or 1, or false or true: an answer is either learned or not",
+                where, key));
         if (value->as_double() == 1 && role != "assistant")
             throw RowFault(
-                fmt::format("{}.{}: a message of {} is to be learned, and only the "
-                            "assistant's are",
+                fmt::format("{}.{}: a message of {} is marked as learned, but only the assistant's "
+                            "messages can be learned",
                             where, key, shown_word(role)));
     }
     for (const std::string_view key : kPartKeys)
         if (find(message, key) != nullptr)
             throw RowFault(
-                fmt::format("{}.{}: a message is learned as a whole or not at all: say "
-                            "`train` true or false",
+                fmt::format("{}.{}: a message can only be learned as a whole or not at all; set "
+                            "`train` to true or false",
                             where, key));
 }
 
 void check_part(const Value& part, const std::string& where) {
-    if (!part.is(ValueKind::kDict)) throw RowFault(where + ": an object with type and text is due");
+    if (!part.is(ValueKind::kDict))
+        throw RowFault(where + ": expected an object with type and text");
     const Value* type = jinja::member(part, "type");
     if (type == nullptr || !type->is(ValueKind::kText))
-        throw RowFault(where + ".type: a text is due, as \"text\"");
+        throw RowFault(where + ".type: expected a string, such as \"text\"");
     if (type->text() != "text")
-        throw RowFault(fmt::format("{}.type: {} is no text, and only text can be trained", where,
+        throw RowFault(fmt::format("{}.type: {} is not text, and only text can be trained", where,
                                    shown_word(type->text())));
     const Value* text = jinja::member(part, "text");
     if (text == nullptr || !text->is(ValueKind::kText))
-        throw RowFault(where + ".text: a text is due");
+        throw RowFault(where + ".text: expected a string");
 }
 
 void check_message(const Value& message, const std::string& where) {
     const Value* role = jinja::member(message, "role");
     if (role == nullptr || !role->is(ValueKind::kText) || role->text().empty())
-        throw RowFault(where + ".role: a text is due, as \"user\"");
+        throw RowFault(where + ".role: expected a string, such as \"user\"");
     const Value* content = jinja::member(message, "content");
     const Value* calls = jinja::member(message, "tool_calls");
     const bool has_calls = calls != nullptr && !calls->is(ValueKind::kNone);
     check_learning(message, role->text(), where);
     if (has_calls && !calls->is(ValueKind::kList))
-        throw RowFault(where + ".tool_calls: a list is due");
+        throw RowFault(where + ".tool_calls: expected a list");
     if (content == nullptr || content->is(ValueKind::kNone)) {
         if (has_calls) return;
-        throw RowFault(where + ".content: a text is due, or tool_calls beside it");
+        throw RowFault(where + ".content: expected a string, or tool_calls in the same message");
     }
     if (content->is(ValueKind::kText)) return;
     // The result of a tool may be an object.
     if (role->text() == "tool" && content->is(ValueKind::kDict)) return;
     if (!content->is(ValueKind::kList))
-        throw RowFault(where + ".content: a text or a list of parts is due");
+        throw RowFault(where + ".content: expected a string or a list of parts");
     for (size_t i = 0; i < content->items().size(); ++i)
         check_part(content->items()[i], fmt::format("{}.content[{}]", where, i));
 }
@@ -298,12 +300,12 @@ bool is_learned(const Value& message) {
 
 jinja::Values messages_of(const Value& value, const std::string& where) {
     if (value.is(ValueKind::kText) && trim(value.text()).starts_with('['))
-        throw RowFault(fmt::format(
-            "{0}: a list of messages is due, and this is a text that holds one; in Python: "
-            "row[\"{0}\"] = ast.literal_eval(row[\"{0}\"]), or json.loads",
-            where));
-    if (!value.is(ValueKind::kList)) throw RowFault(where + ": a list of messages is due");
-    if (value.items().empty()) throw RowFault(where + ": the list has no message");
+        throw RowFault(
+            fmt::format("{0}: expected a list of messages, found a string that contains one; in "
+                        "Python: row[\"{0}\"] = ast.literal_eval(row[\"{0}\"]), or json.loads",
+                        where));
+    if (!value.is(ValueKind::kList)) throw RowFault(where + ": expected a list of messages");
+    if (value.items().empty()) throw RowFault(where + ": the list contains no message");
     jinja::Values messages;
     for (size_t i = 0; i < value.items().size(); ++i) {
         const std::string place = fmt::format("{}[{}]", where, i);
@@ -316,7 +318,7 @@ jinja::Values messages_of(const Value& value, const std::string& where) {
 
 jinja::Values history_of(const Value& value, const std::string& where) {
     jinja::Values messages;
-    const auto refuse = [&] { throw RowFault(where + ": a list of [question, answer] is due"); };
+    const auto refuse = [&] { throw RowFault(where + ": expected a list of [question, answer]"); };
     if (!value.is(ValueKind::kList)) refuse();
     for (const Value& turn : value.items()) {
         if (!turn.is(ValueKind::kList) || turn.items().size() != 2) refuse();

@@ -41,22 +41,29 @@ struct ColumnGroup {
 };
 
 constexpr std::string_view kPart =
-    "it would be left out of what is learned: put its text into one of the columns that are read, "
-    "or leave it out";
-constexpr std::string_view kMedia = "it cannot be learned: only text can be trained";
-constexpr std::string_view kTokens = "it is not read, as tokens are made here: give the text alone";
+    "this column would not be learned; move its text into a column that is read, or remove the "
+    "column";
+constexpr std::string_view kMedia =
+    "this column cannot be learned, because only text can be trained";
+constexpr std::string_view kTokens =
+    "this column is not read, because dslaunch makes the tokens itself; give only the text";
 constexpr std::string_view kLabel =
-    "it says whether an answer is good, which only KTO learns, and KTO is not there: keep the rows "
-    "of good answers and leave the column out, or make pairs of chosen and rejected";
-constexpr std::string_view kWeight = "it is not obeyed, as all rows count alike: leave it out";
-constexpr std::string_view kUnlearned = "it says that the row is not learned: leave the row out";
+    "this column says whether an answer is good, which only KTO uses, and KTO is not supported; "
+    "keep only the rows with good answers and remove the column, or make pairs of chosen and "
+    "rejected";
+constexpr std::string_view kWeight =
+    "this column has no effect, because all rows have the same weight; remove it";
+constexpr std::string_view kUnlearned =
+    "this column says that the row is not learned; remove the row";
 constexpr std::string_view kMask =
-    "it is not obeyed: say of each message whether it is learned, as `\"train\": false`";
+    "this column has no effect; mark each message that is not learned with `\"train\": false` "
+    "instead";
 constexpr std::string_view kReference =
-    "it is not read: leave it out, as `dslaunch eval --write-reference` computes the reference";
+    "this column is not read; remove it, because `dslaunch eval --write-reference` computes the "
+    "reference";
 constexpr std::string_view kOneMessage =
-    "it says that the text is one message of a conversation, which a row with `messages` holds "
-    "whole";
+    "this column says that the text is one message of a conversation; give the whole conversation "
+    "as one row with `messages`";
 
 constexpr ColumnGroup kGroups[] = {
     {Counts::kUnlessSaid, kPart,
@@ -225,7 +232,7 @@ std::span<const std::string_view> row_columns() {
 }
 
 const Value* RowColumns::find(std::string_view name) const {
-    DSL_CHECK(columns().contains(name), "{} is no column of a row", name);
+    DSL_CHECK(columns().contains(name), "{} is not a column of a row", name);
     const Value* value = jinja::member(row_, name);
     return value == nullptr || value->is(ValueKind::kNone) ? nullptr : value;
 }
@@ -244,14 +251,14 @@ std::vector<std::string_view> RowColumns::present(std::span<const std::string_vi
 
 const Value& RowColumns::read(std::string_view name) {
     const Value* value = find(name);
-    if (value == nullptr) throw RowFault(fmt::format("{}: is not there", name));
+    if (value == nullptr) throw RowFault(fmt::format("{}: the column is missing", name));
     count_as_read(name);
     return *value;
 }
 
 const std::string& RowColumns::text(std::string_view name) {
     const Value& value = read(name);
-    if (!value.is(ValueKind::kText)) throw RowFault(fmt::format("{}: a text is due", name));
+    if (!value.is(ValueKind::kText)) throw RowFault(fmt::format("{}: expected a string", name));
     return value.text();
 }
 
@@ -268,7 +275,7 @@ std::vector<std::string> RowColumns::unread(const ChatSample& sample) const {
         }
         if (!said) said.emplace(sample);
         if (changes(*column->second, value, sample, *said))
-            throw RowFault(fmt::format("{}: in a row of the form `{}` {}", name,
+            throw RowFault(fmt::format("{}: in a row of the form `{}`, {}", name,
                                        chat_format_name(sample.format), column->second->why));
         const bool is_copy = !value.is_number() && said->holds(value);
         if (!is_copy) names.push_back(name);

@@ -105,8 +105,11 @@ SegmentedText plain_form(const ChatSample& sample, const jinja::Values& messages
         return result;
     }
     if (!sample.is_plain) {
-        return refused(fmt::format("a row of the form `{}` needs the model's chat template",
-                                   chat_format_name(sample.format)));
+        return refused(fmt::format(
+            "a row of the form `{}` needs the model's chat template: put a chat_template.jinja "
+            "into the model's folder (the instruct model has one), or give rows of prompt and "
+            "completion",
+            chat_format_name(sample.format)));
     }
     if (!sample.tools.is(ValueKind::kNone) || !sample.documents.is(ValueKind::kNone))
         return refused("tools and documents need the model's chat template");
@@ -145,7 +148,7 @@ class AnswerFinder {
         if (!ranges) return refused(reason_);
         for (const TextRange& range : *ranges)
             if (range.begin_bytes < range.end_bytes) result_.answers.push_back(range);
-        if (result_.answers.empty()) return refused("the template puts no answer into the text");
+        if (result_.answers.empty()) return refused("the template writes no answer into the text");
         if (result_.prompt_bytes != result_.answers.front().begin_bytes)
             result_.prompt_bytes = std::nullopt;
         result_.text = std::move(whole_.text);
@@ -265,8 +268,8 @@ class AnswerFinder {
             if (!range || range->begin_bytes < last_end) range = by_content(i);
             if (!range || range->begin_bytes < last_end) {
                 reason_ = fmt::format(
-                    "{}: where the answer of message {} stands in the text is not known: the "
-                    "template renders it otherwise when more messages follow, and changes its "
+                    "{}: cannot find the answer of message {} in the rendered text, because the "
+                    "template renders it differently when more messages follow, and changes its "
                     "content; mark answers with {{% generation %}} in the template",
                     chat_.name(), i + 1);
                 return std::nullopt;

@@ -74,16 +74,15 @@ jinja::Values prepared_messages(const std::string& name, const Value& messages,
                                 const MessageForms& forms) {
     if (!messages.is(ValueKind::kList)) {
         fail(ExitCode::kInput,
-             "{}: the messages are no list: give a list of objects with role and "
-             "content",
-             name);
+             "{}: the messages are not a list; give a list of objects with role and content", name);
     }
     if (messages.items().empty())
-        fail(ExitCode::kInput, "{}: the conversation has no message: give one at least", name);
+        fail(ExitCode::kInput, "{}: the conversation has no message; give at least one", name);
     jinja::Values prepared;
     for (const Value& message : messages.items()) {
         if (!message.is(ValueKind::kDict)) {
-            fail(ExitCode::kInput, "{}: message {} is no object: give role and content", name,
+            fail(ExitCode::kInput,
+                 "{}: message {} is not an object; give an object with role and content", name,
                  prepared.size() + 1);
         }
         try {
@@ -122,8 +121,8 @@ std::string continued_text(const std::string& name, const std::string& text,
     const size_t at = text.rfind(tag);
     if (at == std::string::npos || text.find(jinja::strip_blanks(final)) == std::string::npos) {
         fail(ExitCode::kInput,
-             "{}: the last message is not in the text as it was given, so it "
-             "cannot be continued: the template changes or drops it",
+             "{}: the last message cannot be continued, because the template changes or drops its "
+             "text",
              name);
     }
     if (text.compare(at, kContinueTag.size(), kContinueTag) == 0) return text.substr(0, at);
@@ -149,12 +148,15 @@ ChatTemplate::~ChatTemplate() = default;
 ChatTemplate ChatTemplate::parse(std::string_view source, std::string name,
                                  TemplateVariables special_tokens) {
     if (source.size() > kSourceBytesMax) {
-        fail(ExitCode::kInput, "{}: a chat template of {} bytes, {} at most: is it another file?",
+        fail(ExitCode::kInput,
+             "{}: the chat template has {} bytes, but at most {} are supported; is this another "
+             "file?",
              name, source.size(), kSourceBytesMax);
     }
     const size_t valid = valid_utf8_prefix(source);
     if (valid != source.size())
-        fail(ExitCode::kInput, "{}:{}: a byte that is not UTF-8: save the file as UTF-8", name,
+        fail(ExitCode::kInput,
+             "{}:{}: the line contains a byte that is not UTF-8; save the file as UTF-8", name,
              1 + std::ranges::count(source.substr(0, valid), '\n'));
     auto parts = std::make_unique<Parts>();
     try {
@@ -227,8 +229,8 @@ RenderedChat ChatTemplate::apply(const ChatInput& input, const TemplateOptions& 
     if (input.continue_final_message) {
         if (input.add_generation_prompt) {
             fail(ExitCode::kInput,
-                 "{}: continue_final_message goes on with the last message, and "
-                 "add_generation_prompt begins a new one: use one of them",
+                 "{}: continue_final_message continues the last message, but add_generation_prompt "
+                 "begins a new one; use only one of them",
                  name);
         }
         const Value* content = jinja::member(messages.back(), "content");
@@ -236,8 +238,7 @@ RenderedChat ChatTemplate::apply(const ChatInput& input, const TemplateOptions& 
         const auto tagged =
             content == nullptr || !is_read ? std::nullopt : tagged_content(*content, final);
         if (!tagged) {
-            fail(ExitCode::kInput, "{}: the last message has no text that could be continued",
-                 name);
+            fail(ExitCode::kInput, "{}: the last message has no text that can be continued", name);
         }
         messages.back() = jinja::with_member(messages.back(), "content", *tagged);
     }
@@ -284,9 +285,10 @@ jinja::Value template_value(const nlohmann::ordered_json& value) {
     try {
         return jinja::value_of_json(value.dump());
     } catch (const jinja::Fault& fault) {
-        fail(ExitCode::kInput, "a value for a template: {}", fault.what());
+        fail(ExitCode::kInput, "a value cannot be passed to the chat template: {}", fault.what());
     } catch (const nlohmann::json::exception& error) {
-        fail(ExitCode::kInput, "a value for a template: {}", printable(error.what()));
+        fail(ExitCode::kInput, "a value cannot be passed to the chat template: {}",
+             printable(error.what()));
     }
 }
 

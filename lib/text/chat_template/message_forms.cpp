@@ -245,7 +245,7 @@ Value arguments_in_form(const Value& arguments, const MessageForms& forms,
     }
     if (forms.takes_argument_text) return arguments;
     if (trim(arguments.text()).empty()) return jinja::plain_dict({});
-    std::string why = "they are no object";
+    std::string why = "they are not an object";
     try {
         Value object = jinja::value_of_json(arguments.text());
         if (object.is(ValueKind::kDict)) return object;
@@ -253,9 +253,9 @@ Value arguments_in_form(const Value& arguments, const MessageForms& forms,
     } catch (const jinja::Fault& fault) {
         why = fault.what();
     }
-    throw jinja::Fault(fmt::format(
-        "the arguments of the call of `{}` are no JSON object, which the template wants: {}",
-        printable(name), printable(why)));
+    throw jinja::Fault(
+        fmt::format("the template needs the arguments of the call of `{}` as a JSON object: {}",
+                    printable(name), printable(why)));
 }
 
 Value call_in_form(const Value& call, const MessageForms& forms) {
@@ -299,8 +299,8 @@ void settle_bare_content(std::vector<Entry>& entries, const MessageForms& forms)
         else if (become(settled) == CallsBecome::kRefused &&
                  std::ranges::count(*forms.bare_calls, CallsBecome::kLeftOut) > 0)
             throw jinja::Fault(
-                "it calls a tool and says nothing, and the template writes no "
-                "calls: give it a content, or leave it and the tool's answer out");
+                "it has only a tool call, but the template does not write tool calls; give it a "
+                "content, or remove it and the tool's answer");
     }
     if (held != entries.end()) entries.erase(held);
     add_content(entries, settled);

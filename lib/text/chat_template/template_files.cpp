@@ -26,10 +26,10 @@ Value json_object_of(const std::string& path, const std::string& text) {
     try {
         value = jinja::value_of_json(text);
     } catch (const jinja::Fault& fault) {
-        fail(ExitCode::kInput, "{}: {}: is the file whole?", path, printable(fault.what()));
+        fail(ExitCode::kInput, "{}: {}; is the file complete?", path, printable(fault.what()));
     }
     if (!value.is(ValueKind::kDict))
-        fail(ExitCode::kInput, "{}: the file holds no JSON object", path);
+        fail(ExitCode::kInput, "{}: the file is not a JSON object", path);
     return value;
 }
 
@@ -69,7 +69,8 @@ NamedSources sources_in(const std::string& path, const Value& config) {
         const bool is_ok = name != nullptr && text != nullptr && name->is(ValueKind::kText) &&
                            text->is(ValueKind::kText);
         if (!is_ok)
-            fail(ExitCode::kInput, "{}: chat_template holds something that is no name with a text",
+            fail(ExitCode::kInput,
+                 "{}: each entry of chat_template must have a name and a template, both strings",
                  path);
         sources.emplace_back(name->text(), text->text());
     };
@@ -171,7 +172,7 @@ const ChatTemplate& ChatTemplates::choose(bool with_tools, const std::string& na
     }
     if (chosen != nullptr) return *chosen;
     const std::vector<std::string> all = names();
-    fail(ExitCode::kInput, "{}: there is no chat template `{}`: it has {}", folder_,
+    fail(ExitCode::kInput, "{}: there is no chat template `{}`; available: {}", folder_,
          printable(name.empty() ? "default" : name), printable(join(all, ", ")));
 }
 

@@ -51,14 +51,15 @@ class ExpressionWriter {
     std::string written() {
         while (at_ < text_.size()) {
             if (out_.size() > kWrittenBytesMax)
-                fail(ExitCode::kInput, "a pattern with too many classes like \\p{{…}} and \\w");
+                fail(ExitCode::kInput, "the pattern has too many classes such as \\p{{…}} and \\w");
             const char c = text_[at_];
             if (c == '\\') {
                 escape();
                 continue;
             }
             if (c == '[' && depth_ > 0 && text_.substr(at_, 2) == "[:")
-                fail(ExitCode::kInput, "a class like [:alpha:] is not supported; write \\p{{…}}");
+                fail(ExitCode::kInput,
+                     "a class such as [:alpha:] is not supported; write \\p{{…}}");
             if (c == '[') {
                 ++depth_;
                 out_ += c;
@@ -122,7 +123,7 @@ class ExpressionWriter {
     void property(bool is_negated) {
         const size_t end = text_.find('}', at_);
         if (text_.substr(at_ + 2, 1) != "{" || end == std::string_view::npos)
-            fail(ExitCode::kInput, "\\p without a name in braces");
+            fail(ExitCode::kInput, "expected a name in braces after \\p");
         std::string_view name = text_.substr(at_ + 3, end - at_ - 3);
         at_ = end + 1;
         if (name.starts_with('^')) {
@@ -135,8 +136,7 @@ class ExpressionWriter {
         }
         const std::vector<CharRange> ranges = script_named(name);
         if (ranges.empty())
-            fail(ExitCode::kInput, "\\p{{{}}} is no property that this version knows",
-                 printable(name));
+            fail(ExitCode::kInput, "\\p{{{}}} is not a supported property", printable(name));
         out_ += as_class(ranges, is_negated);
     }
 
@@ -175,7 +175,8 @@ class LibraryPattern : public Pattern {
         regex_t* regex = nullptr;
         const int code = onig_new(&regex, bytes(written), bytes(written) + written.size(),
                                   ONIG_OPTION_NONE, ONIG_ENCODING_UTF8, ONIG_SYNTAX_DEFAULT, &info);
-        if (code != ONIG_NORMAL) fail(ExitCode::kInput, "no pattern: {}", reason_of(code, &info));
+        if (code != ONIG_NORMAL)
+            fail(ExitCode::kInput, "invalid pattern: {}", reason_of(code, &info));
         regex_.reset(regex);
     }
 
@@ -197,8 +198,8 @@ class LibraryPattern : public Pattern {
                                  std::chrono::steady_clock::now() - begun > kTimeMax;
             if (found < 0 || is_late)
                 fail(ExitCode::kInput,
-                     "a pattern of the tokenizer takes too long on a text of {} bytes{}; shorten "
-                     "the text",
+                     "a pattern of the tokenizer needs too much time for a text of {} bytes{}; "
+                     "shorten the text",
                      text.size(), found < 0 ? ": " + reason_of(found, nullptr) : "");
             const auto begin = static_cast<size_t>(region->beg[0]);
             const auto end = static_cast<size_t>(region->end[0]);
@@ -240,8 +241,8 @@ std::unique_ptr<const Pattern> compile_library_pattern(std::string_view expressi
 
 std::unique_ptr<const Pattern> compile_pattern(std::string_view expression) {
     if (expression.size() > kExpressionBytesMax)
-        fail(ExitCode::kInput, "a pattern of {} bytes is longer than {}", expression.size(),
-             kExpressionBytesMax);
+        fail(ExitCode::kInput, "the pattern has {} bytes, but at most {} are supported",
+             expression.size(), kExpressionBytesMax);
     auto simple = compile_simple_pattern(expression);
     return simple ? std::move(simple) : compile_library_pattern(expression);
 }

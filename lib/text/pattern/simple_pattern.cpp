@@ -21,8 +21,8 @@ struct SimplePattern::Run {
     void spend(size_t steps) {
         if (steps > steps_left)
             fail(ExitCode::kInput,
-                 "a pattern of the tokenizer takes too long on a text of {} bytes: it goes back "
-                 "and forth over the same characters; shorten the text",
+                 "a pattern of the tokenizer needs too much time for a text of {} bytes, because "
+                 "it scans the same characters again and again; shorten the text",
                  text.size());
         steps_left -= steps;
     }

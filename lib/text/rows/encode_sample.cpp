@@ -105,16 +105,17 @@ EncodedSample encode_sample(const ChatSample& sample, const EncodeRules& rules,
             return made;
         }
         if (rules.learns_all && !std::ranges::all_of(sample.messages, is_learned))
-            made.reason = "a message says that it is not learned, and --learn-all learns all";
+            made.reason = "a message is marked as not learned, but --learn-all learns all messages";
         if (chat != nullptr) made.lost = lost_part(sample, *chat, side);
         if (made.lost == "tool_calls" && has_bare_call(sample, side))
-            made.reason = "a call of a tool is the answer, and the chat template writes no calls";
+            made.reason =
+                "the answer is a tool call, but the chat template does not write tool calls";
         if (!made.reason.empty()) return made;
         // A template writes the special tokens itself.
         const EncodeOptions options{.add_special_tokens = chat == nullptr};
         mark_answers(made, rules.tokenizer->encode_spans(text.text, options), text, rules, options);
         if (chat == nullptr) add_end(made.document, rules.end_tokens);
-        if (made.document.tokens.size() < 2) made.reason = "has fewer than two tokens";
+        if (made.document.tokens.size() < 2) made.reason = "the sample has fewer than two tokens";
     } catch (const Error& error) {
         made.reason = error.what();
     }

@@ -28,7 +28,8 @@ FilledRow filled_row(const TokenDocument& document, const PairRules& rules) {
 
 void PairMaker::add(const TokenDocument& chosen, const TokenDocument& rejected) {
     DSL_CHECK(rules_.length > 0 && chosen.tokens.size() >= 2 && rejected.tokens.size() >= 2,
-              "documents of {} and {} tokens", chosen.tokens.size(), rejected.tokens.size());
+              "the documents of a pair have {} and {} tokens, but need at least 2",
+              chosen.tokens.size(), rejected.tokens.size());
     const auto longest =
         static_cast<int64_t>(std::max(chosen.tokens.size(), rejected.tokens.size()));
     const bool is_long = longest > rules_.length;

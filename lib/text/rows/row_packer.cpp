@@ -33,7 +33,7 @@ void fill_up(TokenRow& row, size_t length, const Filling& filling) {
 void RowPacker::add(const TokenDocument& document) {
     const size_t length = document.tokens.size();
     DSL_CHECK(length >= 2 && document.is_learned.size() == length && rules_.length > 0,
-              "a document of {} tokens", length);
+              "a document has {} tokens, but needs at least 2", length);
     ++counts_.documents;
     counts_.longest = std::max(counts_.longest, static_cast<int64_t>(length));
     const auto row = static_cast<size_t>(rules_.length);

@@ -264,12 +264,12 @@ std::pair<std::string, std::string> read_merge(const JsonPlace& place, bool is_t
         const std::string& text = place.text();
         const size_t blank = text.find(' ');
         if (blank == std::string::npos || text.find(' ', blank + 1) != std::string::npos)
-            place.refuse("a merge is two tokens with one blank between them");
+            place.refuse("expected two tokens with one space between them");
         return {text.substr(0, blank), text.substr(blank + 1)};
     }
     std::vector<std::string> two;
     place.for_elements([&](const JsonPlace& part) { two.push_back(part.text()); });
-    if (two.size() != 2) place.refuse("a merge is two tokens");
+    if (two.size() != 2) place.refuse("expected a merge of two tokens");
     return {two[0], two[1]};
 }
 
@@ -293,10 +293,9 @@ bool has_inner_meta(std::string_view text) {
 std::string as_bytes(const JsonPlace& place, const std::string& text) {
     const std::optional<std::string> bytes = bytes_of_characters(text);
     if (!bytes)
-        place.refuse(
-            fmt::format("'{}' before or after subwords does not go with a ByteLevel "
-                        "pre-tokenizer",
-                        printable(text)));
+        place.refuse(fmt::format(
+            "'{}' before or after subwords cannot be combined with a ByteLevel pre-tokenizer",
+            printable(text)));
     return *bytes;
 }
 
@@ -305,7 +304,8 @@ BpeSettings read_settings(const JsonPlace& place) {
                          "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges",
                          "vocab", "merges"});
     if (place.has("dropout") && place.at("dropout").number() != 0)
-        place.at("dropout").refuse("dropout makes tokens random and is not supported; set it null");
+        place.at("dropout").refuse(
+            "dropout would make tokens random and is not supported; set it to null");
     const auto text = [&](const char* key) {
         return place.has(key) ? place.at(key).text() : std::string();
     };
@@ -313,8 +313,9 @@ BpeSettings read_settings(const JsonPlace& place) {
     const auto mark = [&](const char* key) {
         constexpr size_t kMarkBytesMax = 64;
         if (text(key).size() > kMarkBytesMax)
-            place.at(key).refuse(fmt::format("a text of {} bytes is longer than {}",
-                                             text(key).size(), kMarkBytesMax));
+            place.at(key).refuse(
+                fmt::format("the string has {} bytes, but at most {} are supported",
+                            text(key).size(), kMarkBytesMax));
         return text(key);
     };
     const auto flag = [&](const char* key) { return place.has(key) && place.at(key).boolean(); };

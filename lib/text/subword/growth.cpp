@@ -17,17 +17,17 @@ size_t grown_max(size_t bytes) {
 
 void refuse_growth(size_t bytes_max) {
     fail(ExitCode::kInput,
-         "a text grows beyond {} bytes in the steps of the tokenizer (normalizer, pre_tokenizer or "
-         "decoder of tokenizer.json): they write far more than they are given; take the model's "
-         "own tokenizer.json, or cut a long text into lines",
+         "a text grows beyond {} bytes in the normalizer, pre_tokenizer or decoder of "
+         "tokenizer.json, which write far more text than they are given; use the model's own "
+         "tokenizer.json, or cut a long text into lines",
          bytes_max);
 }
 
 const std::string& short_text(const JsonPlace& place) {
     const std::string& text = place.text();
     if (text.size() > kTokenBytesMax)
-        place.refuse(
-            fmt::format("a text of {} bytes is longer than {}", text.size(), kTokenBytesMax));
+        place.refuse(fmt::format("the string has {} bytes, but at most {} are supported",
+                                 text.size(), kTokenBytesMax));
     return text;
 }
 

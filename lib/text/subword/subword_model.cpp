@@ -11,7 +11,7 @@ Vocabulary read_vocabulary(const JsonPlace& place) {
     place.at("vocab").for_members([&](const std::string& text, const JsonPlace& number) {
         const int64_t id = number.integer();
         if (id < 0 || id > kTokenIdMax)
-            number.refuse(fmt::format("{} is no number of a token: 0 to {} are", id, kTokenIdMax));
+            number.refuse(fmt::format("{} is not a valid token number (0 to {})", id, kTokenIdMax));
         if (!vocabulary.add(text, static_cast<int32_t>(id)))
             number.refuse(fmt::format("two tokens have the number {}", id));
     });
@@ -49,8 +49,7 @@ std::unique_ptr<const SubwordModel> read_model(const JsonPlace& place, ModelRead
     if (type == "WordPiece") return read_word_piece(place);
     if (type == "WordLevel") return read_word_level(place);
     place.refuse(
-        fmt::format("the model `{}` is not known to this version; BPE, Unigram, WordPiece "
-                    "and WordLevel are",
+        fmt::format("the model `{}` is not supported; use BPE, Unigram, WordPiece or WordLevel",
                     printable(type)));
 }
 

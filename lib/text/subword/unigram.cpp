@@ -175,13 +175,13 @@ std::unique_ptr<const SubwordModel> read_unigram(const JsonPlace& place) {
             if (at == 1) parts.scores.push_back(as_serde_reads(cell.number()));
             ++at;
         });
-        if (at != 2) row.refuse("a token and its score are expected");
+        if (at != 2) row.refuse("expected a token and its score");
         parts.vocabulary.add_again(parts.tokens.back().first, id);
     });
     if (place.has("unk_id")) {
         const int64_t unknown = place.at("unk_id").integer();
         if (unknown < 0 || unknown >= std::ssize(parts.scores))
-            place.at("unk_id").refuse("it is not the number of a token");
+            place.at("unk_id").refuse("it is not a token number of this vocabulary");
         parts.unknown = static_cast<int32_t>(unknown);
     }
     parts.falls_back_to_bytes = place.has("byte_fallback") && place.at("byte_fallback").boolean();

@@ -47,7 +47,8 @@ void Vocabulary::grow() {
 
 void Vocabulary::store(std::string_view text, int32_t id) {
     if (texts_.size() + text.size() > UINT32_MAX)
-        fail(ExitCode::kInput, "the tokens of a vocabulary take more than 4 GiB");
+        fail(ExitCode::kInput,
+             "the tokens of a vocabulary need more than 4 GiB, which is not supported");
     if (static_cast<size_t>(id) >= places_.size()) places_.resize(static_cast<size_t>(id) + 1);
     places_[static_cast<size_t>(id)] = {static_cast<uint32_t>(texts_.size()),
                                         static_cast<int32_t>(text.size())};

@@ -106,13 +106,14 @@ std::unique_ptr<const SubwordModel> read_word_piece(const JsonPlace& place) {
     place.expect_object(
         {"type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"});
     const int64_t characters_max = place.at("max_input_chars_per_word").integer();
-    if (characters_max < 0) place.at("max_input_chars_per_word").refuse("it is less than 0");
+    if (characters_max < 0) place.at("max_input_chars_per_word").refuse("must be at least 0");
     Vocabulary vocabulary = read_vocabulary(place);
     for (int64_t id = 0; id < vocabulary.ids_end(); ++id)
         if (const auto text = vocabulary.text_of(static_cast<int32_t>(id));
             text && text->size() > kTokenBytesMax)
-            place.at("vocab").refuse(fmt::format("token {} has {} bytes: longer than {}", id,
-                                                 text->size(), kTokenBytesMax));
+            place.at("vocab").refuse(
+                fmt::format("token {} has {} bytes, but at most {} are supported", id, text->size(),
+                            kTokenBytesMax));
     return std::make_unique<WordPiece>(std::move(vocabulary), place.at("unk_token").text(),
                                        short_text(place.at("continuing_subword_prefix")),
                                        static_cast<size_t>(characters_max));

@@ -116,8 +116,8 @@ AddedTokens::AddedTokens(const JsonPlace& place, const Vocabulary& vocabulary,
         const int64_t said = row.at("id").integer();
         if (said != token.id)
             row.refuse(
-                fmt::format("the token '{}' has the number {} here, but {} by its place "
-                            "after the vocabulary, which is what the Python package uses",
+                fmt::format("the token '{}' has the number {} here, but the Python package would "
+                            "give it {}, from the order of the tokens",
                             printable(token.text), said, token.id));
         if (token.id > kTokenIdMax || tokens_.size() > kTokensMax)
             row.refuse("there are too many tokens");
@@ -126,7 +126,7 @@ AddedTokens::AddedTokens(const JsonPlace& place, const Vocabulary& vocabulary,
             for (const auto& step : normalizers) step->apply(normal);
             token.normal = normal.text;
             if (token.normal.empty() || token.normal.size() > kTokenBytesMax)
-                row.refuse("nothing, or too much, is left of the token when it is normalized");
+                row.refuse("the token becomes empty or too long when it is normalized");
         }
         if (token.is_special) specials_.insert(token.text);
         const size_t index = known != by_text_.end() ? known->second : tokens_.size();
@@ -137,7 +137,7 @@ AddedTokens::AddedTokens(const JsonPlace& place, const Vocabulary& vocabulary,
     });
     for (const AddedToken& token : tokens_)
         if (!normals.emplace((token.is_normalized ? "n" : "-") + token.normal, 0).second)
-            place.refuse(fmt::format("two tokens are '{}' when they are normalized",
+            place.refuse(fmt::format("two tokens become '{}' when they are normalized",
                                      printable(token.normal)));
 }
 

@@ -311,7 +311,7 @@ class BlankStage : public DecoderStage {
 
 size_t read_count(const JsonPlace& place) {
     const int64_t count = place.integer();
-    if (count < 0 || count > 1 << 10) place.refuse("a small count is expected");
+    if (count < 0 || count > 1 << 10) place.refuse("expected a count from 0 to 1024");
     return static_cast<size_t>(count);
 }
 

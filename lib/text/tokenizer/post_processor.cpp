@@ -14,7 +14,7 @@ constexpr size_t kPartsMax = 64;
 
 int32_t read_id(const JsonPlace& place) {
     const int64_t id = place.integer();
-    if (id < 0 || id > kTokenIdMax) place.refuse("it is no number of a token");
+    if (id < 0 || id > kTokenIdMax) place.refuse("it is not a valid token number");
     return static_cast<int32_t>(id);
 }
 
@@ -25,7 +25,7 @@ int32_t read_pair(const JsonPlace& place) {
     place.for_elements([&](const JsonPlace& cell) {
         if (at++ == 1) id = read_id(cell);
     });
-    if (at != 2) place.refuse("a token and its number are expected");
+    if (at != 2) place.refuse("expected a token and its number");
     return id;
 }
 
@@ -39,7 +39,8 @@ std::vector<PostPart> read_template(const JsonPlace& place) {
         PostPart part;
         const std::string& id = content.at("id").text();
         if (kind == "Sequence") {
-            if (id != "A") content.refuse("a single text has no sequence but A");
+            if (id != "A")
+                content.refuse("the template of a single text may contain only the sequence A");
             part.is_text = true;
         } else if (kind == "SpecialToken") {
             tokens.at(id.c_str()).at("ids").for_elements([&](const JsonPlace& number) {

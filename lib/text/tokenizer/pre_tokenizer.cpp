@@ -188,12 +188,12 @@ std::unique_ptr<const PreTokenizer> read_metaspace_step(const JsonPlace& place) 
         } else if (name == "never") {
             scheme = PrependScheme::kNever;
         } else if (name != "always") {
-            place.at("prepend_scheme").refuse("always, never or first is expected");
+            place.at("prepend_scheme").refuse("expected always, never or first");
         }
     }
     if (place.has("add_prefix_space") && !place.at("add_prefix_space").boolean()) {
         if (place.has("prepend_scheme") && scheme != PrependScheme::kNever)
-            place.refuse("add_prefix_space does not go with its prepend_scheme");
+            place.refuse("add_prefix_space contradicts prepend_scheme");
         scheme = PrependScheme::kNever;
     }
     return std::make_unique<Metaspace>(read_character(place.at("replacement")), scheme,
@@ -271,7 +271,7 @@ class PreTokenizerReader {
         } else if (type == "FixedLength") {
             expect_step_fields(place, {"type", "length"});
             const int64_t length = place.has("length") ? place.at("length").integer() : 5;
-            if (length < 1) place.at("length").refuse("a length of 1 or more is expected");
+            if (length < 1) place.at("length").refuse("must be at least 1");
             add(std::make_unique<FixedLength>(static_cast<size_t>(length)));
         } else {
             place.refuse(fmt::format("the pre-tokenizer `{}` is not known to this version",

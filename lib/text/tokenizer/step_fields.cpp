@@ -53,7 +53,7 @@ std::unique_ptr<const Pattern> read_pattern(const JsonPlace& place) {
     if (text.empty()) value.refuse("an empty pattern is not supported");
     if (kind == "String") return literal_pattern(text);
     if (kind != "Regex")
-        place.refuse(fmt::format("a pattern is a String or a Regex, not `{}`", printable(kind)));
+        place.refuse(fmt::format("expected a String or a Regex, found `{}`", printable(kind)));
     try {
         return compile_pattern(text);
     } catch (const Error& error) {
@@ -63,8 +63,7 @@ std::unique_ptr<const Pattern> read_pattern(const JsonPlace& place) {
 
 const std::string& read_character(const JsonPlace& place) {
     const std::string& text = place.text();
-    if (text.empty() || point_bytes(text[0]) != text.size())
-        place.refuse("one character is expected");
+    if (text.empty() || point_bytes(text[0]) != text.size()) place.refuse("expected one character");
     return text;
 }
 

@@ -25,16 +25,14 @@ constexpr size_t kTextBytesMax = std::numeric_limits<int32_t>::max();
 [[noreturn]] void fail_without_tokenizer(const std::string& folder) {
     std::error_code unreadable;
     if (std::filesystem::exists(folder + "/tokenizer.model", unreadable))
-        fail(
-            ExitCode::kInput,
-            "{0}: has tokenizer.model and no tokenizer.json, which is read here; in Python, "
-            "transformers.AutoTokenizer.from_pretrained(\"{0}\").save_pretrained(\"{0}\") makes it",
-            printable(folder));
+        fail(ExitCode::kInput,
+             "{0}: has tokenizer.model but not tokenizer.json, which dslaunch reads; make it in "
+             "Python: transformers.AutoTokenizer.from_pretrained(\"{0}\").save_pretrained(\"{0}\")",
+             printable(folder));
     if (const auto fault = download_fault_at(folder + "/tokenizer.json"); !fault.empty())
         fail(ExitCode::kInput, "{}/tokenizer.json: {}", printable(folder), fault);
     fail(ExitCode::kInput,
-         "{}: has no tokenizer.json: put the model's own into the folder; it is among its files on "
-         "the hub",
+         "{}: has no tokenizer.json; copy it into the folder from the model's files on the hub",
          printable(folder));
 }
 

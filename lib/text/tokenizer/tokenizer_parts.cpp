@@ -11,7 +11,7 @@ TokenizerParts::TokenizerParts(const JsonPlace& place) {
     place.expect_object({"version", "truncation", "padding", "added_tokens", "normalizer",
                          "pre_tokenizer", "post_processor", "decoder", "model"});
     if (place.has("version") && place.at("version").text() != "1.0")
-        place.at("version").refuse("1.0 is the only version that is known");
+        place.at("version").refuse("only version 1.0 is supported");
     const JsonPlace model_place = place.at("model");
     const bool is_bpe = model_type(model_place) == "BPE";
     if (place.has("normalizer")) read_normalizers(place.at("normalizer"), normalizers);
@@ -72,7 +72,8 @@ std::optional<std::string_view> TokenizerParts::text_of(int32_t id) const {
 
 void TokenizerParts::decode(int32_t id, bool skip_special, DecoderRun& run,
                             std::string& out) const {
-    if (id < 0) fail(ExitCode::kInput, "{} is no number of a token: it cannot be decoded", id);
+    if (id < 0)
+        fail(ExitCode::kInput, "{} is not a valid token number, so it cannot be decoded", id);
     const auto text = text_of(id);
     if (text && !(skip_special && specials[static_cast<size_t>(id)])) run.push(*text, out);
 }

@@ -65,7 +65,8 @@ CodePoints::CodePoints() : classes_(std::begin(kClasses), std::end(kClasses)), s
         all.insert(all.end(), kRuns[i], static_cast<uint8_t>(kRuns[i + 1]));
         run_ends_.push_back(static_cast<char32_t>(all.size()));
     }
-    DSL_CHECK(all.size() == kCodePointLimit, "{} code points in the runs", all.size());
+    DSL_CHECK(all.size() == kCodePointLimit,
+              "the runs contain {} code points, which is the wrong number", all.size());
     std::map<std::array<uint8_t, 256>, uint16_t> seen;
     for (size_t block = 0; block < stages_.size(); ++block) {
         std::array<uint8_t, 256> content;

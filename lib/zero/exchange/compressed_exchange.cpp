@@ -41,7 +41,7 @@ CompressedExchange::CompressedExchange(const ShardMap& map, const ExchangeSlices
       out_(static_cast<size_t>(map.topology().node_count())),
       in_(out_.size()) {
     DSL_CHECK(map.several_hosts() && map.copies_on_hosts(),
-              "compression over {} hosts, each of which must hold a copy", nodes());
+              "compression needs several hosts, each with a copy; there are {} hosts", nodes());
     const int bridges = map.topology().bridge_count();
     if (!map.topology().is_bridge()) return;
     for (int b = 0; b < map.layout().trained_buckets; ++b) {

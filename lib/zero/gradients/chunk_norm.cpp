@@ -54,7 +54,7 @@ void ChunkNorm::sum_later(int c, const float* sums) {
     later_.resize(blocks_.size());
     for (const Share& share : shares_[c]) {
         const auto i = static_cast<size_t>(share.block);
-        DSL_CHECK(share.range == blocks_[i].range, "norm block {} lies in two chunks", i);
+        DSL_CHECK(share.range == blocks_[i].range, "norm block {} is split between two chunks", i);
         later_[i] = {sums + share.offset_numel, share.range.numel};
         done_[i] = 1;
     }
@@ -68,7 +68,7 @@ void ChunkNorm::add(int c, const float* sums) {
         const float* values = sums + share.offset_numel;
         if (share.range.numel < whole.numel) {
             DSL_CHECK(share.range.begin == whole.begin + broken_numel_,
-                      "norm block {} does not come in order", i);
+                      "norm block {} came out of order", i);
             std::copy_n(values, share.range.numel, broken_.begin() + broken_numel_);
             broken_numel_ += share.range.numel;
             if (broken_numel_ < whole.numel) continue;

@@ -28,8 +28,8 @@ class GradientCollector::Hook final : public torch::autograd::PostAccumulateGrad
 GradientCollector::GradientCollector(const graph::Model& model, const plan::FlatLayout& layout,
                                      std::vector<at::Tensor> views)
     : model_(model), layout_(layout) {
-    DSL_CHECK(std::ssize(views) == layout.trained_slices, "{} views for {} slices", views.size(),
-              layout.trained_slices);
+    DSL_CHECK(std::ssize(views) == layout.trained_slices, "there are {} views for {} slices",
+              views.size(), layout.trained_slices);
     for (size_t i = 0; i < views.size(); ++i) {
         const plan::ParameterSlice& slice = layout.slices[i];
         slices_.push_back(
@@ -58,7 +58,8 @@ void GradientCollector::claim(const plan::Bucket& bucket) {
 
 void GradientCollector::add(size_t index, const at::Tensor& gradient) {
     Slice& slice = slices_[index];
-    DSL_CHECK(!lender_.is_out(index), "a gradient is written where another tensor lies");
+    DSL_CHECK(!lender_.is_out(index),
+              "a gradient is written to memory that is lent to another tensor");
     if (slice.fresh) {
         slice.view.copy_(gradient);
     } else {
@@ -123,7 +124,8 @@ void GradientCollector::complete(const plan::Bucket& bucket, std::span<float> us
     const at::NoGradGuard no_grad;
     for (int i = bucket.first_slice; i < bucket.end_slice; ++i) {
         Slice& slice = slices_[i];
-        DSL_CHECK(!lender_.is_out(static_cast<size_t>(i)), "a tensor lies in a complete bucket");
+        DSL_CHECK(!lender_.is_out(static_cast<size_t>(i)),
+                  "a complete bucket still has memory that is lent to a tensor");
         lender_.close(static_cast<size_t>(i));
         if (slice.fresh) slice.view.zero_();
         used[i - bucket.first_slice] = slice.fresh ? 0.0F : 1.0F;

@@ -147,7 +147,7 @@ void GradientLender::end_backward() {
     for (const size_t slice : lent_) {
         slices_[slice].lent = false;
         DSL_CHECK(!runtime::is_lent(slices_[slice].memory),
-                  "memory lent for a gradient is held after the backward");
+                  "memory lent for a gradient is still in use after the backward pass");
     }
     lent_.clear();
     allocations_.clear();

@@ -86,7 +86,8 @@ std::vector<double> GradientNorm::exchange(int64_t step, std::span<const double>
     std::vector<std::string> all;
     if (on_host) {
         const std::span<std::byte> own = arena_.of_rank(slices_.partials, group_.local_rank());
-        DSL_CHECK(mine.size_bytes() <= own.size(), "{} norm partials", mine.size());
+        DSL_CHECK(mine.size_bytes() <= own.size(),
+                  "{} partial norms do not fit in the shared memory", mine.size());
         std::memcpy(own.data(), mine.data(), mine.size_bytes());
         group_.post(slices_.done, static_cast<uint32_t>(step));
         group_.await_all(slices_.done, static_cast<uint32_t>(step));
@@ -104,7 +105,7 @@ std::vector<double> GradientNorm::exchange(int64_t step, std::span<const double>
     for (const Order& block : order_) {
         const auto owner = static_cast<size_t>(block.owner);
         const size_t index = next[owner]++;
-        DSL_CHECK(index < by_owner[owner].size(), "rank {} gave {} norm partials", owner,
+        DSL_CHECK(index < by_owner[owner].size(), "rank {} sent only {} partial norms", owner,
                   by_owner[owner].size());
         partials.push_back(by_owner[owner][index]);
     }
@@ -121,7 +122,8 @@ void GradientNorm::average_over_hosts(std::vector<double>& partials) {
     std::vector<double> sums(partials.size(), 0);
     for (int node = 0; node < topology.node_count(); ++node) {
         const std::string& theirs = all[topology.first_rank(node)];
-        DSL_CHECK(theirs.size() == mine.size(), "{} bytes of norm partials", theirs.size());
+        DSL_CHECK(theirs.size() == mine.size(),
+                  "a node sent {} bytes of partial norms, a wrong length", theirs.size());
         for (size_t i = 0; i < sums.size(); ++i) {
             double partial = 0;
             std::memcpy(&partial, theirs.data() + i * sizeof partial, sizeof partial);
@@ -200,8 +202,8 @@ std::vector<Term> of_all_shares(const graph::TensorRank& tensor, std::span<const
 GradientNorm::Result GradientNorm::compute(int64_t step, std::span<const double> squares,
                                            const PipelineScope& pipeline,
                                            const graph::TensorRank* tensor, bool over_hosts) {
-    DSL_CHECK(squares.size() == mine_.size(), "{} sums for {} norm blocks", squares.size(),
-              mine_.size());
+    DSL_CHECK(squares.size() == mine_.size(), "there are {} sums for {} norm blocks",
+              squares.size(), mine_.size());
     std::vector<double> partials = exchange(step, squares);
     if (over_hosts) average_over_hosts(partials);
     std::vector<Term> terms;

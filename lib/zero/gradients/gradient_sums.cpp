@@ -205,8 +205,8 @@ std::vector<float> GradientSums::agree_on_usage(int b) {
     if (map_.topology().world_size() == 1) return usage.mine;
     if (!usage.sums.empty() && !options_.usage_varies) {
         DSL_CHECK(usage.mine == usage.mine_before,
-                  "other parameters of bucket {} than before got a gradient, though the model has "
-                  "no branch",
+                  "in bucket {}, different parameters than before got a gradient, though the model "
+                  "has no branch",
                   b);
         return usage.sums;
     }
@@ -214,7 +214,8 @@ std::vector<float> GradientSums::agree_on_usage(int b) {
     const std::string_view bytes(reinterpret_cast<const char*>(usage.mine.data()),
                                  usage.mine.size() * sizeof(float));
     for (const std::string& theirs : collectives_.all_gather(bytes)) {
-        DSL_CHECK(theirs.size() == bytes.size(), "{} bytes of flags", theirs.size());
+        DSL_CHECK(theirs.size() == bytes.size(), "a rank sent {} bytes of flags, a wrong length",
+                  theirs.size());
         for (size_t k = 0; k < sums.size(); ++k) {
             float flag = 0;
             std::memcpy(&flag, theirs.data() + k * sizeof flag, sizeof flag);

@@ -83,7 +83,8 @@ ParameterStore::Tripwire::Tripwire(int64_t bytes) {
     void* address = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_NONE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (address == MAP_FAILED)
-        fail(ExitCode::kSetup, "no {} bytes of address space for released parameters", bytes);
+        fail(ExitCode::kSetup, "cannot reserve {} bytes of address space for released parameters",
+             bytes);
     memory_ = {static_cast<std::byte*>(address), static_cast<size_t>(bytes)};
 }
 
@@ -99,7 +100,8 @@ void ParameterStore::adopt(graph::Model& model, runtime::SavedState* saved) {
         const graph::ModelParameter& parameter = model.parameters()[slice.parameter];
         const at::ScalarType type = parameter.tensor.scalar_type();
         DSL_CHECK(parameter.packed || graph::is_trained_type(type),
-                  "parameter {} is {}, which no bucket holds", parameter.name, c10::toString(type));
+                  "parameter {} has type {}, which buckets do not support", parameter.name,
+                  c10::toString(type));
         values.loaded.push_back(graph::in_memory_order(parameter.tensor).to(at::kCPU));
     }
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
@@ -280,7 +282,7 @@ std::vector<int> ParameterStore::buckets_of(std::span<const int> parameters) con
 }
 
 void ParameterStore::hold(std::span<const int> parameters, int64_t step, bool keep) {
-    DSL_CHECK(held_.empty(), "parameters are held already");
+    DSL_CHECK(held_.empty(), "parameters are already held");
     for (const int b : buckets_of(parameters)) {
         visit(b, step, [&](std::span<const std::byte> values) {
             if (!keep) return;

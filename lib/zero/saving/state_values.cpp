@@ -297,7 +297,8 @@ void StateValues::store_elements(int b, const Range& range, const float* values)
     if (!parts_.half() || parts_.without_masters() || !trained) return;
     for (const int c : parts_.states().chunks_of(b)) {
         const std::optional<ChunkView> view = parts_.states().view_at_rest(c);
-        DSL_CHECK(view && view->master != nullptr, "the master copy of bucket {} is not here", b);
+        DSL_CHECK(view && view->master != nullptr, "the master copy of bucket {} is not in memory",
+                  b);
         for (const ChunkPart& part : parts_.states().parts(c))
             if (const Range both = intersect(part.range, range); both.numel > 0)
                 write(both, view->master + part.offset_numel + both.begin - part.range.begin,
@@ -330,8 +331,8 @@ void StateValues::rewrite(std::span<const int> read, std::span<const int> writte
         parts_.collectives().topology().node_count() > 1 && parts_.device().is_host();
     parts_.settle();
     std::vector<at::Tensor> values = use(whole_values(read));
-    DSL_CHECK(values.size() == written.size(), "{} values for {} parameters", values.size(),
-              written.size());
+    DSL_CHECK(values.size() == written.size(), "there are {} values for {} parameters",
+              values.size(), written.size());
     for (at::Tensor& value : values) {
         value = value.to(at::kCPU, at::kFloat).contiguous();
         if (broadcasts && value.numel() > 0)

@@ -23,7 +23,7 @@ std::string_view packing_name(StatePacking packing) {
         case StatePacking::kInt8:
             return "int8";
         case StatePacking::kUint8Root:
-            return "uint8 of the root";
+            return "uint8 of the square root";
     }
     return "unknown";
 }
@@ -140,8 +140,8 @@ std::vector<std::string> describe(const PackingAccount& account, const plan::Chu
         const double rms =
             errors.squares > 0 ? std::sqrt(errors.error_squares / errors.squares) : 0;
         clauses.push_back(fmt::format(
-            "moment {} as {}: rms error {:.2g} of its rms, at most {:.2g} of the largest of {} "
-            "neighbours",
+            "moment {} as {}: rms error {:.2g} of its rms, largest error {:.2g} of the largest of "
+            "{} neighbours",
             k + 1, packing_name(format.packings[k]), rms, errors.largest, kPackedBlockNumel));
     }
     if (format.lossless && account.compressed_bytes > 0)

@@ -116,7 +116,7 @@ std::vector<std::string> OffloadFile::paths() const {
 
 std::string OffloadFile::describe() const {
     const storage::BlockFileFacts facts = reads_->facts();
-    return fmt::format("{} by {}, {} at once of {} each, {}", swap_.files().path_at(0),
+    return fmt::format("{} with {}, {} requests of {} each at once, {}", swap_.files().path_at(0),
                        facts.engine, facts.depth, to_text(facts.block),
                        facts.has_registered_memory ? "registered memory" : "memory not registered");
 }

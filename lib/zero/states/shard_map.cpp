@@ -27,7 +27,7 @@ ShardMap::ShardMap(const plan::FlatLayout& layout, const plan::Partition* partit
       owners_(shard_group > 0 ? group_of(topology, shard_group) : topology),
       parameters_offloaded_(parameters_offloaded),
       whole_tensors_(whole_tensors) {
-    DSL_CHECK(stage == 0 || partition != nullptr, "stage {} without a partition", stage);
+    DSL_CHECK(stage == 0 || partition != nullptr, "stage {} needs a partition", stage);
     for (int node = 0; node < owners_.node_count(); ++node)
         node_of_rank_.insert(node_of_rank_.end(), static_cast<size_t>(owners_.node_sizes[node]),
                              node);
@@ -115,13 +115,13 @@ int64_t ShardMap::shard_offset(int bucket, int64_t element) const {
     for (const runtime::NodeRange& kept : node_ranges(bucket)) {
         if (kept.node != owners_.node_rank) continue;
         if (element < kept.range.end()) {
-            DSL_CHECK(element >= kept.range.begin, "element {} of bucket {} is kept elsewhere",
-                      element, bucket);
+            DSL_CHECK(element >= kept.range.begin,
+                      "element {} of bucket {} is not kept on this node", element, bucket);
             return offset + element - kept.range.begin;
         }
         offset += kept.range.numel;
     }
-    DSL_CHECK(false, "element {} of bucket {} is kept elsewhere", element, bucket);
+    DSL_CHECK(false, "element {} of bucket {} is not kept on this node", element, bucket);
 }
 
 std::vector<Range> ShardMap::own_ranges(int bucket) const {

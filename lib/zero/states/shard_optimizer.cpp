@@ -72,7 +72,8 @@ kernels::AdamStep ShardOptimizer::adam(double lr, int64_t step,
 
 void ShardOptimizer::mix(const kernels::FlatRange& range,
                          const std::optional<config::Betas>& betas) {
-    DSL_CHECK(config_.compresses() && range.parameters.empty(), "momenta are not mixed alone");
+    DSL_CHECK(config_.compresses() && range.parameters.empty(),
+              "this optimizer cannot update its momenta alone");
     queue_.adam_step(range, without_correction(0, betas ? betas->beta1 : config_.beta1));
 }
 
@@ -116,7 +117,7 @@ void ShardOptimizer::update(kernels::FlatRange range, double lr, int64_t step,
         case OptimizerKind::kOneBitLamb:
             break;
     }
-    DSL_CHECK(false, "{} updates whole tensors", name(config_));
+    DSL_CHECK(false, "{} can update only whole tensors", name(config_));
 }
 
 }  // namespace dslaunch::zero

@@ -78,7 +78,7 @@ void StateStore::make_buffers(int64_t buffers_max) {
     const Bytes all{std::ssize(buffers_) * buffer_bytes + std::ssize(sum_buffers_) * sum_bytes +
                     packing.total_bytes()};
     if (all.value == 0) return;
-    DSL_CHECK(device_.is_host(), "chunks of a device pass through memory");
+    DSL_CHECK(device_.is_host(), "chunks of a device cannot pass through host memory");
     swap_memory_ = storage::IoArena(all);
     file_->register_memory(swap_memory_.bytes());
     std::span<std::byte> left = swap_memory_.bytes();
@@ -135,7 +135,7 @@ void StateStore::add_extents(int c) {
     Chunk& made = chunks_[c];
     const plan::ChunkLayout& layout = made.layout;
     DSL_CHECK(file_ != nullptr || layout.disk_written() + layout.sum_bytes == 0,
-              "chunk {} is on disk and there is no file", c);
+              "chunk {} is on disk, but there is no file", c);
     const auto add = [&](const char* what, int64_t bytes) {
         return file_->add(fmt::format("{} of bucket {}, chunk {}", what, chunk(c).bucket, c),
                           Bytes{bytes});
@@ -226,7 +226,7 @@ void StateStore::begin() {
 
 // Allocates the memory of moment K, packed, and writes its first values. Zeros are packed as zeros.
 void StateStore::take_packed_moments(size_t k) {
-    DSL_CHECK(device_.is_host(), "moments of a device are fp32");
+    DSL_CHECK(device_.is_host(), "moments of a device must be fp32");
     const StatePacking packing = format_.packings[k];
     int64_t bytes = 0;
     for (int c = 0; c < std::ssize(chunks_); ++c) {
@@ -264,7 +264,7 @@ void StateStore::fill_buffers() {
 }
 
 void StateStore::change_plan(const plan::StepPlan& plan) {
-    DSL_CHECK(plan.chunks.all.size() == chunks_.size(), "{} chunks instead of {}",
+    DSL_CHECK(plan.chunks.all.size() == chunks_.size(), "the plan has {} chunks, expected {}",
               plan.chunks.all.size(), chunks_.size());
     const auto keeps = [](const plan::StateChunk& chunk) { return chunk.kept(); };
     if (std::ranges::equal(plan.chunks.all, plan_->chunks.all, {}, keeps, keeps)) {
@@ -309,7 +309,7 @@ void StateStore::read(const plan::Instruction& read) {
     std::vector<OffloadFile::Part> sums;
     const bool brings_chunk = buffer != nullptr && buffer->chunk != c;
     if (brings_chunk) {
-        DSL_CHECK(!buffer->changed, "swap buffer {} is read into before it was written",
+        DSL_CHECK(!buffer->changed, "swap buffer {} is overwritten before it was written to disk",
                   read.buffer);
         buffer->chunk = -1;
         buffer->updated = false;
@@ -329,8 +329,8 @@ void StateStore::write(const plan::Instruction& write) {
     std::vector<OffloadFile::Part> sums;
     const bool takes_chunk = buffer != nullptr && buffer->changed;
     if (takes_chunk) {
-        DSL_CHECK(buffer->chunk == c, "swap buffer {} holds chunk {}, not {}", write.buffer,
-                  buffer->chunk, c);
+        DSL_CHECK(buffer->chunk == c, "swap buffer {} contains chunk {}, expected chunk {}",
+                  write.buffer, buffer->chunk, c);
         chunk_parts = transfers(c, buffer->memory, true);
     }
     if (write.sum_buffer >= 0 && !skipping_ && chunks_[c].layout.sum_bytes > 0)
@@ -341,7 +341,8 @@ void StateStore::write(const plan::Instruction& write) {
 
 float* StateStore::sums_in(int c, int buffer) const {
     const SumBuffer& held = sum_buffers_[buffer];
-    DSL_CHECK(held.chunk == c, "sum buffer {} holds chunk {}, not {}", buffer, held.chunk, c);
+    DSL_CHECK(held.chunk == c, "sum buffer {} contains chunk {}, expected chunk {}", buffer,
+              held.chunk, c);
     return reinterpret_cast<float*>(held.memory.data());
 }
 

@@ -75,7 +75,9 @@ void TensorOptimizer::update(const kernels::FlatRange& range, const at::Tensor& 
                              const TensorStep& step) {
     DSL_CHECK(range.begin == 0 && range.numel <= std::ssize(gradients_.floats()) &&
                   range.gradients.size() == 1,
-              "{} elements of a tensor, {} gradients", range.numel, range.gradients.size());
+              "a tensor has {} elements and {} gradients, expected one gradient and a buffer for "
+              "all elements",
+              range.numel, range.gradients.size());
     if (range.parameters.empty()) return;
     config::OptimizerConfig config = *step.config;
     if (step.betas) config.beta1 = step.betas->beta1, config.beta2 = step.betas->beta2;
@@ -89,7 +91,7 @@ void TensorOptimizer::update(const kernels::FlatRange& range, const at::Tensor& 
         case config::OptimizerKind::kMuon:
             return muon(range, like, config, step.lr);
         default:
-            DSL_CHECK(false, "optimizer {}", static_cast<int>(config.kind));
+            DSL_CHECK(false, "optimizer {} is not supported here", static_cast<int>(config.kind));
     }
 }
 
@@ -163,7 +165,7 @@ void TensorOptimizer::lamb(const kernels::FlatRange& range, const config::Optimi
 // Updates as LAMB does while gradients are exchanged in full, and stores the mean of its ratios.
 void TensorOptimizer::one_bit_lamb(const kernels::FlatRange& range,
                                    const config::OptimizerConfig& config, const TensorStep& step) {
-    DSL_CHECK(queue_.stream() == nullptr, "1-bit LAMB on a device");
+    DSL_CHECK(queue_.stream() == nullptr, "1-bit LAMB is not supported on a device");
     if (step.exchange != plan::Exchange::kExact) return frozen_lamb(range, config, step);
     const Ratio ratio = mix_for_lamb(range, config, step.step);
     const std::span<float> numbers = step.states[1];
@@ -245,7 +247,7 @@ void TensorOptimizer::frozen_lamb(const kernels::FlatRange& range,
 // direction_ has its elements in row-major order, until the direction is complete.
 void TensorOptimizer::adafactor(const kernels::FlatRange& range, const at::Tensor& like,
                                 const config::OptimizerConfig& config, const TensorStep& step) {
-    DSL_CHECK(queue_.stream() == nullptr, "Adafactor on a device");
+    DSL_CHECK(queue_.stream() == nullptr, "Adafactor is not supported on a device");
     const at::NoGradGuard no_grad;
     const config::AdafactorConfig& own = config.adafactor;
     const auto tensor_of = [&](const float* values) {
@@ -285,7 +287,7 @@ void TensorOptimizer::adafactor(const kernels::FlatRange& range, const at::Tenso
 
 void TensorOptimizer::muon(const kernels::FlatRange& range, const at::Tensor& like,
                            const config::OptimizerConfig& config, double lr) {
-    DSL_CHECK(queue_.stream() == nullptr, "Muon on a device");
+    DSL_CHECK(queue_.stream() == nullptr, "Muon is not supported on a device");
     const at::NoGradGuard no_grad;
     const auto tensor_of = [&](float* values) {
         return at::from_blob(values, like.sizes(), like.strides(), at::kFloat);

@@ -70,7 +70,7 @@ TensorStates::Values TensorStates::of(int slice) {
     Values values;
     if (tensor_state_names(config_).empty()) return values;
     int64_t at = begins_[static_cast<size_t>(slice)];
-    DSL_CHECK(at >= 0, "slice {} is kept elsewhere", slice);
+    DSL_CHECK(at >= 0, "slice {} is not kept on this rank", slice);
     const std::vector<int64_t> sizes = tensor_state_numel(config_, shape_of(slice));
     for (size_t k = 0; k < sizes.size(); ++k) {
         values[k] =

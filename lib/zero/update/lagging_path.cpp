@@ -20,8 +20,9 @@ LaggingPath::LaggingPath(RankParts& parts)
     const plan::StepPlanOptions& options = *parts.place().plan_options;
     const plan::FlatLayout& layout = *parts.place().layout;
     const int64_t unit_numel = options.lag.unit_numel;
-    DSL_CHECK(layout.block_numel % unit_numel == 0, "units of {} elements in blocks of {}",
-              unit_numel, layout.block_numel);
+    DSL_CHECK(layout.block_numel % unit_numel == 0,
+              "units of {} elements do not divide blocks of {} elements", unit_numel,
+              layout.block_numel);
     for (int i = 0; i < layout.trained_slices; ++i) {
         const plan::ParameterSlice& slice = layout.slices[i];
         const auto units = static_cast<size_t>((slice.numel + unit_numel - 1) / unit_numel);
@@ -168,7 +169,7 @@ void LaggingPath::add_update(int c, const Span& span, const ChunkView& view) {
     const auto first = static_cast<size_t>(parts_.bucket(b).first_slice);
     const float sign = parts_.options().optimizer.maximize ? -1.0F : 1.0F;
     const auto take = [&](const Range& range, std::span<const float* const> terms, float scale) {
-        DSL_CHECK(terms.size() == 1, "{} terms of a sum", terms.size());
+        DSL_CHECK(terms.size() == 1, "a sum has {} terms, expected one", terms.size());
         Span here = span;
         here.range = range;
         here.in_chunk += range.begin - span.range.begin;

@@ -117,8 +117,8 @@ void StepNorm::note_overflow(int bad_parameter) {
             bad_parameter < 0 ? "the whole model" : parts_.model().parameters()[bad_parameter].name,
             parts_.now().settings.step,
             parts_.place().plan_options->reduce_packing() == WirePacking::kF16
-                ? "; or a sum was too large for fp16 between hosts: take communication_data_type "
-                  "bf16, or prescale_gradients"
+                ? "; or a sum was too large for fp16 between hosts: set communication_data_type to "
+                  "bf16, or use prescale_gradients"
                 : "");
     }
     runtime::Overflow overflow{bad_parameter, -1};

@@ -48,7 +48,7 @@ void TensorPath::update_tensor(const plan::Instruction& chunk, const ChunkPart& 
     const graph::ModelParameter& parameter = parts_.model().parameters()[slice.parameter];
     const Range tensor{run.range.begin, slice.numel};
     if (tensor.numel == 0) return;
-    DSL_CHECK(intersect(tensor, part.range) == tensor, "{} is cut among ranks", parameter.name);
+    DSL_CHECK(intersect(tensor, part.range) == tensor, "{} is split among ranks", parameter.name);
     kernels::FlatRange update = parts_.arrays_of(b, part, view, tensor);
     const float* gradients = nullptr;
     if (plan::is_compressed(exchange)) {

@@ -34,7 +34,8 @@ class UpdatePath {
     virtual void know_norm(bool /*finite*/) {}
     // Carries out an instruction between backward and Update: Exchange, Select or UpdateRest.
     virtual void run(const plan::Instruction& instruction) {
-        DSL_CHECK(false, "{} is not for this way to update", plan::op_name(instruction.op));
+        DSL_CHECK(false, "this update path cannot run the instruction {}",
+                  plan::op_name(instruction.op));
     }
 
     // The next four functions update the buckets of a step, one after the other. begin_bucket() is
@@ -59,7 +60,7 @@ class UpdatePath {
     // chunk] fp32, valid until forget_saved().
     [[nodiscard]] virtual bool saves_chunks() const { return false; }
     [[nodiscard]] virtual const float* saved_values(int chunk, size_t k) {
-        DSL_CHECK(false, "state {} of chunk {}", k, chunk);
+        DSL_CHECK(false, "this update path does not save state {} of chunk {}", k, chunk);
     }
     // Ends the use of what saved_values() returned.
     virtual void forget_saved(int /*chunk*/) {}

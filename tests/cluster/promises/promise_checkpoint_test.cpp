@@ -223,8 +223,8 @@ TEST_CASE("an --output that a host does not share is told before training, by ra
     INFO(training.said());
     CHECK(code == 71);
     CHECK(mentions(training.said(), "rank 2 on host "));
-    CHECK(mentions(training.said(),
-                   "does not see what rank 0 writes below " + output + "/checkpoints"));
+    CHECK(
+        mentions(training.said(), "does not see what rank 0 writes to " + output + "/checkpoints"));
     CHECK(Training::losses(output).empty());
     for (const auto& entry : std::filesystem::recursive_directory_iterator(output))
         CHECK(!mentions(entry.path().filename().string(), ".shared-"));
@@ -250,7 +250,7 @@ TEST_CASE("weights that only rank 0's host has come to the launcher, unless they
     REQUIRE(training.train({hosts, output, {}, 1, 2, 1, 1, {"--bring-weights", "1K"}}, 1) == 0);
     INFO(training.said());
     CHECK(!std::filesystem::exists(model));
-    CHECK(mentions(training.said(), "are more than --bring-weights 1"));
+    CHECK(mentions(training.said(), "exceeds the limit of --bring-weights 1"));
     CHECK(mentions(training.said(), " -P 3000 "));
     CHECK(mentions(training.said(), ":" + model));
 

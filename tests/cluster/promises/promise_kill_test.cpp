@@ -104,7 +104,7 @@ void kill_agents(int runs) {
         figures.add(milliseconds_since(began));
         INFO(job.process.err());
         // Its end is seen, not missed after a silence.
-        CHECK_FALSE(mentions(job.process.err(), "nothing heard"));
+        CHECK_FALSE(mentions(job.process.err(), "has sent nothing"));
         const bool right =
             mentions(job.process.err(), "host h" + std::to_string(node + 1) + " is lost");
         CHECK(right);

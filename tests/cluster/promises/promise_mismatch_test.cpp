@@ -107,14 +107,14 @@ std::vector<Case> cases(const Hosts& hosts) {
     std::vector<Case> list = {
         {"another dslaunch", replaced(kDslaunch), "", "its dslaunch"},
         {"another protocol", "true", "cat " + hello + "; sleep 5",
-         fmt::format("its dslaunch 9.9.9 speaks protocol {}", kAgentProtocolVersion + 1)},
+         fmt::format("its dslaunch 9.9.9 uses protocol {}", kAgentProtocolVersion + 1)},
         {"another dsworker", replaced(kWorker), "", kWorker},
         {"another model", replaced(kFixtures + "models/gpt.pt"), "", "gpt.pt"},
         {"other data", replaced(kFixtures + "data/kjv.u16.bin"), "", "kjv.u16.bin"},
         {"another config", replaced(hosts.config()), "", "config.json"},
         {"an older C library", "true",
          "exec env LD_PRELOAD=" + kOldGlibc + " sh -c \"$SSH_ORIGINAL_COMMAND\"",
-         "its C library is 2.17, dsworker needs"}};
+         "its C library is 2.17, but dsworker needs"}};
     if (torch.empty()) {
         report_skipped("P34: hosts whose LibTorch differs", "dsworker loads no libc10.so here");
     } else {
@@ -125,7 +125,7 @@ std::vector<Case> cases(const Hosts& hosts) {
     if (needs_of_worker(kWorker, false).isa_level >= 2) {
         list.push_back({"an older processor",
                         "printf 'flags : sse2\\n' >{0}/cpu && mount --bind {0}/cpu /proc/cpuinfo",
-                        "", "has x86-64 level 1"});
+                        "", "supports x86-64 level 1"});
     } else {
         report_skipped("P34: a host whose processor is too old",
                        "dsworker is built for every x86-64 processor");
@@ -193,8 +193,8 @@ TEST_CASE("P34: a host with another NVIDIA driver, or with none, is told before 
     hosts.serve(2, 3101, driver("535.7"), "");
     hosts.serve(2, 3102, gpu, "");
     const std::pair<int, std::string> rows[] = {
-        {3101, "its NVIDIA driver is 535.7, most hosts have 580.10"},
-        {3102, "no NVIDIA driver is loaded, most hosts have 580.10"}};
+        {3101, "its NVIDIA driver is 535.7, but most hosts have 580.10"},
+        {3102, "no NVIDIA driver is loaded, but most hosts have 580.10"}};
     int found = 0;
     for (const auto& [port, words] : rows) {
         const TemporaryFolder folder;

@@ -56,7 +56,8 @@ TEST_CASE("binding is asked for as dslaunch, deepspeed and torchrun write it") {
     CHECK_THAT(refusal({"--numa-binding", "core"}), Catch::Contains("node, socket, exclusive"));
     CHECK_THAT(refusal({"--bind_core_list", "0-"}), Catch::Contains("not a list of processors"));
     CHECK_THAT(refusal({"--bind", "none", "--bind_cores_to_rank"}), Catch::Contains("contradicts"));
-    CHECK_THAT(refusal({"--bind", "none", "--bind_core_list", "1"}), Catch::Contains("exclude"));
+    CHECK_THAT(refusal({"--bind", "none", "--bind_core_list", "1"}),
+               Catch::Contains("cannot be used together"));
 }
 
 TEST_CASE("a dry run shows places that it knows, and says who chooses the others") {

@@ -118,21 +118,21 @@ TEST_CASE("a hostile bundle is refused, with the reason") {
     std::snprintf(digits, sizeof digits, "%06o", static_cast<unsigned>(sum));
     link.replace(148, 7, digits, 7);
     const Row rows[] = {
-        {manifest("files/a", "x") + link + end, "no plain file"},
-        {manifest("files/a", "x") + entry("files/a", "y") + end, "not what its manifest says"},
+        {manifest("files/a", "x") + link + end, "not a plain file"},
+        {manifest("files/a", "x") + entry("files/a", "y") + end, "differ from its manifest"},
         {manifest("files/a", "x") + entry("files/b", "x") + end, "not in its manifest"},
         {manifest("files/a", "x") + entry("files/a", "xx") + end, "not in its manifest"},
         {manifest("files/a", "x") + entry("files/a", "x") + entry("files/a", "x") + end, "twice"},
         {manifest("files/a", "x") + end, "missing"},
-        {entry("files/a", "x") + end, "does not begin with manifest.json"},
+        {entry("files/a", "x") + end, "its first file is not manifest.json"},
         {entry("manifest.json", "{") + end, "damaged"},
         {entry("manifest.json", "{\"format\":\"other\"}") + end, "another format"},
-        {described("files/a", "1e300", "420"), "damaged: size or mode of `files/a`"},
-        {described("files/a", "-1", "420"), "damaged: size or mode of `files/a`"},
-        {described("files/a", "1", "2541"), "damaged: size or mode of `files/a`"},
-        {described("files/a", "1", "420", 2), "`files/a` is twice in its manifest.json"},
-        {"", "cut off"},
-        {manifest("files/a", "x") + entry("files/a", "x").substr(0, 512), "cut off"},
+        {described("files/a", "1e300", "420"), "damaged: bad size or mode of `files/a`"},
+        {described("files/a", "-1", "420"), "damaged: bad size or mode of `files/a`"},
+        {described("files/a", "1", "2541"), "damaged: bad size or mode of `files/a`"},
+        {described("files/a", "1", "420", 2), "`files/a` occurs twice in its manifest.json"},
+        {"", "truncated"},
+        {manifest("files/a", "x") + entry("files/a", "x").substr(0, 512), "truncated"},
     };
     for (const Row& row : rows) {
         const std::string cause = refusal(folder, row.tar);
@@ -175,11 +175,11 @@ TEST_CASE("a bundle has dslaunch's own places and names, and no other is unpacke
         INFO(name);
         const std::string cause =
             refusal(folder, manifest(name, "x") + entry("files/a", "x") + ustar_end());
-        CHECK_THAT(cause, Catch::Contains("is no file of a bundle") &&
-                              Catch::Contains("the first name there not hidden"));
+        CHECK_THAT(cause, Catch::Contains("a bundle cannot contain") &&
+                              Catch::Contains("the first name must not begin with a dot"));
         write_file(folder.path() + "/local", "x");
         CHECK_THROWS_WITH(write_bundle(folder.path() + "/made", {{folder.path() + "/local", name}}),
-                          Catch::Contains("is no file of a bundle"));
+                          Catch::Contains("a bundle cannot contain"));
     }
 }
 
@@ -195,7 +195,7 @@ TEST_CASE("folders are listed with all in them, and what is no file is refused b
     CHECK(files[1].local_path == at + "/sub/a");
     CHECK(list_files(at + "/b")[0].below == "b");
     REQUIRE(std::system(("mkfifo " + at + "/pipe").c_str()) == 0);
-    CHECK_THROWS_WITH(list_files(at), Catch::Contains(at + "/pipe: is no plain file"));
+    CHECK_THROWS_WITH(list_files(at), Catch::Contains(at + "/pipe: is not a regular file"));
     CHECK_THROWS_AS(list_files(at + "/none"), Error);
 }
 

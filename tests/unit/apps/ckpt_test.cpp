@@ -173,7 +173,7 @@ TEST_CASE("diff lists the first differences and counts the rest") {
                                       path + "/b.safetensors"};
     const Ran few = run(made.folder, words);
     CHECK(few.code == 1);
-    CHECK_THAT(few.out, Catch::Contains("... and 29 more differences (--all lists them"));
+    CHECK_THAT(few.out, Catch::Contains("... and 29 more differences (--all lists all"));
     CHECK(std::ranges::count(few.out, '\n') == 2 + 20 + 1 + 2);
     words.emplace_back("--all");
     CHECK(std::ranges::count(run(made.folder, words).out, '\n') == 2 + 49 + 2);
@@ -189,7 +189,8 @@ TEST_CASE("export and zero_to_fp32 write the weights, under the name of DeepSpee
     CHECK(run(made.folder, {"ckpt", "diff", made.output, out}).code == 0);
     const Ran hf = run(made.folder, {"ckpt", "export", made.output, out + "2", "--format", "hf"});
     CHECK(hf.code == 0);
-    CHECK_THAT(hf.err, Catch::Contains("has no config.json, so nothing loads it as a model"));
+    CHECK_THAT(hf.err,
+               Catch::Contains("has no config.json, so programs cannot load it as a model"));
 
     const std::string script = std::string(test::binary_dir()) + "/zero_to_fp32.py";
     const std::string fp32 = made.folder.path() + "/fp32";
@@ -286,22 +287,24 @@ TEST_CASE("misuse says what is missing and what to do") {
         {{"ckpt", "export", made.output, out, "--max-shard-size", "5"},
          ExitCode::kUsage,
          "write 5GB or 5MB"},
-        {{"ckpt", "export", made.output, file}, ExitCode::kUsage, "is a file, and OUT is a folder"},
+        {{"ckpt", "export", made.output, file},
+         ExitCode::kUsage,
+         "is a file; OUT must be a folder"},
         {{"ckpt", "export", made.output, full, "--config-from", full},
          ExitCode::kInput,
-         "config.json: is there already; --force replaces it"},
+         "config.json: already exists; use --force to replace it"},
         {{"ckpt", "export", made.output, out, "--format", "hf", "--config-from",
           std::string(source_dir()) + "/tests/fixtures/huggingface/qwen3"},
          ExitCode::kInput,
-         "is of another model"},
+         "belongs to another model"},
         {{"ckpt", "export", made.output, out, "--config-from", empty.path()},
          ExitCode::kInput,
          "config.json"},
         {{"ckpt", "export", made.output, out, "--all-names"}, ExitCode::kUsage, "hf"},
-        {{"ckpt", "export", made.output, out + ".gguf"}, ExitCode::kUsage, "GGUF is not written"},
+        {{"ckpt", "export", made.output, out + ".gguf"}, ExitCode::kUsage, "GGUF is not supported"},
         {{"ckpt", "export", made.output, out + ".bin"},
          ExitCode::kUsage,
-         "OUT is a folder or a file NAME.safetensors"},
+         "OUT must be a folder or a file NAME.safetensors"},
         {{"ckpt", "import", empty.path(), made.output}, ExitCode::kInput, "--force"},
         {{"zero_to_fp32", empty.path(), out}, ExitCode::kInput, empty.path()}};
     for (const Case& one : cases) {

@@ -239,6 +239,7 @@ TEST_CASE("the working directory is in PYTHONPATH on every host, and MLFLOW's va
 TEST_CASE("names of options may be cut short where one option is meant") {
     CHECK(parse_run_options(split("--num_gpu 2 t.py", ' ')).filter.num_gpus == 2);
     CHECK(parse_run_options(split("--nnode 1 t.py", ' ')).filter.num_nodes == 1);
-    CHECK_THAT(refusal_of("--num 2 t.py"), Catch::Contains("`--num` may be --num-accelerators or"));
+    CHECK_THAT(refusal_of("--num 2 t.py"),
+               Catch::Contains("`--num` is ambiguous, it may be --num-accelerators or"));
     CHECK_THAT(refusal_of("--numx 2 t.py"), Catch::Contains("unknown option `--numx`"));
 }

@@ -107,13 +107,13 @@ TEST_CASE("without a range every host is needed, restarts or not") {
 TEST_CASE("contradictions about the number of hosts are refused") {
     const Hosts hosts;
     const std::vector<std::pair<std::string, std::string>> rows = {
-        {"--hostfile hosts --nnodes 5:8 x.py", "at least 5 hosts are asked for, there are 4"},
+        {"--hostfile hosts --nnodes 5:8 x.py", "needs at least 5 hosts, but there are only 4"},
         {"--nnodes 1:2 x.py", "needs a --hostfile"},
         {"--hostfile hosts --min_elastic_nodes 2 x.py", "need --elastic_training"},
-        {"--hostfile hosts --elastic_training --nnodes 1:2 x.py", "exclude each other"},
-        {"--hostfile hosts --elastic_training --num_nodes 2 x.py", "exclude each other"},
+        {"--hostfile hosts --elastic_training --nnodes 1:2 x.py", "cannot be used together"},
+        {"--hostfile hosts --elastic_training --num_nodes 2 x.py", "cannot be used together"},
         {"--hostfile hosts --elastic_training --min_elastic_nodes 3 --max_elastic_nodes 2 x.py",
-         "is more than"},
+         "is greater than"},
     };
     for (const auto& [line, message] : rows) {
         INFO(line);

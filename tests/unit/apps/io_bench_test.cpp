@@ -214,7 +214,7 @@ TEST_CASE("Ctrl-C ends io-bench at once and removes its file") {
             std::thread user([&] {
                 const auto measures = [&] {
                     return in_fio ? !descendants(::getpid()).empty()
-                                  : said_so_far().find(" turns, about") != std::string::npos;
+                                  : said_so_far().find(" times, about") != std::string::npos;
                 };
                 const bool came = wait_until(measures);
                 if (came && !std::filesystem::is_empty(folder.path()))
@@ -259,13 +259,13 @@ TEST_CASE("io-bench refuses what it cannot measure") {
     };
     CHECK_THAT(run({"--blocks=1000"}), Catch::Contains("--blocks: `1000` is not a multiple of 4K"));
     CHECK_THAT(run({"--blocks=100T"}),
-               Catch::Contains("--blocks: `100T` is more than the 16384.00 GiB"));
+               Catch::Contains("--blocks: `100T` is more than 16384.00 GiB"));
     CHECK_THAT(run({"--blocks="}), Catch::Contains("--blocks"));
     CHECK_THAT(run({"--depths=0"}), Catch::Contains("--depths: `0`"));
     CHECK_THAT(run({"--engines=libaio"}), Catch::Contains("neither io_uring nor threads"));
     CHECK_THAT(run({"--size=1X"}), Catch::Contains("--size"));
-    CHECK_THAT(run({"--size=64K", "--no-store"}), Catch::Contains("no setting is left"));
-    CHECK_THAT(run({"--size=8192G"}), Catch::Contains("are free there: make room"));
+    CHECK_THAT(run({"--size=64K", "--no-store"}), Catch::Contains("no setting can be measured"));
+    CHECK_THAT(run({"--size=8192G"}), Catch::Contains("are free there: free some space"));
     CHECK(std::filesystem::is_empty(folder.path()));
 }
 

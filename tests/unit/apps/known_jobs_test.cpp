@@ -82,10 +82,11 @@ TEST_CASE("an id may be shortened while it is one job's, and is never a path") {
     CHECK(find_job(folder.path(), "x").id == "xyz");
     CHECK(find_job(folder.path(), "abc").id == "abc");
     CHECK(find_job(folder.path(), "abc2").id == "abc2");
-    CHECK_THAT(refusal(folder.path(), "ab"), Catch::Contains("may mean 3 jobs"));
-    CHECK_THAT(refusal(folder.path(), "q"), Catch::Contains("no job `q` is known"));
+    CHECK_THAT(refusal(folder.path(), "ab"),
+               Catch::Contains("is the beginning of the ids of 3 jobs"));
+    CHECK_THAT(refusal(folder.path(), "q"), Catch::Contains("no job with the id `q` was found"));
     for (const char* hostile : {"..", "../jobs", "/etc", "a/b", "x\n", "\x1b[31m", "$(id)", "*"})
-        CHECK_THAT(refusal(folder.path(), hostile), Catch::Contains("is no job's id"));
+        CHECK_THAT(refusal(folder.path(), hostile), Catch::Contains("is not a job's id"));
     CHECK_THAT(refusal(folder.path(), ""), Catch::Contains("which job?"));
 }
 
@@ -100,7 +101,8 @@ TEST_CASE("a job is found by its output folder and by a file in it, and its end 
     CHECK(find_job(folder.path(), run).id == "second");
     CHECK(find_job(folder.path(), run + "/").id == "second");
     CHECK(find_job(folder.path(), run + "/metrics.jsonl").id == "second");
-    CHECK_THAT(refusal(folder.path(), run + "/logs"), Catch::Contains("no job that is known has"));
+    CHECK_THAT(refusal(folder.path(), run + "/logs"),
+               Catch::Contains("no recorded job has it as its --output folder"));
     CHECK(state_text(find_job(folder.path(), "first")) == "failed (66 input)");
     CHECK(state_text(find_job(folder.path(), "second")) == "ok");
     CHECK(state_text(find_job(folder.path(), "third")) == "interrupted");

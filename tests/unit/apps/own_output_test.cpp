@@ -79,7 +79,7 @@ TEST_CASE("only a training without --output gets a folder of its own") {
     CHECK_FALSE(needs_own_output(parse_run_options(Words{model}, /*verify=*/true)));
     CHECK_FALSE(needs_own_output(parse_role_options(Words{"generate", model, "--num_gpus", "2"})));
     CHECK_THAT(test::error_of(ExitCode::kUsage, [] { options_of("m.pt --no-output -o x"); }),
-               Catch::Contains("--no-output and --output exclude each other"));
+               Catch::Contains("--no-output and --output cannot be used together"));
 }
 
 TEST_CASE("jobs that begin in one second get folders of their own") {
@@ -151,7 +151,7 @@ TEST_CASE("a folder that cannot be made ends the job with the way out") {
     RunOptions options = options_of("train.pt");
     const std::string told =
         test::error_of(ExitCode::kDisk, [&] { const OwnOutput output(options, folder.path()); });
-    CHECK_THAT(told, Catch::Contains("cannot be made: Not a directory"));
+    CHECK_THAT(told, Catch::Contains("cannot make the folder for the results: Not a directory"));
     CHECK_THAT(told, Catch::Contains("--output DIR") && Catch::Contains("--no-output"));
 }
 
@@ -162,7 +162,7 @@ TEST_CASE("--resume without --output is told the newest run of the model that ha
         return test::error_of(ExitCode::kUsage,
                               [&] { const OwnOutput output(options, folder.path()); });
     };
-    CHECK_THAT(told(), Catch::Contains("name the folder: --resume=DIR"));
+    CHECK_THAT(told(), Catch::Contains("give the checkpoint's folder: --resume=DIR"));
     for (const char* run :
          {"train-20260101-000000", "train-20260102-000000", "train-large-20260103-000000"}) {
         const std::string checkpoints = folder.path() + "/runs/" + run + "/checkpoints";

@@ -55,7 +55,8 @@ TEST_CASE("inside a Slurm allocation its hosts are the job's, unless other hosts
     CHECK(planned("--launcher slurm --hostfile " + kHostfileFolder + "cluster-4 true", node)
               .transport == TransportKind::kSlurm);
     CHECK_THROWS_WITH(planned("--include ts9 true", node), Catch::Contains("ts9"));
-    CHECK_THROWS_WITH(planned("--launcher slurm true"), Catch::Contains("inside an allocation"));
+    CHECK_THROWS_WITH(planned("--launcher slurm true"),
+                      Catch::Contains("inside a Slurm allocation"));
     // The one node is this one: no srun is needed.
     node.host_name = "ts1";
     CHECK(planned("--num_nodes 1 true", node).transport == TransportKind::kLocal);

@@ -215,7 +215,7 @@ TEST_CASE("a folder that is not there is named, with the code for disks") {
     const std::string file = machine.root() + "/proc/meminfo";
     for (const auto& [folder, words] : {std::pair{std::string("/proc/no/such/folder"),
                                                   "nvme_path /proc/no/such/folder: No such file"},
-                                        {file, "is no folder"}}) {
+                                        {file, "is not a folder"}}) {
         try {
             (void)read_disk_room(std::vector<std::string>{folder});
             FAIL("accepted " << folder);

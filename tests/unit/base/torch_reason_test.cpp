@@ -297,7 +297,7 @@ const Row kRows[] = {
      "Exception raised from parseAssign at /pytorch/torch/csrc/jit/frontend/parser.cpp:531 (most recent call first):\n"
      "C++ CapturedTraceback:\n"
      "#4 std::_Function_handler<std::shared_ptr<c10::LazyValue<std\n",
-     "LibTorch's own check `type.present()` fails"},
+     "LibTorch's internal check `type.present()` failed"},
     {"Unpickler found unknown torch global, 'torch.FloatStordel_file'\n"
      "Exception raised from readGlobal at /pytorch/torch/csrc/jit/serialization/unpickler.cpp:851 (most recent call first):\n"
      "C++ CapturedTraceback:\n"
@@ -359,10 +359,10 @@ const Row kRows[] = {
     {"std::bad_alloc",
      "std::bad_alloc"},
     {"\n",
-     "LibTorch gives no reason"},
+     "LibTorch reports no reason"},
     {"Exception raised from f at x.cpp:1 (most recent call first):\n"
      "frame #0: f\n",
-     "LibTorch gives no reason"},
+     "LibTorch reports no reason"},
     {"a\033[31m red word",
      "a\\x1b[31m red word"},
 };

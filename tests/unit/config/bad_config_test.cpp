@@ -37,9 +37,9 @@ const std::vector<Bad>& bad_configs() {
         {"3", {"c: must be an object {\"key\": value, …}, not 3"}},
         {"{}\n---\n{}", {"c: more text after the end of the config"}},
         {"{\"a\": &x 1}",
-         {"c:1:7: a: YAML anchors (&name) are not read in a config: write the value out"}},
+         {"c:1:7: a: YAML anchors (&name) are not supported in a config: write the value itself"}},
         {"{\"a\": !!int 1}",
-         {"c:1:7: a: YAML tags (tag:yaml.org,2002:int) are not read in a config"}},
+         {"c:1:7: a: YAML tags (tag:yaml.org,2002:int) are not supported in a config"}},
         {"{[1]: 2}", {"c:1:2: a key must be a plain name"}},
         {R"({"zero_optimisation": {}})",
          {"c:1:23: zero_optimisation: unknown key, did you mean `zero_optimization`?"}},
@@ -47,7 +47,7 @@ const std::vector<Bad>& bad_configs() {
          {"c:3:13: zero_optimization.stge: unknown key, did you mean `stage`?"}},
         {R"({"steps": 3})", {"c:1:11: steps: unknown key, did you mean `dslaunch.steps`?"}},
         {R"({"zero_optimization.stage": 0})",
-         {"c:1:29: zero_optimization.stage: unknown key: names hold no dots, write nested "
+         {"c:1:29: zero_optimization.stage: unknown key: a key must not contain dots; write nested "
           "objects"}},
         {R"({"dslaunch": {"data": {"trian": "x"}}})",
          {"c:1:33: dslaunch.data.trian: unknown key, did you mean `train`?"}},
@@ -80,10 +80,11 @@ const std::vector<Bad>& bad_configs() {
         {R"({"gradient_clipping": -1})",
          {"c:1:23: gradient_clipping: must not be negative, not -1"}},
         {R"({"train_batch_size": 7})",
-         {"c:1:22: train_batch_size: 7 is no multiple of 1 micro steps x 2 ranks = 2" + kRelation},
+         {"c:1:22: train_batch_size: 7 is not a multiple of 1 micro steps x 2 ranks = 2" +
+          kRelation},
          2},
         {R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4})",
-         {"c:1:22: train_batch_size: 32 is no multiple of 4 rows x 3 ranks = 12" + kRelation},
+         {"c:1:22: train_batch_size: 32 is not a multiple of 4 rows x 3 ranks = 12" + kRelation},
          3},
         {R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4,
              "gradient_accumulation_steps": 2})",
@@ -91,8 +92,8 @@ const std::vector<Bad>& bad_configs() {
          2},
         {R"({"train_batch_size": 30, "train_micro_batch_size_per_gpu": 4,
              "gradient_accumulation_steps": 2})",
-         {"c:1:22: train_batch_size: 30 is no multiple of 8 (4 x 2 = 8): no number of ranks fits "
-          "train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x "
+         {"c:1:22: train_batch_size: 30 is not a multiple of 8 (4 x 2 = 8): no number of ranks "
+          "fits train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x "
           "ranks"}},
         {R"({"train_micro_batch_size_per_gpu": 2147483648,
              "gradient_accumulation_steps": 2147483648})",
@@ -114,10 +115,10 @@ const std::vector<Bad>& bad_configs() {
          {"c:1:24: optimizer.type: MuAdam is not available yet in this version: use Adam, AdamW, "
           "SGD, Adagrad, Lion, Lamb, Muon, Adafactor, OneBitAdam, ZeroOneAdam or OneBitLamb"}},
         {R"({"optimizer": {"type": "Adam", "params": {"momentum": 0.9}}})",
-         {"c:1:55: optimizer.params.momentum: is no parameter of `adam`, only of sgd, musgd, "
+         {"c:1:55: optimizer.params.momentum: is not a parameter of `adam`, only of sgd, musgd, "
           "muon"}},
         {R"({"optimizer": {"type": "Adam", "params": {"betas": [0.9]}}})",
-         {"c:1:52: optimizer.params.betas: must be two numbers from 0 to below 1, as [0.9, "
+         {"c:1:52: optimizer.params.betas: must be two numbers, at least 0 and below 1, e.g. [0.9, "
           "0.999]"}},
         {R"({"optimizer": {"type": "SGD", "params": {"nesterov": true}}})",
          {"c:1:54: optimizer.params.nesterov: needs a momentum above 0 and a dampening of 0"}},
@@ -125,9 +126,9 @@ const std::vector<Bad>& bad_configs() {
          {"c:1:54: optimizer.params.amsgrad: not available yet in this version"}},
         {"compute_environment: LOCAL_MACHINE\ndeepspeed_config: {zero_stage: 3}\n"
          "distributed_type: DEEPSPEED\nnum_processes: 8\n",
-         {"c:3:19: distributed_type: this is accelerate's own file, not a ds_config.json: give the "
-          "file that its deepspeed_config.deepspeed_config_file names, or write its zero_stage as "
-          "zero_optimization.stage and mixed_precision: bf16 as bf16.enabled: true"}},
+         {"c:3:19: distributed_type: this is accelerate's own config, not a ds_config.json: give "
+          "the file that its deepspeed_config.deepspeed_config_file names, or write its zero_stage "
+          "as zero_optimization.stage and mixed_precision: bf16 as bf16.enabled: true"}},
         {R"({"scheduler": {"type": "WarmupRL"}})",
          {"c:1:24: scheduler.type: unknown scheduler `WarmupRL`, did you mean "
           "`WarmupLR`?"}},
@@ -144,54 +145,56 @@ const std::vector<Bad>& bad_configs() {
          {"c:1:54: dslaunch.data.eval_fraction: give either dslaunch.data.eval or eval_fraction, "
           "not both"}},
         {R"({"dslaunch": {"steps": "auto"}})",
-         {"c:1:24: dslaunch.steps: `auto` cannot be worked out here: give a value"}},
+         {"c:1:24: dslaunch.steps: `auto` cannot be used here, because the key has no default: "
+          "give a value"}},
         {R"({"dslaunch": {"pipeline": {"stages": 2, "first_segments": [1, 2]}}})",
-         {"c:1:59: dslaunch.pipeline.first_segments: names 2 segments, and 1 stages follow the "
+         {"c:1:59: dslaunch.pipeline.first_segments: names 2 segments, but 1 stages follow the "
           "first"}},
         {R"({"dslaunch": {"pipeline": {"stages": 2, "first_segments": ["a"]}}})",
-         {"c:1:59: dslaunch.pipeline.first_segments: must be a list of numbers of segments, from "
-          "1"}},
+         {"c:1:59: dslaunch.pipeline.first_segments: must be a list of segment numbers, each at "
+          "least 1"}},
         {R"({"dslaunch": {"pipeline": {"stages": 2, "schedule": "dualpipe"}}})",
          {"c:1:53: dslaunch.pipeline.schedule: must be one of 1f1b, gpipe, interleaved, zb-h1, "
           "zb-v, not `dualpipe`"}},
         {R"({"dslaunch": {"pipeline": {"stages": 2, "schedule": "interleaved", "chunks": 1}}})",
-         {"c:1:78: dslaunch.pipeline.chunks: interleaved has 2 chunks a stage at least: with 1 it "
-          "is 1f1b"}},
+         {"c:1:78: dslaunch.pipeline.chunks: interleaved needs at least 2 chunks per stage: with 1 "
+          "it is the same as 1f1b"}},
         {R"({"dslaunch": {"pipeline": {"stages": 2, "schedule": "zb-v", "chunks": 3}}})",
-         {"c:1:71: dslaunch.pipeline.chunks: zb-v has 2 chunks a stage, not 3: leave the key out, "
-          "or take interleaved"}},
+         {"c:1:71: dslaunch.pipeline.chunks: zb-v needs 2 chunks per stage, not 3: remove the key, "
+          "or use interleaved"}},
         {R"({"dslaunch": {"pipeline": {"stages": 2, "chunks": 2}}})",
-         {"c:1:51: dslaunch.pipeline.chunks: 1f1b has 1 chunk a stage, not 2: leave the key out, "
-          "or take interleaved"}},
+         {"c:1:51: dslaunch.pipeline.chunks: 1f1b needs 1 chunk per stage, not 2: remove the key, "
+          "or "
+          "use interleaved"}},
         {R"({"dslaunch": {"pipeline": {"stages": 2, "schedule": "zb-v", "first_segments": [1, 2]}}}
 )",
-         {"c:1:79: dslaunch.pipeline.first_segments: names 2 segments, and 3 parts, 2 a stage, "
+         {"c:1:79: dslaunch.pipeline.first_segments: names 2 segments, but 3 parts (2 per stage) "
           "follow the first"}},
         {R"({"pipeline": {"stages": 2}, "dslaunch": {"pipeline": {"stages": 2}}})",
-         {"c:1:25: pipeline.stages: is another name of dslaunch.pipeline.stages, which is given "
-          "too: remove one"}},
+         {"c:1:25: pipeline.stages: is another name of dslaunch.pipeline.stages, which is also "
+          "given: remove one of them"}},
         {R"({"dslaunch": {"sequence": {"size": 0}}})",
          {"c:1:36: dslaunch.sequence.size: must be above 0, not 0"},
          4},
         {R"({"dslaunch": {"tensor": {"size": 4294967296}, "sequence": {"size": 4294967296}}})",
-         {"c:1:34: dslaunch.tensor.size: 4294967296 is more than 1048576",
-          "c:1:68: dslaunch.sequence.size: 4294967296 is more than 1048576",
-          "c:1:68: dslaunch.sequence.size: beside dslaunch.tensor.size is not available yet in "
+         {"c:1:34: dslaunch.tensor.size: 4294967296 is more than the maximum, 1048576",
+          "c:1:68: dslaunch.sequence.size: 4294967296 is more than the maximum, 1048576",
+          "c:1:68: dslaunch.sequence.size: cannot be used together with dslaunch.tensor.size in "
           "this version; dslaunch.tensor.share_positions shares positions between split layers"}},
         {R"({"dslaunch": {"tensor": {"size": 2, "rules": ["*.mlp.*"]}}})",
-         {"c:1:46: dslaunch.tensor.rules: must be an object of patterns of parameter names and "
-          "rules, not a list"}},
+         {"c:1:46: dslaunch.tensor.rules: must be an object that maps patterns of parameter names "
+          "to rules, not a list"}},
         {R"({"dslaunch": {"tensor": {"size": 2, "rules": {"h.*.w": "diagonal"}}}})",
          {"c:1:46: dslaunch.tensor.rules: the rule of h.*.w must be one of column, row, "
           "vocabulary, replicated, not `diagonal`"}},
         {R"({"tensor_parallel": {"autotp_size": 2}, "dslaunch": {"tensor": {"size": 2}}})",
          {"c:1:37: tensor_parallel.autotp_size: is another name of dslaunch.tensor.size, which is "
-          "given too: remove one"}},
+          "also given: remove one of them"}},
         {R"({"tensor_parallel": {"autotp_size": 2, "tp": {"tp_size": 4}}})",
          {"c:1:58: tensor_parallel.tp.tp_size: 4 is neither 1 nor tensor_parallel.autotp_size, "
-          "which is 2: leave it out"}},
+          "which is 2: remove the key"}},
         {R"({"dslaunch": {"tensor": {"size": 2}, "sequence": {"size": 2}}})",
-         {"c:1:59: dslaunch.sequence.size: beside dslaunch.tensor.size is not available yet in "
+         {"c:1:59: dslaunch.sequence.size: cannot be used together with dslaunch.tensor.size in "
           "this version; dslaunch.tensor.share_positions shares positions between split layers"}},
         {R"({"scheduler": {"type": "OneCycle", "params": {"cycle_max_lr": 0.1}}})",
          {"scheduler.params.cycle_min_lr: is required: a bound of the cycle's learning rates"}},
@@ -204,17 +207,16 @@ const std::vector<Bad>& bad_configs() {
           "has removed this section: remove the key"}},
         {R"({"dslaunch": {"loss": {"name": "dpo", "beta": 0, "label_smoothing": 0.5}}})",
          {"c:1:47: dslaunch.loss.beta: must be above 0, not 0",
-          "c:1:69: dslaunch.loss.label_smoothing: must be below 0.5: nothing says then which of "
-          "the two answers is the better one"}},
+          "c:1:69: dslaunch.loss.label_smoothing: must be below 0.5: otherwise the pairs do not "
+          "tell which of the two answers is better"}},
         {R"({"dslaunch": {"loss": {"name": "ipo", "label_smoothing": 0.1, "mean": "token"}}})",
          {"c:1:71: dslaunch.loss.mean: ipo is a mean over pairs of answers, not over tokens",
-          "c:1:58: dslaunch.loss.label_smoothing: is only for dpo, and dslaunch.loss.name names "
-          "none of these"}},
+          "c:1:58: dslaunch.loss.label_smoothing: is only for dpo, but dslaunch.loss.name is none "
+          "of these"}},
         {R"({"dslaunch": {"loss": {"name": "mse", "beta": 0.1, "gamma": 1}}})",
-         {"c:1:47: dslaunch.loss.beta: is only for dpo, ipo, simpo and orpo, and "
-          "dslaunch.loss.name "
-          "names none of these",
-          "c:1:61: dslaunch.loss.gamma: is only for simpo, and dslaunch.loss.name names none of "
+         {"c:1:47: dslaunch.loss.beta: is only for dpo, ipo, simpo and orpo, but "
+          "dslaunch.loss.name is none of these",
+          "c:1:61: dslaunch.loss.gamma: is only for simpo, but dslaunch.loss.name is none of "
           "these"}},
         {R"({"dslaunch": {"lora": {"r": 8, "base": "nf4", "dropout": 1}}})",
          {"c:1:58: dslaunch.lora.dropout: must be below 1"}},
@@ -225,7 +227,7 @@ const std::vector<Bad>& bad_configs() {
 const std::vector<Bad>& bad_precisions() {
     static const std::vector<Bad> table = {
         {"{fp16: {enabled: true}, bf16: {enabled: true}}",
-         {"c:1:41: bf16.enabled: fp16.enabled is true too: give one of the two"}},
+         {"c:1:41: bf16.enabled: fp16.enabled is also true: enable only one of the two"}},
         {"{fp16: {enabled: true, loss_scale_window: 0, hysteresis: 0, min_loss_scale: 0}}",
          {"c:1:43: fp16.loss_scale_window: must be above 0 with a dynamic loss scale",
           "c:1:58: fp16.hysteresis: must be above 0: with 0 the loss scale would never be lowered",
@@ -241,34 +243,34 @@ const std::vector<Bad>& bad_precisions() {
         {"{fp16: {enabled: true, loss_scale: -1}}",
          {"c:1:36: fp16.loss_scale: must not be negative, not -1"}},
         {"{bfloat16: {enabled: true}, bf16: {enabled: false}}",
-         {"c:1:22: bfloat16.enabled: is another name of bf16.enabled, which is given too: remove "
-          "one"}},
+         {"c:1:22: bfloat16.enabled: is another name of bf16.enabled, which is also given: remove "
+          "one of them"}},
         {"{amp: {enabled: true}}", {"c:1:17: amp.enabled: Apex is not used: use bf16 or fp16"}},
         {"{torch_autocast: {enabled: true}, bf16: {enabled: true}}",
-         {"c:1:28: torch_autocast.enabled: bf16.enabled is true too, and has 16-bit weights where "
-          "torch_autocast keeps fp32 ones: give one of the two"}},
+         {"c:1:28: torch_autocast.enabled: bf16.enabled is also true, but it has 16-bit weights, "
+          "and torch_autocast keeps fp32 ones: enable only one of the two"}},
         {"{torch_autocast: {enabled: true}, data_types: {param_dtype: bf16}}",
-         {"c:1:61: data_types.param_dtype: bf16 does not fit fp16.enabled and bf16.enabled, which "
+         {"c:1:61: data_types.param_dtype: bf16 contradicts fp16.enabled and bf16.enabled, which "
           "choose fp32: remove the key"}},
         {"{communication_data_type: bf16, zero_optimization: {stage: 2, zero_quantized_gradients: "
          "true}}",
-         {"c:1:89: zero_optimization.zero_quantized_gradients: gradients travel in 4 bits, and "
-          "communication_data_type or torch_autocast asks for 16: use one of both"}},
+         {"c:1:89: zero_optimization.zero_quantized_gradients: sends gradients in 4 bits, but "
+          "communication_data_type or torch_autocast asks for 16: use only one of the two"}},
         {"{communication_data_type: fp16, gradient_allreduce_op: sum, optimizer: {type: "
          "OneBitAdam, params: {lr: 1}}}",
-         {"c:1:27: communication_data_type: the optimizer exchanges momenta in 1 bit; what hosts "
-          "exchange in full makes the variance that it then keeps, and travels in fp32: remove the "
+         {"c:1:27: communication_data_type: the optimizer exchanges momenta in 1 bit; gradients "
+          "that hosts exchange in full form its variance and are always sent in fp32: remove the "
           "key",
-          "c:1:56: gradient_allreduce_op: hosts average what they exchange in 1 bit: use mean, or "
-          "another optimizer"}},
+          "c:1:56: gradient_allreduce_op: the optimizer averages what hosts exchange in 1 bit: use "
+          "mean, or another optimizer"}},
         {"{gradient_allreduce_op: sum, dslaunch: {loss: {name: cross_entropy, target: y, mean: "
          "token}}}",
-         {"c:1:25: gradient_allreduce_op: with dslaunch.loss.mean \"token\" gradients are those of "
-          "one mean over all tokens, which no sum over ranks is: use mean"}},
+         {"c:1:25: gradient_allreduce_op: `sum` cannot be used with dslaunch.loss.mean \"token\", "
+          "whose gradients are those of one mean over all tokens: use mean"}},
         {"{data_types: {param_dtype: fp16, buffer_dtype: fp32}}",
          {"c:1:48: data_types.buffer_dtype: buffers keep the types that they have in the model: "
           "remove the key",
-          "c:1:28: data_types.param_dtype: fp16 does not fit fp16.enabled and bf16.enabled, which "
+          "c:1:28: data_types.param_dtype: fp16 contradicts fp16.enabled and bf16.enabled, which "
           "choose fp32: remove the key"}},
     };
     return table;
@@ -281,7 +283,8 @@ const std::vector<Bad>& bad_zeros() {
           "micro step, which ZeRO stage 2 does not: remove the key, or use stage 1"}},
         {"{zero_optimization: {stage: 3, stage3_prefetch_bucket_size: 1, prefetch_bucket_size: 2}}",
          {"c:1:86: zero_optimization.prefetch_bucket_size: is another name of "
-          "zero_optimization.stage3_prefetch_bucket_size, which is given too: remove one"}},
+          "zero_optimization.stage3_prefetch_bucket_size, which is also given: remove one of "
+          "them"}},
         {"{zero_optimization: {stage: 3, stage3_max_live_parameters: -1}}",
          {"c:1:60: zero_optimization.stage3_max_live_parameters: must not be negative, not -1"}},
         {"{zero_optimization: {stage: 1, ignore_unused_parameters: false}}",
@@ -300,23 +303,23 @@ const std::vector<Bad>& bad_zeros() {
 const std::vector<Bad>& bad_offloads() {
     static const std::vector<Bad> table = {
         {"{zero_optimization: {cpu_offload: true}}",
-         {"c:1:35: zero_optimization.cpu_offload: is not there at ZeRO stage 0: give "
-          "zero_optimization.stage 1, which computes the same bits as stage 0"}},
+         {"c:1:35: zero_optimization.cpu_offload: is not supported at ZeRO stage 0: use "
+          "zero_optimization.stage 1, whose results are bitwise the same as at stage 0"}},
         {"{zero_optimization: {offload_optimizer: {device: nvme, nvme_path: /d}}}",
-         {"c:1:50: zero_optimization.offload_optimizer.device: is not there at ZeRO stage 0: give "
-          "zero_optimization.stage 1, which computes the same bits as stage 0"}},
+         {"c:1:50: zero_optimization.offload_optimizer.device: is not supported at ZeRO stage 0: "
+          "use zero_optimization.stage 1, whose results are bitwise the same as at stage 0"}},
         {"{zero_optimization: {stage: 3, offload_param: {device: nvme, nvme_path: /d, max_in_cpu: "
          "9}}, dslaunch: {offload: {placement: auto}}}",
-         {"c:1:89: zero_optimization.offload_param.max_in_cpu: says what stays in memory, and so "
-          "does dslaunch.offload.placement auto: give one of them"}},
+         {"c:1:89: zero_optimization.offload_param.max_in_cpu: sets what stays in memory, but so "
+          "does dslaunch.offload.placement auto: remove one of them"}},
         {"{zero_optimization: {stage: 1, offload_optimizer: {device: nvme, nvme_path: /d}}, "
          "dslaunch: {offload: {placement: auto, compress: {moments: bf16}}}}",
-         {"c:1:115: dslaunch.offload.placement: auto with dslaunch.offload.compress.moments bf16: "
-          "only what goes to disk is rounded, so that the results would depend on how fast the "
-          "disk is; give one of them"}},
+         {"c:1:115: dslaunch.offload.placement: auto cannot be used with "
+          "dslaunch.offload.compress.moments bf16: only states on disk are rounded, so the results "
+          "would depend on the disk's speed; remove one of them"}},
         {"{zero_optimization: {stage: 3, offload_param: {device: nvme}}}",
          {"zero_optimization.offload_param.nvme_path: is not given: device nvme needs a folder on "
-          "the disk, or a list of one folder on each disk"}},
+          "the disk, or a list with one folder on each disk"}},
         {"{zero_optimization: {stage: 3, offload_param: {device: nvme, nvme_path: [/a, 3]}}}",
          {"c:1:73: zero_optimization.offload_param.nvme_path: must be a string or a list of "
           "strings, not a list"}},
@@ -327,25 +330,25 @@ const std::vector<Bad>& bad_offloads() {
          {"c:1:77: zero_optimization.offload_optimizer.nvme_path: is empty: give a folder on the "
           "disk"}},
         {"{zero_optimization: {stage: 1, offload_optimizer: {device: nvme, nvme_path: '/a,/b'}}}",
-         {"c:1:77: zero_optimization.offload_optimizer.nvme_path: holds a comma: several disks are "
-          "given as a list of folders"}},
+         {"c:1:77: zero_optimization.offload_optimizer.nvme_path: contains a comma: for several "
+          "disks, give a list of folders"}},
         {"{zero_optimization: {stage: 1, offload_optimizer: {device: nvme, nvme_path: [/a, /a]}}}",
          {"c:1:77: zero_optimization.offload_optimizer.nvme_path: names /a twice: give one folder "
           "on each disk"}},
         {"{zero_optimization: {stage: 3, offload_optimizer: {device: nvme, nvme_path: /a}, "
          "offload_param: {device: nvme, nvme_path: [/a, /b]}}}",
-         {"c:1:123: zero_optimization.offload_param.nvme_path: is not "
-          "zero_optimization.offload_optimizer.nvme_path: the folders are one striped tier, give "
-          "the same list in both"}},
+         {"c:1:123: zero_optimization.offload_param.nvme_path: differs from "
+          "zero_optimization.offload_optimizer.nvme_path: all folders form one striped tier, so "
+          "give the same list in both"}},
         {"{zero_optimization: {stage: 3, offload_optimizer: {device: nvme, nvme_path: /a, "
          "pin_memory: true}, offload_param: {device: nvme, nvme_path: /a, pin_memory: false}}}",
-         {"c:1:157: zero_optimization.offload_param.pin_memory: is not what "
-          "zero_optimization.offload_optimizer.pin_memory says: the two share their buffers, give "
-          "both the same"}},
+         {"c:1:157: zero_optimization.offload_param.pin_memory: differs from "
+          "zero_optimization.offload_optimizer.pin_memory: the two share their buffers, so give "
+          "both the same value"}},
         {"{zero_optimization: {stage: 1, offload_optimizer: {device: nvme, nvme_path: /a, "
          "buffer_count: 1}, sub_group_size: 10}, dslaunch: {offload: {chunk_numel: 11}}}",
          {"c:1:95: zero_optimization.offload_optimizer.buffer_count: must be at least 2: one chunk "
-          "is updated while another one moves",
+          "is updated while another one is read or written",
           "c:1:154: dslaunch.offload.chunk_numel: 11 is above zero_optimization.sub_group_size = "
           "10, the most that is updated at once"}},
         {"{zero_optimization: {stage: 1, offload_optimizer: {device: nvme, nvme_path: /a, "
@@ -354,19 +357,20 @@ const std::vector<Bad>& bad_offloads() {
         {"{zero_optimization: {stage: 1, cpu_offload: true, cpu_offload_use_pin_memory: true, "
          "offload_optimizer: {device: nvme, nvme_path: /a, pin_memory: true}}}",
          {"c:1:45: zero_optimization.cpu_offload: is the old form of "
-          "zero_optimization.offload_optimizer.device, which is given too: remove it",
+          "zero_optimization.offload_optimizer.device, which is also given: remove the old one",
           "c:1:79: zero_optimization.cpu_offload_use_pin_memory: is the old form of "
-          "zero_optimization.offload_optimizer.pin_memory, which is given too: remove it"}},
+          "zero_optimization.offload_optimizer.pin_memory, which is also given: remove the old "
+          "one"}},
         {"{zero_optimization: {stage: 1, offload_optimizer: {device: nvme, nvme_path: /a}}, "
          "aio: {block_size: 5000, queue_depth: 40000, thread_count: 2, intra_op_parallelism: 2}}",
-         {"c:1:120: aio.queue_depth: 40000 is more than the most possible, 32768",
-          "c:1:141: aio.thread_count: is another name of aio.intra_op_parallelism, which is given "
-          "too: remove one",
-          "c:1:101: aio.block_size: must be a multiple of 4096: requests pass the page cache by, "
-          "which takes whole pages"}},
+         {"c:1:120: aio.queue_depth: 40000 is more than the maximum, 32768",
+          "c:1:141: aio.thread_count: is another name of aio.intra_op_parallelism, which is also "
+          "given: remove one of them",
+          "c:1:101: aio.block_size: must be a multiple of 4096: requests bypass the page cache, so "
+          "they must be whole pages"}},
         {"{gradient_accumulation_steps: 1000000000}",
-         {"c:1:31: gradient_accumulation_steps: 1000000000 micro steps a step are more than 65536: "
-          "the plan of a step holds an instruction for each piece of each; give each micro step "
+         {"c:1:31: gradient_accumulation_steps: 1000000000 micro steps per step are more than the "
+          "maximum, 65536, because the plan lists the instructions of each; give each micro step "
           "more rows"}},
         {"{dslaunch: {offload: {engine: libaio, cache: arc, keep: 1}}}",
          {"c:1:31: dslaunch.offload.engine: must be one of auto, io_uring, threads, not `libaio`",
@@ -395,12 +399,12 @@ TEST_CASE("hostile configs end with a message, not a crash or a hang") {
     };
     CHECK(first(std::string(100'000, '[')) == "nested deeper than 32 levels");
     CHECK(first(std::string(kConfigBytesMax + 1, ' ')) ==
-          "1048577 bytes, more than the 1048576 a config may have");
-    CHECK(first(std::string("{\0}", 3)) == "holds a zero byte: not a text file");
+          "has 1048577 bytes, but a config may have at most 1048576");
+    CHECK(first(std::string("{\0}", 3)) == "contains a zero byte, so it is not a text file");
     CHECK(first(std::string("\xff\xfe{\0}\0", 6)) ==
-          "is UTF-16, and UTF-8 is due: iconv -f UTF-16 -t UTF-8 FILE > NEW.json");
+          "is UTF-16, but must be UTF-8: iconv -f UTF-16 -t UTF-8 FILE > NEW.json");
     CHECK(first("a: &a [1]\nb: *a") ==
-          "YAML anchors (&name) are not read in a config: write the value out");
+          "YAML anchors (&name) are not supported in a config: write the value itself");
     std::string many = "{";
     for (int i = 0; i < 5000; ++i) many += "\"k" + std::to_string(i) + "\": 1, ";
     CHECK(first(many + "}") == "more than 1024 keys in one section");

@@ -45,7 +45,7 @@ TEST_CASE("a run of a former version goes on with the numbers that it began with
     CHECK(result.config.gradient_clipping == 0.0);
     CHECK(result.config.batch == BatchConfig{2, 1, 1, 2});
     CHECK(result.config.steps == 130);
-    CHECK_THAT(result.chosen, Catch::Contains("as the run that is resumed: ") &&
+    CHECK_THAT(result.chosen, Catch::Contains("from the resumed run: ") &&
                                   Catch::Contains("optimizer.params.lr 0.001"));
     // A row for each rank, as it had.
     CHECK(resumed(former, "{}", 3).config.batch == BatchConfig{3, 1, 1, 3});
@@ -130,12 +130,12 @@ TEST_CASE("other adapters than those of the run that is resumed are named as --l
     CHECK(other_lora_text(lora_in(with), json).empty());
     CHECK(other_lora_text(lora_in("{}"), without).empty());
     CHECK(other_lora_text(lora_in("{}"), json) ==
-          "its run trained adapters with r=4,alpha=8,targets=a,b, and no --lora is given: give "
+          "its run trained adapters with r=4,alpha=8,targets=a,b, but --lora is not given: use "
           "--lora 'r=4,alpha=8,targets=a,b'");
     // The same tensors, but another effect.
     CHECK(other_lora_text(lora_in("{dslaunch: {lora: {r: 4, targets: [a, b]}}}"), json) ==
           "its run trained adapters with r=4,alpha=8,targets=a,b, not with "
-          "r=4,alpha=4,targets=a,b: give --lora 'r=4,alpha=8,targets=a,b'");
-    CHECK(other_lora_text(lora_in(with), without).find("leave --lora (dslaunch.lora) out") !=
+          "r=4,alpha=4,targets=a,b: use --lora 'r=4,alpha=8,targets=a,b'");
+    CHECK(other_lora_text(lora_in(with), without).find("remove --lora (dslaunch.lora)") !=
           std::string::npos);
 }

@@ -176,8 +176,9 @@ TEST_CASE("max_grad_norm among the optimizer's parameters is gradient_clipping")
         const Resolved both = resolve(parse_config(with("0.25", ", gradient_clipping: 0.5"), "c"));
         REQUIRE(both.problems.size() == 1);
         CHECK(both.problems[0].path == "optimizer.params.max_grad_norm");
-        CHECK(both.problems[0].message ==
-              "is 0.25, and gradient_clipping, which means the same, is 0.5: give one of the two");
+        CHECK(
+            both.problems[0].message ==
+            "is 0.25, but gradient_clipping, which means the same, is 0.5: remove one of the two");
     }
 }
 
@@ -187,8 +188,7 @@ TEST_CASE("a number that is infinite or 0 here is refused where it stands, in JS
         const char* text;
         const char* problem;
     };
-    const std::string infinite =
-        "is infinite here, where numbers end at 1.8e308: give a finite one";
+    const std::string infinite = "is too large: numbers must be below 1.8e308";
     for (const Bad& bad :
          std::initializer_list<Bad>{{"c", "{optimizer: {type: AdamW, params: {lr: 1e400}}}",
                                      "c:1:40: optimizer.params.lr: `1e400` "},
@@ -207,7 +207,7 @@ TEST_CASE("a number that is infinite or 0 here is refused where it stands, in JS
     const TrainConfig small = parse_config("{gradient_clipping: 1e-400}", "c");
     REQUIRE(small.problems.size() == 1);
     CHECK(small.problems[0].message ==
-          "`1e-400` is 0 here, where numbers end at 4.9e-324: give 0 or a larger one");
+          "`1e-400` is too small and would be 0: write 0, or at least 4.9e-324");
     // Text that only begins as a number is text.
     CHECK(parse_config("{comet: {project: 1e400x}}", "c").problems.empty());
     CHECK(parse_config("{comet: {project: \"1e400\"}}", "c").problems.empty());

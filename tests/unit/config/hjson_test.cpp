@@ -221,40 +221,40 @@ TEST_CASE("what is no HJSON is refused by place") {
              {"{\"a\": 1}}",
               "1:9: not valid JSON: `}` closes no `{`: more text after the end of the "
               "config"},
-             {"a: 1\n}", "2:1: not valid JSON: `}` closes no `{`: `}` stands where a key must be"},
+             {"a: 1\n}",
+              "2:1: not valid JSON: `}` closes no `{`: found `}` where a key is expected"},
              {"{\"a\": 1} b", "1:10: not valid JSON: more text after the end of the config"},
              {"{\"a\": [1}",
-              "1:9: not valid JSON: `}` stands before the `]` that closes the `[` of "
-              "line 1, column 7"},
+              "1:9: not valid JSON: found `}` before the `]` that closes the `[` of line 1, column "
+              "7"},
              {"{\n\"a\": {\"b\": 1]}",
-              "2:13: not valid JSON: `]` stands before the `}` that closes "
-              "the `{` of line 2, column 6"},
-             {"{,}", "1:2: not valid JSON: `,` stands where a key must be"},
-             {"{\"a\": 1,,}", "1:9: not valid JSON: `,` stands where a key must be"},
-             {"{\"a\": [1,,2]}", "1:10: not valid JSON: `,` stands where a value must be"},
-             {"{\"a\": }", "1:7: not valid JSON: `}` stands where the value of `a` must be"},
+              "2:13: not valid JSON: found `]` before the `}` that closes the `{` of line 2, "
+              "column 6"},
+             {"{,}", "1:2: not valid JSON: found `,` where a key is expected"},
+             {"{\"a\": 1,,}", "1:9: not valid JSON: found `,` where a key is expected"},
+             {"{\"a\": [1,,2]}", "1:10: not valid JSON: found `,` where a value is expected"},
+             {"{\"a\": }", "1:7: not valid JSON: found `}` where the value of `a` is expected"},
              {"a:", "1:2: not valid JSON: the value of `a` is missing"},
              {"a", "1:2: not valid JSON: a `:` is missing after the key `a`"},
              {"{\"a\" 1}", "1:6: not valid JSON: a `:` is missing after the key `a`"},
              {"{a b: 1}", "1:4: not valid JSON: a `:` is missing after the key `a`"},
              {"{: 1}",
-              "1:2: not valid JSON: `:` stands where a key must be: is the value before it "
+              "1:2: not valid JSON: found `:` where a key is expected: is the value before it "
               "missing?"},
              {"{\"a\": 1, /* }", "1:10: not valid JSON: the comment that begins here has no `*/`"},
              {"a: '''x", "1:4: not valid JSON: the text that begins here has no closing '''"},
              {"a: \"\tx\"", "1:5: not valid JSON: a tab in a string: write \\t"},
              {"a: \"\x01\"", "1:5: not valid JSON: a control character in a string"},
              {"a: \"C:\\data\"",
-              "1:7: not valid JSON: no escape of JSON begins here: write \\\\ for "
-              "a backslash"},
+              "1:7: not valid JSON: this is not an escape of JSON: write \\\\ for a backslash"},
              {"a: \"\\u12g4\"",
-              "1:5: not valid JSON: four hexadecimal digits must stand after \\u"},
+              "1:5: not valid JSON: four hexadecimal digits are expected after \\u"},
              {"a: \"\\ud83d\"",
-              "1:5: not valid JSON: half of a character: two \\u escapes make one "
-              "beyond U+FFFF"},
+              "1:5: not valid JSON: this \\u escape is only half of a character: characters beyond "
+              "U+FFFF need two"},
              {"a: \"\\ude00\"",
-              "1:5: not valid JSON: half of a character: two \\u escapes make one "
-              "beyond U+FFFF"},
+              "1:5: not valid JSON: this \\u escape is only half of a character: characters beyond "
+              "U+FFFF need two"},
              {"a: \"\xC3\"",
               "1:5: not valid JSON: a byte that is not UTF-8: save the file as UTF-8"},
              {"{a: 1, b: 2\na: 3}", "2:1: a: duplicate key, first given at ds.json:1:5"}})
@@ -266,8 +266,8 @@ TEST_CASE("what is no HJSON is refused by place") {
 
 TEST_CASE("mistakes in JSON are told where they are, also where HJSON takes them as text") {
     const std::string text_to_end =
-        " is no number or word of JSON, and as text without quotes it "
-        "would hold all to the end of its line: put it in quotes";
+        " is not a number or word of JSON, and as text without quotes it would include the rest of "
+        "its line: put it in quotes";
     for (
         const auto& [text, problem] : std::initializer_list<std::pair<const char*, std::string>>{
             // A quote is missing.
@@ -295,15 +295,15 @@ TEST_CASE("mistakes in JSON are told where they are, also where HJSON takes them
             {"{\"on\": true 'x': 1\n}", "1:13: not valid JSON: a comma is missing before `'x': 1`"},
             {"{\"betas\": [0.9 0.999]}", "1:12: not valid JSON: `0.9 0.999]}`" + text_to_end},
             {"{\"a\": \"x\": 1}",
-             "1:10: not valid JSON: `:` stands where a key must be: is the "
-             "value before it missing?"},
+             "1:10: not valid JSON: found `:` where a key is expected: is the value before it "
+             "missing?"},
             // A value is missing.
             {"{\"a\":\n\"b\": 1}",
-             "2:4: not valid JSON: `:` stands where a key must be: is the "
-             "value before it missing?"},
+             "2:4: not valid JSON: found `:` where a key is expected: is the value before it "
+             "missing?"},
             {"zero_optimization:\n  stage: 2\n",
-             "2:3: not valid JSON: `stage: 2` is no value of the key above it: write the value "
-             "after its `:`, and { } around a section"},
+             "2:3: not valid JSON: `stage: 2` cannot be the value of the key above it: write a "
+             "value after the key's `:`, and { } around a section"},
             // A bracket is missing.
             {"{\n  \"optimizer\": {\n    \"params\": {\n      \"lr\": 1\n  },\n  \"fp16\": {}\n}\n",
              "3:15: not valid JSON: the `{` is never closed, or only by the `}` of line 5, column "
@@ -314,14 +314,13 @@ TEST_CASE("mistakes in JSON are told where they are, also where HJSON takes them
             {"{\"lr\": .5,\n}", "1:8: not valid JSON: `.5,`" + text_to_end},
             {"{\n  columns: [x, y]\n}", "2:13: not valid JSON: `x, y]`" + text_to_end},
             {"{\"on\": True,\n\"x\": 1}",
-             "1:8: not valid JSON: `True` is no word of JSON: write true"},
-            {"{\"path\": None}", "1:10: not valid JSON: `None` is no word of JSON: write null"},
-            {"{on: FALSE\n}", "1:6: not valid JSON: `FALSE` is no word of JSON: write false"},
+             "1:8: not valid JSON: `True` is not a word of JSON: write true"},
+            {"{\"path\": None}", "1:10: not valid JSON: `None` is not a word of JSON: write null"},
+            {"{on: FALSE\n}", "1:6: not valid JSON: `FALSE` is not a word of JSON: write false"},
             // Signs that a word processor or a web page brings.
-            {"{“stage”: 2}", "1:2: not valid JSON: “ is no quote of JSON: write \""},
-            {"{type: “Adam”\n}", "1:8: not valid JSON: “ is no quote of JSON: write \""},
+            {"{“stage”: 2}", "1:2: not valid JSON: “ is not a quote of JSON: write \""},
+            {"{type: “Adam”\n}", "1:8: not valid JSON: “ is not a quote of JSON: write \""},
             {"{\n\u00a0 \"stage\": 2}",
-             "2:1: not valid JSON: the character U+00A0 stands here and looks like a blank: write "
-             "a blank"}})
+             "2:1: not valid JSON: the character U+00A0 only looks like a blank: write a blank"}})
         check_wrong({text, problem.c_str()});
 }

@@ -20,17 +20,18 @@ TEST_CASE("--lora sets keys one by one, and lists go on without a key") {
     for (const char* bad : {"", "r", "16,r=2", "r=16,q_proj", "=3", "r=1,,alpha=2"})
         CHECK_THAT(
             test::error_of(ExitCode::kUsage, [&] { static_cast<void>(lora_overrides(bad)); }),
-            Catch::Contains("is no KEY=VALUE"));
+            Catch::Contains("is not KEY=VALUE"));
     for (const char* bad : {"r=8,targets=[q_proj,v_proj]", "targets=q_proj v_proj,r=8",
                             "r=8,target_modules=['q_proj','v_proj']", "targets=(q_proj, v_proj)"})
         CHECK_THAT(
             test::error_of(ExitCode::kUsage, [&] { static_cast<void>(lora_overrides(bad)); }),
-            Catch::Contains("no brackets, quotes or blanks: targets=q_proj,v_proj"));
+            Catch::Contains("without brackets, quotes or blanks: targets=q_proj,v_proj"));
     const auto refused = [](const char* text) {
         return test::error_of(ExitCode::kUsage, [&] { static_cast<void>(lora_overrides(text)); });
     };
     CHECK_THAT(refused("r=4,rank=8"), Catch::Contains("is given twice"));
-    CHECK_THAT(refused("run/adapter"), Catch::Contains("to begin with is init=run/adapter"));
+    CHECK_THAT(refused("run/adapter"),
+               Catch::Contains("to start from this adapter, write init=run/adapter"));
 }
 
 }  // namespace dslaunch

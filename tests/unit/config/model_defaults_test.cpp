@@ -52,7 +52,7 @@ TEST_CASE("a folder's loss is a mean over the global batch unless the config say
     CHECK(silent.config.loss.mean == LossMean::kToken);
     CHECK(silent.config.loss.kind == LossKind::kModel);
     REQUIRE(silent.notes.size() == 1);
-    CHECK_THAT(silent.notes[0], Catch::Contains("as transformers' Trainer has it"));
+    CHECK_THAT(silent.notes[0], Catch::Contains("as in transformers' Trainer"));
     const auto line = std::ranges::find(silent.values, "dslaunch.loss.mean", &ResolvedValue::path);
     REQUIRE(line != silent.values.end());
     CHECK(line->value.text == "token");
@@ -110,7 +110,7 @@ TEST_CASE("a pretrained model is tuned with the usual rate, clipping and batch")
         CHECK_THAT(result.chosen,
                    Catch::Contains(fmt::format("lr {:.3g}, usual for", rate)) &&
                        Catch::Contains("(--lr)") && Catch::Contains("clipped at norm 1") &&
-                       Catch::Contains("8 rows a step (--micro-batch, --accumulation)"));
+                       Catch::Contains("8 rows per step (--micro-batch, --accumulation)"));
         // What is printed is a config of the same run.
         CHECK(tuned(config_text(result)).config == result.config);
     }
@@ -189,7 +189,8 @@ TEST_CASE("a rate far above the usual one is warned of") {
     CHECK_FALSE(of_rate(2.1e-4, "").empty());
     CHECK(of_rate(2e-3, lora).empty());
     CHECK_THAT(of_rate(3e-3, lora), Catch::Contains("for adapters of a pretrained model"));
-    CHECK_THAT(of_rate(5e-5, ", dslaunch: {loss: {name: dpo}}"), Catch::Contains("by dpo"));
+    CHECK_THAT(of_rate(5e-5, ", dslaunch: {loss: {name: dpo}}"),
+               Catch::Contains("with the loss dpo"));
     // Schedules and groups have rates of their own; DeepSpeed's default is not one here.
     const Resolved decay = tuned(
         "{scheduler: {type: WarmupDecayLR, params: {total_num_steps: 9, warmup_num_steps: 2}}}");
@@ -216,7 +217,7 @@ TEST_CASE("a context is taken where none is named, and its reason is told") {
     options.context_reason = "of the model's 8192 positions, 1024 at most";
     const Resolved silent = tuned("{}", options);
     CHECK(silent.config.data.context == 1024);
-    CHECK_THAT(silent.chosen, Catch::Contains("1024 tokens a sample: of the model's 8192"));
+    CHECK_THAT(silent.chosen, Catch::Contains("1024 tokens per sample: of the model's 8192"));
     CHECK(tuned("{dslaunch: {data: {context: 32}}}", options).config.data.context == 32);
 }
 

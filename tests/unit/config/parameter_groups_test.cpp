@@ -87,12 +87,13 @@ TEST_CASE("Adafactor has transformers' parameters and defaults") {
     };
     CHECK(problem("lr: 0.1", "optimizer.params.lr").starts_with("relative_step, which is true"));
     CHECK(problem("warmup_init: true, relative_step: false", "optimizer.params.warmup_init") ==
-          "is read with relative_step");
-    CHECK(problem("eps: 0.1", "optimizer.params.eps") == "Adafactor has two, as [1e-30, 1e-3]");
+          "is used only with relative_step");
+    CHECK(problem("eps: 0.1", "optimizer.params.eps") ==
+          "must be two numbers for Adafactor, e.g. [1e-30, 1e-3]");
     CHECK(problem("eps: [1, -1]", "optimizer.params.eps").starts_with("must not be negative"));
     CHECK(problem("decay_rate: 0.8", "optimizer.params.decay_rate") == "must be negative");
     CHECK(problem_of(read("{optimizer: {type: Adam, params: {eps: [1, 2]}}}", 1),
-                     "optimizer.params.eps") == "Adam has one: give a number");
+                     "optimizer.params.eps") == "Adam uses a single number: give one number");
     const Resolved scheduled =
         read("{optimizer: {type: Adafactor}, scheduler: {type: WarmupLR}}", 1);
     CHECK(problem_of(scheduled, "scheduler.type").starts_with("relative_step, which is true"));

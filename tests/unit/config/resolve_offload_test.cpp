@@ -50,7 +50,7 @@ TEST_CASE("the ZeRO-Infinity config resolves as it stands") {
     CHECK(value_at(result, "zero_optimization.offload_param.max_in_cpu")
               .origin.starts_with("derived: 0, a rank's shard"));
     CHECK(value_at(result, "aio.block_size").origin ==
-          "derived: what `dslaunch io-bench` stored for the disk, else the engine's");
+          "derived: what `dslaunch io-bench` stored for the disk, else the engine's default");
 }
 
 TEST_CASE("nothing is offloaded unless a device says so") {
@@ -112,9 +112,9 @@ TEST_CASE("every number of both tiers and of the disk is read") {
     expected.lossless = true;
     CHECK(result.config.offload == expected);
     CHECK(result.notes ==
-          Notes{"c:1:377: dslaunch.offload.cache lfu keeps no chunk with 2 buffers: 4 of them are "
-                "for chunks that pass; a larger zero_optimization.offload_optimizer.buffer_count "
-                "keeps some",
+          Notes{"c:1:377: dslaunch.offload.cache lfu keeps no chunk with 2 buffers, because 4 of "
+                "them are for chunks that pass through; a larger "
+                "zero_optimization.offload_optimizer.buffer_count keeps some",
                 "c:1:223: zero_optimization.offload_param.buffer_count has no effect: the plan "
                 "computes as many as there are gathers at once; the log says how many",
                 "c:1:239: zero_optimization.offload_param.buffer_size has no effect: the plan "
@@ -140,7 +140,7 @@ TEST_CASE("nothing is compressed on its way to the disk unless it is asked for")
     CHECK(parameters.config.offload.lossless);
     REQUIRE(parameters.notes.size() == 1);
     CHECK_THAT(parameters.notes.front(),
-               Catch::Contains("compress.moments has no effect: read only with offload_optimizer"));
+               Catch::Contains("compress.moments has no effect: used only with offload_optimizer"));
 }
 
 TEST_CASE("threads are those of the thread engine") {
@@ -151,9 +151,8 @@ TEST_CASE("threads are those of the thread engine") {
         CHECK(result.config.offload.aio.threads == 4);
         REQUIRE(result.notes.size() == 1);
         CHECK_THAT(result.notes.front(),
-                   Catch::Contains(fmt::format("aio.{} has no effect: read only by the thread "
-                                               "engine",
-                                               name)));
+                   Catch::Contains(
+                       fmt::format("aio.{} has no effect: used only by the thread engine", name)));
     }
 }
 
@@ -180,10 +179,10 @@ TEST_CASE("device cpu is accepted, and what a CPU run makes of it is said") {
     CHECK_FALSE(result.config.offload.on_disk());
     CHECK(result.config.offload.optimizer_ratio == 1.0);
     const std::string section = "zero_optimization.offload_optimizer.";
-    const std::string why = " has no effect: read only with device nvme";
+    const std::string why = " has no effect: used only with device nvme";
     CHECK(result.notes ==
           Notes{"c:1:60: " + section +
-                    "device moves nothing on a CPU run: everything is in CPU memory already",
+                    "device moves nothing in a run on CPUs: everything is in CPU memory already",
                 "c:1:124: " + section + "nvme_path" + why, "c:1:91: " + section + "ratio" + why,
                 "c:1:110: " + section + "buffer_count" + why,
                 "c:1:77: " + section + "pin_memory" + why});
@@ -197,17 +196,19 @@ TEST_CASE("what DeepSpeed's first versions had is taken as what came after it") 
     const std::string old = "zero_optimization.cpu_offload";
     CHECK(
         on.notes ==
-        Notes{"c:1:45: " + old +
-                  " is deprecated, taken as zero_optimization.offload_optimizer.device: cpu",
-              "c:1:45: " + old + " moves nothing on a CPU run: everything is in CPU memory already",
-              "c:1:70: " + old +
-                  "_param is deprecated, taken as zero_optimization.offload_param.device: none"});
+        Notes{
+            "c:1:45: " + old +
+                " is deprecated, and read as zero_optimization.offload_optimizer.device: cpu",
+            "c:1:45: " + old +
+                " moves nothing in a run on CPUs: everything is in CPU memory already",
+            "c:1:70: " + old +
+                "_param is deprecated, and read as zero_optimization.offload_param.device: none"});
     const Resolved pinned = resolved(
         "{zero_optimization: {stage: 1, cpu_offload_use_pin_memory: false, offload_optimizer: "
         "{device: nvme, nvme_path: /d}}}");
     CHECK_FALSE(pinned.config.offload.pin_memory);
     CHECK(pinned.notes == Notes{"c:1:60: " + old +
-                                "_use_pin_memory is deprecated, taken as "
+                                "_use_pin_memory is deprecated, and read as "
                                 "zero_optimization.offload_optimizer.pin_memory"});
 }
 
@@ -227,8 +228,8 @@ TEST_CASE("what the plan does anyway, or nobody reads, is accepted and said") {
         resolved("{aio: {queue_depth: 9}, dslaunch: {offload: {chunk_numel: 8, engine: threads}}}");
     CHECK(unread.config.offload == OffloadConfig{});
     CHECK(unread.notes ==
-          Notes{"c:1:59: dslaunch.offload.chunk_numel has no effect: read only with "
+          Notes{"c:1:59: dslaunch.offload.chunk_numel has no effect: used only with "
                 "offload_optimizer to nvme",
-                "c:1:21: aio.queue_depth has no effect: read only with offload to nvme",
-                "c:1:70: dslaunch.offload.engine has no effect: read only with offload to nvme"});
+                "c:1:21: aio.queue_depth has no effect: used only with offload to nvme",
+                "c:1:70: dslaunch.offload.engine has no effect: used only with offload to nvme"});
 }

@@ -147,7 +147,7 @@ TEST_CASE("every value says where it comes from") {
     CHECK(value_at(result, "train_micro_batch_size_per_gpu").origin ==
           "derived: 32 rows / 1 micro steps / 2 ranks");
     CHECK(value_at(result, "gradient_clipping").origin ==
-          "derived: auto = 1.0, the value of DeepSpeed's documentation");
+          "derived: auto = 1.0, the value in DeepSpeed's documentation");
     CHECK(value_at(result, "optimizer.params.lr").origin == "--set");
     CHECK(value_at(result, "dslaunch.steps").origin == "--steps");
     CHECK(value_at(result, "dslaunch.seed").origin == "default");
@@ -163,7 +163,7 @@ TEST_CASE("gradients are clipped only where that is said, and the origin says so
     };
     const Row rows[] = {
         {"{train_batch_size: 32}", 0.0,
-         "derived: off when not given; DeepSpeed 0.19 clips at 1.0 then"},
+         "derived: off when not given; DeepSpeed 0.19 would clip at 1.0"},
         {"{gradient_clipping: 0}", 0.0, "c:1:21"},
         {"{gradient_clipping: 0.5}", 0.5, "c:1:21"},
     };
@@ -217,7 +217,8 @@ TEST_CASE("epochs are steps once the samples are known, and total_num_steps is t
     const Resolved both = resolve(parse_config("{dslaunch: {epochs: 1, steps: 3}}", "c"), options);
     REQUIRE(both.problems.size() == 1);
     CHECK(both.problems[0].text() ==
-          "c:1:21: dslaunch.epochs: is given beside dslaunch.steps: give one of the two");
+          "c:1:21: dslaunch.epochs: cannot be used together with dslaunch.steps: remove one of the "
+          "two");
 }
 
 // The values are those of transformers.TrainingArguments where the command line says nothing.
@@ -242,12 +243,12 @@ TEST_CASE("auto is what Hugging Face's Trainer would fill in, and each is said")
     CHECK(result.config.precision.compute == DType::kF32);
     CHECK(result.config.offload.optimizer == OffloadDevice::kNone);
     REQUIRE(result.notes.size() == 1);
-    CHECK_THAT(result.notes[0],
-               Catch::StartsWith("c: `auto` is what Hugging Face's Trainer takes where nothing is "
-                                 "said: train_micro_batch_size_per_gpu 8, ") &&
-                   Catch::Contains("optimizer.params.lr 5e-05, ") &&
-                   Catch::Contains("scheduler.params.warmup_num_steps 0, ") &&
-                   Catch::Contains("bf16.enabled false") && Catch::Contains("--warmup-steps"));
+    CHECK_THAT(result.notes[0], Catch::StartsWith("c: `auto` means the default of Hugging Face's "
+                                                  "Trainer: train_micro_batch_size_per_gpu 8, ") &&
+                                    Catch::Contains("optimizer.params.lr 5e-05, ") &&
+                                    Catch::Contains("scheduler.params.warmup_num_steps 0, ") &&
+                                    Catch::Contains("bf16.enabled false") &&
+                                    Catch::Contains("--warmup-steps"));
     // What is said of a value leaves it out of the note.
     TrainConfig config = parse_config(text, "c");
     apply_override(config, "optimizer.params.lr=0.25");
@@ -324,7 +325,7 @@ TEST_CASE("what has no effect is said, not silent") {
     Resolved result = resolved(R"({"aio": {"thread_count": 4, "queue_depth": 8}})", 1);
     REQUIRE(result.notes.size() == 1);
     CHECK(result.notes[0] ==
-          "c:1:26: aio.thread_count has no effect: read only with offload to nvme");
+          "c:1:26: aio.thread_count has no effect: used only with offload to nvme");
 }
 
 TEST_CASE("a warm-up that the run does not see the end of is warned of") {
@@ -439,10 +440,9 @@ TEST_CASE("a shape of the warm-up that DeepSpeed does not know is log, with a no
     const Resolved config =
         resolved("{scheduler: {type: WarmupLR, params: {warmup_type: cosine}}}", 1);
     CHECK(config.config.scheduler.warmup_type == WarmupType::kLog);
-    CHECK(config.notes ==
-          std::vector<std::string>{
-              "c:1:52: scheduler.params.warmup_type is `cosine`, which DeepSpeed does "
-              "not know: the warm-up is log, as there"});
+    CHECK(config.notes == std::vector<std::string>{
+                              "c:1:52: scheduler.params.warmup_type is `cosine`, which DeepSpeed "
+                              "does not support: the warm-up is log, as in DeepSpeed"});
     CHECK(to_json(value_at(config, "scheduler.params.warmup_type").value) == "\"log\"");
 }
 
@@ -469,9 +469,10 @@ TEST_CASE("a schedule that ends at another step than the run is noted") {
         CHECK(made.problems.empty());
         return join(made.warnings, "\n");
     };
-    CHECK_THAT(notes(1800), Catch::Contains("total_num_steps is not the run's number of steps: the "
-                                            "schedule ends at step 1800, the run at 130: the rate "
-                                            "does not decay to its end"));
+    CHECK_THAT(
+        notes(1800),
+        Catch::Contains("total_num_steps differs from the run's number of steps: the schedule ends "
+                        "at step 1800, but the run at 130, so the rate does not decay fully"));
     CHECK_THAT(notes(100), Catch::Contains("the schedule ends at step 100, the run at 130"));
     CHECK_THAT(notes(130), !Catch::Contains("the schedule ends"));
 }

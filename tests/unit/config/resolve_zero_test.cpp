@@ -72,7 +72,7 @@ TEST_CASE(
     CHECK(first.config.zero.live_numel_max == ZeroConfig{}.live_numel_max);
     REQUIRE(first.notes.size() == 6);
     const std::string unread =
-        "zero_optimization.max_live_parameters has no effect: read only at ZeRO stage 3";
+        "zero_optimization.max_live_parameters has no effect: used only at ZeRO stage 3";
     CHECK(std::any_of(first.notes.begin(), first.notes.end(),
                       [&](const std::string& note) { return note.ends_with(unread); }));
     CHECK(at_stage(0, numbers).notes.size() == 6);
@@ -107,7 +107,7 @@ TEST_CASE("dslaunch.shard names how a bucket is dealt, from stage 1 on") {
     CHECK(unread.config.zero.shard == ShardBy::kFlat);
     CHECK(unread.notes ==
           std::vector<std::string>{
-              "c:1:53: dslaunch.shard has no effect: read only at ZeRO stages 1 to 3"});
+              "c:1:53: dslaunch.shard has no effect: used only at ZeRO stages 1 to 3"});
 }
 
 TEST_CASE("gradients are reduced once a step at stages 0 and 1, each micro step at 2 and 3") {
@@ -171,7 +171,7 @@ TEST_CASE("types that ask for what is done anyway are accepted") {
         "fp32, param_dtype: bf16}}");
     CHECK(result.config.precision.compute == DType::kBF16);
     CHECK(value_at(on_two_ranks("{fp16: {enabled: true}}"), "communication_data_type").origin ==
-          "derived: gradients travel with all bits");
+          "derived: gradients are sent without rounding");
     CHECK(value_at(on_two_ranks("{fp16: {enabled: true}}"), "data_types.param_dtype").value.text ==
           "fp16");
 }
@@ -204,12 +204,12 @@ TEST_CASE("gradients travel in the type that the config says, divided before as 
           0);
     const auto notes_of = [](const std::string& text) { return on_two_ranks(text).notes; };
     CHECK(notes_of("{prescale_gradients: true}") ==
-          std::vector<std::string>{"c:1:22: prescale_gradients has no effect: gradients travel in "
-                                   "fp32, where their sums do not overflow"});
+          std::vector<std::string>{"c:1:22: prescale_gradients has no effect: gradients are sent "
+                                   "in fp32, where their sums do not overflow"});
     CHECK(notes_of("{communication_data_type: bf16, gradient_predivide_factor: 2, "
                    "gradient_allreduce_op: sum}") ==
           std::vector<std::string>{"c:1:60: gradient_predivide_factor has no effect: with "
-                                   "gradient_allreduce_op sum nothing is divided"});
+                                   "gradient_allreduce_op sum, nothing is divided"});
     CHECK(on_two_ranks("{gradient_allreduce_op: sum}").config.adds_ranks);
     CHECK(notes_of("{seq_parallel_communication_data_type: bf16}").size() == 1);
 }
@@ -308,10 +308,10 @@ TEST_CASE("combinations of fewer bits that make no sense are refused by name") {
         {3, "zero_quantized_gradients: true, mics_shard_size: 2", "", gradients, "mics_shard_size"},
         {3, "zero_quantized_weights: true, mics_shard_size: 2", "", weights, "mics_shard_size"},
         {2, "zero_hpz_partition_size: 2", "", copy, "use stage 3"},
-        {3, "zero_hpz_partition_size: 2, mics_shard_size: 2", "", copy, "use one of both"},
+        {3, "zero_hpz_partition_size: 2, mics_shard_size: 2", "", copy, "use only one of the two"},
         {3, "zero_hpz_partition_size: 2, offload_param: {device: nvme, nvme_path: /tmp}", "", copy,
          "offload_param keeps them on disk"},
-        {3, "", "communication: {error_feedback: true}", feedback, "which is not on"},
+        {3, "", "communication: {error_feedback: true}", feedback, "which is not enabled"},
     };
     for (const Row& row : rows) {
         CAPTURE(row.zero, row.own);
@@ -357,5 +357,6 @@ TEST_CASE("the logger of communication knows operations by our names and by Deep
     }
     const Resolved wrong = logger("prof_ops: [al_reduce]");
     REQUIRE(wrong.problems.size() == 1);
-    CHECK(wrong.problems[0].message == "`al_reduce` is no operation, did you mean `all_reduce`?");
+    CHECK(wrong.problems[0].message ==
+          "`al_reduce` is not an operation, did you mean `all_reduce`?");
 }

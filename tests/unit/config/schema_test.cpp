@@ -217,7 +217,8 @@ TEST_CASE("another name of a key is read as the key, and beside it is a problem"
         REQUIRE(of_both.size() == 1);
         CHECK(of_both.front().path == name.path);
         CHECK(of_both.front().message ==
-              fmt::format("is another name of {}, which is given too: remove one", key->path));
+              fmt::format("is another name of {}, which is also given: remove one of them",
+                          key->path));
     }
     CHECK(names_count == 21);
 }

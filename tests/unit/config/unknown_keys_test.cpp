@@ -49,7 +49,7 @@ TEST_CASE("ignored names that speak of the training are warnings with the right 
         CAPTURE(name, result.notes);
         REQUIRE(result.warnings.size() == 1);
         CHECK(result.warnings.front().find(fmt::format(
-                  "c:1:{}: {} is unknown and ignored, as by DeepSpeed", strlen(name) + 4, name)) ==
+                  "c:1:{}: {} is unknown and ignored, as in DeepSpeed", strlen(name) + 4, name)) ==
               0);
         CHECK(result.warnings.front().find(*meant == '\0' ? "" : fmt::format("`{}`", meant)) !=
               std::string::npos);
@@ -77,7 +77,7 @@ TEST_CASE("ignored names that speak of the training are warnings with the right 
     const Resolved decay = resolve(
         parse_config("{optimizer: {type: AdamW, params: {lr: 0.001, weight_decay: 10}}}", "c"), {});
     REQUIRE(decay.warnings.size() == 1);
-    CHECK_THAT(decay.warnings.front(), Catch::Contains("takes 0.01 times each weight away"));
+    CHECK_THAT(decay.warnings.front(), Catch::Contains("subtracts 0.01 times each weight"));
     for (const auto& [set, meant] : {std::pair{"learning_rate=1e-4", "optimizer.params.lr"},
                                      {"training.max_steps=3", "dslaunch.steps"},
                                      {"weight_decay=0.1", "optimizer.params.weight_decay"}}) {
@@ -115,7 +115,7 @@ TEST_CASE("what DeepSpeed ignores or only watches with is one note each, never t
     CHECK(result.notes.size() == 4);
     CHECK(result.warnings.size() == 1);
     for (const char* words :
-         {"_comment, who_made_it, msamp are unknown and ignored, as by DeepSpeed",
+         {"_comment, who_made_it, msamp are unknown and ignored, as in DeepSpeed",
           "tensorboard has no effect: ", "flops_profiler has no effect: ",
           "dump_state has no effect: "})
         CHECK(all.find(words) != std::string::npos);
@@ -128,9 +128,7 @@ TEST_CASE("what DeepSpeed ignores or only watches with is one note each, never t
 TEST_CASE("keys of the section pipeline that DeepSpeed does not know are notes") {
     const Resolved config =
         resolved("{pipeline: {enabled: false, activation_checkpointing: true, stages: 1}}", 1);
-    CHECK(
-        config.notes ==
-        std::vector<std::string>{
-            "c:1:22: pipeline.enabled, pipeline.activation_checkpointing are unknown and ignored, "
-            "as by DeepSpeed"});
+    CHECK(config.notes ==
+          std::vector<std::string>{"c:1:22: pipeline.enabled, pipeline.activation_checkpointing "
+                                   "are unknown and ignored, as in DeepSpeed"});
 }

@@ -203,13 +203,14 @@ TEST_CASE("an adapter's folder is read as it was written, and another model's is
     config::LoraConfig fewer = lora;
     fewer.targets = {"first_weight"};
     Model refused = model();
-    CHECK_THROWS_WITH(lower(refused, with(fewer)),
-                      Catch::Contains("belongs to no layer that dslaunch.lora.targets name"));
+    CHECK_THROWS_WITH(
+        lower(refused, with(fewer)),
+        Catch::Contains("does not belong to any layer that dslaunch.lora.targets name"));
     fewer = lora;
     fewer.alpha = 2;
     Model other = model();
     CHECK_THROWS_WITH(lower(other, with(fewer)),
-                      Catch::Contains("is multiplied by 3, and dslaunch.lora multiplies by 1"));
+                      Catch::Contains("has the scale 3, but dslaunch.lora gives the scale 1"));
 }
 
 TEST_CASE("pairs of some experts' matrices are one pair of all of them, and give the same") {
@@ -322,7 +323,7 @@ TEST_CASE("an output layer that is the table of tokens is adapted and saved by P
     CHECK(config.modules_to_save.size() == 7);
     CHECK_FALSE(config.is_tied);
     lora.modules_to_save = {"self_attn", "mlp"};
-    CHECK_THROWS_WITH(described("llama", lora), Catch::Contains("none is left for an adapter"));
+    CHECK_THROWS_WITH(described("llama", lora), Catch::Contains("no layer is left for an adapter"));
     lora.targets = {"all-linear"};
     lora.modules_to_save = {};
     CHECK(described("llama", lora).targets.size() == 14);

@@ -327,18 +327,18 @@ TEST_CASE("what cannot run is refused with its module and its line") {
                Contains("torch.ops.mylib.flash.default" + place + "LibTorch has no such operator"));
     CHECK_THAT(
         why_refused({node("math.gamma", {argument("", integer(1))}, {size_named("y")})}, "x"),
-        Contains(place + "it is a function of Python"));
+        Contains(place + "it is a Python function"));
     CHECK_THAT(why_refused({node("torch.ops.aten.relu.default",
                                  {argument("self", tensor("x")), argument("new", integer(1))},
                                  {tensor("y")})},
                            "y"),
                Contains(place + "its argument `new` is not known"));
     CHECK_THAT(why_refused({node("torch.ops.higher_order.while_loop", List{}, {tensor("y")})}, "y"),
-               Contains(place + "control flow of this kind"));
+               Contains(place + "this kind of control flow"));
     CHECK_THAT(why_refused({node("torch.ops.aten.relu.default", {argument("self", tensor("no"))},
                                  {tensor("y")})},
                            "y"),
-               Contains("`no` is used before any node makes it"));
+               Contains("`no` is used before any node computes it"));
     CHECK_THAT(why_refused({node("torch.ops.aten.relu.default", List{}, {tensor("y")})}, "y"),
                Contains(place + "its argument `self` is missing"));
 }

@@ -203,13 +203,14 @@ TEST_CASE("a folder whose files do not belong together is refused by the weight'
             for (SafetensorsEntry& entry : entries)
                 if (entry.name == "model.norm.weight") entry.shape = {4, 4};
         });
-        CHECK_THAT(refusal(folder),
-                   Contains("`model.norm.weight` is [4, 4], and by config.json it is [16]"));
+        CHECK_THAT(
+            refusal(folder),
+            Contains("`model.norm.weight` has shape [4, 4], but by config.json it must have [16]"));
     }
     SECTION("no weights") {
         const std::string folder = copy_of("qwen3", temporary);
         fs::remove(folder + "/model.safetensors");
-        CHECK_THAT(refusal(folder), Contains("has no weights: model.safetensors"));
+        CHECK_THAT(refusal(folder), Contains("has no weights: expected model.safetensors"));
         std::ofstream(folder + "/pytorch_model.bin") << "x";
         CHECK_THAT(refusal(folder), Contains("its weights are pickles (pytorch_model.bin)"));
         // Their shapes are known all the same.
@@ -230,8 +231,9 @@ TEST_CASE("a folder whose files do not belong together is refused by the weight'
         fs::remove(folder + "/tokenizer.json");
         fs::remove(folder + "/model.safetensors");
         fs::create_symlink("../../blobs/abc", folder + "/model.safetensors");
-        CHECK_THAT(refusal(folder),
-                   Contains("model.safetensors: is a link to ../../blobs/abc, which is not there"));
+        CHECK_THAT(
+            refusal(folder),
+            Contains("model.safetensors: is a link to ../../blobs/abc, which does not exist"));
     }
     SECTION("no config.json") {
         const std::string folder = copy_of("qwen3", temporary);

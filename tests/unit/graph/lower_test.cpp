@@ -88,8 +88,8 @@ TEST_CASE("what cannot be lowered is refused with the name and place of what is 
         {two, with_arguments({"x"}), "forward's argument `y` has no default"},
         {"def forward(self, x: Tensor):\n    return {\"a\": x, \"b\": self.w}\n",
          {},
-         "forward returns `a`, `b`, and none of them is `loss`: return the loss alone, or under "
-         "this name"},
+         "forward returns `a`, `b`, but none of them is named `loss`; return only the loss, or "
+         "give it this name"},
         {"def forward(self, x: Tensor) -> Tuple[int, Tensor]:\n    return x.size(0), self.w\n",
          {},
          "forward returns Tuple[int, Tensor], not a loss"},
@@ -98,9 +98,10 @@ TEST_CASE("what cannot be lowered is refused with the name and place of what is 
          "forward returns int, not a loss"},
         {"def forward(self, x: Tensor):\n    return {\"a\": x, \"b\": self.w}\n",
          with_loss(LossKind::kMse),
-         "none of them is `logits`: return the model's output alone, or under this name"},
+         "none of them is named `logits`; return only the model's output, or give it this name"},
         {"def forward(self, x: Tensor) -> List[Tensor]:\n    return [x, self.w]\n",
-         with_loss(LossKind::kMse), "the config's loss needs one tensor"},
+         with_loss(LossKind::kMse),
+         "the loss in the config (dslaunch.loss.name) needs a single tensor"},
     };
     for (const Row& row : rows) {
         const std::string message = lower_error(row.text, row.options);
@@ -151,16 +152,16 @@ TEST_CASE("of a tuple or a dict that forward returns, the loss or the logits is 
          LossKind::kModel, "the first of the 2 values that forward returns"},
         {"def forward(self, x: Tensor) -> Dict[str, Tensor]:\n" + sum +
              "    return {\"logits\": product, \"loss\": loss}\n",
-         LossKind::kModel, "value `loss` of what forward returns"},
+         LossKind::kModel, "the value `loss` that forward returns"},
         {"def forward(self, x: Tensor) -> Dict[str, Tensor]:\n" + sum +
              "    out = {\"logits\": product}\n    out[\"loss\"] = loss\n    return out\n",
-         LossKind::kModel, "value `loss` of what forward returns"},
+         LossKind::kModel, "the value `loss` that forward returns"},
         {"def forward(self, x: Tensor) -> Dict[str, Tensor]:\n" + sum +
              "    return {\"hidden\": loss, \"logits\": product}\n",
-         LossKind::kMse, "value `logits` of what forward returns"},
+         LossKind::kMse, "the value `logits` that forward returns"},
         {"def forward(self, x: Tensor) -> Dict[str, Tensor]:\n" + sum +
              "    return {\"out\": product}\n",
-         LossKind::kMse, "value `out` of what forward returns"},
+         LossKind::kMse, "the value `out` that forward returns"},
         {"def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:\n" + sum +
              "    return product, loss\n",
          LossKind::kMse, "the first of the 2 values that forward returns"},
@@ -195,7 +196,7 @@ TEST_CASE("a dict of tensors that forward takes becomes the tensors that it read
                            "    for name in batch:\n        out = out + batch[name].sum()\n"
                            "    return out\n",
                            {}),
-               Catch::Contains("does something else with it than to read a value by its name"));
+               Catch::Contains("does something other than read a value by its name"));
 }
 
 TEST_CASE("an optional argument that the data offer is supplied") {
@@ -324,7 +325,7 @@ TEST_CASE("what is forked is computed where it stands, and a future elsewhere is
                             "        total = total + torch.wait(one).sum()\n"
                             "    return total\n"));
     CHECK_THAT(test::error_of(ExitCode::kInput, [&] { (void)lower(listed, {}); }),
-               Contains("a future of torch.jit.fork that is kept in a list"));
+               Contains("a torch.jit.fork future that is kept in a list"));
 }
 
 TEST_CASE("no cut is where a later node writes to an alias of a live value") {

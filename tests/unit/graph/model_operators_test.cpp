@@ -124,7 +124,7 @@ TEST_CASE("LibTorch folds no operator that a model may not use as it compiles th
         const std::string said = refusal(path);
         INFO(call << said);
         CHECK(test::mentions(said, "the model uses dsl_fold::write"));
-        CHECK(test::mentions(said, "it takes a text `path`"));
+        CHECK(test::mentions(said, "it takes a string argument `path`"));
         CHECK_FALSE(fs::exists(victim));
     }
     // Who trusts it has LibTorch do as it does.
@@ -253,7 +253,7 @@ TEST_CASE("code that takes no memory to write down takes none to load") {
                  std::to_string(i + 1) + "(x)\n" + nested;
     save_script(path, "def m400(self, x: Tensor) -> Tensor:\n    return x + 1\n" + nested +
                           "def forward(self, x: Tensor) -> Tensor:\n    return self.m0(x)\n");
-    CHECK_THAT(refusal(path), Contains("calls nest deeper than 300"));
+    CHECK_THAT(refusal(path), Contains("calls are nested more than 300 deep"));
 }
 
 TEST_CASE("what a model prints does not go to stdout") {

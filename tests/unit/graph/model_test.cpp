@@ -212,8 +212,8 @@ TEST_CASE("what is no TorchScript archive is refused by name") {
         std::string message;
     };
     const std::string no_directory =
-        "not a usable archive: no zip directory at the end; it is cut short or not a TorchScript "
-        "archive";
+        "not a usable archive: it has no zip directory at its end; the file is truncated or not a "
+        "TorchScript archive";
     const Row rows[] = {
         {folder.path() + "/absent.pt", "No such file or directory"},
         {folder.path(), "is a folder without a config.json, not a model"},

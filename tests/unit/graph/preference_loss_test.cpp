@@ -242,10 +242,10 @@ TEST_CASE("a model's own logits are taken, and a model without any is refused by
     CHECK(limits.front().argument == "x");
     CHECK(limits.front().rows == kWords);
     Model without = test::script_model(own, {{"w", table}});
-    CHECK_THROWS_WITH(static_cast<void>(lower(without, options_of(loss))),
-                      Catch::Contains("forward takes `targets`, the target of the loss, itself; a "
-                                      "loss of preferences needs a forward, or a method "
-                                      "logits(tokens)"));
+    CHECK_THROWS_WITH(
+        static_cast<void>(lower(without, options_of(loss))),
+        Catch::Contains("forward itself takes `targets`, the target of the loss, but a preference "
+                        "loss needs a forward, or a method logits(tokens)"));
 }
 
 }  // namespace dslaunch

@@ -167,21 +167,21 @@ TEST_CASE("a mean over tokens is refused where the targets are not known, by the
          "    return loss + 0.1 * rows.square().mean()\n",
          "aten::add"},
         {"    return torch.cross_entropy_loss(rows, targets.view(-1), self.table[0])\n",
-         "which divides by weights of classes"},
+         "which divides by class weights"},
         {"    return torch.cross_entropy_loss(rows, targets.view(-1), None, 2)\n",
-         "which is no mean"},
+         "which is not a mean"},
         {"    return torch.cross_entropy_loss(rows, rows.argmax(1))\n",
-         "whose targets do not follow from forward's arguments alone"},
+         "whose targets are not computed from forward's arguments alone"},
         {"    targets.masked_fill_(targets == 3, -100)\n"
          "    return torch.cross_entropy_loss(rows, targets.view(-1))\n",
-         "whose targets forward writes in place"},
+         "whose targets are modified in place by forward"},
         {"    return rows.square().mean()\n", "aten::"}};
     for (const auto& [body, why] : rows) {
         INFO(body);
         Model model = table_model(body);
         // Weights of classes leave known which micro batches have targets.
         const LoweredGraph lowered = lower(model, {});
-        const bool weighs = std::string(why).ends_with("weights of classes");
+        const bool weighs = std::string(why).ends_with("class weights");
         CHECK((lowered.targets != nullptr) == weighs);
         if (!weighs) CHECK_THAT(lowered.why_no_targets, Catch::Contains(why));
         LowerOptions options;

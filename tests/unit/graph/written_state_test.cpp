@@ -138,15 +138,15 @@ TEST_CASE("what the batch decides, and what is read before it is written, stays 
     };
     const Row rows[] = {
         {"    self.w.detach().mul_(x.mean())\n    return (x @ self.w @ self.v).sum()\n",
-         "by what it computes from the batch"},
+         "with values that it computes from the batch"},
         {"    h = x @ self.w\n    self.w.detach().clamp_(-0.5, 0.5)\n"
          "    return (h @ self.w @ self.v).sum()\n",
-         "after it has read it"},
+         "after reading it"},
         {"    n = self.w.detach().norm()\n    self.w.detach().div_(n)\n"
          "    return (x @ self.w @ self.v).sum() * n\n",
-         "after it has read it"},
+         "after reading it"},
         {"    self.w.detach().normal_()\n    return (x @ self.w @ self.v).sum()\n",
-         "by random numbers"},
+         "with random numbers"},
     };
     for (const Row& row : rows) {
         INFO(row.body);
@@ -265,7 +265,8 @@ TEST_CASE("constants in one storage are buffers each, and overlapping ones are r
     }
     const at::Tensor whole = wave({7}, 3);
     Model overlapping = model_of(whole.slice(0, 0, 4), whole.slice(0, 3, 7));
-    CHECK_THROWS_WITH(lower(overlapping, {}), Catch::Contains("another constant is a view"));
+    CHECK_THROWS_WITH(lower(overlapping, {}),
+                      Catch::Contains("shares memory with another constant"));
 }
 
 // LibTorch believes that these give new memory. Its compiler leaves a write out that nothing reads,

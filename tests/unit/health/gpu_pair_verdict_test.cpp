@@ -64,7 +64,8 @@ TEST_CASE("a GPU that is slow with all others is blamed in place of its pairs") 
     REQUIRE(found.size() == 1);
     CHECK(found[0].rank == 2);
     CHECK(found[0].text ==
-          "the GPU of rank 2 on n0: slow with all 7 others, less than half of what others move");
+          "the GPU of rank 2 on n0: slow with all 7 others, at less than half of the rate of other "
+          "GPUs");
     gpus.slow_down(4, 5);
     CHECK(gpus.judge().size() == 2);
 }

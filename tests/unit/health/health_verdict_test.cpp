@@ -70,7 +70,7 @@ const std::map<std::string, Change> kSymptoms = {
     {"unsteady", [](LinkSample& s) { s.rtt_p99 = 40'000'000; }},
     {"lost", [](LinkSample& s) { s.lost = 9; }},
     {"duplicated", [](LinkSample& s) { s.duplicated = 20; }},
-    {"arrived other", [](LinkSample& s) { s.wrong = 1; }},
+    {"arrived changed", [](LinkSample& s) { s.wrong = 1; }},
     {"no connection",
      [](LinkSample& s) {
          s.error = "no connection";
@@ -117,17 +117,17 @@ TEST_CASE("changed answers, which only the way back's own counters do not see, n
     const HealthFinding finding = only_finding(samples);
     CHECK(finding.subject == Subject::kDirection);
     CHECK(finding.nodes == std::vector<int64_t>{2, 1});
-    CHECK_THAT(finding.text, Catch::Contains("1 words of 8 bytes arrived other"));
+    CHECK_THAT(finding.text, Catch::Contains("1 words of 8 bytes arrived changed"));
 }
 
 TEST_CASE("what is bad in one direction of a host is named with it") {
     const HealthFinding out = only_finding(changed(
         4, [](const LinkSample& s) { return s.from == 2 && s.to != 2; }, kSymptoms.at("slow")));
     CHECK(out.subject == Subject::kHost);
-    CHECK_THAT(out.text, Catch::Contains("host n2, in what it sends"));
+    CHECK_THAT(out.text, Catch::Contains("host n2, when it sends"));
     const HealthFinding in = only_finding(changed(
         4, [](const LinkSample& s) { return s.to == 2 && s.from != 2; }, kSymptoms.at("lost")));
-    CHECK_THAT(in.text, Catch::Contains("host n2, in what it receives"));
+    CHECK_THAT(in.text, Catch::Contains("host n2, when it receives"));
 }
 
 TEST_CASE("a bad link is named by both its ends, a bad direction by from and to") {
@@ -181,7 +181,7 @@ TEST_CASE("what was bad once and not again is excused, but not a wrong word") {
             if (sample.pass == 1 && is(sample, 0, 1)) change(sample);
         INFO(words);
         CHECK(links_to_repeat(samples, 1).size() >= 7);  // the link and six to compare with
-        CHECK(judge(samples).size() == (words == "arrived other" ? 1U : 0U));
+        CHECK(judge(samples).size() == (words == "arrived changed" ? 1U : 0U));
     }
 }
 

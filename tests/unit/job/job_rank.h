@@ -23,7 +23,7 @@
 #include "plan/step/plan_check.h"
 #include "plan/step/recompute_groups.h"
 #include "runtime/compute/model_buffers.h"
-#include "runtime/train/evaluator.h"
+#include "runtime/eval/evaluator.h"
 #include "runtime/train/trainer.h"
 #include "support/device/test_backend.h"
 #include "support/metrics_keeper.h"

@@ -108,8 +108,8 @@ TEST_CASE("a job is what one rank alone computes, to the bit in fp32") {
         const std::string report = verify(extra);
         INFO(report);
         CHECK_THAT(report,
-                   Catch::StartsWith("verified: 2 steps of 1 rank as one rank alone computes "
-                                     "them"));
+                   Catch::StartsWith("verified: 2 steps of 1 rank match what one rank alone "
+                                     "computes: "));
         CHECK_THAT(report,
                    Catch::EndsWith(". The model's own forward, as LibTorch runs it, has the "
                                    "same loss and gradients"));
@@ -126,8 +126,8 @@ TEST_CASE("updates of a learning rate of 0 are no proof, and the report says wha
                R"( "params": {"warmup_num_steps": 120, "total_num_steps": 1800}},)");
     INFO(report);
     // The cosine's warm-up is 0 at updates 0 and 1, and 1 / ln 120 of the way at update 2.
-    CHECK_THAT(report, Catch::Contains("The learning rate was 0 in all of them, so that no update "
-                                       "moved a weight: verify --steps 4. "));
+    CHECK_THAT(report, Catch::Contains("The learning rate was 0 in all of these steps, so no "
+                                       "update changed a weight: use --steps 4. "));
     CHECK_THAT(verify(""), !Catch::Contains("learning rate"));
 }
 
@@ -136,11 +136,12 @@ TEST_CASE("a gradient, a factor, a value, a state and a loss that differ are nam
     spoil.before = [](Shown& shown) { shown.gradients[5] *= 1.001F; };
     std::string text = difference(spoil);
     INFO(text);
-    CHECK_THAT(text, Catch::StartsWith("NOT equal: step 2 is not what one rank alone computes: "
-                                       "the gradient of ") &&
-                         Catch::Contains(", element 5, is ") && Catch::Contains("(rank 0 on ") &&
-                         Catch::Contains("made by `Backward segment ") &&
-                         Catch::Contains("read by `Update bucket "));
+    CHECK_THAT(text,
+               Catch::StartsWith("NOT equal: step 2 differs from what one rank alone computes: "
+                                 "the gradient of ") &&
+                   Catch::Contains(", element 5, is ") && Catch::Contains("(rank 0 on ") &&
+                   Catch::Contains("made by `Backward segment ") &&
+                   Catch::Contains("read by `Update bucket "));
     spoil.before = [](Shown& shown) { shown.seen.factor *= 1.01F; };
     CHECK_THAT(difference(spoil), Catch::Contains("gradients are multiplied by "));
     spoil.before = [](Shown& shown) { shown.parameters[3] += 1e-3F; };
@@ -148,13 +149,14 @@ TEST_CASE("a gradient, a factor, a value, a state and a loss that differ are nam
                Catch::Contains(", element 3, is ") && Catch::Contains(" before the update"));
     spoil.before = [](Shown& shown) { shown.first[3] *= 1.001F; };
     CHECK_THAT(difference(spoil), Catch::Contains("the optimizer's states of ") &&
-                                      Catch::Contains("before its update 2 are not those"));
+                                      Catch::Contains("before update 2 differ from those"));
     spoil = {};
     spoil.after = [](Shown& shown) { shown.parameters[3] += 1e-3F; };
-    CHECK_THAT(difference(spoil), Catch::Contains("the update of ") &&
-                                      Catch::Contains("element 3 of this rank's part from 0 on"));
+    CHECK_THAT(difference(spoil),
+               Catch::Contains("the update of ") &&
+                   Catch::Contains("element 3 of this rank's part, which begins at 0, "));
     spoil.after = [](Shown& shown) { shown.second.back() *= 1.001F; };
-    CHECK_THAT(difference(spoil), Catch::Contains("off from adamw's rule"));
+    CHECK_THAT(difference(spoil), Catch::Contains("explains with the rule of adamw"));
     spoil = {};
     spoil.loss = 1.001;
     CHECK_THAT(difference(spoil), Catch::Contains("the loss is "));
@@ -163,7 +165,7 @@ TEST_CASE("a gradient, a factor, a value, a state and a loss that differ are nam
 TEST_CASE("an update that nobody makes, and a 16-bit copy that is not its value, are named") {
     Spoil spoil;
     spoil.before = spoil.after = [](Shown& shown) { shown.left_out = true; };
-    CHECK_THAT(difference(spoil), Catch::Contains(", element 0, has a gradient and no rank "
+    CHECK_THAT(difference(spoil), Catch::Contains(", element 0, has a gradient, but no rank "
                                                   "updates it"));
     spoil = {};
     spoil.after = [](Shown& shown) { shown.half[7] ^= 1; };

@@ -99,14 +99,15 @@ TEST_CASE("Muon updates hidden matrices, AdamW the rest at its own rate") {
     CHECK(rule_of(told, model, "up").optimizer.kind == OptimizerKind::kAdamW);
     CHECK(rule_of(told, model, "up").lr_scale == 1);
     config.parameter_groups = {{{"bias"}, {}, {}, {}, {}, {}, true}};
-    CHECK_THROWS_WITH(parameter_rules(config, model), Catch::Contains("Muon updates matrices"));
+    CHECK_THROWS_WITH(parameter_rules(config, model),
+                      Catch::Contains("Muon updates only matrices"));
 }
 
 TEST_CASE("a pattern that fits no trained parameter is a mistake") {
     config::RunConfig config = config_of(OptimizerKind::kAdamW);
     config.parameter_groups = {{{"*.bias"}, {}, 0, {}, {}, {}, {}}};
     CHECK_THROWS_WITH(parameter_rules(config, decoder()),
-                      Catch::Contains("`*.bias` fits no trained parameter"));
+                      Catch::Contains("`*.bias` matches no trained parameter"));
 }
 
 }  // namespace dslaunch::job

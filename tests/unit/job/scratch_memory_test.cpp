@@ -56,7 +56,7 @@ TEST_CASE("large tensors lie in files of the folder while the scope lives, small
 
 TEST_CASE("a folder that cannot hold files, and a disk without room, are refused by name") {
     CHECK_THAT(test::error_of(ExitCode::kDisk, [] { ScratchMemory memory("/proc/none"); }),
-               Catch::Contains("--scratch /proc/none: no file can be made there"));
+               Catch::Contains("--scratch /proc/none: cannot create a file there"));
     const test::TemporaryFolder folder;
     ScratchMemory memory(folder.path());
     CHECK(memory.left() > Bytes{0});

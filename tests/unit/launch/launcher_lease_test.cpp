@@ -114,7 +114,7 @@ TEST_CASE("a launcher whose machine answers is believed in for 60 s, one of this
         CHECK(lease.over(milliseconds(0)).empty());
         CHECK(lease.over(kSilenceMax + milliseconds(1)).empty());
         CHECK(lease.over(milliseconds(60'000)).empty());
-        CHECK(lease.over(milliseconds(60'001)) == "nothing from the launcher for 60 s");
+        CHECK(lease.over(milliseconds(60'001)) == "the launcher has sent nothing for 60 s");
     }
     std::array<int, 2> ends{};
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);

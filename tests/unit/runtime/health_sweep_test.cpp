@@ -138,7 +138,7 @@ TEST_CASE("every pair of GPUs is measured once, and what arrives is right") {
     CHECK(only<GpuPairSample>(late).empty());
     REQUIRE(only<HealthNote>(late).size() == 1);
     CHECK(only<HealthNote>(late)[0].text ==
-          "3 of 3 rounds of pairs of GPUs are left out for want of time");
+          "3 of 3 rounds of GPU pairs were skipped because there was not enough time");
 }
 
 TEST_CASE("a wrong element is named by rank, host, operation and index") {

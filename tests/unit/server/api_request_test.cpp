@@ -179,7 +179,7 @@ TEST_CASE("wrong requests are refused by their field") {
         {chat, R"({"messages": [{"role": "user"}]})", "messages", "content"},
         {chat, R"({"messages": [{"role": "user", "content": 5}]})", "messages", "content"},
         {chat, R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})",
-         "messages", "text alone"},
+         "messages", "only text"},
         {chat,
          R"({"messages": [{"role": "u", "content": "a"}],
             "response_format": {"type": "json_object"}})",

@@ -219,7 +219,7 @@ TEST_CASE("an address that others reach wants a key") {
         ServerOptions options;
         options.host = host;
         INFO(host);
-        CHECK_THROWS_WITH(HttpServer::require_key(options), Catch::Contains("give --api-key-file"));
+        CHECK_THROWS_WITH(HttpServer::require_key(options), Catch::Contains("add --api-key-file"));
         options.api_key = "key";
         CHECK_NOTHROW(HttpServer::require_key(options));
     }
@@ -316,7 +316,7 @@ TEST_CASE("models, metrics and health are told") {
     const auto other = server.client().Get("/v1/models/gpt-4o");
     CHECK(other->status == 404);
     CHECK(json::parse(other->body)["error"]["param"] == "model");
-    CHECK(server.client().Get("/models")->body.find("/v1 before it") != std::string::npos);
+    CHECK(server.client().Get("/models")->body.find("add /v1 to the address") != std::string::npos);
     server.post("/v1/models/made-up", {}, 405);
     server.await_idle();
     const std::string metrics = server.client().Get("/metrics")->body;

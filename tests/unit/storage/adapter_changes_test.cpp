@@ -90,12 +90,12 @@ TEST_CASE("an adapter of another base than the model is noticed, by weights or b
     };
     CHECK(told(base, base).empty());
     CHECK(told(base, copy).empty());
-    CHECK_THAT(told(base, other), Catch::Contains("other has other weights"));
+    CHECK_THAT(told(base, other), Catch::Contains("other has different weights"));
     CHECK(told("org/renamed", copy).empty());
     CHECK(told("org/name", cached).empty());
     CHECK(told("", other).empty());
-    CHECK_THAT(told("org/name", other), Catch::Contains("trained beside org/name, and "));
-    CHECK_THAT(told("org/name", other), Catch::Contains("other has another name"));
+    CHECK_THAT(told("org/name", other), Catch::Contains("trained with org/name, but "));
+    CHECK_THAT(told("org/name", other), Catch::Contains("other has a different name"));
 }
 
 TEST_CASE("an adapter is whole with both halves of each layer, of the rank in its config") {
@@ -109,44 +109,46 @@ TEST_CASE("an adapter is whole with both halves of each layer, of the rank in it
     };
     const std::string q = "base_model.model.model.layers.0.q.";
     const std::vector<Case> cases = {
-        {{kA}, "`base_model.model.model.layers.0.q.lora_A.weight` has no lora_B beside it"},
-        {{kB}, "`base_model.model.model.layers.0.q.lora_B.weight` has no lora_A beside it"},
+        {{kA}, "`base_model.model.model.layers.0.q.lora_A.weight` has no matching lora_B"},
+        {{kB}, "`base_model.model.model.layers.0.q.lora_B.weight` has no matching lora_A"},
         {{kA, {"base_model.model.model.layers.0.k.lora_B.weight", {16, 4}}}, "half of the adapter"},
         {{{q + "lora_A.weight", {2, 8}}, {q + "lora_B.weight", {16, 2}}},
-         "is of rank 2 and its other half of rank 2, and adapter_config.json says 4"},
+         "has rank 2 and its other half has rank 2, but adapter_config.json says 4"},
         {{kA, kB}, "adapter_config.json says 6", R"(, "rank_pattern": {"layers.0.q": 6})"},
-        {{kA, {q + "lora_B.weight", {16, 8}}}, "its other half of rank 8"},
-        {{{q + "lora_A.weight", {4}}, kB}, "has 1 dimension, not 2"},
-        {{{q + "lora_A.weight", {4, 0}}, kB}, "was saved while its parts lay on other ranks"},
-        {{{q + "lora_A.weight", {4, 8}, DType::kI32}, kB}, "has numbers of type"},
-        {{kA, kB, {q + "lora_diag", {4}}}, "belongs to no LoRA that is known here"},
-        {{kA, kB, {q + "lora_A.default.weight", {4, 8}}}, "is there twice"},
+        {{kA, {q + "lora_B.weight", {16, 8}}}, "its other half has rank 8"},
+        {{{q + "lora_A.weight", {4}}, kB}, "has 1 dimension, expected 2"},
+        {{{q + "lora_A.weight", {4, 0}}, kB}, "was saved while its values were on other ranks"},
+        {{{q + "lora_A.weight", {4, 8}, DType::kI32}, kB}, "has type"},
+        {{kA, kB, {q + "lora_diag", {4}}}, "does not belong to a supported kind of LoRA"},
+        {{kA, kB, {q + "lora_A.default.weight", {4, 8}}}, "appears twice"},
         {{kA, kB},
-         "has nothing of modules_to_save of adapter_config.json (`norm`)",
+         "lacks a module that modules_to_save in adapter_config.json names (`norm`)",
          R"(, "modules_to_save": ["norm"])"},
         {{kA, kB, kTable},
-         "has nothing of modules_to_save of adapter_config.json (`lm_head`)",
+         "lacks a module that modules_to_save in adapter_config.json names (`lm_head`)",
          R"(, "modules_to_save": ["embed_tokens", "lm_head"])"},
         {{kA, kB}, "leaves out (target_modules", R"(, "target_modules": ["v"])"},
         {{kA, kB},
          "leaves out (target_modules",
          R"(, "target_modules": "all-linear", "exclude_modules": ["q"])"},
-        {{kA, kB, {q + "lora_magnitude_vector", {16}}}, "is of DoRA, and use_dora"},
-        {{kA, kB}, "has no lora_magnitude_vector of 16 beside it", R"(, "use_dora": true)"},
-        {{{q + "lora_magnitude_vector", {3}}}, "has no lora_A and lora_B", R"(, "use_dora": true)"},
+        {{kA, kB, {q + "lora_magnitude_vector", {16}}}, "belongs to DoRA, but use_dora"},
+        {{kA, kB}, "needs a lora_magnitude_vector of 16 elements", R"(, "use_dora": true)"},
+        {{{q + "lora_magnitude_vector", {3}}},
+         "belongs to a layer without lora_A and lora_B",
+         R"(, "use_dora": true)"},
         {{kA, kB, {"base_model.model.model.layers.0.k.lora_B.bias", {16}}},
-         "has no lora_A and lora_B"},
+         "belongs to a layer without lora_A and lora_B"},
         {{{"base_model.model.lm_head.lora_A.weight", {4, 8}},
           {"base_model.model.lm_head.lora_B.weight", {10, 4}}},
-         "so that init_lora_weights changed both",
+         "so init_lora_weights changed both",
          R"(, "init_lora_weights": "pissa")"},
-        {{{q + "lora_embedding_A", {4, 10}}, kB}, "is there twice"},
+        {{{q + "lora_embedding_A", {4, 10}}, kB}, "appears twice"},
         {{{"base_model.model.model.layers.0.mlp.experts.lora_A.weight", {8, 8}},
           {"base_model.model.model.layers.0.mlp.experts.lora_B.weight", {10, 8}}},
-         "2 experts have [2 * r, 8] with 12 rows, or [2 * r, 6] with 8"},
+         "for 2 experts, expected [2 * r, 8] with 12 rows, or [2 * r, 6] with 8 rows"},
         {{{"base_model.model.model.embed_tokens.lora_A.weight", {4, 8}},
           {"base_model.model.model.embed_tokens.lora_B.weight", {10, 4}}},
-         "is a linear layer's pair at the table of tokens"},
+         "is a linear layer's pair for the token embedding"},
     };
     for (const Case& one : cases) {
         const std::string said = verdict(one.tensors, one.fields);
@@ -176,7 +178,7 @@ TEST_CASE("what an adapter has for the part that sees images is passed over") {
     CHECK(AdapterChanges(folder.path(), &config).all().size() == 1);
     config.outer.clear();
     CHECK_THAT(test::error_of(ExitCode::kInput, [&] { AdapterChanges(folder.path(), &config); }),
-               Catch::Contains("has no lora_"));
+               Catch::Contains("has no matching lora_"));
 }
 
 TEST_CASE("an adapter unties the output layer where it changes one of the two alone") {
@@ -223,7 +225,8 @@ TEST_CASE("a pickle of an adapter is refused with what to do") {
     test::write_file(folder.path() + "/adapter_config.json", R"({"peft_type": "LORA"})");
     test::write_file(folder.path() + "/adapter_model.bin", "x");
     CHECK_THAT(test::error_of(ExitCode::kInput, [&] { AdapterChanges(folder.path(), nullptr); }),
-               Catch::Contains("adapter_model.bin: is a pickle, which is not read; in Python"));
+               Catch::Contains(
+                   "adapter_model.bin: is a pickle, which is not supported; convert it in Python"));
 }
 
 TEST_CASE("tensors' names say the layer and what they are, whoever saved them") {

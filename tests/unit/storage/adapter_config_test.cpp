@@ -67,11 +67,11 @@ TEST_CASE("fields that would change what an adapter computes are refused by name
     CHECK(parse_adapter_config("a", R"({"peft_type": "LORA"})").r == 8);
     CHECK(parse_adapter_config("a", R"({"peft_type": "LORA", "target_modules": "x"})").targets ==
           std::vector<std::string>{"x"});
-    CHECK_THAT(refusal("[]"), Catch::Contains("is no JSON object"));
-    CHECK_THAT(refusal("{"), Catch::Contains("is no JSON object"));
+    CHECK_THAT(refusal("[]"), Catch::Contains("is not a JSON object"));
+    CHECK_THAT(refusal("{"), Catch::Contains("is not a JSON object"));
     CHECK_THAT(refusal("{}"), Catch::Contains("`peft_type` is missing"));
     CHECK_THAT(refusal(R"({"peft_type": "IA3"})"), Catch::Contains("`peft_type` is IA3, not LORA"));
-    CHECK_THAT(refusal(R"({"fine_tune_type": "lora"})"), Catch::Contains("is of MLX"));
+    CHECK_THAT(refusal(R"({"fine_tune_type": "lora"})"), Catch::Contains("comes from MLX"));
     for (const char* field : {R"("alora_invocation_tokens": [5])",
                               R"("layer_replication": [[0, 2]])",
                               R"("megatron_config": {"x": 1})",

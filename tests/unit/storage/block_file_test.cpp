@@ -188,7 +188,7 @@ TEST_CASE("a ticket that nobody waits for is a bug, unless an exception passes")
             return "not noticed";
         });
         CHECK_FALSE(forgotten.ended_well);
-        CHECK(forgotten.err.find("was not waited for") != std::string::npos);
+        CHECK(forgotten.err.find("was dropped without wait()") != std::string::npos);
 
         // A request that nobody waited for still writes: each has memory of its own.
         constexpr size_t kRounds = 3;
@@ -248,7 +248,7 @@ TEST_CASE("where io_uring is forbidden threads take over, which is said once") {
             } catch (const Error& error) {
                 if (error.code() != ExitCode::kSetup) return error.what();
                 const std::string text = error.what();
-                if (text.find("use the engine auto or threads") == text.npos) return text;
+                if (text.find("set the I/O engine to auto or threads") == text.npos) return text;
             }
             return opened.file().facts().engine;
         });

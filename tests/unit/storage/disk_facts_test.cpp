@@ -39,15 +39,17 @@ TEST_CASE("wear is drive writes a day") {
 
 TEST_CASE("the log's words on wear are in powers of ten, and say what is not known") {
     // 1 GB in 1 s on 1.92 TB: 86.4 TB a day.
-    CHECK(wear_text("/nvme", Bytes{1'000'000'000}, std::chrono::seconds(1),
-                    Bytes{1'920'000'000'000}) ==
-          "1.0 GB a step written to /nvme; at this rate 45 drive writes a day of its 1.9 TB");
+    CHECK(
+        wear_text("/nvme", Bytes{1'000'000'000}, std::chrono::seconds(1),
+                  Bytes{1'920'000'000'000}) ==
+        "1.0 GB written per step to /nvme; at this rate 45 drive writes per day (capacity 1.9 TB)");
     CHECK(wear_text("/nvme", Bytes{12'345'678}, std::chrono::milliseconds(500), Bytes{gib(1000)}) ==
-          "12.3 MB a step written to /nvme; at this rate 1.99 drive writes a day of its 1.1 TB");
+          "12.3 MB written per step to /nvme; at this rate 1.99 drive writes per day (capacity 1.1 "
+          "TB)");
     CHECK(wear_text("/x", Bytes{0}, std::chrono::seconds(1), Bytes{500'107'862'016}) ==
-          "0 B a step written to /x; at this rate 0.00 drive writes a day of its 500 GB");
+          "0 B written per step to /x; at this rate 0.00 drive writes per day (capacity 500 GB)");
     CHECK(wear_text("/x", Bytes{999}, std::chrono::seconds(1), Bytes{}) ==
-          "999 B a step written to /x; what drive that is, and so its wear, is not known");
+          "999 B written per step to /x; its wear is unknown, because the drive is unknown");
 }
 
 }  // namespace dslaunch::test

@@ -76,8 +76,8 @@ Outcome write_and_read(BlockFile& inner, const Fault& fault) {
 // The words that the message must say of each kind, besides file and extent.
 const std::map<FaultKind, std::string> kWords = {
     {FaultKind::kIoError, "(EIO)"},      {FaultKind::kShort, "expected 24576 bytes, found 12288"},
-    {FaultKind::kTorn, "XXH3 expected"}, {FaultKind::kBitFlip, "XXH3 expected"},
-    {FaultKind::kLost, "XXH3 expected"}, {FaultKind::kMisdirected, "XXH3 expected"},
+    {FaultKind::kTorn, "expected XXH3"}, {FaultKind::kBitFlip, "expected XXH3"},
+    {FaultKind::kLost, "expected XXH3"}, {FaultKind::kMisdirected, "expected XXH3"},
     {FaultKind::kNoSpace, "(ENOSPC)"},   {FaultKind::kGone, "(ENODEV)"}};
 
 bool hits_reads(FaultKind kind) {
@@ -148,7 +148,7 @@ TEST_CASE("bytes that somebody changed in the file are found, wherever they are"
             block.all()[at % kBlock] ^= std::byte{1};
             REQUIRE(::pwrite(fd, block.all().data(), kBlock, place) == kBlock);
             CHECK_THROWS_WITH(store.wait(store.read(one(extent, memory.all()))),
-                              Catch::Contains("does not read as it was written"));
+                              Catch::Contains("differs from what was written"));
         }
     }
 }

@@ -52,7 +52,7 @@ TEST_CASE("the folder of a job stands for the model or the adapter that the job 
     CHECK(adapter_at("").empty());
     CHECK_THAT(
         said([&] { return model_at(at + "tuned"); }),
-        Catch::Contains("holds an adapter, not a model") &&
+        Catch::Contains("contains an adapter, not a model") &&
             Catch::Contains("give SmolLM2, the model that it was trained with, and --adapter " +
                             at + "tuned"));
     CHECK_THAT(said([&] { return model_at(at + "early"); }),
@@ -61,17 +61,18 @@ TEST_CASE("the folder of a job stands for the model or the adapter that the job 
                Catch::Contains("is a folder without a config.json"));
     make(folder, {"cache/snapshots/abc/config.json", "hf/tokenizer.json"});
     CHECK_THAT(said([&] { return model_at(at + "cache"); }),
-               Catch::Contains("name " + at + "cache/snapshots/abc"));
+               Catch::Contains("give " + at + "cache/snapshots/abc"));
     CHECK_THAT(said([&] { return tokenizer_folder_at(at + "hf/tokenizer.json"); }),
-               Catch::Contains("is a file of a model: name the folder, " + at + "hf"));
+               Catch::Contains("belongs to a model: give the model's folder, " + at + "hf"));
     CHECK_THAT(said([&] { return tokenizer_folder_at(at + "tuned"); }),
-               Catch::Contains("name the model that it was trained with, SmolLM2"));
+               Catch::Contains("give the model that it was trained with, SmolLM2"));
     CHECK_THAT(said([&] { return adapter_at(at + "hf"); }),
-               Catch::Contains("is a model, and no adapter"));
-    CHECK_THAT(said([&] { return adapter_at(at + "empty"); }),
-               Catch::Contains("is no adapter: neither adapter_config.json nor adapter/"));
+               Catch::Contains("is a model, not an adapter"));
+    CHECK_THAT(
+        said([&] { return adapter_at(at + "empty"); }),
+        Catch::Contains("is not an adapter: it contains neither adapter_config.json nor adapter/"));
     CHECK_THAT(said([&] { return folder_model_at(at + "run", "serve"); }),
-               Catch::Contains("`serve` takes a Hugging Face folder") &&
+               Catch::Contains("`serve` needs a Hugging Face folder") &&
                    Catch::Contains("dslaunch generate " + at +
                                    "run/model.pt --prompt TEXT, or "
                                    "--prompt-ids 5,17,2"));
@@ -79,7 +80,7 @@ TEST_CASE("the folder of a job stands for the model or the adapter that the job 
     for (const char* below : {"run/checkpoints", "run/checkpoints/step-3"}) {
         std::filesystem::create_directories(at + below);
         CHECK_THAT(said([&] { return model_at(at + below); }),
-                   Catch::Contains("its trained model is named " + at + "run"));
+                   Catch::Contains("to use its trained model, give " + at + "run"));
     }
     CHECK_THAT(said([&] { return tokenizer_folder_at(at + "train.pt"); }),
                Catch::Contains("dslaunch tokens bytes FILE"));
@@ -101,10 +102,11 @@ TEST_CASE("a name of the hub is known, and told how it is fetched") {
         INFO(row.path);
         CHECK(is_hub_name(row.path, folder.path()) == row.is_hub);
     }
-    CHECK(said([] { return model_at("HuggingFaceTB/SmolLM2-135M"); }) ==
-          "HuggingFaceTB/SmolLM2-135M is no folder here, and dslaunch downloads nothing. Fetch it: "
-          "hf download HuggingFaceTB/SmolLM2-135M --local-dir SmolLM2-135M; then the model is "
-          "SmolLM2-135M");
+    CHECK(
+        said([] { return model_at("HuggingFaceTB/SmolLM2-135M"); }) ==
+        "HuggingFaceTB/SmolLM2-135M is not a local folder, and dslaunch does not download models. "
+        "Download it: hf download HuggingFaceTB/SmolLM2-135M --local-dir SmolLM2-135M; then give "
+        "SmolLM2-135M as the model");
     CHECK_THAT(said([] { return model_at("https://huggingface.co/Org/Name"); }),
                Catch::Contains("hf download Org/Name --local-dir Name"));
     CHECK_THAT(said([] { return model_at("Qwen2.5-0.5B"); }),
@@ -112,9 +114,10 @@ TEST_CASE("a name of the hub is known, and told how it is fetched") {
     const auto refused = [](const char* word, const char* name) {
         return error_of(ExitCode::kUsage, [&] { refuse_download(word, name); });
     };
-    CHECK(refused("pull", "Org/Name") ==
-          "`pull`: dslaunch downloads nothing. Fetch it: hf download Org/Name --local-dir Name; "
-          "then the model is Name");
+    CHECK(
+        refused("pull", "Org/Name") ==
+        "`pull`: dslaunch does not download models. Download it: hf download Org/Name --local-dir "
+        "Name; then give Name as the model");
     for (const auto& [name, fetched] :
          {std::pair{"SmolLM2", "hf download ORG/SmolLM2 --local-dir SmolLM2"},
           std::pair{"https://huggingface.co/Org/Name/", "hf download Org/Name --local-dir Name"},
@@ -132,7 +135,7 @@ TEST_CASE("what lies at a place is replaced only by force") {
     std::filesystem::create_directory(folder.path() + "/void");
     for (const char* name : {"/file", "/full"}) {
         CHECK_THAT(said([&] { return require_unused(folder.path() + name, false), 0; }),
-                   Catch::Contains("is there already; --force replaces it"));
+                   Catch::Contains("already exists; use --force to replace it"));
         CHECK_NOTHROW(require_unused(folder.path() + name, true));
     }
     for (const char* name : {"/void", "/none", "/none/below"})
@@ -142,14 +145,14 @@ TEST_CASE("what lies at a place is replaced only by force") {
                    Catch::Contains("is a device or a pipe"));
         const std::string none = folder.path() + "/none";
         CHECK(error_of(ExitCode::kDisk, [&] { require_new_file(none + "/a/x.pt", force); }) ==
-              none + "/a/x.pt: the folder " + none + "/a is not there; make it: mkdir -p " + none +
-                  "/a");
+              none + "/a/x.pt: the folder " + none + "/a does not exist; make it: mkdir -p " +
+                  none + "/a");
         CHECK_NOTHROW(require_new_file(none, force));
         CHECK_NOTHROW(require_new_file("new.pt", force));
         for (const char* name : {"/void", "/new/"})
             CHECK_THAT(
                 error_of(ExitCode::kUsage, [&] { require_new_file(folder.path() + name, force); }),
-                Catch::Contains("is a folder, and a file is written here"));
+                Catch::Contains("is a folder; give the name of a file in it"));
     }
 }
 

@@ -202,8 +202,8 @@ TEST_CASE("too little room is told with need and free space, and nothing is left
         return report_skipped("a full disk under a swap file", "mounting a tmpfs needs root");
     // The second of three files of 1,753,088 bytes does not fit into 2 MiB.
     CHECK_THAT(child.text, Catch::Contains("0\n" + folder.path() + "/dslaunch-test-job-r0-1/swap"));
-    CHECK_THAT(child.text, Catch::Contains("needs 1.7 MiB (1753088 bytes) and 3"));
-    CHECK_THAT(child.text, Catch::Contains("are free there: make room"));
+    CHECK_THAT(child.text, Catch::Contains("needs 1.7 MiB (1753088 bytes), but only 3"));
+    CHECK_THAT(child.text, Catch::Contains("are free there: free some space"));
 }
 
 TEST_CASE("a folder that is missing or read-only is a disk error that names it") {
@@ -241,8 +241,8 @@ TEST_CASE("a disk without O_DIRECT and preallocation is used, and both are said"
         if (child.text == "cannot mount")
             return report_skipped("a disk without O_DIRECT", "mounting a ramfs needs root");
         CHECK(child.text == "");
-        CHECK(child.err.find("refuses O_DIRECT") != std::string::npos);
-        CHECK(child.err.find("cannot set room aside") != std::string::npos);
+        CHECK(child.err.find("does not support O_DIRECT") != std::string::npos);
+        CHECK(child.err.find("cannot reserve space") != std::string::npos);
     }
 }
 

@@ -81,7 +81,7 @@ TEST_CASE("a row without a line of JSON has a reason, and bytes that are no text
     const std::vector<TableRow> numbers = rows_of(table("bad-number.parquet"));
     REQUIRE(numbers.size() == 2);
     CHECK(numbers[0].json == R"({"messages":[{"role":"assistant","content":"t1 t2","n":1.0}]})");
-    CHECK(numbers[1].reason == "messages: holds a number that is not finite");
+    CHECK(numbers[1].reason == "messages: contains a number that is not finite");
     const std::vector<TableRow> bytes = rows_of(table("bad-bytes.parquet"));
     REQUIRE(bytes.size() == 8);
     CHECK(bytes[0].json == R"({"text":"t1 t2"})");
@@ -110,11 +110,11 @@ TEST_CASE("a Parquet file that is damaged, or has no column that is read, is ref
     if (is_left_out()) {
         CHECK_THROWS_WITH(open_table(table("texts-plain.parquet"), kColumns),
                           Catch::Contains("texts-plain.parquet: is a Parquet file, which this "
-                                          "build does not read: `make parquet` fetches Arrow"));
+                                          "build cannot read: run `make parquet` to fetch Arrow"));
         return;
     }
     const std::string other = refusal(table("other.parquet"));
-    CHECK_THAT(other, Catch::Contains("other.parquet: has the columns id, label, and none of"));
+    CHECK_THAT(other, Catch::Contains("other.parquet: has the columns id, label, but none of"));
     const test::TemporaryFolder folder;
     std::ifstream file(table("texts-plain.parquet"), std::ios::binary);
     const std::string whole((std::istreambuf_iterator<char>(file)), {});

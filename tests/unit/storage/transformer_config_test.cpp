@@ -146,12 +146,13 @@ TEST_CASE("of a model of texts and images the text part is read") {
     CHECK(read(llava).is_tied);
     CHECK(read(llava).architecture == "LlamaForCausalLM");
     llava["text_config"]["model_type"] = "ministral3";
-    CHECK_THAT(refusal(llava),
-               Contains("config.json: text_config: the architecture `ministral3` is not known"));
+    CHECK_THAT(
+        refusal(llava),
+        Contains("config.json: text_config: the architecture `ministral3` is not supported"));
     llava["text_config"]["model_type"] = "cohere2";
     CHECK_THAT(refusal(with(llava, "text_config", with(llava["text_config"], "sliding_window", 8))),
-               Contains("leaves out the factor or the cap of logits"));
-    CHECK_THAT(refusal(as("PaliGemmaForConditionalGeneration")), Contains("is not known"));
+               Contains("its text model scales or caps the logits"));
+    CHECK_THAT(refusal(as("PaliGemmaForConditionalGeneration")), Contains("is not supported"));
 }
 
 TEST_CASE("weights of images are left out, and others have their names in the text model") {
@@ -228,12 +229,12 @@ TEST_CASE("rope types dynamic and proportional") {
     CHECK(read(with_rope(proportional)).rope.width == 8);
     CHECK(read(with_rope(proportional)).rope.turning_pairs == 2);
     CHECK_THAT(refusal(with(as("PhiForCausalLM"), "rope_parameters", proportional)),
-               Contains("is for families whose heads turn whole"));
+               Contains("is only for model families that rotate whole heads"));
     CHECK_THAT(refusal(with(with_rope({{"type", "dynamic"}}), "head_dim", 2)),
-               Contains("more than one pair"));
+               Contains("more than one rotated pair"));
     Json gemma = with(as("Gemma3ForCausalLM"), "sliding_window", 16);
     gemma["rope_parameters"] = {{"full_attention", {{"rope_type", "dynamic"}, {"factor", 2.0}}}};
-    CHECK_THAT(refusal(gemma), Contains("the rope type `dynamic` is not known"));
+    CHECK_THAT(refusal(gemma), Contains("the rope type `dynamic` is not supported"));
 }
 
 TEST_CASE("windows are those of layer_types, or else of the family") {
@@ -297,7 +298,7 @@ TEST_CASE("a share of a head turns in the families alone that have one") {
                                    with(as(family), "rope_scaling", share(0.25)),
                                    with(as(family), "partial_rotary_factor", 0.25)})
             CHECK_THAT(refusal(config),
-                       Contains("partial_rotary_factor: heads of this family turn whole"));
+                       Contains("partial_rotary_factor: this model family rotates whole heads"));
     }
     CHECK_THAT(refusal(with(as("GPTNeoXForCausalLM"), "rotary_pct", 2)),
                Contains("rotary_pct: must be above 0 and at most 1"));
@@ -322,7 +323,7 @@ TEST_CASE("kinds of layers turn the same share of a head, each by its formula") 
         for (const char* kind : {"full_attention", "sliding_attention"}) {
             Json other = config;
             other["rope_parameters"][kind]["partial_rotary_factor"] = 0.25;
-            CHECK_THAT(refusal(other), Contains(kind) && Contains("turn whole"));
+            CHECK_THAT(refusal(other), Contains(kind) && Contains("rotates whole heads"));
             other = config;
             other["rope_parameters"][kind] = {{"rope_type", "longrope"},
                                               {"original_max_position_embeddings", 64},
@@ -332,10 +333,11 @@ TEST_CASE("kinds of layers turn the same share of a head, each by its formula") 
             CHECK_THAT(refusal(other), Contains("longrope"));
         }
         CHECK_THAT(refusal(with(config, "rope_scaling", {{"type", "linear"}, {"factor", 2}})),
-                   Contains("rope_parameters is there too"));
+                   Contains("rope_parameters is also given"));
         // Where one formula stands for all layers, numbers for a kind of them would be ignored.
         config["architectures"] = {"MistralForCausalLM"};
-        CHECK_THAT(refusal(config), Contains("rope_parameters: `full_attention` holds numbers"));
+        CHECK_THAT(refusal(config),
+                   Contains("rope_parameters: `full_attention` has its own settings"));
     }
 }
 
@@ -350,7 +352,8 @@ TEST_CASE("experts are in the layers that the config says") {
     for (const TransformerLayer& layer : read(config).layers)
         layers += layer.has_experts ? 'e' : '-';
     CHECK(layers == "-e--");
-    CHECK_THAT(refusal(with(config, "num_experts_per_tok", 9)), Contains("9 experts of 8"));
+    CHECK_THAT(refusal(with(config, "num_experts_per_tok", 9)),
+               Contains("9 experts are to be chosen for a token, but there are only 8"));
     CHECK_THAT(refusal(with(config, "output_router_logits", true)),
                Contains("output_router_logits"));
 }
@@ -445,7 +448,8 @@ TEST_CASE("Falcon's old and new layers, StarCoder's one key, GPT-J's width that 
     CHECK(read(falcon).has_shared_norm);
     CHECK(read(falcon).mlp_width == 128);
     CHECK(read(with(falcon, "multi_query", false)).key_heads == 4);
-    CHECK_THAT(refusal(with(falcon, "alibi", true)), Contains("alibi: a slope of scores"));
+    CHECK_THAT(refusal(with(falcon, "alibi", true)),
+               Contains("alibi: ALiBi (a bias of attention scores"));
     CHECK_THAT(refusal(with(falcon, "hidden_dropout", 0.1)), Contains("hidden_dropout"));
     falcon["new_decoder_architecture"] = true;
     falcon["num_kv_heads"] = 2;
@@ -477,14 +481,16 @@ TEST_CASE("enormous sizes are refused before anything is made of them") {
     };
     CHECK(read(all({"max_position_embeddings"})).context == most);
     CHECK(read(with(llama(), "vocab_size", 1 << 24)).vocabulary == 1 << 24);
-    CHECK_THAT(refusal(all({"vocab_size"})), Contains("536870912 tokens of the vocabulary, and"));
-    CHECK_THAT(refusal(all({"head_dim"})), Contains("536870912 numbers of a head, and 65536"));
-    CHECK_THAT(refusal(all({"intermediate_size"})), Contains("16777216 are the most"));
+    CHECK_THAT(refusal(all({"vocab_size"})), Contains("536870912 tokens in the vocabulary, but"));
+    CHECK_THAT(refusal(all({"head_dim"})),
+               Contains("536870912 elements in a head, but this version supports at most 65536"));
+    CHECK_THAT(refusal(all({"intermediate_size"})), Contains("at most 16777216"));
     for (const Json& config :
          {all({"vocab_size", "hidden_size"}), all({"hidden_size", "intermediate_size"}),
           all({"num_attention_heads", "num_key_value_heads", "head_dim"}),
           all({"head_dim", "hidden_size"})})
-        CHECK_THAT(refusal(config), Contains("parameters, and 8.8e+12 are the most"));
+        CHECK_THAT(refusal(config),
+                   Contains("parameters, but this version supports at most 8.8e+12"));
     CHECK_THAT(refusal(with(llama(), "hidden_size", most + 1)), Contains("must be from 1 to"));
     CHECK_THAT(refusal(with(llama(), "num_hidden_layers", 1025)), Contains("from 1 to 1024"));
     for (const double size : {1e30, 1e300, -1e18})
@@ -495,38 +501,39 @@ TEST_CASE("enormous sizes are refused before anything is made of them") {
     CHECK_THAT(refusal(with(moe, "num_local_experts", 1025)), Contains("from 1 to 1024"));
     moe["num_local_experts"] = 1024;
     moe["num_hidden_layers"] = 33;
-    CHECK_THAT(refusal(moe), Contains("33 layers of 1024 experts are 33792 experts"));
+    CHECK_THAT(refusal(moe), Contains("33 layers of 1024 experts make 33792 experts"));
 }
 
 TEST_CASE("what is not computed here is refused by its field") {
     CHECK_THAT(refusal(as("T5ForConditionalGeneration")),
-               Contains("the architecture `T5ForConditionalGeneration` is not known") &&
-                   Contains("known are LlamaForCausalLM") && Contains("torch.export.save"));
+               Contains("the architecture `T5ForConditionalGeneration` is not supported") &&
+                   Contains("supported are LlamaForCausalLM") && Contains("torch.export.save"));
     CHECK_THAT(refusal(with(llama(), "hidden_act", "mish")),
                Contains("hidden_act") && Contains("mish"));
     CHECK_THAT(refusal(with(llama(), "hidden_size", "32")), Contains("hidden_size: an integer"));
     CHECK_THAT(refusal(with(llama(), "hidden_size", -1)), Contains("hidden_size: must be from 1"));
     CHECK_THAT(refusal(with(llama(), "hidden_size", 33)), Contains("does not divide hidden_size"));
     CHECK_THAT(refusal(with(llama(), "num_key_value_heads", 3)),
-               Contains("4 heads cannot share 3"));
+               Contains("4 heads cannot be divided evenly among 3"));
     CHECK_THAT(refusal(with(llama(), "rms_norm_eps", 0)),
                Contains("rms_norm_eps: must be above 0"));
     CHECK_THAT(refusal(with(llama(), "quantization_config", {{"bits", 4}})),
-               Contains("quantization_config: weights are quantized"));
+               Contains("quantization_config: the weights are quantized"));
     CHECK_THAT(refusal(with(llama(), "rope_scaling", {{"type", "ntk"}, {"factor", 2}})),
-               Contains("rope type `ntk` is not known"));
+               Contains("rope type `ntk` is not supported"));
     CHECK_THAT(refusal(with(llama(), "dtype", "float8_e4m3fn")), Contains("float8_e4m3fn"));
     CHECK_THAT(refusal(with(as("Qwen2ForCausalLM"), "layer_types", {"linear_attention"})),
                Contains("layers of type `linear_attention`"));
     Json phi = as("Phi3ForCausalLM");
     phi["rope_scaling"] = {{"type", "longrope"}, {"short_factor", {1, 2}}, {"long_factor", {1, 2}}};
-    CHECK_THAT(refusal(phi), Contains("has 2 factors for 8 elements"));
+    CHECK_THAT(refusal(phi),
+               Contains("has 2 factors, expected one for each pair of the 8 elements"));
     Json without = llama();
     without.erase("vocab_size");
     CHECK_THAT(refusal(without), Contains("the field `vocab_size` is missing"));
     CHECK_THAT(test::error_of(ExitCode::kInput,
                               [] { static_cast<void>(parse_transformer_config("c", "{")); }),
-               Contains("c: no JSON"));
+               Contains("c: is not valid JSON"));
 }
 
 TEST_CASE("a model's folder is known by its config.json") {
@@ -543,7 +550,7 @@ TEST_CASE("a model's folder is known by its config.json") {
     test::write_file(index, R"({"weight_map": {"a": "../x.safetensors"}})");
     CHECK_THAT(test::error_of(ExitCode::kInput,
                               [&] { static_cast<void>(open_model_folder(folder.path())); }),
-               Contains("is in no file of that folder"));
+               Contains("is not in that folder"));
     test::write_file(index, R"({"weight_map": {"a": "1.safetensors", "b": "1.safetensors"}})");
     CHECK(open_model_folder(folder.path()).files() ==
           std::vector{config, index, folder.path() + "/1.safetensors"});
@@ -554,7 +561,7 @@ TEST_CASE("a model's folder is known by its config.json") {
         test::write_file(index, Json{{"weight_map", {{"a", outside}}}}.dump());
         CHECK_THAT(test::error_of(ExitCode::kInput,
                                   [&] { static_cast<void>(open_model_folder(folder.path())); }),
-                   Contains("is in no file of that folder"));
+                   Contains("is not in that folder"));
     }
 }
 

@@ -109,32 +109,32 @@ TEST_CASE("each hostile archive gets its message") {
         {[](auto& z) { z.pop_back(); }, "no zip directory"},
         {[](auto& z) { z += "x"; }, "no zip directory"},
         {put(86, 0, 4), "no zip directory"},
-        {put(86 + 4, 1, 2), "several disks"},
-        {put(86 + 8, 2, 2), "several disks"},
-        {put(86 + 8, 0x00020002, 4), "cannot hold 2"},
-        {put(86 + 8, 0xFFFFFFFF, 4), "cannot hold 65535"},
-        {put(86 + 8, 0, 4), "are no record"},
-        {put(86 + 12, 48, 4), "does not end"},
-        {put(86 + 12, 0xFFFFFFFF, 4), "does not end"},
-        {put(86 + 16, 0xFFFFFFFF, 4), "does not end"},
-        {put(86 + 16, 0, 4), "does not end"},
+        {put(86 + 4, 1, 2), "a split zip archive"},
+        {put(86 + 8, 2, 2), "a split zip archive"},
+        {put(86 + 8, 0x00020002, 4), "too small for 2 "},
+        {put(86 + 8, 0xFFFFFFFF, 4), "too small for 65535 "},
+        {put(86 + 8, 0, 4), "are not a record"},
+        {put(86 + 12, 48, 4), "must end"},
+        {put(86 + 12, 0xFFFFFFFF, 4), "must end"},
+        {put(86 + 16, 0xFFFFFFFF, 4), "must end"},
+        {put(86 + 16, 0, 4), "must end"},
         {put(37, 0, 4), "directory is damaged"},
         {put(37 + 28, 4, 2), "directory is damaged"},
         {put(37 + 30, 1, 2), "directory is damaged"},
         {put(37 + 32, 0xFFFF, 2), "directory is damaged"},
-        {put(37 + 34, 1, 2), "several disks"},
+        {put(37 + 34, 1, 2), "a split zip archive"},
         {put(37 + 8, 1, 2), "encrypted"},
-        {put(37 + 10, 12, 2), "unknown method 12"},
+        {put(37 + 10, 12, 2), "method 12, which is not supported"},
         {put(37 + 20, 5, 4), "two sizes differ"},
         {put(37 + 20, 0xFFFFFFFF, 4), "two sizes differ"},
-        {put(37 + 20, 0x0000000500000005, 8), "leaves the file"},
-        {put(37 + 20, 0xFFFFFFFFFFFFFFFF, 8), "leaves the file"},
+        {put(37 + 20, 0x0000000500000005, 8), "reaches into the zip directory"},
+        {put(37 + 20, 0xFFFFFFFFFFFFFFFF, 8), "reaches into the zip directory"},
         {put(37 + 42, 1, 4), "not where"},
         {put(37 + 42, 36, 4), "not where"},
         {put(37 + 42, 0xFFFFFFFF, 4), "not where"},
         {put(0, 0, 4), "not where"},
-        {put(26, 0xFFFF, 2), "leaves the file"},
-        {put(28, 5, 2), "leaves the file"},
+        {put(26, 0xFFFF, 2), "reaches into the zip directory"},
+        {put(28, 5, 2), "reaches into the zip directory"},
         {put(8, 8, 2), "disagrees"},
         {put(30, 'n', 1), "disagrees"},
         {put(37 + 47, 'X', 1), "disagrees"},
@@ -147,7 +147,7 @@ TEST_CASE("each hostile archive gets its message") {
              put(135 + 8, 0x00020002, 4)(z);
              put(135 + 12, 98, 4)(z);
          },
-         "there twice"},
+         "appears twice"},
         {[](auto& z) {
              std::string entry = z.substr(37, 49);
              entry[48] = 'b';
@@ -276,13 +276,13 @@ TEST_CASE("names that cannot be extra files and places that cannot be written ar
                                   [&] {
                                       pack_archive(kModel, path, {{name, ""}});
                                   }),
-                         "cannot name an extra file"));
+                         "is not a valid name for an extra file"));
     }
     REQUIRE(mentions(error_of(ExitCode::kInput,
                               [&] {
                                   pack_archive(kModel, path, {{std::string(201, 'a'), ""}});
                               }),
-                     "cannot name an extra file"));
+                     "is not a valid name for an extra file"));
     REQUIRE(::access(path.c_str(), F_OK) != 0);
     REQUIRE(mentions(
         error_of(ExitCode::kDisk, [&] { pack_archive(kModel, "/proc/nonexistent/x.pt", {}); }),

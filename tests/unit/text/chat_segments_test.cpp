@@ -224,9 +224,9 @@ TEST_CASE("a text whose answers have no known place is refused with the reason")
     CHECK_THAT(segments_of(kTwoTurns, nullptr).reason,
                Catch::Contains("needs the model's chat template"));
     CHECK_THAT(segments_of(kTwoTurns, kChanging).reason,
-               Catch::Contains("where the answer of message 2 stands in the text is not known"));
+               Catch::Contains("cannot find the answer of message 2 in the rendered text"));
     CHECK_THAT(segments_of(kTwoTurns, "{{ raise_exception('no') }}").reason,
-               Catch::Contains("the template refuses it: no"));
+               Catch::Contains("the template raised an error: no"));
     CHECK_THAT(segments_of(R"({"query": "q", "response": "r", "tools": [{}]})", nullptr).reason,
                Catch::Contains("tools and documents need"));
 }

@@ -131,7 +131,8 @@ TEST_CASE("a call that is all of an answer is refused where the template writes 
         R"({"conversations": [{"from": "human", "value": "t3"}, {"from": "function_call",
             "value": "{\"name\": \"t5\", \"arguments\": {}}"}],
             "tools": "[{\"function\": {\"name\": \"t6\"}}]"})";
-    CHECK_THAT(encoded(kCall, kTurns).reason, Catch::Contains("the chat template writes no calls"));
+    CHECK_THAT(encoded(kCall, kTurns).reason,
+               Catch::Contains("the chat template does not write tool calls"));
     CHECK(encoded(kCall, kWriting).learned == Ids{5, 7});
     const auto message = [](const char* content, const char* more) {
         return std::string(R"({"messages": [{"role": "user", "content": "t3"}, {"role":
@@ -143,7 +144,7 @@ TEST_CASE("a call that is all of an answer is refused where the template writes 
     for (const char* nothing : {R"("")", "null"}) {
         INFO(nothing);
         CHECK_THAT(encoded(message(nothing, "").c_str(), kTurns).reason,
-                   Catch::Contains("the chat template writes no calls"));
+                   Catch::Contains("the chat template does not write tool calls"));
         CHECK(encoded(message(nothing, "").c_str(), kWriting).learned == Ids{5, 7, 4, 7});
         CHECK(encoded(message(nothing, R"(, "weight": 0)").c_str(), kTurns).learned == Ids{4, 7});
     }
@@ -157,7 +158,7 @@ TEST_CASE("what says that it is not learned is not learned with everything else 
             "content": "t6"}]})";
     CHECK(encoded(kLine, kTurns).learned == Ids{6, 7});
     CHECK_THAT(encoded(kLine, kTurns, {.end_tokens = {}, .learns_all = true}).reason,
-               Catch::Contains("a message says that it is not learned"));
+               Catch::Contains("a message is marked as not learned"));
 }
 
 TEST_CASE("the system text that a template adds is not learned with a first answer") {

@@ -70,7 +70,7 @@ TEST_CASE("the last message is continued where its content ends") {
                Catch::Contains("cannot be continued"));
     input.add_generation_prompt = true;
     CHECK_THAT(error_of(ExitCode::kInput, [&] { static_cast<void>(trims.apply(input)); }),
-               Catch::Contains("use one of them"));
+               Catch::Contains("use only one of them"));
 }
 
 TEST_CASE("what is no conversation is refused") {
@@ -118,7 +118,7 @@ TEST_CASE("templates come from a folder's files in transformers' order") {
     sources.template_json = R"({"chat_template": 5})";
     CHECK_THAT(error_of(ExitCode::kInput,
                         [&] { static_cast<void>(ChatTemplates::parse("folder", sources)); }),
-               Catch::Contains("chat_template holds something"));
+               Catch::Contains("each entry of chat_template must have"));
 }
 
 TEST_CASE("templates are read from a folder") {
@@ -252,7 +252,8 @@ TEST_CASE("the arguments of calls come to a template as objects or as texts, as 
             error_of(
                 ExitCode::kInput,
                 [&] { static_cast<void>(applied(wants_object.c_str(), messages(wrong).c_str())); }),
-            Catch::Contains("the arguments of the call of `f` are no JSON object"));
+            Catch::Contains(
+                "the template needs the arguments of the call of `f` as a JSON object"));
 }
 
 TEST_CASE("a call beside nothing comes to a template beside the nothing that it reads") {
@@ -318,7 +319,7 @@ TEST_CASE("a call beside nothing comes to a template beside the nothing that it 
                             static_cast<void>(applied(
                                 kTakesText, messages(R"("content": null,)", kCalls).c_str()));
                         }),
-               Catch::Contains("message 2: it calls a tool and says nothing"));
+               Catch::Contains("message 2: it has only a tool call"));
     CHECK(applied(kTakesText, messages(R"("content": "",)", kCalls).c_str()) ==
           "<user>q<assistant>");
 }

@@ -79,8 +79,8 @@ TEST_CASE("documents that are no tokenizer are refused") {
         {"[]", "an object is expected"},
         {"{}", "the field `model` is missing"},
         {"{\"model\": {\"vocab\": {\"a\": 0, \"a\": 1}}}", "the key `a` twice"},
-        {with(R"({"version": "2.0"})"), "version: 1.0 is the only version"},
-        {with(R"({"surprise": 1})"), "the field `surprise` is not known"},
+        {with(R"({"version": "2.0"})"), "version: only version 1.0 is supported"},
+        {with(R"({"surprise": 1})"), "this version does not support the field `surprise`"},
         {std::string(100'000, '['), "nested too deep"},
         {nested("normalizer", "normalizers", 40), "too many steps"},
         {nested("pre_tokenizer", "pretokenizers", 40), "too many steps"},
@@ -100,7 +100,7 @@ TEST_CASE("a folder without tokenizer.json says what to do, by what else is in i
     const auto refusal = [&] {
         return error_of(ExitCode::kInput, [&] { (void)Tokenizer::of_folder(folder.path()); });
     };
-    CHECK_THAT(refusal(), Catch::Contains("put the model's own into the folder"));
+    CHECK_THAT(refusal(), Catch::Contains("copy it into the folder"));
     std::ofstream(folder.path() + "/tokenizer.model") << "x";
     CHECK_THAT(refusal(), Catch::Contains("AutoTokenizer.from_pretrained"));
 }
@@ -115,9 +115,9 @@ TEST_CASE("what is not known to this version is refused by its name and place") 
         {with(R"({"pre_tokenizer": {"type": "UnicodeScripts"}})"), "`UnicodeScripts`"},
         {with(R"({"decoder": {"type": "CTC", "pad_token": "<pad>"}})"), "the decoder `CTC`"},
         {with(R"({"post_processor": {"type": "Odd"}})"), "the post-processor `Odd`"},
-        {with_model(R"({"dropout": 0.1})"), "model.dropout: dropout makes tokens random"},
-        {with_split(R"([[:alpha:]])"), "a class like [:alpha:]"},
-        {with_split(R"(\p{Klingon})"), "\\p{Klingon} is no property"},
+        {with_model(R"({"dropout": 0.1})"), "model.dropout: dropout would make tokens random"},
+        {with_split(R"([[:alpha:]])"), "a class such as [:alpha:]"},
+        {with_split(R"(\p{Klingon})"), "\\p{Klingon} is not a supported property"},
     };
     for (const Row& row : table) {
         INFO(row.text);
@@ -128,36 +128,38 @@ TEST_CASE("what is not known to this version is refused by its name and place") 
 TEST_CASE("wrong numbers, texts and patterns are refused") {
     const std::string ones = R"({"type": "Unigram", "vocab": [["a", -1.5]], "unk_id": )";
     const Row table[] = {
-        {with_model(R"({"vocab": {"a": -1}})"), "model.vocab.a: -1 is no number of a token"},
-        {with_model(R"({"vocab": {"a": 99999999999}})"), "99999999999 is no number"},
+        {with_model(R"({"vocab": {"a": -1}})"), "model.vocab.a: -1 is not a valid token number"},
+        {with_model(R"({"vocab": {"a": 99999999999}})"), "99999999999 is not a valid token number"},
         {with_model(R"({"vocab": {"a": 1e99}})"), "an integer is expected"},
         {with_model(R"({"vocab": {"a": 0, "b": 0}})"), "two tokens have the number 0"},
         {with_model(R"({"vocab": []})"), "an object is expected"},
         {with_model(R"({"merges": ["a c"]})"), "token 'c' is not in the vocabulary"},
         {with_model(R"({"merges": ["b a"]})"), "token 'ba' is not in the vocabulary"},
-        {with_model(R"({"merges": ["a b c"]})"), "one blank between them"},
-        {with_model(R"({"merges": [["a"]]})"), "a merge is two tokens"},
+        {with_model(R"({"merges": ["a b c"]})"), "one space between them"},
+        {with_model(R"({"merges": [["a"]]})"), "a merge of two tokens"},
         {with_model(R"({"merges": [["a", "b"], "a b"]})"), "a list is expected"},
         {with_model(R"({"continuing_subword_prefix": "###"})"), "shorter than"},
-        {with(R"({"model": )" + ones + "1}}"), "model.unk_id: it is not the number of a token"},
+        {with(R"({"model": )" + ones + "1}}"),
+         "model.unk_id: it is not a token number of this vocabulary"},
         {with(R"({"model": )" + ones + "-1}}"), "model.unk_id"},
         {with(R"({"model": {"type": "Unigram", "vocab": [["a"]]}})"), "a token and its score"},
-        {with_token(R"({"id": 7})"), "has the number 7 here, but 3"},
-        {with_token(R"({"content": ")" + std::string(2000, 'x') + "\"}"), "longer than"},
+        {with_token(R"({"id": 7})"),
+         "has the number 7 here, but the Python package would give it 3"},
+        {with_token(R"({"content": ")" + std::string(2000, 'x') + "\"}"), "but at most"},
         {with_token(R"({"special": "yes"})"), "true or false is expected"},
         {with(R"({"pre_tokenizer": {"type": "Metaspace", "replacement": "__"}})"),
-         "one character is expected"},
-        {with(R"({"pre_tokenizer": {"type": "FixedLength", "length": 0}})"), "1 or more"},
+         "expected one character"},
+        {with(R"({"pre_tokenizer": {"type": "FixedLength", "length": 0}})"), "must be at least 1"},
         {with(R"({"decoder": {"type": "Strip", "content": " ", "start": -1, "stop": 0}})"),
-         "a small count"},
+         "expected a count from 0 to 1024"},
         {with(R"({"post_processor": {"type": "BertProcessing", "sep": ["a"], "cls": ["b", 1]}})"),
          "a token and its number"},
         {with_split(""), "an empty pattern"},
-        {with_split("(a"), "no pattern"},
-        {with_split("a{2,1}x{99999999}"), "no pattern"},
-        {with_split(R"(\p)"), "\\p without a name"},
-        {with_split(std::string(20'000, 'a')), "is longer than"},
-        {with_split(std::string(8'000, '(') + "a" + std::string(8'000, ')')), "no pattern"},
+        {with_split("(a"), "invalid pattern"},
+        {with_split("a{2,1}x{99999999}"), "invalid pattern"},
+        {with_split(R"(\p)"), "expected a name in braces after \\p"},
+        {with_split(std::string(20'000, 'a')), "but at most"},
+        {with_split(std::string(8'000, '(') + "a" + std::string(8'000, ')')), "invalid pattern"},
     };
     for (const Row& row : table) {
         INFO(row.text.substr(0, 300));
@@ -186,7 +188,7 @@ TEST_CASE("a pattern that would take for ever ends with an error") {
         const Tokenizer tokenizer = Tokenizer::parse(with_split(expression), "t.json");
         CHECK_THAT(
             error_of(ExitCode::kInput, [&] { (void)tokenizer.encode(std::string(5'000, 'a')); }),
-            Catch::Contains("takes too long"));
+            Catch::Contains("needs too much time"));
     }
 }
 

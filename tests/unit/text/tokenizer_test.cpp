@@ -147,7 +147,7 @@ TEST_CASE("tokens are found by text and by number, and know whether they are spe
     CHECK(tokenizer.decode(std::vector<int32_t>{330, 337, 1 << 30}, false) == "<s>");
     CHECK(mentions(
         error_of(ExitCode::kInput, [&] { (void)tokenizer.decode(std::vector<int32_t>{-100}); }),
-        "-100 is no number of a token"));
+        "-100 is not a valid token number"));
 }
 
 TEST_CASE("bytes that are no UTF-8 are the replacement character, one for each maximal part") {

@@ -88,7 +88,7 @@ SSL_CTX* context() {
         if (raw == nullptr || SSL_CTX_set_min_proto_version(raw, TLS1_3_VERSION) != 1 ||
             SSL_CTX_set_max_proto_version(raw, TLS1_3_VERSION) != 1 ||
             SSL_CTX_set_ciphersuites(raw, kCiphers) != 1 || SSL_CTX_set_num_tickets(raw, 0) != 1) {
-            fail(ExitCode::kSetup, "this machine's OpenSSL offers no TLS 1.3: {}",
+            fail(ExitCode::kSetup, "this machine's OpenSSL does not support TLS 1.3: {}",
                  library_reason());
         }
         SSL_CTX_set_session_cache_mode(raw, SSL_SESS_CACHE_OFF);
@@ -104,20 +104,21 @@ std::string describe_failure(JoinSide side) {
     const bool is_agent = side == JoinSide::kAgent;
     switch (ERR_GET_REASON(ERR_peek_error())) {
         case SSL_R_BINDER_DOES_NOT_VERIFY:
-            return "its token is not this job's";
+            return "its token differs from this job's token";
         case SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER:
         case SSL_R_TLSV1_ALERT_DECRYPT_ERROR:
         case SSL_R_CERTIFICATE_VERIFY_FAILED:
-            return is_agent ? "the launcher there does not hold this agent's token"
-                            : "it says that this launcher does not hold its token";
+            return is_agent ? "the launcher there does not have this agent's token"
+                            : "it reports that this launcher does not have its token";
         case SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC:
         case SSL_R_SSLV3_ALERT_BAD_RECORD_MAC:
-            return "bytes were changed on the way";
+            return "the data was changed in transit";
         default:
-            return fmt::format("{} ({})",
-                               is_agent ? "what answers there does not hold this agent's token"
-                                        : "it proves no token",
-                               library_reason());
+            return fmt::format(
+                "{} ({})",
+                is_agent ? "the program that answers there does not have this agent's token"
+                         : "it did not prove that it has the token",
+                library_reason());
     }
 }
 
@@ -135,7 +136,7 @@ JoinKey::JoinKey(const std::string& token) : is_empty_(token.empty()) {
                        reinterpret_cast<const unsigned char*>(kSalt.data()), kSalt.size(), kScryptN,
                        kScryptR, kScryptP, kScryptBytesMax, bytes_.data(), bytes_.size()) != 1) {
         fail(ExitCode::kSetup,
-             "this machine's OpenSSL makes no key of such a token ({}); make the token with "
+             "this machine's OpenSSL cannot make a key from this token ({}); make the token with "
              "`openssl rand -hex 32`",
              library_reason());
     }
@@ -190,7 +191,8 @@ struct JoinChannel::Tls {
             return;
         }
         if (SSL_session_reused(ssl.get()) != 1) {
-            fail(ExitCode::kHosts, "what answers there does not hold this agent's token");
+            fail(ExitCode::kHosts,
+                 "the program that answers there does not have this agent's token");
         }
         proven = true;
     }
@@ -248,7 +250,7 @@ std::string JoinChannel::take_received() {
 }
 
 void JoinChannel::say(std::string_view bytes) {
-    DSL_CHECK(proven(), "nothing is said to a stranger");
+    DSL_CHECK(proven(), "the other side has not proven its token");
     if (!tls_) {
         to_connection_.append(bytes);
         return;

@@ -51,7 +51,7 @@ JoinEndpoint parse_join_endpoint(std::string_view text) {
             bad("is too long for a Unix socket (107 characters)");
         }
         if (endpoint.unix_path.empty() || endpoint.unix_path.front() != '/') {
-            bad("names no absolute path");
+            bad("has no absolute path");
         }
         return endpoint;
     }

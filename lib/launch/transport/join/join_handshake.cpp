@@ -46,7 +46,8 @@ std::string refusal(const std::string& reason) {
 std::optional<std::string_view> string_at(std::string_view bytes, size_t at, size_t bytes_max) {
     if (bytes.size() < at + kLengthBytes) return std::nullopt;
     const size_t length = WireReader(bytes.substr(at, kLengthBytes), "a length").u32();
-    if (length > bytes_max) fail(ExitCode::kInternal, "a text of {} bytes", length);
+    if (length > bytes_max)
+        fail(ExitCode::kInternal, "received a text of {} bytes, which is too long", length);
     if (bytes.size() < at + kLengthBytes + length) return std::nullopt;
     return bytes.substr(at + kLengthBytes, length);
 }
@@ -109,7 +110,8 @@ Attempt connect_unix(const std::string& path) {
     const bool is_ours = status.st_uid == ::geteuid() || status.st_uid == 0;
     if (!S_ISSOCK(status.st_mode) || !is_ours || (status.st_mode & 077) != 0) {
         fail(ExitCode::kUsage,
-             "unix:{}: not a socket of this user that nobody else may use (owner {}, mode {:03o})",
+             "unix:{}: expected a socket of this user that no other user can access (found owner "
+             "{}, mode {:03o})",
              printable(path), status.st_uid, status.st_mode & 0777);
     }
     sockaddr_un address{};
@@ -184,10 +186,10 @@ LauncherHandshake::LauncherHandshake(const JoinKey& key)
 LauncherHandshake::State LauncherHandshake::feed(std::string_view bytes) {
     DSL_CHECK(state_ == State::kRunning, "bytes nobody wanted");
     bytes_ += bytes.size();
-    if (bytes_ > kJoinBytesMax) return end(State::kStranger, "it does not say who it is");
+    if (bytes_ > kJoinBytesMax) return end(State::kStranger, "it did not identify itself");
     if (!is_opened_) {
         fill_opening(opening_, bytes);
-        if (!may_be_opening(opening_)) return end(State::kStranger, "it speaks something else");
+        if (!may_be_opening(opening_)) return end(State::kStranger, "it uses another protocol");
         if (opening_.size() < kJoinOpening.size()) return state_;
         take_opening();
         if (!is_opened_) return state_;
@@ -209,7 +211,8 @@ void LauncherHandshake::take_opening() {
         return;
     }
     const std::string reason = fmt::format(
-        "this launcher speaks join protocol 1 ({}), the agent another; give both the same dslaunch",
+        "this launcher ({}) uses join protocol 1, but the agent uses another; install the same "
+        "dslaunch for both",
         DSL_VERSION);
     output_ = refusal(reason);
     end(State::kRefused, reason);
@@ -251,7 +254,9 @@ AgentHandshake::State AgentHandshake::feed(std::string_view bytes) {
     DSL_CHECK(state_ == State::kRunning, "bytes nobody wanted");
     bytes_ += bytes.size();
     if (!is_opened_) {
-        if (bytes_ > kJoinBytesMax) return end(State::kNotLauncher, "what answers talks nonsense");
+        if (bytes_ > kJoinBytesMax)
+            return end(State::kNotLauncher,
+                       "the program that answers there sent data that cannot be read");
         fill_opening(opening_, bytes);
         if (take_opening() != State::kRunning || !is_opened_) return state_;
     }
@@ -271,16 +276,16 @@ AgentHandshake::State AgentHandshake::take_opening() {
     if (opening_.empty()) return state_;
     if (opening_.front() == kRefused) {
         return end(State::kNotLauncher,
-                   "the launcher there speaks another version; give both the "
-                   "same dslaunch");
+                   "the launcher there uses another version; install the same dslaunch for both");
     }
     if (!may_be_opening(opening_)) {
-        return end(State::kNotLauncher, "what answers there is no dslaunch that waits");
+        return end(State::kNotLauncher,
+                   "the program that answers there is not a dslaunch that waits for agents");
     }
     if (opening_.size() < kJoinOpening.size()) return state_;
     if (opening_ != kJoinOpening) {
         return end(State::kNotLauncher,
-                   "the launcher there speaks another version; give both the same dslaunch");
+                   "the launcher there uses another version; install the same dslaunch for both");
     }
     is_opened_ = true;
     return state_;

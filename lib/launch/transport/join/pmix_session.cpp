@@ -66,7 +66,7 @@ PmixSession::PmixSession() : library_(std::make_unique<Library>()) {
     Library& library = *library_;
     library.handle = ::dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL);
     if (library.handle == nullptr) {
-        fail(ExitCode::kSetup, "PMIx cannot be opened: {}", printable(::dlerror()));
+        fail(ExitCode::kSetup, "cannot load PMIx: {}", printable(::dlerror()));
     }
     library.find(library.error_string, "PMIx_Error_string");
     library.find(library.init, "PMIx_Init");
@@ -90,12 +90,12 @@ void PmixSession::put(const std::string& key, const std::string& value) {
     entry.type = kString;
     std::string copy = value;
     entry.data.string = copy.data();
-    library_->check(library_->put(kToAll, key.c_str(), &entry), "a value cannot be stored");
-    library_->check(library_->commit(), "a value cannot be published");
+    library_->check(library_->put(kToAll, key.c_str(), &entry), "cannot store a value");
+    library_->check(library_->commit(), "cannot publish a value");
 }
 
 void PmixSession::meet() {
-    library_->check(library_->fence(nullptr, 0, nullptr, 0), "the processes do not meet");
+    library_->check(library_->fence(nullptr, 0, nullptr, 0), "cannot synchronize the processes");
 }
 
 std::string PmixSession::get(uint32_t rank, const std::string& key) {
@@ -103,9 +103,9 @@ std::string PmixSession::get(uint32_t rank, const std::string& key) {
     process.rank = rank;
     Value* value = nullptr;
     library_->check(library_->get(&process, key.c_str(), nullptr, 0, &value),
-                    "another process has said nothing");
+                    "another process has published nothing");
     if (value == nullptr || value->type != kString || value->data.string == nullptr) {
-        fail(ExitCode::kSetup, "PMIx: process {} said something else than a text", rank);
+        fail(ExitCode::kSetup, "PMIx: process {} published a value that is not text", rank);
     }
     std::string text = value->data.string;
     std::free(value->data.string);
@@ -115,7 +115,7 @@ std::string PmixSession::get(uint32_t rank, const std::string& key) {
 
 void PmixSession::finish() {
     if (std::exchange(library_->finished, true)) return;
-    library_->check(library_->finalize(nullptr, 0), "cannot take leave");
+    library_->check(library_->finalize(nullptr, 0), "cannot disconnect");
 }
 
 }  // namespace dslaunch::launch

@@ -55,8 +55,7 @@ std::string absence_text(int status, const char* program, const char* package) {
     constexpr int kNotStarted = 127;
     if (status != kNotStarted) return "";
     return fmt::format(
-        "{} cannot be started here: install {}, or leave --launcher {} out: dslaunch brings its "
-        "own ssh",
+        "{} cannot be started here: install {}, or leave out --launcher {} to use the built-in ssh",
         program, package, std::string_view(program) == "mpirun" ? "openmpi" : program);
 }
 
@@ -194,7 +193,7 @@ class OpenMpiStarter final : public AgentStarter {
             return text;
         for (const std::string& line : lines) {
             if (line.find("reported to the developers") == std::string::npos) continue;
-            return fmt::format("mpirun ended with {} since it does not reach every host", status);
+            return fmt::format("mpirun ended with {}, because it cannot reach every host", status);
         }
         return AgentStarter::describe_end(status, lines);
     }
@@ -218,7 +217,7 @@ constexpr std::string_view kSocketFolder = "/tmp";
 std::string random_name() {
     unsigned char bytes[16] = {};
     if (::getrandom(bytes, sizeof bytes, 0) != static_cast<ssize_t>(sizeof bytes)) {
-        fail(ExitCode::kSetup, "no random bytes: {}", errno_text(errno));
+        fail(ExitCode::kSetup, "cannot get random bytes: {}", errno_text(errno));
     }
     std::string text = fmt::format("{}/dslaunch-", kSocketFolder);
     for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
@@ -348,7 +347,7 @@ std::unique_ptr<Transport> make_pdsh_transport(const JobSpec& spec) {
     for (const std::string& word : split(own == nullptr ? "" : *own, ' ')) {
         if (!word.starts_with("-F")) continue;
         fail(ExitCode::kUsage,
-             "{} has -F; name that file with --ssh-config (or DSLAUNCH_SSH_CONFIG) instead",
+             "{} contains -F; give that file with --ssh-config (or DSLAUNCH_SSH_CONFIG) instead",
              kAppendVariable);
     }
     JoinSettings settings;  // a Unix socket in a private folder, without token

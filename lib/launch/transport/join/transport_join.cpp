@@ -123,7 +123,7 @@ void JoinTransport::listen() {
         listener_.emplace(wanted);
     }
     DSL_CHECK(listener_->endpoint().is_unix() || settings_.token.size() >= kTokenBytesMin,
-              "nobody listens on TCP without a token");
+              "listening on TCP needs a token");
     key_ = JoinKey(settings_.token);
 }
 
@@ -201,7 +201,7 @@ void JoinTransport::accept_all() {
         const int on = 1;
         ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         if (unproven_.size() >= kUnprovenConnectionsMax) {
-            note_refusal(unproven_.front().peer, "pushed out by newer connections");
+            note_refusal(unproven_.front().peer, "closed to make room for newer connections");
             unproven_.pop_front();
         }
         unproven_.push_back(
@@ -220,7 +220,7 @@ void JoinTransport::serve(Unproven& connection) {
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EAGAIN) break;
         if (n <= 0) {
-            note_refusal(connection.peer, "it left before it said who it is");
+            note_refusal(connection.peer, "it disconnected before it identified itself");
             return connection.socket.reset();
         }
         handshake.feed(std::string_view(block, static_cast<size_t>(n)));
@@ -243,8 +243,8 @@ std::optional<size_t> JoinTransport::choose_host(const JoinIdentity& identity,
                                                  std::string& reason) const {
     if (identity.node) {
         if (*identity.node < members_.size()) return *identity.node;
-        reason =
-            fmt::format("there is no node {}: this job has {}", *identity.node, members_.size());
+        reason = fmt::format("there is no node {}: this job has {} nodes", *identity.node,
+                             members_.size());
         return std::nullopt;
     }
     if (!identity.node_name.empty()) {
@@ -259,7 +259,7 @@ std::optional<size_t> JoinTransport::choose_host(const JoinIdentity& identity,
         const bool is_started = settings_.starter != nullptr && settings_.starter->starts(i);
         if (is_missing(i) && !is_started) return i;
     }
-    reason = fmt::format("all {} agents have come", members_.size());
+    reason = fmt::format("all {} agents have already joined", members_.size());
     return std::nullopt;
 }
 
@@ -270,7 +270,8 @@ void JoinTransport::admit(Unproven& connection) {
     if (host && !is_missing(*host)) {
         const Member& member = members_[*host];
         reason = member.came_from.empty()
-                     ? fmt::format("node {} ({}) was given up", *host, member.host.name)
+                     ? fmt::format("the launcher no longer waits for node {} ({})", *host,
+                                   member.host.name)
                      : fmt::format("node {} ({}) has joined already, from {}", *host,
                                    member.host.name, member.came_from);
     }
@@ -306,9 +307,9 @@ void JoinTransport::note_refusal(const std::string& peer, const std::string& rea
     const auto now = clock_.now();
     if (settings_.announce && now - refusal_logged_ > kCountOfRefusalsPause) {
         refusal_logged_ = now;
-        log_info("launch", "turned away {} ({} so far)", text, refusal_count_);
+        log_info("launch", "refused {} ({} so far)", text, refusal_count_);
     } else {
-        log_debug("launch", "turned away {}", text);
+        log_debug("launch", "refused {}", text);
     }
 }
 
@@ -316,7 +317,7 @@ void JoinTransport::drop_late() {
     const auto now = clock_.now();
     for (Unproven& connection : unproven_) {
         if (!connection.socket.valid() || connection.deadline > now) continue;
-        note_refusal(connection.peer, "it did not say who it is in time");
+        note_refusal(connection.peer, "it did not identify itself in time");
         connection.socket.reset();
     }
     unproven_.remove_if([](const Unproven& connection) { return !connection.socket.valid(); });
@@ -334,8 +335,7 @@ void JoinTransport::read_from(size_t host, Events& events) {
         try {
             member.channel->receive(std::string_view(block, static_cast<size_t>(n)));
         } catch (const Error& error) {
-            cause =
-                fmt::format("the connection to its agent is not to be trusted: {}", error.what());
+            cause = fmt::format("the connection to its agent cannot be trusted: {}", error.what());
         }
         std::string bytes = member.channel->take_received();
         if (!bytes.empty())
@@ -399,7 +399,7 @@ void JoinTransport::look_after_starter(Events& events) {
 }
 
 std::string JoinTransport::who_came() const {
-    std::string text = fmt::format("{} of {} agents came", joined_count_, members_.size());
+    std::string text = fmt::format("{} of {} agents joined", joined_count_, members_.size());
     size_t shown = 0;
     for (const Member& member : members_) {
         if (member.came_from.empty() || shown == kShownNames) continue;
@@ -409,7 +409,7 @@ std::string JoinTransport::who_came() const {
     }
     if (joined_count_ > shown) text += ", …";
     if (refusal_count_ > 0) {
-        text += fmt::format("; turned away {}, the last: ",
+        text += fmt::format("; refused {}, the last: ",
                             counted(static_cast<int64_t>(refusal_count_), "connection"));
         text += join(std::vector<std::string>(refusals_.begin(), refusals_.end()), ", ");
     }

@@ -115,7 +115,7 @@ std::string objection_to_host(ssh_session session, const KnownHosts& known, cons
     }
     return fmt::format(
         "host key verification failed: its key {} is in no known_hosts file ({}); connect once "
-        "with `ssh {}` and compare it",
+        "with `ssh {}` and compare the key",
         print, printable(join(target.known_hosts_files, ", ")), name);
 }
 

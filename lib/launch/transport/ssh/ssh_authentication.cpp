@@ -130,32 +130,30 @@ SshAuthentication::Result SshAuthentication::step() {
 
 std::string SshAuthentication::cause() const {
     if (is_partial_) {
-        return "Permission denied: it takes the key but wants another proof besides, which only "
-               "the ssh program can give; give --launcher openssh";
+        return "Permission denied: it accepts the key but also requires a second authentication, "
+               "which only the ssh program supports; give --launcher openssh";
     }
     if (!error_.empty()) return "authentication failed: " + error_;
     const int methods = ssh_userauth_list(session_, nullptr);
     std::string text = "Permission denied: it accepts none of your keys";
     if (methods != 0 && (methods & SSH_AUTH_METHOD_PUBLICKEY) == 0) {
         text =
-            "Permission denied: it takes no keys, only a password or the like, which is never "
-            "asked for; let its sshd accept public keys";
+            "Permission denied: it accepts no keys, only a password or similar, which dslaunch "
+            "never asks for; let its sshd accept public keys";
     } else if (!locked_file_.empty()) {
-        text += fmt::format(" (one needs a passphrase: load it with ssh-add {})",
+        text += fmt::format(" (one key needs a passphrase: load it with ssh-add {})",
                             printable(locked_file_));
     } else if (!hardware_file_.empty()) {
         text += fmt::format(
-            " ({} is on a FIDO device: load it with ssh-add, or give --launcher "
-            "openssh)",
+            " (the key {} is on a FIDO device: load it with ssh-add, or give --launcher openssh)",
             printable(hardware_file_));
     } else if (has_agent_refused_) {
         text += " (the ssh-agent refuses to sign)";
     } else {
-        text += fmt::format("; put one there with `ssh-copy-id {}`", target_.name);
+        text += fmt::format("; install a key there with `ssh-copy-id {}`", target_.name);
     }
     if (!target_.unused_credentials.empty()) {
-        text +=
-            fmt::format("; {} is only done with --launcher openssh", target_.unused_credentials);
+        text += fmt::format("; {} works only with --launcher openssh", target_.unused_credentials);
     }
     return text;
 }

@@ -87,7 +87,7 @@ class Reader {
     void read_file(const std::string& path, const std::string& folder, int depth, bool active,
                    SshConfigOrigin origin) {
         if (depth > kIncludeDepthMax) {
-            fail(ExitCode::kUsage, "{}: Include goes deeper than {} files", printable(path),
+            fail(ExitCode::kUsage, "{}: Include is nested deeper than {} files", printable(path),
                  kIncludeDepthMax);
         }
         const UniqueFd opened = open_ssh_config(path, origin);
@@ -114,8 +114,8 @@ class Reader {
         const SshKeyword kind = classify_ssh_keyword(keyword);
         if (kind == SshKeyword::kUnknown) {
             if (matches_list(keyword, ignored_)) return;
-            refuse(place, fmt::format("`{}` is no keyword that the built-in ssh knows; give "
-                                      "--launcher openssh if yours does",
+            refuse(place, fmt::format("the built-in ssh does not support the keyword `{}`; give "
+                                      "--launcher openssh if your ssh supports it",
                                       printable(keyword)));
         }
         const auto words = split_words(rest, Comments::kEndTheLine);
@@ -196,9 +196,10 @@ class Reader {
         if (name == "localuser") return matches_list(request_.local_user, value);
         if (name == "tagged") return matches_list(first("tag", ""), value);
         if (name == "exec") return may_run && succeeds(value, place);
-        refuse(place, fmt::format("`Match {}` is not done by the built-in ssh; give --launcher "
-                                  "openssh",
-                                  printable(name)));
+        refuse(
+            place,
+            fmt::format("`Match {}` is not supported by the built-in ssh; give --launcher openssh",
+                        printable(name)));
     }
 
     std::string first(const std::string& keyword, const std::string& otherwise) const {
@@ -236,8 +237,8 @@ class Reader {
             }
             const auto token = std::ranges::find(tokens, command[++i], &Token::first);
             if (token == tokens.end())
-                refuse(place, fmt::format("Match exec with %{} is not done by the built-in ssh; "
-                                          "give --launcher openssh",
+                refuse(place, fmt::format("Match exec with %{} is not supported by the built-in "
+                                          "ssh; give --launcher openssh",
                                           printable(command.substr(i, 1))));
             text += token->second;
         }

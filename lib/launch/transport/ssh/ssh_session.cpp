@@ -64,8 +64,8 @@ bool SshSession::read_configuration() {
     known_hosts_.emplace(target_->known_hosts_files, target_->key_name);
     if (const std::string where = known_hosts_->only_authority(); !where.empty()) {
         end(
-            fmt::format("{}: `@cert-authority` is not done by the built-in ssh, and no other line "
-                        "has its key; give --launcher openssh",
+            fmt::format("{}: `@cert-authority` is not supported by the built-in ssh, and no other "
+                        "line has the host's key; give --launcher openssh",
                         where));
         return false;
     }
@@ -74,7 +74,7 @@ bool SshSession::read_configuration() {
 
 bool SshSession::configure() {
     session_ = ssh_new();
-    if (session_ == nullptr) return end("libssh cannot make a session"), false;
+    if (session_ == nullptr) return end("libssh cannot create a session"), false;
     const std::string refusal = set_session_options(session_, *target_, known_hosts_->algorithms());
     if (!refusal.empty()) end(refusal);
     return refusal.empty();
@@ -155,8 +155,8 @@ bool SshSession::handshake() {
             return false;
         }
         if (!way_failed && !is_known)
-            cause += fmt::format("; nobody there says that it is an sshd: is port {} right?",
-                                 target_->port);
+            cause +=
+                fmt::format("; no ssh server answered there: is port {} right?", target_->port);
         end("the ssh connection failed: " + cause);
         return true;
     }
@@ -186,9 +186,9 @@ bool SshSession::open_channel() {
     if (status == SSH_AGAIN) return false;
     const bool forwards = purpose_.forwards();
     if (status != SSH_OK) {
-        end(forwards ? fmt::format("it does not reach {}:{}: {}", purpose_.forward_host,
+        end(forwards ? fmt::format("it cannot reach {}:{}: {}", purpose_.forward_host,
                                    purpose_.forward_port, session_error())
-                     : "it opens no session: " + session_error());
+                     : "it did not open a session: " + session_error());
         return true;
     }
     state_ = forwards ? State::kRunning : State::kExec;
@@ -198,7 +198,7 @@ bool SshSession::open_channel() {
 bool SshSession::start_agent() {
     const int status = channel_.start(purpose_.command);
     if (status == SSH_AGAIN) return false;
-    if (status != SSH_OK) return end("it runs no command: " + session_error()), true;
+    if (status != SSH_OK) return end("it did not run the command: " + session_error()), true;
     state_ = State::kRunning;
     return true;
 }
@@ -252,7 +252,7 @@ void SshSession::check_deadline() {
         connector_.set_failure("no answer");
         return connect_next();
     }
-    const char* what = state_ == State::kResolving    ? "its name is not resolved"
+    const char* what = state_ == State::kResolving    ? "its name was not resolved"
                        : state_ == State::kConnecting ? "cannot connect: no answer"
                                                       : "no ssh connection";
     end(fmt::format("{} within {} s", what, target_->connect_max.count()));

@@ -27,7 +27,7 @@ std::string set_algorithms(ssh_session session, const SshTarget& target,
     for (const SshTarget::Algorithms& entry : target.algorithms) {
         for (const ssh_options_e option : options_of(entry.keyword)) {
             if (ssh_options_set(session, option, entry.list.c_str()) == SSH_OK) continue;
-            return fmt::format("{}: libssh knows nothing of `{} {}`; give --launcher openssh",
+            return fmt::format("{}: libssh does not support `{} {}`; give --launcher openssh",
                                entry.where, entry.keyword, printable(entry.list));
         }
     }

@@ -83,8 +83,8 @@ class Resolver {
             const std::string value = first.words.front();
             const SshKeyword kind = classify_ssh_keyword(keyword);
             if (kind == SshKeyword::kRefused && !asks_for_nothing(keyword, lower(value))) {
-                refuse(first, fmt::format("`{} {}` is not done by the built-in ssh; {}", keyword,
-                                          printable(value), kUseOpenSsh));
+                refuse(first, fmt::format("`{} {}` is not supported by the built-in ssh; {}",
+                                          keyword, printable(value), kUseOpenSsh));
             }
             if (kind == SshKeyword::kOtherCredential && lower(value) == "yes" &&
                 keyword.ends_with("authentication")) {
@@ -139,9 +139,9 @@ class Resolver {
             } else if (value[i] == '%' && i + 1 < value.size()) {
                 const auto token = token_text(value[++i]);
                 if (!token && d != nullptr) {
-                    refuse(*d, fmt::format("{} with the token %{} is not done by the built-in "
-                                           "ssh; {}",
-                                           keyword, printable(value.substr(i, 1)), kUseOpenSsh));
+                    refuse(*d, fmt::format(
+                                   "{} with the token %{} is not supported by the built-in ssh; {}",
+                                   keyword, printable(value.substr(i, 1)), kUseOpenSsh));
                 }
                 result += token.value_or("");
             } else {
@@ -211,7 +211,7 @@ class Resolver {
         for (const std::string& file : target_.identity_files) {
             if (!file.starts_with("pkcs11:")) continue;
             refuse(*find_directive(directives_, "identityfile"),
-                   fmt::format("`IdentityFile pkcs11:...` is not done by the built-in ssh; {}",
+                   fmt::format("`IdentityFile pkcs11:...` is not supported by the built-in ssh; {}",
                                kUseOpenSsh));
         }
         const SshDirective* agent = find_directive(directives_, "identityagent");
@@ -261,7 +261,8 @@ class Resolver {
             const bool plain = unit == std::string_view::npos;
             const auto digits = parse_int(plain ? word : word.substr(0, word.size() - 1));
             if (!digits || *digits < 0 || *digits > (int64_t{1} << 31)) {
-                refuse(*rekey, fmt::format("RekeyLimit: `{}` is not a limit", printable(word)));
+                refuse(*rekey,
+                       fmt::format("RekeyLimit: `{}` is not a valid limit", printable(word)));
             }
             return static_cast<uint64_t>(*digits) * (plain ? 1 : *(factors.begin() + unit));
         };
@@ -269,7 +270,7 @@ class Resolver {
         target_.rekey_bytes = scaled(words[0], "kmg", {1U << 10, 1U << 20, 1U << 30});
         if (words.size() < 2) return;
         const uint64_t seconds = scaled(words[1], "smhdw", {1, 60, 3600, 86'400, 604'800});
-        if (seconds > UINT32_MAX) refuse(*rekey, "RekeyLimit: over 136 years are not a limit");
+        if (seconds > UINT32_MAX) refuse(*rekey, "RekeyLimit: the time must be at most 136 years");
         target_.rekey_s = static_cast<uint32_t>(seconds);
     }
 

@@ -44,7 +44,7 @@ void SshWay::begin(SshResolver& resolver) {
     if (jump_ != nullptr) return jump_->begin(resolver);
     if (!target_.proxy_command.empty()) return start_command();
     if (depth_ >= kDepthMax) {
-        failure_ = fmt::format("ProxyJump leads over more than {} hosts", kDepthMax);
+        failure_ = fmt::format("ProxyJump goes through more than {} hosts", kDepthMax);
         return;
     }
     HostAddress last = target_.jumps.back();

@@ -201,20 +201,20 @@ void Relay::flush() {
 
 uint32_t Relay::checked(uint32_t place) const {
     if (place >= windows_.size()) {
-        fail(ExitCode::kInternal, "a relay of {} hosts was told of place {}", windows_.size(),
-             place);
+        fail(ExitCode::kInternal, "a relay of {} hosts received a frame for place {}",
+             windows_.size(), place);
     }
     return place;
 }
 
 void Relay::begin(const RelayHosts& hosts) {
-    if (!windows_.empty()) fail(ExitCode::kInternal, "a relay was told of its hosts twice");
+    if (!windows_.empty()) fail(ExitCode::kInternal, "a relay received its list of hosts twice");
     windows_.assign(hosts.hosts.size(), kRelayWindowBytes);
     if (hosts.hosts.size() == 1) return;
     if (!hosts.ssh_config_path.empty() && ::access(hosts.ssh_config_path.c_str(), R_OK) != 0) {
         const std::string cause = fmt::format(
-            "{} on {}, its relay: {}; a relay reads the ssh configuration on its own host: copy "
-            "it to the same path there, or give --fanout 0",
+            "cannot read {} on {}, its relay: {}; a relay reads the ssh configuration on its own "
+            "host: copy the file to the same path there, or give --fanout 0",
             hosts.ssh_config_path, hosts.hosts.front().name, errno_text(errno));
         for (uint32_t place = 1; place < windows_.size(); ++place) {
             end(place, cause, static_cast<int>(ExitCode::kSetup));
@@ -279,7 +279,7 @@ void Relay::handle(const RelayFrame& frame) {
         case RelayFrameKind::kPing:
             return send(RelayFrameKind::kPong);
         default:
-            fail(ExitCode::kInternal, "a frame of a relay arrived at a relay");
+            fail(ExitCode::kInternal, "a relay received a frame of a relay");
     }
 }
 

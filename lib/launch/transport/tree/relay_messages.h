@@ -73,10 +73,12 @@ struct RelayHosts {
         constexpr int kPortMax = 65'535;
         for (const HostAddress& host : hosts) {
             if (host.port >= 0 && host.port <= kPortMax) continue;
-            fail(ExitCode::kInternal, "a relay was told of port {}", host.port);
+            fail(ExitCode::kInternal, "a relay received the port {}, which is not valid",
+                 host.port);
         }
         if (hosts.empty() || fanout < 2)
-            fail(ExitCode::kInternal, "a relay of {} hosts with a fan-out of {}", hosts.size(),
+            fail(ExitCode::kInternal,
+                 "a relay received {} hosts and a fan-out of {}, which is not valid", hosts.size(),
                  fanout);
     }
 };

@@ -161,7 +161,8 @@ void TreeTransport::start(const std::vector<HostAddress>& hosts) {
 size_t TreeTransport::add_to_base(HostAddress address, Owner owner) {
     if (owner.use == Owner::Use::kRelay) address.program = RemoteProgram::kRelay;
     const size_t index = base_->add(address);
-    DSL_CHECK(index == owners_.size(), "connection {} is the {}th", index, owners_.size());
+    DSL_CHECK(index == owners_.size(), "connection {} was added as number {}", index,
+              owners_.size());
     owners_.push_back(owner);
     return index;
 }
@@ -268,7 +269,8 @@ void TreeTransport::close_if_over(Relay& relay) {
 
 size_t TreeTransport::host_at(const Relay& relay, uint32_t place) const {
     if (place >= relay.hosts.size()) {
-        fail(ExitCode::kInternal, "it speaks of place {} of {}", place, relay.hosts.size());
+        fail(ExitCode::kInternal, "it sent a frame for place {}, but has {} hosts", place,
+             relay.hosts.size());
     }
     return relay.hosts[place];
 }
@@ -294,7 +296,8 @@ void TreeTransport::take(TransportEvent& event) {
         take_of_relay(owner.index, event);
     } catch (const Error& error) {
         base_->abandon(relays_[owner.index].base);
-        lose_relay(owner.index, fmt::format("it speaks nonsense: {}", error.what()), -1);
+        lose_relay(owner.index, fmt::format("it sent data that cannot be read: {}", error.what()),
+                   -1);
     }
 }
 
@@ -351,7 +354,7 @@ void TreeTransport::take_frame(size_t index, RelayFrame& frame) {
         case RelayFrameKind::kEnded:
             return take_end(index, decode<RelayEnded>(frame.payload));
         default:
-            fail(ExitCode::kInternal, "a frame meant for a relay");
+            fail(ExitCode::kInternal, "received a frame meant for a relay");
     }
 }
 
@@ -361,8 +364,8 @@ void TreeTransport::begin_serving(size_t index, const RelayHello& hello) {
     if (hello.protocol_version != kRelayProtocolVersion) {
         base_->abandon(relay.base);
         return lose_relay(index,
-                          fmt::format("its dslaunch relays by protocol {}, this one ({}) by {}; "
-                                      "copy this one to the same path there",
+                          fmt::format("its dslaunch uses relay protocol {}, but this one ({}) uses "
+                                      "{}; copy this one to the same path there",
                                       hello.protocol_version, DSL_VERSION, kRelayProtocolVersion),
                           -1);
     }
@@ -432,8 +435,8 @@ void TreeTransport::decide(Trial& trial, bool is_reachable) {
     relay.trying = Relay::Trying::kDone;
     if (is_reachable) {
         relay.verdict =
-            "; this machine reaches such hosts, but the hosts need ssh keys and known_hosts for "
-            "each other too: set them up, or give --fanout 0";
+            "; this machine can reach such hosts, but the hosts also need ssh keys and known_hosts "
+            "for each other: set them up, or give --fanout 0";
     }
     for (const TransportEvent& event : std::exchange(relay.undecided, {})) {
         end_host(event.host, event.text + relay.verdict, event.exit_status);
@@ -486,7 +489,7 @@ void TreeTransport::check_time() {
         if (now - relays_[i].last_byte > options_.silence_max) {
             base_->abandon(relays_[i].base);
             const std::chrono::duration<double> limit = options_.silence_max;
-            lose_relay(i, fmt::format("nothing heard from it for {} s", limit.count()), -1);
+            lose_relay(i, fmt::format("it has sent nothing for {} s", limit.count()), -1);
         }
     }
     for (Trial& trial : trials_) {
@@ -535,15 +538,15 @@ void need_descriptors(size_t hosts_wanted, size_t hosts_least) {
     const size_t least = kOwnDescriptors + kDescriptorsOfHost * hosts_least;
     if (limit >= least) return;
     fail(ExitCode::kSetup,
-         "{} hosts at once may need {} open files, and this process may have {}: raise the hard "
-         "limit (ulimit -Hn), or reach the hosts over each other with --fanout",
+         "{} hosts at once may need {} open files, but this process is limited to {}: raise the "
+         "hard limit (ulimit -Hn), or reach hosts through other hosts with --fanout",
          hosts_least, least, limit);
 }
 
 }  // namespace
 
 size_t tree_depth(size_t hosts_count, size_t fanout) {
-    DSL_CHECK(fanout >= 2, "a tree with a fan-out of {}", fanout);
+    DSL_CHECK(fanout >= 2, "the fan-out of a tree is {}, but must be at least 2", fanout);
     size_t depth = 1;
     while (!has_room(hosts_count, fanout, depth)) ++depth;
     return depth;
@@ -568,7 +571,8 @@ std::vector<HostRange> split_tree(size_t hosts_count, size_t fanout) {
 
 std::unique_ptr<Transport> make_tree_transport(std::unique_ptr<Transport> base,
                                                const TreeOptions& options) {
-    DSL_CHECK(options.fanout >= 2, "a tree with a fan-out of {}", options.fanout);
+    DSL_CHECK(options.fanout >= 2, "the fan-out of a tree is {}, but must be at least 2",
+              options.fanout);
     return std::make_unique<TreeTransport>(std::move(base), options);
 }
 

@@ -36,9 +36,10 @@ int64_t alignment_of(Bytes bytes) {
 
 [[noreturn]] void fail_without_memory(Bytes bytes, const char* what, int error_number) {
     // The limit of file sizes also applies to memory that ranks share.
-    fail(ExitCode::kSetup, "an arena of {} for gradients and parameters: {} failed: {}; {}",
+    fail(ExitCode::kSetup,
+         "cannot make an arena of {} for gradients and parameters: {} failed: {}; {}",
          to_text(bytes), what, errno_text(error_number),
-         error_number == EFBIG ? "raise the limit of file sizes (ulimit -f)"
+         error_number == EFBIG ? "raise the limit on file sizes (ulimit -f)"
                                : "use a smaller model, more hosts, or raise the memory limit of "
                                  "this job");
 }
@@ -67,7 +68,7 @@ void size_and_seal(const Arena::Descriptor& descriptor, Bytes bytes) {
         fail(ExitCode::kSetup, "{}: {}", text_of(descriptor), errno_text(errno));
     if (state.st_size != 0)
         fail(ExitCode::kSetup,
-             "{}: already holds {} bytes; each start of a job needs a fresh memfd",
+             "{}: already contains {} bytes; each start of a job needs a new memfd",
              text_of(descriptor), state.st_size);
     if (::ftruncate(descriptor.fd, bytes.value) != 0)
         fail_without_memory(bytes, "ftruncate", errno);
@@ -84,12 +85,13 @@ void wait_until_sized(const Arena::Descriptor& descriptor, const ArenaLayout& la
         if (::fstat(descriptor.fd, &state) != 0)
             fail(ExitCode::kSetup, "{}: {}", text_of(descriptor), errno_text(errno));
         if (state.st_size == 0 && clock.now() > deadline)
-            fail(ExitCode::kHang, "{}: local rank 0 did not size it in time", text_of(descriptor));
+            fail(ExitCode::kHang, "{}: local rank 0 did not set its size in time",
+                 text_of(descriptor));
     }
     if (state.st_size != layout.total_bytes().value)
         fail(ExitCode::kDiverged,
-             "{} has {} bytes, this rank's plan needs {}: the ranks of this host made different "
-             "plans",
+             "{} has {} bytes, but this rank's plan needs {}: the ranks of this host made "
+             "different plans",
              text_of(descriptor), state.st_size, layout.total_bytes().value);
 }
 
@@ -100,7 +102,7 @@ void wait_for_head(const ControlHead& head, const ArenaLayout& layout, TimePoint
     }
     if (head.layout_hash.load() != layout.hash())
         fail(ExitCode::kDiverged,
-             "the shared arena has another layout than this rank's plan: the ranks of this host "
+             "the layout of the shared arena differs from this rank's plan: the ranks of this host "
              "made different plans");
 }
 
@@ -133,7 +135,7 @@ ArenaLayout::ArenaLayout(int local_world_size) : local_world_size_(local_world_s
 }
 
 SliceId ArenaLayout::add_shared(const std::string& name, Bytes bytes) {
-    DSL_CHECK(bytes.value >= 0, "slice {} has {} bytes", name, bytes.value);
+    DSL_CHECK(bytes.value >= 0, "slice {} cannot have {} bytes", name, bytes.value);
     const int64_t offset = round_up(shared_end_, alignment_of(bytes));
     slices_.push_back({name, bytes, offset, false});
     shared_end_ = offset + bytes.value;
@@ -141,7 +143,7 @@ SliceId ArenaLayout::add_shared(const std::string& name, Bytes bytes) {
 }
 
 SliceId ArenaLayout::add_per_rank(const std::string& name, Bytes bytes) {
-    DSL_CHECK(bytes.value >= 0, "slice {} has {} bytes", name, bytes.value);
+    DSL_CHECK(bytes.value >= 0, "slice {} cannot have {} bytes", name, bytes.value);
     const int64_t offset = round_up(part_end_, alignment_of(bytes));
     slices_.push_back({name, bytes, offset, true});
     part_end_ = offset + bytes.value;
@@ -154,18 +156,19 @@ SignalId ArenaLayout::add_signal(const std::string& name) {
 }
 
 BucketId ArenaLayout::add_bucket(const std::string& name, int64_t numel) {
-    DSL_CHECK(numel >= 0, "bucket {} has {} elements", name, numel);
+    DSL_CHECK(numel >= 0, "bucket {} cannot have {} elements", name, numel);
     return add_bucket(name, numel, add_per_rank(name, {numel * kFloatBytes}), 0);
 }
 
 BucketId ArenaLayout::add_bucket(const std::string& name, int64_t numel, SliceId slice,
                                  int64_t offset_numel) {
     const Slice& memory = this->slice(slice);
-    DSL_CHECK(memory.per_rank, "bucket {} on slice {}, which is shared", name, memory.name);
+    DSL_CHECK(memory.per_rank, "bucket {} cannot be on slice {}, which is shared", name,
+              memory.name);
     DSL_CHECK(numel >= 0 && offset_numel >= 0 && offset_numel * kFloatBytes % kLineBytes == 0 &&
                   (offset_numel + numel) * kFloatBytes <= memory.bytes.value,
-              "bucket {} has {} elements at {} of slice {}, which has {}", name, numel,
-              offset_numel, memory.name, to_text(memory.bytes));
+              "bucket {} of {} elements at element {} does not fit slice {}, which has {}", name,
+              numel, offset_numel, memory.name, to_text(memory.bytes));
     Bucket bucket{.name = name, .slice = slice, .offset_numel = offset_numel, .numel = numel};
     bucket.posted = add_signal(name + " posted");
     bucket.summed = add_signal(name + " summed on the host");
@@ -232,7 +235,8 @@ Arena Arena::anonymous(ArenaLayout layout) {
 }
 
 Arena Arena::on_device(ArenaLayout layout, device::Device& device) {
-    DSL_CHECK(layout.local_world_size() == 1, "{} ranks share a device", layout.local_world_size());
+    DSL_CHECK(layout.local_world_size() == 1, "{} ranks cannot share a device",
+              layout.local_world_size());
     Arena arena(std::move(layout));
     arena.on_device_ = true;
     arena.base_ = map_shared(arena.mapped_bytes(), -1);
@@ -245,7 +249,8 @@ Arena Arena::on_device(ArenaLayout layout, device::Device& device) {
 Arena Arena::from_descriptor(ArenaLayout layout, const Descriptor& descriptor) {
     const TimePoint deadline = SystemClock().now() + descriptor.time_limit;
     DSL_CHECK(descriptor.local_rank >= 0 && descriptor.local_rank < layout.local_world_size(),
-              "local rank {} of {}", descriptor.local_rank, layout.local_world_size());
+              "local rank {} does not exist among {} local ranks", descriptor.local_rank,
+              layout.local_world_size());
     if (descriptor.local_rank == 0) {
         size_and_seal(descriptor, layout.total_bytes());
     } else {
@@ -296,13 +301,13 @@ std::span<std::byte> Arena::control() const {
 
 std::span<std::byte> Arena::shared(SliceId id) const {
     const ArenaLayout::Slice& slice = layout_.slice(id);
-    DSL_CHECK(!slice.per_rank, "slice {} is per rank", slice.name);
+    DSL_CHECK(!slice.per_rank, "slice {} is per rank, not shared", slice.name);
     return {slices() + slice.offset, static_cast<size_t>(slice.bytes.value)};
 }
 
 std::span<std::byte> Arena::of_rank(SliceId id, int local_rank) const {
     const ArenaLayout::Slice& slice = layout_.slice(id);
-    DSL_CHECK(slice.per_rank, "slice {} is shared", slice.name);
+    DSL_CHECK(slice.per_rank, "slice {} is shared, not per rank", slice.name);
     DSL_CHECK(local_rank >= 0 && local_rank < layout_.local_world_size(), "local rank {}",
               local_rank);
     const int64_t offset =

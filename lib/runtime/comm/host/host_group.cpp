@@ -56,7 +56,8 @@ HostGroup::HostGroup(const Arena& arena, const HostGroupOptions& options)
       control_(arena.control().data(),
                {arena.layout().local_world_size(), arena.layout().signal_count()}) {
     DSL_CHECK(options.local_rank >= 0 && options.local_rank < local_world_size(),
-              "local rank {} of {}", options.local_rank, local_world_size());
+              "local rank {} does not exist among {} local ranks", options.local_rank,
+              local_world_size());
     const int32_t own_pid = static_cast<int32_t>(::getpid());
     control_.pid(options.local_rank).store(own_pid);
     post_internal(kSignalEntered, 1);
@@ -235,8 +236,8 @@ bool HostGroup::has_ended(int local_rank) const {
 void HostGroup::give_up(SignalId signal, int local_rank, bool dead) {
     const std::string& what = layout_.signal_name(signal);
     const std::string text =
-        dead ? fmt::format("{} has ended while {} waited for its '{}'", rank_name(local_rank),
-                           rank_name(options_.local_rank), what)
+        dead ? fmt::format("{} has ended while {} waited for it to reach '{}'",
+                           rank_name(local_rank), rank_name(options_.local_rank), what)
              : fmt::format("{} did not reach '{}' within {:.3f} s; {} waited for it",
                            rank_name(local_rank), what, to_milliseconds(options_.time_limit) / 1000,
                            rank_name(options_.local_rank));

@@ -9,11 +9,12 @@ namespace dslaunch::runtime {
 int64_t tiled_numel(std::span<const NodeRange> ranges, int node_count) {
     int64_t end = 0;
     for (const NodeRange& owned : ranges) {
-        DSL_CHECK(owned.range.begin == end && owned.range.numel >= 0,
-                  "a range of {} elements at {} does not follow the last, which ends at {}",
-                  owned.range.numel, owned.range.begin, end);
-        DSL_CHECK(owned.node >= kEveryNode && owned.node < node_count, "a range of node {} of {}",
-                  owned.node, node_count);
+        DSL_CHECK(
+            owned.range.begin == end && owned.range.numel >= 0,
+            "a range of {} elements at {} does not follow the previous range, which ends at {}",
+            owned.range.numel, owned.range.begin, end);
+        DSL_CHECK(owned.node >= kEveryNode && owned.node < node_count,
+                  "a range is of node {}, but there are {} nodes", owned.node, node_count);
         end = owned.range.end();
     }
     return end;

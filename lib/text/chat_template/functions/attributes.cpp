@@ -16,9 +16,9 @@ namespace {
 
 [[noreturn]] void fail_undefined(const Value& of, std::string_view name) {
     const std::string whose = of.undefined_name();
-    throw Fault(whose.empty()
-                    ? fmt::format("`{}` is asked of an undefined value", name)
-                    : fmt::format("'{}' is undefined, and `{}` is asked of it", whose, name));
+    throw Fault(whose.empty() ? fmt::format("`{}` is read from an undefined value", name)
+                              : fmt::format("'{}' is undefined, so `{}` cannot be read from it",
+                                            whose, name));
 }
 
 // Sets FOUND to the attribute NAME of OF as a Python object. Returns false if it has none.
@@ -56,14 +56,14 @@ Value range_function(Runtime& runtime, const Value& /*self*/, const Given& given
     const int64_t start = has_stop ? given.integer(0) : 0;
     const int64_t stop = given.integer(has_stop ? 1 : 0);
     const int64_t step = given.integer(2, 1);
-    if (step == 0) throw Fault("range() has the step 0");
+    if (step == 0) throw Fault("the step of range() must not be 0");
     const auto way =
         step > 0 ? static_cast<__int128>(stop) - start : static_cast<__int128>(start) - stop;
     const auto stride = step > 0 ? static_cast<__int128>(step) : -static_cast<__int128>(step);
     const auto length = way > 0 ? (way - 1) / stride + 1 : 0;
     if (length > kRangeLengthMax)
-        throw Fault(
-            fmt::format("a range of {} elements, {} at most", uint64_t(length), kRangeLengthMax));
+        throw Fault(fmt::format("a range has {} elements, but at most {} are supported",
+                                uint64_t(length), kRangeLengthMax));
     runtime.meter().check_bytes(size_t(length) * sizeof(Value));
     Values items;
     items.reserve(size_t(length));
@@ -73,7 +73,7 @@ Value range_function(Runtime& runtime, const Value& /*self*/, const Given& given
 
 // Returns the entries that Python's dict() makes from a dict or pairs, and from named arguments.
 std::vector<Entry> dict_entries(Runtime& runtime, const Arguments& arguments) {
-    if (arguments.positional.size() > 1) throw Fault("dict() takes one value at most");
+    if (arguments.positional.size() > 1) throw Fault("dict() takes at most one value");
     Meter& meter = runtime.meter();
     std::vector<Entry> entries;
     if (!arguments.positional.empty() && arguments.positional[0].is(ValueKind::kDict)) {
@@ -102,24 +102,24 @@ Value namespace_function(Runtime& runtime, const Value& /*self*/, const Given& g
 }
 
 Value raise_function(Runtime& runtime, const Value& /*self*/, const Given& given) {
-    throw Fault("the template refuses it: " + str_of(runtime.meter(), *given[0]));
+    throw Fault("the template raised an error: " + str_of(runtime.meter(), *given[0]));
 }
 
 Value now_function(Runtime& runtime, const Value& /*self*/, const Given& given) {
     constexpr size_t kFormatBytesMax = 256;
     constexpr size_t kTextBytesMax = 16 * kFormatBytesMax;
     const std::string& format = given.text(0);
-    if (format.size() > kFormatBytesMax) throw Fault("the format of a time is too long");
+    if (format.size() > kFormatBytesMax) throw Fault("the time format is too long");
     for (size_t at = 0; (at = format.find('%', at)) != std::string::npos; at += 2) {
         constexpr std::string_view kKnown = "aAbBcdHIjmMpSUwWxXyYGeVuDFhnrRtT%";
         if (at + 1 >= format.size() || kKnown.find(format[at + 1]) == kKnown.npos)
-            throw Fault("the format of a time has a `%` that is not supported");
+            throw Fault("the time format contains a `%` code that is not supported");
     }
     std::string text(kTextBytesMax, '\0');
     // The added space distinguishes an empty result from one that does not fit.
     const size_t bytes =
         std::strftime(text.data(), text.size(), (format + " ").c_str(), &runtime.now());
-    if (bytes == 0) throw Fault("the text of a time is too long");
+    if (bytes == 0) throw Fault("the formatted time is too long");
     text.resize(bytes - 1);
     return new_text(&runtime.meter(), std::move(text));
 }
@@ -174,7 +174,7 @@ Value item_of(Runtime& runtime, const Value& of, const Value& key) {
 
 void set_field(Namespace& fields, const std::string& name, Value value) {
     if (name.starts_with('_'))
-        throw Fault(fmt::format("the field `{}` of a namespace begins with `_`", name));
+        throw Fault(fmt::format("the field `{}` of a namespace must not begin with `_`", name));
     for (auto& [other, held] : fields.fields) {
         if (other != name) continue;
         held = std::move(value);

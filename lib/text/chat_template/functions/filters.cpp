@@ -74,7 +74,7 @@ Value indent_filter(Runtime& runtime, const Value& input, const Given& given) {
 
 Value format_filter(Runtime& runtime, const Value& input, const Given& given) {
     if (!given.all().named.empty())
-        throw Fault("the filter format with values by name is not supported");
+        throw Fault("the filter `format` does not support named values");
     return percent_format(runtime, soft_text(runtime, input),
                           new_tuple(&runtime.meter(), given.all().positional));
 }
@@ -96,13 +96,13 @@ Value to_json_filter(Runtime& runtime, const Value& input, const Given& given) {
         style.indent = given[1]->text();
     } else if (given.is_set(1)) {
         const int64_t width = std::max<int64_t>(0, given.integer(1));
-        if (width > 1000) throw Fault("tojson indents by 1000 blanks at most");
+        if (width > 1000) throw Fault("`tojson` can indent by at most 1000 spaces");
         style.indent = std::string(size_t(width), ' ');
     }
     if (style.indent) style.item_separator = ",";
     if (given.is_set(2)) {
         const Values both = all_of(runtime.meter(), *given[2]);
-        if (both.size() != 2) throw Fault("tojson needs two separators");
+        if (both.size() != 2) throw Fault("`tojson` needs two separators");
         style.item_separator = required_text("tojson", both[0]);
         style.key_separator = required_text("tojson", both[1]);
     }
@@ -124,7 +124,7 @@ std::optional<Value> number_in(std::string_view text, bool is_whole) {
     text = plain;
     for (size_t at = 0; at < text.size();)
         if (const char32_t point = next_point(text, at); point >= 0x80 && is_digit_point(point))
-            throw Fault("a number in a text has digits beyond 0 to 9: not supported");
+            throw Fault("a string with digits other than 0 to 9 cannot be converted to a number");
     const std::string_view all = text;
     if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
     const bool is_negative = all.starts_with('-');
@@ -145,7 +145,8 @@ Value to_int_filter(Runtime& /*runtime*/, const Value& input, const Given& given
     if (input.is_integral()) return Value::integer(input.integral());
     if (input.is(ValueKind::kLargeInt)) return input;
     if (input.is(ValueKind::kUndefined))
-        throw Fault(fmt::format("'{}' is undefined and no number", input.undefined_name()));
+        throw Fault(fmt::format("'{}' is undefined and cannot be converted to a number",
+                                input.undefined_name()));
     std::optional<Value> number = input;
     if (input.is(ValueKind::kText)) number = number_in(input.text(), true);
     if (number && (number->is(ValueKind::kInt) || number->is(ValueKind::kLargeInt))) return *number;
@@ -156,9 +157,11 @@ Value to_int_filter(Runtime& /*runtime*/, const Value& input, const Given& given
 
 Value to_float_filter(Runtime& /*runtime*/, const Value& input, const Given& given) {
     if (input.is_number()) return Value::real(input.as_double());
-    if (input.is(ValueKind::kLargeInt)) throw Fault("a float of over 64 bits is not supported");
+    if (input.is(ValueKind::kLargeInt))
+        throw Fault("a whole number over 64 bits cannot be converted to a float");
     if (input.is(ValueKind::kUndefined))
-        throw Fault(fmt::format("'{}' is undefined and no number", input.undefined_name()));
+        throw Fault(fmt::format("'{}' is undefined and cannot be converted to a number",
+                                input.undefined_name()));
     if (input.is(ValueKind::kText))
         if (const auto number = number_in(input.text(), false)) return *number;
     return given[0] == nullptr ? Value::real(0.0) : *given[0];
@@ -191,7 +194,7 @@ Values path_of(Runtime& runtime, const Value* attribute) {
     if (attribute == nullptr || attribute->is(ValueKind::kNone)) return {};
     if (!attribute->is(ValueKind::kText)) return {*attribute};
     if (attribute->text().find(',') != std::string::npos)
-        throw Fault("an attribute of several names is not supported");
+        throw Fault("an attribute with several names is not supported");
     Values path;
     const std::string_view text = attribute->text();
     for (size_t begin = 0; begin <= text.size();) {
@@ -246,8 +249,9 @@ Value sort_filter(Runtime& runtime, const Value& input, const Given& given) {
 
 Value dict_sort_filter(Runtime& runtime, const Value& input, const Given& given) {
     const std::string by = given[1] == nullptr ? "key" : given.text(1);
-    if (by != "key" && by != "value") throw Fault("dictsort sorts by \"key\" or \"value\"");
-    if (!input.is(ValueKind::kDict)) throw Fault("dictsort needs a dict");
+    if (by != "key" && by != "value")
+        throw Fault("`dictsort` can sort only by \"key\" or \"value\"");
+    if (!input.is(ValueKind::kDict)) throw Fault("`dictsort` needs a dict");
     std::vector<Keyed> keyed;
     for (const auto& [key, value] : input.dict().entries)
         keyed.emplace_back(without_case(runtime, by == "key" ? key : value, given.is_on(0)),
@@ -291,7 +295,7 @@ Value join_filter(Runtime& runtime, const Value& input, const Given& given) {
 Value sum_filter(Runtime& runtime, const Value& input, const Given& given) {
     const Values path = path_of(runtime, given[0]);
     Value total = given[1] == nullptr ? Value::integer(0) : *given[1];
-    if (total.is(ValueKind::kText)) throw Fault("sum does not join texts: use join");
+    if (total.is(ValueKind::kText)) throw Fault("`sum` cannot join strings: use `join`");
     for (const Value& item : all_of(runtime.meter(), input))
         total = apply_operator(runtime.meter(), Operator::kAdd, total, follow(runtime, item, path));
     return total;
@@ -304,10 +308,9 @@ Value first_filter(Runtime& runtime, const Value& input, const Given& /*given*/)
 
 Value last_filter(Runtime& runtime, const Value& input, const Given& /*given*/) {
     if (!length_of(input))
-        throw Fault(
-            fmt::format("last cannot go over a value of type {}, which has no "
-                        "length: put `list` before it",
-                        type_name(input)));
+        throw Fault(fmt::format(
+            "`last` cannot read a value of type {}, which has no length: put `list` before it",
+            type_name(input)));
     if (!input.is(ValueKind::kDict) && !input.is(ValueKind::kView))
         return element_of(runtime.meter(), input, -1);
     const Values items = all_of(runtime.meter(), input);
@@ -334,7 +337,7 @@ Value reverse_filter(Runtime& runtime, const Value& input, const Given& /*given*
 
 Value items_filter(Runtime& runtime, const Value& input, const Given& /*given*/) {
     if (!input.is(ValueKind::kUndefined) && !input.is(ValueKind::kDict))
-        throw Fault(fmt::format("items needs a dict and has a value of type {}", type_name(input)));
+        throw Fault(fmt::format("`items` needs a dict, not a value of type {}", type_name(input)));
     Values pairs;
     if (input.is(ValueKind::kDict))
         for (const auto& [key, value] : input.dict().entries)
@@ -348,7 +351,7 @@ Value unique_filter(Runtime& runtime, const Value& input, const Given& given) {
     for (const Value& item : all_of(runtime.meter(), input)) {
         Value key = without_case(runtime, follow(runtime, item, path), given.is_on(0));
         if (!can_be_key(key))
-            throw Fault(fmt::format("unique cannot compare values of type {}", type_name(key)));
+            throw Fault(fmt::format("`unique` cannot compare values of type {}", type_name(key)));
         if (std::ranges::any_of(
                 seen, [&](const Value& other) { return are_equal(runtime.meter(), other, key); }))
             continue;
@@ -376,10 +379,10 @@ Value map_filter(Runtime& runtime, const Value& input, const Given& given) {
     const Value *attribute = nullptr, *fallback = nullptr;
     for (const auto& [name, value] : rest.named) {
         if (name != "attribute" && name != "default")
-            throw Fault(fmt::format("map has no argument `{}`", name));
+            throw Fault(fmt::format("`map` has no argument `{}`", name));
         (name == "default" ? fallback : attribute) = &value;
     }
-    if (attribute == nullptr) throw Fault("map needs the argument `attribute`");
+    if (attribute == nullptr) throw Fault("`map` needs the argument `attribute`");
     if (fallback != nullptr && fallback->is(ValueKind::kNone)) fallback = nullptr;
     const Values path = path_of(runtime, attribute);
     for (const Value& item : elements(runtime, input))
@@ -394,7 +397,7 @@ Value choose_filter(Runtime& runtime, const Value& input, const Given& given) {
     constexpr size_t kNameAt = kOfAttribute ? 1 : 0;
     Arguments rest = given.all();
     Values& by_place = rest.positional;
-    if (by_place.size() < kNameAt) throw Fault("a filter needs an attribute's name");
+    if (by_place.size() < kNameAt) throw Fault("the filter needs the name of an attribute");
     const Values path = kOfAttribute ? path_of(runtime, &by_place[0]) : Values{};
     const bool has_test = by_place.size() > kNameAt;
     const std::string name = has_test ? required_text(given.who(), by_place[kNameAt]) : "";

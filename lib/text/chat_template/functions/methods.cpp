@@ -44,11 +44,11 @@ Value split_method(Runtime& runtime, const Value& self, const Given& given) {
     runtime.meter().step_text(text.size());
     if (!given.is_set(0)) {
         if (kFromRight && count >= 0)
-            throw Fault("rsplit() at blanks a number of times is not supported");
+            throw Fault("rsplit() with a count but without a separator is not supported");
         return new_list(&runtime.meter(), words_of(runtime, text, count));
     }
     const std::string_view separator = given.text(0);
-    if (separator.empty()) throw Fault("a text is split at an empty text");
+    if (separator.empty()) throw Fault("a string cannot be split at an empty separator");
     Values pieces;
     for (; count != 0; --count) {
         const size_t at = kFromRight ? text.rfind(separator) : text.find(separator);

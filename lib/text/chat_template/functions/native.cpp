@@ -34,9 +34,9 @@ bool Given::is_on(size_t i) const {
 int64_t Given::integer(size_t i, int64_t fallback) const {
     if (bound_[i] == nullptr) return fallback;
     if (bound_[i]->is(ValueKind::kLargeInt))
-        throw Fault(fmt::format("{} has a whole number that does not fit 64 bits", who_));
+        throw Fault(fmt::format("`{}` is given a whole number that does not fit in 64 bits", who_));
     if (!bound_[i]->is_integral())
-        throw Fault(fmt::format("{} needs a whole number and has a value of type {}", who_,
+        throw Fault(fmt::format("`{}` needs a whole number, not a value of type {}", who_,
                                 type_name(*bound_[i])));
     return bound_[i]->integral();
 }
@@ -53,22 +53,22 @@ Value call_native(Runtime& runtime, const Native& function, const Value& self,
     const auto end = std::ranges::find(function.names, std::string_view());
     const auto count = static_cast<size_t>(end - function.names.begin());
     if (arguments.positional.size() > count)
-        throw Fault(fmt::format("{} takes {} arguments at most, and has {}", who, count,
+        throw Fault(fmt::format("`{}` takes at most {} arguments, but {} are given", who, count,
                                 arguments.positional.size()));
     for (size_t i = 0; i < arguments.positional.size(); ++i)
         given.bound_[i] = &arguments.positional[i];
     for (const auto& [name, value] : arguments.named) {
         const auto found = std::find(function.names.begin(), end, name);
         if (found == end || name.starts_with('_'))
-            throw Fault(fmt::format("{} has no argument `{}`", who, name));
+            throw Fault(fmt::format("`{}` has no argument `{}`", who, name));
         const Value*& place = given.bound_[size_t(found - function.names.begin())];
-        if (place != nullptr) throw Fault(fmt::format("{} has `{}` twice", who, name));
+        if (place != nullptr) throw Fault(fmt::format("`{}` is given `{}` twice", who, name));
         place = &value;
     }
     for (size_t i = 0; i < function.required; ++i)
         if (given.bound_[i] == nullptr)
             throw Fault(
-                fmt::format("{} needs the argument `{}`", who,
+                fmt::format("`{}` needs the argument `{}`", who,
                             function.names[i].substr(function.names[i].find_first_not_of('_'))));
     return function.run(runtime, self, given);
 }
@@ -83,7 +83,7 @@ const std::string& required_text(std::string_view who, const Value& value) {
         const std::string name = value.undefined_name();
         if (!name.empty()) throw Fault(fmt::format("'{}' is undefined", name));
         throw Fault(
-            fmt::format("{} needs a text and has a value of type {}", who, type_name(value)));
+            fmt::format("`{}` needs a string, not a value of type {}", who, type_name(value)));
     }
     return value.text();
 }

@@ -96,7 +96,7 @@ bool apply_test(Runtime& runtime, std::string_view name, const Value& input,
     const auto test = std::ranges::find(kTests, name, &Test::name);
     if (test == std::end(kTests)) throw Fault(fmt::format("the test `{}` is not supported", name));
     if (!arguments.named.empty() || arguments.positional.size() != (test->takes_other ? 1u : 0u))
-        throw Fault(fmt::format("the test `{}` has more or fewer arguments than it takes", name));
+        throw Fault(fmt::format("the test `{}` has the wrong number of arguments", name));
     return test->holds(runtime.meter(), input,
                        test->takes_other ? arguments.positional[0] : Value());
 }

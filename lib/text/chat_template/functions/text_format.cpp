@@ -13,10 +13,8 @@ namespace {
 // Appends VALUE as %s and {} do if TYPE is 's', or as %d and {:d} do if it is 'd'.
 void append_field(Meter& meter, std::string& out, const Value& value, char type) {
     if (type == 'd' && !value.is(ValueKind::kInt))
-        throw Fault(
-            fmt::format("a format's field of a whole number has a value of type {}: not "
-                        "supported",
-                        type_name(value)));
+        throw Fault(fmt::format("a format field for a whole number cannot print a value of type {}",
+                                type_name(value)));
     append_str(meter, out, value);
     meter.step_text(out.size());
     meter.check_bytes(out.size());
@@ -40,12 +38,12 @@ Value percent_format(Runtime& runtime, const Value& format, const Value& values)
             continue;
         }
         if (type != 's' && type != 'd')
-            throw Fault("a `%` of a format is not supported: %s, %d and %% are");
-        if (used == given.size()) throw Fault("the format asks for more values than there are");
+            throw Fault("the format may contain only %s, %d and %% after a `%`");
+        if (used == given.size()) throw Fault("the format needs more values than are given");
         append_field(runtime.meter(), out, given[used++], type);
     }
     if (used < given.size() && !values.is(ValueKind::kDict) && !values.is(ValueKind::kList))
-        throw Fault("not all values are used by the format");
+        throw Fault("the format does not use all values");
     return new_text(&runtime.meter(), std::move(out), format.text_object().is_safe);
 }
 
@@ -66,7 +64,7 @@ Value brace_format(Runtime& runtime, const Value& format, const Given& given) {
         }
         const size_t end = text.find('}', at);
         if (text[at] == '}' || end == std::string_view::npos)
-            throw Fault("a brace of the format has no other: write two for one in the text");
+            throw Fault("the format has an unmatched brace: double a brace to print it");
         std::string_view name = text.substr(at + 1, end - at - 1);
         at = end;
         const size_t colon = std::min(name.find(':'), name.size());
@@ -75,7 +73,7 @@ Value brace_format(Runtime& runtime, const Value& format, const Given& given) {
         const auto number = name.size() < 10 ? parse_int(name) : std::nullopt;
         const bool is_counted = name.empty();
         if ((is_counted && has_numbers) || (number && next > 0))
-            throw Fault("the format mixes `{}` and fields with numbers");
+            throw Fault("the format mixes `{}` and numbered fields");
         has_numbers = has_numbers || number.has_value();
         const Value* value = nullptr;
         if (const size_t place = is_counted ? next++ : size_t(number.value_or(-1));
@@ -85,8 +83,8 @@ Value brace_format(Runtime& runtime, const Value& format, const Given& given) {
             if (other == name) value = &named;
         if (value == nullptr || (!spec.empty() && spec != ":d" && spec != ":"))
             throw Fault(
-                fmt::format("the field `{{{}{}}}` of a format has no value, or is not "
-                            "supported: {{}}, {{0}}, {{name}} and {{name:d}} are",
+                fmt::format("the field `{{{}{}}}` of the format has no value, or is not supported: "
+                            "use {{}}, {{0}}, {{name}} or {{name:d}}",
                             name, spec));
         append_field(runtime.meter(), out, *value, spec == ":d" ? 'd' : 's');
     }

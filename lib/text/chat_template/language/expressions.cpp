@@ -42,12 +42,12 @@ Token TemplateTokens::take() {
 }
 
 Token TemplateTokens::expect(Token::Type type, std::string_view what) {
-    if (!is(type)) stop(fmt::format("{} stands where {} is due", describe(now()), what));
+    if (!is(type)) stop(fmt::format("expected {1}, found {0}", describe(now()), what));
     return take();
 }
 
 void TemplateTokens::expect_operator(std::string_view op) {
-    if (!skip_operator(op)) stop(fmt::format("{} stands where `{}` is due", describe(now()), op));
+    if (!skip_operator(op)) stop(fmt::format("expected `{1}`, found {0}", describe(now()), op));
 }
 
 Name TemplateTokens::named(const std::string& text) {
@@ -74,8 +74,8 @@ ExpressionPtr ExpressionParser::make(Kind kind, int line, std::vector<Expression
     count(made->arguments.more_named);
     made->depth = depth + 1;
     if (made->depth > kExpressionDepthMax)
-        TemplateTokens::stop(
-            line, fmt::format("the expression has more than {} levels", kExpressionDepthMax));
+        TemplateTokens::stop(line, fmt::format("the expression is nested more than {} levels deep",
+                                               kExpressionDepthMax));
     return made;
 }
 
@@ -224,7 +224,7 @@ ExpressionPtr ExpressionParser::primary() {
         return value;
     }
     if (at_operator({"[", "{"})) return display(stream_.is_operator("{"));
-    stream_.stop(fmt::format("{} stands where an expression is due", describe(stream_.now())));
+    stream_.stop(fmt::format("expected an expression, found {}", describe(stream_.now())));
 }
 
 ExpressionPtr ExpressionParser::tuple(bool with_choice, bool may_be_empty) {
@@ -239,7 +239,7 @@ ExpressionPtr ExpressionParser::tuple(bool with_choice, bool may_be_empty) {
     }
     if (!is_tuple && !parts.empty()) return std::move(parts.front());
     if (!is_tuple && !may_be_empty)
-        stream_.stop(fmt::format("{} stands where an expression is due", describe(stream_.now())));
+        stream_.stop(fmt::format("expected an expression, found {}", describe(stream_.now())));
     return make(Kind::kTuple, line, std::move(parts));
 }
 
@@ -292,7 +292,7 @@ ExpressionPtr ExpressionParser::subscript(ExpressionPtr of) {
             return value;
         }
         if (name.type != Type::kNumber || !name.number.is(ValueKind::kInt))
-            TemplateTokens::stop(name.line, "a name or a number is due after `.`");
+            TemplateTokens::stop(name.line, "expected a name or a number after `.`");
         return make(Kind::kItem, opener.line, std::move(of), constant(name.line, name.number));
     }
     std::vector<ExpressionPtr> indices;
@@ -343,7 +343,8 @@ ExpressionPtr ExpressionParser::test(ExpressionPtr of) {
         given = arguments();
     } else if (!ends && (stream_.is(Type::kName) || stream_.is(Type::kText) ||
                          stream_.is(Type::kNumber) || at_operator({"[", "{"}))) {
-        if (stream_.is_name("is")) stream_.stop("two tests with `is` in a row: use `and`");
+        if (stream_.is_name("is"))
+            stream_.stop("two tests with `is` in a row are not supported: use `and`");
         const TemplateTokens::Level level(stream_);
         given.positional.push_back(postfix(primary(), /*with_filters=*/false));
     }
@@ -383,7 +384,7 @@ void ExpressionParser::one_argument(CallArguments& given) {
         is_ordered = !has_more && given.named.empty();
         given.positional.push_back(expression());
     }
-    if (!is_ordered) stream_.stop("the arguments of the call stand in an order that cannot be");
+    if (!is_ordered) stream_.stop("the arguments of the call are in the wrong order");
 }
 
 }  // namespace dslaunch::text::jinja

@@ -53,7 +53,7 @@ class TemplateTokens {
       public:
         explicit Level(TemplateTokens& stream) : stream_(stream) {
             if (++stream_.levels_ > kLevelsMax)
-                stream_.stop("expressions or tags stand too deep in each other");
+                stream_.stop("expressions or tags are nested too deeply");
         }
         ~Level() { --stream_.levels_; }
         Level(const Level&) = delete;

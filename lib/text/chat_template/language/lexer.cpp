@@ -72,7 +72,7 @@ class LiteralReader {
             hexadecimal(c == 'x' ? 2 : c == 'u' ? 4 : 8);
         } else if (is_digit(c) || c == 'N' || static_cast<unsigned char>(c) >= 0x80) {
             stop(
-                "an escape of a text is not supported: write the character itself, or \\u and 4 "
+                "this escape sequence is not supported: write the character itself, or \\u and 4 "
                 "hexadecimal digits");
         } else {
             out_ += raw_[at_++];
@@ -85,12 +85,12 @@ class LiteralReader {
         const auto read =
             std::from_chars(written.data(), written.data() + written.size(), point, 16);
         if (written.size() < digits || read.ptr != written.data() + digits)
-            stop("an escape of a text has too few digits");
-        if (point > 0x10FFFF) stop("an escape of a text is no character");
+            stop("an escape sequence has too few digits");
+        if (point > 0x10FFFF) stop("an escape sequence is not a valid character");
         if (point >= 0xD800 && point <= 0xDFFF)
             stop(
-                "an escape of a text is half a pair of surrogates: write the character itself, or "
-                "\\U and 8 digits");
+                "an escape sequence is only half of a surrogate pair: write the character itself, "
+                "or \\U and 8 digits");
         append_point(out_, point);
         at_ += digits;
     }
@@ -260,11 +260,11 @@ class Lexer {
             add(Token::Type::kOperator, op);
             return go(at_ + op.size());
         }
-        stop(fmt::format("`{}` means nothing in a tag{}",
+        stop(fmt::format("`{}` is not allowed in a tag{}",
                          printable(text_.substr(at_, point_bytes(c))),
                          static_cast<unsigned char>(c) < 0x80
                              ? ""
-                             : ": names are of ASCII's letters, and texts stand in quotes"));
+                             : ": names must be ASCII, and strings must be in quotes"));
     }
 
     void balance(std::string& open, char bracket) {
@@ -272,16 +272,16 @@ class Lexer {
         constexpr std::string_view kClosing = ")]}";
         if (const size_t i = kOpening.find(bracket); i != kNoPlace) open += kClosing[i];
         if (kClosing.find(bracket) == kNoPlace) return;
-        if (open.empty()) stop(fmt::format("`{}` closes nothing", bracket));
+        if (open.empty()) stop(fmt::format("`{}` has no opening bracket", bracket));
         if (open.back() != bracket)
-            stop(fmt::format("`{}` stands where `{}` is due", bracket, open.back()));
+            stop(fmt::format("expected `{1}`, found `{0}`", bracket, open.back()));
         open.pop_back();
     }
 
     void quoted(char quote) {
         size_t end = at_ + 1;
         while (end < text_.size() && text_[end] != quote) end += text_[end] == '\\' ? 2 : 1;
-        if (end >= text_.size()) stop("the text that begins here has no quote at its end");
+        if (end >= text_.size()) stop("the string that begins here has no closing quote");
         add(Token::Type::kText, LiteralReader(text_.substr(at_ + 1, end - at_ - 1), line_).run());
         go(end + 1);
     }
@@ -322,7 +322,7 @@ class Lexer {
         const bool has_base = digits == "0" && std::string_view("xob").find(char_at(end) | 0x20) !=
                                                    std::string_view::npos;
         if (has_base || char_at(end) == '_' || (digits[0] == '0' && digits.size() > 1 && !is_float))
-            stop("a number is not written in decimal digits alone: not supported");
+            stop("only numbers in decimal digits are supported");
         add(Token::Type::kNumber, digits);
         tokens_.back().number = is_float ? real_of(digits) : whole_of(digits);
         go(end);
@@ -346,7 +346,7 @@ std::string describe(const Token& token) {
     constexpr const char* kTypes[] = {"text outside of tags", "`{{`", "`}}`", "`{%`", "`%}`"};
     const auto type = static_cast<size_t>(token.type);
     if (type < std::size(kTypes)) return kTypes[type];
-    if (token.type == Token::Type::kText) return "a text in quotes";
+    if (token.type == Token::Type::kText) return "a quoted string";
     if (token.type == Token::Type::kEnd) return "the end of the template";
     return fmt::format("`{}`", token.text);
 }

@@ -113,7 +113,7 @@ class TemplateParser : public ExpressionParser {
         };
         static constexpr std::string_view kRefusedTags[] = {"autoescape", "block", "do",
                                                             "extends",    "print", "trans"};
-        if (!stream_.is(Type::kName)) stream_.stop("a tag's name is due after `{%`");
+        if (!stream_.is(Type::kName)) stream_.stop("expected the name of a tag after `{%`");
         const std::string name = stream_.now().text;
         for (const Row& row : kTags) {
             if (row.name != name) continue;
@@ -123,10 +123,9 @@ class TemplateParser : public ExpressionParser {
         }
         if (std::ranges::count(kRefusedTags, name) > 0)
             stream_.stop(fmt::format("the tag `{}` is not supported", name));
-        stream_.stop(
-            fmt::format("there is no tag `{}` here: a tag is misspelled, or closes another "
-                        "one than the last that is open",
-                        name));
+        stream_.stop(fmt::format(
+            "there is no tag `{}` here: the tag is misspelled, or does not close the last open tag",
+            name));
     }
 
     void if_tag(Statement& statement) {
@@ -150,8 +149,8 @@ class TemplateParser : public ExpressionParser {
     void for_tag(Statement& statement) {
         statement.target = target(false, "in");
         if (stores_loop(statement.target))
-            TemplateTokens::stop(statement.line, "a loop assigns to `loop`, which it has already");
-        if (!stream_.skip_name("in")) stream_.stop("`in` is due after the names of a loop");
+            TemplateTokens::stop(statement.line, "a loop cannot assign to its own variable `loop`");
+        if (!stream_.skip_name("in")) stream_.stop("expected `in` after the names of a loop");
         statement.value = tuple(/*with_choice=*/false);
         if (stream_.skip_name("if")) statement.test = expression();
         if (stream_.is_name("recursive")) stream_.stop("a `recursive` loop is not supported");
@@ -171,7 +170,8 @@ class TemplateParser : public ExpressionParser {
     void set_tag(Statement& statement) {
         statement.target = target(true, {});
         if (all_loops_ > 0 && stores_loop(statement.target))
-            TemplateTokens::stop(statement.line, "`loop` belongs to the loop around: another name");
+            TemplateTokens::stop(statement.line,
+                                 "`loop` belongs to the surrounding loop: use another name");
         if (stream_.skip_operator("=")) {
             statement.value = tuple();
             return;
@@ -193,7 +193,8 @@ class TemplateParser : public ExpressionParser {
         const Token name = stream_.expect_name("a name to assign to");
         for (const char* constant : {"true", "false", "none", "True", "False", "None"})
             if (name.text == constant)
-                TemplateTokens::stop(name.line, fmt::format("`{}` takes no value", name.text));
+                TemplateTokens::stop(
+                    name.line, fmt::format("`{}` is a constant and cannot be assigned", name.text));
         one.name = stream_.named(name.text);
         if (fields && stream_.skip_operator(".")) {
             one.kind = Target::Kind::kField;
@@ -217,7 +218,7 @@ class TemplateParser : public ExpressionParser {
             if (!stream_.skip_operator(",")) break;
             is_tuple = true;
         }
-        if (all.parts.empty()) stream_.stop("a name to assign to is due");
+        if (all.parts.empty()) stream_.stop("expected a name to assign to");
         if (is_tuple) return all;
         Target one = std::move(all.parts.front());
         return one;
@@ -239,7 +240,7 @@ class TemplateParser : public ExpressionParser {
             } else if (!parameters.empty() && parameters.back().fallback != nullptr) {
                 stream_.stop("a parameter without a default follows one with a default");
             } else if (name.text == "caller") {
-                stream_.stop("the parameter `caller` needs a value");
+                stream_.stop("the parameter `caller` needs a default");
             }
             parameters.push_back(std::move(parameter));
         }
@@ -289,7 +290,8 @@ class TemplateParser : public ExpressionParser {
     }
 
     void leave_tag(Statement& statement) {
-        if (loops_ == 0) stream_.stop(fmt::format("`{}` stands outside of a loop", statement.text));
+        if (loops_ == 0)
+            stream_.stop(fmt::format("`{}` is used outside of a loop", statement.text));
     }
 
     // Makes a tag that is refused only when it is executed, as in Jinja2 without a loader.

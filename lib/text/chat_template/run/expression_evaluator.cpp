@@ -16,11 +16,10 @@ constexpr size_t kScopeBytes = 256;
 [[noreturn]] void fail_method(const Value& of, const std::string& name) {
     if (is_hidden_method(of, name))
         throw Fault(
-            fmt::format("`{}` would change a {}, and a template's values do not change: use "
-                        "`+`, or a namespace",
+            fmt::format("`{}` would change a {}, but a template cannot change its values: use `+`, "
+                        "or a namespace",
                         name, type_name(of)));
-    throw Fault(
-        fmt::format("a value of type {} has no `{}` that could be called", type_name(of), name));
+    throw Fault(fmt::format("a value of type {} has no method `{}`", type_name(of), name));
 }
 
 }  // namespace
@@ -85,11 +84,12 @@ Arguments ExpressionEvaluator::eval_arguments(const CallArguments& given, Scope*
     }
     if (given.more_named != nullptr) {
         const Value more = eval(*given.more_named, scope);
-        if (!more.is(ValueKind::kDict)) throw Fault("`**` of a call needs a dict");
+        if (!more.is(ValueKind::kDict)) throw Fault("`**` in a call needs a dict");
         for (const auto& [key, value] : more.dict().entries) {
-            const std::string& name = required_text("`**` of a call", key);
+            const std::string& name = required_text("**", key);
             for (const auto& [other, held] : arguments.named)
-                if (other == name) throw Fault(fmt::format("`{}` is given twice", name));
+                if (other == name)
+                    throw Fault(fmt::format("the argument `{}` is given twice", name));
             arguments.named.emplace_back(name, value);
         }
     }
@@ -159,7 +159,7 @@ Value ExpressionEvaluator::eval_item(const Expression& expression, Scope* scope)
         if (index.parts[i] != nullptr) bounds[i] = eval(*index.parts[i], scope);
     if (of.is(ValueKind::kUndefined)) {
         const std::string name = of.undefined_name();
-        throw Fault(name.empty() ? "a part of an undefined value is asked for"
+        throw Fault(name.empty() ? "an undefined value is sliced"
                                  : fmt::format("'{}' is undefined", name));
     }
     return slice_of(meter(), of, bounds[0], bounds[1], bounds[2]);
@@ -207,8 +207,9 @@ Value ExpressionEvaluator::eval_call(const Expression& expression, Scope* scope,
     const Depth depth(*this);
     if (function.is(ValueKind::kFunction)) return function.as<Function>().run(runtime_, given);
     const std::string name = function.undefined_name();
-    throw Fault(name.empty() ? fmt::format("a value of type {} is called", type_name(function))
-                             : fmt::format("'{}' is undefined, and called", name));
+    throw Fault(name.empty()
+                    ? fmt::format("a value of type {} cannot be called", type_name(function))
+                    : fmt::format("'{}' is undefined and cannot be called", name));
 }
 
 Value ExpressionEvaluator::eval(const Expression& expression, Scope* scope) {
@@ -237,7 +238,8 @@ Value ExpressionEvaluator::eval(const Expression& expression, Scope* scope) {
         case Of::kPositive: {
             const Value value = part(0);
             if (!value.is_number())
-                throw Fault(fmt::format("`+` before a value of type {}", type_name(value)));
+                throw Fault(
+                    fmt::format("`+` cannot stand before a value of type {}", type_name(value)));
             return value.is(ValueKind::kBool) ? Value::integer(value.integral()) : value;
         }
         case Of::kAnd:
@@ -275,7 +277,7 @@ Value ExpressionEvaluator::eval(const Expression& expression, Scope* scope) {
         case Of::kItem:
             return eval_item(expression, scope);
         case Of::kSlice:
-            throw Fault("a slice stands between commas");
+            throw Fault("a slice between commas is not supported");
     }
     return {};
 }

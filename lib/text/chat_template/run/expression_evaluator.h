@@ -74,8 +74,7 @@ class ExpressionEvaluator {
     class Depth {
       public:
         explicit Depth(ExpressionEvaluator& own) : own_(own) {
-            if (own_.depth_ >= kRunDepthMax)
-                throw Fault("macros or loops call each other too deep");
+            if (own_.depth_ >= kRunDepthMax) throw Fault("macros or loops are nested too deeply");
             ++own_.depth_;
         }
         ~Depth() { --own_.depth_; }

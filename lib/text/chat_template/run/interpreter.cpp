@@ -42,10 +42,10 @@ class Interpreter : public ExpressionEvaluator {
             }
             // In Jinja2 `self` contains the template's blocks; blocks are not supported here.
             if (name == "self")
-                scope->set(int(i),
-                           new_function(&meter(), name, 0, [](Runtime&, Arguments&) -> Value {
-                               throw Fault("`self` is called: blocks are not supported");
-                           }));
+                scope->set(
+                    int(i), new_function(&meter(), name, 0, [](Runtime&, Arguments&) -> Value {
+                        throw Fault("`self` is not supported, because blocks are not supported");
+                    }));
             if (const Native* global = find_global(name); global != nullptr)
                 scope->set(int(i), new_function(&meter(), name, 0,
                                                 [global](Runtime& runtime, Arguments& arguments) {
@@ -97,7 +97,7 @@ class Interpreter : public ExpressionEvaluator {
             case Target::Kind::kField: {
                 const Value* fields = scope->find(target.name.number);
                 if (fields == nullptr || !fields->is(ValueKind::kNamespace)) {
-                    throw Fault(fmt::format("`{}` is no namespace, so `{}.{}` cannot be set",
+                    throw Fault(fmt::format("`{}` is not a namespace, so `{}.{}` cannot be set",
                                             target.name.text, target.name.text, target.field));
                 }
                 const Value keeps = *fields;
@@ -174,7 +174,7 @@ class Interpreter : public ExpressionEvaluator {
             case Of::kRefused:
                 break;
         }
-        throw Fault(fmt::format("`{}` asks for another template: a chat template stands alone",
+        throw Fault(fmt::format("`{}` would load another template, which a chat template cannot do",
                                 statement.text));
     }
 
@@ -327,7 +327,7 @@ class Interpreter : public ExpressionEvaluator {
                 throw Fault(fmt::format("the macro `{}` has no parameter `{}`", signature.name,
                                         arguments.named[i].first));
         if (arguments.positional.size() > given.size())
-            throw Fault(fmt::format("the macro `{}` takes {} arguments at most, and has {}",
+            throw Fault(fmt::format("the macro `{}` takes at most {} arguments, but {} are given",
                                     signature.name, given.size(), arguments.positional.size()));
         for (size_t i = 0; i < given.size(); ++i) {
             const Parameter& parameter = signature.parameters[i];

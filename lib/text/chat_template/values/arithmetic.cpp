@@ -17,15 +17,17 @@ constexpr const char* kOperatorTexts[] = {"+", "-", "*", "/", "//", "%"};
     for (const Value* value : {&a, &b}) {
         if (!value->is(ValueKind::kUndefined)) continue;
         const std::string name = value->undefined_name();
-        throw Fault(name.empty() ? "an undefined value is calculated with"
+        throw Fault(name.empty() ? "an undefined value is used in a calculation"
                                  : fmt::format("'{}' is undefined", name));
     }
-    throw Fault(fmt::format("`{}` does not work on values of the types {} and {}",
+    throw Fault(fmt::format("`{}` is not supported between values of the types {} and {}",
                             kOperatorTexts[static_cast<size_t>(op)], type_name(a), type_name(b)));
 }
 
 [[noreturn]] void fail_overflow() {
-    throw Fault("a whole number does not fit 64 bits, and nothing larger is calculated here");
+    throw Fault(
+        "the result does not fit in 64 bits, and calculating with larger whole numbers is not "
+        "supported");
 }
 
 int64_t floor_quotient(int64_t a, int64_t b) {
@@ -139,8 +141,10 @@ bool is_bound_given(const Value& bound) {
     if (bound.is(ValueKind::kNone)) return false;
     if (bound.is_integral()) return true;
     const std::string name = bound.undefined_name();
-    throw Fault(name.empty() ? fmt::format("a slice's bound is of type {}", type_name(bound))
-                             : fmt::format("'{}' is undefined", name));
+    throw Fault(name.empty()
+                    ? fmt::format("a slice bound must be a whole number, not a value of type {}",
+                                  type_name(bound))
+                    : fmt::format("'{}' is undefined", name));
 }
 
 struct Stride {
@@ -150,7 +154,7 @@ struct Stride {
 // Returns what Python's slice.indices() returns.
 Stride stride_of(int64_t length, const Value& start, const Value& stop, const Value& step) {
     int64_t by = is_bound_given(step) ? step.integral() : 1;
-    if (by == 0) throw Fault("a slice has the step 0");
+    if (by == 0) throw Fault("the step of a slice must not be 0");
     by = std::clamp<int64_t>(by, -INT64_MAX, INT64_MAX);
     const int64_t low = by < 0 ? -1 : 0;
     const int64_t high = by < 0 ? length - 1 : length;
@@ -214,7 +218,7 @@ Value negated(const Value& value) {
 Value slice_of(Meter& meter, const Value& value, const Value& start, const Value& stop,
                const Value& step) {
     if (!value.is(ValueKind::kText) && !value.is_sequence() && !value.is(ValueKind::kRange))
-        throw Fault(fmt::format("a value of type {} has no slices", type_name(value)));
+        throw Fault(fmt::format("a value of type {} cannot be sliced", type_name(value)));
     const Stride stride = stride_of(length_of(value).value_or(0), start, stop, step);
     if (value.is(ValueKind::kText)) {
         const Text& text = value.text_object();

@@ -43,7 +43,7 @@ bool equal_dicts(Meter& meter, const Dict& a, const Dict& b) {
 
 void require_key(const Value& key) {
     if (!can_be_key(key))
-        throw Fault(fmt::format("a value of type {} cannot be a key", type_name(key)));
+        throw Fault(fmt::format("a value of type {} cannot be a key of a dict", type_name(key)));
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ bool are_equal(Meter& meter, const Value& a, const Value& b) {
         return order_numbers(a, b) == std::partial_ordering::equivalent;
     for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)})
         if (one->is(ValueKind::kLargeInt) && other->is(ValueKind::kFloat))
-            throw Fault("a whole number over 64 bits is compared with a float: not supported");
+            throw Fault("comparing a whole number over 64 bits with a float is not supported");
     if (a.kind() != b.kind()) return false;
     if (a.object() != nullptr && a.object() == b.object()) return true;
     switch (a.kind()) {
@@ -86,7 +86,7 @@ bool are_equal(Meter& meter, const Value& a, const Value& b) {
         case ValueKind::kRange:
             return equal_items(meter, a.items(), b.items());
         case ValueKind::kView:
-            throw Fault("views of dicts are compared: put the filter `list` after them");
+            throw Fault("views of dicts cannot be compared: put the filter `list` after them");
         case ValueKind::kDict:
             return equal_dicts(meter, a.dict(), b.dict());
         default:
@@ -110,25 +110,26 @@ std::partial_ordering order_of(Meter& meter, const Value& a, const Value& b) {
     }
     for (const Value* value : {&a, &b}) {
         if (value->is(ValueKind::kLargeInt))
-            throw Fault("a whole number over 64 bits has no order here: not supported");
+            throw Fault("ordering whole numbers over 64 bits is not supported");
         if (const std::string name = value->undefined_name(); !name.empty())
             throw Fault(fmt::format("'{}' is undefined", name));
     }
     throw Fault(
-        fmt::format("values of the types {} and {} have no order", type_name(a), type_name(b)));
+        fmt::format("values of the types {} and {} cannot be ordered", type_name(a), type_name(b)));
 }
 
 bool contains(Meter& meter, const Value& haystack, const Value& needle) {
     if (haystack.is(ValueKind::kText)) {
         if (!needle.is(ValueKind::kText))
-            throw Fault(fmt::format("only a text can be in a text, and not a value of type {}",
-                                    type_name(needle)));
+            throw Fault(fmt::format(
+                "`in` can search a string only for a string, not for a value of type {}",
+                type_name(needle)));
         meter.step_text(haystack.text().size());
         return haystack.text().find(needle.text()) != std::string::npos;
     }
     if (haystack.is(ValueKind::kDict)) return find_key(meter, haystack.dict(), needle) != nullptr;
     if (!can_iterate(haystack))
-        throw Fault(fmt::format("nothing can be in a value of type {}", type_name(haystack)));
+        throw Fault(fmt::format("`in` cannot search a value of type {}", type_name(haystack)));
     Cursor cursor(meter, haystack);
     for (Value item; cursor.next(item);)
         if (are_equal(meter, item, needle)) return true;

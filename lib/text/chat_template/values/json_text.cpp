@@ -52,9 +52,10 @@ class PythonJson {
             return float_repr(number);
         }
         const std::string name = value.undefined_name();
-        throw Fault(name.empty()
-                        ? fmt::format("JSON cannot say a value of type {}", type_name(value))
-                        : fmt::format("'{}' is undefined: JSON cannot say it", name));
+        throw Fault(
+            name.empty()
+                ? fmt::format("a value of type {} cannot be written as JSON", type_name(value))
+                : fmt::format("'{}' is undefined and cannot be written as JSON", name));
     }
 
     void escape(uint32_t unit) { out_ += fmt::format("\\u{:04x}", unit); }
@@ -157,7 +158,7 @@ class ValueBuilder : public nlohmann::json_sax<nlohmann::json> {
                      const nlohmann::detail::exception& error) override {
         const std::string_view what = error.what();
         const size_t colon = what.find(": ");
-        problem = fmt::format("no JSON at byte {}: {}", column,
+        problem = fmt::format("invalid JSON at byte {}: {}", column,
                               colon == what.npos ? what : what.substr(colon + 2));
         return false;
     }

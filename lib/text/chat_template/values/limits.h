@@ -47,7 +47,7 @@ class Meter {
         steps_left_ -= steps;
         if (steps_left_ < 0) {
             steps_left_ = 0;
-            throw Fault("the template takes too many steps: a loop in it does not end soon enough");
+            throw Fault("the template runs too many steps: a loop in it is too long");
         }
     }
     void step_text(size_t bytes) { step(1 + int64_t(bytes / 64)); }
@@ -62,7 +62,8 @@ class Meter {
     // Checks that BYTES more bytes may be used.
     void check_bytes(size_t bytes) const {
         if (bytes > limits_.memory_bytes_max || held_bytes_ > limits_.memory_bytes_max - bytes)
-            throw Fault("the template needs too much memory: it builds a text or a list too large");
+            throw Fault(
+                "the template needs too much memory: it builds a text or a list that is too large");
     }
     // Checks that the printed text may have BYTES bytes.
     void check_output(size_t bytes) const {

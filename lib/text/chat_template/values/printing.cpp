@@ -108,12 +108,12 @@ void append_str(Meter& meter, std::string& out, const Value& value) {
             return append_entries(meter, out, value.dict());
         case ValueKind::kRange:
         case ValueKind::kView:
-            throw Fault(
-                fmt::format("a {} is printed: put the filter `list` after it", type_name(value)));
+            throw Fault(fmt::format("a {} cannot be printed: put the filter `list` after it",
+                                    type_name(value)));
         default:
-            throw Fault(
-                fmt::format("a {} is printed: its text would be an address in Python's memory",
-                            type_name(value)));
+            throw Fault(fmt::format(
+                "a {} cannot be printed: its text would be an address in Python's memory",
+                type_name(value)));
     }
 }
 

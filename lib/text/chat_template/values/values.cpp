@@ -90,8 +90,8 @@ Value new_integer(Meter* meter, std::string_view digits) {
     if (is_negative) digits.remove_prefix(1);
     digits.remove_prefix(std::min(digits.find_first_not_of('0'), digits.size()));
     if (digits.size() > kDigitsMax)
-        throw Fault(
-            fmt::format("a whole number has {} digits, {} at most", digits.size(), kDigitsMax));
+        throw Fault(fmt::format("a whole number has {} digits, but at most {} are supported",
+                                digits.size(), kDigitsMax));
     std::string text(is_negative ? "-" : "");
     text += digits.empty() ? "0" : digits;
     int64_t number = 0;
@@ -133,7 +133,7 @@ Value new_dict(Meter* meter, std::vector<Entry> entries) {
 
 int deeper(int depth) {
     if (depth >= kValueDepthMax)
-        throw Fault(fmt::format("values stand more than {} deep in each other", kValueDepthMax));
+        throw Fault(fmt::format("values are nested more than {} levels deep", kValueDepthMax));
     return depth + 1;
 }
 
@@ -146,7 +146,7 @@ const char* type_name(const Value& value) {
 
 Cursor::Cursor(Meter& meter, Value source) : meter_(&meter), source_(std::move(source)) {
     if (can_iterate(source_)) return;
-    throw Fault(fmt::format("a value of type {} has no elements to go over", type_name(source_)));
+    throw Fault(fmt::format("a value of type {} cannot be iterated", type_name(source_)));
 }
 
 bool Cursor::next(Value& value) {

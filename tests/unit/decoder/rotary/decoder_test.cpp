@@ -363,7 +363,7 @@ TEST_CASE("the ranks of a job become tensor ranks of a host, and stages between 
         CHECK(mesh.stages == row.stages);
         CHECK(mesh.ranks_of_stages().back().front() == 0);
     }
-    CHECK_THROWS_WITH(choose_mesh(config, {3}, 3), Catch::Contains("heads of keys"));
+    CHECK_THROWS_WITH(choose_mesh(config, {3}, 3), Catch::Contains("key heads"));
     CHECK_THROWS_WITH(choose_mesh(config, {7}, 0), Catch::Contains("6 layers"));
 }
 
@@ -465,7 +465,7 @@ TEST_CASE("what an adapter has for a weight that is no matrix is refused by name
         writer.commit();
         const Fixture fixture(fixture_path("huggingface/llama"), adapter);
         CHECK_THROWS_WITH(Rank(fixture, whole_of(fixture), nullptr, {}),
-                          Catch::Contains("changes a weight that is no matrix"));
+                          Catch::Contains("changes a weight that is not a matrix"));
     };
     refused({{norm + "lora_A.weight", DType::kF32, {2, 16}, {}},
              {norm + "lora_B.weight", DType::kF32, {16, 2}, {}}});
@@ -480,8 +480,8 @@ TEST_CASE("what PEFT saves becomes a model that computes what PEFT computes") {
             return graph::load_merged(form.base, form.path, graph::Trust::kNone);
         };
         if (form.name == "lora_bias" || form.name == "adapter_name") {
-            CHECK_THROWS_WITH(merged(), Catch::Contains("is added to the bias of a layer that has "
-                                                        "none, so it can't be merged"));
+            CHECK_THROWS_WITH(merged(), Catch::Contains("changes the bias of a layer without a "
+                                                        "bias, so it cannot be merged"));
             continue;
         }
         const Fixture fixture(form.base, form.path);

@@ -181,7 +181,8 @@ TEST_CASE("a collective of positions that is left out is named by the check") {
         const std::string text = outcome(made, broken, whole);
         CHECK_THAT(text, Catch::Contains("the tensor parallel graph does not compute"));
         if (kind == Kind::kReduceScatter)
-            CHECK_THAT(text, Catch::Contains("differs is made by " + plan.collectives[site].where));
+            CHECK_THAT(text,
+                       Catch::Contains("differs is computed by " + plan.collectives[site].where));
     }
 }
 
@@ -364,22 +365,23 @@ TEST_CASE("a loss that every rank computes of all positions counts once") {
 TEST_CASE("positions that do not divide, or that no table shows, are refused by name") {
     CHECK_THAT(refusal(decoder(2, 2, kPlain), 4),
                Catch::Contains("the 6 positions of a sample") &&
-                   Catch::Contains("do not divide among them") &&
+                   Catch::Contains("cannot be divided evenly among them") &&
                    Catch::Contains("samples of 4 or 8 positions") &&
                    Catch::Contains("or 2 or 3 or 6 ranks"));
     const TensorCase none = TensorCase::script(
         "def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:\n"
         "    return (tokens * self.w).square().mean()\n",
         {{"w", {6}}});
-    CHECK_THAT(refusal(none, 2), Catch::Contains("no table of the graph is indexed"));
+    CHECK_THAT(refusal(none, 2), Catch::Contains("no embedding table is indexed"));
 }
 
 TEST_CASE("a loss that is not summed over the ranks' positions is named by the check") {
     const TensorCase made = TensorCase::fixture("llama");
     TensorModel broken = sequence(made, 2);
     disable(broken, static_cast<int64_t>(broken.plan.collectives.size()) - 1, "");
-    CHECK_THAT(outcome(made, broken, made.whole()),
-               Catch::Contains("the first value that differs is made by aten::cross_entropy_loss"));
+    CHECK_THAT(
+        outcome(made, broken, made.whole()),
+        Catch::Contains("the first value that differs is computed by aten::cross_entropy_loss"));
 }
 
 }  // namespace dslaunch

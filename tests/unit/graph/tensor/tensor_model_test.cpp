@@ -164,9 +164,10 @@ TEST_CASE("a graph without one of its collectives is refused with the node that 
             CHECK(error.code() == ExitCode::kDiverged);
             const std::string text = error.what();
             // A missing sum is seen at its node; a missing copy, in the gradient of its input.
-            if (forward) CHECK_THAT(text, Catch::Contains("differs is made by " + where));
+            if (forward) CHECK_THAT(text, Catch::Contains("differs is computed by " + where));
             if (!forward)
-                CHECK_THAT(text, Catch::Contains("differs is that of what aten::layer_norm"));
+                CHECK_THAT(text,
+                           Catch::Contains("differs belongs to the result of aten::layer_norm"));
         }
     }
 }

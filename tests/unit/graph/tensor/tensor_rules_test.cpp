@@ -248,14 +248,15 @@ TEST_CASE("heads and widths that do not divide are refused with parameter, shape
     const std::string nine =
         message(TensorCase::script(decoder(attention), projections(9, 3)), ranks(2));
     CHECK_THAT(nine, Catch::Contains("wq [36, 12] cannot be split: aten::view in "));
-    CHECK_THAT(nine, Catch::Contains("makes 9 x 4 of 36: its shares would not be whole ones on 2 "
-                                     "ranks"));
+    CHECK_THAT(
+        nine, Catch::Contains("makes 9 x 4 from 36, which cannot be divided evenly among 2 ranks"));
     CHECK_THAT(nine, Catch::Contains("`wq`: `replicated`"));
     const std::string body =
         "    y = torch.linear(torch.gelu(torch.linear(x, self.fc, self.fb)), self.out)\n";
     const std::string width =
         message(TensorCase::script(decoder(body), with_table(kFeedForward)), ranks(3));
-    CHECK_THAT(width, Catch::Contains("8 features of fc [8, 12] do not divide among 3 ranks"));
+    CHECK_THAT(width,
+               Catch::Contains("8 features of fc [8, 12] cannot be divided evenly among 3 ranks"));
 }
 
 TEST_CASE("what stands between attention's layers and has no rule is refused by name") {
@@ -263,7 +264,7 @@ TEST_CASE("what stands between attention's layers and has no rule is refused by 
         {"    a = torch.scaled_dot_product_attention(torch.roll(q, [1], [1]), k, v)\n",
          "aten::roll in the model's forward"},
         {"    a = torch.scaled_dot_product_attention(torch.softmax(q, 1), k, v)\n",
-         "it needs all of what is split"}};
+         "it needs all elements of the split dimension"}};
     for (const auto& [body, expected] : ways) {
         const TensorCase made =
             TensorCase::script(decoder(project(2, 2) + body + merge(2)), projections(2, 2));
@@ -290,14 +291,14 @@ TEST_CASE("a layer that cannot be proven stays whole with a line, and strict ref
     }
     CHECK_FALSE(named(plan, "norm").unproven);  // it has nothing to split
     CHECK_THAT(unproven_text(plan),
-               Catch::Contains("\n  whole on every rank: wq: aten::view in ") &&
-                   Catch::Contains("its shares would not be whole ones on 2 ranks"));
+               Catch::Contains("\n  not split, whole on every rank: wq: aten::view in ") &&
+                   Catch::Contains("which cannot be divided evenly among 2 ranks"));
     TensorRules strict = ranks(2);
     strict.strict = true;
     CHECK_THAT(message(made, strict), Catch::Contains("wq [12, 12] cannot be split"));
     const TensorPlan thirds = made.split_and_check(ranks(3));
     CHECK(named(thirds, "wq").rule == TensorRule::kColumn);
-    CHECK_THAT(unproven_text(thirds), Catch::Contains("\n  whole on every rank: fc: "));
+    CHECK_THAT(unproven_text(thirds), Catch::Contains("\n  not split, whole on every rank: fc: "));
 }
 
 TEST_CASE("given rules count before what the graph shows") {
@@ -323,8 +324,10 @@ TEST_CASE("given rules count before what the graph shows") {
     // Rules that cannot be followed are told with the cause.
     CHECK_THAT(message(made, with_rule(2, "wte", TensorRule::kRow)),
                Catch::Contains("tensor rule `row` of wte [13, 12]: it is the table of "));
-    CHECK_THAT(message(made, with_rule(2, "norm", TensorRule::kColumn)),
-               Catch::Contains("no linear layer or embedding of the graph reads it so"));
+    CHECK_THAT(
+        message(made, with_rule(2, "norm", TensorRule::kColumn)),
+        Catch::Contains(
+            "no linear layer or embedding of the graph uses it in a way that this rule can split"));
     CHECK_THAT(message(made, with_rule(3, "fc", TensorRule::kColumn)),
                Catch::Contains("cannot be split as its rule `column` says"));
 }
@@ -334,7 +337,7 @@ TEST_CASE("a model with nothing to split is refused") {
         "def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:\n"
         "    return (tokens * self.w).square().mean()\n",
         {{"w", {6}}});
-    CHECK_THAT(message(made, ranks(2)), Catch::Contains("nothing of this model can be split"));
+    CHECK_THAT(message(made, ranks(2)), Catch::Contains("no part of this model can be split"));
 }
 
 TEST_CASE("threads that meet at different collectives, or lose one, end with the reason") {

@@ -68,11 +68,11 @@ TEST_CASE("a wrong agent command line is refused with what is meant") {
         {{"--join", "unix:relative"}, "no absolute path"},
         {{"--join", "unix:/" + std::string(120, 'x')}, "too long"},
         {{"--join", "a:1", "--node", "-1"}, "not a node's number"},
-        {{"--join", "a:1", "--node", "1", "--node-name", "x"}, "not by both"},
-        {{"--join", "a:1", "--node-name", "a;b"}, "no host name"},
-        {{"--join", "a:1", "--node-name-from", "HOSTILE"}, "no host name"},
+        {{"--join", "a:1", "--node", "1", "--node-name", "x"}, "but not both"},
+        {{"--join", "a:1", "--node-name", "a;b"}, "not a host name"},
+        {{"--join", "a:1", "--node-name-from", "HOSTILE"}, "not a host name"},
         {{"--join", "a:1", "--node-from", "UNSET"}, "not set here"},
-        {{"--join", "a:1", "--connect-timeout", "soon"}, "no number of seconds"},
+        {{"--join", "a:1", "--connect-timeout", "soon"}, "not a number of seconds"},
         {{"--token", "secret"}, "unknown option `--token`"},
     };
     for (const Row& row : rows) {
@@ -87,7 +87,7 @@ TEST_CASE("a token file must be its owner's alone and hold a token") {
     CHECK_THROWS_WITH(read_token_file(written(folder, "0123456789abcdef\n", 0640)),
                       Catch::Contains("chmod 600"));
     CHECK_THROWS_WITH(read_token_file(written(folder, "0123456789abcdef\n", 0604)),
-                      Catch::Contains("others may read it"));
+                      Catch::Contains("other users can read it"));
     CHECK_THROWS_WITH(read_token_file(written(folder, "short\n", 0600)),
                       Catch::Contains("16 to 1024 characters"));
     CHECK_THROWS_WITH(read_token_file(written(folder, std::string(5000, 'x'), 0600)),
@@ -105,7 +105,7 @@ TEST_CASE("a token that repeats a few characters is refused, words and digits ar
     for (const std::string& token : {std::string(64, '7'), std::string("passwordpassword"),
                                      std::string("1111222233334444"), std::string(40, 'x') + "y"}) {
         INFO(token);
-        CHECK_THROWS_WITH(choose_token(token, ""), Catch::Contains("can be guessed") &&
+        CHECK_THROWS_WITH(choose_token(token, ""), Catch::Contains("could be guessed") &&
                                                        Catch::Contains("openssl rand -hex 32"));
     }
     CHECK(choose_token("correct horse battery staple", "") == "correct horse battery staple");

@@ -90,10 +90,10 @@ TEST_CASE("a number that went to another process, this process and init are neve
     const Running running("true");
     ProcessName earlier = running.name();
     --earlier.start_time;
-    CHECK(refused(earlier) == "it has ended, and another process has its number now");
+    CHECK(refused(earlier) == "it has ended, and another process now has its pid");
     CHECK(running.lives());
-    CHECK(refused(name_process(::getpid())) == "it carries this very command");
-    CHECK(refused(name_process(::getppid())) == "it carries this very command");
+    CHECK(refused(name_process(::getpid())) == "this command itself runs in it");
+    CHECK(refused(name_process(::getppid())) == "this command itself runs in it");
     CHECK(refused({1, name_process(1).start_time}) == "there is no such process");
     CHECK(refused({0, 5}) == "there is no such process");
     CHECK(refused({-1, 5}) == "there is no such process");
@@ -111,7 +111,7 @@ TEST_CASE("another user's process is told as such, and not ended") {
     }
     REQUIRE(wait_until([&] { return !report_devices({child}).processes.front().is_own; }));
     const ProcessName name = name_process(child);
-    CHECK_THAT(end_process({name, 0}, [] {}).error, Catch::Contains("only its owner ends it"));
+    CHECK_THAT(end_process({name, 0}, [] {}).error, Catch::Contains("only its owner can end it"));
     CHECK(name_process(child) == name);
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);

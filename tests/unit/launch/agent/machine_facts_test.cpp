@@ -85,10 +85,10 @@ TEST_CASE("differences that break a job are told of the hosts that have them") {
         {other_cpu, ""},
         {machine(0, "2.36", "550.1"), ""},  // another architecture has no levels
         {machine(2, "2.36", "550.1"),
-         "(Some Processor) has x86-64 level 2, dsworker was built for level 3"},
-        {machine(4, "2.9", "550.1"), "its C library is 2.9, dsworker needs 2.34"},
-        {machine(4, "2.36", "535.7"), "its NVIDIA driver is 535.7, most hosts have 550.1"},
-        {machine(4, "2.36", ""), "no NVIDIA driver is loaded, most hosts have 550.1"},
+         "(Some Processor) supports x86-64 level 2, but dsworker was built for level 3"},
+        {machine(4, "2.9", "550.1"), "its C library is 2.9, but dsworker needs 2.34"},
+        {machine(4, "2.36", "535.7"), "its NVIDIA driver is 535.7, but most hosts have 550.1"},
+        {machine(4, "2.36", ""), "no NVIDIA driver is loaded, but most hosts have 550.1"},
     };
     for (const Row& row : rows) {
         INFO(row.words);
@@ -113,10 +113,10 @@ TEST_CASE("a clock is wrong only when the time of the question cannot explain it
         {0.0, 0.001, ""},
         {1.9, 0.001, ""},
         {-1.9, 0.001, ""},
-        {2.5, 0.001, "2.5 s before this machine's"},
+        {2.5, 0.001, "2.5 s ahead of this machine's"},
         {-400.0, 0.002, "400.0 s behind this machine's"},
         {2.5, 2.0, ""},  // the answer may have been under way for two seconds
-        {3.5, 2.0, "3.5 s before this machine's (give or take 1.0 s)"},
+        {3.5, 2.0, "3.5 s ahead of this machine's clock (within 1.0 s)"},
     };
     for (const Row& row : rows) {
         INFO(row.offset_s << " in " << row.round_s);

@@ -70,7 +70,7 @@ TEST_CASE("a bad host has its own error and keeps no other from serving") {
         Fleet fleet(kThree, transport, signals.get());
         fleet.connect(5s, true);
         CHECK(fleet.nodes()[0].serves());
-        CHECK(fleet.nodes()[1].error.find("speaks protocol 99") != std::string::npos);
+        CHECK(fleet.nodes()[1].error.find("uses protocol 99") != std::string::npos);
         CHECK(fleet.nodes()[2].error == "cannot connect");
         CHECK(fleet.bad_count() == 2);
     }
@@ -88,7 +88,7 @@ TEST_CASE("who says nothing in time, nonsense, or has no program is told apart")
     });
     Fleet fleet(kThree, transport, signals.get());
     fleet.connect(50ms, false);
-    CHECK(fleet.nodes()[0].error == "no agent said hello within 0.05 s");
+    CHECK(fleet.nodes()[0].error == "no agent answered within 0.05 s");
     CHECK(fleet.nodes()[1].misunderstood);
     CHECK(fleet.nodes()[2].exit_status == 127);
     CHECK(fleet.nodes()[2].error.find("dslaunch push") != std::string::npos);

@@ -47,7 +47,7 @@ TEST_CASE("filters choose hosts and slots in the hostfile's order") {
 
 TEST_CASE("filters that ask for what is not there are refused with what is") {
     const std::tuple<HostFilter, const char*> rows[] = {
-        {{"n1", "n2", {}, {}}, "exclude each other"},
+        {{"n1", "n2", {}, {}}, "cannot be combined"},
         {{"n1", "", 1, {}}, "--num_nodes"},
         {{"", "n1", {}, 1}, "--num_gpus"},
         {{"n4", "", {}, {}}, "`n4` is not in the hostfile, did you mean `n1`"},

@@ -58,17 +58,17 @@ TEST_CASE("a node list that is none is refused with its column") {
         {"a[1-3", "column 6: a `[` without `]`"},
         {"a1]", "column 3: a `]` without `[`"},
         {"a[3-1]", "runs backwards"},
-        {"a[1-9999]", "over 4096"},
-        {"a[]", "column 3: no number"},
-        {"a[x]", "column 3: no number"},
+        {"a[1-9999]", "more than 4096"},
+        {"a[]", "column 3: a missing number"},
+        {"a[x]", "column 3: a missing number"},
         {"a[1234567890]", "1 to 9 digits"},
-        {"a,,b", "column 3: no host name"},
-        {"a,", "no host name"},
-        {"$(rm)", "column 1: no host name"},
-        {"-oProxyCommand=x", "no host name"},
+        {"a,,b", "column 3: a missing host name"},
+        {"a,", "a missing host name"},
+        {"$(rm)", "column 1: a missing host name"},
+        {"-oProxyCommand=x", "a missing host name"},
         {"a[1-4096]b[1-4096]", "too many hosts"},
-        {"a[1-4096]" + std::string(1'000'000, 'x'), "too long a name"},
-        {"a\x1b[1]", "column 1: no host name"},
+        {"a[1-4096]" + std::string(1'000'000, 'x'), "a name that is too long"},
+        {"a\x1b[1]", "column 1: a missing host name"},
     };
     for (const Row& row : rows) {
         INFO(row.text);
@@ -140,7 +140,7 @@ TEST_CASE("an allocation's slots are its GPUs, else the tasks asked for, else on
     CHECK(with({nodes}, "SLURM_GPUS", "h100:6") == Counts{2, 2, 2});
 
     CHECK_THROWS_WITH(found({nodes, {"SLURM_NTASKS", "4"}, {"SLURM_TASKS_PER_NODE", "2(x2)"}}),
-                      Catch::Contains("names 3 hosts and tasks for 2"));
+                      Catch::Contains("lists 3 hosts, but tasks for 2"));
     CHECK_THROWS_WITH(found({nodes, {"SLURM_GPUS_ON_NODE", "all"}}),
                       Catch::Contains("SLURM_GPUS_ON_NODE"));
 }

@@ -150,7 +150,7 @@ TEST_CASE("a record that cannot be written costs one warning and no job") {
     record.metrics("{}");
     record.end(0);
     REQUIRE(warnings.lines.size() == 1);
-    CHECK_THAT(warnings.lines[0], Catch::Contains("the job goes on"));
+    CHECK_THAT(warnings.lines[0], Catch::Contains("the job continues"));
 }
 
 TEST_CASE("a folder that goes away while the job runs costs one warning") {

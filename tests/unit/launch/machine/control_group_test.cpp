@@ -55,5 +55,5 @@ TEST_CASE("memory that ran out is told only when the kernel counted it meanwhile
                Catch::Contains("out-of-memory killer ended 1 process(es)"));
     root.write("/sys/fs/cgroup/memory.events", "oom_kill 3\n");
     CHECK_THAT(describe_oom(before, count_oom_kills(root.path())),
-               Catch::Contains("memory limit of its control group ended 2 process(es)"));
+               Catch::Contains("memory limit of its control group killed 2 process(es)"));
 }

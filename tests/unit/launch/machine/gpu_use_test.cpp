@@ -52,7 +52,7 @@ TEST_CASE("the facts of a GPU are those of its index or UUID, without one's own 
                                "GPU-b2, 12, 256\nGPU-b2, 13, 256\n");
     add_gpu_facts(use.gpus, "1, 580.1, 0, 5, 16, 16\n", "");
     const std::string facts =
-        "1.00 GiB, 512.0 MiB in use, driver 580.1, 0 ECC errors, PCIe 5 x16, also held by process "
+        "1.00 GiB, 512.0 MiB in use, driver 580.1, 0 ECC errors, PCIe 5 x16, also used by process "
         "12 (256.0 MiB)";
     CHECK(facts_of_gpu(use, "1", 13) == facts);
     CHECK(facts_of_gpu(use, "GPU-b", 13) == facts);

@@ -122,7 +122,7 @@ TEST_CASE("the chosen network connects every host, with the interface that each 
     NetworkChoice choice = chosen(hosts, {"10.0.0", "10.1.0"}, ProbeScope::kLikely);
     REQUIRE(choice.found);
     CHECK(choice.meeting.address == "10.0.0.1");
-    CHECK(choice.meeting.reason == "ssh arrived there");
+    CHECK(choice.meeting.reason == "the ssh connection arrived there");
     CHECK(choice.interfaces == std::vector<std::string>{"eth0", "eth0", "ens7", "eth0"});
     // ssh's network is closed between the hosts: the other one is taken.
     CHECK_FALSE(chosen(hosts, {"10.1.0"}, ProbeScope::kLikely).found);

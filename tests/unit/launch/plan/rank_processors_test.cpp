@@ -131,7 +131,7 @@ TEST_CASE("a core list chooses processors, and one that is not ours is named") {
     MachineTopology few = eight;  // the processors under taskset -c 0-3
     few.processors.resize(4);
     CHECK_THROWS_WITH(placed(few, BindMode::kCore, 2, "2-5"),
-                      Catch::Contains("--bind_core_list 2-5 names processors 4-5") &&
+                      Catch::Contains("--bind_core_list 2-5 contains processors 4-5") &&
                           Catch::Contains("(usable: 0-3)"));
 }
 

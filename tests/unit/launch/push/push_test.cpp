@@ -148,12 +148,12 @@ TEST_CASE(
         std::string target, cause;
     };
     const Row rows[] = {{at + "link", "symbolic link"},
-                        {at + "folder", "folder of that name"},
+                        {at + "folder", "the path is a folder"},
                         {at + "trap", "ELOOP"},
-                        {at + "hard", "somebody else's"},
+                        {at + "hard", "is not a plain file of this user"},
                         {at + "from/below", "ENOTDIR"},
-                        {at + "x/../y", "not an absolute path"},
-                        {"relative", "not an absolute path"},
+                        {at + "x/../y", "the path must be absolute"},
+                        {"relative", "the path must be absolute"},
                         {"/proc/none/file", "cannot make or open"}};
     for (const Row& row : rows) {
         Hosts hosts(1);
@@ -222,7 +222,7 @@ TEST_CASE("a file whose list of chunks fills more than a frame is refused on bot
     REQUIRE(::truncate((folder.path() + "/from").c_str(), kPushFileBytesMax + 1) == 0);
     Hosts hosts(1);
     CHECK_THROWS_WITH(hosts.push({{folder.path() + "/from", folder.path() + "/to", {}, false}}),
-                      Catch::Contains("2048.00 GiB that can be sent as one file"));
+                      Catch::Contains("at most 2048.00 GiB can be sent as one file"));
     const std::string hash(2 * kPushHashBytes, 'a');
     for (const auto& [bytes, text] : std::map<int64_t, std::string>{
              {kPushFileBytesMax + 1, hash}, {INT64_MAX, hash}, {3, "../../x"}, {4, ""}}) {
@@ -230,7 +230,7 @@ TEST_CASE("a file whose list of chunks fills more than a frame is refused on bot
         PushReceiver receiver([&](const PushAnswer& said) { answer = said; }, [] {});
         receiver.offer({1, folder.path() + "/to", {}, bytes, 0644, 0, text});
         CHECK(answer.state == PushState::kFailed);
-        CHECK(answer.error.find("is not one that can be sent") != std::string::npos);
+        CHECK(answer.error.find("cannot be sent") != std::string::npos);
     }
 }
 

@@ -122,7 +122,7 @@ TEST_CASE("what keeps a file from coming is told, and the host's copy stays") {
     const Brought no_file = host.bring({"f"});
     CHECK(no_file.state == Brought::State::kFailed);
     CHECK(no_file.code == ExitCode::kHosts);
-    CHECK(no_file.error == host.there + "f: no file");
+    CHECK(no_file.error == host.there + "f: not a plain file");
     fs::remove(host.there + "f");
 
     const std::string content = random_bytes(2 * kWholeChunk, 1);
@@ -130,13 +130,13 @@ TEST_CASE("what keeps a file from coming is told, and the host's copy stays") {
     fs::create_directories(host.here + "f");
     const Brought folder = host.bring({"f"});
     CHECK(folder.code == ExitCode::kDisk);
-    CHECK(folder.error == host.here + "f: there is a folder of that name");
+    CHECK(folder.error == host.here + "f: the path is a folder");
     fs::remove(host.here + "f");
 
     host.is_silent = true;
     const Brought silent = host.bring({"f"}, 1 << 30, 100ms);
     CHECK(silent.code == ExitCode::kHosts);
-    CHECK_THAT(silent.error, Catch::Contains("the host has sent nothing"));
+    CHECK_THAT(silent.error, Catch::Contains("the host has sent no data"));
     CHECK(content_of(host.there + "f") == content);
 }
 

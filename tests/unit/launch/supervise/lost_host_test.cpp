@@ -94,7 +94,8 @@ TEST_CASE("a host that speaks for a rank of another one is lost, and the rank is
         }));
         const AttemptResult result = run(two_per_node(2), transport);
         CHECK(result.exit_code == 67);
-        CHECK_THAT(result.report, Catch::Contains("speaks of rank 2, which is on host n1"));
+        CHECK_THAT(result.report,
+                   Catch::Contains("an agent reported rank 2, which runs on host n1"));
     }
 }
 
@@ -237,8 +238,9 @@ TEST_CASE("processes of an attempt before that do not die are named, and nothing
     });
     const std::string message =
         refusal(two_per_node(2), transport, ExitCode::kHosts, AttemptNumber{1, 1});
-    CHECK_THAT(message, Catch::Contains("1 of 2 hosts") &&
-                            Catch::Contains("n1: processes of an attempt before do not die: 72 "
-                                            "(python\\x1b);"));
+    CHECK_THAT(message,
+               Catch::Contains("1 of 2 hosts") &&
+                   Catch::Contains("n1: processes of an earlier attempt cannot be killed: 72 "
+                                   "(python\\x1b);"));
     CHECK_FALSE(transport.was_sent(FrameKind::kStart));
 }

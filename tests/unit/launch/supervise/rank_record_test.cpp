@@ -130,25 +130,27 @@ TEST_CASE("the report of a hang names the rank for which the others wait, and wh
     stopped.pid = 77;
     stopped.heartbeat = Heartbeat{47, 10, "step 5, compute: Forward of segment 3 (layers.3)"};
     stopped.heard_at += std::chrono::milliseconds(4'500);
-    CHECK_THAT(describe_failure({waiting, stopped}, 0, {}),
-               Catch::Contains("  behind is rank 1 on host right (pid 77), silent for 3.5 s: step "
-                               "5, compute: Forward of segment 3 (layers.3); 47 instructions done, "
-                               "the others 52 to 52\n"));
+    CHECK_THAT(
+        describe_failure({waiting, stopped}, 0, {}),
+        Catch::Contains("  rank 1 on host right (pid 77) is behind, and has sent no heartbeat "
+                        "for 3.5 s: step 5, compute: Forward of segment 3 (layers.3); it "
+                        "has done 47 instructions, and the other ranks 52 to 52\n"));
     // A rank that stands still since its start has done less than any other.
     RankRecord unheard = told(ended(3, 0, SIGKILL));
     unheard.rank = 2;
     unheard.host = "right";
     unheard.pid = 78;
     unheard.started = true;
-    CHECK_THAT(describe_failure({waiting, stopped, unheard}, 0, {}),
-               Catch::Contains("  behind is rank 2 on host right (pid 78): nothing was heard of it "
-                               "since its start\n"));
+    CHECK_THAT(
+        describe_failure({waiting, stopped, unheard}, 0, {}),
+        Catch::Contains("  rank 2 on host right (pid 78) is behind: it has sent no heartbeat "
+                        "since it started\n"));
     // A rank that ended by itself does not keep others waiting.
     unheard.told_to_end = false;
     CHECK_THAT(describe_failure({waiting, stopped, unheard}, 0, {}),
-               Catch::Contains("  behind is rank 1 on host right"));
+               Catch::Contains("  rank 1 on host right (pid 77) is behind"));
     waiting.failure->code = static_cast<uint32_t>(ExitCode::kInput);
-    CHECK_THAT(describe_failure({waiting, stopped}, 0, {}), !Catch::Contains("behind is"));
+    CHECK_THAT(describe_failure({waiting, stopped}, 0, {}), !Catch::Contains("is behind"));
 }
 
 TEST_CASE("a heartbeat is read back as it was written, a broken one is refused") {
@@ -212,7 +214,7 @@ TEST_CASE("the report holds each message once, in indented lines, and groups a t
 TEST_CASE("a rank that somebody killed is told who that may have been, where no facts say so") {
     std::vector<RankRecord> ranks = {ended(1, 0, SIGKILL)};
     CHECK_THAT(describe_failure(ranks, 0, {}),
-               Catch::Contains("SIGKILL comes from outside") && Catch::Contains("dmesg"));
+               Catch::Contains("SIGKILL was sent from outside") && Catch::Contains("dmesg"));
     std::vector<RankRecord> others(3, ranks[0]);
     others[0].told_to_end = true;
     others[1].exited.oom_evidence = "the kernel ended it";

@@ -61,8 +61,8 @@ TEST_CASE("the rank that works longest is named, with its host, its lane and how
     const std::vector<Row> rows = {
         {{30, 30, 45, 30},
          50,
-         "rank 2 on n2 works 45.0 ms a step in its compute lane, the median "
-         "rank 30.0 ms: 50 % more, 30 % of the step"},
+         "rank 2 on n2 works 45.0 ms per step in its compute lane, but the median rank works 30.0 "
+         "ms; the straggler takes 50 % longer, which is 30 % of the step"},
         {{30, 60}, 60, "rank 1 on n1 works 60.0 ms"},
         {{60, 30}, 60, "rank 0 on n0"},
         {{30, 30, 30}, 40, ""},

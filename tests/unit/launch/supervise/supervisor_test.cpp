@@ -50,15 +50,15 @@ TEST_CASE("every bad host is named with its cause, and nothing starts") {
              hello.protocol_version = kAgentProtocolVersion + 1;
              if (is_hello(frame)) t.say(host, FrameKind::kAgentHello, encode(hello));
          },
-         {"2 of 2 hosts", "speaks protocol 2"}},
+         {"2 of 2 hosts", "uses protocol 2"}},
         {[=](FakeTransport& t, size_t host, const Frame& frame) {
              if (is_hello(frame)) t.say_bytes(host, std::string("\xff\xff\xff\x7f\x01\x00", 6));
          },
-         {"n0, n1: its agent speaks nonsense"}},
+         {"n0, n1: its agent sent data that cannot be read"}},
         {[=](FakeTransport& t, size_t host, const Frame& frame) {
              if (is_hello(frame)) t.say(host, FrameKind::kStop);
          },
-         {"its agent speaks nonsense"}},
+         {"its agent sent data that cannot be read"}},
         {[=](FakeTransport& t, size_t host, const Frame& frame) {
              // Half a frame, then the end of the connection.
              if (!is_hello(frame)) return;
@@ -87,7 +87,7 @@ TEST_CASE("an agent that never answers is given up after the time for it, and it
     });
     const std::string message = refusal(spec, transport, ExitCode::kHosts);
     CHECK_THAT(message, Catch::Contains("1 of 2 hosts"));
-    CHECK_THAT(message, Catch::Contains("n1: no agent said hello within 0.02 s"));
+    CHECK_THAT(message, Catch::Contains("n1: no agent answered within 0.02 s"));
     CHECK(transport.abandoned == std::vector<size_t>{1});
 }
 
@@ -106,7 +106,7 @@ TEST_CASE("a file that differs on one host is named, and --no_ssh_check does not
     FakeTransport differing(agent);
     const std::string message = refusal(spec, differing, ExitCode::kHosts);
     CHECK_THAT(message, Catch::Contains("1 of 2 hosts"));
-    CHECK_THAT(message, Catch::Contains("n1: " + path + ": same size, other content"));
+    CHECK_THAT(message, Catch::Contains("n1: " + path + ": same size, but different content"));
     spec.check_hosts = false;
     FakeTransport unasked(agent);
     CHECK(run(spec, unasked).exit_code == 0);
@@ -177,7 +177,8 @@ TEST_CASE("nonsense from an agent whose ranks run loses its host, not the launch
     }));
     const AttemptResult result = run(two_per_node(2), transport);
     CHECK(result.exit_code == static_cast<int>(ExitCode::kHosts));
-    CHECK_THAT(result.report, Catch::Contains("host n0 is lost: its agent speaks nonsense"));
+    CHECK_THAT(result.report,
+               Catch::Contains("host n0 is lost: its agent sent data that cannot be read"));
     CHECK(transport.abandoned == std::vector<size_t>{0});
 }
 
@@ -229,10 +230,13 @@ TEST_CASE("the hosts' GPUs decide, and the hosts that lack some are named") {
     const Row rows[] = {
         {DeviceRequest::kAuto, {2, 3}, "", "0,1"},
         {DeviceRequest::kAuto, {0, 0}, "", ""},
-        {DeviceRequest::kAuto, {2, 0}, "1 of 2 hosts:\n  n1: has 0 GPUs for 2 workers", ""},
-        {DeviceRequest::kAuto, {1, 0}, "2 of 2 hosts:\n  n0: has 1 GPU", ""},
+        {DeviceRequest::kAuto,
+         {2, 0},
+         "1 of 2 hosts:\n  n1: it has 0 GPUs, but 2 workers need GPUs ",
+         ""},
+        {DeviceRequest::kAuto, {1, 0}, "2 of 2 hosts:\n  n0: it has 1 GPU", ""},
         {DeviceRequest::kCuda, {0, 0}, "2 of 2 hosts", ""},
-        {DeviceRequest::kCuda, {4, 1}, "1 of 2 hosts:\n  n1: has 1 GPU", ""},
+        {DeviceRequest::kCuda, {4, 1}, "1 of 2 hosts:\n  n1: it has 1 GPU", ""},
         {DeviceRequest::kCpu, {2, 0}, "", "0,1"},
     };
     for (const Row& row : rows) {
@@ -276,7 +280,7 @@ TEST_CASE("a GPU whose number a host does not have is missing there") {
         if (frame.kind == FrameKind::kHello) t.say(host, FrameKind::kAgentHello, encode(hello));
     });
     CHECK_THAT(refusal(spec, transport, ExitCode::kHosts),
-               Catch::Contains("has 4 GPUs for 2 workers on 6,7"));
+               Catch::Contains("it has 4 GPUs, but 2 workers need GPUs 6,7"));
 }
 
 TEST_CASE("when nobody reads the output of programs they end, as SIGPIPE would end them") {

@@ -127,7 +127,7 @@ TEST_CASE("bytes that were changed, put in, dropped, replayed or turned round ar
         CHECK(heard.find("two") == std::string::npos);
         CHECK((at >= length / 2 || heard.find("one") == std::string::npos));
     }
-    const std::string changed = "bytes were changed on the way: ";
+    const std::string changed = "the data was changed in transit: ";
     CHECK(what_agent_hears([](const std::string& bytes) { return records_of(bytes).at(1); }) ==
           changed);
     CHECK(what_agent_hears([](const std::string& bytes) {
@@ -143,14 +143,15 @@ TEST_CASE("bytes that were changed, put in, dropped, replayed or turned round ar
           }) == changed);
     Pair pair;
     pair.agent.say("said by the agent");
-    CHECK_THROWS_WITH(pair.agent.receive(take(pair.agent)), "bytes were changed on the way");
+    CHECK_THROWS_WITH(pair.agent.receive(take(pair.agent)), "the data was changed in transit");
 }
 
 TEST_CASE("records of another connection of the same token are not believed") {
     Pair first;
     Pair second;
     first.launcher.say("for the first");
-    CHECK_THROWS_WITH(second.agent.receive(take(first.launcher)), "bytes were changed on the way");
+    CHECK_THROWS_WITH(second.agent.receive(take(first.launcher)),
+                      "the data was changed in transit");
 }
 
 TEST_CASE("a launcher that shows a certificate instead of the token is refused") {
@@ -183,7 +184,7 @@ TEST_CASE("a launcher that shows a certificate instead of the token is refused")
     const int length = BIO_read(out, flight.data(), static_cast<int>(flight.size()));
     REQUIRE(length > 500);  // it has answered with its certificate
     flight.resize(static_cast<size_t>(length));
-    CHECK_THROWS_WITH(agent.receive(flight), "the launcher there does not hold this agent's token");
+    CHECK_THROWS_WITH(agent.receive(flight), "the launcher there does not have this agent's token");
     CHECK_FALSE(agent.proven());
     SSL_free(server);
     SSL_CTX_free(context);

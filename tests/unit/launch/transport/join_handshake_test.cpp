@@ -83,8 +83,8 @@ TEST_CASE("an agent with another token is turned away, and does not take that fo
     AgentHandshake agent(other_key(), kTe3);
     CHECK(talk(launcher, agent) == Agent::kNotLauncher);
     CHECK(launcher.state() == Launcher::kRefused);
-    CHECK(launcher.reason() == "its token is not this job's");
-    CHECK_THAT(agent.reason(), Catch::Contains("does not hold this agent's token"));
+    CHECK(launcher.reason() == "its token differs from this job's token");
+    CHECK_THAT(agent.reason(), Catch::Contains("does not have this agent's token"));
 }
 
 TEST_CASE("a refusal through the channel is the launcher's, one in clear may be anybody's") {
@@ -126,7 +126,7 @@ TEST_CASE("whoever speaks something else is known at the first byte that differs
         CHECK(launcher.take_output().empty());
         AgentHandshake agent(key(), kTe3);
         feed(agent, text, 1);
-        CHECK_THAT(agent.reason(), Catch::Contains("no dslaunch that waits"));
+        CHECK_THAT(agent.reason(), Catch::Contains("not a dslaunch that waits"));
     }
 }
 

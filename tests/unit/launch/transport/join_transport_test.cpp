@@ -222,7 +222,7 @@ TEST_CASE("a stranger can neither join nor disturb: garbage, wrong tokens, silen
     REQUIRE(first.error.empty());
     CHECK_THAT(join_served(served, with_another_token(served, 1)).error,
                Catch::Contains("no launcher at 127.0.0.1:") &&
-                   Catch::Contains("does not hold this agent's token"));
+                   Catch::Contains("does not have this agent's token"));
     std::vector<UniqueFd> crowd;
     crowd.push_back(stranger(served, "GET / HTTP/1.0\r\n\r\n"));
     crowd.push_back(stranger(served, std::string(100'000, 'x')));
@@ -299,7 +299,7 @@ TEST_CASE("hosts that did not come in time are told with who came and who was tu
     CHECK(served.ended.size() == 2);
     CHECK_THAT(served.ended[0], Catch::Contains("no agent joined as node 0 within 1.5 s (1 of 3"));
     CHECK_THAT(served.ended[0], Catch::Contains("h1 from 127.0.0.1:"));
-    CHECK_THAT(served.ended[0], Catch::Contains("its token is not this job's"));
+    CHECK_THAT(served.ended[0], Catch::Contains("its token differs from this job's token"));
     CHECK(served.ended[2] == "no agent joined as node 2 within 1.5 s");
     CHECK_FALSE(is_closed(one.socket));
     // Too late: nobody listens.
@@ -379,7 +379,7 @@ TEST_CASE("an agent joins no Unix socket that others may use") {
     Served served(1, std::move(settings));
     REQUIRE(::chmod((folder.path() + "/open").c_str(), 0666) == 0);
     CHECK_THAT(join_served(served, request_to(served, 0, "")).error,
-               Catch::Contains("nobody else may use"));
+               Catch::Contains("no other user can access"));
 }
 
 TEST_CASE("an agent waits for a launcher that is not there yet, and not for ever") {

@@ -138,28 +138,31 @@ TEST_CASE("what libssh cannot do is refused by file, line and directive") {
         std::string text;
     };
     const Row rows[] = {
-        {"CanonicalizeHostname yes", "`canonicalizehostname yes` is not done by the built-in ssh"},
-        {"KnownHostsCommand /bin/keys %H", "`knownhostscommand /bin/keys %H` is not done"},
-        {"RevokedHostKeys /etc/revoked", "`revokedhostkeys /etc/revoked` is not done"},
-        {"PKCS11Provider /lib/p11.so", "`pkcs11provider /lib/p11.so` is not done"},
-        {"IdentityFile pkcs11:token=x", "`IdentityFile pkcs11:...` is not done"},
-        {"PubkeyAuthentication no", "`pubkeyauthentication no` is not done"},
-        {"PreferredAuthentications password", "`preferredauthentications password` is not done"},
-        {"ProxyUseFdpass yes", "`proxyusefdpass yes` is not done"},
-        {"BindInterface eth0", "`bindinterface eth0` is not done"},
-        {"Match localnetwork 10.0.0.0/8", "`Match localnetwork` is not done by the built-in ssh"},
-        {"Match exec \"test %C\"", "Match exec with %C is not done"},
-        {"HostName %C", "hostname with the token %C is not done"},
-        {"Frobnicate yes", "`frobnicate` is no keyword that the built-in ssh knows"},
+        {"CanonicalizeHostname yes",
+         "`canonicalizehostname yes` is not supported by the built-in ssh"},
+        {"KnownHostsCommand /bin/keys %H", "`knownhostscommand /bin/keys %H` is not supported"},
+        {"RevokedHostKeys /etc/revoked", "`revokedhostkeys /etc/revoked` is not supported"},
+        {"PKCS11Provider /lib/p11.so", "`pkcs11provider /lib/p11.so` is not supported"},
+        {"IdentityFile pkcs11:token=x", "`IdentityFile pkcs11:...` is not supported"},
+        {"PubkeyAuthentication no", "`pubkeyauthentication no` is not supported"},
+        {"PreferredAuthentications password",
+         "`preferredauthentications password` is not supported"},
+        {"ProxyUseFdpass yes", "`proxyusefdpass yes` is not supported"},
+        {"BindInterface eth0", "`bindinterface eth0` is not supported"},
+        {"Match localnetwork 10.0.0.0/8",
+         "`Match localnetwork` is not supported by the built-in ssh"},
+        {"Match exec \"test %C\"", "Match exec with %C is not supported"},
+        {"HostName %C", "hostname with the token %C is not supported"},
+        {"Frobnicate yes", "does not support the keyword `frobnicate`"},
         {"User \"ada", "a quote is not closed"},
         {"Port 70000", "`port 70000` is not a number from 1 to 65535"},
         {"ProxyJump a;b", "ProxyJump: `a;b` is not [user@]host[:port]"},
         {"ProxyJump [::1]x22", "ProxyJump: `[::1]x22` is not [user@]host[:port]"},
         {std::string("ProxyJump [::1\0;b]", 18), "`[::1\\x00;b]` is not [user@]host[:port]"},
-        {"RekeyLimit \"\"", "RekeyLimit: `` is not a limit"},
-        {"RekeyLimit 1G 8000w", "RekeyLimit: over 136 years are not a limit"},
-        {"HostName a%\x1b[2J", "hostname with the token %\\x1b is not done"},
-        {"Match exec %\x1b[2J", "Match exec with %\\x1b is not done"},
+        {"RekeyLimit \"\"", "RekeyLimit: `` is not a valid limit"},
+        {"RekeyLimit 1G 8000w", "RekeyLimit: the time must be at most 136 years"},
+        {"HostName a%\x1b[2J", "hostname with the token %\\x1b is not supported"},
+        {"Match exec %\x1b[2J", "Match exec with %\\x1b is not supported"},
         {"Match \x1b[2J", "Match \\x1b[2j has no value"},
         {"Compression", "`compression` has no value"},
     };
@@ -182,7 +185,7 @@ TEST_CASE("what libssh cannot do is refused by file, line and directive") {
 TEST_CASE("an ssh configuration that includes itself ends") {
     const TemporaryFolder folder;
     CHECK_THROWS_WITH(resolve(folder, "Include " + folder.path() + "/config\n"),
-                      Catch::Contains("Include goes deeper than 16 files"));
+                      Catch::Contains("Include is nested deeper than 16 files"));
 }
 
 TEST_CASE("a named ssh configuration that is missing is an error") {
@@ -203,7 +206,7 @@ TEST_CASE("an ssh configuration that others may write is not obeyed") {
             return false;
         } catch (const Error& error) {
             CHECK(error.code() == ExitCode::kUsage);
-            CHECK_THAT(error.what(), Catch::Contains("written by others"));
+            CHECK_THAT(error.what(), Catch::Contains("written by other users"));
             return true;
         }
     };
@@ -238,7 +241,7 @@ TEST_CASE("an ssh configuration that others may write is given to no program") {
             CHECK_NOTHROW(use(config));
         }
         ::chmod(config.c_str(), 0646);
-        CHECK_THROWS_WITH(use(config), Catch::Contains("config can be written by others"));
+        CHECK_THROWS_WITH(use(config), Catch::Contains("config can be written by other users"));
         CHECK_THROWS_WITH(use(folder.path()), Catch::Contains("it is a folder"));
         CHECK_THROWS_WITH(use(folder.path() + "/missing"), Catch::Contains("cannot be read"));
         for (const char* path : {"", "none", "/dev/null"}) CHECK_NOTHROW(use(path));
@@ -249,7 +252,6 @@ TEST_CASE("a pipe in the place of an ssh configuration is refused and not waited
     const TemporaryFolder folder;
     const std::string fifo = folder.path() + "/config";
     REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
-    CHECK_THROWS_WITH(resolve_ssh_target({"n1", {}, 0, {}}, fifo),
-                      Catch::Contains("is not obeyed"));
+    CHECK_THROWS_WITH(resolve_ssh_target({"n1", {}, 0, {}}, fifo), Catch::Contains("is not used"));
     CHECK(resolve_ssh_target({"n1", {}, 0, {}}, "/dev/null").port == 22);
 }

@@ -258,7 +258,8 @@ TEST_CASE("a relay that falls silent is lost, and one that answers is not") {
     const auto events = tree.say(0, pong);
     REQUIRE(events.size() == 3);
     CHECK(events[0].host == 2);
-    CHECK_THAT(events[0].text, Catch::Contains("relay on h2") && Catch::Contains("nothing heard"));
+    CHECK_THAT(events[0].text,
+               Catch::Contains("relay on h2") && Catch::Contains("has sent nothing"));
     clock.sleep_for(milliseconds(40));
     CHECK(tree.say(0, pong).empty());
 }

@@ -65,12 +65,12 @@ TEST_CASE("the nearest choice is the first rung that fits, without what it does 
     CHECK(found(599) == stage + "3, " + recompute + "4");
     CHECK(found(320) == stage + "3, " + recompute + "4, " + states);
     CHECK(found(230) == stage + "3, " + recompute + "4, " + states + ", " + parameters);
-    CHECK(found(180) ==
-          stage + "3, " + recompute + "4, " + states + ", " + parameters +
-              ", train_micro_batch_size_per_gpu: 2 (and 2 times the gradient_accumulation_steps)");
     CHECK(
-        found(155).ends_with("train_micro_batch_size_per_gpu: 1 (and 4 times the "
-                             "gradient_accumulation_steps)"));
+        found(180) ==
+        stage + "3, " + recompute + "4, " + states + ", " + parameters +
+            ", train_micro_batch_size_per_gpu: 2 (and multiply gradient_accumulation_steps by 2)");
+    CHECK(found(155).ends_with(
+        "train_micro_batch_size_per_gpu: 1 (and multiply gradient_accumulation_steps by 4)"));
     CHECK(found(154) == "nothing");
 }
 
@@ -100,7 +100,7 @@ TEST_CASE("more hosts are the last rung: as few as fit") {
     REQUIRE(nearest);
     CHECK(nearest->value == MemoryChoice{3, 0, false, false, 1, 18});  // 333 + 50, and 17: 352 +
                                                                        // 50
-    CHECK_THAT(nearest->why, Catch::EndsWith("18 hosts like these in place of 3"));
+    CHECK_THAT(nearest->why, Catch::EndsWith("18 hosts like these instead of 3"));
     search.limits = search_with(81).limits;  // 192 hosts are looked at, with 31 + 50
     nearest = nearest_fitting(search);
     REQUIRE(nearest);
@@ -137,12 +137,13 @@ TEST_CASE("advice names what would fit, or says that nothing does, or to make ro
         return admission_advice(search, admit(need, search.limits));
     };
     CHECK(advice(search_with(1400)) ==
-          "this would fit, with 1.37 GiB of memory: zero_optimization.stage: 1");
-    CHECK_THAT(advice(search_with(10)), Catch::StartsWith("no higher stage, recompute, offload"));
+          "it would fit in 1.37 GiB of memory with these changes: zero_optimization.stage: 1");
+    CHECK_THAT(advice(search_with(10)),
+               Catch::StartsWith("no higher ZeRO stage, recompute, available offload"));
     ChoiceSearch disk = search_with(9000);
     disk.limits.disks = {{"/a", 1, mib(5), mib(1)}};
     disk.need_of = [](const MemoryChoice&) {
         return HostNeed{1, mib(1), mib(1), mib(1), {}, mib(5), {}, {}, {}};
     };
-    CHECK(advice(disk) == "make room there, or give other folders as nvme_path");
+    CHECK(advice(disk) == "free some space there, or set nvme_path to other folders");
 }

@@ -113,8 +113,8 @@ TEST_CASE("chunks are kept until the disk takes as long as the busiest other lan
     CHECK(choice.value == 10);
     CHECK(choice.cost == Approx(2 - 1.5 / 2));
     CHECK(choice.why ==
-          "10 of 20 chunks more in memory (10 now): a step waited 1.5 s for reads (3 GB/s both "
-          "ways), 10.00 GiB were free; expected 1.25 s a step instead of 2");
+          "moved 10 of 20 chunks from disk into memory (10 there now): each step waited 1.5 s for "
+          "reads (3 GB/s both ways), 10.00 GiB were free; expected 1.25 s per step instead of 2");
     // The same times with 10 kept are those of the 10 others: half of these move to memory.
     CHECK(choose_placement(disk_bound(), {kChunks, 2, 10}).value == 15);
 }
@@ -204,8 +204,8 @@ TEST_CASE("a change is measured again soon, and goes on where it helped") {
     CHECK(steps_to_choice(control, facts) == kPlacementSettle + kPlacementMeasured);
     CHECK(control.decide(facts).value == 10);
     CHECK(control.summary() ==
-          "10 of 20 chunks in memory at the end; a step takes 1.3 s, expected 1.25, 2 at the first "
-          "choice");
+          "10 of 20 chunks in memory at the end; a step takes 1.3 s, expected 1.25, 2 before the "
+          "first change");
 }
 
 TEST_CASE("steps that other work on the machine slows, computing too, are no verdict") {

@@ -266,16 +266,22 @@ TEST_CASE("stages that are given are taken as they are, or refused in words") {
         return test::error_of(ExitCode::kConfig,
                               [&] { static_cast<void>(given_stages(request, borders)); });
     };
-    CHECK(refusal({3}) == "3 parts of a model have 2 borders between them, not 1");
-    CHECK(refusal({3, 3}) == "a part cannot begin at segment 3: borders ascend, from 1 to 5");
-    CHECK(refusal({0, 3}) == "a part cannot begin at segment 0: borders ascend, from 1 to 5");
-    CHECK(refusal({3, 6}) == "a part cannot begin at segment 6: borders ascend, from 1 to 5");
+    CHECK(refusal({3}) == "a model of 3 parts has 2 borders between them, but 1 were given");
+    CHECK(refusal({3, 3}) ==
+          "a part cannot begin at segment 3: the first segments must increase and lie between 1 "
+          "and 5");
+    CHECK(refusal({0, 3}) ==
+          "a part cannot begin at segment 0: the first segments must increase and lie between 1 "
+          "and 5");
+    CHECK(refusal({3, 6}) ==
+          "a part cannot begin at segment 6: the first segments must increase and lie between 1 "
+          "and 5");
     request.memory_max = Bytes{0};
     CHECK_THAT(refusal({1, 5}), Catch::Contains("a rank has 0 B"));
     request.shape.stages = 7;
     CHECK(test::error_of(ExitCode::kConfig, [&] { static_cast<void>(choose_stages(request)); }) ==
-          "7 stages of 1 chunk need 7 segments at least, the model has 6; take fewer stages, or "
-          "cut it finer with --segments");
+          "7 stages of 1 chunk need at least 7 segments, but the model has 6; use fewer stages, or "
+          "divide the model more finely with --segments");
 }
 
 }  // namespace dslaunch

@@ -110,10 +110,10 @@ TEST_CASE("names of schedules are read as they are written, shapes are refused i
         CHECK(schedule_named(schedule_name(kind)) == kind);
     CHECK(schedule_named("dualpipe") == std::nullopt);
     CHECK(why_no_schedule(ScheduleKind::kZeroBubbleV, {4, 1, 8}) ==
-          "zb-v has 2 chunks a stage, not 1");
-    CHECK(why_no_schedule(ScheduleKind::k1F1B, {4, 2, 8}) == "1f1b has 1 chunk a stage, not 2");
+          "zb-v needs 2 chunks per stage, not 1");
+    CHECK(why_no_schedule(ScheduleKind::k1F1B, {4, 2, 8}) == "1f1b needs 1 chunk per stage, not 2");
     CHECK(why_no_schedule(ScheduleKind::kInterleaved, {4, 2, 0}) ==
-          "4 stages, 2 chunks and 0 micro batches make no pipeline");
+          "a pipeline cannot have 4 stages, 2 chunks and 0 micro batches");
 }
 
 TEST_CASE("the checker names what is wrong with a schedule") {
@@ -122,28 +122,32 @@ TEST_CASE("the checker names what is wrong with a schedule") {
 
     PipelineSchedule bad = good;
     bad.stages[1].pop_back();
-    CHECK(first_problem(bad) == "stage 1 leaves 1 micro batches of chunks unfinished");
+    CHECK(first_problem(bad) == "stage 1 leaves 1 pairs of chunk and micro batch unfinished");
 
     bad = good;
     bad.stages[1].push_back({WorkKind::kBackward, 0, 4});
     CHECK(first_problem(bad) ==
-          "stage 1 cannot run the backward of chunk 0, micro batch 4 where it stands");
+          "stage 1 cannot run the backward of chunk 0, micro batch 4 at its position in the "
+          "schedule");
 
     bad = good;
     bad.stages[2][0] = {WorkKind::kForward, 0, 5};
     CHECK(first_problem(bad) ==
-          "stage 2 has the forward of chunk 0, micro batch 5, which the pipeline has not");
+          "stage 2 contains the forward of chunk 0, micro batch 5, which does not exist in this "
+          "pipeline");
 
     // The last stage's first two works are swapped: a backward before its forward.
     bad = good;
     std::swap(bad.stages[2][0], bad.stages[2][1]);
     CHECK(first_problem(bad) ==
-          "stage 2 cannot run the backward of chunk 0, micro batch 0 where it stands");
+          "stage 2 cannot run the backward of chunk 0, micro batch 0 at its position in the "
+          "schedule");
 
     // One forward more before the first backward is right, but the stage holds more.
     bad = good;
     std::swap(bad.stages[1][2], bad.stages[1][3]);
-    CHECK(first_problem(bad) == "stage 1 holds the activations of 3 forwards, the bound is 2");
+    CHECK(first_problem(bad) ==
+          "stage 1 keeps the activations of 3 forwards at once, but at most 2 are allowed");
 
     bad = make_schedule(ScheduleKind::kGPipe, {2, 1, 3});
     std::swap(bad.stages[0][3], bad.stages[0][4]);
@@ -155,7 +159,7 @@ TEST_CASE("the checker names what is wrong with a schedule") {
     CHECK(first_problem(bad) == "the schedule has 2 stages instead of 3");
     bad = good;
     bad.shape.chunks = 2;
-    CHECK(first_problem(bad) == "1f1b has 1 chunk a stage, not 2");
+    CHECK(first_problem(bad) == "1f1b needs 1 chunk per stage, not 2");
 }
 
 TEST_CASE("the checker sees stages that wait for each other for ever") {
@@ -172,8 +176,8 @@ TEST_CASE("the checker sees stages that wait for each other for ever") {
                    {WorkKind::kBackward, 0, 1}}};
     CHECK(check_schedule(bad) ==
           std::vector<std::string>{
-              "stage 0 waits for ever before the backward of chunk 0, micro batch 0",
-              "stage 1 waits for ever before the forward of chunk 0, micro batch 1"});
+              "stage 0 waits forever before the backward of chunk 0, micro batch 0",
+              "stage 1 waits forever before the forward of chunk 0, micro batch 1"});
 }
 
 }  // namespace dslaunch

@@ -120,8 +120,8 @@ TEST_CASE("what goes to disk is striped over folders, and folders on one disk sh
     CHECK(all_fit(fits));
     std::string message;
     CHECK(refusal(need_of(1, 1, 1, 903), limits, message) == ExitCode::kDisk);
-    CHECK_THAT(message, Catch::Contains("disk /b: 301.0 MiB needed by 1 rank, 300.0 MiB there "
-                                        "(400.0 MiB free, less 100.0 MiB for others)"));
+    CHECK_THAT(message, Catch::Contains("disk /b: 301.0 MiB needed by 1 rank, but only 300.0 MiB "
+                                        "available (400.0 MiB free, minus 100.0 MiB reserve)"));
     CHECK(admit(need_of(1, 1), limits).size() == 1);
 }
 
@@ -130,8 +130,8 @@ TEST_CASE("too little memory is the code for a machine that lacks something, wit
     CHECK(refusal(need_of(200, 100, 2), limits_of({host_limit(mib(300))}), message) ==
           ExitCode::kSetup);
     CHECK(message ==
-          "the job does not fit this host: memory: 444.0 MiB needed by 2 ranks, 300.0 "
-          "MiB there (MemAvailable); do this");
+          "the job does not fit on this host: memory: 444.0 MiB needed by 2 ranks, but only 300.0 "
+          "MiB available (MemAvailable); do this");
     CHECK(refusal(need_of(200, 100), limits_of({host_limit(gib(1))}), message) == ExitCode::kOk);
 }
 
@@ -140,23 +140,24 @@ TEST_CASE("the table and the JSON say need and limit of each tier") {
     HostLimits limits = limits_of({host_limit(mib(300))});
     limits.disks = {{"/d", 1, mib(60), mib(1)}};
     const std::vector<TierVerdict> verdicts = admit(need, limits);
-    CHECK(admission_table(need, verdicts) ==
-          "1 rank of a host                need       limit\n"
-          "memory                     372.0 MiB   300.0 MiB  TOO LITTLE: MemAvailable\n"
-          "disk /d                     50.0 MiB    59.0 MiB  60.0 MiB free, less 1.0 MiB for "
-          "others\n"
-          "memory is 100.0 MiB of the ranks' own, 200.0 MiB shared, 72.0 MiB for the program\n");
+    CHECK(
+        admission_table(need, verdicts) ==
+        "1 rank of a host                need       limit\n"
+        "memory                     372.0 MiB   300.0 MiB  TOO LITTLE: MemAvailable\n"
+        "disk /d                     50.0 MiB    59.0 MiB  60.0 MiB free, minus 1.0 MiB "
+        "reserve\n"
+        "the memory consists of 100.0 MiB private to the ranks, 200.0 MiB shared, and 72.0 MiB for "
+        "the program\n");
     JsonWriter json;
     begin_admission_json(need, verdicts, json);
     json.end_object();
     CHECK(json.text() ==
           "{\"ranks\": 1, \"fits\": false, \"private_bytes\": 104857600, \"arena_bytes\": "
           "209715200, \"program_bytes\": 75497472, \"disk_bytes\": 52428800, \"device_bytes\": 0, "
-          "\"tiers\": "
-          "[{\"tier\": \"memory\", \"need_bytes\": 390070272, \"limit_bytes\": 314572800, "
-          "\"limited_by\": \"MemAvailable\", \"fits\": false}, {\"tier\": \"disk /d\", "
+          "\"tiers\": [{\"tier\": \"memory\", \"need_bytes\": 390070272, \"limit_bytes\": "
+          "314572800, \"limited_by\": \"MemAvailable\", \"fits\": false}, {\"tier\": \"disk /d\", "
           "\"need_bytes\": 52428800, \"limit_bytes\": 61865984, \"limited_by\": \"60.0 MiB free, "
-          "less 1.0 MiB for others\", \"fits\": true}]}");
+          "minus 1.0 MiB reserve\", \"fits\": true}]}");
 }
 
 TEST_CASE("the estimate is set beside what was measured") {

@@ -103,10 +103,11 @@ TEST_CASE("the advice for a GPU that is too small is the nearest stage that fits
     };
     const HostNeed now = *search.need_of(search.from);
     CHECK(admission_advice(search, admit(now, search.limits)) ==
-          "this would fit, with 450.0 MiB of a GPU's memory: zero_optimization.stage: 3");
+          "it would fit in 450.0 MiB of a GPU's memory with these changes: "
+          "zero_optimization.stage: 3");
     search.limits.device->left = mib(100);
     CHECK_THAT(admission_advice(search, admit(now, search.limits)),
-               Catch::EndsWith("take GPUs with more memory"));
+               Catch::EndsWith("use GPUs with more memory"));
 }
 
 TEST_CASE("the advice for a GPU job whose host is too small is what the host needs less for") {

@@ -554,8 +554,8 @@ TEST_CASE("a size that makes too many chunks is refused with the smallest that d
     CHECK(too_many_chunks(layout, &partition, offload).empty());
     offload.chunk_numel = 100;  // the plan takes 96: 683 chunks in each bucket
     CHECK(too_many_chunks(layout, &partition, offload) ==
-          "dslaunch.offload.chunk_numel: 100 cuts what a rank of this job keeps into 26637 chunks, "
-          "16384 at most; take 160 or more");
+          "dslaunch.offload.chunk_numel: 100 divides the data of a rank into 26637 chunks, but at "
+          "most 16384 are allowed; use 160 or more");
     offload.chunk_numel = 160;  // 410 chunks in each bucket
     CHECK(too_many_chunks(layout, &partition, offload).empty());
     offload.chunk_numel = 159;  // the plan takes 144: 456 chunks in each bucket

@@ -64,8 +64,8 @@ TEST_CASE("stages are told with what they hold, and what is tied between them") 
     const std::string text = stages_table(options[0], model);
     CHECK_THAT(text, Catch::Contains("    0      0  0..3 layer.0 .. layer.3"));
     CHECK_THAT(text, Catch::Contains("    1      0  4..5 layer.4 .. layer.5"));
-    CHECK_THAT(text, Catch::Contains("layer.0.weight lies on stages 0, 1: its gradients are added "
-                                     "up between them\n"));
+    CHECK_THAT(text, Catch::Contains("layer.0.weight is used in stages 0, 1: its gradients are "
+                                     "added up across these stages\n"));
     JsonWriter json;
     schedules_json(options, model, json);
     CHECK_THAT(json.text(), Catch::Contains("\"tied\": [{\"parameter\": \"layer.0.weight\", "
@@ -80,7 +80,7 @@ TEST_CASE("a schedule that cannot be had says why, beside the others or alone") 
     const std::vector<PipelineOption> options = options_for(model, {4, 2, 4, {}, {}});
     CHECK_THAT(schedules_table(options),
                Catch::Contains("zb-v              4      2 not possible: 4 stages of 2 chunks need "
-                               "8 segments at least, the model has 4"));
+                               "at least 8 segments, but the model has 4"));
     CHECK(fastest_of(options) == 3);
     const auto refusal = [&](const PipelineWish& wish, Bytes memory_max) -> std::string {
         try {
@@ -91,9 +91,9 @@ TEST_CASE("a schedule that cannot be had says why, beside the others or alone") 
         return "";
     };
     CHECK_THAT(refusal({4, 2, 4, ScheduleKind::kZeroBubbleV, {}}, gib(1)),
-               Catch::Contains("8 segments at least"));
+               Catch::Contains("at least 8 segments"));
     CHECK_THAT(refusal({4, 2, 4, ScheduleKind::k1F1B, {}}, mib(10)),
-               Catch::Contains("no choice of 4 stages fits in 10.0 MiB a rank"));
+               Catch::Contains("no division into 4 stages fits in 10.0 MiB per rank"));
     CHECK(fastest_of(options_for(model, {4, 2, 4, {}, {}}, mib(1))) == -1);
 }
 

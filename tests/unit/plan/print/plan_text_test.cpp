@@ -70,9 +70,10 @@ TEST_CASE("plan says what each instruction and the step send to other hosts") {
     CHECK(count(stage3.json, "\"op\": \"Gather\"") == 3);
     CHECK(count(stage3.json, "\"sent_bytes\": 64,") == 3);
     CHECK(count(stage3.json, "\"sent_bytes\": 576,") == 1);
-    CHECK(count(stage3.table,
-                "sent to other hosts by this rank's host, a step: 576 B (reduce 384 B, gather 192 "
-                "B)\n") == 1);
+    CHECK(
+        count(stage3.table,
+              "sent to other hosts by this rank's host, per step: 576 B (reduce 384 B, gather 192 "
+              "B)\n") == 1);
     CHECK(count(stage3.json,
                 "\"sent_bytes_by_kind\": {\"reduce\": 384, \"gather\": 192, \"norm\": 0, ") == 1);
     // Stage 2 gathers in place after the update: one Gather a bucket.

@@ -317,7 +317,8 @@ TEST_CASE("the checker finds what a broken plan does wrong") {
         StepPlan plan = sound;
         for (Instruction& instruction : plan.instructions)
             if (instruction.op == Op::kReduce) instruction.waits.clear();
-        CHECK_THAT(join(check_plan(plan), "; "), Catch::Matchers::Contains("nothing orders them"));
+        CHECK_THAT(join(check_plan(plan), "; "),
+                   Catch::Matchers::Contains("their order is not defined"));
     }
     SECTION("a use after its release") {
         StepPlan plan = sound;
@@ -387,7 +388,7 @@ TEST_CASE("the checker finds a gathered bucket that is read where it is not") {
         REQUIRE(plan.instructions[static_cast<size_t>(release) - 1].op == Op::kForward);
         std::swap(begin[release], begin[release - 1]);
         derive_waits(plan);  // the plan is sound in all else
-        CHECK_THAT(problems(), Catch::Matchers::Contains("reads what is not gathered"));
+        CHECK_THAT(problems(), Catch::Matchers::Contains("reads a bucket that is not gathered"));
     }
     SECTION("a gather after the first reading") {
         const auto gather = first_of(Op::kGather);
@@ -395,7 +396,7 @@ TEST_CASE("the checker finds a gathered bucket that is read where it is not") {
         REQUIRE(gather < forward);
         std::rotate(begin + gather, begin + gather + 1, begin + forward + 1);
         derive_waits(plan);
-        CHECK_THAT(problems(), Catch::Matchers::Contains("reads what is not gathered"));
+        CHECK_THAT(problems(), Catch::Matchers::Contains("reads a bucket that is not gathered"));
     }
     SECTION("another bucket in the buffer that is read") {
         const auto gather = first_of(Op::kGather);
@@ -403,7 +404,7 @@ TEST_CASE("the checker finds a gathered bucket that is read where it is not") {
             for (int& read : instruction.reads)
                 if (read == begin[gather].writes.front()) ++read;  // the next gather buffer
         derive_waits(plan);
-        CHECK_THAT(problems(), Catch::Matchers::Contains("reads another buffer"));
+        CHECK_THAT(problems(), Catch::Matchers::Contains("reads the wrong buffer"));
     }
     SECTION("a release that is missing") {
         plan.instructions.erase(begin + first_of(Op::kRelease));

@@ -62,11 +62,12 @@ TEST_CASE("a pattern that fits no parameter is an error with the nearest name") 
     TensorRules rules;
     rules.patterns = {{"heat.weight", TensorRule::kColumn}};
     CHECK(refusal(rules, names) ==
-          "tensor rule `heat.weight` fits no parameter of the model; did you mean "
+          "tensor rule `heat.weight` matches no parameter of the model; did you mean "
           "`head.weight`?");
     rules.patterns = {{"wte", TensorRule::kColumn}};  // no `*`: the whole name
     CHECK(refusal(rules, names) ==
-          "tensor rule `wte` fits no parameter of the model; its first one is `wte.weight`");
+          "tensor rule `wte` matches no parameter of the model; the model's first parameter is "
+          "`wte.weight`");
 }
 
 TEST_CASE("words of tensor rules are read, others refused with the list") {
@@ -103,7 +104,7 @@ TEST_CASE("a tensor plan in words tells equal layers once and sums the bytes") {
           "\n"
           "   collective  forward  backward  at\n"
           "2  reduce      2.0 KiB  0 B       aten::linear in *.proj\n"
-          "in a micro batch: 2 collectives, 4.0 KiB forward, 0 B backward\n");
+          "each micro batch needs 2 collectives, 4.0 KiB forward, 0 B backward\n");
 }
 
 }  // namespace dslaunch

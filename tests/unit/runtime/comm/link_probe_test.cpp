@@ -175,7 +175,7 @@ TEST_CASE("a server of another job, none, and one that is silent are told apart"
     const ProbeServer server("127.0.0.1", kToken);
     const ProbePlace good{"", "127.0.0.1", server.port()};
     CHECK_THAT(probe_link(good, {1, 2}, quick()).way.error,
-               Catch::Contains("answers as no rank of this job"));
+               Catch::Contains("does not answer like a rank of this job"));
     int free_port = 0;
     { free_port = listen_on_loopback().port; }
     CHECK_THAT(probe_link({"", "127.0.0.1", free_port}, kToken, quick()).way.error,

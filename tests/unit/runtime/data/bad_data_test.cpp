@@ -53,17 +53,18 @@ TEST_CASE("a token file that cannot be used says why") {
         int64_t context;
         std::string message;
     };
-    for (const Case& c : std::vector<Case>{
-             {"empty.bin", "", 4, "DIR/empty.bin: the token file is empty"},
-             {"odd.bin", "abc", 4,
-              "DIR/odd.bin: 3 bytes are not a whole number of uint16 tokens; is "
-              "dslaunch.data.dtype right, or was the file cut off?"},
-             {"short.bin", "abcdefgh", 4,
-              "DIR/short.bin: 4 tokens make no sample: a context of 4 tokens needs 5, the last "
-              "target included; use more data or a smaller dslaunch.data.context (--context)"},
-             {"unset.bin", "abcdefgh", 0,
-              "DIR/unset.bin: how many tokens make a sample? Set dslaunch.data.context or "
-              "--context"}}) {
+    for (const Case& c :
+         std::vector<Case>{{"empty.bin", "", 4, "DIR/empty.bin: the token file is empty"},
+                           {"odd.bin", "abc", 4,
+                            "DIR/odd.bin: 3 bytes are not a whole number of uint16 tokens; is "
+                            "dslaunch.data.dtype right, or was the file cut off?"},
+                           {"short.bin", "abcdefgh", 4,
+                            "DIR/short.bin: 4 tokens are too few for a sample: a context of 4 "
+                            "tokens needs 5, including the last target; use more data or a smaller "
+                            "dslaunch.data.context (--context)"},
+                           {"unset.bin", "abcdefgh", 0,
+                            "DIR/unset.bin: the number of tokens in a sample is not set; use "
+                            "dslaunch.data.context or --context"}}) {
         const std::string path = folder.bytes(c.name, c.content);
         REQUIRE(opening(folder, token_request(path, c.context)) == c.message);
     }
@@ -71,7 +72,7 @@ TEST_CASE("a token file that cannot be used says why") {
             "DIR/none.bin: cannot open: No such file or directory (ENOENT)");
     std::filesystem::create_directory(folder / "tokens");
     REQUIRE(opening(folder, token_request(folder / "tokens", 4)) ==
-            "DIR/tokens: not a regular file");
+            "DIR/tokens: is a folder, but a file is expected");
 }
 
 TEST_CASE("a token file that does not fit forward's arguments says both") {
@@ -81,9 +82,9 @@ TEST_CASE("a token file that does not fit forward's arguments says both") {
     request.arguments = {"tokens", "mask", "targets"};
     request.argument_types.push_back(c10::TensorType::get());
     REQUIRE(opening(folder, request) ==
-            "DIR/t.bin: a token file supplies two tensors (the tokens, and the same shifted by "
-            "one), but forward and its loss take 3: tokens, mask, targets; use a .safetensors "
-            "file with a column for each");
+            "DIR/t.bin: a token file supplies two tensors (the tokens, and the tokens shifted by "
+            "one), but forward and its loss take 3: tokens, mask, targets; use a .safetensors file "
+            "with a column for each");
     request = good;
     request.arguments = {"tokens"};
     request.argument_types.pop_back();
@@ -91,7 +92,7 @@ TEST_CASE("a token file that does not fit forward's arguments says both") {
     request = good;
     request.argument_types[1] = c10::IntType::get();
     REQUIRE(opening(folder, request) ==
-            "DIR/t.bin: forward's argument 'targets' is int, but data feed tensors only; give it "
+            "DIR/t.bin: forward's argument 'targets' is int, but data supply only tensors; give it "
             "a default value in the model");
     request = good;
     request.data.columns = {{"tokens", "x"}};
@@ -100,7 +101,8 @@ TEST_CASE("a token file that does not fit forward's arguments says both") {
             "are for .safetensors and .npy");
     request = good;
     request.loss = {.kind = LossKind::kMse, .target = "y"};
-    REQUIRE_THAT(opening(folder, request), Catch::Contains("which only cross_entropy takes"));
+    REQUIRE_THAT(opening(folder, request),
+                 Catch::Contains("which only the loss cross_entropy accepts"));
 }
 
 TEST_CASE("a token outside the vocabulary is named with its position, in either file") {
@@ -116,7 +118,7 @@ TEST_CASE("a token outside the vocabulary is named with its position, in either 
         message_of(
             folder,
             [&] { one.check_indices("targets", {.count = 299, .also = -100, .what = "class"}); }),
-        Catch::Contains("token 299 at position 299 is no class (0 to 298);"));
+        Catch::Contains("token 299 at position 299 is not a valid class (0 to 298);"));
     request.data.eval_path = folder.counting_tokens("held.bin", 302);
     const DataSets two = open_data(request);
     REQUIRE_THAT(message_of(folder, [&] { two.check_vocabulary(300); }),
@@ -128,7 +130,7 @@ TEST_CASE("a held-out part that cannot be is refused") {
     DataRequest request = token_request(folder.counting_tokens("t.bin", 41), 4);
     request.data.eval_fraction = 0.09;
     REQUIRE(opening(folder, request) ==
-            "DIR/t.bin: dslaunch.data.eval_fraction 0.09 of 10 samples holds out none; use "
+            "DIR/t.bin: dslaunch.data.eval_fraction 0.09 of 10 samples holds out no sample; use "
             "0.11 or more, or name a file in dslaunch.data.eval");
     request.data.eval_fraction = 0;
     request.data.eval_path = folder / "gone.bin";
@@ -142,7 +144,8 @@ TEST_CASE("a held-out part that cannot be is refused") {
     rows.data.eval_path = held;
     REQUIRE(opening(folder, rows) ==
             "DIR/held.safetensors: argument 'x' gets samples of Float [6], but Float [2] when "
-            "training on DIR/d.safetensors; held-out samples must look like those trained on");
+            "training on DIR/d.safetensors; held-out samples must have the type and shape of the "
+            "training samples");
 }
 
 TEST_CASE("columns and arguments that do not meet are both listed") {
@@ -158,7 +161,8 @@ TEST_CASE("columns and arguments that do not meet are both listed") {
     const std::string say = ". Say which column feeds which argument (dslaunch.data.columns):";
     const std::string set = " --set dslaunch.data.columns.";
     const std::string start = "DIR/d.safetensors: ";
-    const std::string left = start + "columns and arguments do not pair up. Left over: columns ";
+    const std::string left =
+        start + "the columns do not match the arguments of forward. Unmatched: columns ";
     for (const Case& c : std::vector<Case>{
              {{"a", "b"},
               {},
@@ -169,8 +173,8 @@ TEST_CASE("columns and arguments that do not meet are both listed") {
               {},
               "",
               start +
-                  "forward has a column for each argument, and takes no y. To leave that out, name "
-                  "those that it takes:" +
+                  "each argument of forward has a column, but forward does not take y. To leave "
+                  "that out, name the columns that it takes:" +
                   set + "x=x"},
              {{"x", "y", "z"},
               {},
@@ -185,17 +189,21 @@ TEST_CASE("columns and arguments that do not meet are both listed") {
              {{"x", "labels"},
               {},
               "labels",
-              start + "no column 'labels', which dslaunch.loss.target names: " + has +
+              start + "there is no column 'labels', which dslaunch.loss.target names: " + has +
                   "x, labels (the last is the loss target)"},
              {{"x", "y"},
               {{"z", "x"}},
               "",
-              start + "dslaunch.data.columns names 'z', no argument (did you mean 'x'?): " + has +
-                  "x, y"},
+              start +
+                  "dslaunch.data.columns names 'z', which is not an argument of forward (did you "
+                  "mean 'x'?): " +
+                  has + "x, y"},
              {{"x", "y"},
               {{"x", "pixels"}},
               "",
-              start + "dslaunch.data.columns.x names 'pixels', no column: " + has + "x, y"},
+              start +
+                  "dslaunch.data.columns.x names 'pixels', which is not a column of the file: " +
+                  has + "x, y"},
              {{}, {}, "", start + "forward takes no arguments, so the data feed nothing"}}) {
         DataRequest request = request_for(path, c.arguments);
         request.data.columns = c.columns;
@@ -214,14 +222,14 @@ TEST_CASE("rows of another tool or another model are told what they are") {
         return opening(folder,
                        request_for(folder.rows("d.safetensors", columns), {"tokens", "targets"}));
     };
-    const std::string shift = "a target is the token after its own; in Python: ";
+    const std::string shift = "the target of each token must be the next token; in Python: ";
     CHECK_THAT(said({"input_ids", "labels"}),
                Catch::Contains("has the columns input_ids and") && Catch::Contains(shift));
     // A warning alone (usual_numbers_test.cpp): some models shift the targets by themselves.
     CHECK(said({"tokens", "targets"}).empty());
-    CHECK_THAT(
-        said({"tokens", "targets", "documents"}),
-        Catch::Contains("takes no documents") && Catch::Contains("The rows have tokens up to 900"));
+    CHECK_THAT(said({"tokens", "targets", "documents"}),
+               Catch::Contains("does not take documents") &&
+                   Catch::Contains("The rows contain tokens up to 900"));
 }
 
 TEST_CASE("columns whose shape or type cannot feed a model are named") {
@@ -239,12 +247,12 @@ TEST_CASE("columns whose shape or type cannot feed a model are named") {
               "columns 'x' F32 [3, 2] and 'y' F32 [2] differ in their first dimension, the number "
               "of samples"},
              {column("y", DType::kF32, {}, one),
-              "column 'y' F32 [] is a single number, it has no rows"},
+              "column 'y' F32 [] is a single number and has no rows"},
              {column("y", DType::kF32, {0, 2}, none), "column 'y' F32 [0, 2] has no rows"},
              {column("y", DType::kF32, {3, 0}, none),
               "the rows of column 'y' F32 [3, 0] are empty"},
              {column("y", DType::kU64, {3}, big),
-              "column 'y' U64 [3] cannot feed a tensor: write it as I64, or as F32"}}) {
+              "the type of column 'y' U64 [3] is not supported: store it as I64, or as F32"}}) {
         const std::string path =
             folder.rows("c.safetensors", {column("x", DType::kF32, {3, 2}, kSix), c.y});
         REQUIRE(opening(folder, request_for(path, {"x", "y"})) ==
@@ -253,7 +261,7 @@ TEST_CASE("columns whose shape or type cannot feed a model are named") {
     DataRequest request = request_for(rows_file(folder), {"y", "x"});
     request.loss = {.kind = LossKind::kCrossEntropy, .target = "x"};
     REQUIRE(opening(folder, request) ==
-            "DIR/d.safetensors: the target column 'x' F32 [3, 2] holds no integers, but "
+            "DIR/d.safetensors: the target column 'x' F32 [3, 2] does not contain integers, but "
             "the loss needs class numbers");
 }
 
@@ -279,24 +287,24 @@ TEST_CASE("what holds no pairs of answers is refused for a loss of preferences, 
     CHECK(said({tokens, targets}, LossKind::kSimPo).empty());
     CHECK(said({tokens, targets, reference}, LossKind::kSimPo).empty());
     CHECK(said({tokens, targets}, LossKind::kIpo) ==
-          "DIR/p.safetensors: has no column 'reference', the log-probabilities that the reference "
-          "model gives to the answers: `dslaunch eval MODEL --data DIR/p.safetensors "
-          "--write-reference` adds it");
+          "DIR/p.safetensors: has no column 'reference' with the log-probabilities of the answers "
+          "under the reference model; add it with `dslaunch eval MODEL --data DIR/p.safetensors "
+          "--write-reference`");
     CHECK_THAT(said({column("tokens", DType::kI32, {3, 4}, four),
                      column("targets", DType::kI32, {3, 4}, four)},
                     LossKind::kDpo),
-               Catch::Contains("--loss dpo needs pairs, and these rows are none"));
+               Catch::Contains("--loss dpo needs pairs, but these rows are not pairs"));
     const std::vector<float> one(3, -1.0F);
     CHECK(said({tokens, targets, column("reference", DType::kF32, {3}, one)}, LossKind::kDpo) ==
-          "DIR/p.safetensors: column 'reference' F32 [3] holds no pairs for 'reference': the loss "
-          "needs [samples, 2], as `dslaunch data prepare` makes it of lines with chosen and "
-          "rejected");
+          "DIR/p.safetensors: column 'reference' F32 [3] does not contain pairs for 'reference': "
+          "the loss needs [samples, 2], which `dslaunch data prepare` makes from lines with chosen "
+          "and rejected");
     CHECK_THAT(
         said({column("tokens", DType::kI32, {3, 4}, four), targets, reference}, LossKind::kDpo),
-        Catch::Contains("column 'tokens' I32 [3, 4] holds no pairs for 'tokens'"));
+        Catch::Contains("column 'tokens' I32 [3, 4] does not contain pairs for 'tokens'"));
     CHECK_THAT(
         said({tokens, column("targets", DType::kF32, {3, 2}, logs), reference}, LossKind::kDpo),
-        Catch::Contains("the target column 'targets' F32 [3, 2] holds no integers"));
+        Catch::Contains("the target column 'targets' F32 [3, 2] does not contain integers"));
     DataRequest plain = request_of(folder.counting_tokens("t.bin", 41), LossKind::kDpo);
     plain.data.context = 4;
     CHECK_THAT(opening(folder, plain), Catch::Contains("a token file has no pairs of answers"));
@@ -306,13 +314,13 @@ TEST_CASE("keys of token files beside a row file are refused, and so is a damage
     const DataFolder folder;
     DataRequest request = request_for(rows_file(folder), {"x", "y"});
     request.data.context = 8;
-    REQUIRE(
-        opening(folder, request) ==
-        "DIR/d.safetensors: dslaunch.data.context (--context) is for token files, and these are "
-        "rows, which have a length of their own: leave it out, or give a token file");
+    REQUIRE(opening(folder, request) ==
+            "DIR/d.safetensors: dslaunch.data.context (--context) is only for token files, but "
+            "this file contains rows of fixed length; remove it, or use a token file");
     request.data.context = 0;
     request.data.token_dtype = DType::kU16;
-    REQUIRE_THAT(opening(folder, request), Catch::Contains("dslaunch.data.dtype is for token"));
+    REQUIRE_THAT(opening(folder, request),
+                 Catch::Contains("dslaunch.data.dtype is only for token"));
     const std::string cut = folder.bytes("cut.safetensors", "abc");
     REQUIRE_THAT(
         opening(folder, request_for(cut, {"x", "y"})),
@@ -331,16 +339,17 @@ TEST_CASE("labels and indices out of range are named with row and element") {
     const DataSets sets = open_data(request);
     REQUIRE(message_of(folder, [&] { sets.check_labels(request, 5); }).empty());
     REQUIRE(message_of(folder, [&] { sets.check_labels(request, 4); }) ==
-            "DIR/d.safetensors: column 'y', row 2: 4 is no class (0 to 3)");
+            "DIR/d.safetensors: column 'y', row 2: 4 is not a valid class (0 to 3)");
     REQUIRE(message_of(folder, [&] {
                 sets.check_indices("y", {.count = 9, .what = "row of wte"});
-            }) == "DIR/d.safetensors: column 'y', row 1: -100 is no row of wte (0 to 8)");
+            }) == "DIR/d.safetensors: column 'y', row 1: -100 is not a valid row of wte (0 to 8)");
     REQUIRE(message_of(folder, [&] { sets.check_indices("x", {.count = 9, .what = "row"}); }) ==
-            "DIR/d.safetensors: column 'x' is F32, but argument 'x' picks rows by integers");
+            "DIR/d.safetensors: column 'x' is F32, but argument 'x' needs integers, because it "
+            "picks rows by them");
     const std::vector<uint8_t> ids{0, 1, 2, 3, 4, 50};
     const std::string path = folder.rows("i.safetensors", {column("ids", DType::kU8, {3, 2}, ids)});
     const DataSets indices = open_data(request_for(path, {"ids"}));
-    REQUIRE(message_of(folder, [&] {
-                indices.check_indices("ids", {.count = 50, .what = "row"});
-            }) == "DIR/i.safetensors: column 'ids', row 2, element 1: 50 is no row (0 to 49)");
+    REQUIRE(
+        message_of(folder, [&] { indices.check_indices("ids", {.count = 50, .what = "row"}); }) ==
+        "DIR/i.safetensors: column 'ids', row 2, element 1: 50 is not a valid row (0 to 49)");
 }

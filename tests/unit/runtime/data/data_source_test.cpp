@@ -133,7 +133,7 @@ TEST_CASE("among several columns the target of a loss is the only one of its typ
         std::string choice;  // the column, or what the error says
     };
     const std::string unsaid =
-        ": dslaunch.loss.target does not say which column holds the target of the loss, and ";
+        ": dslaunch.loss.target does not say which column contains the target of the loss, and ";
     const std::string has =
         ": the file has the columns pixels, weight, class, id; forward takes the arguments ";
     const std::string last = ", (the loss's target)";
@@ -146,32 +146,35 @@ TEST_CASE("among several columns the target of a loss is the only one of its typ
              {{"pixels", "weight"},
               LossKind::kCrossEntropy,
               unsaid +
-                  "2 of those left hold class numbers (integers): class, id. Name it, as --set "
+                  "2 of the remaining columns contain class numbers (integers): class, id. Name "
+                  "it, for example with --set "
                   "dslaunch.loss.target=class" +
                   has + "pixels, weight" + last},
              {{"class", "input"},
               LossKind::kMse,
               unsaid +
-                  "2 of those left hold floats: pixels, weight. Name it, as --set "
+                  "2 of the remaining columns contain floats: pixels, weight. Name it, for example "
+                  "with --set "
                   "dslaunch.loss.target=pixels" +
                   has + "class, input" + last},
              {{"pixels", "weight"},
               LossKind::kBceWithLogits,
               unsaid +
-                  "none of those left (class, id) holds floats. Name it, as --set "
+                  "none of the remaining columns (class, id) contains floats. Name it, for example "
+                  "with --set "
                   "dslaunch.loss.target=class" +
                   has + "pixels, weight" + last},
              {{"pixels", "weight", "class", "id"},
               LossKind::kMse,
-              unsaid + "none is left. Name it, as --set dslaunch.loss.target=COLUMN" + has +
-                  "pixels, weight, class, id" + last +
-                  "; if forward returns the loss itself, name none (--loss, dslaunch.loss)"},
+              unsaid +
+                  "no column is left. Name it, for example with --set dslaunch.loss.target=COLUMN" +
+                  has + "pixels, weight, class, id" + last +
+                  "; if forward returns the loss itself, remove --loss or dslaunch.loss"},
              {{"pixels", "id"},
               LossKind::kCrossEntropy,
-              ": forward has a column for each argument, and takes no weight. To leave that out, "
-              "name "
-              "those that it takes: --set dslaunch.data.columns.pixels=pixels --set "
-              "dslaunch.data.columns.id=id --set dslaunch.loss.target=class --set "
+              ": each argument of forward has a column, but forward does not take weight. To leave "
+              "that out, name the columns that it takes: --set dslaunch.data.columns.pixels=pixels "
+              "--set dslaunch.data.columns.id=id --set dslaunch.loss.target=class --set "
               "dslaunch.data.columns.class=class"}}) {
         CAPTURE(c.arguments, c.choice);
         std::vector<std::string> arguments = c.arguments;
@@ -314,7 +317,7 @@ TEST_CASE("a .npy array is one column with the file's name, for a model of one a
     REQUIRE(open_data(request).train.rows() == 3);
     request.data.context = 2;
     CHECK_THROWS_WITH(open_data(request),
-                      Catch::Contains("or give a token file: numpy.load(file).astype(\"uint16\")"));
+                      Catch::Contains("or use a token file: numpy.load(file).astype(\"uint16\")"));
 }
 
 TEST_CASE("the digits and the King James text of the fixtures are read as they were written") {

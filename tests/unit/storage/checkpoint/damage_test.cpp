@@ -137,5 +137,5 @@ TEST_CASE("a file that is cut off while it is read ends the process with its nam
     CHECK(child.ended_well);
     CHECK(child.exit_code == static_cast<int>(ExitCode::kCheckpoint));
     CHECK(said.find(folder.path() + "/step-2/") != std::string::npos);
-    CHECK(said.find("cut off while it was in use") != std::string::npos);
+    CHECK(said.find("truncated while it was in use") != std::string::npos);
 }

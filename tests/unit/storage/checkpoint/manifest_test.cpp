@@ -148,10 +148,10 @@ TEST_CASE("what is wrong in a manifest is named") {
     };
     expect("'w.exp_avg': its pieces end at element",
            [](Checkpoint& c) { c.tensors[0].state_numel = {c.tensors[0].numel() + 1}; });
-    expect("sizes of", [](Checkpoint& c) { c.tensors[0].state_numel.assign(99, kLikeTensor); });
+    expect("sizes for", [](Checkpoint& c) { c.tensors[0].state_numel.assign(99, kLikeTensor); });
     expect("newer dslaunch", [](Checkpoint& c) { c.format = 4; });
     expect("'w': its pieces", [](Checkpoint& c) { c.tensors[0].shape = {8, 3}; });
-    expect("pieces leave a hole or overlap", [](Checkpoint& c) {
+    expect("pieces leave a gap or overlap", [](Checkpoint& c) {
         c.files[2].pieces[0].piece.elements = {8, 12};
     });
     expect("'w.exp_avg': its pieces end at element 0", [](Checkpoint& c) {
@@ -160,11 +160,11 @@ TEST_CASE("what is wrong in a manifest is named") {
         c.files[3].pieces.clear();
         c.files[3].bytes = 4096;
     });
-    expect("no name of a file", [](Checkpoint& c) { c.files[0].name = "../x"; });
-    expect("no name of a file", [](Checkpoint& c) { c.files[0].name = "manifest.json"; });
-    expect("it is there twice", [](Checkpoint& c) { c.files[0].name = c.files[1].name; });
-    expect("or an alias is there twice", [](Checkpoint& c) { c.tensors[1].aliases = {"w"}; });
-    expect("or an alias is there twice", [](Checkpoint& c) {
+    expect("not a valid file name", [](Checkpoint& c) { c.files[0].name = "../x"; });
+    expect("not a valid file name", [](Checkpoint& c) { c.files[0].name = "manifest.json"; });
+    expect("it appears twice", [](Checkpoint& c) { c.files[0].name = c.files[1].name; });
+    expect("or an alias appears twice", [](Checkpoint& c) { c.tensors[1].aliases = {"w"}; });
+    expect("or an alias appears twice", [](Checkpoint& c) {
         c.tensors[1].views = {{"w", {1}, {1}, 0}};
     });
     for (const CheckpointView& view : std::vector<CheckpointView>{{"v", {2}, {1}, INT64_MAX},
@@ -174,12 +174,15 @@ TEST_CASE("what is wrong in a manifest is named") {
                                                                   {"v", {0}, {1}, 0}})
         expect("view 'v'", [&](Checkpoint& c) { c.tensors[0].views = {view}; });
     expect("its strides", [](Checkpoint& c) { c.tensors[0].strides = {4, 1}; });
-    expect("shape overflows", [](Checkpoint& c) { c.tensors[1].shape = {INT64_MAX, 2}; });
+    expect("shape is negative or too large", [](Checkpoint& c) {
+        c.tensors[1].shape = {INT64_MAX, 2};
+    });
     expect("end at", [](Checkpoint& c) { c.files[0].bytes += 1; });
-    expect("where", [](Checkpoint& c) { c.files[0].pieces[1].offset_bytes += 1; });
-    expect("is no integer", [](Checkpoint& c) { c.training.step = -1; });
+    expect("expected byte", [](Checkpoint& c) { c.files[0].pieces[1].offset_bytes += 1; });
+    expect("is not an integer", [](Checkpoint& c) { c.training.step = -1; });
     expect("no state", [](Checkpoint& c) { c.files[0].pieces[1].piece.state = 0; });
-    expect("a piece of tensor 7", [](Checkpoint& c) { c.files[0].pieces[0].piece.tensor = 7; });
+    expect("a piece belongs to tensor 7",
+           [](Checkpoint& c) { c.files[0].pieces[0].piece.tensor = 7; });
 }
 
 TEST_CASE("a checkpoint of format 1 stays readable") {

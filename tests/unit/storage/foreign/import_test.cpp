@@ -155,7 +155,7 @@ TEST_CASE("A DeepSpeed checkpoint that is not whole is refused by the file's nam
     };
     afresh("fp32-2");
     fs::remove(step + "/zero_pp_rank_1_mp_rank_00_optim_states.pt");
-    says("2 ranks wrote it and 1 ranks' files are there");
+    says("2 ranks wrote it, but there are files of 1 ranks");
     afresh("fp32-2");
     fs::remove(step + "/zero_pp_rank_0_mp_rank_00_optim_states.pt");
     says("zero_pp_rank_0_mp_rank_00_optim_states.pt: is missing");
@@ -166,7 +166,7 @@ TEST_CASE("A DeepSpeed checkpoint that is not whole is refused by the file's nam
     fs::copy_file(kFixtures + "/fp32-1/global_step3/zero_pp_rank_1_mp_rank_00_optim_states.pt",
                   step + "/zero_pp_rank_1_mp_rank_00_optim_states.pt",
                   fs::copy_options::overwrite_existing);
-    says("is of ZeRO stage 1 and rank 0's file of 2");
+    says("was saved with ZeRO stage 1, but rank 0's file with stage 2");
     afresh("fp32-2");
     // The first rank's part twice: 74 + 74 elements where 74 + 73 belong is within the alignment,
     // 15 + 15 where 14 + 12 belong is too; half a file is not.
@@ -180,7 +180,7 @@ TEST_CASE("A DeepSpeed checkpoint that is not whole is refused by the file's nam
     says("a pipeline");
     afresh("fp32-2");
     std::ofstream(folder.path() + "/latest") << "../elsewhere";
-    says("is no tag");
+    says("is not a tag");
     std::ofstream(folder.path() + "/latest") << "global_step9";
     says("cannot be listed");
 }
@@ -205,8 +205,9 @@ TEST_CASE("Files of different saves in one DeepSpeed folder are refused by the f
         CHECK(said.find("different saves") != std::string::npos);
     };
     refused("fp32-2", "zero_pp_rank_1_mp_rank_00_optim_states.pt", "has made 4, 4 updates");
-    refused("fp32-2", "mp_rank_00_model_states.pt", "`embed.weight` is not what");
-    refused("bf16-2", "mp_rank_00_model_states.pt", "is not what the optimizer's weights round to");
+    refused("fp32-2", "mp_rank_00_model_states.pt", "`embed.weight` does not match");
+    refused("bf16-2", "mp_rank_00_model_states.pt",
+            "does not match the optimizer's rounded weights");
     refused("fp32-3", "zero_pp_rank_1_mp_rank_00_optim_states.pt", "has made 4, 4 updates");
     refused("fp32-3", "zero_pp_rank_1_mp_rank_00_model_states.pt", "global_steps");
 }
@@ -338,8 +339,8 @@ TEST_CASE("A source of no known kind is refused with what would be one") {
         INFO(said);
         CHECK(said.find(what) != std::string::npos);
     };
-    says(folder.path() + "/none", "is not there");
-    says(folder.path(), "no model.safetensors");
+    says(folder.path() + "/none", "no such file or folder");
+    says(folder.path(), "a folder with model.safetensors");
     std::ofstream(folder.path() + "/pytorch_model.bin") << "x";
     says(folder.path(), "safetensors.torch.save_file");
     says(folder.path() + "/pytorch_model.bin", "safetensors.torch.save_file");

@@ -104,14 +104,15 @@ TEST_CASE("A pickle that would do something is refused by name and does nothing"
         {kStart + "ctorch.hub\nload\n)R.", "`torch.hub load`"},
         {kStart + "ctorch._utils\n_rebuild_tensor\n)R.", "`torch._utils _rebuild_tensor`"},
         {kStart + "ctorch\nFloatStorage\n)R.", "call of `torch FloatStorage`"},
-        {kStart + "ctorch\nFloatStorage\n}b.", "attributes for what has none"},
+        {kStart + "ctorch\nFloatStorage\n}b.",
+         "attributes are set on a value that cannot have any"},
         {kStart + "c__builtin__\ndict\n)R.", "call of `__builtin__ dict`"},
         {kStart + "ctorch._utils\n_rebuild_tensor_v2\n)R.", "call of `torch._utils"},
         {kStart + "ctorch._tensor\n_rebuild_from_type_v2\n(cos\nsystem\n)N}tR.", "`os system`"},
         {kStart + "ctorch._tensor\n_rebuild_from_type_v2\n(ctorch\nSize\nctorch\nTensor\n)}tR.",
          "call of `torch._tensor _rebuild_from_type_v2`"},
-        {kStart + "K\1)R.", "call of what is no class"},
-        {kStart + "}}R.", "arguments that are no tuple"},
+        {kStart + "K\1)R.", "call of a value that is not a class"},
+        {kStart + "}}R.", "the arguments of a call are not a tuple"},
         {kStart + text("module") + "Q.", "persistent id"},
         {"\x80\x02P1\n.", "opcode 0x50"},
         {kStart + "(iposix\nsystem\n.", "opcode 0x69"},
@@ -136,7 +137,7 @@ TEST_CASE("A pickle that is damaged or wants too much is refused") {
         std::string says;
     };
     const std::vector<Row> rows = {
-        {"", "1 bytes are wanted and 0 are left"},
+        {"", "1 bytes are needed, but only 0 are left"},
         {kStart, "are left"},
         {"K\1.", "does not begin"},
         {"\x80\6N.", "protocol 6"},
@@ -146,25 +147,25 @@ TEST_CASE("A pickle that is damaged or wants too much is refused") {
         {kStart + ".", "stack is empty"},
         {kStart + "t.", "no mark"},
         {kStart + "K\1(a.", "stack is empty"},
-        {kStart + "NK\1a.", "items for what holds none"},
-        {kStart + "}(K\1u.", "key without its value"},
-        {kStart + "}]K\1s.", "no key"},
-        {kStart + "h\1.", "no memo entry 1"},
+        {kStart + "NK\1a.", "items are added to a value that cannot have any"},
+        {kStart + "}(K\1u.", "a key has no value"},
+        {kStart + "}]K\1s.", "cannot be a key"},
+        {kStart + "h\1.", "memo entry 1 does not exist"},
         {kStart + "Nr\xff\xff\xff\xff.", "memo entry 4294967295"},
-        {kStart + "X\xff\xff\xff\xff", "a text of 4294967295 bytes"},
-        {kStart + "\x8d\xff\xff\xff\xff\xff\xff\xff\xff", "a text of 18446744073709551615"},
-        {kStart + "\x8e\0\0\0\1\0\0\0\0"s, "are wanted"},
+        {kStart + "X\xff\xff\xff\xff", "a string of 4294967295 bytes"},
+        {kStart + "\x8d\xff\xff\xff\xff\xff\xff\xff\xff", "a string of 18446744073709551615"},
+        {kStart + "\x8e\0\0\0\1\0\0\0\0"s, "are needed"},
         {kStart + "\x8a\x09\1\1\1\1\1\1\1\1\1.", "an integer of 9 bytes"},
         {kStart + "\x8b\xff\xff\xff\xff.", "an integer of 4294967295 bytes"},
-        {kStart + "\x95\xff\xff\xff\xff\xff\xff\xff\x7f.", "a frame of"},
-        {kStart + "cno end", "name without an end"},
-        {kStart + "]q\1h\1a.", "holds itself"},
-        {kStart + "]q\1]h\1aa.", "holds itself"},
-        {kStart + repeated("]", 1000) + repeated("a", 999) + ".", "deeper than 64"},
-        {kStart + "]" + repeated("\x85", 1000) + ".", "deeper than 64"},
+        {kStart + "\x95\xff\xff\xff\xff\xff\xff\xff\x7f.", "a frame needs"},
+        {kStart + "cno end", "a name has no end"},
+        {kStart + "]q\1h\1a.", "contains itself"},
+        {kStart + "]q\1]h\1aa.", "contains itself"},
+        {kStart + repeated("]", 1000) + repeated("a", 999) + ".", "nested more than 64 deep"},
+        {kStart + "]" + repeated("\x85", 1000) + ".", "nested more than 64 deep"},
         // The depth counts by the longest way, whichever way is walked first.
         {kStart + "]" + repeated("\x85", 40) + "q\1" + repeated("\x85", 40) + "h\1\x86.",
-         "deeper than 64"},
+         "nested more than 64 deep"},
     };
     for (const Row& row : rows) {
         INFO(row.says);
@@ -188,7 +189,7 @@ TEST_CASE("Pickles that grow out of few bytes end at the limits") {
         return pickle + ".";
     };
     CHECK(unpickle(shared(20)).root().items.size() == 2);
-    CHECK(refusal(shared(60)).find("shared values stand for more than") != std::string::npos);
+    CHECK(refusal(shared(60)).find("shared values expand to more than") != std::string::npos);
 }
 
 TEST_CASE("No prefix of a pickle is read as a whole one") {

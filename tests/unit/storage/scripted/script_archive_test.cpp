@@ -129,31 +129,32 @@ TEST_CASE("a tensor of a script that claims more than its record is refused, nam
         const char* why;
     };
     const Row rows[] = {
-        {{.offset = 1}, "reaches 25 elements, and the storage has 24"},
-        {{.offset = -1}, "cannot be"},
-        {{.offset = int64_t{1} << 61}, "cannot be"},
-        {{.sizes = {5, 6}}, "reaches 30 elements"},
-        {{.sizes = {-4, 6}}, "cannot be"},
-        {{.sizes = {int64_t{1} << 40, int64_t{1} << 40}, .strides = {0, 0}}, "cannot be"},
+        {{.offset = 1}, "needs 25 elements, but the storage has 24"},
+        {{.offset = -1}, "a tensor has impossible sizes"},
+        {{.offset = int64_t{1} << 61}, "a tensor has impossible sizes"},
+        {{.sizes = {5, 6}}, "needs 30 elements"},
+        {{.sizes = {-4, 6}}, "a tensor has impossible sizes"},
+        {{.sizes = {int64_t{1} << 40, int64_t{1} << 40}, .strides = {0, 0}},
+         "a tensor has impossible sizes"},
         {{.sizes = {int64_t{1} << 40}, .strides = {0}}, "expand to more than"},
-        {{.strides = {7, 1}}, "reaches 27 elements"},
-        {{.strides = {6, -1}}, "cannot be"},
-        {{.strides = {int64_t{1} << 60, 1}}, "cannot be"},
-        {{.strides = {6}}, "cannot be"},
-        {{.offset = 25, .sizes = {0}, .strides = {1}}, "reaches 25 elements"},
+        {{.strides = {7, 1}}, "needs 27 elements"},
+        {{.strides = {6, -1}}, "a tensor has impossible sizes"},
+        {{.strides = {int64_t{1} << 60, 1}}, "a tensor has impossible sizes"},
+        {{.strides = {6}}, "a tensor has impossible sizes"},
+        {{.offset = 25, .sizes = {0}, .strides = {1}}, "needs 25 elements"},
         {{.sizes = std::vector<int64_t>(65, 1), .strides = std::vector<int64_t>(65, 1)},
-         "cannot be"},
-        {{.storage = storage_of("0", "Float", 25)}, "its record has 96 bytes"},
-        {{.storage = storage_of("0", "Double", 24)}, "its record has 96 bytes"},
+         "a tensor has impossible sizes"},
+        {{.storage = storage_of("0", "Float", 25)}, "its record has only 96 bytes"},
+        {{.storage = storage_of("0", "Double", 24)}, "its record has only 96 bytes"},
         {{.storage = storage_of("0", "Float", -1)}, "it has -1 elements"},
-        {{.storage = storage_of("7", "Float", 24)}, "there is no such record"},
-        {{.storage = storage_of("../constants/0", "Float", 4)}, "there is no such record"},
-        {{.storage = storage_of("0", "QUInt4x2", 24)}, "it is refused and was not run"},
+        {{.storage = storage_of("7", "Float", 24)}, "its record is missing"},
+        {{.storage = storage_of("../constants/0", "Float", 4)}, "its record is missing"},
+        {{.storage = storage_of("0", "QUInt4x2", 24)}, "it was refused and not run"},
         {{.storage = tuple(word("storage") + "c__torch__\nMyStorage\n" + word("0") + word("cpu") +
                            integer(24)) +
                      "Q"},
          "its type"},
-        {{.behind = "}" + word("neg") + "\x88s"}, "with these arguments is refused"},
+        {{.behind = "}" + word("neg") + "\x88s"}, "with these arguments is not allowed"},
     };
     for (const Row& row : rows) {
         const std::string said = told(row.tensor);
@@ -165,7 +166,7 @@ TEST_CASE("a tensor of a script that claims more than its record is refused, nam
     CHECK_THAT(told(pickled("N"), pickled(constant + "\x85")),
                Contains("x.pt: constants.pkl: storage 0") && Contains("16 bytes"));
     // A tensor that nothing holds is made all the same.
-    CHECK_THAT(told(pickled(tuple(Tensor{.offset = 1}.text()) + "0N")), Contains("reaches 25"));
+    CHECK_THAT(told(pickled(tuple(Tensor{.offset = 1}.text()) + "0N")), Contains("needs 25"));
 }
 
 TEST_CASE("a quantized tensor has a scale for each of its channels") {
@@ -183,10 +184,10 @@ TEST_CASE("a quantized tensor has a scale for each of its channels") {
                        "R");
     };
     CHECK(told(quantized(2, 0)) == "accepted");
-    CHECK_THAT(told(quantized(1, 0)), Contains("scales for [1] channels in place of 2"));
-    CHECK_THAT(told(quantized(2, 1)), Contains("scales for [2] channels in place of 48"));
-    CHECK_THAT(told(quantized(2, 2)), Contains("it has no dimension 2"));
-    CHECK_THAT(told(quantized(2, -1)), Contains("it has no dimension -1"));
+    CHECK_THAT(told(quantized(1, 0)), Contains("scales for [1] channels, expected 2"));
+    CHECK_THAT(told(quantized(2, 1)), Contains("scales for [2] channels, expected 48"));
+    CHECK_THAT(told(quantized(2, 2)), Contains("scales for dimension 2, which does not exist"));
+    CHECK_THAT(told(quantized(2, -1)), Contains("scales for dimension -1, which does not exist"));
 }
 
 TEST_CASE("a script's pickle is what LibTorch's unpickler takes as it stands, and nothing else") {
@@ -203,27 +204,26 @@ TEST_CASE("a script's pickle is what LibTorch's unpickler takes as it stands, an
     };
     const Row rows[] = {
         {")r" + little(0x10000000, 4), "memo entry 268435456"},
-        {repeated("(", 200'000) + repeated("t", 200'000), "nest deeper than 512"},
-        {"(X" + little(0x70000000, 4) + "abct", "text of"},
+        {repeated("(", 200'000) + repeated("t", 200'000), "are nested more than 512 deep"},
+        {"(X" + little(0x70000000, 4) + "abct", "a string of"},
         // Each level holds the one before twice.
-        {"N" + repeated("q\0h\0\x86"s, 60), "shared values stand for more than"},
-        {"](h\0e"s, "no memo entry"},
-        {"]q\0h\0a"s, "a value that holds itself"},
+        {"N" + repeated("q\0h\0\x86"s, 60), "shared values expand to more than"},
+        {"](h\0e"s, "memo entry 0 does not exist"},
+        {"]q\0h\0a"s, "a value contains itself"},
         // A list that is typed stays the list that it was.
-        {"]q\0000ctorch.jit._pickle\nbuild_intlist\nh\0\x85Rh\0(h\0e0"s,
-         "a value that holds itself"},
+        {"]q\0000ctorch.jit._pickle\nbuild_intlist\nh\0\x85Rh\0(h\0e0"s, "a value contains itself"},
         // Functors are numbers to LibTorch: only names are called here.
-        {"c__torch__.m\nNet\n0K\0]R"s, "is refused"},
-        {object + "K\1\x81", "an object that is made of arguments"},
-        {"ctorch._utils\n_rebuild_sparse_tensor\n", "it is refused and was not run"},
-        {"ctorch._tensor\n_rebuild_from_type_v2\n", "it is refused and was not run"},
-        {"ctorch.jit._pickle\nbuild_tensor_from_id\n", "it is refused and was not run"},
-        {"ctorch.distributed.rpc\nrref\n", "it is refused and was not run"},
-        {"cos\nsystem\n", "it is refused and was not run"},
-        {"c__torch__.m;\nNet\n", "it is refused and was not run"},
-        {"ctorch.jit._pickle\nbuild_intlist\n](" + word("a") + "e\x85R", "is refused"},
+        {"c__torch__.m\nNet\n0K\0]R"s, "is not allowed"},
+        {object + "K\1\x81", "an object is created with arguments"},
+        {"ctorch._utils\n_rebuild_sparse_tensor\n", "it was refused and not run"},
+        {"ctorch._tensor\n_rebuild_from_type_v2\n", "it was refused and not run"},
+        {"ctorch.jit._pickle\nbuild_tensor_from_id\n", "it was refused and not run"},
+        {"ctorch.distributed.rpc\nrref\n", "it was refused and not run"},
+        {"cos\nsystem\n", "it was refused and not run"},
+        {"c__torch__.m;\nNet\n", "it was refused and not run"},
+        {"ctorch.jit._pickle\nbuild_intlist\n](" + word("a") + "e\x85R", "is not allowed"},
         {"ctorch.jit._pickle\nrestore_type_tag\n]" + word(repeated("List[", 80)) + "\x86R",
-         "is refused"},
+         "is not allowed"},
     };
     for (const Row& row : rows) {
         const std::string said = told(pickled(row.data));
@@ -254,16 +254,17 @@ TEST_CASE("code that nests deeper than LibTorch's stack is refused, with its lin
         {begin + repeated("torch.neg(", 1000) + "1" + repeated(")", 1000), "an expression"},
         {"class A:\n  x : " + repeated("List[", 20'000) + "int" + repeated("]", 20'000),
          "m.py:2: an expression"},
-        {"def f() -> int:\n" + blocks, "blocks nest deeper"},
-        {chain, "its code nests deeper"},
+        {"def f() -> int:\n" + blocks, "blocks are nested more than"},
+        {chain, "its code is nested more than"},
         {"def f() -> int:\n  if a:\n    x = 1\n" + repeated("  elif a:\n    x = 1\n", 300), "elif"},
         {begin + "[" + repeated("1, ", 300'000) + "]", "m.py:3: a statement has more than"},
         {begin + "1 + \\\n" + repeated("1 + \\\n", 10), "a line is continued"},
-        {begin + "1  # (((", "a comment with quotes or brackets"},
-        {begin + "\"a\n", "a text is not closed"},
+        {begin + "1  # (((", "a comment contains quotes or brackets"},
+        {begin + "\"a\n", "a string is not closed"},
         {begin + "(1", "a bracket is not closed"},
-        {begin + "1)", "a bracket closes that is not open"},
-        {"def f() -> int:\n  a = __torch__\n", "where a class or a function is meant"},
+        {begin + "1)", "a closing bracket has no opening bracket"},
+        {"def f() -> int:\n  a = __torch__\n",
+         "as a class or a function, but that is only the beginning of"},
     };
     for (const Row& row : rows) {
         const std::string said = code_told(row.code);

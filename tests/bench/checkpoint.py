@@ -23,7 +23,7 @@ OURS = {
     "dslaunch1_sync": {"stage": 1, "async": False},
 }
 SAVED = re.compile(
-    r"step-(\d+): ([\d.]+) (\w+) in ([\d.]+) s \(([\d.]+) s until written here\), training held up (\d+) ms"
+    r"step-(\d+): saved ([\d.]+) (\w+) in ([\d.]+) s \(([\d.]+) s until written on this host\); training paused for (\d+) ms"
 )
 UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 

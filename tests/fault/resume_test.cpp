@@ -65,7 +65,8 @@ TEST_CASE(
     JobProcess process(job.folder, job.command(true));
     CHECK(process.wait() == 0);
     INFO(process.err());
-    CHECK(process.err().find("step-9 is passed over") != std::string::npos);
+    CHECK(process.err().find("skipping " + job.output() + "/checkpoints/step-9: ") !=
+          std::string::npos);
     CHECK(process.err().find("resuming from " + job.output() + "/checkpoints/step-6") !=
           std::string::npos);
     SavingJob untouched;
@@ -106,7 +107,7 @@ TEST_CASE("a folder with another run's checkpoints is not begun in, nor its metr
     const Outcome nothing = run(job, true);
     INFO(nothing.err);
     CHECK(nothing.code == 73);
-    CHECK(nothing.says("there is no complete checkpoint, but metrics.jsonl of an earlier run"));
+    CHECK(nothing.says("there is no complete checkpoint, only metrics.jsonl of an earlier run"));
     const Outcome anew = run(job, false);
     INFO(anew.err);
     CHECK(anew.code == 0);
@@ -125,7 +126,7 @@ TEST_CASE("a run that goes on from an older step leaves the later ones of the ot
     const Outcome other = run(job, false);
     INFO(other.err);
     REQUIRE(other.code == 0);
-    CHECK(other.says("dslaunch.seed is 99 and was 1234: data come in another order"));
+    CHECK(other.says("dslaunch.seed is 99, but was 1234: the order of the data changes"));
     CHECK(job.losses().at(6) != first.at(6));
     // The job has its own 6 in the place of the other's, 7 at its end, and 9 out of the way, whole.
     CHECK(newest_whole(job.output()) == 7);
@@ -143,7 +144,7 @@ TEST_CASE("a run that goes on from an older step leaves the later ones of the ot
     const Outcome again = run(job, true);
     INFO(again.err);
     CHECK(again.code == 0);
-    CHECK(again.says("is at step 7 already, and all its steps are done"));
+    CHECK(again.says("is already at step 7, its last, so there is nothing to do"));
     job.steps = 8;
     const Outcome longer = run(job, true);
     INFO(longer.err);
@@ -183,14 +184,14 @@ TEST_CASE("what another optimizer or model cannot take is refused by name") {
     INFO(optimizer.err);
     CHECK(optimizer.code == 73);
     CHECK(
-        optimizer.says("step-3: its optimizer adamw keeps [exp_avg, exp_avg_sq] of each "
-                       "parameter, this run's keeps []"));
+        optimizer.says("step-3: the checkpoint's optimizer adamw keeps [exp_avg, exp_avg_sq] for "
+                       "each parameter, but this run's optimizer keeps []"));
     job.change = {};
     job.model = "llama";
     const Outcome model = run(job, true);
     INFO(model.err);
     CHECK(model.code == 73);
-    CHECK(model.says("step-3: it is of another model: it lacks "));
+    CHECK(model.says("step-3: the checkpoint is of another model: it lacks "));
     CHECK(model.says("; the model lacks "));
     CHECK(job.losses() == losses);
     CHECK(newest_whole(job.output()) == 3);
@@ -260,7 +261,7 @@ TEST_CASE("weights that are not finite are saved, shown, passed over, and push n
     const Outcome resumed = run(job, true);
     INFO(resumed.err);
     CHECK(resumed.code == 0);
-    CHECK(resumed.says("step-3 is passed over: it holds NaN or infinity"));
+    CHECK(resumed.says("step-3: it contains NaN or infinity"));
     CHECK(resumed.says("resuming from " + job.output() + "/checkpoints/step-2"));
     CHECK(newest_whole(job.output()) == 5);
     CHECK(run_ckpt({"ls", job.output()}).out.find("not finite") == std::string::npos);

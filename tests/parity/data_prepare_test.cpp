@@ -175,26 +175,28 @@ TEST_CASE("bad rows of a Parquet file are left out and told by number and reason
     INFO(made.said);
     REQUIRE(made.code == 0);
     for (const char* told :
-         {"bad.parquet:2: left out: the row has no keys, and none of text",
+         {"bad.parquet:2: left out: the row has no keys, but needs one of: text",
           "bad.parquet:3: left out: text: the text is empty",
           "bad.parquet:4: left out: the row: no message is the assistant's",
-          "bad.parquet:5: left out: messages[1]: an object with role and content is due",
-          "bad.parquet:6: left out: messages[0].role: a text is due",
-          "bad.parquet:8: left out: messages: the list has no message",
-          "bad-number.parquet:2: left out: messages: holds a number that is not finite",
-          "bad-bytes.parquet:2: left out: no JSON at byte", "lines: 1 messages, 9 text; 8 bad"})
+          "bad.parquet:5: left out: messages[1]: expected an object with role and content",
+          "bad.parquet:6: left out: messages[0].role: expected a string",
+          "bad.parquet:8: left out: messages: the list contains no message",
+          "bad-number.parquet:2: left out: messages: contains a number that is not finite",
+          "bad-bytes.parquet:2: left out: invalid JSON at byte",
+          "lines: 1 messages, 9 text; 8 bad"})
         CHECK_THAT(made.said, Catch::Contains(told));
     const Preparing::Prepared few =
         preparing.prepare({table("bad.parquet")}, {"--max-bad-lines", "4"});
     CHECK(few.code == 66);
-    CHECK_THAT(few.said,
-               Catch::Contains("bad.parquet:6") && Catch::Contains("more than 4 lines are bad"));
+    CHECK_THAT(few.said, Catch::Contains("bad.parquet:6") &&
+                             Catch::Contains("this makes more than 4 bad lines"));
     const Preparing::Prepared outside = preparing.prepare({table("bad-dictionary.parquet")});
     CHECK(outside.code == 66);
-    CHECK_THAT(outside.said, Catch::Contains("entry 3 of a dictionary of 3 is named"));
+    CHECK_THAT(outside.said, Catch::Contains("entry 3 of a dictionary with 3 entries"));
     const Preparing::Prepared piped = preparing.prepare({"-"}, {}, table("bad.parquet"));
     CHECK(piped.code == 66);
-    CHECK_THAT(piped.said, Catch::Contains("-: is a Parquet file, which begins at its end"));
+    CHECK_THAT(piped.said,
+               Catch::Contains("-: is a Parquet file, which cannot be read from a pipe"));
 }
 
 TEST_CASE("a file of JSON has a row in each line, in a list or in several lines each") {
@@ -209,7 +211,7 @@ TEST_CASE("a file of JSON has a row in each line, in a list or in several lines 
         preparing.prepare({write("a.jsonl", first + "\n" + second + "\n")});
     INFO(lines.said);
     REQUIRE(lines.code == 0);
-    CHECK_THAT(lines.said, Catch::Contains("columns that are not read: id"));
+    CHECK_THAT(lines.said, Catch::Contains("columns that are ignored: id"));
     const std::string spread = "{\n  \"question\": \"t3 [\",\n  \"answer\": \"t4 }\\\\\"\n}";
     for (const std::string& text :
          {"[" + first + "," + second + "]", "\xef\xbb\xbf[\n" + first + ",\r\n" + second + "\n]\n",
@@ -227,24 +229,24 @@ TEST_CASE("a file of JSON has a row in each line, in a list or in several lines 
     const Preparing::Prepared bad =
         preparing.prepare({write("bad.json", "[" + first + ", 5, {\"question\" 6}]")});
     CHECK(bad.code == 0);
-    CHECK_THAT(bad.said, Catch::Contains("bad.json:2: left out: the line holds no JSON object") &&
-                             Catch::Contains("bad.json:3: left out: no JSON at byte"));
+    CHECK_THAT(bad.said, Catch::Contains("bad.json:2: left out: the line is not a JSON object") &&
+                             Catch::Contains("bad.json:3: left out: invalid JSON at byte"));
 
     const std::pair<std::string, std::string> refused[] = {
-        {"[" + first + "," + second.substr(0, 20), "the file ends within its list"},
-        {"[" + first + "]\n" + second, "the file goes on after the end of its list"},
-        {"question,answer\nt3,t4\n", "is a table of values with commas or tabs"},
+        {"[" + first + "," + second.substr(0, 20), "the file ends before its JSON list does"},
+        {"[" + first + "]\n" + second, "the file continues after the end of its JSON list"},
+        {"question,answer\nt3,t4\n", "is a table with commas or tabs"},
         {"question\tanswer\nt3\tt4\n", "from_csv(\"FILE\", sep=\"\\t\")"},
-        {"\x1f\x8b\x08\n", "is compressed (gzip): unpack it into the pipe: `gunzip -c FILE |"},
+        {"\x1f\x8b\x08\n", "is compressed (gzip): decompress it into the pipe: `gunzip -c FILE |"},
         {"\x28\xb5\x2f\xfd\n", "is compressed (zstd)"},
-        {std::string("\xff\xfe{\0\"\0", 6), "is UTF-16, and UTF-8 is due"},
-        {std::string("{\0\"\0t\0", 6), "is UTF-16, and UTF-8 is due"},
-        {std::string("{\"text\": \"a\0b\"}", 15), "no JSON at byte"},
-        {"[]", "no line gave a row (0 bad lines"},
+        {std::string("\xff\xfe{\0\"\0", 6), "is UTF-16, but must be UTF-8"},
+        {std::string("{\0\"\0t\0", 6), "is UTF-16, but must be UTF-8"},
+        {std::string("{\"text\": \"a\0b\"}", 15), "invalid JSON at byte"},
+        {"[]", "no line produced a row (0 bad lines"},
         {"", "no.json: is empty"},
-        {"\n \n\n", "no.json: holds blank lines alone"},
-        {std::string(300, '\0'), "no.json: holds zero bytes alone"},
-        {"{\"a\": 1}\n{\"a\": 2}\n{\"a\": 3}\n", "2 lines more left out for the reason of "},
+        {"\n \n\n", "no.json: contains only blank lines"},
+        {std::string(300, '\0'), "no.json: contains only zero bytes"},
+        {"{\"a\": 1}\n{\"a\": 2}\n{\"a\": 3}\n", "2 lines more left out for the same reason as "},
     };
     for (const auto& [text, reason] : refused) {
         const Preparing::Prepared made = preparing.prepare({write("no.json", text)});
@@ -253,6 +255,8 @@ TEST_CASE("a file of JSON has a row in each line, in a list or in several lines 
         CHECK_THAT(made.said, Catch::Contains("no.json") && Catch::Contains(reason));
     }
     CHECK(preparing.prepare({write("a.csv", "a,b\n1,2\n")}).code == 66);
+    CHECK_THAT(preparing.prepare({write("a.yaml", "- text: a\n")}).said,
+               Catch::Contains("is YAML, but lines of JSON are expected"));
     CHECK_THAT(preparing.prepare({preparing.folder().path()}).said,
                Catch::Contains("is a folder: name the files in it"));
 }
@@ -275,7 +279,7 @@ TEST_CASE("a plain text gives the rows of a line of JSON that holds it whole") {
         const Judgement refused = judged.run(
             {"data", "prepare", text, "--model", judged.model(), "--context", "24", "-o", out});
         CHECK(refused.code == 66);
-        CHECK_THAT(refused.err, Catch::Contains("is there already; --force replaces it"));
+        CHECK_THAT(refused.err, Catch::Contains("already exists; use --force to replace it"));
         CHECK(content_of(out) == before);
     }
     CHECK(content_of(judged.prepare("c.safetensors", text, {"--force"})) == content_of(of_line));
@@ -311,7 +315,7 @@ TEST_CASE("the length of rows is chosen by the longest document, as far as the m
     const std::string fits = questions(judged, 21);
     CHECK_THAT(prepare(fits), Catch::Contains("rows of 32 tokens: the longest document has 20 "
                                               "(--context N)") &&
-                                  Catch::Contains("3 rows of 32"));
+                                  Catch::Contains("3 rows of length 32"));
     const std::string chosen = content_of(judged.in("rows.safetensors"));
     CHECK_THAT(prepare(fits, {"--context", "32"}), !Catch::Contains("longer than"));
     CHECK(content_of(judged.in("rows.safetensors")) == chosen);
@@ -320,12 +324,13 @@ TEST_CASE("the length of rows is chosen by the longest document, as far as the m
                                "tokens: --context 32 splits none"));
     CHECK_THAT(prepare(fits, {"--context", "8", "--long", "drop"}),
                Catch::Contains("--context 32 leaves out none"));
-    CHECK_THAT(prepare(questions(judged, 101)),
-               Catch::Contains("the longest document has 100, and the model no more positions") &&
-                   Catch::Contains("the longest has 100 tokens: the model has 64 positions, so "
-                                   "--context 64 at most"));
+    CHECK_THAT(
+        prepare(questions(judged, 101)),
+        Catch::Contains("the longest document has 100, but the model has no more positions") &&
+            Catch::Contains("the longest has 100 tokens: the model has 64 positions, so use at "
+                            "most --context 64"));
     CHECK_THAT(prepare(fits, {"--context", "100"}),
-               Catch::Contains("the model has 64 positions, and rows are longer"));
+               Catch::Contains("the model has only 64 positions, so rows are longer"));
     // Pairs have the length of the longest answer.
     CHECK_THAT(prepare(fixture_file("preferences/pairs.jsonl")), Catch::Contains("rows of 48"));
     // A text is longer than any row, and loses nothing by it.
@@ -335,6 +340,33 @@ TEST_CASE("the length of rows is chosen by the longest document, as far as the m
     write_file(book, text);
     const std::string said = prepare(book);
     CHECK_THAT(said, Catch::Contains("rows of 64") && !Catch::Contains("splits none"));
+}
+
+TEST_CASE("tokens that the model has no embedding for are told with the largest one") {
+    const Judged judged;
+    const std::string lines = judged.in("a.jsonl");
+    write_file(lines, "{\"text\": \"t3 t4\"}\n{\"text\": \"t3 <new> t4\"}\n");
+    const auto said = [&] {
+        const Judgement ended = judged.run({"data", "prepare", lines, "--model", judged.model(),
+                                            "-o", judged.in("r.safetensors"), "--force"});
+        INFO(ended.err);
+        REQUIRE(ended.code == 0);
+        return ended.err;
+    };
+    CHECK_THAT(said(), !Catch::Contains("training will refuse"));
+    Json tokenizer = Json::parse(content_of(judged.model() + "/tokenizer.json"));
+    const Json config = Json::parse(content_of(judged.model() + "/config.json"));
+    const auto vocabulary = config["vocab_size"].get<int64_t>();
+    Json added = tokenizer["added_tokens"][0];
+    added["id"] = vocabulary;
+    added["content"] = "<new>";
+    tokenizer["added_tokens"].push_back(added);
+    write_file(judged.model() + "/tokenizer.json", tokenizer.dump());
+    CHECK_THAT(said(), Catch::Contains(fmt::format("1 document with tokens that the model does not "
+                                                   "have, and training will refuse their rows: "
+                                                   "tokenizer.json has the token {0}, but "
+                                                   "vocab_size in config.json is {0}",
+                                                   vocabulary)));
 }
 
 TEST_CASE("a row that was not meant to be learned is left out and told") {
@@ -350,8 +382,8 @@ TEST_CASE("a row that was not meant to be learned is left out and told") {
     CHECK_THAT(made.said,
                Catch::Contains("a.jsonl:1: left out: label: in a row of the form `completion`") &&
                    Catch::Contains("lines: 1 completion; 1 bad") &&
-                   Catch::Contains("1 line of text that goes on, for which the chat template is "
-                                   "not used: --as-chat uses it"));
+                   Catch::Contains("1 line with a prompt and its continuation, which do not use "
+                                   "the chat template; to use it, add --as-chat"));
     CHECK(preparing.prepare({lines}, {"--as-chat"}).rows != made.rows);
     const Preparing::Prepared strict = preparing.prepare({lines}, {"--max-bad-lines", "0"});
     CHECK(strict.code == 66);
@@ -462,7 +494,7 @@ TEST_CASE("NaN is never a result of eval, and never in the user's file") {
     write_file(letters,
                "{\"prompt\": \"t3\", \"choices\": [\" t4\", \" t5\"], \"answer\": \"B\"}\n");
     CHECK_THAT(judged.run({"eval", judged.model(), "--choices", letters}).err,
-               Catch::Contains("write the place of its choice, from 0 on (A is 0)"));
+               Catch::Contains("write the index of the right choice, counted from 0 (A is 0)"));
     break_weights(judged.model());
     for (const std::vector<std::string>& what : {std::vector<std::string>{"--data", texts},
                                                  {"--data", pairs},
@@ -501,7 +533,7 @@ TEST_CASE("a reference that is not finite is refused by the number of its pair")
     set_number(pairs, "reference", 5, -1);  // a NaN
     const Judgement ended = judged.run({"eval", judged.model(), "--data", pairs});
     CHECK(ended.code == 66);
-    CHECK_THAT(ended.err, Catch::Contains("`reference` has") && Catch::Contains("at pair 2"));
+    CHECK_THAT(ended.err, Catch::Contains("`reference` contains") && Catch::Contains("at pair 2"));
 }
 
 }  // namespace dslaunch::test

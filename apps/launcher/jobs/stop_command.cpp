@@ -79,9 +79,10 @@ std::string end_launcher(const KnownJob& job, bool now) {
     launch::signal_process(job.launcher, SIGKILL);
     if (!gone_within(job.launcher, launch::kFarewellMax))
         fail(ExitCode::kSetup,
-             "the launcher of job {} (process {}) does not die: it waits for a disk or a driver",
+             "the launcher of job {} (process {}) does not react even to SIGKILL: it is probably "
+             "waiting for a disk or a driver",
              job.id, job.launcher.pid);
-    return "killed, it did not answer";
+    return "killed, since it did not react";
 }
 
 std::vector<LeftOnHost> end_leftovers(const KnownJob& job) {
@@ -128,16 +129,18 @@ void print_json(const KnownJob& job, const std::string& launcher,
 void print_left(const std::vector<LeftOnHost>& left) {
     size_t count = 0;
     for (const LeftOnHost& host : left) {
-        if (!host.error.empty()) fmt::print("  {}: not reached: {}\n", host.host, host.error);
+        if (!host.error.empty())
+            fmt::print("  {}: cannot reach this host: {}\n", host.host, host.error);
         for (const launch::LeftProcess& process : host.processes) {
             ++count;
             fmt::print("  {}: process {} ({}){} {}\n", host.host, process.name.pid,
                        printable(process.command),
                        process.gpus.empty() ? "" : " on GPU " + printable(process.gpus),
-                       process.ended ? "was left and is ended" : "was left and does not die");
+                       process.ended ? "was still running and has been ended"
+                                     : "is still running and cannot be ended");
         }
     }
-    if (count == 0) fmt::print("  nothing of it was left on the hosts that were reached\n");
+    if (count == 0) fmt::print("  no process of the job was left on the hosts that were reached\n");
 }
 
 int verdict(const std::vector<LeftOnHost>& left) {
@@ -151,12 +154,23 @@ int verdict(const std::vector<LeftOnHost>& left) {
     return code;
 }
 
+// Returns the ids of the jobs that run, "3f2a, 77b0", or "none".
+std::string running_text(const std::vector<KnownJob>& jobs) {
+    std::vector<std::string> ids;
+    for (const KnownJob& job : jobs)
+        if (job.lives) ids.push_back(job.id);
+    return ids.empty() ? "none" : join(ids, ", ");
+}
+
 int stop_job(const StopArguments& arguments) {
     const std::string state = own_state_directory();
+    if (arguments.job == "all")
+        fail(ExitCode::kUsage, "stop ends one job, by its id or its --output folder; running: {}",
+             running_text(read_jobs(state)));
     if (arguments.job.empty() && std::ranges::none_of(read_jobs(state), &KnownJob::lives))
         fail(ExitCode::kUsage,
-             "no job is running on this machine; which one is meant? `dslaunch ps "
-             "--all` lists those that ended");
+             "no job is running on this machine; name the job that you mean: `dslaunch ps --all` "
+             "lists the jobs that ended");
     const KnownJob job = find_job(state, arguments.job);
     if (!job.is_here && job.state != "ended")
         fail(ExitCode::kUsage, "job {} was started on {}: stop it there", job.id,
@@ -182,11 +196,12 @@ constexpr std::chrono::seconds kAnswerMore{30};
 
 HelpPage stop_process_page() {
     return {.does =
-                "Ends one of your processes on a host. It shows the process and asks, then sends "
-                "TERM, and KILL after the grace time. `dslaunch ps --devices` lists who uses GPUs. "
-                "The end of a rank ends its whole job; `dslaunch stop JOB` saves first.",
+                "Ends one of your processes on a host. Shows the process and asks you to confirm, "
+                "then sends TERM, and KILL after the grace time. `dslaunch ps --devices` lists who "
+                "uses GPUs. If a rank of a job ends, its whole job ends; to save first, use "
+                "`dslaunch stop JOB`.",
             .examples = {"dslaunch stop --pid node1:4711", "dslaunch stop --pid node1:4711 --yes"},
-            .exit_codes = "67 when the host cannot be asked, 71 when the process does not end.",
+            .exit_codes = "67 when the host cannot be reached, 71 when the process does not end.",
             .docs = "docs/guide/jobs.md",
             .usage = {"dslaunch stop --pid HOST:PID [options]"}};
 }
@@ -201,14 +216,16 @@ ProcessPlace parse_place(const std::string& text) {
     const auto pid = colon == std::string::npos ? std::nullopt : parse_int(text.substr(colon + 1));
     if (!pid || *pid <= 1 || *pid > INT32_MAX || colon == 0)
         fail(ExitCode::kUsage,
-             "--pid {}: give HOST:PID, as `dslaunch ps --devices` prints them: te3:4711",
+             "--pid {}: expected HOST:PID as `dslaunch ps --devices` prints it, for example "
+             "te3:4711",
              printable(text));
     return {text.substr(0, colon), *pid};
 }
 
 bool agrees(const std::string& question) {
     if (::isatty(STDIN_FILENO) == 0)
-        fail(ExitCode::kUsage, "{}: nobody can be asked whether to end it: give --yes", question);
+        fail(ExitCode::kUsage,
+             "{}: cannot ask whether to end it, since there is no terminal; give --yes", question);
     fmt::print("{}. End it? [y/N] ", question);
     std::fflush(stdout);
     std::string answer;
@@ -230,7 +247,7 @@ std::string ask_host(const HostTargets& targets, launch::HostQuestion question) 
     question.connect_max = targets.spec.connect_max;
     const auto answers = launch::ask_hosts(targets.hosts, *transport, -1, question);
     if (!answers.front().payload)
-        fail(ExitCode::kHosts, "{}: not asked: {}", printable(answers.front().host),
+        fail(ExitCode::kHosts, "{}: cannot ask this host: {}", printable(answers.front().host),
              answers.front().error);
     return *answers.front().payload;
 }
@@ -245,8 +262,8 @@ launch::DeviceProcess look_at(const HostTargets& targets, const ProcessPlace& pl
     if (process == report.processes.end())
         fail(ExitCode::kUsage, "there is no process {} on {}", place.pid, printable(place.host));
     if (!process->is_own)
-        fail(ExitCode::kUsage, "{} on {}: not yours, ask {} to end it", describe(*process, {}),
-             printable(place.host), printable(process->user));
+        fail(ExitCode::kUsage, "{} on {}: it is not your process, ask {} to end it",
+             describe(*process, {}), printable(place.host), printable(process->user));
     return *process;
 }
 
@@ -282,17 +299,18 @@ int stop_process_command(std::span<const std::string> arguments) {
         stop_process_page(),
         {{"pid", "HOST:PID", "the process", [&](const std::string& value) { given.place = value; }},
          {"yes,y", "", "do not ask", [&](const std::string&) { given.yes = true; }},
-         {"now", "", "TERM and KILL at once, without grace time",
+         {"now", "", "send TERM and KILL at once, without grace time",
           [&](const std::string&) { given.now = true; }},
-         {"grace", "SECONDS", "from TERM to KILL, default 10",
+         {"grace", "SECONDS", "time from TERM to KILL, default 10",
           [&](const std::string& value) {
               const auto seconds = parse_int(value);
               if (!seconds || *seconds < 0 || *seconds > kGraceSecondsMax)
-                  fail(ExitCode::kUsage, "--grace {}: a whole number of seconds up to {}",
+                  fail(ExitCode::kUsage,
+                       "--grace {}: must be a whole number of seconds from 0 to {}",
                        printable(value), kGraceSecondsMax);
               given.grace_s = *seconds;
           }},
-         {"json", "", "one JSON object: host, pid, ended, killed, error",
+         {"json", "", "print one JSON object: host, pid, ended, killed, error",
           [&](const std::string&) { given.json = true; }}}};
     // `stop --pid --help` names no process.
     const bool asks_for_help = arguments.size() == 2 && arguments.back() == "--help";
@@ -300,7 +318,7 @@ int stop_process_command(std::span<const std::string> arguments) {
         parse_host_command(arguments.last(asks_for_help ? 1 : arguments.size()), syntax);
     if (parsed.help) return 0;
     if (!parsed.words.empty())
-        fail(ExitCode::kUsage, "unexpected `{}`: a job and --pid exclude each other",
+        fail(ExitCode::kUsage, "unexpected `{}`: give either a job or --pid, not both",
              printable(parsed.words.front()));
     const ProcessPlace place = parse_place(given.place);
     parsed.hosts.host_list = place.host;
@@ -310,7 +328,7 @@ int stop_process_command(std::span<const std::string> arguments) {
     const std::string question = fmt::format("{}: {}", printable(place.host),
                                              describe(process, read_jobs(own_state_directory())));
     if (!given.yes && !agrees(question)) {
-        fmt::print("left as it is\n");
+        fmt::print("the process was not ended\n");
         return 0;
     }
     return end_it(targets, given, place, process);
@@ -326,14 +344,14 @@ int stop_command(std::span<const std::string> arguments) {
     std::string place;  // handled above; declared for the help
     StopArguments parsed;
     CommandLine app(
-        {.does = "Ends a job, or processes that a dead job left on its hosts.",
+        {.does = "Ends a job, or the processes that a dead job left on its hosts.",
          .examples = {"dslaunch stop 3f2a", "dslaunch stop --pid node1:4711"},
          .docs = "docs/guide/jobs.md",
          .usage = {"dslaunch stop [options] JOB", "dslaunch stop --pid HOST:PID [options]"}},
         "dslaunch stop");
-    app.add("JOB", parsed.job, "its id, the first letters of it, or its --output folder");
+    app.add("JOB", parsed.job, "the job's id, the first letters of its id, or its --output folder");
     app.add("--pid HOST:PID", place, "end one process on a host instead (see stop --pid --help)");
-    app.add("--now", parsed.now, "end at once, without time to save");
+    app.add("--now", parsed.now, "end the job at once, without time to save");
     app.add("--json", parsed.json, "one JSON object");
     return app.parse({arguments.begin(), arguments.end()}) ? stop_job(parsed) : 0;
 }

@@ -26,10 +26,15 @@ struct OptionRow {
     void (*apply)(RunOptions& options, const std::string& value) = nullptr;
     bool repeatable = false;
     bool may_be_empty = false;
+    std::string_view choices = "";  // see Option
 };
 
 // Returns all rows, in the order of the help within each group.
 [[nodiscard]] std::span<const OptionRow> option_rows();
+
+// Returns the row of `run` whose full name is WORD, with its dashes and perhaps `=VALUE`; null if
+// there is none.
+[[nodiscard]] const OptionRow* find_option_row(const std::string& word);
 
 // Returns the title of GROUP in the help.
 [[nodiscard]] std::string_view group_title(Group group);

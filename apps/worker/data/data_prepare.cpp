@@ -115,8 +115,8 @@ class Preparation {
         if (!of_pairs_) of_pairs_ = encoded.is_pair();
         if (*of_pairs_ != encoded.is_pair())
             return findings_.refuse(
-                line, encoded.is_pair() ? "is a pair of answers, and the lines before are none"
-                                        : "is no pair of answers, as the lines before are");
+                line, encoded.is_pair() ? "is a pair of answers, but the lines before it are not"
+                                        : "is not a pair of answers, but the lines before it are");
         findings_.add(line, encoded);
         if (encoded.is_pair()) {
             rows_.add_pair(encoded.sample.document, encoded.rejected.document);
@@ -127,13 +127,15 @@ class Preparation {
 
     void require_pair_options() const {
         const auto refuse_option = [](const char* option, const char* why) {
-            fail(ExitCode::kUsage, "{}: the lines are pairs of answers: {}", option, why);
+            fail(ExitCode::kUsage, "{} cannot be used, because the lines are pairs of answers: {}",
+                 option, why);
         };
-        if (arguments_.rows.packs) refuse_option("--pack", "each answer has a row of its own");
+        if (arguments_.rows.packs) refuse_option("--pack", "each answer needs its own row");
         if (arguments_.lines.learns_all)
-            refuse_option("--learn-all", "the answers alone are compared");
+            refuse_option("--learn-all", "only the answers are compared");
         if (arguments_.long_documents == text::LongDocuments::kSplit)
-            refuse_option("--long split", "of an answer the beginning counts: cut or drop");
+            refuse_option("--long split",
+                          "the beginning of each answer must be kept; use --long cut or drop");
     }
 
     [[noreturn]] void fail_without_rows() const {
@@ -141,11 +143,11 @@ class Preparation {
         findings_.tell_repeated();
         if (!lines_.has_text())
             fail(ExitCode::kInput, "{}: {}", file,
-                 lines_.bytes() == 0 ? "is empty" : "holds blank lines alone");
-        fail(ExitCode::kInput, "{}: no line gave a row ({}{})", file,
+                 lines_.bytes() == 0 ? "is empty" : "contains only blank lines");
+        fail(ExitCode::kInput, "{}: no line produced a row ({}{})", file,
              counted(findings_.bad_lines(), "bad line"),
              rows_.rows().unlearned_rows + rows_.pairs().unanswered > 0
-                 ? "; nothing in the others is to be learned"
+                 ? "; the others contain nothing to learn"
                  : "");
     }
 
@@ -157,8 +159,9 @@ class Preparation {
     void finish() const {
         findings_.tell(encoder_.has_chat_template() && !arguments_.lines.makes_chats);
         rows_.tell_long(findings_.are_texts());
+        rows_.tell_unknown_tokens();
         if (rows_.pairs().equal > 0)
-            log_warn("data", "{} whose answers are the same: nothing is learned from them",
+            log_warn("data", "{} with two identical answers: nothing is learned from them",
                      counted(rows_.pairs().equal, "pair"));
         log_info("data", "{} threads, {:.1f} MB/s", team_.threads(), megabytes_a_second());
         const text::PackCounts& rows = rows_.rows();
@@ -166,12 +169,12 @@ class Preparation {
         const int64_t made = rows.rows + 2 * pairs.pairs;
         const int64_t filled = rows.tokens + pairs.tokens;
         const int64_t places = made * rows_.length();
-        fmt::print("wrote {}: {}{} rows of {}, {} tokens ({:.1f} % padding), {} of them learned\n",
-                   printable(arguments_.out),
-                   holds_pairs() ? counted(pairs.pairs, "pair") + " in " : "", made, rows_.length(),
-                   filled,
-                   100.0 * static_cast<double>(places - filled) / static_cast<double>(places),
-                   rows.learned + pairs.learned);
+        fmt::print(
+            "wrote {}: {}{} rows of length {}, {} tokens ({:.1f} % padding), {} of them learned\n",
+            printable(arguments_.out), holds_pairs() ? counted(pairs.pairs, "pair") + " in " : "",
+            made, rows_.length(), filled,
+            100.0 * static_cast<double>(places - filled) / static_cast<double>(places),
+            rows.learned + pairs.learned);
     }
 
     const PrepareArguments& arguments_;
@@ -188,7 +191,7 @@ class Preparation {
 void declare(CommandLine& prepare, PrepareArguments& arguments) {
     prepare
         .add("FILE", arguments.files,
-             "lines or a list of JSON, Parquet, or plain text (.txt, .md); an entry has text, "
+             "JSON lines, a JSON list, Parquet, or plain text (.txt, .md); an entry has text, "
              "messages, conversations, a question and its answer, or chosen and rejected; - for "
              "stdin")
         .required();
@@ -200,13 +203,12 @@ void declare(CommandLine& prepare, PrepareArguments& arguments) {
         .required();
     prepare
         .add("--context N", arguments.rows.length,
-             "tokens in a row; default: as many as the longest document has, 1024 at most")
+             "tokens in a row; default: as many as the longest document has, at most 1024")
         .at_least(2);
     prepare.add("--pack", arguments.rows.packs, "put several documents into a row where they fit");
-    prepare.add(
-        "!--attend-all", arguments.keeps_apart,
-        "with --pack: write no column `documents`, for a model whose forward does not take it; "
-        "documents then see earlier documents of their row");
+    prepare.add("!--attend-all", arguments.keeps_apart,
+                "with --pack: write no column `documents`, for a model whose forward does not "
+                "accept it; each document then attends to earlier documents of its row");
     prepare
         .add(
             "--long NAME", arguments.long_name,
@@ -221,7 +223,7 @@ void declare(CommandLine& prepare, PrepareArguments& arguments) {
                 "write no end token after texts without a chat template");
     prepare
         .add("--max-bad-lines N", arguments.bad_lines_max,
-             "the most bad lines to leave out; more are an error")
+             "most bad lines that may be left out; more are an error")
         .show_default()
         .at_least(0);
     prepare.add("--force", arguments.force, storage::kForceHelp);
@@ -241,14 +243,15 @@ std::optional<text::LongDocuments> long_documents_of(const std::optional<std::st
 void run_prepare(PrepareArguments& arguments) {
     arguments.long_documents = long_documents_of(arguments.long_name);
     if (!arguments.out.ends_with(".safetensors"))
-        fail(ExitCode::kUsage, "--out {}: the name of a file of rows ends with .safetensors",
+        fail(ExitCode::kUsage, "--out {}: the name of a file of rows must end with .safetensors",
              arguments.out);
     arguments.model = storage::tokenizer_folder_at(arguments.model);
     storage::require_new_file(arguments.out, arguments.force);
     std::error_code missing;
     for (const std::string& file : arguments.files)
         if (std::filesystem::equivalent(file, arguments.out, missing))
-            fail(ExitCode::kUsage, "--out {}: is read too, and would be lost: name another file",
+            fail(ExitCode::kUsage,
+                 "--out {}: is also an input, and would be overwritten: name another file",
                  arguments.out);
     Preparation(arguments).run();
 }
@@ -260,7 +263,7 @@ std::function<void()> add_data_prepare(CommandLine& app) {
     CommandLine& prepare = app.subcommand(
         "prepare",
         {.does = "Encodes text and chats with the tokenizer and chat template of a model, and "
-                 "writes rows of tokens. Of chats only the answers are learned.",
+                 "writes rows of tokens. In chats, only the answers are learned.",
          .examples = {"dslaunch data prepare c.jsonl --model DIR --context 64 "
                       "--pack -o r.safetensors"},
          .docs = kDataDocs});

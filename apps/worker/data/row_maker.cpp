@@ -25,13 +25,14 @@ constexpr size_t kBlockBytes = size_t{8} << 20;
 constexpr int64_t kLengthMax = 1024;
 constexpr int64_t kLengthStep = 16;
 
-// Returns the number of positions of the model in FOLDER; 0 if it is not known.
-int64_t positions_of(const std::string& folder) {
-    if (!storage::model_folder_of(folder)) return 0;
+// Returns the sizes of the model in FOLDER that its rows must keep within.
+ModelLimits limits_of(const std::string& folder) {
+    if (!storage::model_folder_of(folder)) return {};
     try {
-        return storage::open_model_folder(folder).config.context;
+        const auto config = storage::open_model_folder(folder).config;
+        return {config.context, config.vocabulary};
     } catch (const Error&) {
-        return 0;  // the tokenizer may be known although the model is not
+        return {};  // the tokenizer may be known although the model is not
     }
 }
 
@@ -41,7 +42,7 @@ DocumentSpool::DocumentSpool(const std::string& beside) : path_(beside) {
     std::string path = beside + ".rows-XXXXXX";
     file_ = UniqueFd(::mkostemp(path.data(), O_CLOEXEC));
     if (!file_.valid())
-        fail(ExitCode::kDisk, "{}: cannot be made: {}", printable(path), errno_text(errno));
+        fail(ExitCode::kDisk, "{}: cannot be created: {}", printable(path), errno_text(errno));
     ::unlink(path.c_str());
 }
 
@@ -63,8 +64,8 @@ void DocumentSpool::write_buffer() {
         const ssize_t written = ::write(file_.get(), buffer_.data() + done, buffer_.size() - done);
         if (written < 0 && errno == EINTR) continue;
         if (written <= 0)
-            fail(ExitCode::kDisk, "{}: rows beside it cannot be written: {}", printable(path_),
-                 errno_text(errno));
+            fail(ExitCode::kDisk, "{}: cannot write the temporary file beside it: {}",
+                 printable(path_), errno_text(errno));
         done += static_cast<size_t>(written);
     }
     buffer_.clear();
@@ -76,8 +77,8 @@ void DocumentSpool::begin_reading() {
     at_ = 0;
     taken_ = 0;
     if (::lseek(file_.get(), 0, SEEK_SET) != 0)
-        fail(ExitCode::kDisk, "{}: documents beside it cannot be read again: {}", printable(path_),
-             errno_text(errno));
+        fail(ExitCode::kDisk, "{}: cannot read back the temporary file beside it: {}",
+             printable(path_), errno_text(errno));
 }
 
 void DocumentSpool::read(void* into, size_t bytes) {
@@ -92,7 +93,7 @@ void DocumentSpool::read(void* into, size_t bytes) {
                 continue;
             }
             if (got <= 0)
-                fail(ExitCode::kDisk, "{}: documents beside it cannot be read again: {}",
+                fail(ExitCode::kDisk, "{}: cannot read back the temporary file beside it: {}",
                      printable(path_), got < 0 ? errno_text(errno) : "the file ends too early");
             buffer_.resize(static_cast<size_t>(got));
         }
@@ -118,22 +119,33 @@ bool DocumentSpool::next(text::TokenDocument& document) {
 }
 
 RowMaker::RowMaker(RowMakerRules rules)
-    : rules_(std::move(rules)), positions_(positions_of(rules_.model)), documents_(rules_.out) {
-    if (positions_ > 0 && rules_.rows.length > positions_)
-        log_warn("data", "--context {}: the model has {} positions, and rows are longer",
-                 rules_.rows.length, positions_);
+    : rules_(std::move(rules)), limits_(limits_of(rules_.model)), documents_(rules_.out) {
+    if (limits_.positions > 0 && rules_.rows.length > limits_.positions)
+        log_warn(
+            "data",
+            "--context {}: the model has only {} positions, so rows are longer than it supports",
+            rules_.rows.length, limits_.positions);
+}
+
+void RowMaker::add(const text::TokenDocument& document) {
+    documents_.add(document);
+    const int32_t largest = std::ranges::max(document.tokens);
+    if (limits_.vocabulary == 0 || largest < limits_.vocabulary) return;
+    ++unknown_.documents;
+    unknown_.token = std::max(unknown_.token, largest);
 }
 
 void RowMaker::add_pair(const text::TokenDocument& chosen, const text::TokenDocument& rejected) {
     of_pairs_ = true;
-    documents_.add(chosen);
-    documents_.add(rejected);
+    add(chosen);
+    add(rejected);
 }
 
 // Returns the row length that fits a document of TOKENS, but at most the model's positions.
 int64_t RowMaker::holding(int64_t tokens) const {
     const int64_t length = (tokens + kLengthStep - 1) / kLengthStep * kLengthStep;
-    return positions_ > 0 ? std::min(length, std::max<int64_t>(positions_, 2)) : length;
+    return limits_.positions > 0 ? std::min(length, std::max<int64_t>(limits_.positions, 2))
+                                 : length;
 }
 
 void RowMaker::choose_length() {
@@ -144,8 +156,8 @@ void RowMaker::choose_length() {
         log_info("data", "rows of {} tokens: the longest document has {}{} (--context N)", length,
                  longest,
                  longest <= length      ? ""
-                 : length == kLengthMax ? fmt::format(", and {} are chosen at most", kLengthMax)
-                                        : ", and the model no more positions");
+                 : length == kLengthMax ? fmt::format(", but at most {} are chosen", kLengthMax)
+                                        : ", but the model has no more positions");
 }
 
 // Calls USE with each row made of what was added.
@@ -196,13 +208,13 @@ void RowMaker::tell_long(bool text_alone) const {
     const text::PairCounts& pairs = pairs_;
     if (rows.split + rows.cut + rows.dropped + rows.unlearned_rows > 0)
         log_info("data",
-                 "longer than a row: {} split, {} cut, {} dropped; {} rows without anything to "
-                 "learn left out",
+                 "documents longer than a row: {} split, {} cut, {} dropped; {} rows left out "
+                 "because they contain nothing to learn",
                  rows.split, rows.cut, rows.dropped, rows.unlearned_rows);
     if (pairs.cut + pairs.dropped + pairs.unanswered > 0)
         log_info("data",
-                 "pairs longer than a row: {} cut, {} dropped; {} left out, of which a row would "
-                 "hold no token of an answer",
+                 "pairs longer than a row: {} cut, {} dropped; {} left out because no token of an "
+                 "answer would fit in a row",
                  pairs.cut, pairs.dropped, pairs.unanswered);
     const int64_t longer = rows.split + rows.cut + rows.dropped + pairs.too_long;
     if (longer == 0 || (text_alone && rows.cut + rows.dropped == 0)) return;
@@ -213,9 +225,20 @@ void RowMaker::tell_long(bool text_alone) const {
     log_warn("data", "{} of {} {} longer than --context {}; the longest has {} tokens: {}", longer,
              counted(of_pairs_ ? pairs.added : rows.documents, of_pairs_ ? "pair" : "document"),
              longer == 1 ? "is" : "are", length(), longest,
-             whole >= longest ? fmt::format("--context {} {} none", whole, verb)
-                              : fmt::format("the model has {0} positions, so --context {0} at most",
-                                            positions_));
+             whole >= longest
+                 ? fmt::format("--context {} {} none", whole, verb)
+                 : fmt::format("the model has {0} positions, so use at most --context {0}",
+                               limits_.positions));
+}
+
+void RowMaker::tell_unknown_tokens() const {
+    if (unknown_.documents == 0) return;
+    log_warn("data",
+             "{} with tokens that the model does not have, and training will refuse their rows: "
+             "tokenizer.json has the token {}, but vocab_size in config.json is {}. Use the "
+             "tokenizer that the model was published with, or a model with more embeddings",
+             counted(unknown_.documents, of_pairs_ ? "answer" : "document"), unknown_.token,
+             limits_.vocabulary);
 }
 
 }  // namespace dslaunch::worker

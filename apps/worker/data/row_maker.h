@@ -52,6 +52,12 @@ struct RowMakerRules {
     std::string model;         // the model's folder
 };
 
+// The sizes of a model that its rows must keep within; 0: not known.
+struct ModelLimits {
+    int64_t positions = 0;
+    int64_t vocabulary = 0;
+};
+
 // Collects documents or pairs, and writes their rows.
 class RowMaker {
   public:
@@ -59,7 +65,7 @@ class RowMaker {
     explicit RowMaker(RowMakerRules rules);
 
     // REQUIRES: each document has at least two tokens; only documents are added, or only pairs.
-    void add(const text::TokenDocument& document) { documents_.add(document); }
+    void add(const text::TokenDocument& document);
     void add_pair(const text::TokenDocument& chosen, const text::TokenDocument& rejected);
     // Chooses the length, if it is not given, and counts the rows. REQUIRES: called once, before
     // the functions below.
@@ -78,6 +84,8 @@ class RowMaker {
     // TEXT_ALONE: all documents are plain texts, which lose nothing if they continue in another
     // row.
     void tell_long(bool text_alone) const;
+    // Warns of tokens for which the model has no embedding.
+    void tell_unknown_tokens() const;
 
   private:
     void choose_length();
@@ -85,7 +93,11 @@ class RowMaker {
     void make_rows(const text::RowPacker::Use& use);
 
     RowMakerRules rules_;
-    int64_t positions_;  // the model's positions; 0: not known
+    ModelLimits limits_;
+    struct {
+        int64_t documents = 0;
+        int32_t token = 0;  // the largest one
+    } unknown_;             // what the model has no embedding for
     bool of_pairs_ = false;
     DocumentSpool documents_;
     text::PackCounts rows_;

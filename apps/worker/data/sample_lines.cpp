@@ -104,7 +104,9 @@ bool JsonObjects::next(std::string& text, size_t bytes_max) {
         return false;
     }
     if (found == kEnd) {
-        if (list_) fail(ExitCode::kInput, "the file ends within its list: a part of it is missing");
+        if (list_)
+            fail(ExitCode::kInput,
+                 "the file ends before its JSON list does: a part of the file is missing");
         return false;
     }
     int depth = 0;
@@ -130,7 +132,7 @@ bool JsonObjects::next(std::string& text, size_t bytes_max) {
 }
 
 void JsonObjects::require_end() {
-    if (sign() != kEnd) fail(ExitCode::kInput, "the file goes on after the end of its list");
+    if (sign() != kEnd) fail(ExitCode::kInput, "the file continues after the end of its JSON list");
 }
 
 std::vector<SampleLine> SampleLines::next() {
@@ -161,7 +163,7 @@ bool SampleLines::open_next() {
     }
     std::error_code unreadable;
     if (std::filesystem::is_directory(path(), unreadable))
-        fail(ExitCode::kInput, "{0}: is a folder: name the files in it, as {0}/*.jsonl",
+        fail(ExitCode::kInput, "{0}: is a folder: name the files in it, e.g. {0}/*.jsonl",
              printable(path()));
     opened_ = std::ifstream(path());
     if (!opened_)
@@ -241,12 +243,14 @@ bool SampleLines::add_object(std::vector<SampleLine>& lines) {
 void SampleLines::check_begin(const std::string& line) const {
     const std::string name = printable(path());
     if (line.starts_with("PAR1"))
-        fail(ExitCode::kInput,
-             "{}: is a Parquet file, which begins at its end: give a file instead of a pipe", name);
+        fail(
+            ExitCode::kInput,
+            "{}: is a Parquet file, which cannot be read from a pipe: give the file's name instead",
+            name);
     for (const auto& [begin, kind, remedy] : kPackings)
         if (line.starts_with(begin))
             fail(ExitCode::kInput,
-                 "{}: is compressed ({}): unpack it into the pipe: `{} FILE | dslaunch data "
+                 "{}: is compressed ({}): decompress it into the pipe: `{} FILE | dslaunch data "
                  "prepare - …`",
                  name, kind, remedy);
     if (line.find_first_not_of('\0') == std::string::npos)
@@ -254,13 +258,19 @@ void SampleLines::check_begin(const std::string& line) const {
     if (line.starts_with("\xff\xfe") || line.starts_with("\xfe\xff") ||
         line.substr(0, 2).find('\0') != std::string::npos)
         fail(ExitCode::kInput,
-             "{}: is UTF-16, and UTF-8 is due: `iconv -f UTF-16 -t UTF-8 FILE | dslaunch data "
+             "{}: is UTF-16, but must be UTF-8: `iconv -f UTF-16 -t UTF-8 FILE | dslaunch data "
              "prepare - …`",
+             name);
+    const std::string lower_name = lower(path());
+    if (lower_name.ends_with(".yaml") || lower_name.ends_with(".yml"))
+        fail(ExitCode::kInput,
+             "{}: is YAML, but lines of JSON are expected: in Python "
+             "datasets.Dataset.from_list(yaml.safe_load(open(\"FILE\"))).to_json(\"FILE.jsonl\")",
              name);
     if (is_table(path(), line))
         fail(ExitCode::kInput,
-             "{}: is a table of values with commas or tabs between them, and lines of JSON are "
-             "due: in Python datasets.Dataset.from_csv(\"FILE\"{}).to_json(\"FILE.jsonl\")",
+             "{}: is a table with commas or tabs (CSV, TSV), but must be lines of JSON: convert it "
+             "in Python with datasets.Dataset.from_csv(\"FILE\"{}).to_json(\"FILE.jsonl\")",
              name, line.find('\t') == std::string_view::npos ? "" : ", sep=\"\\t\"");
 }
 

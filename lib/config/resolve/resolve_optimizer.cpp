@@ -18,7 +18,7 @@ std::optional<Betas> betas_of(KeyReader& keys, const std::string& path, const Va
     };
     if (value.items.size() == 2 && share(value.items[0]) && share(value.items[1]))
         return Betas{value.items[0].as_double(), value.items[1].as_double()};
-    keys.problem(path, "must be two numbers from 0 to below 1, as [0.9, 0.999]");
+    keys.problem(path, "must be two numbers, at least 0 and below 1, e.g. [0.9, 0.999]");
     return std::nullopt;
 }
 
@@ -108,23 +108,21 @@ void relative_step(KeyReader& keys, RunConfig& run) {
     scheduler.warmup_init = keys.take_bool(params + "warmup_init");
     if (!keys.take_bool(params + "relative_step")) {
         if (scheduler.warmup_init)
-            keys.problem(params + "warmup_init", "is read with relative_step");
+            keys.problem(params + "warmup_init", "is used only with relative_step");
         run.optimizer.lr = keys.take_number(params + "lr");
         return;
     }
     if (keys.has_or_auto(params + "lr"))
-        keys.problem(
-            params + "lr",
-            "relative_step, which is true by default, makes the rate from the step alone: set "
-            "it to false, or leave lr out");
+        keys.problem(params + "lr",
+                     "relative_step, which is true by default, computes the rate from the step "
+                     "alone: set relative_step to false, or remove lr");
     if (keys.has("scheduler.type"))
-        keys.problem(
-            "scheduler.type",
-            "relative_step, which is true by default, makes the rate from the step alone: set "
-            "it to false, or leave the scheduler out");
+        keys.problem("scheduler.type",
+                     "relative_step, which is true by default, computes the rate from the step "
+                     "alone: set relative_step to false, or remove the scheduler");
     scheduler.kind = SchedulerKind::kRelativeStep;
     run.optimizer.lr = 1;
-    keys.derive(params + "lr", make_value(1.0), "relative_step makes the rate from the step");
+    keys.derive(params + "lr", make_value(1.0), "relative_step computes the rate from the step");
 }
 
 // Reads transformers' Adafactor, which computes its own learning rates unless relative_step is
@@ -140,7 +138,7 @@ void adafactor(KeyReader& keys, RunConfig& run) {
             own.square_eps = eps->items[0].as_double();
             own.scale_eps = eps->items[1].as_double();
         } else {
-            keys.problem(params + "eps", "Adafactor has two, as [1e-30, 1e-3]");
+            keys.problem(params + "eps", "must be two numbers for Adafactor, e.g. [1e-30, 1e-3]");
         }
     } else {
         Value both;
@@ -177,11 +175,12 @@ void muon(KeyReader& keys, RunConfig& run) {
                                   : NewtonSchulz::kGram;
     optimizer.beta2 = 0.95;
     optimizer.eps = keys.number_or(params + "eps", 1e-10, "Muon's default for AdamW");
-    keys.unread(params + "torch_adam", "AdamW updates what Muon does not, as torch.optim's does");
+    keys.unread(params + "torch_adam",
+                "AdamW updates what Muon does not, in the same way as torch.optim's AdamW");
     if (!keys.take_bool(params + "adam_w_mode"))
         keys.problem(params + "adam_w_mode",
-                     "what Muon does not update has decoupled weight decay: "
-                     "remove the key");
+                     "must be true: parameters that Muon does not update always have decoupled "
+                     "weight decay; remove the key");
     const std::string betas_path = params + "betas";
     if (keys.has(betas_path)) return betas(keys, run);
     Value both;
@@ -205,9 +204,8 @@ void one_bit(KeyReader& keys, RunConfig& run, OptimizerKind kind) {
     optimizer.bias_correction = false;
     if (const Value* correction = keys.given(params + "bias_correction");
         correction != nullptr && correction->boolean)
-        keys.note(
-            params + "bias_correction",
-            "has no effect: this optimizer corrects no start of the moments, in DeepSpeed neither");
+        keys.note(params + "bias_correction",
+                  "has no effect: this optimizer has no bias correction, as in DeepSpeed");
     if (kind != OptimizerKind::kZeroOneAdam)
         phases.freeze_step = keys.take_integer(params + "freeze_step");
     if (kind == OptimizerKind::kOneBitLamb) {
@@ -250,8 +248,8 @@ void moments_in_memory(KeyReader& keys, RunConfig& run) {
     if (run.states == MomentFormat::kFp32) return;
     if (run.optimizer.needs_whole_tensors())
         keys.problem(
-            path, fmt::format("{} is not there for {}, which updates whole tensors: use fp32", word,
-                              keys.optimizer_name()));
+            path, fmt::format("{} is not supported for {}, which updates whole tensors: use fp32",
+                              word, keys.optimizer_name()));
 }
 
 void parameter_group(KeyReader& keys, RunConfig& run, const std::string& path, const Value& value) {
@@ -268,15 +266,15 @@ void parameter_group(KeyReader& keys, RunConfig& run, const std::string& path, c
     group.weight_decay = number("weight_decay");
     group.eps = number("eps");
     if (group.lr && optimizer.lr == 0)
-        keys.problem(path + ".lr",
-                     "has no meaning beside an optimizer.params.lr of 0, which schedules "
-                     "multiply");
+        keys.problem(
+            path + ".lr",
+            "has no meaning if optimizer.params.lr is 0, because schedules are relative to it");
     if (group.lr && optimizer.kind == OptimizerKind::kAdafactor &&
         run.scheduler.kind == SchedulerKind::kRelativeStep)
-        keys.problem(path + ".lr", "has no meaning beside relative_step");
+        keys.problem(path + ".lr", "has no effect with relative_step: remove the key");
     if (optimizer.kind == OptimizerKind::kAdafactor &&
         (group.eps || value.find("betas") != nullptr))
-        keys.problem(path, "Adafactor's groups change lr and weight_decay alone");
+        keys.problem(path, "with Adafactor, groups can set only lr and weight_decay");
     const Value* const betas = value.find("betas");
     if (betas != nullptr && !betas->is(Value::Kind::kNull)) {
         const std::optional<Betas> both = betas_of(keys, path + ".betas", *betas);
@@ -286,7 +284,7 @@ void parameter_group(KeyReader& keys, RunConfig& run, const std::string& path, c
     if (muon == nullptr || muon->is(Value::Kind::kNull)) return;
     group.muon = muon->boolean;
     if (optimizer.kind != OptimizerKind::kMuon)
-        keys.problem(path + ".muon", "is read only with optimizer.type Muon");
+        keys.problem(path + ".muon", "is used only with optimizer.type Muon");
 }
 
 }  // namespace
@@ -298,8 +296,8 @@ void resolve_optimizer(KeyReader& keys, RunConfig& run) {
     if (type == nullptr) {
         // An optimizer section that only --lr or a resumed run's rate created does not count: the
         // default optimizer is used, with that rate.
-        const bool is_written =
-            section != nullptr && section->origin != "--set" && section->origin != kBegunOrigin;
+        const bool is_written = section != nullptr && !section->origin.starts_with("--") &&
+                                section->origin != kBegunOrigin;
         if (is_written && section->is(Value::Kind::kObject) && !section->items.empty()) {
             keys.problem("optimizer",
                          fmt::format("has no `type`: give {}", types_text("optimizer")));
@@ -327,7 +325,8 @@ void resolve_optimizer(KeyReader& keys, RunConfig& run) {
     const std::string eps = "optimizer.params.eps";
     if (name == "adafactor") return adafactor(keys, run);
     if (const Value* const two = keys.given(eps); two != nullptr && two->is(Value::Kind::kList))
-        return keys.problem(eps, fmt::format("{} has one: give a number", type->text));
+        return keys.problem(eps,
+                            fmt::format("{} uses a single number: give one number", type->text));
     if (name == "sgd") return sgd(keys, run);
     if (name == "adagrad") return adagrad(keys, run);
     if (name == "lion") return lion(keys, run);
@@ -343,14 +342,14 @@ void resolve_parameter_groups(KeyReader& keys, RunConfig& run) {
     if (run.optimizer.needs_whole_tensors() && run.tensor.size > 1)
         keys.problem(
             "dslaunch.tensor.size",
-            fmt::format("ranks that share layers have parts of tensors, and {} updates whole "
+            fmt::format("ranks that share layers have only parts of tensors, but {} updates whole "
                         "tensors: use another optimizer, or dslaunch.sequence.size",
                         keys.optimizer_name()));
     if (run.optimizer.weight_decay >= 1)
         keys.warn(
             "optimizer.params.weight_decay",
-            fmt::format("{:g} takes {:g} times each weight away in every step (usual are 0.01 "
-                        "to 0.1)",
+            fmt::format("{:g} subtracts {:g} times each weight in every step (usual values are "
+                        "0.01 to 0.1)",
                         run.optimizer.weight_decay, run.optimizer.weight_decay * run.optimizer.lr));
     moments_in_memory(keys, run);
     run.decays_matrices_only = keys.take_text("dslaunch.optimizer.decay") == "matrices";
@@ -371,19 +370,21 @@ void check_compression(KeyReader& keys, RunConfig& run) {
                                  "remove it, or use AdamW",
                                  what));
     };
-    if (run.tensor.size > 1) refuse("dslaunch.tensor.size", "ranks do not share layers");
-    if (run.sequence.size > 1) refuse("dslaunch.sequence.size", "ranks do not share positions");
+    if (run.tensor.size > 1) refuse("dslaunch.tensor.size", "ranks cannot share layers");
+    if (run.sequence.size > 1) refuse("dslaunch.sequence.size", "ranks cannot share positions");
     if (!run.parameter_groups.empty() || run.decays_matrices_only)
-        refuse("dslaunch.optimizer", "all parameters have the same numbers");
-    if (run.states != MomentFormat::kFp32) refuse("dslaunch.optimizer.states", "moments are fp32");
+        refuse("dslaunch.optimizer", "all parameters must have the same settings");
+    if (run.states != MomentFormat::kFp32)
+        refuse("dslaunch.optimizer.states", "moments must be fp32");
     if (!run.precision.master_copies)
-        refuse("bf16.bf16_master_weights_and_grads", "master weights are fp32");
+        refuse("bf16.bf16_master_weights_and_grads", "master weights must be fp32");
     const WireConfig& wire = run.zero.wire;
     if (wire.gradients != WireChoice::kOff)
-        refuse("zero_optimization.zero_quantized_gradients", "gradients are not packed again");
+        refuse("zero_optimization.zero_quantized_gradients", "gradients cannot be quantized again");
     if (wire.parameters != WireChoice::kOff || wire.host_copy_ranks != 1)
-        refuse("zero_optimization", "no parameters are gathered between hosts, so ZeRO++ is not");
-    const char* const passing = "states are exchanged where they are, so none pass through disks,";
+        refuse("zero_optimization",
+               "ZeRO++ cannot be used, because no parameters are gathered between hosts");
+    const char* const passing = "states are exchanged in place and cannot be offloaded";
     if (run.offload.optimizer != OffloadDevice::kNone)
         refuse("zero_optimization.offload_optimizer", passing);
     if (run.offload.parameters != OffloadDevice::kNone)

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/text/foreign_names.h"
 #include "config/read/quoteless.h"
+#include "config/schema/asking_sections.h"
 #include "config/schema/schema.h"
 
 namespace dslaunch::config {
@@ -29,10 +30,6 @@ constexpr size_t kSiblingsShownMax = 16;
 
 std::string child_path(const std::string& path, const std::string& name) {
     return path.empty() ? name : path + "." + name;
-}
-
-bool asks_by_presence(std::string_view path) {
-    return std::find(kPresenceAsks.begin(), kPresenceAsks.end(), path) != kPresenceAsks.end();
 }
 
 bool is_auto(const Value& value) {
@@ -161,7 +158,7 @@ class Checker {
         std::string message = "unknown key";
         std::vector<std::string> siblings = key_names(path);
         if (name.find('.') != std::string::npos) {
-            message += ": names hold no dots, write nested objects";
+            message += ": a key must not contain dots; write nested objects";
         } else if (name.size() > kSuggestedNameMax) {
             // No known key is this long, so there is nothing to suggest, and computing the distance
             // would take long.
@@ -173,9 +170,9 @@ class Checker {
         } else if (auto home = other_home(name)) {
             message += fmt::format(", did you mean `{}`?", *home);
         } else if (const ForeignName* inner = path.empty() ? foreign_inside(value) : nullptr) {
-            message += fmt::format(" with `{}` in it: {}", inner->name, place_text(*inner));
+            message += fmt::format(" that contains `{}`: {}", inner->name, place_text(*inner));
         } else if (!path.empty() && siblings.size() <= kSiblingsShownMax) {
-            message += fmt::format("; `{}` has {}", path, join(siblings, ", "));
+            message += fmt::format("; the keys of `{}` are {}", path, join(siblings, ", "));
         }
         report(child_path(path, name), std::move(message), value);
     }
@@ -184,8 +181,13 @@ class Checker {
         if (value.is(Kind::kNull)) return;
         if (is_auto(value) && key.type != KeyType::kObject && takes_auto(key)) return;
         if (!fits_type(key.type, value)) {
+            const std::vector<std::string> keys = key_names(path);
+            const bool lists_keys =
+                key.type == KeyType::kObject && !keys.empty() && keys.size() <= kSiblingsShownMax;
             return report(
-                path, fmt::format("must be {}, not {}", kWanted[size_t(key.type)], describe(value)),
+                path,
+                fmt::format("must be {}{}, not {}", kWanted[size_t(key.type)],
+                            lists_keys ? " with keys of " + join(keys, ", ") : "", describe(value)),
                 value);
         }
         if (!in_range(key, value) && !falls_back(key, value)) {
@@ -240,15 +242,12 @@ class Checker {
     // Returns true if the section has a switch, which alone decides whether the section is refused.
     // Reports the switch if it is on.
     bool gate(const KeySpec& key, const std::string& path, const Value& value) {
-        for (const char* name : kGates) {
-            const KeySpec* gate_key = find_key(path + "." + name);
-            if (gate_key == nullptr) continue;
-            const Value* given = find_path(value, name);
-            const bool on = given != nullptr && given->is(Kind::kBool) && given->boolean;
-            if (on) report(path + "." + name, key.note, *given);
-            return true;
-        }
-        return false;
+        const auto name = switch_name_of(path);
+        if (!name) return false;
+        const Value* given = find_path(value, *name);
+        const bool on = given != nullptr && given->is(Kind::kBool) && given->boolean;
+        if (on) report(fmt::format("{}.{}", path, *name), key.note, *given);
+        return true;
     }
 
     [[nodiscard]] std::string owner_type(const std::string& path) const {
@@ -277,7 +276,8 @@ class Checker {
                     (!type.empty() && std::find(names.begin(), names.end(), type) != names.end());
         }
         if (!known || std::find(owners.begin(), owners.end(), type) != owners.end()) return false;
-        report(path, fmt::format("is no parameter of `{}`, only of {}", type, join(owners, ", ")),
+        report(path,
+               fmt::format("is not a parameter of `{}`, only of {}", type, join(owners, ", ")),
                value);
         return true;
     }
@@ -287,6 +287,16 @@ class Checker {
 };
 
 }  // namespace
+
+std::optional<std::string_view> switch_name_of(std::string_view path) {
+    for (const char* name : kGates)
+        if (find_key(fmt::format("{}.{}", path, name)) != nullptr) return name;
+    return std::nullopt;
+}
+
+bool asks_by_presence(std::string_view path) {
+    return std::find(kPresenceAsks.begin(), kPresenceAsks.end(), path) != kPresenceAsks.end();
+}
 
 bool is_strings(const Value& value) {
     return value.is(Kind::kString) ||
@@ -361,7 +371,7 @@ std::optional<std::string> meant_key(const std::string& path, const std::string&
         if (const std::string home = home_of(name); !home.empty())
             return fmt::format("did you mean `{}.{}`?", home, name);
         if (const ForeignName* inner = foreign_inside(value))
-            return fmt::format("`{}` in it: {}", inner->name, place_text(*inner));
+            return fmt::format("it contains `{}`: {}", inner->name, place_text(*inner));
     }
     if (!names_training(name)) return std::nullopt;
     const auto near = nearest(name, key_names(path));
@@ -382,24 +392,23 @@ std::string home_of(const std::string& name) {
 std::optional<Problem> other_tool_problem(const Value& tree) {
     const Value* const distributed = tree.find("distributed_type");
     if (distributed != nullptr && tree.find("compute_environment") != nullptr)
-        return Problem{
-            "distributed_type",
-            "this is accelerate's own file, not a ds_config.json: give the file that its "
-            "deepspeed_config.deepspeed_config_file names, or write its zero_stage as "
-            "zero_optimization.stage and mixed_precision: bf16 as bf16.enabled: true",
-            distributed->origin};
+        return Problem{"distributed_type",
+                       "this is accelerate's own config, not a ds_config.json: give the file that "
+                       "its deepspeed_config.deepspeed_config_file names, or write its zero_stage "
+                       "as zero_optimization.stage and mixed_precision: bf16 as bf16.enabled: true",
+                       distributed->origin};
     for (const char* name : {"base_model", "model_name_or_path"})
         if (const Value* model = tree.find(name); model && !model->origin.starts_with("--"))
             return Problem{
                 name,
-                "this is a recipe of axolotl, LLaMA-Factory or TRL, not a ds_config.json: name "
-                "the model as the first word, prepare the data with `dslaunch data prepare` and "
-                "give the rest as options; docs/help/cheat-sheet.md has their names",
+                "this is a recipe of axolotl, LLaMA-Factory or TRL, not a ds_config.json: give the "
+                "model as the first argument, prepare the data with `dslaunch data prepare` and "
+                "give the rest as options; docs/help/cheat-sheet.md lists them",
                 model->origin};
     if (const Value* model = tree.find("model_type"); model && tree.find("architectures"))
         return Problem{"model_type",
-                       "this is the config.json of a model, not a ds_config.json: name its folder "
-                       "as the first word, and leave --config out",
+                       "this is the config.json of a model, not a ds_config.json: give the model's "
+                       "folder as the first argument, and remove --config",
                        model->origin};
     return std::nullopt;
 }

@@ -112,7 +112,7 @@ std::string FlowGraph::describe(const Value* value) const {
     if (const auto owner = parameter_of_.find(value); owner != parameter_of_.end())
         return parameter_name(owner->second);
     if (value->node() == lowered_.graph->param_node()) return "an argument of forward";
-    return "what " + describe_node(*value->node()) + " makes";
+    return "the result of " + describe_node(*value->node());
 }
 
 std::optional<ParameterOrigin> FlowGraph::origin_of(const Value* value) const {

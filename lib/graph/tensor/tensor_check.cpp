@@ -68,7 +68,7 @@ at::Tensor widened(const at::Tensor& tensor) {
 }
 
 at::Tensor loss_in(const std::vector<IValue>& outputs) {
-    DSL_CHECK(!outputs.empty() && outputs[0].isTensor(), "the graph gives no loss");
+    DSL_CHECK(!outputs.empty() && outputs[0].isTensor(), "the graph returns no loss");
     return outputs[0].toTensor();
 }
 
@@ -164,19 +164,19 @@ std::string first_difference(const TensorCheckParts& parts, TensorGroup& group, 
     gradients = group.max(gradients, kCheckSite);
     for (size_t i = 0; i < originals.size(); ++i)
         if (values[static_cast<int64_t>(i)].item<double>() > bound)
-            return "the first value that differs is made by " +
+            return "the first value that differs is computed by " +
                    describe_node(*originals[i]->node());
     for (size_t i = originals.size(); i-- > 0;)
         if (gradients[static_cast<int64_t>(i)].item<double>() > bound)
-            return "the first gradient that differs is that of what " +
-                   describe_node(*originals[i]->node()) + " makes";
+            return "the first gradient that differs belongs to the result of " +
+                   describe_node(*originals[i]->node());
     return "only gradients of parameters differ";
 }
 
 }  // namespace
 
 LoweredGraph in_double(const LoweredGraph& lowered) {
-    DSL_CHECK(lowered.compute_dtype == at::kFloat, "only a graph for fp32 is widened");
+    DSL_CHECK(lowered.compute_dtype == at::kFloat, "only a graph for fp32 can be widened to fp64");
     LoweredGraph wide = lowered;
     wide.graph = lowered.graph->copy();
     widen(*wide.graph->block());
@@ -226,7 +226,7 @@ TensorReference run_reference(const Model& model, const LoweredGraph& lowered,
     TensorReference reference;
     reference.loss = loss_in(outputs);
     if (reference.loss.numel() != 1 || !reference.loss.requires_grad())
-        fail(ExitCode::kInput, "the model gives no loss that depends on a trainable parameter");
+        fail(ExitCode::kInput, "the model returns no loss that depends on a trainable parameter");
     torch::autograd::backward({reference.loss}, {});
     reference.loss = reference.loss.detach();
     reference.gradients = gradients_of(own.parameters);
@@ -273,8 +273,8 @@ TensorCheck check_tensor_model(const TensorCheckParts& parts, TensorGroup& group
     check.bound = parts.reference.bound;
     if (!(check.difference <= check.bound))
         fail(ExitCode::kDiverged,
-             "the tensor parallel graph does not compute what the model does: {} is off by {:.3g} "
-             "(rounding explains {:.3g}); {}",
+             "the tensor parallel graph does not compute the same as the model: {} differs by "
+             "{:.3g}, but rounding explains only {:.3g}; {}",
              worst == count ? check.where : "the gradient of " + check.where, check.difference,
              check.bound, first_difference(parts, group, scale));
     return check;

@@ -62,7 +62,8 @@ std::string renamed(const std::string& name, TensorKind kind, const ExportOption
     if (name.starts_with(options.strip_prefix))
         return options.add_prefix + name.substr(options.strip_prefix.size());
     if (kind != TensorKind::kBuffer)
-        fail(ExitCode::kUsage, "`{}` does not begin with the prefix `{}` that is to be stripped",
+        fail(ExitCode::kUsage,
+             "tensor `{}` does not begin with the prefix `{}`, which is to be removed",
              printable(name), printable(options.strip_prefix));
     return options.add_prefix + name;
 }
@@ -219,8 +220,8 @@ class ShardFile {
         to_doubles(part, tensor.dtype, values_);
         if (const int64_t overflow = from_doubles(values_, dtype, converted_); overflow >= 0)
             fail(ExitCode::kInput,
-                 "{}: element {} of `{}`, {:g}, is beyond {} and would become infinite: choose "
-                 "another --dtype (bf16 has the range of fp32)",
+                 "{}: element {} of `{}` is {:g}, too large for {}, and would become infinite: "
+                 "choose another --dtype (bf16 has the range of fp32)",
                  source_.path(), first_element + overflow, printable(tensor.name),
                  values_[overflow], dtype_name(dtype));
         return converted_;
@@ -270,7 +271,7 @@ std::vector<std::string> prepare_out(const ExportOptions& options) {
     std::vector<std::string> earlier;
     if (is_single_file(options)) {
         if (options.shard_max)
-            fail(ExitCode::kUsage, "{}: shards need a folder, this is the name of one file",
+            fail(ExitCode::kUsage, "{}: is the name of one file, but shards need a folder",
                  options.out);
         std::error_code absent;  // absence is not an error
         if (fs::exists(options.out, absent)) earlier = {options.out};
@@ -281,7 +282,8 @@ std::vector<std::string> prepare_out(const ExportOptions& options) {
     } else {
         std::error_code absent;
         if (fs::is_regular_file(options.out, absent))
-            fail(ExitCode::kUsage, "{}: is a file, and OUT is a folder or a file NAME.safetensors",
+            fail(ExitCode::kUsage,
+                 "{}: is a file; OUT must be a folder or a file named NAME.safetensors",
                  options.out);
         make_folder(options.out);
         earlier = earlier_model(options.out);
@@ -296,7 +298,7 @@ void check_room(const ExportOptions& options, Bytes need) {
     const std::vector<std::string> folders = {folder.empty() ? "." : folder};
     const Bytes free = read_disk_room(folders).front().free;
     if (free < need)
-        fail(ExitCode::kDisk, "{}: the export needs {} there and {} are free", options.out,
+        fail(ExitCode::kDisk, "{}: the export needs {}, but only {} are free there", options.out,
              to_text(need), to_text(free));
 }
 
@@ -431,11 +433,11 @@ Bytes parse_shard_bytes(const std::string& text, const char* option) {
     }
     const auto value = parse_double(trim(number));
     if (!value || !(*value * unit >= 1) || *value * unit > 0x1p60)
-        fail(ExitCode::kUsage, "{}: `{}` is no size; write 5GB, 500MB or 5GiB", option,
+        fail(ExitCode::kUsage, "{}: `{}` is not a size; write 5GB, 500MB or 5GiB", option,
              printable(text));
     if (number.size() == trim(text).size() && *value < kPlainBytesMin)
-        fail(ExitCode::kUsage, "{}: `{}` is a number of bytes: write {}GB or {}MB", option,
-             printable(text), trim(number), trim(number));
+        fail(ExitCode::kUsage, "{}: `{}` has no unit and would mean bytes: write {}GB or {}MB",
+             option, printable(text), trim(number), trim(number));
     return Bytes{static_cast<int64_t>(*value * unit)};
 }
 
@@ -444,7 +446,8 @@ std::vector<std::string> config_files_of(const std::string& folder) {
     return config_files_of(folder, ignored);
 }
 
-std::vector<std::string> config_files_of_result(const std::string& model) {
+std::vector<std::string> config_files_of_result(const std::string& model, bool adapters) {
+    if (adapters) return {};
     if (const auto folder = model_folder_of(model)) return config_files_of(*folder);
     return {"config.json"};
 }
@@ -453,8 +456,7 @@ void check_model_config(const std::string& from) {
     std::error_code ignored;
     if (!fs::is_regular_file(from + "/config.json", ignored))
         fail(ExitCode::kInput,
-             "{}: has no config.json; give the folder of the model that was traced, as Hugging "
-             "Face stores it",
+             "{}: has no config.json; give the Hugging Face folder of the model that was traced",
              from);
 }
 
@@ -463,8 +465,8 @@ void require_room_for_config(const std::string& from, const std::string& to) {
     for (const std::string& name : config_files_of(to))
         if (std::ranges::find(own, name) == own.end())
             fail(ExitCode::kInput,
-                 "{}/{}: is of another model, as {} has no such file: name an empty folder, or "
-                 "remove it",
+                 "{}/{}: belongs to another model, because {} has no such file: use an empty "
+                 "folder, or remove this file",
                  printable(to), printable(name), printable(from));
 }
 

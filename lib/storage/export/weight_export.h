@@ -61,8 +61,10 @@ void require_room_for_config(const std::string& from, const std::string& to);
 [[nodiscard]] std::vector<std::string> config_files_of(const std::string& folder);
 // Returns the names that must not be in the output folder of a training of MODEL, a folder or an
 // archive: the files that the run copies from the folder, or config.json beside an archive, with
-// which the result would be read as a folder of Hugging Face.
-[[nodiscard]] std::vector<std::string> config_files_of_result(const std::string& model);
+// which the result would be read as a folder of Hugging Face. Returns no name if only ADAPTERS are
+// trained.
+[[nodiscard]] std::vector<std::string> config_files_of_result(const std::string& model,
+                                                              bool adapters);
 // Throws Error{kInput} naming the file if copy_model_config() would replace one and FORCE is false.
 void require_new_config(const std::string& from, const std::string& to, bool force);
 // Copies the files that accompany a Hugging Face model's weights (config.json, tokenizer*, …) from

@@ -57,7 +57,9 @@ MappedFile::MappedFile(const std::string& path, MapMode mode) : path_(path) {
     struct stat info {};
     if (::fstat(fd.get(), &info) != 0)
         fail(ExitCode::kInput, "{}: cannot read its size: {}", path, errno_text(errno));
-    if (!S_ISREG(info.st_mode)) fail(ExitCode::kInput, "{}: not a regular file", path);
+    if (!S_ISREG(info.st_mode))
+        fail(ExitCode::kInput, "{}: {}", path,
+             S_ISDIR(info.st_mode) ? "is a folder, but a file is expected" : "not a regular file");
     if (info.st_size == 0) return;
     const auto length = static_cast<size_t>(info.st_size);
     const bool writable = mode == MapMode::kCopyOnWrite;

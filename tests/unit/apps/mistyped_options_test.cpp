@@ -61,14 +61,16 @@ TEST_CASE("a word that an option does not take is refused by that option's name"
     for (const char* line : {"--bf16 True t.pt", "t.pt --bf16 True", "t.pt --fp16 true",
                              "t.pt --new-data True", "--resume True t.pt", "t.pt --dry-run True"})
         CHECK_THAT(refusal(line), Catch::Contains("takes no value: leave `"));
+    CHECK_THAT(refusal("t.pt --bf16=true"), Catch::Contains("takes no value: write --bf16 alone"));
+    CHECK_THAT(refusal("t.pt -o -"), Catch::Contains("a folder is expected, not stdout"));
     CHECK_THAT(refusal("t.pt --bf16 False"),
                Catch::Contains("--bf16 takes no value: leave both it and `False` out"));
     // A program may have the name.
     CHECK(parse("--no-python true").target == "true");
     CHECK_THAT(refusal("t.pt --lora r=8 alpha=16"),
-               Catch::Contains("; --lora is one word: r=8,alpha=16"));
-    CHECK_THAT(refusal("t.pt --data a.bin b.bin"), Catch::Contains("--data takes one file"));
-    CHECK_THAT(refusal("t.pt -o run1 run2"), Catch::Contains("--output takes one folder"));
+               Catch::Contains("; write the value of --lora as one word: r=8,alpha=16"));
+    CHECK_THAT(refusal("t.pt --data a.bin b.bin"), Catch::Contains("--data takes only one file"));
+    CHECK_THAT(refusal("t.pt -o run1 run2"), Catch::Contains("--output takes only one folder"));
     for (const char* line : {"t.pt --data a.bin --steps 2 x", "t.pt --data a.bin --batch-size 2 x"})
         CHECK_THAT(refusal(line), !Catch::Contains("shell"));
 }
@@ -84,24 +86,26 @@ TEST_CASE("a number in another spelling is named in ours") {
     for (const auto& [typed, seconds] : times)
         for (const char* option : {"--time-limit", "--timeout", "--grace", "--connect-timeout"})
             CHECK_THAT(refusal(fmt::format("t.pt {} {}", option, typed)),
-                       Catch::Contains(fmt::format("it is a number of seconds: {}", seconds)));
+                       Catch::Contains(fmt::format("give the time in seconds: {}", seconds)));
     for (const char* typed : {"2e\u20134", "\u22121"})
         CHECK_THAT(refusal(fmt::format("t.pt --lr {}", typed)),
-                   Catch::Contains("the dash in it is no minus sign"));
+                   Catch::Contains("its dash is not a minus sign"));
     for (const char* line : {"t.pt --lr 2,5e-4", "t.pt --steps 1,000"})
-        CHECK_THAT(refusal(line), Catch::Contains("a number has a point"));
-    CHECK_THAT(refusal("recipe.yml"), Catch::Contains("not a model: dslaunch MODEL --data FILE"));
+        CHECK_THAT(refusal(line), Catch::Contains("write numbers with a decimal point"));
+    CHECK_THAT(refusal("recipe.yml"),
+               Catch::Contains("not a model; use: dslaunch MODEL --data FILE"));
     CHECK_THAT(refusal("t.pt --gpus all"), Catch::Contains("use --num-gpus N"));
     CHECK_THAT(refusal("t.ipynb"), Catch::Contains("jupyter nbconvert --to script t.ipynb"));
     CHECK_THAT(refusal("t.pt --local_rank 0"), Catch::Contains("each rank is told its own"));
-    CHECK_THAT(refusal("t.pt --overwrite_output_dir"), Catch::Contains("no run is overwritten"));
-    CHECK_THAT(refusal("t.pt --model m"), Catch::Contains("as the first word"));
+    CHECK_THAT(refusal("t.pt --overwrite_output_dir"),
+               Catch::Contains("existing runs are never overwritten"));
+    CHECK_THAT(refusal("t.pt --model m"), Catch::Contains("as the first argument"));
     for (const char* word : {"latest", "last", "true", "True"})
         CHECK(parse(fmt::format("t.pt --resume={}", word)).resume == "auto");
     CHECK_THAT(refusal("t.pt --device cuda:1"), Catch::Contains("CUDA_VISIBLE_DEVICES=1 "));
     CHECK_THAT(refusal("t.pt --device gpu"), Catch::Contains("write --device cuda"));
     CHECK_THAT(test::error_of(ExitCode::kSetup, [] { make_job("--nproc_per_node gpu t.pt"); }),
-               Catch::Contains("--nproc_per_node gpu: this machine shows no GPU"));
+               Catch::Contains("--nproc_per_node gpu: found no GPU on this machine"));
 }
 
 TEST_CASE("two values for one key are refused, by whichever option they come") {

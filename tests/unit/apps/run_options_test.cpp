@@ -92,9 +92,9 @@ TEST_CASE("verify trains two steps of a model, and takes no place for results") 
     CHECK(verify("train.pt --steps 5").set == Words{"dslaunch.steps=2", "dslaunch.steps=5"});
     CHECK(verify("train.pt").timeout_s == 3600.0);
     CHECK(verify("train.pt --timeout 20").timeout_s == 20.0);
-    CHECK_THAT(told("train.py"), Catch::Contains("verify is for models"));
-    CHECK_THAT(told("train.pt --output out"), Catch::Contains("keeps nothing"));
-    CHECK_THAT(told("train.pt --resume"), Catch::Contains("keeps nothing"));
+    CHECK_THAT(told("train.py"), Catch::Contains("verify needs a model"));
+    CHECK_THAT(told("train.pt --output out"), Catch::Contains("saves nothing"));
+    CHECK_THAT(told("train.pt --resume"), Catch::Contains("saves nothing"));
 }
 
 TEST_CASE("what a trainer's command line says of training is said to a model in its words") {
@@ -156,8 +156,8 @@ TEST_CASE("a bad command line is refused with what to do") {
     const std::pair<const char*, const char*> rows[] = {
         {"--hostfiel h train.pt", "did you mean `--hostfile`"},
         {"train.pt --stepz 4", "did you mean `--steps`"},
-        {"--steps 4 train.py", "--steps is for training a model"},
-        {"--config c prog", "--config is for training a model"},
+        {"--steps 4 train.py", "--steps is an option for training a model"},
+        {"--config c prog", "--config is an option for training a model"},
         {"--steps 0 train.pt", "--steps: `0` is not a number from 1"},
         {"--steps 1 train.pt --steps 2", "given twice"},
         {"--steps", "needs a value"},
@@ -165,54 +165,54 @@ TEST_CASE("a bad command line is refused with what to do") {
         {"--dry-run=1 train.pt", "takes no value"},
         {"--config= train.pt", "the value is empty"},
         {"train.pt other", "unexpected `other`"},
-        {"-m train.pt", "cannot be given for a model"},
+        {"-m train.pt", "cannot be used with a model"},
         {"--json train.pt", "--json needs --dry-run"},
-        {"--launcher mpich train.pt", "not available; use ssh, openssh or openmpi"},
+        {"--launcher mpich train.pt", "not supported; use ssh, openssh or openmpi"},
         {"--launcher rsh train.pt", "none of ssh, openssh, pdsh, openmpi, slurm, join, local"},
         {"--launcher_args '-a train.pt", "a quote is not closed"},
         {"--device tpu train.pt", "none of auto, cpu, cuda"},
         {"--device cpu --set dslaunch.device=cuda train.pt", "contradicts --device cpu"},
         {"--set dslaunch.device=\"cpu\" train.pt --device cuda", "contradicts --device cuda"},
-        {"--set dslaunch.device=cpu --set dslaunch.device=cuda t.pt", "give one of them"},
+        {"--set dslaunch.device=cpu --set dslaunch.device=cuda t.pt", "give only one of them"},
         {"--nnodes 1:4:5 train.py", "neither N nor MIN:MAX"},
-        {"--nnodes 4:1 train.py", "begins with more"},
+        {"--nnodes 4:1 train.py", "the minimum is greater than the maximum"},
         {"--nnodes 0:1 train.py", "not a number from 1"},
-        {"--node_rank 1 train.py", "run dslaunch once"},
+        {"--node_rank 1 train.py", "run dslaunch on one machine only"},
         {"--node_rank 1x train.py", "not a number"},
         {"--listen 10.0.0.1 train.py", "has no port"},
         {"--listen 10.0.0.1:70000 train.py", "port from 1 to 65535"},
         {"--connect_timeout 0 train.py", "not a number of seconds"},
         {"--max_restarts -1 train.py", "not a number from 0"},
-        {"--rdzv_backend etcd train.py", "not available"},
+        {"--rdzv_backend etcd train.py", "not supported"},
         {"--master_port 70000 train.py", "--master_port"},
         {"--master_addr a;b train.py", "--master_addr"},
         {"--expect-sha256 abc train.pt", "64 hexadecimal digits"},
         {"--set lr train.pt", "not KEY=VALUE"},
-        {"--standalone --hostfile h train.py", "exclude each other"},
+        {"--standalone --hostfile h train.py", "cannot be used together"},
         {"-z train.py", "unknown option `-z`"},
         {"--in", "needs a value"},
         {"--ix n1 train.py", "unknown option `--ix`"},
-        {"--mixed_precision bf16 train.pt", "is refused: give --bf16 or --fp16"},
+        {"--mixed_precision bf16 train.pt", "is refused: for a model use --bf16 or --fp16"},
         {"--config_file a.yaml train.py", "is refused: accelerate's YAML"},
-        {"--num_processes 8 train.py", "is refused: accelerate counts over all machines"},
-        {"--dry-run", "no target: name a Hugging Face folder, another model"},
-        {"--all train.py", "--all is for the help"},
+        {"--num_processes 8 train.py", "is refused: accelerate counts workers over all machines"},
+        {"--dry-run", "TARGET is missing: give a Hugging Face folder, another model"},
+        {"--all train.py", "--all only extends the help"},
         {"--num_gpus 2 --nproc-per-node 3 true", "contradicts --num_gpus"},
         {"--nproc-per-node 3 --num_gpus 2 true", "contradicts --nproc_per_node"},
         {"--num_nodes 2 --nnodes 3 true", "contradicts --num_nodes"},
         {"--nnodes 3 --num_nodes 2 true", "contradicts --nnodes"},
         {"--master_addr a --rdzv_endpoint b:1 true", "contradicts --master_addr"},
         {"--rdzv_endpoint a:2 --master_port 1 true", "contradicts --rdzv_endpoint"},
-        {"--data=~/x.bin t.pt", "--data: the shell has left `~` as it is"},
+        {"--data=~/x.bin t.pt", "--data: the shell expands `~` only at the start of a word"},
         {"--output=~/run t.pt", "write $HOME/run"},
         {"t.pt --log_dir ~", "write $HOME"},
-        {"\xe2\x80\x93num_gpus 2 t.pt", "a dash that is not `-`"},
+        {"\xe2\x80\x93num_gpus 2 t.pt", "begins with a typographic dash"},
         {"\xe2\x80\x93-num_gpus 2 t.pt", "write --num_gpus"},
         {"t.pt \xe2\x80\x94steps 5", "write --steps"},
         {"\xe2\x88\x92q t.pt", "write -q"},
-        {"t.pt --resume out", "unexpected `out` after the model t.pt; a folder to resume from is"},
-        {"--resume out t.pt", "a folder to resume from is written --resume=DIR"},
-        {"t.pt --data a.bin b.bin", "--data takes one file, and a shell makes several words"},
+        {"t.pt --resume out", "unexpected `out` after the model t.pt; to resume from a folder"},
+        {"--resume out t.pt", "to resume from a folder, write --resume=DIR"},
+        {"t.pt --data a.bin b.bin", "--data takes only one file, but the shell replaces `*`"},
     };
     for (const auto& [line, message] : rows) {
         INFO(line);
@@ -227,7 +227,7 @@ TEST_CASE("two options for one thing may say it twice") {
 }
 
 TEST_CASE("every option of the table is in the help, and the refused ones say why") {
-    const std::string help = run_options_help(true, true);
+    const std::string help = help_text(run_page(true, true));
     for (const OptionRow& row : option_rows()) {
         for (const std::string& name : split(row.names, ',')) {
             INFO(name);
@@ -294,9 +294,9 @@ TEST_CASE("a job runs here unless a hostfile names another machine") {
             .launcher_args == Words{"-oA=b"});
     CHECK_THROWS_WITH(
         job("--launcher openssh --launcher_args=-v --hostfile " + kHostfiles + "cluster-4 true"),
-        Catch::Contains("`-v` is not `-o NAME=VALUE`"));
+        Catch::Contains("`-v` does not have the form `-o NAME=VALUE`"));
     CHECK_THROWS_WITH(job("--launcher_args -v --hostfile " + kHostfiles + "cluster-4 true"),
-                      Catch::Contains("the built-in ssh takes no arguments"));
+                      Catch::Contains("the built-in ssh accepts no arguments"));
     CHECK(job("--launcher local --hostfile " + kHostfiles + "cluster-4 true").transport ==
           TransportKind::kLocal);
     CHECK(job("--ssh_port 2200 --hostfile " + kHostfiles + "addresses true").nodes[1].port == 2200);
@@ -306,7 +306,7 @@ TEST_CASE("a job runs here unless a hostfile names another machine") {
     CHECK_THROWS_WITH(job("--num_nodes 2 true"), Catch::Contains("--hostfile"));
     for (const char* list : {"n1:4,n2:4", "n1,n2", "n1:4"}) {
         CHECK_THROWS_WITH(job(std::string("-H ") + list + " true"),
-                          Catch::Contains("a list of hosts stands in a file, one host a line"));
+                          Catch::Contains("write the hosts into a file, one per line"));
     }
 }
 
@@ -462,9 +462,9 @@ TEST_CASE("agents that come by themselves are counted by --nnodes or named by a 
     for (const auto& [line, message] : std::vector<std::pair<std::string, std::string>>{
              {"--launcher join --nnodes 2 true", "needs --listen"},
              {"--launcher join --listen a:1 true", "--nnodes"},
-             {"--listen a:1 true", "is for --launcher join"},
-             {"--token_file t true", "is for --launcher join"},
-             {"--env DSLAUNCH_TOKEN=x true", "goes to no worker"},
+             {"--listen a:1 true", "is only for --launcher join"},
+             {"--token_file t true", "is only for --launcher join"},
+             {"--env DSLAUNCH_TOKEN=x true", "which workers never get"},
              {"--no_ssh --nnodes 2 --master_addr a true", "needs --node_rank"},
              {"--no_ssh --nnodes 2 --node_rank 0 true", "needs --master_addr"},
              {"--no_ssh --nnodes 2 --node_rank 0 --master_addr a --launcher ssh true",
@@ -531,8 +531,8 @@ TEST_CASE("hosts named as pdsh names them are those, or these of the hostfile") 
         {"te[1-5]", "te[2,4]", "", "te1 te3 te5"},
         {"b,a", "", "a slots=2\nb slots=3\nc slots=1\n", "a b"},
         {"", "b", "a slots=2\nb slots=3\nc slots=1\n", "a c"},
-        {"d", "", "a slots=2\n", "-w d: there is no such host"},
-        {"a", "b", "", "-x b: there is no such host"},
+        {"d", "", "a slots=2\n", "-w d: this host is not in the list of hosts"},
+        {"a", "b", "", "-x b: this host is not in the list of hosts"},
         {"a", "a", "", "-x a: no host is left"},
         {"a b", "", "", "-w:1:3"},
         {"$(id)", "", "", "-w:1:1"},

@@ -97,7 +97,7 @@ TEST_CASE("a folder with a model that no run made there is not trained into") {
         write_file(model, "weights");
         for (const Words& options : {begins, resumes})
             CHECK_THAT(refusal(folder, options, ExitCode::kCheckpoint),
-                       Catch::Contains("already, which the run would replace"));
+                       Catch::Contains(", which the run would replace"));
         // What a run has left is looked at by the ranks.
         write_file(folder.path() + "/out/metrics.jsonl", "{}");
         CHECK_NOTHROW(looked_into(folder, resumes));
@@ -141,7 +141,8 @@ TEST_CASE("what others call a checkpoint is refused, with the way to begin from 
     copy_model(folder);
     write_file(folder.path() + "/models/ds_config.json", kConfig);
     const std::vector<std::pair<const char*, const char*>> cases = {
-        {"adapter_config.json", "is an adapter, not a checkpoint: --lora r=4,init=found begins"},
+        {"adapter_config.json",
+         "is an adapter, not a checkpoint: to start from it, give --lora r=4,init=found"},
         {"trainer_state.json", "is a checkpoint of Hugging Face's Trainer"}};
     for (const auto& [file, text] : cases) {
         std::filesystem::create_directories(folder.path() + "/found");
@@ -152,9 +153,9 @@ TEST_CASE("what others call a checkpoint is refused, with the way to begin from 
     }
     write_file(folder.path() + "/w.safetensors", "weights");
     CHECK_THAT(refusal(folder, {"--resume=w.safetensors"}, ExitCode::kCheckpoint),
-               Catch::Contains("has weights alone"));
+               Catch::Contains("contains only weights"));
     CHECK_THAT(refusal(folder, {"--data", "models/m.pt,b"}, ExitCode::kInput),
-               Catch::Contains("is one file; `dslaunch data prepare`"));
+               Catch::Contains("must be a single file; `dslaunch data prepare`"));
 }
 
 TEST_CASE("a folder inside a run is no output folder, nor is one that only holds runs") {
@@ -203,6 +204,13 @@ TEST_CASE("what is wrong with model, config or data is said before anything star
     const std::string missing = refusal(folder, with_config, ExitCode::kInput);
     CHECK_THAT(missing, Catch::Contains("data file " + folder.path() + "/text.bin"));
     CHECK_THAT(missing, Catch::Contains("--data FILE"));
+    CHECK_THAT(refusal(folder, {"--data", "tatsu-lab/alpaca"}, ExitCode::kInput),
+               Catch::Contains("`hf download --repo-type dataset tatsu-lab/alpaca"));
+    CHECK_THAT(refusal(folder, {"--lora", "r=0"}, ExitCode::kConfig),
+               Catch::Contains("--lora: dslaunch.lora.r: must be"));
+    write_file(folder.path() + "/c.json", R"({"dslaunch": {"data": "text.bin"}})");
+    CHECK_THAT(refusal(folder, with_config, ExitCode::kConfig),
+               Catch::Contains("an object {…} with keys of train, eval, context"));
     write_file(folder.path() + "/c.json", R"({"train_bach_size": 4, "fp17": {}})");
     const std::string both = refusal(folder, with_config, ExitCode::kConfig);
     CHECK_THAT(both, Catch::Contains("train_bach_size: unknown key"));

@@ -54,7 +54,7 @@ TEST_CASE("a bad command line is told in which subcommand, and what was meant") 
          "config check: unknown option `--zzzzzz`; --help lists all"},
         {{"config", "chekc", "f"}, "config: `chekc` is unknown, did you mean `check`?"},
         {{"config", "zzzzzz"}, "config: `zzzzzz` is unknown; there are: check, keys"},
-        {{"config"}, "config: which one? There are: check, keys"},
+        {{"config"}, "config: a subcommand is missing; use one of: check, keys"},
         {{"config", "check"},
          "config check: FILE is required: dslaunch config check [options] FILE; --help lists the "
          "options"},
@@ -64,7 +64,7 @@ TEST_CASE("a bad command line is told in which subcommand, and what was meant") 
         {{"pack", "--rnk"}, "pack: unknown option `--rnk`, did you mean `--rank`?"},
         {{"pack", "--out", "x"}, "pack: unknown option `--out`, did you mean `--out-file`?"},
         {{"pack", "a", "--rank", "-1"},
-         "pack: --rank: `-1` is not a number from 0 on; --help lists the options"},
+         "pack: --rank: `-1` is not a number from 0 upwards; --help lists the options"},
         {{"pack", "a", "\x1b[2J"}, "pack: unexpected `\\x1b[2J`"},
         {{"pack", "a", "--rank"}, "pack: --rank needs a value; --help lists the options"},
     };
@@ -100,12 +100,14 @@ TEST_CASE("names of other tools are taken, and CLI11's words are ours") {
     CHECK_THAT(said({"--prompt_file", "x"}), Catch::Contains("use --prompt \"$(cat FILE)\""));
     CHECK(said({"--dtype=float16"}) ==
           "write: unknown option `--dtype`: use --weights f32, bf16, fp16, int8, int4 or nf4");
-    CHECK_THAT(said({"--model", "x"}),
-               Catch::Contains("the folder of the model as the first word"));
+    CHECK_THAT(said({"--model", "x"}), Catch::Contains("the model's folder as the first argument"));
     CHECK_THAT(said({"--tasks", "mmlu"}), Catch::EndsWith("--help lists all"));
     CHECK_THAT(said({"--out", "a", "--out", "b"}), Catch::Contains("--out is given twice"));
+    CHECK_THAT(said({"-hf", "org/name"}),
+               Catch::Contains("write: unknown option `-hf`: use the folder that `hf download"));
+    CHECK(app.parse({"--prompt", "-hf"}));
     CHECK(said({"hi"}) ==
-          "write: unexpected `hi`; is it meant as --prompt VALUE? A text of several words needs "
+          "write: unexpected `hi`; did you mean --prompt VALUE? A text of several words needs "
           "quotes");
 }
 

@@ -72,23 +72,24 @@ TEST_CASE("what is given as a model or as tokens is known by its content, and me
     const std::string header = R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
     const std::string old_pickle("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20j\xa8P\x19.\x80\x02", 17);
     const char* const kFetch = "is a pointer of Git LFS, not the file itself; fetch it: git lfs";
-    const char* const kPage = "is a web page: the download failed";
-    const char* const kWeights = "is a pickle of torch.save: weights, or a module";
-    const char* const kNoPickle = "is a pickle of torch.save, and no pickle is read";
-    const char* const kUnpack = "is compressed, and data are read as they are: unpack it";
+    const char* const kPage = "is a web page instead of the file: the download failed";
+    const char* const kWeights = "is a pickle written by torch.save: it has weights";
+    const char* const kNoPickle =
+        "is a pickle written by torch.save, and pickles are not supported";
+    const char* const kUnpack = "is compressed, and compressed data are not supported: unpack it";
     const char* const kTable = "is a table (Parquet, Arrow or HDF5)";
     const Row rows[] = {
         {zip_of({"m/data.pkl", "m/version", "m/constants.pkl"}), "accepted", "is a model, not"},
         {zip_of({"m/data.pkl", "m/version", "m/data/0"}), kWeights, kNoPickle},
         {zip_of({"m/archive_format", "m/models/model.json"}), "accepted", "is a model, not data"},
-        {zip_of({"m/readme.txt"}), "is a zip archive of other files", kUnpack},
-        {zip_of({"x.npy", "y.npy"}), "holds arrays of numpy", "is an .npz archive"},
+        {zip_of({"m/readme.txt"}), "is a zip archive, but not a model", kUnpack},
+        {zip_of({"x.npy", "y.npy"}), "contains NumPy arrays", "is an .npz archive"},
         {old_pickle, kWeights, kNoPickle},
         {std::string("\x80\x04\x95", 3), kWeights, kNoPickle},
         {std::string("\x80\x02}q\x01.", 6), kWeights, kNoPickle},
-        {little(header.size(), 8) + header + "abcd", "holds weights (safetensors)",
-         "holds tensors (safetensors), not tokens"},
-        {npy(), "holds arrays of numpy", "is an array with numpy's header, not tokens alone"},
+        {little(header.size(), 8) + header + "abcd", "contains weights (safetensors)",
+         "contains tensors (safetensors), not raw tokens"},
+        {npy(), "contains NumPy arrays", "is a NumPy array with a header, not raw tokens"},
         {"version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n", kFetch, kFetch},
         {"<!DOCTYPE html>\n<html><body>404</body></html>", kPage, kPage},
         {"\n  <HTML>", kPage, kPage},
@@ -96,13 +97,14 @@ TEST_CASE("what is given as a model or as tokens is known by its content, and me
                      "2.11.0",
                      18),
          "is an ONNX graph", "accepted"},
-        {"GGUF\3", "is a GGUF file of llama.cpp, which is not read", "is a model, not data"},
+        {"GGUF\3", "is a GGUF file of llama.cpp, which is not supported", "is a model, not data"},
         {"\x1f\x8b\x08 and so on", "is compressed", kUnpack},
         {"\x28\xb5\x2f\xfd and so on", "is compressed", kUnpack},
         {"PAR1 and so on", kTable, kTable},
         {"ARROW1 and so on", kTable, kTable},
-        {"In the beginning God created the heaven and the earth.", "is text, not a model (a",
-         "is text, not tokens: `dslaunch tokens bytes"},
+        {"In the beginning God created the heaven and the earth.",
+         "is text, not a model (such as a",
+         "is text, not tokens: to make each byte a token, run `dslaunch tokens bytes"},
         {"\xe8\xb5\xb7\xe5\x88\x9d\xe7\xa5\x9e\xe5\x88\x9b\xe9\x80\xa0\xe5\xa4\xa9\xe5\x9c\xb0"
          "\xe3\x80\x82\xe5\x9c\xb0\xe6\x98\xaf\xe7\xa9\xba\xe8\x99\x9a\xe6\xb7\xb7\xe6\xb2\x8c",
          "dslaunch data prepare ", "is text, not tokens"},
@@ -130,7 +132,7 @@ TEST_CASE("rows are what their names say, and a table in text is told from a tex
     CHECK_THAT(message_of(kData, "x.npy", "version https://git-lfs.github.com/spec/v1\n"),
                Catch::Contains("git lfs pull"));
     CHECK_THAT(message_of(kData, "x.csv", "x,y\n1.0,2.0\n3.0,4.0\n5.0,6.0\n7.0,8.0\n"),
-               Catch::Contains("is a table in text, which is not read: write its columns"));
+               Catch::Contains("is a text table, which is not supported: save its columns"));
 }
 
 TEST_CASE("a text beside a model's folder is told the command that makes rows of it") {
@@ -145,13 +147,13 @@ TEST_CASE("a text beside a model's folder is told the command that makes rows of
     const std::string command = " --model SmolLM2 --pack -o ";
     CHECK(said(chats, "SmolLM2") ==
           chats +
-              ": holds JSON, not tokens. Make rows of it first, with the tokenizer of the "
-              "model: dslaunch data prepare " +
+              ": contains JSON, not tokens. First convert it to rows of tokens with the tokenizer "
+              "of the model: dslaunch data prepare " +
               chats + command + "chats.safetensors");
     CHECK(said(book, "SmolLM2") ==
           book +
-              ": is text, not tokens. Make rows of it first, with the model's tokenizer: "
-              "dslaunch data prepare " +
+              ": is text, not tokens. First convert it to rows of tokens with the model's "
+              "tokenizer: dslaunch data prepare " +
               book + command + "book.safetensors");
     CHECK_THAT(said(chats, ""), Catch::Contains("--model FOLDER --pack"));
     CHECK_THAT(said(book, ""), Catch::Contains("`dslaunch tokens bytes"));
@@ -162,11 +164,10 @@ TEST_CASE("a text beside a model's folder is told the command that makes rows of
 TEST_CASE("a file that is no rows, and one that is no safetensors, are said to be what they are") {
     const std::string text = "In the beginning God created the heaven and the earth.\n";
     const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:12\n";
-    CHECK_THAT(
-        message_of(kRows, "kjv.txt", text),
-        Catch::Contains("is text, not rows of tokens. Make rows of it first: dslaunch data"));
+    CHECK_THAT(message_of(kRows, "kjv.txt", text),
+               Catch::Contains("is text, not rows of tokens. First convert it: dslaunch data"));
     CHECK_THAT(message_of(kRows, "kjv.tokens", tokens(std::vector<uint16_t>(200, 300))),
-               Catch::Contains("tokens alone have no rows to show"));
+               Catch::Contains("a file of raw tokens has no rows to show"));
     CHECK_THAT(message_of(kRows, "r.safetensors", pointer), Catch::Contains("git lfs pull"));
     CHECK(message_of(kRows, "r.safetensors", little(2, 8) + "{}") == "accepted");
     const Check parse = [](const std::string& path) { SafetensorsFile file(path); };
@@ -175,13 +176,14 @@ TEST_CASE("a file that is no rows, and one that is no safetensors, are said to b
                Catch::Contains("is a web page"));
     CHECK_THAT(message_of(parse, "m.safetensors", ""), Catch::Contains("is empty: the download"));
     CHECK_THAT(message_of(parse, "m.safetensors", std::string(9000, '\0')),
-               Catch::Contains("holds zero bytes alone: the download"));
+               Catch::Contains("contains only zero bytes: the download"));
     CHECK_THAT(message_of(parse, "m.safetensors", "Entry not found"),
                Catch::Contains("says \"Entry not found\", a server's answer"));
     CHECK_THAT(message_of(parse, "m.safetensors", text),
-               Catch::Contains("is text, and no .safetensors file: a header of"));
-    CHECK_THAT(message_of(parse, "m.safetensors", std::string("\x80\x04\x95", 3)),
-               Catch::Contains("is a pickle of torch.save, and no .safetensors file: 3 bytes"));
+               Catch::Contains("is text, not a .safetensors file: its header of"));
+    CHECK_THAT(
+        message_of(parse, "m.safetensors", std::string("\x80\x04\x95", 3)),
+        Catch::Contains("is a pickle written by torch.save, not a .safetensors file: its 3 bytes"));
 }
 
 TEST_CASE("a file that cannot be started as a job's target is told the commands that use it") {
@@ -199,14 +201,15 @@ TEST_CASE("a file that cannot be started as a job's target is told the commands 
     };
     const std::string text = "In the beginning God created the heaven.";
     const std::string rows_of = " --model FOLDER --pack -o ";
-    CHECK(said("kjv.txt", text) ==
-          "is text, neither a model nor a program that can be started. To train on it: dslaunch "
-          "data prepare kjv.txt" +
-              rows_of +
-              "kjv.safetensors, then dslaunch FOLDER --data kjv.safetensors (FOLDER: a Hugging "
-              "Face model); or, with a model of bytes: dslaunch tokens bytes kjv.txt -o "
-              "kjv.txt.tokens, then dslaunch train.pt --data kjv.txt.tokens. A script needs "
-              "chmod +x");
+    CHECK(
+        said("kjv.txt", text) ==
+        "is text, neither a model nor an executable program. To train on it: dslaunch data "
+        "prepare kjv.txt" +
+            rows_of +
+            "kjv.safetensors, then dslaunch FOLDER --data kjv.safetensors (FOLDER: a Hugging "
+            "Face model); or, for a model whose tokens are bytes: dslaunch tokens bytes kjv.txt -o "
+            "kjv.txt.tokens, then dslaunch train.pt --data kjv.txt.tokens. If it is a script, "
+            "make it executable with chmod +x");
     // No model of bytes learns from the signs of JSON.
     const std::string chats =
         said("chats.jsonl", R"({"messages": [{"role": "user", "content": "Who?"}]})"
@@ -216,16 +219,16 @@ TEST_CASE("a file that cannot be started as a job's target is told the commands 
     CHECK_THAT(said("t.parquet", "PAR1 and so on"),
                Catch::Contains("dslaunch data prepare t.parquet" + rows_of));
     CHECK_THAT(said("x.csv", "x,y\n1.0,2.0\n3.0,4.0\n5.0,6.0\n7.0,8.0\n"),
-               Catch::Contains("As a table it is not read: write its columns"));
+               Catch::Contains("Text tables are not supported: save its columns"));
     const std::string header = R"({"tokens":{"dtype":"I32","shape":[1,1],"data_offsets":[0,4]}})";
     CHECK(said("r.safetensors", little(header.size(), 8) + header + "abcd") ==
-          "holds rows of tokens, not a model; as training data it follows the model: dslaunch "
-          "FOLDER --data r.safetensors");
+          "contains rows of tokens, not a model; to train on it: dslaunch FOLDER --data "
+          "r.safetensors");
     CHECK_THAT(said("x.npy", npy()), Catch::Contains("dslaunch FOLDER --data x.npy"));
     CHECK_THAT(said("kjv.tokens", tokens(std::vector<uint16_t>(200, 300))),
-               Catch::Contains("neither a model nor a program; as training data it follows"));
+               Catch::Contains("neither a model nor a program; to train on it"));
     CHECK_THAT(said("w", std::string("\x80\x04\x95", 3)),
-               Catch::Contains("is a pickle of torch.save: weights"));
+               Catch::Contains("is a pickle written by torch.save: it has weights"));
     CHECK(said("prog", std::string(40, '\5')) == "accepted");
 }
 
@@ -238,13 +241,17 @@ TEST_CASE("weights next to their model are told its name") {
         const char* named;  // AT is the folder
     };
     for (const Row& row :
-         {Row{"model.safetensors", "config.json", "it is a file of the model AT: name the folder"},
-          Row{"model-00001-of-00002.safetensors", "config.json", "it is a file of the model AT"},
-          Row{"pytorch_model.bin", "config.json", "it is a file of the model AT"},
-          Row{"model.safetensors", "model.pt", "the model beside it has both: name AT/model.pt"},
-          Row{"gpt.safetensors", "gpt.pt2", "name AT/gpt.pt2"},
+         {Row{"model.safetensors", "config.json",
+              "it belongs to a model: give the model's folder, AT"},
+          Row{"model-00001-of-00002.safetensors", "config.json",
+              "it belongs to a model: give the model's folder, AT"},
+          Row{"pytorch_model.bin", "config.json",
+              "it belongs to a model: give the model's folder, AT"},
+          Row{"model.safetensors", "model.pt", "the model next to it has both: give AT/model.pt"},
+          Row{"gpt.safetensors", "gpt.pt2", "give AT/gpt.pt2"},
           Row{"adapter_model.safetensors", "adapter_config.json", "--adapter AT"},
-          Row{"model.safetensors", "readme", "in Python, with the module that has these"}}) {
+          Row{"model.safetensors", "readme",
+              "make a model in Python from the module that has these"}}) {
         const TemporaryFolder folder;
         const std::string path = folder.path() + "/" + row.file;
         const bool is_pickle = path.ends_with(".bin");
@@ -263,8 +270,9 @@ TEST_CASE("weights next to their model are told its name") {
     for (const char* name : {"config.json", "tokenizer.json"})
         write_file(folder.path() + "/" + name, "{\"model_type\": \"llama\", \"bos\": 1}");
     for (const char* name : {"/config.json", "/tokenizer.json"})
-        CHECK_THAT(error_of(ExitCode::kInput, [&] { require_target(folder.path() + name); }),
-                   Catch::Contains("is a file of the model " + folder.path() + ": name the"));
+        CHECK_THAT(
+            error_of(ExitCode::kInput, [&] { require_target(folder.path() + name); }),
+            Catch::Contains("belongs to a model: give the model's folder, " + folder.path()));
 }
 
 TEST_CASE("tokens are not taken for something else by how they begin") {

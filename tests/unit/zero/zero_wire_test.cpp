@@ -13,6 +13,7 @@ namespace dslaunch {
 
 using namespace config;
 using namespace graph;
+using namespace plan;
 namespace {
 
 using testing::equal_bits;

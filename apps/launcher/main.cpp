@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <exception>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -18,8 +17,11 @@
 #include "base/machine/files_of_process.h"
 #include "base/screen.h"
 #include "base/text.h"
+#include "base/text/help_page.h"
 #include "launch/plan/join_token.h"
 #include "launch/process/standard_streams.h"
+#include "launcher/links/deepspeed_names.h"
+#include "launcher/options/option_table.h"
 #include "launcher/subcommands.h"
 #include "storage/huggingface/named_place.h"
 
@@ -31,21 +33,26 @@ namespace {
     std::vector<std::string> names;
     for (const Subcommand& row : subcommands())
         if (row.is_offered) names.emplace_back(row.name);
+    if (find_option_row("--" + word) != nullptr)
+        fail(ExitCode::kUsage, "help: --{0} is an option of `run`: `dslaunch run --help` lists it",
+             printable(word));
     const auto near = nearest(word, names);
-    fail(ExitCode::kUsage, "help: `{}` is no subcommand{}", printable(word),
+    fail(ExitCode::kUsage, "help: `{}` is not a subcommand{}", printable(word),
          near ? fmt::format("; did you mean `{}`?", *near) : "; `dslaunch --help` lists them");
 }
 
 int dispatch(int argc, char** argv) {
     std::vector<std::string> words(argv + 1, argv + argc);
-    // A link to this program may have the name of DeepSpeed's script.
-    const std::string_view own_path = argv[0];
-    if (own_path.substr(own_path.find_last_of('/') + 1) == "zero_to_fp32.py")
-        words.insert(words.begin(), "zero_to_fp32");
+    // A link to this program may have the name of one of DeepSpeed's programs.
+    words = meant_words(argv[0], std::move(words));
     if (words.empty() || words[0] == "--help" || words[0] == "-h" ||
         (words[0] == "help" && words.size() == 1)) {
-        fmt::print(words.empty() ? stderr : stdout, "{}", subcommands_help());
-        return words.empty() ? static_cast<int>(ExitCode::kUsage) : 0;
+        if (!words.empty()) {
+            print_help(subcommands_page());
+            return 0;
+        }
+        fmt::print(stderr, "{}", help_text(subcommands_page()));
+        return static_cast<int>(ExitCode::kUsage);
     }
     // `help run` is `run --help`.
     if (words[0] == "help") {
@@ -91,7 +98,7 @@ int main(int argc, char** argv) {
         // The reader of the output is gone: returns the exit code of a program that SIGPIPE ended.
         if (error.code() == std::errc::broken_pipe) return 128 + SIGPIPE;
         dslaunch::print_message(
-            fmt::format("dslaunch: error: the output cannot be written: {}", error.what()));
+            fmt::format("dslaunch: error: cannot write the output: {}", error.what()));
         return static_cast<int>(dslaunch::ExitCode::kDisk);
     } catch (const std::exception& error) {
         dslaunch::print_message(fmt::format("dslaunch: internal error: {}", error.what()));

@@ -378,7 +378,7 @@ int run_command(std::span<const std::string> arguments, RunAs as,
     const bool verifies = as == RunAs::kVerify;
     const RunOptions options = parse_run_options(arguments, verifies);
     if (options.help) {
-        fmt::print("{}", run_options_help(verifies, options.help_all));
+        print_help(run_page(verifies, options.help_all));
         return 0;
     }
     if (options.version) {

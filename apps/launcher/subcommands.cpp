@@ -40,10 +40,6 @@ std::vector<std::string> offered_names() {
     return offered;
 }
 
-int completion(CommandWords words) {
-    return completion_command(words.subspan(1), offered_names());
-}
-
 int run(CommandWords words) {
     const std::vector<std::string> offered = offered_names();
     const RunAs as = words.front() == "run"      ? RunAs::kRun
@@ -90,11 +86,14 @@ constexpr Subcommand kSubcommands[] = {
     {"ps", "lists running jobs, with --all also ended ones; shows who uses GPUs", own<ps_command>},
     {"logs", "shows what the ranks of a job wrote", own<logs_command>},
     {"stop", "ends a job, or processes that a dead job left on its hosts", own<stop_command>},
-    {"completion", "prints a script that completes dslaunch's commands in bash or zsh", completion},
+    {"completion", "prints a script that completes dslaunch's commands in bash, zsh or fish", own<completion_command>},
+    {"man", "shows the man page of a command, or writes all pages", own<man_command>},
+    {"links", "makes links by the names of DeepSpeed's programs (deepspeed, ds_report, ds_ssh, ...)", own<links_command>},
     {"report", "prints text for a bug report, with secrets hidden", own<report_command>},
     // The agent reads the token variable itself: it joins with that token.
     {"agent", "serves one node of a job that waits for this node", own<launch::run_agent_command>, kKeepsToken, kNotOffered},
     {"relay", "", relay, kKeepsToken, kNotOffered},
+    {"complete", "", own<complete_command>, kKeepsToken, kNotOffered},
 };
 // clang-format on
 
@@ -110,7 +109,7 @@ const Subcommand* find_subcommand(std::string_view name) {
     return found == std::end(kSubcommands) ? nullptr : &*found;
 }
 
-std::string subcommands_help() {
+HelpPage subcommands_page() {
     HelpPage page{
         .does =
             "Trains and fine-tunes models on one machine or many, and starts any program there. No "
@@ -125,7 +124,7 @@ std::string subcommands_help() {
                    {"options", {{"-h, --help", "this text"}, {"--version", "print the version"}}}}};
     for (const Subcommand& row : kSubcommands)
         if (*row.help != '\0') page.groups[0].entries.push_back({row.name, row.help});
-    return help_text(page);
+    return page;
 }
 
 }  // namespace dslaunch::launcher

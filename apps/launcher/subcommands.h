@@ -3,7 +3,6 @@
 #pragma once
 
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "launcher/run/commands.h"
@@ -27,7 +26,7 @@ struct Subcommand {
 // Returns the row of the subcommand NAME, or null if there is none.
 [[nodiscard]] const Subcommand* find_subcommand(std::string_view name);
 
-// Returns the output of `dslaunch --help`.
-[[nodiscard]] std::string subcommands_help();
+// Returns the page that `dslaunch --help` prints.
+[[nodiscard]] HelpPage subcommands_page();
 
 }  // namespace dslaunch::launcher

@@ -42,9 +42,10 @@ ParsedCommand parse_host_command(std::span<const std::string> arguments,
         const bool is_own = std::ranges::count(command.options, option.names, &Option::names) > 0;
         if (!is_own) options.push_back(std::move(option));
     }
-    Option only{"hosts,w", "LIST",
-                "these hosts, as h1,h2 or te[01-16]; with a hostfile: these of it",
-                [&](const std::string& value) { parsed.hosts.host_list = value; }};
+    Option only{
+        "hosts,w", "LIST",
+        "use these hosts, such as h1,h2 or te[01-16]; with a hostfile, only those of its hosts",
+        [&](const std::string& value) { parsed.hosts.host_list = value; }};
     Option without{"without,x", "LIST", "not these hosts",
                    [&](const std::string& value) { parsed.hosts.left_out_list = value; }};
     for (Option* option : {&only, &without}) {
@@ -62,7 +63,7 @@ ParsedCommand parse_host_command(std::span<const std::string> arguments,
     if (parsed.help) {
         HelpPage page = command.help;
         page.groups = option_groups(options);
-        fmt::print("{}", help_text(page));
+        print_help(page);
     }
     return parsed;
 }

@@ -24,13 +24,13 @@ namespace {
 HelpPage check_page() {
     return {
         .does =
-            "Contacts all hosts at once and prints the state of each. It has the time until the "
-            "host answered, address, kernel, cores, GPUs, dslaunch, free memory, free disk space "
-            "in the current directory, clock, limits; for each GPU memory, driver, ECC errors, "
-            "link (NVLink or PCIe) and who uses it. Each bad host is listed with the cause.",
+            "Contacts all hosts at once and prints the state of each: response time, address, "
+            "kernel, cores, GPUs, dslaunch, free memory, free disk space in the current directory, "
+            "clock and limits; for each GPU memory, driver, ECC errors, link (NVLink or PCIe) and "
+            "who uses it. Lists each host that has a problem, with the cause.",
         .examples = {"dslaunch hosts check --hostfile hostfile",
                      "dslaunch hosts check -w node[1-4] --json"},
-        .exit_codes = "67 when a host is bad.",
+        .exit_codes = "67 when a host has a problem.",
         .docs = "docs/guide/hosts.md",
         .usage = {"dslaunch hosts check [options]"}};
 }
@@ -125,7 +125,7 @@ void print_table(const launch::Fleet& fleet, const std::vector<launch::HostState
 void print_faults(const launch::Fleet& fleet, const std::vector<launch::HostState>& states,
                   size_t bad) {
     print_message(
-        fmt::format("dslaunch: {} of {} are bad:", bad, counted(std::ssize(states), "host")));
+        fmt::format("dslaunch: {} of {} have problems:", bad, counted(std::ssize(states), "host")));
     for (size_t i = 0; i < states.size(); ++i) {
         if (states[i].faults.empty()) continue;
         print_message(fmt::format("  {}: {}", printable(fleet.nodes()[i].address.name),
@@ -177,15 +177,16 @@ int check(std::span<const std::string> arguments) {
     const HostCommand syntax{
         check_page(),
         {{"chdir", "DIR",
-          "a directory that every host must have, whose free disk space is shown; "
-          "default: the current one, which a host may lack",
+          "directory that every host must have and whose free disk space is shown; default: the "
+          "current one, which may be missing on a host",
           [&](const std::string& value) { directory = value; }},
-         {"json", "", "one JSON object; bytes, nanoseconds, -1 for unlimited",
+         {"json", "",
+          "print one JSON object; sizes in bytes, times in nanoseconds, -1 for unlimited",
           [&](const std::string&) { as_json = true; }}}};
     ParsedCommand parsed = parse_host_command(arguments, syntax);
     if (parsed.help) return 0;
     if (!parsed.words.empty()) {
-        fail(ExitCode::kUsage, "unexpected `{}`; hosts come from --hostfile",
+        fail(ExitCode::kUsage, "unexpected `{}`; name the hosts with --hostfile",
              printable(parsed.words.front()));
     }
     parsed.hosts.working_directory = directory;
@@ -243,15 +244,16 @@ std::string subcommand_names() {
 
 int hosts_command(std::span<const std::string> arguments) {
     if (arguments.empty())
-        fail(ExitCode::kUsage, "hosts: which one? There are: {}", subcommand_names());
+        fail(ExitCode::kUsage, "hosts: a subcommand is missing; use one of: {}",
+             subcommand_names());
     if (arguments[0] == "--help" || arguments[0] == "-h") {
-        fmt::print("{}", help_text(hosts_page()));
+        print_help(hosts_page());
         return 0;
     }
     for (const HostsSubcommand& row : kSubcommands)
         if (arguments[0] == row.name) return row.run(arguments.subspan(1));
-    fail(ExitCode::kUsage, "`hosts {}` is unknown; there are: {}", printable(arguments[0]),
-         subcommand_names());
+    fail(ExitCode::kUsage, "`hosts {}` is not a subcommand; use one of: {}",
+         printable(arguments[0]), subcommand_names());
 }
 
 }  // namespace dslaunch::launcher

@@ -1,5 +1,5 @@
-// `dslaunch config check FILE` and `dslaunch config keys`: show what a config means before anything
-// runs.
+// `dslaunch config check FILE`, `config keys` and `config schema`: show what a config means before
+// anything runs.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include "base/screen.h"
 #include "base/text.h"
 #include "base/text/command_line.h"
+#include "config/editor/json_schema.h"
 #include "config/resolve/resolve.h"
 #include "config/schema/schema.h"
 #include "launcher/run/commands.h"
@@ -41,9 +42,10 @@ void print_config(config::Resolved resolved, const CheckArguments& arguments) {
                       [](const config::ResolvedValue& value) { return value.origin == "default"; });
     const size_t left_out = all - resolved.values.size();
     fmt::print("{}", config::resolved_table(resolved, terminal_columns(1)));
-    fmt::print(
-        "ok: no problem in {}{}\n", printable(arguments.file),
-        left_out == 0 ? "" : fmt::format("; {} other keys at their default (--all)", left_out));
+    fmt::print("ok: no problem in {}{}\n", printable(arguments.file),
+               left_out == 0 ? ""
+                             : fmt::format("; {} other keys have their default (--all shows them)",
+                                           left_out));
 }
 
 // Returns the lines of TABLE about the key NAME itself, without keys that only begin with NAME.
@@ -75,7 +77,7 @@ void print_keys(const std::string& text) {
     const auto near = nearest(text, names);
     if (std::ranges::count(names, text) > 0) shown = lines_of_key(table, text);
     if (shown.empty())
-        fail(ExitCode::kUsage, "config keys: no key's name holds `{}`{}", printable(text),
+        fail(ExitCode::kUsage, "config keys: no key's name contains `{}`{}", printable(text),
              near ? fmt::format("; did you mean `{}`?", *near) : "");
     fmt::print("{}", shown);
 }
@@ -94,7 +96,7 @@ config::ResolveOptions resolve_options(const CheckArguments& arguments) {
     const std::string beside = folder_of(arguments.file);
     if (!arguments.model.empty()) {
         if (!storage::model_folder_of(arguments.model))
-            fail(ExitCode::kInput, "--model {}: is no folder with a config.json",
+            fail(ExitCode::kInput, "--model {}: must be a folder with a config.json",
                  printable(arguments.model));
         look_at_model(arguments.model, options);
     } else if (std::filesystem::path(arguments.file).filename() == "ds_config.json" &&
@@ -130,46 +132,59 @@ int check_config(const CheckArguments& arguments) {
 }  // namespace
 
 int config_command(std::span<const std::string> arguments) {
-    CommandLine app({.does = "Checks a config, or lists the keys.",
+    CommandLine app({.does = "Checks a config, lists the keys, or prints their JSON Schema.",
                      .examples = {"dslaunch config check ds_config.json"},
                      .docs = "docs/config-keys.md"},
                     "dslaunch config");
     CheckArguments parsed;
-    CommandLine& check =
-        app.subcommand("check", {.does = "Prints what a config resolves to, or all its problems.",
-                                 .examples = {"dslaunch config check ds_config.json --world-size 8",
-                                              "dslaunch config check ds_config.json --set "
-                                              "zero_optimization.stage=3"},
-                                 .exit_codes = "65 when the config has problems.",
-                                 .docs = "docs/config-keys.md"});
-    check.add("FILE", parsed.file, "ds_config.json, or YAML by the same keys").required();
+    CommandLine& check = app.subcommand(
+        "check",
+        {.does = "Prints the value of every key that a config sets, or all problems of the config.",
+         .examples = {"dslaunch config check ds_config.json --world-size 8",
+                      "dslaunch config check ds_config.json --set "
+                      "zero_optimization.stage=3"},
+         .exit_codes = "65 when the config has problems.",
+         .docs = "docs/config-keys.md"});
+    check.add("FILE", parsed.file, "ds_config.json, or a YAML file with the same keys").required();
     check.add("--all", parsed.all, "also show keys that have their default value");
-    check.add("--json", parsed.json, "one JSON object, of all keys");
-    check.add("--world-size N", parsed.world_size, "number of ranks, from which batch sizes follow")
+    check.add("--json", parsed.json, "print one JSON object with all keys");
+    check.add("--world-size N", parsed.world_size, "number of ranks, used to compute batch sizes")
         .range(int64_t{1}, int64_t{1} << 20);
-    check.add("--steps N", parsed.steps, "optimizer steps, for total_num_steps `auto`")
+    check
+        .add("--steps N", parsed.steps,
+             "number of optimizer steps, used if total_num_steps is `auto`")
         .range(int64_t{1}, int64_t{1} << 40);
     check.add("--model DIR", parsed.model,
-              "a Hugging Face folder: also show what a run of it would take where the config has "
-              "no value");
+              "a Hugging Face folder: also show which values a run of this model would use for "
+              "keys that the config does not set");
     check.add("--set KEY=VALUE", parsed.overrides,
-              "override one value, as optimizer.params.lr=1e-4; repeatable");
+              "override one value, such as optimizer.params.lr=1e-4; repeatable");
     bool markdown = false;
-    CommandLine& keys =
-        app.subcommand("keys", {.does = "Lists every key with type, default, status and meaning.",
-                                .examples = {"dslaunch config keys | grep offload"},
-                                .docs = "docs/config-keys.md"});
+    CommandLine& keys = app.subcommand(
+        "keys", {.does = "Lists every key with its type, default, status and meaning.",
+                 .examples = {"dslaunch config keys | grep offload"},
+                 .docs = "docs/config-keys.md"});
     std::string key;
-    keys.add("KEY", key, "only keys with this in their names");
+    keys.add("KEY", key, "only keys whose names contain this text");
     keys.add("--markdown", markdown, "as docs/config-keys.md");
+    app.subcommand(
+        "schema",
+        {.does = "Prints a JSON Schema of the config, for editors that check and complete "
+                 "what you type.",
+         .examples = {"dslaunch config schema > ds_config.schema.json"},
+         .docs = "docs/reference/editors.md"});
     std::vector<std::string> words(arguments.begin(), arguments.end());
     // `config FILE` means `config check FILE`.
     std::error_code unreadable;
-    if (!words.empty() && words[0] != "check" && words[0] != "keys" &&
+    if (!words.empty() && words[0] != "check" && words[0] != "keys" && words[0] != "schema" &&
         std::filesystem::is_regular_file(words[0], unreadable))
         words.insert(words.begin(), "check");
     if (!app.parse(words)) return 0;
     if (app.chose("check")) return check_config(parsed);
+    if (app.chose("schema")) {
+        fmt::print("{}", config::json_schema());
+        return 0;
+    }
     if (markdown) {
         fmt::print("{}", config::schema_markdown());
     } else {

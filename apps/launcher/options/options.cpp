@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -27,7 +28,7 @@ void refuse_tilde(const Option& option, const std::string& typed, const std::str
                          option.value_name.find("DIR") != std::string_view::npos;
     if (!is_path || !(value == "~" || value.starts_with("~/"))) return;
     fail(ExitCode::kUsage,
-         "{}: the shell has left `~` as it is, which it replaces at the start of a word only: "
+         "{}: the shell expands `~` only at the start of a word, so it did not expand this one: "
          "write $HOME{}",
          typed, printable(value.substr(1)));
 }
@@ -63,8 +64,8 @@ class OptionParser {
             const std::string& word = arguments_[next_++];
             if (const auto name = only_words ? std::nullopt : after_other_dash(word)) {
                 fail(ExitCode::kUsage,
-                     "`{}` begins with a dash that is not `-`, as editors and web pages put it: "
-                     "write {}{}",
+                     "`{}` begins with a typographic dash, probably copied from an editor or web "
+                     "page: write {}{}",
                      printable(word), name->size() > 1 ? "--" : "-", printable(*name));
             }
             if (only_words || word.size() < 2 || word.front() != '-') {
@@ -127,8 +128,8 @@ const Option* OptionParser::find_beginning(const std::string& key, const std::st
         if (options.insert(at->second).second) names.push_back("--" + at->first);
     }
     if (options.size() > 1)
-        fail(ExitCode::kUsage, "`{}` may be {}: write the whole name", printable(typed),
-             join(names, " or "));
+        fail(ExitCode::kUsage, "`{}` is ambiguous, it may be {}: write the whole name",
+             printable(typed), join(names, " or "));
     return options.empty() ? nullptr : *options.begin();
 }
 
@@ -145,7 +146,9 @@ void OptionParser::option(const std::string& word) {
         value = word.substr(equals + 1);
         if (option.value_name.empty())
             fail(ExitCode::kUsage, "{} takes no value{}", typed,
-                 lower(value) == "false" ? fmt::format(": leave {} out", typed) : "");
+                 lower(value) == "false"  ? fmt::format(": leave {} out", typed)
+                 : lower(value) == "true" ? fmt::format(": write {} alone", typed)
+                                          : "");
         if (value.empty() && !option.may_be_empty)
             fail(ExitCode::kUsage, "{}: the value is empty", typed);
     } else if (!option.value_name.empty() && !value_is_optional(option)) {
@@ -185,8 +188,9 @@ std::vector<HelpGroup> option_groups(std::span<const Option> options) {
         auto group = std::ranges::find(groups, option.group, &HelpGroup::title);
         if (group == groups.end())
             group = groups.insert(group, HelpGroup{std::string(option.group), {}});
-        group->entries.push_back(
-            {option_head(option.names, option.value_name), std::string(option.help)});
+        HelpEntry entry{option_head(option.names, option.value_name), std::string(option.help)};
+        if (!option.choices.empty()) entry.choices = split(option.choices, '|');
+        group->entries.push_back(std::move(entry));
     }
     return groups;
 }

@@ -44,23 +44,9 @@ void settle_device(RunOptions& options) {
     }
 }
 
-// Returns the row of `run` whose full name is WORD; null if there is none.
-const OptionRow* row_of(const std::string& word) {
-    if (!word.starts_with("-") || word.size() < 2) return nullptr;
-    const bool is_long = word.starts_with("--");
-    const std::string spelt = with_dashes(word.substr(0, word.find('=')));
-    const std::string name = spelt.substr(is_long ? 2 : 1);
-    for (const OptionRow& row : option_rows()) {
-        if (row.apply == nullptr) continue;
-        for (const std::string& own : split(row.names, ','))
-            if (own == name && (own.size() > 1) == is_long) return &row;
-    }
-    return nullptr;
-}
-
 // Returns the row of `run` in GROUP whose full name is WORD; null if there is none.
 const OptionRow* row_in(Group group, const std::string& word) {
-    const OptionRow* const row = row_of(word);
+    const OptionRow* const row = find_option_row(word);
     return row != nullptr && row->group == group ? row : nullptr;
 }
 
@@ -71,7 +57,7 @@ void refuse_switch_value(std::span<const std::string> arguments, size_t index) {
     static constexpr std::array<std::string_view, 4> kValues = {"True", "False", "true", "false"};
     const std::string& word = arguments[index];
     if (index == 0 || std::ranges::find(kValues, word) == kValues.end()) return;
-    const OptionRow* const row = row_of(arguments[index - 1]);
+    const OptionRow* const row = find_option_row(arguments[index - 1]);
     if (row == nullptr || arguments[index - 1].find('=') != std::string::npos) return;
     if (row->group != Group::kTraining && (word == "true" || word == "false")) return;
     if (row->value_name.empty() || row->value_name.starts_with('['))
@@ -83,29 +69,29 @@ void refuse_switch_value(std::span<const std::string> arguments, size_t index) {
 // Returns advice that begins with "; " if --resume was given without a folder: an unexpected word
 // may be meant as that folder. Otherwise returns an empty text.
 std::string resume_advice(const RunOptions& o) {
-    return o.resume == "auto" ? "; a folder to resume from is written --resume=DIR" : "";
+    return o.resume == "auto" ? "; to resume from a folder, write --resume=DIR" : "";
 }
 
 // Returns advice about the unexpected word ARGUMENTS[INDEX], based on the last option before it.
 std::string word_advice(const RunOptions& o, std::span<const std::string> arguments, size_t index) {
     size_t option = index;
     while (option > 0 && !arguments[option].starts_with('-')) --option;
-    const OptionRow* const row = row_of(arguments[option]);
+    const OptionRow* const row = find_option_row(arguments[option]);
     const std::string names = row == nullptr ? "" : std::string(row->names);
     const bool has_value = option + 1 < index || arguments[option].find('=') != std::string::npos;
     if (names == "lora" && has_value)
-        return fmt::format("; --lora is one word: {},{}", printable(arguments[index - 1]),
-                           printable(arguments[index]));
+        return fmt::format("; write the value of --lora as one word: {},{}",
+                           printable(arguments[index - 1]), printable(arguments[index]));
     if (has_value && (names == "data" || names == "eval-data" || names.starts_with("output,")))
-        return fmt::format("; --{} takes one {}, and a shell makes several words of `*`",
+        return fmt::format("; --{} takes only one {}, but the shell replaces `*` by several names",
                            split(names, ',').front(), names.ends_with("data") ? "file" : "folder");
     std::error_code unreadable;
     const std::string& word = arguments[index];
     if (o.resume != "auto" && o.first_training_option.empty())
         return std::filesystem::exists(std::filesystem::path(o.working_directory) / word,
                                        unreadable)
-                   ? fmt::format("; data to train on is named by --data {}", shell_word(word))
-                   : fmt::format("; a prompt is continued by: dslaunch generate {} --prompt {}",
+                   ? fmt::format("; to train on this data, use --data {}", shell_word(word))
+                   : fmt::format("; to continue a prompt, use: dslaunch generate {} --prompt {}",
                                  shell_word(o.target), shell_word(word));
     return resume_advice(o);
 }
@@ -130,55 +116,57 @@ void require_model_here(const RunOptions& o, launch::TargetKind kind) {
 void check_target(const RunOptions& o) {
     if (o.target.empty()) {
         fail(ExitCode::kUsage,
-             "no target: name a Hugging Face folder, another model (train.pt2, train.pt), a Python "
-             "script or a program; see dslaunch --help");
+             "TARGET is missing: give a Hugging Face folder, another model (train.pt2, train.pt), "
+             "a Python script or a program; see dslaunch --help");
     }
     for (const char* ending : {".yml", ".yaml"})
         if (o.target.ends_with(ending))
             fail(ExitCode::kUsage,
-                 "{} is a config or another tool's recipe, not a model: dslaunch MODEL --data FILE "
-                 "--config {}",
+                 "{} is a config or a recipe of another tool, not a model; use: dslaunch MODEL "
+                 "--data FILE --config {}",
                  printable(o.target), shell_word(o.target));
     if (o.target.ends_with(".ipynb"))
         fail(ExitCode::kUsage,
-             "{} is a notebook, which nothing starts as a program: jupyter nbconvert --to script "
-             "{} writes the script",
+             "{} is a notebook, which cannot be started as a program; convert it to a script: "
+             "jupyter nbconvert --to script {}",
              printable(o.target), shell_word(o.target));
     const launch::TargetKind kind = target_kind_of(o);
     require_model_here(o, kind);
     if (kind != launch::TargetKind::kModel && !o.first_training_option.empty()) {
         fail(ExitCode::kUsage,
-             "{} is for training a model, and `{}` is not a model; write it after the target if it "
-             "is the program's own{}",
+             "{} is an option for training a model, but `{}` is not a model; write the option "
+             "after the target if it belongs to your program{}",
              o.first_training_option, printable(o.target), resume_advice(o));
     }
     if (kind == launch::TargetKind::kModel && (o.module || o.no_python)) {
-        fail(ExitCode::kUsage, "--{} cannot be given for a model",
+        fail(ExitCode::kUsage, "--{} cannot be used with a model",
              o.module ? "module" : "no_python");
     }
     if (o.module && o.no_python)
-        fail(ExitCode::kUsage, "--module and --no_python exclude each other");
+        fail(ExitCode::kUsage, "--module and --no_python cannot be used together");
 }
 
 void check_pairs(const RunOptions& o) {
-    if (o.help_all) fail(ExitCode::kUsage, "--all is for the help: dslaunch run --help --all");
+    if (o.help_all)
+        fail(ExitCode::kUsage, "--all only extends the help: dslaunch run --help --all");
     if (o.json && !o.dry_run) fail(ExitCode::kUsage, "--json needs --dry-run");
     if (o.no_output && !o.output.empty())
-        fail(ExitCode::kUsage, "--no-output and --output exclude each other");
+        fail(ExitCode::kUsage, "--no-output and --output cannot be used together");
     if (o.standalone && !o.hostfile.empty())
-        fail(ExitCode::kUsage, "--standalone and --hostfile exclude each other");
+        fail(ExitCode::kUsage, "--standalone and --hostfile cannot be used together");
     const bool meets = o.filter.num_nodes.value_or(1) > 1 && !o.master_address.empty();
     if (o.node_rank.value_or(0) > 0 && !o.no_ssh && !meets) {
         fail(ExitCode::kUsage,
-             "--node_rank {}: run dslaunch once, on one machine: it starts every node itself; or "
-             "give --no_ssh on every node, or --nnodes N and --rdzv_endpoint as for torchrun",
+             "--node_rank {}: run dslaunch on one machine only, since it starts every node itself; "
+             "or give --no_ssh on every node, or give --nnodes N and --rdzv_endpoint on every "
+             "node, as for torchrun",
              *o.node_rank);
     }
     if (o.binding.mode == launch::BindMode::kNone && !o.binding.core_list.empty()) {
-        fail(ExitCode::kUsage, "--bind none and --bind_core_list exclude each other");
+        fail(ExitCode::kUsage, "--bind none and --bind_core_list cannot be used together");
     }
     if (o.force_multi && o.launcher == "local") {
-        fail(ExitCode::kUsage, "--force_multi and --launcher local exclude each other");
+        fail(ExitCode::kUsage, "--force_multi and --launcher local cannot be used together");
     }
 }
 
@@ -196,8 +184,8 @@ void check_set(const RunOptions& o) {
         const auto [said, is_new] = values.emplace(key, value);
         const auto number = parse_double(value), earlier = parse_double(said->second);
         if (is_new || said->second == value || (number && earlier && *number == *earlier)) continue;
-        fail(ExitCode::kUsage, "{} is given as {} and as {}: give one of them", printable(key),
-             printable(said->second), printable(value));
+        fail(ExitCode::kUsage, "{} is given twice, as {} and as {}: give only one of them",
+             printable(key), printable(said->second), printable(value));
     }
 }
 
@@ -225,12 +213,12 @@ launch::TargetKind target_kind_of(const RunOptions& options) {
 void settle_verify(RunOptions& options) {
     constexpr double kReferenceMaxS = 3600;
     if (target_kind_of(options) != launch::TargetKind::kModel)
-        fail(ExitCode::kUsage, "verify is for models, and {} is a script or a program",
+        fail(ExitCode::kUsage, "verify needs a model, but {} is a script or a program",
              printable(options.target));
     if (!options.output.empty() || !options.resume.empty())
         fail(ExitCode::kUsage,
-             "verify trains a few steps from the model's own weights and keeps nothing: leave "
-             "--output and --resume out");
+             "verify trains a few steps from the model's own weights and saves nothing: leave out "
+             "--output and --resume");
     options.set.insert(options.set.begin(), "dslaunch.steps=2");
     if (!options.timeout_s) options.timeout_s = kReferenceMaxS;
 }
@@ -246,10 +234,10 @@ void settle_run_options(RunOptions& options) {
     if (options.verifies) settle_verify(options);
     if (options.new_data && options.resume.empty())
         fail(ExitCode::kUsage,
-             "--new-data: it goes on from a checkpoint with other data, and there is no --resume; "
-             "a new run needs none of both");
+             "--new-data continues from a checkpoint with other data, so it needs --resume; for a "
+             "new run, leave out --new-data");
     if (!options.verifies && !options.scratch.empty())
-        fail(ExitCode::kUsage, "--scratch is for `dslaunch verify`; leave it out");
+        fail(ExitCode::kUsage, "--scratch is only for `dslaunch verify`; leave it out");
 }
 
 namespace {
@@ -279,7 +267,7 @@ RunOptions parse_run_options(std::span<const std::string> arguments, bool verify
             fail(ExitCode::kUsage, "unexpected `{}` after the model {}{}", printable(word),
                  printable(options.target), word_advice(options, arguments, index));
         }
-        if (word.empty()) fail(ExitCode::kUsage, "the target is an empty word");
+        if (word.empty()) fail(ExitCode::kUsage, "the target is an empty string");
         options.target = target_of(word, options);
         return target_kind_of(options) != launch::TargetKind::kModel;
     });
@@ -327,7 +315,7 @@ RunOptions parse_role_options(std::span<const std::string> words) {
     const std::string& role = words.front();
     if (words.size() < 2 || words[1].starts_with("-"))
         fail(ExitCode::kUsage,
-             "{}: with options of hosts and ranks the model comes first: dslaunch {} MODEL "
+             "{}: with options for hosts and ranks, the model must come first: dslaunch {} MODEL "
              "--hostfile FILE …",
              role, role);
     std::vector<std::string> launch, own;
@@ -335,9 +323,9 @@ RunOptions parse_role_options(std::span<const std::string> words) {
         if (const auto device = device_at(words, i)) {
             if (*device != "cpu")
                 fail(ExitCode::kUsage,
-                     "{}: ranks that share a model compute on CPUs: leave --device out{}", role,
-                     role == "generate" ? ", or the options of hosts and ranks: one process of "
-                                          "`dslaunch generate` can use a GPU"
+                     "{}: ranks that share a model run on CPUs only: leave out --device{}", role,
+                     role == "generate" ? "; or leave out the options for hosts and ranks, since "
+                                          "`dslaunch generate` can use a GPU in a single process"
                                         : "");
             continue;
         }
@@ -357,8 +345,8 @@ RunOptions parse_role_options(std::span<const std::string> words) {
     RunOptions options = parse_run_options(launch);
     if (target_kind_of(options) != launch::TargetKind::kModel)
         fail(ExitCode::kUsage,
-             "{}: {} is no model: a file that ends with .pt or .pt2, or a folder "
-             "with a config.json",
+             "{}: {} is not a model; give a file that ends with .pt or .pt2, or a folder with a "
+             "config.json",
              role, printable(words[1]));
     options.role = role;
     options.device = launch::DeviceRequest::kCpu;
@@ -379,30 +367,31 @@ std::vector<std::string> run_examples() {
             "dslaunch --hostfile hostfile --dry-run train.pt"};
 }
 
-std::string run_options_help(bool verify, bool all) {
-    HelpPage page{
-        .does =
-            "Trains a model, or runs a script or program: one worker on every slot of the hosts, "
-            "or on this machine.\nTARGET is a Hugging Face folder, another model (train.pt2, "
-            "train.pt), a Python script (python3 -u TARGET --local_rank=N) or any program. Options "
-            "come before TARGET; after a model they may follow too. In names `-` and `_` mean the "
-            "same; values are written --name VALUE or --name=VALUE.",
-        .examples = run_examples(),
-        .exit_codes =
-            "64 to 76 for a model, by the cause (docs/help/exit-codes.md); for scripts and "
-            "programs the first failing rank's own, 128+n for signal n.",
-        .docs = "docs/reference/cli.md, docs/start/from-deepspeed.md",
-        .usage = {"dslaunch [run] [options] TARGET [arguments]"}};
+HelpPage run_page(bool verify, bool all) {
+    HelpPage page{.does =
+                      "Trains a model, or runs a script or program, with one worker on every slot "
+                      "of the hosts, or on this machine.\nTARGET is a Hugging Face folder, another "
+                      "model (train.pt2, train.pt), a Python script (python3 -u TARGET "
+                      "--local_rank=N) or any program. Options come before TARGET; with a model "
+                      "they may also come after it. In option names `-` and `_` mean the same; "
+                      "write a value as --name VALUE or --name=VALUE.",
+                  .examples = run_examples(),
+                  .exit_codes =
+                      "for a model 64 to 76, depending on the cause (docs/help/exit-codes.md); for "
+                      "a script or program the code of the first failing rank, 128+n for signal n.",
+                  .docs = "docs/reference/cli.md, docs/start/from-deepspeed.md",
+                  .usage = {"dslaunch [run] [options] TARGET [arguments]"}};
     if (verify) {
         page.does =
-            "Trains a few steps (--steps, default 2) on the hosts, ranks and config of a job, and "
-            "compares each with a reference, one process that computes the whole model: loss, all "
-            "gradients, clipping, all updates, buffers. Ends with 0 if all are equal within "
-            "rounding, else with 74 and the first parameter, rank and instruction that differ. "
-            "Takes the options of run; writes nothing.";
+            "Trains a few steps (--steps, default 2) with the hosts, ranks and config of a job, "
+            "and compares each step with a reference: a single process that computes the whole "
+            "model. It compares the loss, all gradients, clipping, all updates and buffers. The "
+            "exit code is 0 if all are equal within rounding; otherwise it is 74, and the first "
+            "parameter, rank and instruction that differ are printed. Accepts the options of run; "
+            "writes nothing.";
         page.examples = {"dslaunch verify train.pt --config ds_config.json",
                          "dslaunch verify --hostfile hostfile Qwen2.5-0.5B --data corpus.tokens"};
-        page.exit_codes = "64 to 76, by the cause (docs/help/exit-codes.md).";
+        page.exit_codes = "64 to 76, depending on the cause (docs/help/exit-codes.md).";
         page.docs = "docs/guide/verify.md";
         page.usage = {"dslaunch verify [options] MODEL"};
     }
@@ -413,7 +402,7 @@ std::string run_options_help(bool verify, bool all) {
         return (all || !is_of_others) && (verify || row.names != "scratch");
     });
     page.groups = option_groups(options);
-    return help_text(page);
+    return page;
 }
 
 }  // namespace dslaunch::launcher

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/text/help_page.h"
 #include "launcher/options/run_options.h"
 
 namespace dslaunch::launcher {
@@ -33,8 +34,8 @@ void settle_run_options(RunOptions& options);
 // Returns the example commands that the help of dslaunch and of `dslaunch run` shows.
 [[nodiscard]] std::vector<std::string> run_examples();
 
-// Returns the help for the options of `dslaunch run` and `dslaunch verify`, by group. With ALL, it
-// includes the flags of other launchers that are accepted or refused. Ends with a newline.
-[[nodiscard]] std::string run_options_help(bool verify, bool all);
+// Returns the help page of `dslaunch run` or `dslaunch verify`, with options by group. With ALL, it
+// includes the flags of other launchers that are accepted or refused.
+[[nodiscard]] HelpPage run_page(bool verify, bool all);
 
 }  // namespace dslaunch::launcher

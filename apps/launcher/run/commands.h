@@ -35,12 +35,13 @@ using CommandWords = std::span<const std::string>;
 [[nodiscard]] int logs_command(CommandWords arguments);
 [[nodiscard]] int stop_command(CommandWords arguments);
 [[nodiscard]] int report_command(CommandWords arguments);
+[[nodiscard]] int man_command(CommandWords arguments);    // kSetup, kDisk
+[[nodiscard]] int links_command(CommandWords arguments);  // kInput, kDisk
+[[nodiscard]] int completion_command(CommandWords arguments);
+[[nodiscard]] int complete_command(CommandWords arguments);  // kSetup; for completion's scripts
 
 // Returns the page that `hosts trust --help` prints, without the options.
 [[nodiscard]] HelpPage trust_page();
-
-// Prints the completion script of a shell, which offers SUBCOMMANDS first.
-[[nodiscard]] int completion_command(CommandWords arguments, CommandWords subcommands);
 
 // The form of the command line that starts a job.
 enum class RunAs {

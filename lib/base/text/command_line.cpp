@@ -51,9 +51,11 @@ std::string guess_text(const std::string& word, const std::vector<std::string>& 
 std::string meant_text(const CLI::App& app) {
     for (const char* option : {"--prompt", "--hostfile"})
         if (app.get_option_no_throw(option) != nullptr)
-            return fmt::format("; is it meant as {} VALUE? A text of several words needs quotes",
+            return fmt::format("; did you mean {} VALUE? A text of several words needs quotes",
                                option);
-    return "";
+    const bool has_words = std::ranges::any_of(
+        app.get_options(), [](const CLI::Option* option) { return option->get_positional(); });
+    return has_words ? "" : "; this command accepts options alone, which --help lists";
 }
 
 // Returns a message that explains the unknown word WORD.
@@ -83,6 +85,17 @@ std::string describe_extra(const CLI::App& app, const std::string& word) {
     const std::string guess = guess_text(word, commands);
     return fmt::format("`{}` is unknown{}", printable(word),
                        guess.empty() ? "; there are: " + join(commands, ", ") : guess);
+}
+
+// Returns the word, such as `-hf`, that CLI11 took for -h and other letters; null if WORDS ask for
+// the help.
+const std::string* joined_help(const std::vector<std::string>& words) {
+    const std::string* joined = nullptr;
+    for (const std::string& word : words) {
+        if (word == "-h" || word == "--help") return nullptr;
+        if (word.size() > 2 && word.starts_with("-h")) joined = &word;
+    }
+    return joined;
 }
 
 // Rewords CLI11's messages for values out of range: "--weights: q4_0 not in {f32,bf16}" and
@@ -139,7 +152,8 @@ std::string describe(const CLI::App& app, const std::string& name, const CLI::Pa
         if (!extras.empty()) return describe_extra(app, extras.front());
     }
     const std::vector<std::string> commands = subcommand_names(app);
-    if (lacks && !commands.empty()) return "which one? There are: " + join(commands, ", ");
+    if (lacks && !commands.empty())
+        return "a subcommand is missing; use one of: " + join(commands, ", ");
     std::string what = printable(error.what());
     // CLI11's message is "--out: 1 required FILE missing".
     const size_t colon = what.find(": 1 required ");
@@ -210,6 +224,7 @@ Declared& Declared::hidden() {
 
 Declared& Declared::one_of(const std::vector<std::string>& words) {
     option_->check(CLI::IsMember(words).description(""));
+    *choices_ = words;
     return *this;
 }
 
@@ -217,7 +232,7 @@ Declared& Declared::at_least(int64_t least) {
     const auto check = [least](const std::string& value) {
         const auto number = parse_double(value);
         if (number && *number >= static_cast<double>(least)) return std::string();
-        return fmt::format("`{}` is not a number from {} on", printable(value), least);
+        return fmt::format("`{}` is not a number from {} upwards", printable(value), least);
     };
     option_->check(CLI::Validator(check, ""));
     return *this;
@@ -280,7 +295,7 @@ Declared CommandLine::add(const std::string& declaration, Value& value, const st
             option->delimiter(',');
     }
     option->group(option->get_positional() ? kArguments : group_);
-    return Declared(*option);
+    return {*option, choices_[option]};
 }
 
 template Declared CommandLine::add(const std::string&, bool&, const std::string&);
@@ -325,7 +340,7 @@ std::string CommandLine::name() const {
     return name;
 }
 
-std::string CommandLine::help() const {
+HelpPage CommandLine::page() const {
     HelpPage page = help_;
     if (page.usage.empty()) page.usage = {name() + usage_of(app_)};
     std::vector<HelpGroup> groups = {{kArguments, {}}, {"subcommands", {}}, {"options", {}}};
@@ -334,11 +349,11 @@ std::string CommandLine::help() const {
     for (const CLI::Option* option : app_.get_options()) {
         if (option == app_.get_help_ptr() || option->get_group().empty()) continue;
         group_of(groups, option->get_group())
-            .entries.push_back({head_of(*option), option_text(*option)});
+            .entries.push_back({head_of(*option), option_text(*option), choices_.at(option)});
     }
     groups[2].entries.push_back({head_of(*app_.get_help_ptr()), "this text"});
     page.groups = std::move(groups);
-    return help_text(page);
+    return page;
 }
 
 bool CommandLine::parse(const std::vector<std::string>& words) {
@@ -348,7 +363,10 @@ bool CommandLine::parse(const std::vector<std::string>& words) {
         app_.parse(reversed);
         return true;
     } catch (const CLI::CallForHelp&) {
-        std::fputs(reached().help().c_str(), stdout);
+        if (const std::string* joined = joined_help(words); joined != nullptr)
+            fail(ExitCode::kUsage, "{}{}", place_of(reached().name()),
+                 describe_extra(reached().app_, *joined));
+        print_help(reached().page());
         return false;
     } catch (const CLI::ParseError& error) {
         const CommandLine& at = reached();

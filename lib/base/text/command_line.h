@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,7 +21,9 @@ namespace dslaunch {
 // One declared word or option. Valid as long as its CommandLine. Each function returns *this.
 class Declared {
   public:
-    explicit Declared(CLI::Option& option) : option_(&option) {}
+    // CHOICES: the words for the help that one_of() writes.
+    Declared(CLI::Option& option, std::vector<std::string>& choices)
+        : option_(&option), choices_(&choices) {}
 
     Declared& required();
     Declared& show_default();  // the help shows the value that the variable has now
@@ -38,6 +41,7 @@ class Declared {
 
   private:
     CLI::Option* option_;
+    std::vector<std::string>* choices_;
 };
 
 // The declarations of one command, or of a subcommand that its parent owns, and their parser.
@@ -73,7 +77,8 @@ class CommandLine {
     [[nodiscard]] bool parse(const std::vector<std::string>& words);
 
     // Returns the page that --help prints: everything declared that is not hidden.
-    [[nodiscard]] std::string help() const;
+    [[nodiscard]] HelpPage page() const;
+    [[nodiscard]] std::string help() const { return help_text(page()); }
 
     // Return, after parse(), how many times "--NAME" was given, and whether subcommand NAME was
     // given.
@@ -89,6 +94,7 @@ class CommandLine {
     CLI::App& app_;
     HelpPage help_;
     std::string group_ = "options";
+    std::map<const CLI::Option*, std::vector<std::string>> choices_;  // see Declared::one_of()
     std::vector<std::unique_ptr<CommandLine>> subcommands_;
 };
 

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 
 #include "base/screen.h"
 #include "base/text.h"
+#include "base/text/json.h"
 
 namespace dslaunch {
 namespace {
@@ -49,6 +52,12 @@ void append_labelled(std::string& text, std::string_view label, std::string_view
     append_wrapped(text, words, label.size());
 }
 
+void write_list(JsonWriter& json, std::string_view name, const std::vector<std::string>& texts) {
+    json.key(name).begin_array();
+    for (const std::string& text : texts) json.value(text);
+    json.end_array();
+}
+
 }  // namespace
 
 std::string help_text(const HelpPage& page) {
@@ -73,6 +82,32 @@ std::string help_text(const HelpPage& page) {
     append_labelled(text, "exit codes: ", page.exit_codes);
     append_labelled(text, "more: ", page.docs);
     return text;
+}
+
+std::string help_json(const HelpPage& page) {
+    JsonWriter json;
+    json.begin_object();
+    write_list(json, "usage", page.usage);
+    json.field("does", page.does).key("groups").begin_array();
+    for (const HelpGroup& group : page.groups) {
+        json.begin_object().field("title", group.title).key("entries").begin_array();
+        for (const HelpEntry& entry : group.entries) {
+            json.begin_object().field("head", entry.head).field("text", entry.text);
+            write_list(json, "choices", entry.choices);
+            json.end_object();
+        }
+        json.end_array().end_object();
+    }
+    json.end_array();
+    write_list(json, "examples", page.examples);
+    json.field("exit_codes", page.exit_codes).field("docs", page.docs).end_object();
+    return json.text();
+}
+
+void print_help(const HelpPage& page) {
+    const char* const form = std::getenv(kHelpFormVariable);
+    const bool is_json = form != nullptr && std::string_view(form) == "json";
+    std::fputs((is_json ? help_json(page) + "\n" : help_text(page)).c_str(), stdout);
 }
 
 std::string brief_of(const HelpPage& page) {

@@ -1,6 +1,7 @@
 // The text of --help, in the same form for every command of both programs: usage, what the command
 // does, its arguments and options in aligned columns, examples, its own exit codes, and the page in
-// docs/ with more details. It is 80 columns wide. No threads: pure.
+// docs/ with more details. It is 80 columns wide. Man pages and completion read the same page as
+// JSON. No threads: pure, but for print_help().
 #pragma once
 
 #include <string>
@@ -13,6 +14,7 @@ namespace dslaunch {
 struct HelpEntry {
     std::string head;  // "-o, --output DIR"
     std::string text;
+    std::vector<std::string> choices = {};  // the only values that are accepted; empty: any
 };
 
 // Entries under one title.
@@ -35,6 +37,16 @@ struct HelpPage {
 
 // Returns the text of PAGE, which ends with a newline.
 [[nodiscard]] std::string help_text(const HelpPage& page);
+
+// Returns PAGE as one line of JSON: {"usage": […], "does", "groups": [{"title", "entries":
+// [{"head", "text", "choices": […]}]}], "examples": […], "exit_codes", "docs"}.
+[[nodiscard]] std::string help_json(const HelpPage& page);
+
+// The environment variable that makes --help of both programs print help_json() if it is "json".
+inline constexpr const char* kHelpFormVariable = "DSLAUNCH_HELP_FORM";
+
+// Prints PAGE on stdout in the form that kHelpFormVariable asks for; default: help_text().
+void print_help(const HelpPage& page);
 
 // Returns the first sentence of what a command does, for a list of commands: "lists the jobs".
 [[nodiscard]] std::string brief_of(const HelpPage& page);

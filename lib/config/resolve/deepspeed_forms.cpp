@@ -1,4 +1,4 @@
-#include "config/resolve/key_reader.h"
+#include "config/resolve/deepspeed_forms.h"
 
 #include <fmt/format.h>
 
@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "config/resolve/key_reader.h"
 #include "config/schema/schema.h"
 
 namespace dslaunch::config {
@@ -59,9 +60,8 @@ void read_spelled(const std::string& path, Value& section) {
 
 Value spelled_out(Value root) {
     for (size_t i = 0; i < root.keys.size(); ++i) {
-        const bool spelled =
-            std::ranges::find(kSpelledSections, root.keys[i]) != kSpelledSections.end();
-        if (spelled && root.items[i].is(Kind::kObject)) read_spelled(root.keys[i], root.items[i]);
+        if (is_spelled_section(root.keys[i]) && root.items[i].is(Kind::kObject))
+            read_spelled(root.keys[i], root.items[i]);
     }
     return root;
 }
@@ -132,6 +132,26 @@ Value in_new_form(Value root) {
 }
 
 }  // namespace
+
+bool is_spelled_section(std::string_view name) {
+    return std::ranges::find(kSpelledSections, name) != kSpelledSections.end();
+}
+
+bool takes_any_case(std::string_view path) {
+    return std::ranges::find(kAnyCaseKeys, path) != kAnyCaseKeys.end();
+}
+
+std::vector<std::string> other_words(std::string_view path) {
+    std::vector<std::string> words;
+    if (std::ranges::find(kTypeKeys, path) == kTypeKeys.end()) return words;
+    const std::vector<std::string> own = split(find_key(path)->allowed, '|');
+    for (const TypeWord& row : kTypeWords) {
+        if (std::ranges::find(own, row.ours) == own.end()) continue;
+        if (std::ranges::find(own, row.word) == own.end()) words.emplace_back(row.word);
+        words.push_back(fmt::format("{}{}", kTorch, row.word));
+    }
+    return words;
+}
 
 Value in_one_form(Value root) {
     return in_known_words(in_new_form(spelled_out(std::move(root))));

@@ -220,6 +220,7 @@ void KeyReader::note_section(const KeySpec& key, const std::string& path, const 
 // names share one note.
 void KeyReader::note_ignored(const std::string& path, const std::string& name, const Value& value) {
     const std::string whole = path.empty() ? name : fmt::format("{}.{}", path, name);
+    if (whole == "$schema") return;  // is for editors, as `dslaunch config schema` says
     const auto meant = meant_key(path, name, value);
     if (!meant) {
         unknown_names_.push_back(printable(whole));

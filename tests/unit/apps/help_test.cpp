@@ -181,7 +181,7 @@ TEST_CASE("the help of every subcommand has the same form, 80 columns wide") {
 }
 
 TEST_CASE("the help of run leads from training to hosts, and leaves other launchers to --all") {
-    const std::string help = run_options_help(false, false);
+    const std::string help = help_text(run_page(false, false));
     size_t last = 0;
     for (const char* title : {"\ntraining a model:\n", "\noutput:\n", "\nhosts:\n"}) {
         INFO(title);
@@ -194,8 +194,8 @@ TEST_CASE("the help of run leads from training to hosts, and leaves other launch
     CHECK(help.find("--data FILE ") < help.find("--steps"));
     CHECK(help.find("\nexamples:\n  dslaunch data prepare chats.jsonl --model SmolLM2") !=
           std::string::npos);
-    for (const char* other : {"as torchrun writes it", "known but refused", "--use-env",
+    for (const char* other : {"accepted as in torchrun (", "known but refused", "--use-env",
                               "--save-pid", "--mixed-precision", "--scratch"})
         CHECK(help.find(other) == std::string::npos);
-    CHECK(run_options_help(true, false).find("--scratch") != std::string::npos);
+    CHECK(help_text(run_page(true, false)).find("--scratch") != std::string::npos);
 }

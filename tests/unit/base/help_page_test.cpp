@@ -89,6 +89,23 @@ options:
 )");
 }
 
+TEST_CASE("a page as JSON has every part, and the words that an option takes") {
+    CommandLine app({.does = "Does \"it\".", .examples = {"dslaunch it now"}, .docs = "docs/it.md"},
+                    "dslaunch it");
+    std::string how, when;
+    app.add("WHEN", when, "the time").one_of({"now", "later"});
+    app.add("--how NAME", how, "the way").one_of({"well", "fast"});
+    CHECK(help_json(app.page()) ==
+          R"({"usage": ["dslaunch it [options] [WHEN]"], "does": "Does \"it\".", "groups": [)"
+          R"({"title": "arguments", "entries": [)"
+          R"({"head": "WHEN", "text": "the time", "choices": ["now", "later"]}]}, )"
+          R"({"title": "subcommands", "entries": []}, )"
+          R"({"title": "options", "entries": [)"
+          R"({"head": "--how NAME", "text": "the way", "choices": ["well", "fast"]}, )"
+          R"({"head": "-h, --help", "text": "this text", "choices": []}]}], )"
+          R"("examples": ["dslaunch it now"], "exit_codes": "", "docs": "docs/it.md"})");
+}
+
 TEST_CASE("the head of an option has short names first, and shows a value that may be left out") {
     CHECK(option_head("hostfile,H", "FILE") == "-H, --hostfile FILE");
     CHECK(option_head("resume", "[DIR]") == "--resume[=DIR]");

@@ -1,0 +1,35 @@
+// The programs that DeepSpeed installs, by name, and what each means here. A link to dslaunch may
+// have one of these names: the program then translates its own command line. `dslaunch links` makes
+// such links.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dslaunch::launcher {
+
+// One program of DeepSpeed.
+struct DeepSpeedName {
+    std::string_view name;     // the name of its file: "ds_ssh"
+    std::string_view meaning;  // the subcommand of dslaunch, and what differs, in one line
+    // Returns the words that follow `dslaunch`, for WORDS after the program's name. Writes notes on
+    // stderr. Throws Error{kUsage} for words that have no meaning here, saying what to use.
+    std::vector<std::string> (*translate)(std::span<const std::string> words);
+    bool shows_command = true;  // true: the translated command is printed before it runs
+};
+
+// Returns all of them, the launcher's names first.
+[[nodiscard]] std::span<const DeepSpeedName> deepspeed_names();
+
+// Returns the row of NAME; null if DeepSpeed has no program of that name.
+[[nodiscard]] const DeepSpeedName* find_deepspeed_name(std::string_view name);
+
+// Returns the words that dslaunch should run when it was started as PROGRAM (argv[0], perhaps with
+// folders) with WORDS: WORDS themselves unless PROGRAM is a name of DeepSpeed's. Throws the errors
+// of DeepSpeedName::translate.
+[[nodiscard]] std::vector<std::string> meant_words(std::string_view program,
+                                                   std::vector<std::string> words);
+
+}  // namespace dslaunch::launcher

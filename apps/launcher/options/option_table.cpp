@@ -392,7 +392,8 @@ constexpr OptionRow kRows[] = {
     {"accumulation,gradient-accumulation-steps", Group::kTraining, "N", "micro batches that are summed in one optimizer step", [](O& o, V& v) { set_number(o, "gradient_accumulation_steps", v, 1); }},
     {"context", Group::kTraining, "N", "tokens of one sample of a token file", [](O& o, V& v) { set_number(o, "dslaunch.data.context", v, 1); }},
     {"lora", Group::kTraining, "SPEC", "train low-rank adapters and leave the weights as they are: 'r=16,alpha=32,targets=*.q_proj,*.v_proj'", set_lora},
-    {"loss", Group::kTraining, "NAME", "cross_entropy, mse, l1, bce_with_logits; for pairs of answers dpo, ipo, simpo, orpo", [](O& o, V& v) { set_text(o, "dslaunch.loss.name", v); }},
+    {"loss", Group::kTraining, "NAME", "cross_entropy, mse, l1, bce_with_logits; for pairs of answers dpo, ipo, simpo, orpo",
+     [](O& o, V& v) { set_text(o, "dslaunch.loss.name", v); }, false, false, "cross_entropy|mse|l1|bce_with_logits|dpo|ipo|simpo|orpo"},
     {"bf16", Group::kTraining, "", "train in bf16", [](O& o, V&) { o.set.push_back("bf16.enabled=true"); }},
     {"fp16", Group::kTraining, "", "train in fp16 with a scaled loss", [](O& o, V&) { o.set.push_back("fp16.enabled=true"); }},
     {"seed", Group::kTraining, "N", "seed of all random numbers, default 1234", [](O& o, V& v) { set_number(o, "dslaunch.seed", v, 0); }},
@@ -404,7 +405,8 @@ constexpr OptionRow kRows[] = {
     {"new-data", Group::kTraining, "", "with --resume: continue with other data than the checkpoint's, from their first sample", [](O& o, V&) { o.new_data = true; }},
     {"save-interval,save-steps", Group::kTraining, "N", "steps between checkpoints; 0: only at the end", [](O& o, V& v) { set_number_or_none(o, "dslaunch.save.interval", v); }},
     {"keep,save-total-limit", Group::kTraining, "N", "number of checkpoints kept; 0: all", [](O& o, V& v) { set_number_or_none(o, "dslaunch.save.keep", v); }},
-    {"save-via", Group::kTraining, "WHERE", "rank0: write checkpoints to rank 0's disk, for hosts that share no file system", [](O& o, V& v) { o.set.push_back("dslaunch.save.via=" + v); }},
+    {"save-via", Group::kTraining, "WHERE", "rank0: write checkpoints to rank 0's disk, for hosts that share no file system",
+     [](O& o, V& v) { o.set.push_back("dslaunch.save.via=" + v); }, false, false, "rank0|shared"},
     {"time-limit", Group::kTraining, "SECONDS", "save and end before the job has run this long; default: before Slurm ends it", set_time_limit},
     {"bring-weights", Group::kTraining, "SIZE", "copy trained weights of at most SIZE from rank 0's host to --output here, default 2G; 0: never", set_bring_weights},
     {"timeout", Group::kTraining, "SECONDS", "the longest that a rank waits for another before the job ends as hung, default 300", set_timeout},
@@ -418,7 +420,7 @@ constexpr OptionRow kRows[] = {
     {"output,output-dir,o", Group::kReport, "DIR", "folder for results: run.json, logs, of a training metrics, checkpoints and weights; its default: runs/NAME-DATE", [](O& o, V& v) { o.output = v; }},
     {"no-output", Group::kReport, "", "keep no results of a training, as for a measurement", [](O& o, V&) { o.no_output = true; }},
     {"quiet,q", Group::kReport, "", "no progress line, only warnings and errors", [](O& o, V&) { o.log.quiet = true; }},
-    {"log-level", Group::kReport, "LEVEL", "debug, info (default), warning, error, critical", set_log_level},
+    {"log-level", Group::kReport, "LEVEL", "debug, info (default), warning, error, critical", set_log_level, false, false, "debug|info|warning|error|critical"},
     {"enable-each-rank-log,log-dir", Group::kReport, "DIR", "also write each rank's output to a file in DIR", [](O& o, V& v) { o.log.each_rank_directory = v; }},
     {"dry-run", Group::kReport, "", "print hosts, ranks, devices, environment and commands; contact nobody", [](O& o, V&) { o.dry_run = true; }},
     {"json", Group::kReport, "", "with --dry-run: print JSON", [](O& o, V&) { o.json = true; }},
@@ -433,7 +435,8 @@ constexpr OptionRow kRows[] = {
     {"exclude,e", Group::kHosts, "SPEC", "use all but these, written as in --include", [](O& o, V& v) { o.filter.exclude = v; }},
     {"num-nodes", Group::kHosts, "N", "use the first N hosts of the hostfile", [](O& o, V& v) { set_count(o.filter.num_nodes, v, "nnodes"); }},
     {"num-gpus,num-accelerators", Group::kHosts, "N", "use the first N slots of each host; without GPUs: start N CPU workers", [](O& o, V& v) { set_count(o.filter.num_gpus, v, "nproc_per_node"); }},
-    {"launcher", Group::kHosts, "NAME", "ssh (built in, default), openssh, pdsh, openmpi, slurm (default in an allocation), join (agents connect here), local (all on this machine)", set_launcher},
+    {"launcher", Group::kHosts, "NAME", "ssh (built in, default), openssh, pdsh, openmpi, slurm (default in an allocation), join (agents connect here), local (all on this machine)",
+     set_launcher, false, false, "ssh|openssh|pdsh|openmpi|slurm|join|local"},
     {"launcher-args", Group::kHosts, "WORDS", "options for pdsh, mpirun, srun, or `-o X=Y` for openssh; quotes group; repeatable", set_launcher_args, true},
     {"listen", Group::kHosts, "ADDRESS:PORT", "with --launcher join: where agents (`dslaunch agent --join ADDRESS:PORT`) find this job", set_listen},
     {"token-file", Group::kHosts, "FILE", "the secret by which agents that join are known, mode 600; default: the variable DSLAUNCH_TOKEN", [](O& o, V& v) { o.token_file = v; }},
@@ -452,14 +455,15 @@ constexpr OptionRow kRows[] = {
     {"master-port", Group::kHosts, "PORT", "port where ranks meet; default: a free one", [](O& o, V& v) { agree(o.master_port, 0, port(v), "rdzv_endpoint"); }},
     {"verify", Group::kHosts, "", "compare data over 1 GiB byte by byte, not by samples", [](O& o, V&) { o.verify = true; }},
 
-    {"device", Group::kTarget, "NAME", "auto (default), cpu or cuda", set_device},
+    {"device", Group::kTarget, "NAME", "auto (default), cpu or cuda", set_device, false, false, "auto|cpu|cuda"},
     {"module,m", Group::kTarget, "", "TARGET is a Python module: python3 -u -m TARGET", [](O& o, V&) { o.module = true; }},
     {"no-python", Group::kTarget, "", "run TARGET itself, even if it ends in .py", [](O& o, V&) { o.no_python = true; }},
     {"no-local-rank", Group::kTarget, "", "no --local_rank=N for a Python target", [](O& o, V&) { o.no_local_rank = true; }},
     {"chdir", Group::kTarget, "DIR", "workers start here; default: the current directory", [](O& o, V& v) { o.working_directory = v; }},
     {"grace", Group::kTarget, "SECONDS", "time to save after Ctrl-C, default 30; 0, or a second Ctrl-C, ends at once", set_grace},
 
-    {"bind", Group::kEnvironment, "HOW", "bind ranks to processors: none, core (own cores each) or numa (a NUMA node each)", [](O& o, V& v) { set_binding(o, v, kBindNames); }},
+    {"bind", Group::kEnvironment, "HOW", "bind ranks to processors: none, core (own cores each) or numa (a NUMA node each)",
+     [](O& o, V& v) { set_binding(o, v, kBindNames); }, false, false, "none|core|numa"},
     {"bind-cores-to-rank", Group::kEnvironment, "", "as --bind core", [](O& o, V&) { set_binding(o, "core", kBindNames); }},
     {"bind-core-list", Group::kEnvironment, "LIST", "bind ranks to these processors of each host, as in 0-3,8", set_core_list},
     {"env", Group::kEnvironment, "NAME[=VALUE]", "set a variable of the workers: copied from here, or with a value; repeatable", [](O& o, V& v) { o.env.push_back(v); }, true},
@@ -471,10 +475,11 @@ constexpr OptionRow kRows[] = {
     {"standalone", Group::kTorchrun, "", "this machine alone (the default without a hostfile)", [](O& o, V&) { o.standalone = true; o.no_local_rank = true; }},
     {"rdzv-backend", Group::kTorchrun, "NAME", "c10d or static: dslaunch's own rendezvous serves both", [](O& o, V& v) {
          if (v != "c10d" && v != "static") fail(ExitCode::kUsage, "`{}` is not available; leave it out, dslaunch brings its own rendezvous", printable(v));
-         o.no_local_rank = true; }},
+         o.no_local_rank = true; }, false, false, "c10d|static"},
     {"rdzv-endpoint", Group::kTorchrun, "HOST[:PORT]", "as --master_addr and --master_port; with --nnodes N and no hostfile the same command runs on every node, and they meet there", set_endpoint},
     {"rdzv-id,job-id", Group::kTorchrun, "NAME", "the job's name, TORCHELASTIC_RUN_ID", set_job_id},
-    {"numa-binding", Group::kTorchrun, "HOW", "node, socket, exclusive or core-complex, by GPU", [](O& o, V& v) { set_binding(o, v, kNumaBindingNames); o.no_local_rank = true; }},
+    {"numa-binding", Group::kTorchrun, "HOW", "node, socket, exclusive or core-complex, by GPU",
+     [](O& o, V& v) { set_binding(o, v, kNumaBindingNames); o.no_local_rank = true; }, false, false, "node|socket|exclusive|core-complex"},
     {"max-restarts", Group::kTorchrun, "N", "after a failure start the job again, at most N times; default 0, with --elastic_training 100", set_max_restarts},
     {"rdzv-conf", Group::kTorchrun, "SETTINGS", "accepted: dslaunch brings its own rendezvous, which has no settings", [](O& o, V&) { o.no_local_rank = true; }},
     {"monitor-interval", Group::kTorchrun, "SECONDS", "accepted: dslaunch learns of a dead rank at once", [](O& o, V&) { o.no_local_rank = true; }},
@@ -524,7 +529,7 @@ std::vector<Option> run_rows(RunOptions& into,
     for (const OptionRow& row : kRows) {
         if (!is_taken(row)) continue;
         Option option{row.names,        row.value_name,        row.help, {}, row.repeatable,
-                      row.may_be_empty, group_title(row.group)};
+                      row.may_be_empty, group_title(row.group), row.choices};
         if (row.apply != nullptr) {
             option.apply = [&into, &row](const std::string& value) {
                 if (row.group == Group::kTraining && into.first_training_option.empty())

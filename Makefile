@@ -2,6 +2,10 @@
 #   make demo        train a small GPT on the King James text, on two ranks, and let it write
 #   make test        build everything and run the tests
 #   make build       build the two programs, and the CUDA plugin where it can be, into build/release/bin
+#   make package     an archive and a .deb in build/dist, with LibTorch for CPUs; TORCH=apart: without it,
+#                    with the plugin for GPUs
+#   make wheel       a wheel in build/dist for pip, which uses the environment's torch
+#   make package-check  install all of them from nothing (root, debootstrap, python3 -m venv)
 #   make parquet     the same, with Arrow (fetched: 55 MB), so that `data prepare` reads Parquet
 #   make test-long   also what takes minutes: long matrices, other processors' kernels, headers alone,
 #                    one definition of each type, sanitizers, fuzzers
@@ -13,10 +17,11 @@
 #   make bench       measure beside PyTorch, DeepSpeed (fetches both) and fio, write docs/measurements.md
 #   make format      format every file; make format-check only looks
 #   make tidy        clang-tidy over what differs from origin/main; TIDY=all over every file
-.PHONY: build setup parquet demo test test-long processors odr sanitize fuzz bench build-cost format format-check tidy headers help
+.PHONY: build setup package wheel package-check parquet demo test test-long processors odr sanitize fuzz bench build-cost format format-check tidy headers help
 .DEFAULT_GOAL := build
 
 FUZZ_SECONDS ?= 60
+TORCH ?= inside
 FUZZ_BUILD ?= fuzz
 
 help:
@@ -27,6 +32,15 @@ setup:
 
 build: setup
 	@tools/build.sh release programs
+
+package: build
+	@tools/package.sh -t $(TORCH) archive deb
+
+wheel: build
+	@tools/package.sh wheel
+
+package-check: package wheel
+	@tools/package-check.sh
 
 parquet:
 	@DSL_ARROW=ON tools/setup.sh

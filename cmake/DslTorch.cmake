@@ -14,6 +14,10 @@ endif()
 if(NOT EXISTS ${DSL_TORCH_DIR}/lib/libtorch_cpu.so)
     message(FATAL_ERROR "no LibTorch in DSL_TORCH_DIR=${DSL_TORCH_DIR}: run tools/setup.sh, or give the folder that holds include/ and lib/")
 endif()
+# "2.11": the versions with which dsworker runs. C++ programs of one do not run with another.
+file(STRINGS ${DSL_TORCH_DIR}/include/torch/headeronly/version.h _version
+    REGEX "define TORCH_VERSION_(MAJOR|MINOR) ")
+string(REGEX REPLACE "[^0-9]*([0-9]+)[^0-9]+([0-9]+).*" "\\1.\\2" DSL_TORCH_VERSION "${_version}")
 
 # The wheel bundles headers of a newer fmt, which break the distribution's spdlog: the system's come first.
 set(_shadow ${CMAKE_BINARY_DIR}/shadow)

@@ -21,6 +21,7 @@
 #include "base/text/file_faults.h"
 #include "launch/agent/agent_command.h"
 #include "launch/machine/held_name.h"
+#include "launch/machine/torch_place.h"
 #include "launch/plan/join_token.h"
 #include "launch/process/standard_streams.h"
 #include "launch/supervise/job.h"
@@ -284,7 +285,13 @@ int refuse_target(const launch::JobSpec& spec, const JobRequest& request) {
     require_script(options, spec);
     require_output_folder(spec);
     require_srun(spec);
-    if (spec.target_kind == launch::TargetKind::kModel) require_worker(spec.required_files.front());
+    if (spec.target_kind == launch::TargetKind::kModel) {
+        const std::string& worker = spec.required_files.front();
+        require_worker(worker);
+        launch::EnvironmentList environment = launch::own_environment();
+        if (spec.transport == launch::TransportKind::kLocal)
+            launch::lead_to_torch(worker, environment);
+    }
     return 0;
 }
 

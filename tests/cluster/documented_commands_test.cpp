@@ -98,7 +98,7 @@ struct Change {
 };
 
 // Words that take long, or name what is not there, and those that are tried in their place.
-constexpr std::array<Change, 13> kChanges{{
+constexpr std::array<Change, 14> kChanges{{
     {"--context 2048", "--context 16"},
     {"--context 512", "--context 32"},
     {"--epochs 1", "--steps 2"},
@@ -114,6 +114,7 @@ constexpr std::array<Change, 13> kChanges{{
      "--deepspeed_config examples/gpt-kjv/ds_config.json "
      "--data kjv.tokens"},
     {"/nvme", "."},
+    {"/usr/share/dslaunch/examples/gpt-kjv/", ""},
 }};
 
 // Words of commands that wait for other hosts, or are one of those hosts.
@@ -142,6 +143,7 @@ class Reader {
         std::ofstream text(at("kjv.txt"));
         for (int i = 0; i < 4'000; ++i) text << "In the beginning was line " << i << ".\n";
         text.close();
+        std::ofstream(at("genesis.tokens")) << std::string(20'000, '\0');  // 10,000 tokens
         std::ofstream(at("hostfile")) << "localhost slots=2\n";
         fs::copy(kSource + "/examples/gpt-kjv/ds_config.json", at("ds_config.json"));
         fs::create_directory(at("smollm2"));

@@ -17,14 +17,14 @@ namespace dslaunch::launcher {
 namespace {
 
 HelpPage bundle_page() {
-    return {
-        .does =
-            "Packs dslaunch, dsworker, the libraries that they need, and FILEs into one archive, "
-            "to keep or to bring to other hosts: `dslaunch push --bundle OUT.tar.zst`, or `tar "
-            "--zstd -xf OUT.tar.zst` and then bin/dslaunch. Equal files make equal archives.",
-        .examples = {"dslaunch bundle dslaunch.tar.zst",
-                     "dslaunch bundle job.tar.zst train.pt corpus.tokens"},
-        .docs = "docs/guide/hosts.md"};
+    return {.does =
+                "Packs dslaunch, dsworker, the libraries that they need, and FILEs into one "
+                "archive, to keep it or to bring it to other hosts: send it with `dslaunch push "
+                "--bundle OUT.tar.zst`, or unpack it with `tar --zstd -xf OUT.tar.zst` and start "
+                "bin/dslaunch. The same files always give the same archive.",
+            .examples = {"dslaunch bundle dslaunch.tar.zst",
+                         "dslaunch bundle job.tar.zst train.pt corpus.tokens"},
+            .docs = "docs/guide/hosts.md"};
 }
 
 }  // namespace
@@ -36,9 +36,12 @@ int bundle_command(std::span<const std::string> arguments) {
     app.add("OUT.tar.zst", out, "the archive to write").required();
     bool force = false;
     app.add("--force", force, storage::kForceHelp);
-    app.add("FILE", words, "what else to put in: files, or folders with all that they hold");
+    bool lists = false;
+    app.add("--dry-run", lists,
+            "write nothing, but print each file's name in the archive, a tab, and its path here");
+    app.add("FILE", words, "files to add, or folders with everything in them");
     if (!app.parse({arguments.begin(), arguments.end()})) return 0;
-    storage::require_new_file(out, force);
+    if (!lists) storage::require_new_file(out, force);
     const launch::InstallationPaths paths = launch::installation_paths();
     std::vector<BundleFile> files;
     for (const launch::PushFile& file : list_installation()) {
@@ -50,6 +53,10 @@ int bundle_command(std::span<const std::string> arguments) {
         for (const NamedFile& file : list_files(word)) {
             files.push_back({file.local_path, "files/" + file.below});
         }
+    }
+    if (lists) {
+        for (const BundleFile& file : files) fmt::print("{}\t{}\n", file.name, file.local_path);
+        return 0;
     }
     const size_t files_all = files.size();
     const int64_t bytes = write_bundle(absolute_path(out), std::move(files));

@@ -31,21 +31,21 @@ namespace dslaunch::launcher {
 namespace {
 
 HelpPage push_page() {
-    return {
-        .does =
-            "Sends dslaunch, its libraries, or models and data to all hosts at once. Only what "
-            "differs by content is sent: no file that a host has already, only the changed parts "
-            "of a changed file, and only the rest of an interrupted one. Files go to the same path "
-            "as here, or below --to DIR, folders with all that they hold. A host needs only sshd, "
-            "sh and tar: dslaunch itself is sent first where it is missing or differs.",
-        .examples = {"dslaunch push --hostfile hostfile",
-                     "dslaunch push --hostfile hostfile train.pt data/corpus.tokens",
-                     "dslaunch push --hostfile hostfile --bundle dslaunch.tar.zst"},
-        .exit_codes = "67 when a host did not get all.",
-        .docs = "docs/guide/hosts.md",
-        .usage = {"dslaunch push [options] (dslaunch, dsworker and their libraries)",
-                  "dslaunch push [options] [--to DIR] FILE... (models, data)",
-                  "dslaunch push [options] --bundle FILE"}};
+    return {.does =
+                "Sends dslaunch, its libraries, or models and data to all hosts at once. Sends "
+                "only what is missing: a file that a host already has is skipped, of a changed "
+                "file only the changed parts are sent, and an interrupted file is continued. Files "
+                "go to the same path as here, or below --to DIR; folders are sent with everything "
+                "in them. A host needs only sshd, sh and tar: dslaunch itself is sent first if it "
+                "is missing or differs.",
+            .examples = {"dslaunch push --hostfile hostfile",
+                         "dslaunch push --hostfile hostfile train.pt data/corpus.tokens",
+                         "dslaunch push --hostfile hostfile --bundle dslaunch.tar.zst"},
+            .exit_codes = "67 when a host did not get all files.",
+            .docs = "docs/guide/hosts.md",
+            .usage = {"dslaunch push [options] (dslaunch, dsworker and their libraries)",
+                      "dslaunch push [options] [--to DIR] FILE... (models, data)",
+                      "dslaunch push [options] --bundle FILE"}};
 }
 
 launch::PushJob job_for(const launch::JobSpec& spec, const std::vector<launch::HostAddress>& hosts,
@@ -79,18 +79,18 @@ void add_bundle(const std::string& bundle, const std::string& folder, const std:
         if (!to.empty() && entry.name.starts_with("files/")) target = to + entry.name.substr(5);
         if (entry.name == "bin/dslaunch" && entry.sha256 != launch::own_binary_hash()) {
             fail(ExitCode::kUsage,
-                 "{} holds another dslaunch than this one: unpack it (tar --zstd -xf) and start "
-                 "its bin/dslaunch",
+                 "{} contains a different dslaunch than this one: unpack it (tar --zstd -xf) and "
+                 "start its bin/dslaunch",
                  bundle);
         }
         if (entry.name == "bin/dsworker") job.check_program = target;
-        job.files.push_back({local, target, {}, entry.name == "bin/libdsl_cuda.so"});
+        job.files.push_back({local, target, {}, entry.name.ends_with("/libdsl_cuda.so")});
     }
 }
 
 std::string describe(const launch::PushedHost& host) {
     const launch::PushResult& result = host.result;
-    std::string text = fmt::format("{} sent, {}; {} were there",
+    std::string text = fmt::format("{} sent, {}; {} already up to date",
                                    counted(static_cast<int64_t>(result.files_sent), "file"),
                                    to_text(Bytes{result.bytes_sent}), result.files_equal);
     if (host.got_dslaunch) text = "dslaunch installed; " + text;
@@ -154,26 +154,28 @@ int push_command(std::span<const std::string> arguments) {
     bool json = false;
     const HostCommand syntax{
         push_page(),
-        {{"to", "DIR", "put FILEs below this folder of the hosts, made if it is missing",
+        {{"to", "DIR", "put FILEs into this folder on the hosts; it is made if it is missing",
           [&](const std::string& value) { to = absolute_path(value); }},
-         {"bundle", "FILE", "send what `dslaunch bundle` wrote",
+         {"bundle", "FILE", "send the archive that `dslaunch bundle` wrote",
           [&](const std::string& value) { bundle = value; }},
-         {"json", "", "one JSON object with what each host got",
+         {"json", "", "print one JSON object with what each host received",
           [&](const std::string&) { json = true; }}}};
     const ParsedCommand parsed = parse_host_command(arguments, syntax);
     if (parsed.help) return 0;
     if (!bundle.empty() && !parsed.words.empty()) {
-        fail(ExitCode::kUsage, "--bundle and FILEs exclude each other");
+        fail(ExitCode::kUsage, "--bundle and FILEs cannot be used together");
     }
     if (!to.empty() && bundle.empty() && parsed.words.empty()) {
-        fail(ExitCode::kUsage, "--to is for FILEs; dslaunch itself goes to the path it has here");
+        fail(ExitCode::kUsage,
+             "--to is only for FILEs; dslaunch itself always goes to the same path as here");
     }
     const UniqueFd signals = launch::open_end_signals();
     ::signal(SIGPIPE, SIG_IGN);
     const HostTargets targets = find_hosts(parsed.hosts);
     if (targets.spec.transport == launch::TransportKind::kLocal) {
         fail(ExitCode::kUsage,
-             "every host is this machine: nothing to send; name others with --hostfile");
+             "there is nothing to send, since every host is this machine; name other hosts with "
+             "--hostfile");
     }
     launch::PushJob job = job_for(targets.spec, targets.hosts, signals.get());
     std::optional<ScratchFolder> scratch;  // kept until everything is sent
@@ -191,7 +193,7 @@ int push_command(std::span<const std::string> arguments) {
     const launch::TransportKind way = targets.spec.transport;
     if (way != launch::TransportKind::kSsh && way != launch::TransportKind::kOpenSsh &&
         way != launch::TransportKind::kLocal)
-        fail(ExitCode::kUsage, "dslaunch push goes over ssh: give --launcher ssh or openssh");
+        fail(ExitCode::kUsage, "dslaunch push needs ssh: give --launcher ssh or openssh");
     const std::vector<launch::PushedHost> hosts = launch::run_push(job);
     launch::release_end_signals();  // from here on Ctrl-C ends this program at once
     fmt::print("{}", json ? as_json(job, hosts) : summary(job, hosts, false));

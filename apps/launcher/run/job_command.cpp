@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/machine/plugin.h"
 #include "base/text.h"
 #include "launch/machine/elf_needs.h"
 #include "launcher/run/training_job_checks.h"
@@ -61,7 +62,7 @@ void add_script(const RunOptions& options, launch::JobSpec& spec) {
 // dsworker itself.
 void add_libraries(const RunOptions& options, const Machine& machine,
                    std::vector<std::string>& files) {
-    const std::string plugin = machine.binary_directory + "/libdsl_cuda.so";
+    const std::string plugin = plugin_of(machine.binary_directory, "libdsl_cuda.so");
     std::vector<std::string> programs = {files.front()};
     const bool cuda = options.device != launch::DeviceRequest::kCpu;
     if (cuda && access(plugin.c_str(), F_OK) == 0) programs.push_back(plugin);

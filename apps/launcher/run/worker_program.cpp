@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "launch/machine/torch_place.h"
 #include "launch/plan/worker_environment.h"
 #include "launcher/run/build_job.h"
 #include "launcher/run/commands.h"
@@ -16,8 +17,8 @@ namespace dslaunch::launcher {
 void require_worker(const std::string& path) {
     if (access(path.c_str(), X_OK) == 0) return;
     fail(ExitCode::kSetup,
-         "cannot start {}: {}; it is built together with dslaunch when LibTorch is found (`make "
-         "build`), and stands beside it",
+         "cannot start {}: {}; it must be in the same folder as dslaunch, and is built together "
+         "with it if LibTorch is found (`make build`)",
          path, errno_text(errno));
 }
 
@@ -26,6 +27,9 @@ void become_worker(std::span<const std::string> words) {
     require_worker(worker);
     if (std::getenv(launch::kWaitVariable) == nullptr)
         ::setenv(launch::kSpinVariable, std::to_string(launch::spin_count()).c_str(), 0);
+    launch::EnvironmentList environment = launch::own_environment();
+    launch::lead_to_torch(worker, environment);
+    for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
     std::string own_name = "dslaunch";  // in dsworker's messages, as the user typed it
     std::vector<char*> argv = {own_name.data()};
     for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));

@@ -8,9 +8,16 @@
 
 namespace dslaunch {
 
+std::string plugin_of(const std::string& programs, const std::string& file) {
+    const std::filesystem::path folder = programs;
+    const std::filesystem::path packaged = folder.parent_path() / "lib/dslaunch" / file;
+    std::error_code unreadable;
+    return (std::filesystem::exists(packaged, unreadable) ? packaged : folder / file).string();
+}
+
 std::string own_plugin(const std::string& file) {
     const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe");
-    return (program.parent_path() / file).string();
+    return plugin_of(program.parent_path().string(), file);
 }
 
 const void* open_plugin(const std::string& path, const PluginKind& kind) {
@@ -26,8 +33,9 @@ const void* open_plugin(const std::string& path, const PluginKind& kind) {
     const uint32_t version = *static_cast<const uint32_t*>(data);
     if (version != kind.version)
         fail(ExitCode::kSetup,
-             "{}: has version {}, this dsworker needs {}: they come from different builds", path,
-             version, kind.version);
+             "{}: has version {}, but this dsworker needs version {}; install both from the same "
+             "build",
+             path, version, kind.version);
     return data;
 }
 

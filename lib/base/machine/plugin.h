@@ -1,4 +1,5 @@
-// A shared library of the same build, in the program's folder. It is opened only when it is needed,
+// A shared library of the same build, in the program's folder or
+// in ../lib/dslaunch. It is opened only when it is needed,
 // since the libraries that it links are large or not on every machine. It exports one function
 // without arguments, which returns data that begin with their version (uint32_t). Any thread.
 #pragma once
@@ -17,6 +18,10 @@ struct PluginKind {
     bool shares_symbols = false;  // later libraries may use symbols of the libraries that it links
 };
 
+// Returns the path of FILE, a plugin of the programs in folder PROGRAMS: in ../lib/dslaunch if it
+// is there, as packages install it, else in PROGRAMS itself, where a build makes it. It may be
+// missing.
+[[nodiscard]] std::string plugin_of(const std::string& programs, const std::string& file);
 // Returns the path of FILE, a plugin from the same build as this program.
 [[nodiscard]] std::string own_plugin(const std::string& file);
 

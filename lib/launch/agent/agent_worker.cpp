@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "launch/machine/machine_topology.h"
+#include "launch/machine/torch_place.h"
 #include "launch/plan/environment_file.h"
 #include "launch/process/spawn.h"
 
@@ -97,8 +98,9 @@ bool read_control_frames(AgentWorker& worker,
                 take({worker.rank, static_cast<uint32_t>(frame->kind), std::move(frame->payload)});
             }
         } catch (const Error& error) {
-            log_error("agent", "rank {}: its control socket is closed: {}", worker.rank,
-                      error.what());
+            log_error("agent",
+                      "rank {}: closing its control socket, because its data cannot be read: {}",
+                      worker.rank, error.what());
             worker.control.reset();
         }
     }
@@ -118,7 +120,7 @@ std::vector<RankPlace> place_workers(const StartRequest& request) {
     // policy refuses it.
     if (binds_memory && ::syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0) != 0) {
         log_warn("agent",
-                 "memory stays on any NUMA node: set_mempolicy: {} (a container without "
+                 "memory is not bound to NUMA nodes: set_mempolicy: {} (a container without "
                  "CAP_SYS_NICE?)",
                  errno_text(errno));
     }
@@ -174,6 +176,15 @@ WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Work
         share.binding = processor_list_text(shared.place->processors);
     }
     set_processors(share, spawn_request.environment);
+    if (request.target_kind == TargetKind::kModel) {
+        try {
+            lead_to_torch(spawn_request.command.front(), spawn_request.environment);
+        } catch (const Error& error) {
+            launch.error = error.what();
+            launch.exit_code = static_cast<int>(error.code());
+            return launch;
+        }
+    }
     const SpawnResult result = spawn(spawn_request);
     launch.error = result.error;
     launch.exit_code = result.exit_code;

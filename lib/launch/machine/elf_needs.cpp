@@ -37,7 +37,7 @@ class ElfFile {
         if (std::memcmp(header_.e_ident, ELFMAG, SELFMAG) != 0 ||
             header_.e_ident[EI_CLASS] != ELFCLASS64 || header_.e_ident[EI_DATA] != ELFDATA2LSB ||
             header_.e_shentsize != sizeof(Elf64_Shdr)) {
-            fail(ExitCode::kSetup, "{} is no 64-bit ELF file", path);
+            fail(ExitCode::kSetup, "{} is not a 64-bit ELF file", path);
         }
         const std::string bytes =
             read_bytes(header_.e_shoff, uint64_t{header_.e_shnum} * sizeof(Elf64_Shdr));
@@ -65,12 +65,13 @@ class ElfFile {
 
   private:
     [[nodiscard]] std::string read_bytes(uint64_t offset, uint64_t length) const {
-        if (length > kElfTableBytesMax) fail(ExitCode::kSetup, "{}: a table is too large", path_);
+        if (length > kElfTableBytesMax)
+            fail(ExitCode::kSetup, "{}: an ELF table is too large", path_);
         std::string bytes(length, '\0');
         const ssize_t n =
             ::pread(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
         if (n != static_cast<ssize_t>(length)) {
-            fail(ExitCode::kSetup, "{} is cut off or no ELF file", path_);
+            fail(ExitCode::kSetup, "{} is truncated or is not an ELF file", path_);
         }
         return bytes;
     }
@@ -219,14 +220,17 @@ std::vector<SharedLibrary> parse_library_list(const std::string& text) {
     return libraries;
 }
 
-std::vector<SharedLibrary> list_libraries(const std::string& file) {
+std::vector<SharedLibrary> list_libraries(const std::string& file,
+                                          const EnvironmentList& environment) {
     std::string loader;
     ::dl_iterate_phdr(take_interpreter, &loader);
-    if (loader.empty()) fail(ExitCode::kSetup, "this program has no dynamic loader to ask");
+    if (loader.empty())
+        fail(ExitCode::kSetup, "cannot list libraries, because this program has no dynamic loader");
     Pipe out = make_pipe();
     Pipe err = make_pipe();
     SpawnRequest request;
     request.command = {loader, file};
+    request.environment = environment;
     // With this variable the loader only lists what it would load, including "not found", and runs
     // nothing, as in ldd.
     set_variable(request.environment, "LD_TRACE_LOADED_OBJECTS", "1");

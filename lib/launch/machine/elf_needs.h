@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "launch/process/spawn.h"
+
 namespace dslaunch::launch {
 
 // The libraries that one file names, and where it looks for them.
@@ -30,10 +32,12 @@ struct SharedLibrary {
     std::string path;  // path that the loader finds; empty: none
 };
 
-// Returns all libraries that FILE, a program or a library, needs directly or indirectly. Leaves out
+// Returns all libraries that FILE, a program or a library, needs directly or indirectly, as the
+// loader finds them in ENVIRONMENT. Leaves out
 // the C library's own, which belong to each host's kernel and loader, and the GPU driver's
 // (libcuda, libnvidia-*). Throws Error{kSetup} if the loader cannot be run.
-[[nodiscard]] std::vector<SharedLibrary> list_libraries(const std::string& file);
+[[nodiscard]] std::vector<SharedLibrary> list_libraries(
+    const std::string& file, const EnvironmentList& environment = own_environment());
 
 // Parses TEXT, the output of the loader.
 [[nodiscard]] std::vector<SharedLibrary> parse_library_list(const std::string& text);

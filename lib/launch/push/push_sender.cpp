@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/machine/plugin.h"
 #include "base/terminal/progress.h"
 #include "base/text.h"
 #include "launch/files/file_facts.h"
@@ -21,6 +22,7 @@
 #include "launch/fleet/fleet.h"
 #include "launch/fleet/host_question.h"
 #include "launch/machine/elf_needs.h"
+#include "launch/machine/torch_place.h"
 #include "launch/process/timing.h"
 
 namespace dslaunch::launch {
@@ -31,10 +33,12 @@ using std::chrono::steady_clock;
 
 class FileList {
   public:
+    // ENVIRONMENT: the environment in which the programs find their libraries.
+    explicit FileList(EnvironmentList environment) : environment_(std::move(environment)) {}
     // Adds a program and its libraries. If libraries are missing here, returns their names and adds
     // nothing.
     std::string add_program(const std::string& path, bool needs_gpu) {
-        const std::vector<SharedLibrary> libraries = list_libraries(path);
+        const std::vector<SharedLibrary> libraries = list_libraries(path, environment_);
         std::string missing;
         for (const SharedLibrary& library : libraries) {
             if (library.path.empty()) missing += " " + library.name;
@@ -56,6 +60,7 @@ class FileList {
     [[nodiscard]] std::vector<PushFile> take() { return std::move(files_); }
 
   private:
+    EnvironmentList environment_;
     InstallationPaths paths_ = installation_paths();
     std::vector<PushFile> files_;
     std::set<std::string> names_;
@@ -86,10 +91,10 @@ void take(const TransportEvent& event, HostSetUp& host) {
     host.ended = true;
     if (event.exit_status == 0) return;
     const std::string said = host.lines.empty() ? printable(event.text) : join(host.lines, " / ");
-    host.error =
-        event.exit_status < 0
-            ? said
-            : fmt::format("dslaunch could not be put there (exit {}): {}", event.exit_status, said);
+    host.error = event.exit_status < 0
+                     ? said
+                     : fmt::format("copying dslaunch to this host failed (exit {}): {}",
+                                   event.exit_status, said);
 }
 
 bool is_readable(int fd) {
@@ -120,8 +125,8 @@ std::vector<std::string> serve(const std::vector<HostAddress>& hosts, std::strin
     for (size_t i = 0; i < hosts.size(); ++i) {
         if (!progress[i].ended) {
             transport.abandon(i);
-            progress[i].error =
-                fmt::format("dslaunch did not get there within {} minutes", kHostMax.count());
+            progress[i].error = fmt::format(
+                "dslaunch could not be copied to this host within {} minutes", kHostMax.count());
         }
         errors.push_back(progress[i].error);
     }
@@ -170,7 +175,8 @@ class PushRun {
                 needy_.push_back(which[k]);
                 // A host that already has an error keeps it; this error is only for a host without
                 // one.
-                if (!may_install) fleet.lose(k, "its dslaunch is still another one");
+                if (!may_install)
+                    fleet.lose(k, "its dslaunch still differs from this one after the copy");
             } else if (!node.error.empty()) {
                 hosts_[which[k]].result.error = node.error;
             }
@@ -186,7 +192,7 @@ class PushRun {
             progress_.done(done / kMib);
         });
         std::vector<PushResult> results = sender.run();
-        progress_.begin("checking what the hosts have");
+        progress_.begin("checking which files the hosts have");
         if (!job_.check_program.empty()) check(fleet, results);
         for (size_t k = 0; k < which.size(); ++k) hosts_[which[k]].result = std::move(results[k]);
         fleet.stop();
@@ -219,7 +225,7 @@ class PushRun {
             if (!results[i].error.empty() || ends[i].code() == 0) continue;
             const std::string said =
                 ends[i].error.empty() ? printable(trim(ends[i].output)) : ends[i].error;
-            results[i].error = fmt::format("everything is there, but {} does not start: {}",
+            results[i].error = fmt::format("all files are in place, but {} does not start: {}",
                                            job_.check_program, said);
         }
     }
@@ -240,21 +246,25 @@ InstallationPaths installation_paths() {
 }
 
 std::vector<PushFile> agent_files() {
-    FileList list;
+    FileList list(own_environment());
     list.require_program(launcher_path());
     return list.take();
 }
 
 std::vector<PushFile> installation_files(std::string& note) {
     const std::string folder = installation_paths().programs;
-    const std::string worker = folder + "/dsworker", plugin = folder + "/libdsl_cuda.so";
-    FileList list;
+    const std::string worker = folder + "/dsworker";
+    const std::string plugin = plugin_of(folder, "libdsl_cuda.so");
+    EnvironmentList environment = own_environment();
+    lead_to_torch(worker, environment);
+    FileList list(environment);
     list.require_program(launcher_path());
     if (exists(worker)) list.require_program(worker);
     if (exists(plugin)) {
         const std::string missing = list.add_program(plugin, true);
         if (!missing.empty()) {
-            note = "libdsl_cuda.so, the part for GPUs, is not sent: this machine lacks" + missing;
+            note = "libdsl_cuda.so, the part for GPUs, is not sent, because this machine lacks" +
+                   missing;
         }
     }
     return list.take();
@@ -429,7 +439,7 @@ void PushSender::fail_file(size_t index, const std::string& cause) {
 
 void PushSender::take_frame(size_t host, const Frame& frame) {
     if (frame.kind != FrameKind::kPushAnswer) {
-        fail(ExitCode::kInternal, "an unexpected answer to a push");
+        fail(ExitCode::kInternal, "received an unexpected answer to a push");
     }
     answers_.emplace_back(host, decode<PushAnswer>(frame.payload));
 }
@@ -449,7 +459,7 @@ void PushSender::handle(size_t index, const PushAnswer& answer) {
                                encode(PushChunks{answer.id, local.hashes}));
         case PushState::kWantsPieces:
             if (!FilePieces::has_all(answer.missing, local.offer.bytes))
-                return fleet_.lose(index, "its agent asks for what the file does not have");
+                return fleet_.lose(index, "its agent requested a part that the file does not have");
             host.phase = Phase::kSending;
             host.pieces = FilePieces(answer.missing, local.offer.bytes);
             return send_pieces(index);
@@ -462,7 +472,7 @@ void PushSender::handle(size_t index, const PushAnswer& answer) {
         case PushState::kBusy:
             if (!host.busy_since) host.busy_since = steady_clock::now();
             if (steady_clock::now() - *host.busy_since > kBusyMax) {
-                fail_file(index, "another push of it has not ended for 30 minutes");
+                fail_file(index, "another push of this file has been running for 30 minutes");
                 return next_file(index);
             }
             host.phase = Phase::kWaiting;

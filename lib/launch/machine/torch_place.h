@@ -1,0 +1,39 @@
+// Finds the LibTorch of a dsworker: in the folders that are written into the program, which hold
+// its own copy or the torch of the Python environment that it was installed into, or in another
+// environment of this machine. Data path: environment of a worker -> [here] -> LD_LIBRARY_PATH of
+// that worker. Reads file names and one version; runs nothing. No threads.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/process/spawn.h"
+
+namespace dslaunch::launch {
+
+// The variable by which a user names the folder of a torch: …/site-packages/torch.
+inline constexpr const char* kTorchVariable = "DSLAUNCH_TORCH";
+
+// Returns "2.11", the version of LibTorch that this build was made with; empty: built without.
+[[nodiscard]] const char* torch_of_build();
+
+// The place of a program and its needs, as far as LibTorch is concerned.
+struct TorchSeeker {
+    std::string prefix;                // /opt/x of /opt/x/bin/dsworker
+    std::vector<std::string> folders;  // the program's own search folders, which come first
+    std::string version;               // "2.11", the one that it needs; empty: any
+};
+
+// Returns folders to be searched for libraries in addition to the program's own, separated by
+// colons; empty if the program's own lead to LibTorch. Throws Error{kSetup} if no LibTorch of
+// SEEKER's version is found, or if the program's own folders lead to another version or to another
+// place than DSLAUNCH_TORCH.
+[[nodiscard]] std::string torch_search_path(const TorchSeeker& seeker,
+                                            const EnvironmentList& environment);
+
+// Makes sure that WORKER, the path of a dsworker, finds LibTorch if it is started with ENVIRONMENT,
+// where LD_LIBRARY_PATH may be changed. Does nothing for a program that does not need LibTorch, and
+// for one that cannot be read, since its start will fail. Throws as torch_search_path() does.
+void lead_to_torch(const std::string& worker, EnvironmentList& environment);
+
+}  // namespace dslaunch::launch

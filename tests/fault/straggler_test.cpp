@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <optional>
 #include <thread>
 
 #include "support/catch.h"
@@ -46,7 +47,7 @@ std::string line_with(const std::string& text, const std::string& words) {
 
 }  // namespace
 
-TEST_CASE("the rank for which the others wait is named with its host and its lane") {
+TEST_CASE("the rank for which the others wait is named with its lane, and when it is so no more") {
     for (const int slow : {0, 2}) {
         // Each rank has one thread: both pretended hosts count the same processors as theirs, and a
         // rank whose threads take turns on one would be the slowest by itself.
@@ -69,16 +70,24 @@ TEST_CASE("the rank for which the others wait is named with its host and its lan
             return began;
         }));
         const Json run = Json::parse(folder.read("out/run.json"));
-        const Brake brake(run.at("ranks").at(static_cast<size_t>(slow)).at("pid").get<pid_t>());
-        const std::string words =
-            fmt::format("straggler: rank {} on {} works ", slow, slow < 2 ? "left" : "right");
+        std::optional<Brake> brake(std::in_place,
+                                   run.at("ranks").at(static_cast<size_t>(slow)).at("pid"));
+        const std::string rank =
+            fmt::format("straggler: rank {} on {}", slow, slow < 2 ? "left" : "right");
+        const std::string words = rank + " works ";
         std::string line;
         const bool named =
             wait_until([&] { return !(line = line_with(job.err(), words)).empty(); });
         INFO(job.err());
         CHECK(named);
         std::printf("%s\n", line.c_str());
-        CHECK(line.find("compute lane") != std::string::npos);
+        CHECK(line.find("compute lane since step ") != std::string::npos);
+        brake.reset();
+        const bool ended = wait_until([&] {
+            return !line_with(job.err(), rank + ", which was slow in its compute lane").empty();
+        });
+        INFO(job.err());
+        CHECK(ended);
     }
 }
 

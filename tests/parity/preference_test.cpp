@@ -16,23 +16,24 @@ const Json& expected() {
     return facts;
 }
 
-struct Ended {
+struct EndedCommand {
     int code = 0;
     std::string out, err;
 };
 
-Ended run_words(const TemporaryFolder& folder, std::vector<std::string> words) {
+EndedCommand run_words(const TemporaryFolder& folder, std::vector<std::string> words) {
     words.insert(words.begin(), kDslaunch);
     JobProcess process(folder, words);
-    Ended ended;
+    EndedCommand ended;
     ended.code = process.wait();
     ended.out = process.out();
     ended.err = process.err();
     return ended;
 }
 
-std::string run_to_end(const TemporaryFolder& folder, const std::vector<std::string>& words) {
-    const Ended ended = run_words(folder, words);
+std::string output_of_command(const TemporaryFolder& folder,
+                              const std::vector<std::string>& words) {
+    const EndedCommand ended = run_words(folder, words);
     INFO(words[0] << "\n" << ended.out << ended.err);
     REQUIRE(ended.code == 0);
     return ended.out + ended.err;
@@ -44,9 +45,9 @@ class Preferences {
     explicit Preferences(bool with_reference = true) {
         std::filesystem::copy(fixture_file("huggingface/llama"), model());
         std::filesystem::copy(preference_file("tokenizer.json"), model() + "/tokenizer.json");
-        prepared_ = run_to_end(folder_, prepare(preference_file("pairs.jsonl")));
+        prepared_ = output_of_command(folder_, prepare(preference_file("pairs.jsonl")));
         if (with_reference)
-            run_to_end(folder_, {"eval", model(), "--data", rows(), "--write-reference"});
+            output_of_command(folder_, {"eval", model(), "--data", rows(), "--write-reference"});
     }
 
     [[nodiscard]] const TemporaryFolder& folder() const { return folder_; }
@@ -148,10 +149,10 @@ TEST_CASE("pairs are prepared as TRL does it, with the reference that it compute
         CHECK(values[i] ==
               Approx(expected().at("references")[i / 2][i % 2].get<double>()).margin(1e-4));
     const std::string shown =
-        run_to_end(pairs.folder(), {"data", "show", pairs.rows(), "--model", pairs.model()});
+        output_of_command(pairs.folder(), {"data", "show", pairs.rows(), "--model", pairs.model()});
     CHECK_THAT(shown, Catch::Contains("chosen, log-probability -"));
     CHECK_THAT(shown, Catch::Contains("</s>]]"));
-    CHECK_THAT(run_to_end(pairs.folder(), {"data", "stats", pairs.rows()}),
+    CHECK_THAT(output_of_command(pairs.folder(), {"data", "stats", pairs.rows()}),
                Catch::Contains("pairs    20") && Catch::Contains("of " + pairs.model()));
 }
 
@@ -235,7 +236,7 @@ TEST_CASE("a tuned model is told by its reward accuracy") {
                                             "--json"};
     const auto accuracy = [&](std::vector<std::string> more) {
         more.insert(more.begin(), words.begin(), words.end());
-        const Ended ended = run_words(pairs.folder(), more);
+        const EndedCommand ended = run_words(pairs.folder(), more);
         INFO(ended.err);
         REQUIRE(ended.code == 0);
         return Json::parse(ended.out);
@@ -260,7 +261,7 @@ TEST_CASE("what is no pair, and options that pairs have not, are refused by name
                "{\"prompt\": \"t3\", \"chosen\": \" t4\", \"rejected\": \" t5\"}\n"
                "{\"text\": \"t3 t4\"}\n"
                "{\"prompt\": \"t3\", \"chosen\": \"\", \"rejected\": \" t5\"}\n");
-    const std::string said = run_to_end(pairs.folder(), pairs.prepare(lines));
+    const std::string said = output_of_command(pairs.folder(), pairs.prepare(lines));
     CHECK_THAT(said,
                Catch::Contains(":2: left out: is not a pair of answers, but the lines before"));
     CHECK_THAT(said, Catch::Contains(":3: left out: chosen: the answer is empty"));
@@ -273,7 +274,7 @@ TEST_CASE("what is no pair, and options that pairs have not, are refused by name
              {{"--max-bad-lines", "1"}, "this makes more than 1 bad lines"}}) {
         std::vector<std::string> words = pairs.prepare(lines);
         words.insert(words.end(), more.begin(), more.end());
-        const Ended ended = run_words(pairs.folder(), words);
+        const EndedCommand ended = run_words(pairs.folder(), words);
         INFO(ended.err);
         CHECK(ended.code != 0);
         CHECK_THAT(ended.err, Catch::Contains(message));
@@ -293,7 +294,7 @@ TEST_CASE("what is no pair, and options that pairs have not, are refused by name
     config["dslaunch"]["loss"]["name"] = "simpo";
     config["dslaunch"]["steps"] = 2;
     static_cast<void>(pairs.train_well(config));
-    const Ended ended = run_words(
+    const EndedCommand ended = run_words(
         pairs.folder(), {"eval", pairs.model(), "--data", fixture_file("lora/llama/tokens.u16.bin"),
                          "--context", "16", "--write-reference"});
     CHECK(ended.code == 66);

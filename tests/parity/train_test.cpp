@@ -409,4 +409,77 @@ TEST_CASE("a model that writes attributes is not recomputed but refused by name"
     CHECK(result.err.find("which activation checkpointing would write twice") != std::string::npos);
 }
 
+namespace {
+
+std::string told_by_run(const TemporaryFolder& folder, const std::string& config,
+                        const std::vector<std::string>& more = {}) {
+    write_file(folder.path() + "/ds.json", config);
+    std::vector<std::string> command = {kDslaunch,   "--num_gpus",
+                                        "2",         "--device",
+                                        "cpu",       fixture_file("models/gpt.pt"),
+                                        "--config",  folder.path() + "/ds.json",
+                                        "--data",    fixture_file("data/kjv.u16.bin"),
+                                        "--context", "32",
+                                        "--output",  folder.path() + "/out"};
+    command.insert(command.end(), more.begin(), more.end());
+    JobProcess job(folder, command);
+    const int code = job.wait();
+    INFO(job.err());
+    REQUIRE(code == 0);
+    return job.err();
+}
+
+}  // namespace
+
+TEST_CASE("profiles, memory, operations and equal copies of a run are told in its log") {
+    const TemporaryFolder folder;
+    const std::string told =
+        told_by_run(folder,
+                    R"({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2,
+            "activation_checkpointing": {"number_checkpoints": 2},
+            "flops_profiler": {"enabled": true, "profile_step": 2, "top_modules": 2},
+            "memory_breakdown": true, "steps_per_print": 2,
+            "comms_logger": {"enabled": true, "prof_ops": []},
+            "dslaunch": {"steps": 4, "check_equal_interval": 1, "peak_tflops": 0.5}})");
+    INFO(told);
+    // 2 micro steps of 2 rows: the forward of the reference (tests/fixtures/flops/peers.json) has
+    // 6,029,312 FLOPs for 2 rows of 32 tokens.
+    for (const char* words : {"step 3, after 2 steps", "3.015 MMACs", "6.029 MFLOP", "2 x 2",
+                              "recompute latency", "blocks.*.fc", "bwd ms", "memory after forward ",
+                              "no operation moved data between ranks", "mfu "})
+        CHECK_THAT(told, Catch::Contains(words));
+    std::ifstream metrics(folder.path() + "/out/metrics.jsonl");
+    int64_t lines = 0;
+    for (std::string text; std::getline(metrics, text); ++lines) {
+        const Json line = Json::parse(text);
+        CHECK(line.at("peak_tflops") == 0.5);
+        CHECK(line.at("peak_from") == "stated");
+        CHECK(line.at("mfu").get<double>() == Approx(line.at("tflops").get<double>() / 0.5));
+    }
+    CHECK(lines == 4);
+}
+
+TEST_CASE("a profile goes to its file, a run without its step says so, and a peak is measured") {
+    const TemporaryFolder folder;
+    const TemporaryFolder other;
+    const std::string file = folder.path() + "/profiles/gpt.txt";
+    const std::string told = told_by_run(
+        folder, R"({"train_micro_batch_size_per_gpu": 2, "flops_profiler": {"enabled": true,
+                    "detailed": false, "output_file": ")" +
+                    file + R"("}, "dslaunch": {"steps": 2}})");
+    CHECK_THAT(told, Catch::Contains("profiles/gpt.txt has the costs of the modules in step 2"));
+    CHECK_THAT(folder.read("profiles/gpt.txt"), Catch::Contains("step 2, after 1 step"));
+    CHECK_THAT(told_by_run(other, R"({"train_micro_batch_size_per_gpu": 2, "flops_profiler":
+                                      {"enabled": true, "profile_step": 7}})",
+                           {"--steps", "2"}),
+               Catch::Contains("set flops_profiler.profile_step to a number from 0 to 1"));
+    std::ifstream metrics(other.path() + "/out/metrics.jsonl");
+    std::string text;
+    REQUIRE(std::getline(metrics, text));
+    const Json line = Json::parse(text);
+    CHECK(line.at("peak_from") == "measured");
+    CHECK(line.at("peak_tflops").get<double>() > 0);
+    CHECK(line.at("mfu").get<double>() > 0);
+}
+
 }  // namespace dslaunch::test

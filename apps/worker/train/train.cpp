@@ -291,6 +291,10 @@ class TrainRole {
             return;
         }
         if (first()) log_links(result);
+        if (first() && config.comms_logger.enabled && result.comms.empty())
+            log_info("comms",
+                     "no operation moved data between ranks: the ranks of one host share "
+                     "memory");
         require_updates(result);
         progress_.begin("writing the weights");
         const bool wrote_weights = saving_->write_weights(state, buffers);
@@ -370,6 +374,22 @@ class TrainRole {
                targets->varies(setup_.data->train.tokens_per_sample() > 0 && !has_sign);
     }
 
+    // Returns the peak to which mfu is relative. All ranks call it at the same time.
+    [[nodiscard]] runtime::DevicePeak peak() const {
+        const config::RunConfig& config = setup_.config();
+        runtime::DevicePeak peak{gpu_.peak_tflops, "name"};
+        if (config.peak_tflops > 0)
+            peak = {config.peak_tflops, "stated"};
+        else if (gpu_.device.is_cpu())
+            peak = runtime::measure_cpu_peak(config.precision.compute);
+        if (first() && peak.tflops > 0)
+            log_detail("train", "mfu is relative to {:.4g} TFLOP/s, {}", peak.tflops,
+                       peak.source == "name"     ? "the peak of GPUs of this name"
+                       : peak.source == "stated" ? "dslaunch.peak_tflops"
+                                                 : "measured on this processor");
+        return peak;
+    }
+
     // Returns the trainer's parts that live longer than the training.
     [[nodiscard]] runtime::TrainerParts trainer_parts() {
         const plan::StageWork& work = setup_.plan_options.stage_work;
@@ -394,7 +414,9 @@ class TrainRole {
         parts.save_by = runtime::last_save_time(setup_.config().save.time_limit_s, start_);
         parts.tokens_per_sample = setup_.data->train.tokens_read();
         parts.targets_vary = targets_vary();
-        parts.peak_tflops = gpu_.peak_tflops;
+        parts.peak = peak();
+        if (first() && setup_.config().flops_profiler.enabled)
+            parts.profiled = setup_.segmented.get();
         return parts;
     }
 

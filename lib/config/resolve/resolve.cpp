@@ -406,7 +406,9 @@ void resolve_training(KeyReader& keys, RunConfig& run) {
     clipping(keys, run);
     run.print_interval = keys.take_integer("steps_per_print");
     run.wall_clock_breakdown = keys.take_bool("wall_clock_breakdown");
+    run.memory_breakdown = keys.take_bool("memory_breakdown");
     resolve_comms_logger(keys, run);
+    resolve_profilers(keys, run);
     run.recompute_groups = keys.take_integer("activation_checkpointing.number_checkpoints");
     int64_t seed = keys.take_integer("dslaunch.seed");
     if (seed < 0) keys.problem("dslaunch.seed", "must not be negative");

@@ -49,6 +49,8 @@ void resolve_training(KeyReader& keys, RunConfig& run);
 void resolve_loss(KeyReader& keys, RunConfig& run);
 // Reads comms_logger.
 void resolve_comms_logger(KeyReader& keys, RunConfig& run);
+// Reads flops_profiler, dslaunch.check_equal_interval and dslaunch.peak_tflops.
+void resolve_profilers(KeyReader& keys, RunConfig& run);
 
 // The next functions are defined in resolve_usual.cpp: the usual numbers for tuning a pretrained
 // model.

@@ -268,4 +268,21 @@ void resolve_comms_logger(KeyReader& keys, RunConfig& run) {
     keys.note("comms_logger", "logs nothing: prof_all is false, and prof_ops names no operation");
 }
 
+void resolve_profilers(KeyReader& keys, RunConfig& run) {
+    FlopsProfilerConfig& profiler = run.flops_profiler;
+    profiler.enabled = keys.take_bool("flops_profiler.enabled");
+    profiler.profile_step = keys.take_integer("flops_profiler.profile_step");
+    profiler.module_depth = keys.take_integer("flops_profiler.module_depth");
+    profiler.top_modules = keys.take_integer("flops_profiler.top_modules");
+    profiler.detailed = keys.take_bool("flops_profiler.detailed");
+    profiler.output_file = keys.take_text("flops_profiler.output_file");
+    if (profiler.module_depth < -1)
+        keys.problem("flops_profiler.module_depth", "must be -1 (all levels), 0 or more");
+    run.check_equal_interval = keys.take_integer("dslaunch.check_equal_interval");
+    if (run.check_equal_interval > 0 && run.optimizer.compresses())
+        keys.note("dslaunch.check_equal_interval",
+                  "checks nothing with this optimizer: its hosts may differ between exchanges");
+    run.peak_tflops = keys.take_number("dslaunch.peak_tflops");
+}
+
 }  // namespace dslaunch::config

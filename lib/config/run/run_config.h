@@ -184,6 +184,18 @@ struct CommsLoggerConfig {
     bool operator==(const CommsLoggerConfig&) const = default;
 };
 
+// flops_profiler: a table of what each module of the model costs in one step.
+struct FlopsProfilerConfig {
+    bool enabled = false;
+    int64_t profile_step = 1;   // steps done before the step that is profiled
+    int64_t module_depth = -1;  // levels of modules in the tables; -1: all
+    int64_t top_modules = 1;    // modules that the summary of a level names
+    bool detailed = true;       // also the tree of all modules
+    std::string output_file;    // written on the host of rank 0; empty: the log
+
+    bool operator==(const FlopsProfilerConfig&) const = default;
+};
+
 // All settings of a run, the same on every rank.
 struct RunConfig {
     LoraConfig lora;
@@ -221,7 +233,11 @@ struct RunConfig {
     int64_t print_interval = 10;   // steps_per_print
     CommsLoggerConfig comms_logger;
     bool wall_clock_breakdown = false;  // the times are in each progress line
-    int64_t trace_step = 0;             // the step for which rank 0 writes a trace; 0: none
+    bool memory_breakdown = false;      // the memory after each phase is in each progress line
+    FlopsProfilerConfig flops_profiler;
+    int64_t trace_step = 0;            // the step for which rank 0 writes a trace; 0: none
+    int64_t check_equal_interval = 0;  // steps between checks that copies are equal; 0: never
+    double peak_tflops = 0;  // stated peak of one rank's device, for mfu; 0: by name or measured
 
     // Returns the number of ranks that share one copy of the model and its rows; other ranks have
     // other rows.

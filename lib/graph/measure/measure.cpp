@@ -19,6 +19,7 @@
 #include "graph/archive/scalar_types.h"
 #include "graph/lower/device_rewrite.h"
 #include "graph/lower/parameters_as.h"
+#include "graph/measure/operator_flops.h"
 #include "graph/measure/tensor_meter.h"
 #include "graph/measure/trial.h"
 #include "graph/segment/compute_context.h"
@@ -27,18 +28,6 @@
 namespace dslaunch::graph {
 
 namespace {
-
-// Returns the call's own inputs, which are at the top of the stack; its schema says how many. Below
-// them are values that later operators will use.
-c10::ArrayRef<const IValue> own_inputs(const at::RecordFunction& call) {
-    const c10::ArrayRef<const IValue> shown = call.inputs();
-    return shown.slice(shown.size() - std::min(shown.size(), call.num_inputs()));
-}
-
-c10::ArrayRef<const IValue> own_outputs(const at::RecordFunction& call) {
-    const c10::ArrayRef<const IValue> shown(call.outputs().data(), call.outputs().size());
-    return shown.slice(shown.size() - std::min(shown.size(), call.num_outputs()));
-}
 
 // Counts the work of this thread's operators while the trace exists: the storages that they
 // allocate and the FLOPs of their products.
@@ -64,8 +53,6 @@ class OperatorTrace {
         at::removeCallback(handle_);
         current() = nullptr;
     }
-
-    [[nodiscard]] int64_t flops() const { return flops_; }
 
     // Excludes the storage of TENSOR, which exists already, from the count when an operator returns
     // a view of it.
@@ -94,11 +81,11 @@ class OperatorTrace {
     void forget() {
         storages_.clear();
         passing_.clear();
-        flops_ = 0;
+        static_cast<void>(flops_.take());
     }
     // Returns the number of classes of the last cross entropy; 0 if there was none.
     [[nodiscard]] int64_t classes() const { return classes_; }
-    [[nodiscard]] int64_t take_flops() { return std::exchange(flops_, 0); }
+    [[nodiscard]] int64_t take_flops() { return flops_.take(); }
 
   private:
     static OperatorTrace*& current() {
@@ -107,55 +94,20 @@ class OperatorTrace {
     }
 
     void enter(const at::RecordFunction& call) {
-        const std::string_view name = call.name();
-        // Under autocast an operator calls itself again, with its inputs cast.
-        const bool again = !calls_.empty() && calls_.back() == name;
-        calls_.push_back(name);
-        if (again && attention_depth_ == 0) return;
-        if (attention_depth_ > 0 || name == "aten::scaled_dot_product_attention") {
-            // Attention is counted as a whole, because its parts differ between kernels.
-            if (attention_depth_++ == 0) flops_ += attention_flops(own_inputs(call));
-            return;
-        }
-        if (name == "aten::mm") flops_ += product_flops(own_inputs(call), 0, 1);
-        if (name == "aten::addmm") flops_ += product_flops(own_inputs(call), 1, 2);
-        if (name == "aten::bmm") flops_ += product_flops(own_inputs(call), 0, 1);
-        if (name == "aten::baddbmm") flops_ += product_flops(own_inputs(call), 1, 2);
-        if (name == "aten::cross_entropy_loss") classes_ = class_count(own_inputs(call));
-        // The inputs no longer exist when the operator ends, and the output does not exist when it
-        // begins.
-        if (name == "aten::convolution") kernel_flops_ = kernel_flops(own_inputs(call));
+        const bool counts = flops_.enter(call);
+        if (counts && std::string_view(call.name()) == "aten::cross_entropy_loss")
+            classes_ = class_count(own_inputs(call));
     }
 
     void leave(const at::RecordFunction& call) {
-        const std::string_view name = call.name();
-        calls_.pop_back();
-        const bool again = !calls_.empty() && calls_.back() == name;
-        if (attention_depth_ > 0) --attention_depth_;
-        const c10::ArrayRef<const IValue> outputs = own_outputs(call);
-        for (const IValue& output : outputs) {
+        flops_.leave(call);
+        for (const IValue& output : own_outputs(call)) {
             for_each_tensor(output, [&](const at::Tensor& tensor) {
                 if (tensor.has_storage())
                     storages_.emplace(tensor.storage().unsafeGetStorageImpl(),
                                       tensor.storage().getWeakStorageImpl());
             });
         }
-        if (name == "aten::convolution" && !again && !outputs.empty())
-            flops_ += kernel_flops_ * (outputs[0].isTensor() ? outputs[0].toTensor().numel() : 0);
-    }
-
-    static int64_t product_flops(c10::ArrayRef<const IValue> inputs, size_t a, size_t b) {
-        if (inputs.size() <= b || !inputs[a].isTensor() || !inputs[b].isTensor()) return 0;
-        return 2 * inputs[a].toTensor().numel() * inputs[b].toTensor().size(-1);
-    }
-
-    // Counts the products [.., T, d] x [.., S, d] and [.., T, S] x [.., S, d].
-    static int64_t attention_flops(c10::ArrayRef<const IValue> inputs) {
-        if (inputs.size() < 3 || !inputs[0].isTensor() || !inputs[2].isTensor()) return 0;
-        const at::Tensor& query = inputs[0].toTensor();
-        const int64_t keys = inputs[1].toTensor().size(-2);
-        return 2 * query.numel() * keys +
-               2 * query.numel() / query.size(-1) * keys * inputs[2].toTensor().size(-1);
     }
 
     static int64_t class_count(c10::ArrayRef<const IValue> inputs) {
@@ -164,19 +116,9 @@ class OperatorTrace {
         return rows.dim() > 1 ? rows.size(1) : rows.numel();
     }
 
-    // Returns the FLOPs of one output element: 2 for each weight that it uses.
-    static int64_t kernel_flops(c10::ArrayRef<const IValue> inputs) {
-        if (inputs.size() < 2 || !inputs[1].isTensor()) return 0;
-        const at::Tensor& weight = inputs[1].toTensor();
-        return 2 * weight.numel() / std::max<int64_t>(1, weight.size(0));
-    }
-
     at::CallbackHandle handle_ = 0;
-    int64_t flops_ = 0;
-    int attention_depth_ = 0;
-    std::vector<std::string_view> calls_;  // the running operators, the outermost first
+    OperatorFlops flops_;
     int64_t classes_ = 0;
-    int64_t kernel_flops_ = 0;  // per output element of the running convolution
     // A weak reference lets the data be freed, but its address is not reused.
     using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
     std::unordered_map<const c10::StorageImpl*, WeakStorage> storages_;

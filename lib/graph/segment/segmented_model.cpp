@@ -95,6 +95,14 @@ std::vector<int> SegmentedModel::unused_parameters() const {
     return unused;
 }
 
+std::vector<std::shared_ptr<Code>> SegmentedModel::exchange_codes(
+    std::vector<std::shared_ptr<Code>> codes) {
+    DSL_CHECK(codes.size() == segments_.size(), "there are {} codes for {} segments", codes.size(),
+              segments_.size());
+    for (size_t i = 0; i < codes.size(); ++i) std::swap(segments_[i].code, codes[i]);
+    return codes;
+}
+
 std::vector<IValue> SegmentedModel::first_inputs(std::vector<IValue> arguments) const {
     DSL_CHECK(arguments.size() == lowered_.arguments.size(),
               "forward takes {} arguments, but {} were given", lowered_.arguments.size(),

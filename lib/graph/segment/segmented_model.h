@@ -47,6 +47,11 @@ class SegmentedModel {
     // Returns the model parameters that no segment reads.
     [[nodiscard]] std::vector<int> unused_parameters() const;
 
+    // Lets the segments run CODES, one for each, from now on, and returns the ones that they ran
+    // until now. REQUIRES: they compute the same; no segment runs now.
+    [[nodiscard]] std::vector<std::shared_ptr<Code>> exchange_codes(
+        std::vector<std::shared_ptr<Code>> codes);
+
     // Returns the inputs of segment 0: the arguments in order, then the current values of the
     // states.
     [[nodiscard]] std::vector<IValue> first_inputs(std::vector<IValue> arguments) const;

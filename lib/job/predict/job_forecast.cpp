@@ -28,7 +28,7 @@
 #include "job/setup/trial_batch.h"
 #include "plan/choose/stage_choice.h"
 #include "runtime/memory/lending_allocator.h"
-#include "runtime/train/process_usage.h"
+#include "runtime/watch/process_usage.h"
 #include "zero/states/shard_optimizer.h"
 
 namespace dslaunch::job {

@@ -9,6 +9,7 @@
 #include "job/setup/written_parameters.h"
 #include "plan/print/trace.h"
 #include "storage/files/atomic_file.h"
+#include "zero/states/shard_optimizer.h"
 
 namespace dslaunch::job {
 namespace {
@@ -41,6 +42,8 @@ JobSteps::JobSteps(const JobSetup& setup, const runtime::Topology& place, const 
       own_(parts.own),
       buffers_(parts.buffers),
       state_(parts.state),
+      equal_check_(parts.own, setup.model_info, setup.place.members,
+                   zero::ShardOptimizer::state_names(setup.config().optimizer)),
       written_here_(written_here(setup)),
       options_(std::move(options)),
       kind_(kind_of(setup.plan)) {
@@ -72,8 +75,12 @@ const plan::StepPlan* JobSteps::plan_of(int64_t update) {
     return &plans_.back();
 }
 
-void JobSteps::end_step(int64_t /*step*/, double /*loss*/, bool /*skipped*/) {
+void JobSteps::end_step(int64_t step, double /*loss*/, bool /*skipped*/) {
     if (setup_.config().average_buffers) buffers_.average();
+    const int64_t interval = setup_.config().check_equal_interval;
+    // Hosts that compress what they exchange step on their own for a while.
+    if (interval > 0 && step % interval == 0 && !setup_.config().optimizer.compresses())
+        equal_check_.check(step, state_);
 }
 
 plan::StepPlanOptions JobSteps::options_with(int64_t kept) const {

@@ -20,6 +20,7 @@
 #include "runtime/compute/model_buffers.h"
 #include "runtime/compute/parameter_writer.h"
 #include "runtime/train/between_steps.h"
+#include "runtime/watch/equal_check.h"
 
 namespace dslaunch::job {
 
@@ -37,7 +38,7 @@ class JobSteps final : public runtime::BetweenSteps {
     struct Parts {
         runtime::Collectives& own;
         runtime::ModelBuffers& buffers;
-        runtime::WritableState& state;
+        runtime::ParameterState& state;
     };
     // Makes the steps of the rank at PLACE. SETUP and PARTS must outlive this object. The trainer
     // must begin with SETUP's plan.
@@ -47,6 +48,7 @@ class JobSteps final : public runtime::BetweenSteps {
     // These two throw Error{kDiverged} if the ranks arrive at plans that do not fit together.
     [[nodiscard]] const plan::StepPlan* before_step(int64_t update) override;
     [[nodiscard]] const plan::StepPlan* after_step(const runtime::StepRun& run) override;
+    // Throws Error{kDiverged} if the ranks' copies are compared after this step and are not equal.
     void end_step(int64_t step, double loss, bool skipped) override;
     void trace_step(const runtime::StepRun& run) override;
 
@@ -70,7 +72,8 @@ class JobSteps final : public runtime::BetweenSteps {
     runtime::Topology place_;
     runtime::Collectives& own_;
     runtime::ModelBuffers& buffers_;
-    runtime::WritableState& state_;
+    runtime::ParameterState& state_;
+    runtime::EqualCheck equal_check_;
     std::function<bool(int parameter)> written_here_;
     StepsOptions options_;
     std::optional<plan::PlacementControl> placement_;

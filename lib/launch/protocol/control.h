@@ -42,6 +42,10 @@ using ControlDecoder = BasicFrameDecoder<ControlKind>;
     return kRules;
 }
 
+// The names of a rank's lanes beside "compute": sending to other hosts, and its disk.
+inline constexpr const char* kLinkLane = "link";
+inline constexpr const char* kDiskLane = "disk";
+
 // The time that a lane of a rank has worked since its start, without the time it waited for other
 // ranks.
 struct LaneTime {

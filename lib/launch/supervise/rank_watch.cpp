@@ -201,7 +201,7 @@ void RankWatch::handle_control(size_t host, const WorkerControl& control) {
             rank.heartbeat = decode<Heartbeat>(control.payload);
             rank.heard_at = steady_clock::now();
             if (rank.rank == 0) output_.rank_progress(rank.heartbeat->progress);
-            if (const auto line = stragglers_.look(ranks_)) output_.note(*line);
+            for (const std::string& line : stragglers_.look(ranks_)) output_.note(line);
             return;
         default:
             return;

@@ -23,8 +23,10 @@ bool ResumeAdvice::has_checkpoint() const {
 std::string ResumeAdvice::after_failure(const RankRecord& culprit, int64_t newest_step) const {
     if (!saves() || !culprit.started || spec_.resume_command.empty() || is_told_whole(culprit))
         return "";
-    const bool diverged =
-        culprit.failure && culprit.failure->code == static_cast<uint32_t>(ExitCode::kDiverged);
+    // Copies that came apart (runtime/watch/equal_check.cpp) say nothing against the rate.
+    const bool diverged = culprit.failure &&
+                          culprit.failure->code == static_cast<uint32_t>(ExitCode::kDiverged) &&
+                          culprit.failure->message.find("equal copies") == std::string::npos;
     // The launcher cannot see a checkpoint on another host's disk.
     if (has_checkpoint() || spec_.transport != TransportKind::kLocal)
         return fmt::format("dslaunch: {}to resume from the newest checkpoint{}, go on with: {}\n",

@@ -1,5 +1,6 @@
 // Finds the rank for which the others wait, by the heartbeats: after every INTERVAL_STEPS steps,
-// the working time of each rank's lanes is compared with the median rank's. Pure; one thread.
+// the working time of each rank's lanes (compute, link, disk) is compared with the median rank's.
+// One line says when a rank begins to be slow, and one when it ends. Pure; one thread.
 #pragma once
 
 #include <chrono>
@@ -16,6 +17,13 @@ namespace dslaunch::launch {
 inline constexpr double kStragglerShareMin = 0.20;
 // … and by this share of a whole step: a smaller difference makes no rank wait noticeably.
 inline constexpr double kStragglerStepShareMin = 0.05;
+// A reported rank is slow until it exceeds the median by less than this part of both shares, so
+// that a rank at the limit is not reported again and again.
+inline constexpr double kStragglerEndPart = 0.5;
+// Long steps are compared earlier than after INTERVAL_STEPS steps: after this time, if it has
+// enough steps for a mean.
+inline constexpr std::chrono::seconds kStragglerTimeMax{60};
+inline constexpr double kStragglerStepsMin = 5;
 
 // The comparison of the ranks of one attempt.
 class StragglerWatch {
@@ -23,10 +31,11 @@ class StragglerWatch {
     // If INTERVAL_STEPS is 0, no rank is ever reported.
     explicit StragglerWatch(int64_t interval_steps) : interval_steps_(interval_steps) {}
 
-    // Compares RANKS; call it after each heartbeat. Returns a line if every rank has done
-    // INTERVAL_STEPS more steps since the last comparison and one rank stands out; else nothing. Of
-    // two ranks, the faster one is the median.
-    [[nodiscard]] std::optional<std::string> look(const std::vector<RankRecord>& ranks);
+    // Compares RANKS; call it after each heartbeat. Returns the lines to show: if a rank begins to
+    // stand out in a lane, a line with rank, host, lane and the step since when; if the rank that
+    // stood out no longer does, a line that says so. Of two ranks, the faster one is the median. A
+    // lane is compared among the ranks that have it.
+    [[nodiscard]] std::vector<std::string> look(const std::vector<RankRecord>& ranks);
 
   private:
     struct Mark {
@@ -34,11 +43,34 @@ class StragglerWatch {
         std::vector<LaneTime> lanes;
         std::chrono::steady_clock::time_point at;
     };
-    [[nodiscard]] std::optional<std::string> compare(const std::vector<RankRecord>& ranks) const;
+    // The work of one lane of one rank since the marks, per step.
+    struct Work {
+        size_t rank = 0;
+        std::string lane;
+        double ms = 0;
+        double median_ms = 0;  // of the ranks that have the lane
+        double step_ms = 0;
+        [[nodiscard]] double excess_ms() const { return ms - median_ms; }
+        // Returns true if it exceeds the median by PART of the two shares.
+        [[nodiscard]] bool stands_out(double part) const {
+            return excess_ms() >= part * kStragglerShareMin * median_ms &&
+                   excess_ms() >= part * kStragglerStepShareMin * step_ms;
+        }
+    };
+    // The rank that stands out, as it was reported.
+    struct Slow {
+        size_t rank = 0;
+        std::string lane;
+        double since_step = 0;
+    };
+    [[nodiscard]] std::vector<Work> works(const std::vector<RankRecord>& ranks) const;
+    [[nodiscard]] std::vector<std::string> compare(const std::vector<RankRecord>& ranks);
+    [[nodiscard]] bool is_time(const std::vector<RankRecord>& ranks) const;
     void mark(const std::vector<RankRecord>& ranks);
 
     int64_t interval_steps_;
-    std::vector<Mark> marks_;  // by rank; empty: some rank has sent no heartbeat yet
+    std::vector<Mark> marks_;   // by rank; empty: some rank has sent no heartbeat yet
+    std::optional<Slow> slow_;  // nullopt: no rank stands out
 };
 
 }  // namespace dslaunch::launch

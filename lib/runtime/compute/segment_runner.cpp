@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "graph/lower/device_rewrite.h"
+#include "graph/measure/module_profiler.h"
 #include "graph/segment/compute_context.h"
 #include "plan/step/recompute_groups.h"
 #include "runtime/memory/lending_allocator.h"
@@ -216,6 +217,7 @@ void SegmentRunner::recompute(const Place& place) {
     // Running a segment again would update its buffers twice (BatchNorm's averages).
     const std::vector<at::Tensor> moved = copied_buffers(model_, place.in_model);
     put_buffers(model_, place.in_model, std::exchange(held.buffers_before[place.segment], {}));
+    const graph::ModuleProfiler::RecomputeScope recomputes;
     graph::Boundary again = model_.forward(place.in_model, held.inputs[place.segment],
                                            draw_key(place.micro_step), options_.device);
     put_buffers(model_, place.in_model, moved);

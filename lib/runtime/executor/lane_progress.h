@@ -36,9 +36,12 @@ class LaneProgress {
 
     // Counts TIME of INSTRUCTION, if it is one that never waits for another rank.
     void add_worked(const plan::Instruction& instruction, Duration time) {
-        // The instructions that never wait for another rank are the segment runner's.
+        // The instructions that never wait for another rank are the segment runner's, and transfers
+        // from and to this rank's disk.
         const bool is_alone = instruction.segment >= 0 ? instruction.lane == plan::Lane::kCompute
-                                                       : instruction.op == plan::Op::kLoad;
+                                                       : instruction.op == plan::Op::kLoad ||
+                                                             instruction.op == plan::Op::kRead ||
+                                                             instruction.op == plan::Op::kWrite;
         if (!is_alone) return;
         const auto ns = std::chrono::nanoseconds(time).count();
         worked_ns_[static_cast<size_t>(instruction.lane)].fetch_add(ns, std::memory_order_relaxed);

@@ -2,6 +2,7 @@
 // uses only the one interface that it needs. Implemented in lib/zero.
 #pragma once
 
+#include "runtime/state/copied_state.h"
 #include "runtime/state/readable_state.h"
 #include "runtime/state/savable_state.h"
 #include "runtime/state/state_account.h"
@@ -10,11 +11,13 @@
 
 namespace dslaunch::runtime {
 
-// The whole state of a rank's parameters: training, saving, evaluation and reports.
+// The whole state of a rank's parameters: training, saving, evaluation, reports
+// and checks.
 class ParameterState : public SteppingState,
                        public ReadableState,
                        public SavableState,
                        public StateAccount,
-                       public WritableState {};
+                       public WritableState,
+                       public CopiedState {};
 
 }  // namespace dslaunch::runtime

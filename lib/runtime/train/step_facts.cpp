@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/text/message.h"
-#include "runtime/train/process_usage.h"
+#include "runtime/watch/process_usage.h"
 
 namespace dslaunch::runtime {
 

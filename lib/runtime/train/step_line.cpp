@@ -16,6 +16,11 @@ constexpr double kNewStepWeight = 0.2;
 
 }  // namespace
 
+std::string mfu_text(double share) {
+    return share < 0.1 ? fmt::format("{:.2g} %", 100 * share)
+                       : fmt::format("{:.0f} %", 100 * share);
+}
+
 double StepLine::seconds_since(TimePoint begin) const {
     return to_milliseconds(clock_.now() - begin) / 1e3;
 }
@@ -73,6 +78,7 @@ std::string StepLine::text(double share) const {
     if (step_seconds > 0)
         text += fmt::format("  {} {}/s", rate_number(done_->units_per_step / step_seconds),
                             done_->unit);
+    if (done_->mfu > 0) text += fmt::format("  mfu {}", mfu_text(done_->mfu));
     return text + fmt::format("  {}", to_text(done_->rss));
 }
 

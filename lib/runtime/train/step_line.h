@@ -21,8 +21,12 @@ struct DoneStep {
     double step_ms = 0;
     double units_per_step = 0;  // tokens or samples, for the rate
     std::string_view unit;      // "tok", "samples"
+    double mfu = 0;             // share of the device's peak; 0: not known
     Bytes rss;
 };
+
+// Returns a share as "41 %", or "0.31 %" if it is small.
+[[nodiscard]] std::string mfu_text(double share);
 
 // The status line; see the top of this file.
 class StepLine {

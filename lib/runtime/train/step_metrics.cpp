@@ -35,6 +35,10 @@ void add_memory(JsonWriter& json, const StepMetrics& metrics) {
 
 }  // namespace
 
+double step_tflops(int64_t forward_flops, double step_ms) {
+    return 3.0 * static_cast<double>(forward_flops) / (step_ms / 1e3) / 1e12;
+}
+
 std::string metrics_line(const StepMetrics& metrics) {
     const double seconds = metrics.step_ms / 1e3;
     const auto samples = static_cast<double>(metrics.samples);
@@ -51,13 +55,13 @@ std::string metrics_line(const StepMetrics& metrics) {
         tokens_per_s = samples * static_cast<double>(metrics.tokens_per_sample) / seconds;
     add_number(json, "tokens_per_s", tokens_per_s);
     json.field("samples_per_s", samples / seconds);
-    // The number counts forward once and backward as twice forward, but not the work repeated by
-    // recompute.
-    const double tflops = 3.0 * static_cast<double>(metrics.forward_flops) / seconds / 1e12;
+    const double tflops = step_tflops(metrics.forward_flops, metrics.step_ms);
     json.field("tflops", tflops);
     std::optional<double> mfu;
     if (metrics.peak_tflops > 0) mfu = tflops / metrics.peak_tflops;
     add_number(json, "mfu", mfu);
+    if (metrics.peak_tflops > 0)
+        json.field("peak_tflops", metrics.peak_tflops).field("peak_from", metrics.peak_source);
     json.field("rss_bytes", metrics.rss_bytes).field("peak_rss_bytes", metrics.peak_rss_bytes);
     json.field("page_faults", metrics.page_faults);
     json.field("data_wait_ms", metrics.data_wait_ms).field("lane_wait_ms", metrics.lane_wait_ms);

@@ -30,6 +30,7 @@ struct StepMetrics {
     int64_t tokens_per_sample = 0;  // 0: samples are not tokens
     int64_t forward_flops = 0;      // on this rank in the whole step
     double peak_tflops = 0;         // of this rank's device; 0: not known
+    std::string_view peak_source = "unknown";
     int64_t rss_bytes = 0;
     int64_t peak_rss_bytes = 0;
     int64_t page_faults = 0;
@@ -42,6 +43,10 @@ struct StepMetrics {
     StepLinks step_links;             // traffic of this rank's host in this step
     std::optional<DiskTraffic> disk;  // since the start; nullopt: nothing is on disk
 };
+
+// Returns the tera-FLOPs per second of a step of STEP_MS: FORWARD_FLOPS once, and twice that for
+// the backward. Work that recompute repeats is not counted.
+[[nodiscard]] double step_tflops(int64_t forward_flops, double step_ms);
 
 // Returns one JSON object, without newline.
 [[nodiscard]] std::string metrics_line(const StepMetrics& metrics);

@@ -81,7 +81,8 @@ void StepReport::send_metrics(int64_t step, const StepFacts& facts, const StepRa
                       .samples = config.batch.train_rows,
                       .tokens_per_sample = parts_.tokens_per_sample,
                       .forward_flops = parts_.forward_flops * config.batch.accumulation_steps,
-                      .peak_tflops = parts_.peak_tflops,
+                      .peak_tflops = parts_.peak.tflops,
+                      .peak_source = parts_.peak.source,
                       .rss_bytes = facts.rss_bytes,
                       .peak_rss_bytes = facts.peak_rss_bytes,
                       .page_faults = facts.page_faults,
@@ -95,6 +96,13 @@ void StepReport::send_metrics(int64_t step, const StepFacts& facts, const StepRa
                       .disk = parts_.account->disk_traffic()}));
 }
 
+// Returns the share of the device's peak in a step of STEP_MS; 0 if the peak is not known.
+double StepReport::mfu(double step_ms) const {
+    if (parts_.peak.tflops <= 0) return 0;
+    const int64_t flops = parts_.forward_flops * parts_.config->batch.accumulation_steps;
+    return step_tflops(flops, step_ms) / parts_.peak.tflops;
+}
+
 void StepReport::show(int64_t step, const StepFacts& facts, double lr) {
     const bool has_tokens = parts_.tokens_per_sample > 0;
     const auto rows = static_cast<double>(parts_.config->batch.train_rows);
@@ -105,6 +113,7 @@ void StepReport::show(int64_t step, const StepFacts& facts, double lr) {
          .step_ms = facts.step_ms,
          .units_per_step = has_tokens ? rows * static_cast<double>(parts_.tokens_per_sample) : rows,
          .unit = has_tokens ? "tok" : "samples",
+         .mfu = mfu(facts.step_ms),
          .rss = Bytes{facts.rss_bytes}});
 }
 
@@ -122,11 +131,13 @@ void StepReport::send_progress(int64_t step, const StepFacts& facts, double lr) 
     const std::optional<double> news =
         parts_.held_out == nullptr ? std::nullopt : parts_.held_out->take_news();
     const std::string held_out = news ? fmt::format("  held-out {:.4f}", *news) : "";
+    const double used = mfu(step_ms);
+    const std::string share = used > 0 ? fmt::format("  mfu {}", mfu_text(used)) : "";
     parts_.reporter->progress(
         // On a narrow terminal the last fields are left out.
-        fmt::format("step {}/{}  loss {:.4f}{}  left {}  {}  {:.1f} ms/step  lr {:.3g}  {}", step,
+        fmt::format("step {}/{}  loss {:.4f}{}  left {}  {}  {:.1f} ms/step  lr {:.3g}{}  {}", step,
                     config.steps, facts.loss, held_out, time_left_text(left), speed, step_ms, lr,
-                    to_text(Bytes{facts.rss_bytes})));
+                    share, to_text(Bytes{facts.rss_bytes})));
     if (config.wall_clock_breakdown)
         log_info("train", "step {}: {}; a step {:.1f} ms; means of {} of rank 0", step,
                  breakdown_.take(), step_ms, counted(interval_steps_, "step"));

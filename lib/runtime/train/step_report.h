@@ -21,6 +21,7 @@
 #include "runtime/train/step_line.h"
 #include "runtime/train/step_runner.h"
 #include "runtime/train/step_targets.h"
+#include "runtime/watch/device_peak.h"
 
 namespace dslaunch::runtime {
 
@@ -35,7 +36,7 @@ struct StepReportParts {
     int64_t steps_before = 0;       // steps of earlier runs
     int64_t tokens_per_sample = 0;  // 0: samples are not tokens
     int64_t forward_flops = 0;      // this rank's, in one micro step
-    double peak_tflops = 0;         // peak of this rank's device; 0: not known
+    DevicePeak peak;                // of this rank's device
     int ranks_of_stage = 1;         // ranks that train the same part of the model
 };
 
@@ -73,6 +74,7 @@ class StepReport {
 
   private:
     void send_metrics(int64_t step, const StepFacts& facts, const StepRates& rates);
+    [[nodiscard]] double mfu(double step_ms) const;
     void show(int64_t step, const StepFacts& facts, double lr);
     void send_progress(int64_t step, const StepFacts& facts, double lr);
 

@@ -40,6 +40,11 @@ StepRunner::StepRunner(StepRunnerParts parts)
     : parts_(std::move(parts)), executor_(*parts_.plan, *this, lane_streams(parts_)) {}
 
 void StepRunner::run(const plan::Instruction& instruction) {
+    carry_out(instruction);
+    if (parts_.memory != nullptr) parts_.memory->note(instruction.op);
+}
+
+void StepRunner::carry_out(const plan::Instruction& instruction) {
     const TrafficScope scope(plan::traffic_kind(instruction.op));
     switch (instruction.op) {
         case plan::Op::kLoad:

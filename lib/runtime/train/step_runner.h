@@ -4,6 +4,7 @@
 // changes plans; any thread may ask for the position.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -19,6 +20,7 @@
 #include "runtime/compute/stage_link.h"
 #include "runtime/executor/executor.h"
 #include "runtime/state/stepping_state.h"
+#include "runtime/watch/memory_phases.h"
 
 namespace dslaunch::runtime {
 
@@ -48,6 +50,7 @@ struct StepRunnerParts {
     // every call that is blocked in them.
     std::vector<Collectives*> groups;
     DeviceBackend* device = nullptr;   // null: the CPU
+    MemoryPhases* memory = nullptr;    // null: memory is not sampled
     Duration time_limit = kHangLimit;  // longest time without progress of the device in a step
     StageParts stage;
 };
@@ -84,13 +87,19 @@ class StepRunner final : private InstructionRunner {
     // Returns the traffic of all collectives and links of this rank since they were made.
     [[nodiscard]] TrafficTable traffic() const;
 
-    // Any thread may call these two.
+    // Any thread may call these three.
     [[nodiscard]] StepPosition position() const;
     // Returns the time that the compute lane has worked without waiting for other ranks.
     [[nodiscard]] Duration computed() const { return executor_.worked(plan::Lane::kCompute); }
+    // Returns the time of this rank's transfers from and to its disk; both directions may work at
+    // the same time, and the longer one counts.
+    [[nodiscard]] Duration on_disk() const {
+        return std::max(executor_.worked(plan::Lane::kRead), executor_.worked(plan::Lane::kWrite));
+    }
 
   private:
     void run(const plan::Instruction& instruction) override;
+    void carry_out(const plan::Instruction& instruction);
     void poison(const std::string& why) override;
     void check_device() override;
     [[nodiscard]] int segment_of_model(int segment) const override;

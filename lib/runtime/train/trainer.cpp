@@ -8,9 +8,10 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/machine/sending_time.h"
 #include "base/text.h"
 #include "runtime/schedules/learning_rate.h"
-#include "runtime/train/process_usage.h"
+#include "runtime/watch/process_usage.h"
 
 namespace dslaunch::runtime {
 
@@ -28,6 +29,27 @@ std::unique_ptr<HeldOutLoss> held_out_loss(const TrainerParts& parts) {
                                          parts.config->loss.is_preference());
 }
 
+std::unique_ptr<MemoryPhases> memory_phases(const TrainerParts& parts) {
+    const bool is_first = parts.steps.collectives->topology().rank() == 0;
+    if (!parts.config->memory_breakdown || !is_first) return nullptr;
+    return std::make_unique<MemoryPhases>(parts.steps.device);
+}
+
+StepRunnerParts runner_parts(const TrainerParts& parts, MemoryPhases* memory) {
+    StepRunnerParts steps = parts.steps;
+    steps.memory = memory;
+    return steps;
+}
+
+StepProfilerParts profiler_parts(const TrainerParts& parts) {
+    return {.config = parts.config,
+            .model = parts.profiled,
+            .info = parts.steps.info,
+            .steps_before = parts.resumed.step,
+            .world_size = parts.steps.collectives->topology().world_size(),
+            .peak_tflops = parts.peak.tflops};
+}
+
 StepReportParts report_parts(const TrainerParts& parts, const StepRunner& runner,
                              HeldOutLoss* held_out, const Clock& clock) {
     const StageParts& stage = parts.steps.stage;
@@ -41,7 +63,7 @@ StepReportParts report_parts(const TrainerParts& parts, const StepRunner& runner
             .tokens_per_sample = parts.tokens_per_sample,
             .forward_flops = stage.link != nullptr ? stage.forward_flops / stage.stages()
                                                    : parts.steps.info->forward_flops(),
-            .peak_tflops = parts.peak_tflops,
+            .peak = parts.peak,
             .ranks_of_stage = parts.steps.collectives->topology().world_size() / stage.stages()};
 }
 
@@ -64,9 +86,11 @@ std::optional<std::chrono::system_clock::time_point> last_save_time(
 
 Trainer::Trainer(TrainerParts parts)
     : parts_(std::move(parts)),
-      runner_(parts_.steps),
+      memory_(memory_phases(parts_)),
+      runner_(runner_parts(parts_, memory_.get())),
       held_out_(held_out_loss(parts_)),
       report_(report_parts(parts_, runner_, held_out_.get(), clock_)),
+      profiler_(profiler_parts(parts_)),
       meter_(runner_, parts_.loader, tells_planned(parts_)),
       scaler_(parts_.config->precision.loss_scale),
       targets_(parts_.config->loss.mean, parts_.targets_vary, *parts_.steps.segments,
@@ -98,6 +122,11 @@ launch::Heartbeat Trainer::heartbeat() const {
                                           static_cast<double>(heartbeat.instructions_per_step));
     heartbeat.lanes.push_back(
         {std::string(plan::lane_name(plan::Lane::kCompute)), runner_.computed()});
+    // A lane that has done nothing on this rank is not compared with other ranks'.
+    if (const Duration sent = sending_time(); sent > Duration{0})
+        heartbeat.lanes.push_back({launch::kLinkLane, sent});
+    if (const Duration moved = runner_.on_disk(); moved > Duration{0})
+        heartbeat.lanes.push_back({launch::kDiskLane, moved});
     return heartbeat;
 }
 
@@ -231,7 +260,7 @@ StepFacts Trainer::run_step(int64_t step) {
     if (is_first_rank()) report_.warn_of_targets(step, targets);
     const double weight = targets.weight;
     parts_.steps.segments->begin_step(step - 1, weight * scale, std::move(targets.empty));
-    runner_.run_step();
+    profiler_.run(step, [this] { runner_.run_step(); });
     double loss = 0;
     for (const double micro : parts_.steps.segments->losses()) loss += micro;
     StepFacts facts = gather(loss * weight);
@@ -282,6 +311,8 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
     if (step == parts_.config->trace_step && parts_.between != nullptr)
         parts_.between->trace_step(last_run(step, facts));
     report_.end_step(step, facts, {lr_, parts_.steps.state->gradient_norm()});
+    if (memory_ != nullptr && report_.is_logged(step))
+        log_info("train", "step {}: memory after {} on rank 0", step, memory_->take());
 }
 
 std::optional<double> Trainer::evaluate(int64_t step) {

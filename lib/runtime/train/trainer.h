@@ -21,6 +21,8 @@
 #include "runtime/train/step_report.h"
 #include "runtime/train/step_runner.h"
 #include "runtime/train/step_targets.h"
+#include "runtime/watch/device_peak.h"
+#include "runtime/watch/step_profiler.h"
 
 namespace dslaunch::runtime {
 
@@ -44,7 +46,9 @@ struct TrainerParts {
     // True if micro batches may differ in the number of targets that count.
     bool targets_vary = true;
     int64_t tokens_per_sample = 0;  // 0: samples are not tokens
-    double peak_tflops = 0;         // peak of this rank's device; 0: not known
+    DevicePeak peak;                // of this rank's device
+    // The model whose modules are profiled; null: on this rank none are.
+    graph::SegmentedModel* profiled = nullptr;
 };
 
 // The results of a run.
@@ -105,9 +109,11 @@ class Trainer {
 
     TrainerParts parts_;
     SystemClock clock_;
+    std::unique_ptr<MemoryPhases> memory_;  // null: memory_breakdown is off
     StepRunner runner_;
     std::unique_ptr<HeldOutLoss> held_out_;  // null: nothing is held out
     StepReport report_;
+    StepProfiler profiler_;
     RankMeter meter_;
     LossScaler scaler_;
     TargetWeights targets_;

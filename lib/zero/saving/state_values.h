@@ -33,6 +33,7 @@ class StateValues : public runtime::ParameterState {
     // REQUIRES: the parameters WRITTEN are in memory, and no tensor group splits them.
     void rewrite(std::span<const int> read, std::span<const int> written,
                  const NewValues& use) override;
+    void visit_copied(const UseCopied& use) override;
 
   protected:
     // ARGUMENTS are passed to RankParts.
@@ -62,6 +63,10 @@ class StateValues : public runtime::ParameterState {
     [[nodiscard]] std::vector<at::Tensor> whole_values(std::span<const int> parameters);
     void store_values(int parameter, const at::Tensor& values);
     void store_elements(int bucket, const Range& range, const float* values);
+    void visit_weights(const UseCopied& use);
+    void visit_chunk(int chunk, const UseCopied& use);
+    void give_copied(runtime::CopiedValues values, const void* memory, int64_t bytes,
+                     const UseCopied& use);
 
     std::mutex copies_mutex_;  // guards the device's queue of copies
 };

@@ -382,6 +382,32 @@ TEST_CASE("keys that change no result are notes") {
     CHECK(resolved("{checkpoint: {use_node_local_storage: true}}", 1).config.save.via_rank0);
 }
 
+TEST_CASE("profilers and checks are off until they are asked for, and take DeepSpeed's numbers") {
+    const RunConfig off = resolved("{}", 1).config;
+    CHECK(off.flops_profiler == FlopsProfilerConfig{});
+    CHECK_FALSE(off.memory_breakdown);
+    CHECK(off.check_equal_interval == 0);
+    CHECK(off.peak_tflops == 0);
+    const Resolved on = resolved(
+        "{memory_breakdown: true, flops_profiler: {enabled: true, profile_step: 5, module_depth: "
+        "2, top_modules: 3, detailed: false, output_file: f, recompute_fwd_factor: 1.0}, "
+        "dslaunch: {check_equal_interval: 100, peak_tflops: 989.5}}",
+        1);
+    CHECK(on.config.flops_profiler == FlopsProfilerConfig{true, 5, 2, 3, false, "f"});
+    CHECK(on.config.memory_breakdown);
+    CHECK(on.config.check_equal_interval == 100);
+    CHECK(on.config.peak_tflops == 989.5);
+    REQUIRE(on.notes.size() == 1);
+    CHECK_THAT(on.notes[0], Catch::Contains("flops_profiler.recompute_fwd_factor has no effect"));
+    CHECK_FALSE(
+        resolve(parse_config("{flops_profiler: {module_depth: -2}}", "c"), {}).problems.empty());
+    // Hosts that compress what they exchange may differ for a while.
+    CHECK(resolved("{optimizer: {type: OneBitAdam, params: {lr: 0.1, freeze_step: 2}}, "
+                   "dslaunch: {check_equal_interval: 100}}",
+                   1)
+              .notes.size() == 1);
+}
+
 TEST_CASE("old and lax forms that DeepSpeed takes are taken") {
     CHECK(resolved("{zero_optimization: true}", 1).config.zero.stage == 1);
     CHECK(resolved("{zero_optimization: false}", 1).config.zero.stage == 0);

@@ -104,20 +104,19 @@ TEST_CASE("each name in the table of foreign names leads to a key that there is"
 TEST_CASE("what DeepSpeed ignores or only watches with is one note each, never the end") {
     const Resolved result = resolved(
         "{_comment: mine, who_made_it: x, tensorboard: {enabled: true, output_path: /t, "
-        "job_name: j}, wandb: {enabled: false, project: p}, csv_monitor: {}, flops_profiler: "
-        "{enabled: true, profile_step: 5}, dump_state: true, msamp: {enabled: true}, "
+        "job_name: j}, wandb: {enabled: false, project: p}, csv_monitor: {}, "
+        "dump_state: true, msamp: {enabled: true}, "
         "offload_optimizer: "
         "{device: cpu}}",
         1);
     std::string all;
     for (const std::string& note : result.notes) all += note + "\n";
     INFO(all);
-    CHECK(result.notes.size() == 4);
+    CHECK(result.notes.size() == 3);
     CHECK(result.warnings.size() == 1);
     for (const char* words :
          {"_comment, who_made_it, msamp are unknown and ignored, as in DeepSpeed",
-          "tensorboard has no effect: ", "flops_profiler has no effect: ",
-          "dump_state has no effect: "})
+          "tensorboard has no effect: ", "dump_state has no effect: "})
         CHECK(all.find(words) != std::string::npos);
     // A name that differs from a known one by a letter or two is a mistake, any other in a section.
     for (const char* text : {"{zero_optimisation: {}}", "{fp16: {_note: x}}",

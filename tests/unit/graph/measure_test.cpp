@@ -1,4 +1,5 @@
-// Facts that one forward pass tells of a model: numbers that do not depend on where it is cut.
+// Facts that one forward pass tells of a model: numbers that do not depend on where it is cut; and
+// FLOPs and times by module of a step: closed forms, and the counts of PyTorch and DeepSpeed.
 #include "graph/measure/measure.h"
 
 #include <ATen/Parallel.h>
@@ -6,9 +7,14 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
+#include <fstream>
+#include <map>
 #include <set>
 #include <string>
 
+#include "graph/measure/module_profiler.h"
+#include "graph/measure/trial.h"
+#include "graph/segment/compute_context.h"
 #include "support/catch.h"
 #include "support/fixtures.h"
 #include "support/script_module.h"
@@ -123,6 +129,135 @@ TEST_CASE("what forward returns is known as a loss or as none before the first s
         CHECK(loss.numel == row.numel);
         CHECK(loss.trains == row.trains);
     }
+}
+
+namespace {
+
+// One forward and backward of SEGMENTED on ARGUMENTS, as the profiler sees it.
+std::vector<plan::ModuleCost> profile(SegmentedModel& segmented,
+                                      const std::vector<IValue>& arguments) {
+    const ComputeContext context(true, at::kFloat, c10::kCPU);
+    const KeptBuffers buffers(segmented.model(), segmented.lowered());
+    const ModuleProfiler profiler(segmented);
+    std::vector<std::vector<IValue>> inputs = {segmented.first_inputs(arguments)};
+    std::vector<Boundary> boundaries;
+    for (size_t s = 0; s < segmented.segments().size(); ++s) {
+        boundaries.push_back(segmented.forward(s, inputs.back(), {}));
+        inputs.push_back(boundaries.back().values);
+    }
+    for (size_t s = boundaries.size(); s-- > 0;) {
+        const std::vector<int> parameters = segmented.parameters_of(segmented.segments()[s]);
+        TrialBackward{segmented.model(), parameters, s + 1 == boundaries.size(), inputs[s], {}}.run(
+            std::move(boundaries[s]));
+    }
+    return profiler.costs();
+}
+
+// The FLOPs of each module with everything inside it; the model has the path "".
+std::map<std::string, int64_t> flops_with_inner(const std::vector<plan::ModuleCost>& costs) {
+    std::map<std::string, int64_t> flops;
+    for (const plan::ModuleCost& cost : costs) {
+        std::string path = cost.path;
+        while (true) {
+            flops[path] += cost.forward_flops;
+            if (path.empty()) break;
+            const size_t dot = path.rfind('.');
+            path = dot == std::string::npos ? "" : path.substr(0, dot);
+        }
+    }
+    return flops;
+}
+
+int64_t flops_of(const std::string& body, const test::NamedTensors& parameters, at::Tensor x) {
+    Model model =
+        test::script_model("def forward(self, x: Tensor) -> Tensor:\n" + body, parameters);
+    SegmentedModel segmented = SegmentedModel::make(model, {}, 1);
+    return flops_with_inner(profile(segmented, {std::move(x)})).at("");
+}
+
+}  // namespace
+
+TEST_CASE("products, attention and convolutions have the FLOPs of their closed forms") {
+    at::set_num_threads(1);
+    // 2 m n k, with and without a bias, in batches too.
+    CHECK(flops_of("    return torch.linear(x, self.w).sum()\n", {{"w", at::ones({5, 7})}},
+                   at::ones({3, 7})) == 2 * 3 * 5 * 7);
+    CHECK(flops_of("    return torch.linear(x, self.w, self.b).sum()\n",
+                   {{"w", at::ones({5, 7})}, {"b", at::ones({5})}},
+                   at::ones({2, 3, 7})) == 2 * 2 * 3 * 5 * 7);
+    CHECK(flops_of("    return torch.matmul(x, self.w).sum()\n", {{"w", at::ones({4, 7, 5})}},
+                   at::ones({4, 3, 7})) == 2 * 4 * 3 * 5 * 7);
+    // Two products of T x S x d for each of B x H heads.
+    CHECK(flops_of("    q = x * self.w\n"
+                   "    return torch.scaled_dot_product_attention(q, x, x).sum()\n",
+                   {{"w", at::ones({1})}}, at::ones({2, 3, 6, 8})) == 4 * 2 * 3 * 6 * 6 * 8);
+    // 2 for each weight of an output element: 6 outputs' channels, 4 x 4 places, 3 x 3 x 2 weights.
+    CHECK(flops_of("    return torch.conv2d(x, self.w).sum()\n", {{"w", at::ones({6, 2, 3, 3})}},
+                   at::ones({1, 2, 6, 6})) == 2 * 6 * 16 * 18);
+    // Each group sees only its own channels.
+    CHECK(flops_of("    return torch.conv2d(x, self.w, None, [1, 1], [0, 0], [1, 1], 2).sum()\n",
+                   {{"w", at::ones({6, 1, 3, 3})}}, at::ones({1, 2, 6, 6})) == 2 * 6 * 16 * 9);
+    // Transposed: each of the 6 x 6 x 2 inputs goes into 5 channels of 3 x 3.
+    CHECK(flops_of("    return torch.conv_transpose2d(x, self.w).sum()\n",
+                   {{"w", at::ones({2, 5, 3, 3})}}, at::ones({1, 2, 6, 6})) == 2 * 36 * 2 * 5 * 9);
+}
+
+TEST_CASE("each module of a GPT and a CNN has PyTorch's FLOPs and DeepSpeed's MACs") {
+    at::set_num_threads(1);
+    std::ifstream file(test::fixture_path("flops/peers.json"));
+    const nlohmann::json peers = nlohmann::json::parse(file);
+    for (const char* name : {"gpt", "convnet", "exported-convnet"}) {
+        const std::string peer = std::string(name) == "gpt" ? "gpt" : "convnet";
+        test::Fixture fixture = test::Fixture::load(name);
+        for (const int64_t segments : {1, 3}) {
+            SegmentedModel segmented = fixture.cut(segments);
+            auto ours = flops_with_inner(profile(segmented, fixture.batch(segmented)));
+            for (const auto& [path, flops] : peers.at(peer).at("torch_flops").items()) {
+                INFO(name << " in " << segments << " segments, module " << path);
+                CHECK(ours[path] == flops.get<int64_t>());
+                CHECK(ours[path] ==
+                      2 * peers.at(peer).at("deepspeed_macs").at(path).get<int64_t>());
+            }
+        }
+    }
+}
+
+TEST_CASE("a backward's time belongs to the module of its forward, and codes are given back") {
+    at::set_num_threads(1);
+    test::Fixture fixture = test::Fixture::load("gpt");
+    SegmentedModel segmented = fixture.cut(2);
+    const std::vector<std::shared_ptr<Code>> before = {segmented.segments()[0].code,
+                                                       segmented.segments()[1].code};
+    const auto costs = profile(segmented, fixture.batch(segmented));
+    CHECK(segmented.segments()[0].code == before[0]);
+    CHECK(segmented.segments()[1].code == before[1]);
+    std::map<std::string, plan::ModuleCost> by_path;
+    for (const plan::ModuleCost& cost : costs) by_path[cost.path] = cost;
+    for (const char* path : {"blocks.0.qkv", "blocks.1.fc", "blocks.2.out", "ln_f", "head"}) {
+        INFO(path);
+        REQUIRE(by_path.contains(path));
+        CHECK(by_path[path].forward > Duration{0});
+        CHECK(by_path[path].backward > Duration{0});
+        CHECK(by_path[path].recompute == Duration{0});
+    }
+}
+
+TEST_CASE("a forward within a recompute scope counts as recompute and adds no FLOPs") {
+    at::set_num_threads(1);
+    test::Fixture fixture = test::Fixture::load("gpt");
+    SegmentedModel segmented = fixture.cut(1);
+    const auto arguments = fixture.batch(segmented);
+    const ComputeContext context(true, at::kFloat, c10::kCPU);
+    const ModuleProfiler profiler(segmented);
+    static_cast<void>(segmented.forward(0, segmented.first_inputs(arguments), {}));
+    const auto once = flops_with_inner(profiler.costs());
+    {
+        const ModuleProfiler::RecomputeScope recomputes;
+        static_cast<void>(segmented.forward(0, segmented.first_inputs(arguments), {}));
+    }
+    CHECK(flops_with_inner(profiler.costs()) == once);
+    for (const plan::ModuleCost& cost : profiler.costs())
+        if (cost.path == "head") CHECK(cost.recompute > Duration{0});
 }
 
 }  // namespace dslaunch

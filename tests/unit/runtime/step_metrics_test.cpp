@@ -30,6 +30,7 @@ TEST_CASE("a step's speed is that of all ranks, its flops are three forwards") {
     StepMetrics metrics = half_a_second();
     metrics.tokens_per_sample = 32;
     metrics.peak_tflops = 60;
+    metrics.peak_source = "stated";
     const Json line = Json::parse(metrics_line(metrics));
     CHECK(line.at("step") == 7);
     CHECK(line.at("loss") == 1.5);
@@ -37,12 +38,14 @@ TEST_CASE("a step's speed is that of all ranks, its flops are three forwards") {
     CHECK(line.at("tokens_per_s") == 24.0 * 32);
     CHECK(line.at("tflops") == 6.0);
     CHECK(line.at("mfu") == 0.1);
+    CHECK(line.at("peak_tflops") == 60.0);
+    CHECK(line.at("peak_from") == "stated");
 }
 
 TEST_CASE("what a step does not have is null, or is left out") {
     const Json line = Json::parse(metrics_line(half_a_second()));
     for (const char* key : {"grad_norm", "tokens_per_s", "mfu"}) CHECK(line.at(key).is_null());
-    for (const char* key : {"skipped", "disk_bytes", "disk_checksum_ms"})
+    for (const char* key : {"skipped", "disk_bytes", "disk_checksum_ms", "peak_from"})
         CHECK(!line.contains(key));
     StepMetrics metrics = half_a_second();
     metrics.gradient_norm = 0.25;

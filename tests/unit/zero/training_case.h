@@ -104,7 +104,10 @@ struct TrainingCase {
     SaveConfig save = {};
     std::string resume_from = {};  // step folder
     UpdateRules rules = {};        // ZeroOptions::rules
-    bool save_untrained = false;   // saves the resumed state at once, though no step is left
+    // Called after each step by each rank, between steps.
+    std::function<void(int64_t step, runtime::ParameterState&, runtime::Collectives&)> after_step =
+        {};
+    bool save_untrained = false;  // saves the resumed state at once, though no step is left
 
     [[nodiscard]] int world_size() const {
         int ranks = 0;

@@ -149,7 +149,12 @@ class StepKeeper final : public BetweenSteps {
         return forced_ == nullptr ? nullptr : forced_->after(run);
     }
 
+    void end_step(int64_t step, double /*loss*/, bool /*skipped*/) override {
+        if (look) look(step);
+    }
+
     std::vector<std::optional<Overflow>> overflows;  // by step, but for the last one
+    std::function<void(int64_t step)> look;          // called after each step
 
   private:
     const SteppingState& state_;
@@ -186,6 +191,8 @@ inline RankOutcome train_with(const TrainingCase& job, const TrainingSetup& setu
     RankOutcome outcome;
     MetricsKeeper reporter;
     StepKeeper keeper(state, forced, exchanges);
+    if (job.after_step)
+        keeper.look = [&](int64_t step) { job.after_step(step, state, collectives); };
     TrainerParts parts;
     parts.config = &config;
     parts.steps.info = &setup.info;

@@ -1,4 +1,4 @@
-#include "runtime/train/process_usage.h"
+#include "runtime/watch/process_usage.h"
 
 #include <sys/resource.h>
 #include <unistd.h>

@@ -1,0 +1,41 @@
+// The interface between the check that copies are equal and ZeRO: the values of which several ranks
+// keep copies. Implemented in lib/zero; called between steps.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+
+#include "base/range.h"
+
+namespace dslaunch::runtime {
+
+// Some elements of a tensor of which other ranks keep copies. All copies of a part of a tensor have
+// the same bits.
+struct CopiedValues {
+    static constexpr int kWeights = -1;  // as segments read them
+    static constexpr int kMaster = -2;   // the fp32 copy of 16-bit weights
+    static constexpr int kOfHost = -1;   // whole, one copy for all ranks of a host
+
+    int parameter = -1;    // index into the model's parameters
+    int state = kWeights;  // or the index of one of the optimizer's states
+    int part = 0;          // kOfHost, or the rank's part of its copy: parts with the same number
+                           // are equal
+    Range elements;        // in the order of the parameter's memory
+    std::span<const std::byte> values;  // in the host's memory
+};
+
+// A state that has copies on several ranks.
+class CopiedState {
+  public:
+    virtual ~CopiedState() = default;
+
+    // Passes to USE all values in memory of which another rank keeps a copy; they are valid until
+    // USE returns. Weights that the ranks of a host share are divided among these ranks, a whole
+    // parameter each. Optimizer states are left out if any are on disk or in fewer bits. REQUIRES:
+    // settle() has returned. By default there are none.
+    using UseCopied = std::function<void(const CopiedValues& values)>;
+    virtual void visit_copied(const UseCopied& use) { static_cast<void>(use); }
+};
+
+}  // namespace dslaunch::runtime

@@ -172,7 +172,8 @@ int config_command(std::span<const std::string> arguments) {
         {.does = "Prints a JSON Schema of the config, for editors that check and complete "
                  "what you type.",
          .examples = {"dslaunch config schema > ds_config.schema.json"},
-         .docs = "docs/reference/editors.md"});
+         .docs = "docs/reference/editors.md",
+         .usage = {"dslaunch config schema > FILE"}});
     std::vector<std::string> words(arguments.begin(), arguments.end());
     // `config FILE` means `config check FILE`.
     std::error_code unreadable;

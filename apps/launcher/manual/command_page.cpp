@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -24,11 +22,6 @@ constexpr std::chrono::seconds kPageTimeMax{60};
 const std::vector<CommandPath>& further_forms() {
     static const std::vector<CommandPath> forms = {{"ps", "--devices"}, {"stop", "--pid"}};
     return forms;
-}
-
-std::string own_program() {
-    std::error_code unreadable;
-    return std::filesystem::read_symlink("/proc/self/exe", unreadable).string();
 }
 
 }  // namespace
@@ -58,7 +51,7 @@ HelpPage read_help_json(std::string_view text) {
 
 HelpPage page_of(const CommandPath& path) {
     ::setenv(kHelpFormVariable, "json", 1);
-    std::vector<std::string> command = {own_program()};
+    std::vector<std::string> command = {"/proc/self/exe"};  // there even if the file was replaced
     command.insert(command.end(), path.begin(), path.end());
     command.emplace_back("--help");
     const std::string printed = launch::program_output(command, kPageTimeMax);

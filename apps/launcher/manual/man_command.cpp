@@ -21,6 +21,7 @@
 #include "launch/process/spawn.h"
 #include "launcher/manual/command_page.h"
 #include "launcher/manual/man_page.h"
+#include "launcher/options/machine.h"
 #include "launcher/run/commands.h"
 
 namespace dslaunch::launcher {
@@ -86,7 +87,9 @@ void write_all(const std::string& folder) {
         try {
             for (const CommandPath& path : paths_below({entry.head}, pages)) write(path);
         } catch (const Error& error) {
-            if (error.code() != ExitCode::kSetup) throw;
+            // A build without LibTorch has no dsworker, which answers some commands.
+            const std::string worker = Machine::this_one().binary_directory + "/dsworker";
+            if (error.code() != ExitCode::kSetup || ::access(worker.c_str(), F_OK) == 0) throw;
             without.push_back(entry.head);
         }
     }
@@ -94,7 +97,7 @@ void write_all(const std::string& folder) {
     if (!without.empty())
         print_message(fmt::format(
             "dslaunch: warning: without the pages of {}: dsworker, which answers these commands, "
-            "cannot be started",
+            "is not beside dslaunch",
             join(without, ", ")));
 }
 

@@ -456,7 +456,7 @@ class SchemaMaker {
 }  // namespace
 
 std::string json_schema() {
-    return to_json(SchemaMaker().run(), 2) + "\n";
+    return to_json(SchemaMaker().run(), 0) + "\n";
 }
 
 }  // namespace dslaunch::config

@@ -48,7 +48,7 @@ timed() { # NAME COMMAND...
     shift
     begin=$(date +%s%N)
     "$@" >"$work/log" 2>&1 || die "$name failed: $(tail -20 "$work/log")"
-    say "$name: $((($(date +%s%N) - begin) / 100000000))e-1 s"
+    say "$name: $(awk -v ns=$(($(date +%s%N) - begin)) 'BEGIN { printf "%.1f s", ns / 1e9 }')"
 }
 
 check_deb() {

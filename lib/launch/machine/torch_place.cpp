@@ -61,7 +61,7 @@ class Environments {
   public:
     explicit Environments(const EnvironmentList& environment) : environment_(environment) {}
 
-    // Returns the folders torch/lib of all environments, those of PREFIX after the active ones.
+    // Returns the folders torch/lib of all environments; the active ones come before PREFIX.
     [[nodiscard]] std::vector<std::string> torch_folders(const std::string& prefix) {
         for (const std::string& folder : split(value_of("PYTHONPATH"), ':')) add(folder);
         add_prefix(value_of("VIRTUAL_ENV"));

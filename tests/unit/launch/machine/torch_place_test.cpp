@@ -1,4 +1,4 @@
-// Which LibTorch a dsworker is led to, in the layouts of pip, conda, Debian and users.
+// The LibTorch that a dsworker is led to, in the layouts of pip, conda, Debian and users.
 #include "launch/machine/torch_place.h"
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// What tools/package.sh makes, as a user gets it: an archive that is unpacked into another folder
+// Packages as users get them from tools/package.sh: an archive that is unpacked into another folder
 // and started with an empty environment, and a wheel whose files are as its RECORD says. LibTorch
 // stays apart here, which takes seconds; `make package-check` proves the other packages in roots
 // that hold nothing else.
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "launch/files/sha256.h"
+#include "launch/machine/elf_needs.h"
 #include "support/catch.h"
 #include "support/skip.h"
 #include "support/train_job.h"
@@ -72,6 +73,22 @@ std::string package(const std::string& ending) {
     return made.front();
 }
 
+// Checks that PROGRAM finds all its libraries in PLACE, but for the C++ runtime, which is each
+// machine's own, and for LibTorch, which is apart.
+void check_libraries(const std::string& place, const std::string& program) {
+    int found = 0;
+    for (const launch::SharedLibrary& library :
+         launch::list_libraries(place + "/bin/" + program, {})) {
+        INFO(library.name << " " << library.path);
+        if (library.name.starts_with("libstdc++.") || library.name.starts_with("libgcc_s."))
+            continue;
+        const bool is_torch = library.name == "libtorch_cpu.so" || library.name == "libc10.so";
+        CHECK((is_torch ? library.path.empty() : library.path.starts_with(place + "/")));
+        ++found;
+    }
+    CHECK(found > 10);
+}
+
 std::string base64_for_names(const std::string& bytes) {
     std::string text(4 * ((bytes.size() + 2) / 3) + 1, '\0');
     const int length = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
@@ -96,6 +113,8 @@ TEST_CASE("an archive runs from a strange folder with an empty environment") {
     const std::string dslaunch = place + "/bin/dslaunch";
     CHECK(run(folder, {"env", "-i", dslaunch, "--version"}) ==
           run(folder, {kDslaunch, "--version"}));
+    check_libraries(place, "dslaunch");
+    check_libraries(place, "dsworker");
 
     const Json config = fixture_config(facts_of("gpt"), 1, 2);
     std::vector<std::string> training =

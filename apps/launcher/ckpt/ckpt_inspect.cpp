@@ -49,7 +49,7 @@ std::vector<Line> lines_of(const storage::TensorSource& source, const InspectArg
         for (size_t s = 0; s < states.size(); ++s) add(static_cast<int>(s), states[s]);
     }
     if (lines.empty())
-        fail(ExitCode::kUsage, "--tensor {}: {} has no tensor of such a name",
+        fail(ExitCode::kUsage, "--tensor {}: no tensor in {} has a name that matches",
              printable(arguments.glob), source.path());
     return lines;
 }
@@ -62,6 +62,10 @@ void print_head(const storage::Checkpoint& checkpoint) {
     fmt::print("loss             {}\n", training.loss);
     fmt::print("loss scale       {}\n", training.loss_scale);
     fmt::print("seed             {}\n", training.seed);
+    if (const storage::EvalRecord& evals = training.evals; evals.metric)
+        fmt::print("evaluation       {} {:.6g} after step {}; best {:.6g} after step {}\n",
+                   eval_metric_name(*evals.metric), evals.value, evals.step, evals.best,
+                   evals.best_step);
     fmt::print("created          {}\n", printable(checkpoint.created));
     fmt::print("written by       dslaunch {}, {} ranks, ZeRO stage {}\n",
                printable(checkpoint.version), checkpoint.world_size, checkpoint.zero_stage);
@@ -70,8 +74,9 @@ void print_head(const storage::Checkpoint& checkpoint) {
         states += fmt::format(" {}", printable(state));
     fmt::print("optimizer        {}{}\n",
                checkpoint.optimizer.empty() ? "none" : printable(checkpoint.optimizer),
-               states.empty() ? " (weights alone)" : fmt::format(":{}", states));
-    fmt::print("finite           {}\n", checkpoint.is_finite() ? "yes" : "NO: a NaN or infinity");
+               states.empty() ? " (only weights)" : fmt::format(":{}", states));
+    fmt::print("finite           {}\n",
+               checkpoint.is_finite() ? "yes" : "NO: contains a NaN or infinity");
     fmt::print("id               {}, format {}\n", printable(checkpoint.id), checkpoint.format);
 }
 
@@ -95,7 +100,7 @@ void print_lines(const std::vector<Line>& lines, bool stats) {
         for (const std::string& alias : line.tensor->aliases)
             names += fmt::format(" = {}", printable(alias));
         for (const storage::CheckpointView& view : line.tensor->views)
-            names += fmt::format(", {} {} of it", printable(view.name), shape_text(view.shape));
+            names += fmt::format(", its view {} {}", printable(view.name), shape_text(view.shape));
         fmt::print("  {}\n", names);
     }
 }
@@ -141,6 +146,12 @@ void print_json(const storage::TensorSource& source, const std::vector<Line>& li
         json.field("scale_steps", training.scale_steps);
         json.field("scale_good_steps", training.scale_good_steps);
         json.field("scale_hysteresis_left", training.scale_hysteresis_left);
+        if (const storage::EvalRecord& evals = training.evals; evals.metric) {
+            json.field("eval_metric", eval_metric_name(*evals.metric));
+            json.field("eval_step", evals.step).field("eval_value", evals.value);
+            json.field("best_step", evals.best_step).field("best", evals.best);
+            json.field("evals_without_gain", evals.without_gain);
+        }
         json.end_object().key("config");
         checkpoint->config_json.empty() ? json.null() : json.raw(checkpoint->config_json);
     }
@@ -156,7 +167,7 @@ void inspect(const InspectArguments& arguments) {
     const storage::Checkpoint* checkpoint = source->checkpoint();
     if (arguments.config && !arguments.json) {
         if (checkpoint == nullptr || checkpoint->config_json.empty())
-            fail(ExitCode::kInput, "{}: holds no config", source->path());
+            fail(ExitCode::kInput, "{}: contains no config", source->path());
         fmt::print("{}\n", printable(checkpoint->config_json));
         return;
     }
@@ -176,13 +187,14 @@ int ckpt_inspect(CommandLine& command, const Parse& parse) {
     InspectArguments arguments;
     command
         .add("PATH", arguments.path,
-             "a step folder, a folder with checkpoints (the newest good one), a "
-             ".safetensors file or a Hugging Face folder")
+             "a step folder, a folder with checkpoints (then its newest good one), a .safetensors "
+             "file or a Hugging Face folder")
         .required();
-    command.add("--tensor GLOB", arguments.glob, "only those of this name or pattern, as '*.bias'");
+    command.add("--tensor GLOB", arguments.glob,
+                "only tensors with this name or pattern, such as '*.bias'");
     command.add("--stats", arguments.stats,
-                "read them too: norm, min, max, mean, and how many are not finite");
-    command.add("--config", arguments.config, "print the resolved config of the run alone");
+                "also read the values and show norm, min, max, mean, and how many are not finite");
+    command.add("--config", arguments.config, "print only the resolved config of the run");
     command.add("--json", arguments.json, "one JSON object");
     if (parse()) inspect(arguments);
     return 0;

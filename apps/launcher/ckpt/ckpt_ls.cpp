@@ -56,7 +56,8 @@ std::vector<LsRow> saves_under_way(const storage::FileTree& tree, const std::str
         row.under_way = true;
         row.stored.folder = fmt::format("{}/{}", root, entry.name);
         row.stored.step = parse_int(entry.name.substr(5, tmp - 5)).value_or(-1);
-        row.stored.fault = "a save that is under way or broke off; the next save removes it";
+        row.stored.fault =
+            "this save is still in progress or was interrupted; the next save removes it";
         for (const storage::FolderEntry& file :
              tree.list(row.stored.folder).value_or(std::vector<storage::FolderEntry>{}))
             row.stored.bytes += file.bytes;
@@ -83,15 +84,28 @@ void print_json(const std::vector<LsRow>& rows) {
         field("world_size", [](const storage::Checkpoint& c) { return c.world_size; });
         field("zero_stage", [](const storage::Checkpoint& c) { return c.zero_stage; });
         field("loss", [](const storage::Checkpoint& c) { return c.training.loss; });
+        const std::optional<storage::EvalRecord>& evaluated = row.stored.evaluated;
+        json.key("eval_metric");
+        evaluated ? json.value(eval_metric_name(*evaluated->metric)) : json.null();
+        json.key("eval_value");
+        evaluated ? json.value(evaluated->value) : json.null();
+        json.field("best", row.stored.is_best);
         json.end_object();
     }
     json.end_array();
     fmt::print("{}\n", json.text());
 }
 
+// Returns the result of the evaluation after just the checkpoint's step, and whether it is the
+// best.
+std::string held_out_text(const storage::StoredCheckpoint& stored) {
+    if (!stored.evaluated) return "-";
+    return fmt::format("{:.4f}{}", stored.evaluated->value, stored.is_best ? " best" : "");
+}
+
 void print_table(const std::vector<LsRow>& rows) {
     std::vector<std::vector<std::string>> table = {
-        {"step", "when (UTC)", "size", "state", "verified", "world", "stage", "loss"}};
+        {"step", "when (UTC)", "size", "state", "verified", "world", "stage", "loss", "held out"}};
     for (const LsRow& row : rows) {
         const storage::Checkpoint* c = row.checkpoint ? &*row.checkpoint : nullptr;
         table.push_back({std::to_string(row.stored.step),
@@ -99,9 +113,10 @@ void print_table(const std::vector<LsRow>& rows) {
                          row.state(), row.stored.is_verified ? "yes" : "no",
                          c == nullptr ? "-" : std::to_string(c->world_size),
                          c == nullptr ? "-" : std::to_string(c->zero_stage),
-                         c == nullptr ? "-" : fmt::format("{:.4f}", c->training.loss)});
+                         c == nullptr ? "-" : fmt::format("{:.4f}", c->training.loss),
+                         held_out_text(row.stored)});
     }
-    fmt::print("{}", text_table(table, {.align = "><><<>>>"}));
+    fmt::print("{}", text_table(table, {.align = "><><<>>><"}));
     for (const LsRow& row : rows) {
         if (!row.stored.fault.empty())
             fmt::print("{}: {}\n", printable(row.stored.folder), printable(row.stored.fault));
@@ -120,10 +135,10 @@ int list_checkpoints(const LsArguments& arguments) {
     if (arguments.json) {
         print_json(rows);
     } else if (rows.empty()) {
-        print_message(fmt::format(
-            "dslaunch: {}: no checkpoint here; give an --output folder of a run that saved "
-            "one (dslaunch.save.interval), or its checkpoints folder",
-            printable(arguments.path)));
+        print_message(
+            fmt::format("dslaunch: {}: contains no checkpoint; give the --output folder of a run "
+                        "that saved one (dslaunch.save.interval), or its checkpoints folder",
+                        printable(arguments.path)));
     } else {
         print_table(rows);
     }

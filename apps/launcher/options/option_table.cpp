@@ -401,10 +401,17 @@ constexpr OptionRow kRows[] = {
     {"set", Group::kTraining, "KEY=VALUE", "override one value of the config, as optimizer.params.lr=1e-4; repeatable", [](O& o, V& v) {
          if (v.find('=') == std::string::npos || v.front() == '=') fail(ExitCode::kUsage, "`{}` is not KEY=VALUE, as train_batch_size=8", printable(v));
          o.set.push_back(v); }, true},
-    {"resume", Group::kTraining, "[DIR]", "continue from the newest complete checkpoint in --output, or from the one in DIR", [](O& o, V& v) { set_resume(o, v); }},
+    {"resume", Group::kTraining, "[DIR]", "continue from the newest complete checkpoint in --output, from the one in DIR, or with =best from the best one", [](O& o, V& v) { set_resume(o, v); }},
     {"new-data", Group::kTraining, "", "with --resume: continue with other data than the checkpoint's, from their first sample", [](O& o, V&) { o.new_data = true; }},
     {"save-interval,save-steps", Group::kTraining, "N", "steps between checkpoints; 0: only at the end", [](O& o, V& v) { set_number_or_none(o, "dslaunch.save.interval", v); }},
     {"keep,save-total-limit", Group::kTraining, "N", "number of checkpoints kept; 0: all", [](O& o, V& v) { set_number_or_none(o, "dslaunch.save.keep", v); }},
+    {"save-best", Group::kTraining, "[METRIC]", "keep the best checkpoint too and make its weights the result; the best has the lowest eval_loss, or the best METRIC, such as eval_rewards/accuracies",
+     [](O& o, V& v) { set_text(o, "dslaunch.save.best", v.empty() ? "eval_loss" : v); }},
+    {"eval-interval,eval-steps", Group::kTraining, "N", "steps between evaluations of the held-out data; 0: only at the end", [](O& o, V& v) { set_number_or_none(o, "dslaunch.eval_interval", v); }},
+    {"patience,early-stopping-patience", Group::kTraining, "N", "end the run after N evaluations in a row that are no better than the best one; 0: never",
+     [](O& o, V& v) { set_number_or_none(o, "dslaunch.patience", v); }},
+    {"sample-prompts", Group::kTraining, "FILE", "prompts, as for `dslaunch generate --file`, that the model continues at each evaluation",
+     [](O& o, V& v) { set_text(o, "dslaunch.samples.file", v); }},
     {"save-via", Group::kTraining, "WHERE", "rank0: write checkpoints to rank 0's disk, for hosts that share no file system",
      [](O& o, V& v) { o.set.push_back("dslaunch.save.via=" + v); }, false, false, "rank0|shared"},
     {"time-limit", Group::kTraining, "SECONDS", "save and end before the job has run this long; default: before Slurm ends it", set_time_limit},

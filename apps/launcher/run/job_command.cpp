@@ -18,12 +18,15 @@ namespace {
 // Returns dsworker's --resume argument; a folder becomes an absolute path.
 std::string resume_argument(const RunOptions& options, const Machine& machine) {
     if (options.resume.empty()) return "";
-    if (options.resume != "auto") return resolved_path(options.resume, machine.directory);
+    const bool is_best = options.resume == "best";
+    if (options.resume != "auto" && !is_best)
+        return resolved_path(options.resume, machine.directory);
     if (options.output.empty())
         fail(ExitCode::kUsage,
-             "--resume: it looks for the newest checkpoint below --output, which is not given; add "
-             "--output DIR, or name the folder: --resume=DIR");
-    return options.resume;
+             "--resume{} continues from the {} checkpoint in --output, but --output is not given; "
+             "add --output DIR, or give the folder: --resume=DIR",
+             is_best ? "=best" : " without a folder", is_best ? "best" : "newest");
+    return is_best ? resolved_path(options.output, machine.directory) + "/best" : options.resume;
 }
 
 void write_training_options(const RunOptions& options, const Machine& machine,

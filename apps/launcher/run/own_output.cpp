@@ -51,9 +51,8 @@ std::string newest_run(const std::string& runs, const std::string& name) {
 [[noreturn]] void refuse_resume(const std::string& name, const std::string& directory) {
     const std::string newest = newest_run(fmt::format("{}/{}", directory, kRuns), name);
     fail(ExitCode::kUsage,
-         "--resume: which run goes on? It looks for the newest checkpoint below --output, which is "
-         "not given. {}",
-         newest.empty() ? "Add --output DIR, or name the folder: --resume=DIR"
+         "--resume: it is unclear which run to continue, since --output is not given. {}",
+         newest.empty() ? "Add --output DIR, or give the checkpoint's folder: --resume=DIR"
                         : fmt::format("The newest run of {} is {}/{}: add -o {}/{}", name, kRuns,
                                       newest, kRuns, newest));
 }
@@ -89,7 +88,7 @@ OwnOutput::OwnOutput(RunOptions& options, const std::string& directory) {
     const std::string models = options.working_directory.empty()
                                    ? directory
                                    : (fs::path(directory) / options.working_directory).string();
-    if (options.resume == "auto")
+    if (options.resume == "auto" || options.resume == "best")
         refuse_resume(storage::run_name(options.target, models), directory);
     const std::string name =
         fmt::format("{}/{}", kRuns, own_output_name(options.target, models, std::time(nullptr)));
@@ -98,8 +97,8 @@ OwnOutput::OwnOutput(RunOptions& options, const std::string& directory) {
     if (options.dry_run || !fs::exists(fs::path(models) / options.target, missing)) return;
     const auto refuse = [&](int error_number) {
         fail(ExitCode::kDisk,
-             "{}/{}: the folder for the results cannot be made: {}; name another one with --output "
-             "DIR, or keep nothing with --no-output",
+             "{}/{}: cannot make the folder for the results: {}; name another one with --output "
+             "DIR, or keep no results with --no-output",
              printable(directory), name, errno_text(error_number));
     };
     const std::string runs = fmt::format("{}/{}", directory, kRuns);

@@ -212,7 +212,8 @@ std::string config_of_run(const std::string& path) {
 }  // namespace
 
 std::vector<std::string> begun_of(const RunOptions& options, const std::string& output) {
-    const std::string path = options.resume == "auto" ? output : options.resume;
+    const bool is_own = options.resume == "auto" || options.resume == "best";
+    const std::string path = is_own ? output : options.resume;
     std::vector<std::string> begun;
     try {
         if (!path.empty()) begun = config::begun_values(config_of_run(path));
@@ -265,7 +266,7 @@ int64_t finished_step(const RunOptions& options, const launch::JobSpec& spec, in
 
 // Refuses a --resume=DIR that is a checkpoint of another program, and says how to start from it.
 void refuse_foreign_resume(const RunOptions& options, const launch::JobSpec& spec) {
-    if (options.resume.empty() || options.resume == "auto") return;
+    if (options.resume.empty() || options.resume == "auto" || options.resume == "best") return;
     const std::string path = resolved_path(options.resume, spec.working_directory);
     const std::string word = shell_word(options.resume);
     const std::string config = fmt::format("{}/{}", path, storage::kAdapterConfig);

@@ -44,6 +44,7 @@
 #include "worker/rank_process.h"
 #include "worker/roles.h"
 #include "worker/train/rank_progress.h"
+#include "worker/train/text_samples.h"
 #include "worker/train/train_messages.h"
 
 namespace dslaunch::worker {
@@ -267,7 +268,13 @@ class TrainRole {
         if (evaluator && job::writes_parameters(setup_))
             job::check_held_out_writes(setup_, evaluator->prepare().lowered());
         if (!verifier_ && all_leave()) return leave_untrained(resumed);
+        std::optional<TextSamples> samples;
+        if (config.samples.on())
+            samples.emplace(TextSampleParts{&config, arguments_.job.model_path, arguments_.output,
+                                            resumed.step, &comms_.job(), &reporter_},
+                            writer_parts(state, buffers));
         runtime::TrainerParts parts = trainer_parts();
+        if (samples) parts.after_evaluation = [&](int64_t step) { samples->write(step); };
         parts.steps.segments = &segments;
         parts.steps.state = &state;
         parts.account = &state;
@@ -297,9 +304,9 @@ class TrainRole {
                      "memory");
         require_updates(result);
         progress_.begin("writing the weights");
-        const bool wrote_weights = saving_->write_weights(state, buffers);
+        const job::WrittenWeights written = saving_->write_weights(state, buffers, result.steps);
         if (gpu_.backend) gpu_.backend->leave();
-        finish(result, wrote_weights);
+        finish(result, written);
     }
 
     void leave_untrained(const storage::TrainingState& resumed) const {
@@ -365,6 +372,20 @@ class TrainRole {
         return parts;
     }
 
+    [[nodiscard]] runtime::TokenWriterParts writer_parts(runtime::ParameterState& state,
+                                                         runtime::ModelBuffers& buffers) {
+        runtime::TokenWriterParts parts;
+        parts.model = setup_.model.get();
+        parts.lowering = job::lower_options(setup_.config(), gpu_.device, /*training=*/false);
+        parts.config = &setup_.config();
+        parts.buffers = &buffers;
+        parts.state = &state;
+        parts.collectives = &comms_.job();
+        parts.device = gpu_.device;
+        parts.leaves = [this] { return all_leave(); };
+        return parts;
+    }
+
     // Returns true if micro batches may differ in the number of targets that count.
     [[nodiscard]] bool targets_vary() const {
         const graph::TargetCount* const targets = setup_.segmented->lowered().targets.get();
@@ -420,16 +441,17 @@ class TrainRole {
         return parts;
     }
 
-    void finish(const runtime::TrainResult& result, bool wrote_weights) {
+    void finish(const runtime::TrainResult& result, const job::WrittenWeights& written) {
         if (!first()) return;
         room_.compare(setup_, place_, steps_->largest(), result);
         std::string text = summary_of(result, setup_.config());
-        if (wrote_weights) {
+        if (written.any) {
             const bool is_adapter = setup_.config().lora.on();
             // With the config next to the weights, the folder is a Hugging Face folder too.
             if (!is_adapter && storage::model_folder_of(arguments_.job.model_path))
                 storage::copy_model_config(arguments_.job.model_path, arguments_.output);
-            text += written_text(arguments_.output, is_adapter);
+            text += written_text(arguments_.output, is_adapter,
+                                 written.step == result.steps ? 0 : written.step);
         }
         fmt::print("{}\n", text);
         std::fflush(stdout);

@@ -36,6 +36,9 @@ std::string duration_text(std::chrono::duration<double> time) {
 std::string what_was_done(const runtime::TrainResult& result, const config::RunConfig& config) {
     if (result.asked_to_end && result.steps < config.steps)
         return fmt::format("stopped at step {} of {}", result.steps, config.steps);
+    if (!result.ended_early.empty())
+        return fmt::format("ended early at step {} of {}: {}", result.steps, config.steps,
+                           result.ended_early);
     return result.new_steps == 0
                ? fmt::format("at step {0} of {0} already: nothing was trained", result.steps)
                : fmt::format("trained {}", counted(result.steps, "step"));
@@ -43,7 +46,8 @@ std::string what_was_done(const runtime::TrainResult& result, const config::RunC
 
 // Returns text about the best held-out loss if it is not the last one.
 std::string best_text(const runtime::TrainResult& result) {
-    if (!result.best_eval || result.best_eval->step == result.steps) return "";
+    const bool is_told = !result.ended_early.empty();  // by the reason
+    if (is_told || !result.best_eval || result.best_eval->step == result.steps) return "";
     const auto& [step, loss] = *result.best_eval;
     if (result.eval_loss) return fmt::format(" (best {:.4f} at step {})", loss, step);
     return step == 0 ? "" : fmt::format(", best held-out loss {:.4f} at step {}", loss, step);
@@ -60,30 +64,30 @@ std::string on_host(const std::string& path) {
 void require_verifiable(const job::JobSetup& setup) {
     if (setup.on_gpu)
         fail(ExitCode::kUsage,
-             "verify looks at values in the host's memory: give --device cpu; a GPU's plan "
-             "has the same instructions");
+             "verify can check only values in the host's memory: use --device cpu; the plan for a "
+             "GPU has the same instructions");
     if (!setup.config().precision.master_copies)
         fail(ExitCode::kConfig,
-             "bf16.bf16_master_weights_and_grads: weights without fp32 copies are rounded by "
-             "random numbers, which verify cannot predict: verify without it");
+             "bf16.bf16_master_weights_and_grads: weights without fp32 copies are rounded at "
+             "random, which verify cannot predict: remove the key to verify");
     if (setup.config().states != config::MomentFormat::kFp32)
         fail(ExitCode::kConfig,
-             "dslaunch.optimizer.states: moments in fewer bits than fp32 are rounded by drawn "
-             "numbers, which verify cannot predict: verify with fp32");
+             "dslaunch.optimizer.states: moments in fewer bits than fp32 are rounded at random, "
+             "which verify cannot predict: use fp32 to verify");
     if (setup.config().lagging.on)
         fail(ExitCode::kConfig,
              "zero_optimization.zenflow: verify compares each update with the exact one of its "
-             "step, and here most of them lag: verify without it");
+             "step, but zenflow makes most updates later: remove the section to verify");
     if (setup.plan_options.reduce_packing() != WirePacking::kNone)
         fail(ExitCode::kConfig,
-             "verify does not predict gradients that hosts round before they send them: set "
-             "communication_data_type (with dslaunch.sequence.size "
+             "verify cannot predict gradients that hosts round before they send them: set "
+             "communication_data_type (or, with dslaunch.sequence.size, "
              "seq_parallel_communication_data_type) to fp32, zero_quantized_gradients to false, "
-             "and with torch_autocast lower_precision_safe_modules to []");
+             "and, with torch_autocast, lower_precision_safe_modules to []");
     if (setup.config().optimizer.compresses())
         fail(ExitCode::kUsage,
-             "verify compares each step with one rank that computes all alone, and {} gives "
-             "other results on every number of hosts: verify the job with AdamW",
+             "verify compares each step with a single rank, but the results of {} depend on the "
+             "number of hosts: use AdamW to verify the job",
              zero::ShardOptimizer::name(setup.config().optimizer));
 }
 
@@ -92,12 +96,13 @@ void warn_of_no_change(const config::RunConfig& config, const storage::TrainingS
                                                      {resumed.updates, kUpdatesMax});
     const int64_t steps = config.steps - resumed.step;
     if (steps <= 0 || (moving && *moving < resumed.updates + steps)) return;
-    log_warn("train", "the learning rate is 0 in each of the {} to go: no weight will change; {}",
+    log_warn("train",
+             "the learning rate is 0 in each of the remaining {}, so no weight will change; {}",
              counted(steps, "step"),
-             moving ? fmt::format("it is above 0 from step {} on: train more steps, or leave "
-                                  "the schedule out (--set scheduler=null)",
+             moving ? fmt::format("the rate is above 0 from step {} on: train more steps, or "
+                                  "remove the schedule (--set scheduler=null)",
                                   resumed.step + *moving - resumed.updates + 1)
-                    : "give one (--lr)");
+                    : "set a rate with --lr");
 }
 
 void require_updates(const runtime::TrainResult& result) {
@@ -105,10 +110,10 @@ void require_updates(const runtime::TrainResult& result) {
     const bool none_now = result.new_steps > 0 && result.new_updates == 0;
     if (result.asked_to_end || (!none_ever && !none_now)) return;
     fail(ExitCode::kDiverged,
-         "{} steps were done and none changed the model: the gradients of each were not finite, "
-         "so it was skipped (each skip says the parameter and the loss scale). Where only the "
-         "loss scale was too large, train more steps or lower fp16.initial_scale_power; else "
-         "lower optimizer.params.lr, or use bf16; no weights are written",
+         "none of the {} steps changed the model: all were skipped because their gradients were "
+         "not finite (the warning of each skip names the parameter and the loss scale). If only "
+         "the loss scale was too large, train more steps or lower fp16.initial_scale_power; else "
+         "lower optimizer.params.lr, or use bf16. No weights are written",
          none_ever ? result.steps : result.new_steps);
 }
 
@@ -130,10 +135,12 @@ std::string summary_of(const runtime::TrainResult& result, const config::RunConf
     return text;
 }
 
-std::string written_text(const std::string& output, bool is_adapter) {
+std::string written_text(const std::string& output, bool is_adapter, int64_t best_step) {
+    const std::string best = best_step > 0 ? fmt::format(" of step {}, the best,", best_step) : "";
     if (is_adapter)
-        return fmt::format(", adapter in {}/{}", on_host(output), storage::kAdapterFolder);
-    return fmt::format(", weights in {0}/model.safetensors and {0}/model.pt", on_host(output));
+        return fmt::format(", adapter{} in {}/{}", best, on_host(output), storage::kAdapterFolder);
+    return fmt::format(", weights{1} in {0}/model.safetensors and {0}/model.pt", on_host(output),
+                       best);
 }
 
 }  // namespace dslaunch::worker

@@ -31,8 +31,9 @@ void log_links(const runtime::TrainResult& result);
                                      const config::RunConfig& config);
 
 // Returns the end of the summary that names the files of the trained weights in OUTPUT: an adapter
-// if IS_ADAPTER. Names the rank's host too if the job has other hosts
-// than the launcher's.
-[[nodiscard]] std::string written_text(const std::string& output, bool is_adapter);
+// if IS_ADAPTER. BEST_STEP: the step of the weights if they are the best ones, else 0. Names the
+// rank's host too if the job has other hosts than the launcher's.
+[[nodiscard]] std::string written_text(const std::string& output, bool is_adapter,
+                                       int64_t best_step);
 
 }  // namespace dslaunch::worker

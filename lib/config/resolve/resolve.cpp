@@ -1,6 +1,7 @@
 #include "config/resolve/resolve.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -33,7 +34,7 @@ constexpr int64_t kMostRanks = 1 << 20;
 int64_t take_ranks(KeyReader& keys, const std::string& path) {
     const int64_t ranks = keys.take_integer(path);
     if (ranks > kMostRanks)
-        keys.problem(path, fmt::format("{} is more than {}", ranks, kMostRanks));
+        keys.problem(path, fmt::format("{} is more than the maximum, {}", ranks, kMostRanks));
     return std::clamp<int64_t>(ranks, 1, kMostRanks);
 }
 
@@ -44,19 +45,20 @@ void chunks(KeyReader& keys, RunConfig& run) {
     const bool several = interleaved || pipeline.schedule == ScheduleKind::kZeroBubbleV;
     pipeline.chunks = several ? 2 : 1;
     if (!keys.has(kChunks))
-        return keys.derive(kChunks, make_value(pipeline.chunks), "as " + name + " has by itself",
-                           true);
+        return keys.derive(kChunks, make_value(pipeline.chunks), "the default of " + name, true);
     const int64_t wanted = as_integer(keys.take(kChunks));
     if (interleaved && wanted == 1)
-        return keys.problem(kChunks,
-                            "interleaved has 2 chunks a stage at least: with 1 it is 1f1b");
+        return keys.problem(
+            kChunks,
+            "interleaved needs at least 2 chunks per stage: with 1 it is the same as 1f1b");
     if (!interleaved && wanted != pipeline.chunks)
         return keys.problem(
             kChunks,
-            fmt::format("{} has {} a stage, not {}: leave the key out, or take interleaved", name,
+            fmt::format("{} needs {} per stage, not {}: remove the key, or use interleaved", name,
                         several ? "2 chunks" : "1 chunk", wanted));
     if (wanted > kMostChunks)
-        return keys.problem(kChunks, fmt::format("{} are more than {}", wanted, kMostChunks));
+        return keys.problem(kChunks,
+                            fmt::format("{} is more than the maximum, {}", wanted, kMostChunks));
     pipeline.chunks = wanted;
 }
 
@@ -67,14 +69,15 @@ void first_segments(KeyReader& keys, RunConfig& run) {
     keys.record(kFirstSegments, *given_segments, given_segments->origin);
     for (const Value& item : given_segments->items) {
         if (!item.is(Kind::kInt) || item.integer < 1 || item.integer > INT32_MAX)
-            return keys.problem(kFirstSegments, "must be a list of numbers of segments, from 1");
+            return keys.problem(kFirstSegments,
+                                "must be a list of segment numbers, each at least 1");
         pipeline.first_segments.push_back(static_cast<int>(item.integer));
     }
     const int64_t parts = pipeline.stages * pipeline.chunks;
     if (std::ssize(pipeline.first_segments) + 1 == parts) return;
     const std::string of =
-        pipeline.chunks == 1 ? "stages" : fmt::format("parts, {} a stage,", pipeline.chunks);
-    keys.problem(kFirstSegments, fmt::format("names {} segments, and {} {} follow the first",
+        pipeline.chunks == 1 ? "stages" : fmt::format("parts ({} per stage)", pipeline.chunks);
+    keys.problem(kFirstSegments, fmt::format("names {} segments, but {} {} follow the first",
                                              pipeline.first_segments.size(), parts - 1, of));
 }
 
@@ -83,7 +86,7 @@ void tensor_rules(KeyReader& keys, RunConfig& run) {
     const Value* const rules = keys.given(path);
     if (rules == nullptr) return;
     keys.record(path, *rules, rules->origin);
-    const std::string wanted = "must be an object of patterns of parameter names and rules";
+    const std::string wanted = "must be an object that maps patterns of parameter names to rules";
     if (!rules->is(Kind::kObject)) return keys.problem(path, wanted + ", not " + describe(*rules));
     for (size_t i = 0; i < rules->keys.size(); ++i) {
         const Value& rule = rules->items[i];
@@ -102,8 +105,8 @@ void check_micro_steps(KeyReader& keys, RunConfig& run) {
     const int64_t micro_steps = run.batch.accumulation_steps;
     if (micro_steps <= kMicroStepsMax) return;
     keys.problem(keys.has(kMicroSteps) ? kMicroSteps : kTotal,
-                 fmt::format("{} micro steps a step are more than {}: the plan of a step holds an "
-                             "instruction for each piece of each; give each micro step more rows",
+                 fmt::format("{} micro steps per step are more than the maximum, {}, because the "
+                             "plan lists the instructions of each; give each micro step more rows",
                              micro_steps, kMicroStepsMax));
 }
 
@@ -139,10 +142,11 @@ void solve_batch(KeyReader& keys, RunConfig& run, int64_t ranks) {
         };
         const bool adapts =
             total != nullptr && !is_option(total) && (is_option(micro) || is_option(steps));
-        keys.problem(total != nullptr ? kTotal : kMicro,
-                     fmt::format("{}; train_batch_size = train_micro_batch_size_per_gpu x "
-                                 "gradient_accumulation_steps x ranks{}",
-                                 cause, adapts ? " (--set train_batch_size=auto takes that)" : ""));
+        keys.problem(
+            total != nullptr ? kTotal : kMicro,
+            fmt::format("{}; train_batch_size = train_micro_batch_size_per_gpu x "
+                        "gradient_accumulation_steps x ranks{}",
+                        cause, adapts ? " (--set train_batch_size=auto computes it)" : ""));
     };
     double product = double(std::max<int64_t>(micro_rows, 1)) *
                      double(std::max<int64_t>(micro_steps, 1)) * double(ranks);
@@ -164,15 +168,15 @@ void solve_batch(KeyReader& keys, RunConfig& run, int64_t ranks) {
         micro_steps = std::max<int64_t>(micro_steps, 1);
         if (steps == nullptr) steps_formula = "1 when not given";
         if (rows % (micro_steps * ranks) != 0) {
-            return relation(fmt::format("{} is no multiple of {} micro steps x {} ranks = {}", rows,
-                                        micro_steps, ranks, micro_steps * ranks));
+            return relation(fmt::format("{} is not a multiple of {} micro steps x {} ranks = {}",
+                                        rows, micro_steps, ranks, micro_steps * ranks));
         }
         micro_rows = rows / (micro_steps * ranks);
         micro_formula =
             fmt::format("{} rows / {} micro steps / {} ranks", rows, micro_steps, ranks);
     } else if (steps == nullptr) {
         if (rows % (micro_rows * ranks) != 0) {
-            return relation(fmt::format("{} is no multiple of {} rows x {} ranks = {}", rows,
+            return relation(fmt::format("{} is not a multiple of {} rows x {} ranks = {}", rows,
                                         micro_rows, ranks, micro_rows * ranks));
         }
         micro_steps = rows / (micro_rows * ranks);
@@ -207,6 +211,72 @@ void save_via(KeyReader& keys, RunConfig& run) {
     }
 }
 
+constexpr const char* kHoldOut =
+    "hold data out with dslaunch.data.eval_fraction (such as 0.05), or give a file with "
+    "dslaunch.data.eval (--eval-data FILE)";
+
+// Returns why RUN cannot compute METRIC; empty if it can.
+std::string why_no_metric(const RunConfig& run, EvalMetric metric) {
+    if (metric == EvalMetric::kLoss || run.loss.is_preference()) return "";
+    return fmt::format(
+        "{} exists only for losses of pairs (dslaunch.loss.name: dpo, ipo, simpo, "
+        "orpo): use eval_loss",
+        eval_metric_name(metric));
+}
+
+void save_best(KeyReader& keys, RunConfig& run) {
+    const std::string best = "dslaunch.save.best";
+    const std::string name = keys.take_text(best);
+    if (name.empty()) return;
+    run.save.best = eval_metric_from_name(name);
+    if (!run.save.best)
+        return keys.problem(best, fmt::format("`{}` is none of {}{}", printable(name),
+                                              fmt::join(kEvalMetricNames, ", "),
+                                              name.find("perplexity") == std::string::npos
+                                                  ? ""
+                                                  : "; eval_loss gives the same order as a "
+                                                    "perplexity"));
+    if (const std::string why = why_no_metric(run, *run.save.best); !why.empty())
+        return keys.problem(best, why);
+    if (run.data.eval_path.empty() && run.data.eval_fraction == 0)
+        keys.problem(best, fmt::format("needs held-out data: {}", kHoldOut));
+    else if (run.eval_interval == 0)
+        keys.problem(best,
+                     "needs evaluations during the run: set dslaunch.eval_interval, the number of "
+                     "steps between them");
+}
+
+void patience(KeyReader& keys, RunConfig& run) {
+    const std::string path = "dslaunch.patience", gain = "dslaunch.patience_gain";
+    run.patience = keys.take_integer(path);
+    run.patience_gain = keys.take_number(gain);
+    if (run.patience == 0) {
+        if (run.patience_gain > 0)
+            keys.problem(gain, "has no meaning without dslaunch.patience: set both, or remove it");
+        return;
+    }
+    if (run.data.eval_path.empty() && run.data.eval_fraction == 0)
+        keys.problem(path, fmt::format("needs held-out data: {}", kHoldOut));
+    else if (run.eval_interval == 0)
+        keys.problem(path,
+                     "counts evaluations, so it needs dslaunch.eval_interval, the number of steps "
+                     "between them");
+}
+
+void samples(KeyReader& keys, RunConfig& run) {
+    run.samples.prompts = keys.take_texts("dslaunch.samples.prompts");
+    run.samples.file = keys.take_text("dslaunch.samples.file");
+    run.samples.tokens = keys.take_integer("dslaunch.samples.tokens");
+    if (!run.samples.prompts.empty() && !run.samples.file.empty())
+        keys.problem("dslaunch.samples.file",
+                     "give either dslaunch.samples.prompts or a file, not both");
+    if (run.samples.on() && run.ranks_of_copy() > 1)
+        keys.problem("dslaunch.samples",
+                     "texts cannot be written during a run whose ranks share a copy of the model "
+                     "(dslaunch.pipeline, dslaunch.tensor, dslaunch.sequence): remove the section, "
+                     "and use `dslaunch generate` on the exported weights");
+}
+
 // Reads the clipping norm. DeepSpeed has two names for it, one of them among the optimizer's
 // parameters.
 void clipping(KeyReader& keys, RunConfig& run) {
@@ -216,21 +286,20 @@ void clipping(KeyReader& keys, RunConfig& run) {
     if (keys.has(path)) {
         norm = keys.take_number(path);
         if (of_optimizer > 0 && of_optimizer != norm)
-            keys.problem(other,
-                         fmt::format("is {}, and gradient_clipping, which means the same, is {}: "
-                                     "give one of the two",
-                                     of_optimizer, norm));
+            keys.problem(other, fmt::format("is {}, but gradient_clipping, which means the same, "
+                                            "is {}: remove one of the two",
+                                            of_optimizer, norm));
     } else if (of_optimizer > 0) {
         norm = of_optimizer;
         keys.derive(path, make_value(norm), other);
     } else if (keys.is_auto(path) || keys.is_auto(other)) {
         norm = 1.0;
-        keys.derive(path, make_value(norm), "auto = 1.0, the value of DeepSpeed's documentation");
+        keys.derive(path, make_value(norm), "auto = 1.0, the value in DeepSpeed's documentation");
     } else if (keys.options().is_pretrained) {
         usual_clipping(keys, run);
     } else {
         norm = 0;
-        keys.derive(path, make_value(norm), "off when not given; DeepSpeed 0.19 clips at 1.0 then");
+        keys.derive(path, make_value(norm), "off when not given; DeepSpeed 0.19 would clip at 1.0");
     }
 }
 
@@ -242,12 +311,12 @@ void resolve_pipeline(KeyReader& keys, RunConfig& run) {
     pipeline.stages = take_ranks(keys, path);
     if (pipeline.stages == 1) {
         for (const char* path : {kSchedule, kChunks, kFirstSegments})
-            keys.unread(path, "there is one stage");
+            keys.unread(path, "there is only one stage");
         return;
     }
     if (keys.options().world_size && *keys.options().world_size % pipeline.stages != 0)
-        keys.problem(path, fmt::format("{} stages cannot have equally many of {} ranks",
-                                       pipeline.stages, *keys.options().world_size));
+        keys.problem(path, fmt::format("{} stages cannot divide {} ranks evenly", pipeline.stages,
+                                       *keys.options().world_size));
     if (const auto kind = schedule_named(keys.take_text(kSchedule))) pipeline.schedule = *kind;
     chunks(keys, run);
     first_segments(keys, run);
@@ -266,10 +335,11 @@ void resolve_tensor(KeyReader& keys, RunConfig& run) {
          {"tensor_parallel.tp.tp_size", "tensor_parallel.tensor_parallel.tp_size"}) {
         const Value* const said = keys.given(again);
         if (said != nullptr && as_integer(*said) != 1 && as_integer(*said) != tensor.size)
-            keys.problem(again,
-                         fmt::format("{} is neither 1 nor tensor_parallel.autotp_size, which is "
-                                     "{}: leave it out",
-                                     as_integer(*said), tensor.size));
+            keys.problem(
+                again,
+                fmt::format(
+                    "{} is neither 1 nor tensor_parallel.autotp_size, which is {}: remove the key",
+                    as_integer(*said), tensor.size));
     }
     if (tensor.size == 1) {
         for (const char* name : {"rules", "share_positions", "check", "strict"})
@@ -287,17 +357,16 @@ void resolve_tensor(KeyReader& keys, RunConfig& run) {
     }
     if (tensor.size > 1 && sequence.size > 1)
         keys.problem(sequence_path,
-                     "beside dslaunch.tensor.size is not available yet in this version; "
+                     "cannot be used together with dslaunch.tensor.size in this version; "
                      "dslaunch.tensor.share_positions shares positions between split layers");
     const int64_t copy = run.ranks_of_copy();
     if (keys.options().world_size && tensor.size * sequence.size > 1 &&
         *keys.options().world_size % copy != 0)
-        keys.problem(
-            tensor.size > 1 ? path : sequence_path,
-            fmt::format("{} ranks cannot be dealt to copies of the model of {} = {} stages x "
-                        "tensor {} x sequence {}",
-                        *keys.options().world_size, copy, run.pipeline.stages, tensor.size,
-                        sequence.size));
+        keys.problem(tensor.size > 1 ? path : sequence_path,
+                     fmt::format("{} ranks cannot be divided into copies of the model with {} "
+                                 "ranks each = {} stages x tensor {} x sequence {}",
+                                 *keys.options().world_size, copy, run.pipeline.stages, tensor.size,
+                                 sequence.size));
 }
 
 // Solves train_batch_size = micro batch x accumulation steps x copies of the model that get
@@ -323,12 +392,11 @@ void resolve_batch(KeyReader& keys, RunConfig& run) {
         int64_t product = as_integer(*micro) * as_integer(*steps);
         if (as_integer(*total) % product != 0) {
             return keys.problem(
-                kTotal,
-                fmt::format("{} is no multiple of {} ({} x {} = {}): no number of ranks fits "
-                            "train_batch_size = train_micro_batch_size_per_gpu x "
-                            "gradient_accumulation_steps x ranks",
-                            as_integer(*total), product, as_integer(*micro), as_integer(*steps),
-                            product));
+                kTotal, fmt::format("{} is not a multiple of {} ({} x {} = {}): no number of ranks "
+                                    "fits train_batch_size = train_micro_batch_size_per_gpu x "
+                                    "gradient_accumulation_steps x ranks",
+                                    as_integer(*total), product, as_integer(*micro),
+                                    as_integer(*steps), product));
         }
         return solve_batch(keys, run, as_integer(*total) / product);
     }
@@ -343,7 +411,7 @@ void resolve_data(KeyReader& keys, RunConfig& run) {
     if (keys.options().context > 0 && !keys.has(context)) {
         data.context = keys.options().context;
         keys.derive(context, make_value(data.context), keys.options().context_reason, true);
-        keys.choose(fmt::format("{} tokens a sample: {} (--context)", data.context,
+        keys.choose(fmt::format("{} tokens per sample: {} (--context)", data.context,
                                 keys.options().context_reason));
     } else {
         data.context = keys.take_integer(context);
@@ -366,7 +434,8 @@ void resolve_data(KeyReader& keys, RunConfig& run) {
     data.shuffle = keys.take_bool("dslaunch.data.shuffle");
     data.eval_fraction = keys.take_number("dslaunch.data.eval_fraction");
     if (data.eval_fraction >= 1)
-        keys.problem("dslaunch.data.eval_fraction", "leaves nothing to train on: must be below 1");
+        keys.problem("dslaunch.data.eval_fraction",
+                     "must be below 1: nothing would be left to train on");
     if (!data.eval_path.empty() && data.eval_fraction > 0) {
         keys.problem("dslaunch.data.eval_fraction",
                      "give either dslaunch.data.eval or eval_fraction, not both");
@@ -379,7 +448,8 @@ void resolve_steps(KeyReader& keys, RunConfig& run) {
     run.epochs = keys.take_number(kEpochs);
     if (by_epochs && keys.has(kSteps)) {
         run.steps = keys.take_integer(kSteps);
-        return keys.problem(kEpochs, "is given beside dslaunch.steps: give one of the two");
+        return keys.problem(kEpochs,
+                            "cannot be used together with dslaunch.steps: remove one of the two");
     }
     if (keys.has_or_auto(kSteps)) {
         run.steps = keys.take_integer(kSteps);
@@ -390,17 +460,21 @@ void resolve_steps(KeyReader& keys, RunConfig& run) {
     if (!keys.options().samples || run.batch.train_rows <= 0)
         return keys.derive(kSteps, Value{},
                            by_epochs ? "needs the training data"
-                                     : "one pass over the data, which are not known here",
+                                     : "one pass over the data, whose size is not known here",
                            true);
     const double exact = epochs * static_cast<double>(*keys.options().samples) /
                          static_cast<double>(run.batch.train_rows);
-    if (exact > 9e15) return keys.problem(kEpochs, "asks for more steps than can be counted");
+    if (exact > 9e15) return keys.problem(kEpochs, "asks for too many steps: use a smaller number");
     run.steps = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(exact)));
     keys.derive(kSteps, make_value(run.steps),
-                fmt::format("{} epoch{} x {} samples / {} rows a step", epochs,
+                fmt::format("{} epoch{} x {} samples / {} rows per step", epochs,
                             epochs == 1 ? "" : "s", *keys.options().samples, run.batch.train_rows),
                 true);
 }
+
+namespace {
+
+}  // namespace
 
 void resolve_training(KeyReader& keys, RunConfig& run) {
     clipping(keys, run);
@@ -426,12 +500,16 @@ void resolve_training(KeyReader& keys, RunConfig& run) {
     save_via(keys, run);
     run.save.time_limit_s = keys.take_integer("dslaunch.save.time_limit");
     run.eval_interval = keys.take_integer("dslaunch.eval_interval");
+    save_best(keys, run);
+    patience(keys, run);
+    samples(keys, run);
     run.trace_step = keys.take_integer("dslaunch.trace_step");
     run.broadcast_buffers = keys.take_bool("dslaunch.broadcast_buffers");
     run.average_buffers = keys.take_bool("dslaunch.average_buffers");
     if (run.broadcast_buffers && run.average_buffers)
-        keys.problem("dslaunch.average_buffers",
-                     "excludes dslaunch.broadcast_buffers: one of them");
+        keys.problem(
+            "dslaunch.average_buffers",
+            "cannot be used together with dslaunch.broadcast_buffers: remove one of the two");
     run.tf32 = keys.take_bool("dslaunch.tf32");
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/kinds/dtype.h"
+#include "base/kinds/eval_metric.h"
 #include "base/kinds/schedule_kind.h"
 #include "base/kinds/shard_kind.h"
 #include "base/kinds/traffic_kind.h"
@@ -139,8 +140,21 @@ struct SaveConfig {
     bool goes_on = false;      // training continues after a save that failed
     bool via_rank0 = false;    // hosts share no file system: rank 0's disk gets all files
     int64_t time_limit_s = 0;  // the job saves and ends within this time after its start; 0: none
+    // The metric by which the best checkpoint is chosen and kept; nullopt: none is chosen.
+    std::optional<EvalMetric> best;
 
     bool operator==(const SaveConfig&) const = default;
+};
+
+// The texts that a language model writes at each evaluation.
+struct SamplesConfig {
+    std::vector<std::string> prompts;  // texts to continue
+    std::string file;                  // file with prompts in lines of JSON; empty: none
+    int64_t tokens = 48;               // generated for each prompt
+
+    // Returns true if there is any text to write.
+    [[nodiscard]] bool on() const { return !prompts.empty() || !file.empty(); }
+    bool operator==(const SamplesConfig&) const = default;
 };
 
 // dslaunch.pipeline, or DeepSpeed's pipeline.
@@ -230,7 +244,10 @@ struct RunConfig {
     bool broadcast_buffers = false;
     bool average_buffers = false;  // at most one of these two is true
     int64_t eval_interval = 0;     // steps between evaluations, 0: only at the end
-    int64_t print_interval = 10;   // steps_per_print
+    int64_t patience = 0;          // evaluations without a gain after which the run ends; 0: never
+    double patience_gain = 0;      // what counts as a gain is more than this
+    SamplesConfig samples;
+    int64_t print_interval = 10;  // steps_per_print
     CommsLoggerConfig comms_logger;
     bool wall_clock_breakdown = false;  // the times are in each progress line
     bool memory_breakdown = false;      // the memory after each phase is in each progress line

@@ -167,8 +167,11 @@ LoweredGraph lower(Model& model, const LowerOptions& options) {
     // A preference loss needs logits. A language model whose forward computes its own loss may have
     // a method that returns them.
     const bool has_logits = model.module().find_method("logits").has_value();
-    const torch::jit::Method method = model.module().get_method(
-        options.loss.is_preference() && has_logits ? "logits" : "forward");
+    const bool wants_logits = options.logits || options.loss.is_preference();
+    const torch::jit::Method method =
+        model.module().get_method(wants_logits && has_logits ? "logits" : "forward");
+    config::LossConfig output_of = options.loss;
+    if (options.logits) output_of.kind = config::LossKind::kCrossEntropy;
     LoweredGraph lowered;
     lowered.graph = torch::jit::toGraphFunction(method.function()).graph()->copy();
     replace_python_calls(*lowered.graph);
@@ -178,7 +181,7 @@ LoweredGraph lower(Model& model, const LowerOptions& options) {
     bind_arguments(method.function().getSchema().arguments(), options, lowered);
     lift_attributes(model, lowered, [&lowered] { simplify(lowered.graph); });
     detach_without_gradients(*lowered.graph);
-    choose_output(options.loss, lowered);
+    choose_output(output_of, lowered);
     rewrite_devices(*lowered.graph->block(), options.device);
     simplify(lowered.graph);
     lowered.compute_dtype = options.compute_dtype;
@@ -187,8 +190,10 @@ LoweredGraph lower(Model& model, const LowerOptions& options) {
     // A tracer's types name its device too, and simplify() may have made device constants from
     // them.
     rewrite_devices(*lowered.graph->block(), options.device);
-    append_loss(options.loss, lowered);
-    find_targets(options.loss, lowered);
+    if (!options.logits) {
+        append_loss(options.loss, lowered);
+        find_targets(options.loss, lowered);
+    }
     if (options.lora.on())
         add_adapters(model, lowered, {options.lora, options.adapter_seed, options.trains});
     settle_written_state(model, lowered, draws);

@@ -18,6 +18,7 @@ namespace dslaunch::graph {
 // Options of lower().
 struct LowerOptions {
     bool trains = true;
+    bool logits = false;  // the logits of logits(tokens), or of forward(tokens), without a loss
     std::vector<std::string> arguments;  // the arguments that the data supply; empty: all arguments
                                          // without a default
     std::vector<std::string> offered;    // more tensors in the data: an argument with their name
@@ -32,10 +33,10 @@ struct LowerOptions {
     bool keeps_fp32_parameters = false;               // true: parameters stay fp32 even then
 };
 
-// Sets the module to train or eval mode and lowers its forward; for a preference loss, it lowers
-// its method logits(tokens) if there is one. Throws Error{kInput} if an argument is unknown or
-// missing, if the output is not a loss, or if an attribute is written inside control flow; the
-// message names the module path and source line.
+// Sets the module to train or eval mode and lowers its forward; for a preference loss, and if
+// logits are wanted, it lowers its method logits(tokens) if there is one. Throws Error{kInput} if
+// an argument is unknown or missing, if the output is not a loss, or if an attribute is written
+// inside control flow; the message names the module path and source line.
 [[nodiscard]] LoweredGraph lower(Model& model, const LowerOptions& options);
 
 }  // namespace dslaunch::graph

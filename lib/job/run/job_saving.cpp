@@ -1,9 +1,13 @@
 #include "job/run/job_saving.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <random>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "config/resolve/begun_run.h"
 #include "graph/adapter/adapters.h"
@@ -13,6 +17,7 @@
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
 #include "runtime/save/final_weights.h"
+#include "storage/checkpoint/checkpoint_store.h"
 #include "storage/checkpoint/manifest.h"
 #include "storage/export/weight_export.h"
 #include "storage/huggingface/model_folder.h"
@@ -48,10 +53,9 @@ void JobSaving::claim() {
     claim.told = [](const std::string& line) { log_warn("checkpoint", "{}", line); };
     claim_ = storage::claim_checkpoints(*files_, own_root(), claim);
     if (options_.resume.empty() && !options_.restarted)
-        storage::require_unused_output(*files_, options_.output, /*resumes=*/false,
-                                       setup_.config().lora.on()
-                                           ? std::vector<std::string>{}
-                                           : storage::config_files_of_result(options_.model_path));
+        storage::require_unused_output(
+            *files_, options_.output, /*resumes=*/false,
+            storage::config_files_of_result(options_.model_path, setup_.config().lora.on()));
 }
 
 void JobSaving::resume() {
@@ -94,9 +98,9 @@ void JobSaving::require_same_base() const {
     const std::string& saved = reader_->checkpoint().base_fingerprint;
     if (saved.empty() || saved == base_) return;
     fail(ExitCode::kCheckpoint,
-         "{}: its adapters were trained beside other weights than those of {} (fingerprint {}, "
-         "here {}): resume with the model that the run began with, or begin a run of its own with "
-         "the adapter (dslaunch.lora.init)",
+         "{}: its adapters were trained on base weights that differ from those of {} (fingerprint "
+         "{}, here {}): resume with the model that the run began with, or start a new run from the "
+         "adapter (dslaunch.lora.init)",
          reader_->folder(), printable(options_.model_path), saved, base_.empty() ? "none" : base_);
 }
 
@@ -108,8 +112,8 @@ void JobSaving::require_same_numbers() const {
         config::begun_otherwise(setup_.resolved, reader_->checkpoint().config_json);
     if (began.empty()) return;
     fail(ExitCode::kConfig,
-         "{}: its run trained with {}, which nothing names here, and other numbers are usual now: "
-         "add that to go on as it began, or say others",
+         "{}: its run trained with {}, but these values are not set here, and the defaults are now "
+         "different: add them to continue as the run began, or set other values",
          reader_->folder(), join(began, " "));
 }
 
@@ -123,24 +127,28 @@ void JobSaving::require_same_data() {
     begins_data_ = !difference.empty();
     if (begins_data_ && !options_.new_data)
         fail(ExitCode::kCheckpoint,
-             "{}: its run saw other data than this one would: {}. Resume with the data and the "
-             "settings of dslaunch.data that the run began with, or add --new-data to go on with "
-             "these from their first sample",
+             "{}: its run used other data than this run would: {}. Resume with the data and the "
+             "settings of dslaunch.data that the run began with, or add --new-data to continue "
+             "with the new data from its first sample",
              reader_->folder(), difference);
     if (!first) return;
     if (begins_data_)
-        log_info("checkpoint", "--new-data: goes on from the first sample of other data: {}",
+        log_info("checkpoint",
+                 "--new-data: training continues from the first sample of other data: {}",
                  difference);
     if (saved == storage::DataMark{})
         log_info("checkpoint",
-                 "{} does not tell on which data its run trained, so these are not compared with "
-                 "them",
+                 "{} does not record the data that its run used, so the data is not compared",
                  reader_->folder());
 }
 
 storage::TrainingState JobSaving::training() const {
     storage::TrainingState training = saved_ ? saved_->training() : storage::TrainingState{};
-    if (begins_data_) training.samples_seen = 0;
+    if (begins_data_) {
+        training.earlier_samples += training.samples_seen;
+        training.samples_seen = 0;
+        training.evals = {};  // results of other data cannot be compared
+    }
     return training;
 }
 
@@ -153,9 +161,9 @@ void JobSaving::require_choice() const {
     const std::vector<std::string>& states = saved_->checkpoint().states;
     if (std::ranges::any_of(states, storage::is_lagging_state)) return;
     fail(ExitCode::kConfig,
-         "zero_optimization.zenflow: {} has no choice of important units, for its run updated "
+         "zero_optimization.zenflow: {} has no choice of important units, because its run updated "
          "everything in each of its {}: set zero_optimization.zenflow.full_warm_up_rounds to {} or "
-         "more, so that the units are chosen by then",
+         "more, so that this run chooses the units first",
          reader_->folder(), counted(updates, "update"), updates + 1);
 }
 
@@ -170,25 +178,40 @@ void JobSaving::describe_resume() const {
     const uint64_t seed = setup_.config().seed;
     if (training.step > 0 && training.seed != seed)
         log_warn("checkpoint",
-                 "dslaunch.seed is {} and was {}: data come in another order from here on", seed,
-                 training.seed);
+                 "dslaunch.seed is {}, but was {}: the order of the data changes from here on",
+                 seed, training.seed);
     if (checkpoint.states.empty() && training.step > 0)
-        log_warn("checkpoint", "it has no optimizer states: they start at zero");
+        log_warn("checkpoint", "the checkpoint has no optimizer states: they start at zero");
     if (const auto& names = saved_->buffers_of_archive(); !names.empty())
         log_info("checkpoint",
-                 "it has no buffer {}{}: these stay as in the model's archive, and what this run "
-                 "writes leaves them out too (TorchScript does not keep persistent=False)",
+                 "the checkpoint has no buffer {}{}: such buffers keep the values of the model's "
+                 "archive, and this run does not save them either (TorchScript does not keep "
+                 "persistent=False)",
                  names.front(),
                  names.size() > 1 ? fmt::format(" and {} more", names.size() - 1) : "");
 }
 
 void JobSaving::begin(runtime::SavableState& state, runtime::ModelBuffers& buffers,
                       bool own_buffers) {
+    set_aside_later();
     if (saves()) open_checkpointer(state, buffers, own_buffers);
     saved_.reset();
     reader_.reset();
     if (via_first() && place().node_rank > 0 && place().local_rank == 0)
         files_->remove_folder(resume_copy(options_.output, place().node_rank));
+}
+
+// If the user named an earlier checkpoint of this run, sets the later ones aside before training,
+// so that a restart before the first save does not continue from one of them.
+void JobSaving::set_aside_later() {
+    const bool is_named = !options_.resume.empty() && options_.resume != "auto";
+    if (!saves() || reader_ == nullptr || !is_named || options_.restarted || place().rank() != 0 ||
+        folder_of(reader_->folder()) != own_root())
+        return;
+    std::random_device random;
+    storage::CheckpointStore(*files_, own_root(), {})
+        .set_aside_later(reader_->checkpoint().training.step,
+                         fmt::format("{:08x}{:08x}", random(), random()));
 }
 
 void JobSaving::open_checkpointer(runtime::SavableState& state, runtime::ModelBuffers& buffers,
@@ -199,7 +222,7 @@ void JobSaving::open_checkpointer(runtime::SavableState& state, runtime::ModelBu
     parts.tree = files_.get();
     parts.root = own_root();
     parts.claim = std::move(claim_);
-    parts.keep = save.keep;
+    parts.keeps = {save.keep, save.best.has_value()};
     parts.goes_on = save.goes_on;
     parts.via_first = via_first();
     parts.model = &setup_.whole_model();
@@ -254,15 +277,54 @@ void JobSaving::bring_buffers(runtime::ModelBuffers& buffers) {
     buffers.bring_from_stages(comms_.job(), setup_.place.stage, stages_of_buffers(setup_));
 }
 
-bool JobSaving::write_weights(runtime::SavableState& state, runtime::ModelBuffers& buffers) {
+WrittenWeights JobSaving::write_weights(runtime::SavableState& state,
+                                        runtime::ModelBuffers& buffers, int64_t last_step) {
     if (comms_.stages() != nullptr && saves()) bring_buffers(buffers);
     // Everything that was saved is on rank 0's disk by now.
     if (via_first() && place().node_rank > 0 && place().local_rank == 0)
         files_->remove_folder(own_root());
-    return runtime::write_final_weights(
-        {setup_.model.get(), &setup_.whole_model(), &state, &setup_.layout, comms_.stages(),
-         comms_.shares(), comms_.own().collectives.get(), read_earlier(setup_), options_.output,
-         setup_.config().lora, options_.model_path});
+    const runtime::FinalWeights weights{setup_.model.get(),
+                                        &setup_.whole_model(),
+                                        &state,
+                                        &setup_.layout,
+                                        comms_.stages(),
+                                        comms_.shares(),
+                                        comms_.own().collectives.get(),
+                                        read_earlier(setup_),
+                                        options_.output,
+                                        setup_.config().lora,
+                                        options_.model_path};
+    const std::string best = best_before(last_step);
+    if (best.empty()) return {runtime::write_final_weights(weights), last_step};
+    const int64_t step = place().rank() == 0 ? write_checkpoint_weights(weights, best) : 0;
+    return {true, step};
+}
+
+// Returns the folder of the best checkpoint if its weights are the run's result and it is not of
+// LAST_STEP, whose weights are in memory. The same on all ranks.
+std::string JobSaving::best_before(int64_t last_step) const {
+    if (!saves() || !setup_.config().save.best) return "";
+    std::string best;
+    if (place().rank() == 0)
+        for (const storage::StoredCheckpoint& one :
+             storage::CheckpointStore(*files_, own_root(), {}).list())
+            if (one.is_best && one.step != last_step) best = one.folder;
+    return comms_.job().all_gather(best).front();
+}
+
+// Writes the weights of the checkpoint in FOLDER as the run's result, and returns its step.
+int64_t JobSaving::write_checkpoint_weights(const runtime::FinalWeights& weights,
+                                            const std::string& folder) const {
+    const storage::CheckpointReader reader(*files_, folder);
+    for (size_t file = 0; file < reader.checkpoint().files.size(); ++file)
+        if (const std::string fault = reader.verify_file(file); !fault.empty())
+            fail(ExitCode::kCheckpoint,
+                 "{}: the weights of the best checkpoint cannot be written: {}", folder, fault);
+    runtime::SavedState saved(reader, setup_.whole_model(),
+                              zero::ShardOptimizer::state_names(setup_.config().optimizer),
+                              /*leaves_out_frozen=*/setup_.config().lora.on());
+    runtime::write_saved_weights(weights, saved);
+    return reader.checkpoint().training.step;
 }
 
 }  // namespace dslaunch::job

@@ -12,6 +12,7 @@
 #include "job/setup/rank_comms.h"
 #include "runtime/compute/model_buffers.h"
 #include "runtime/save/checkpointer.h"
+#include "runtime/save/final_weights.h"
 #include "runtime/save/saved_state.h"
 #include "storage/checkpoint/checkpoint_reader.h"
 #include "storage/checkpoint/file_tree.h"
@@ -30,6 +31,12 @@ struct SavingOptions {
     // The longest wait for the claim on the folder. After a restart, a rank of the previous attempt
     // may still be saving until its agent ends it.
     std::chrono::milliseconds claim_wait_max{0};
+};
+
+// The result of a run's weights.
+struct WrittenWeights {
+    bool any = false;  // false: the job writes none
+    int64_t step = 0;  // on rank 0: the step that they are of, which is the best one or the last
 };
 
 // Resumes a run, saves its checkpoints and writes its trained weights. Every rank has one, and
@@ -61,9 +68,12 @@ class JobSaving {
         return checkpointer_ ? &*checkpointer_ : nullptr;
     }
 
-    // Called by all ranks after the last step. The first rank collects the trained weights and
-    // writes them. Returns false if the job does not write weights.
-    [[nodiscard]] bool write_weights(runtime::SavableState& state, runtime::ModelBuffers& buffers);
+    // Called by all ranks after the last step, LAST_STEP, once all saves have ended. The first rank
+    // writes the weights of the best checkpoint if the config asks for it and there is one, and
+    // otherwise collects the trained weights and writes them. Throws Error{kDisk}, and
+    // Error{kCheckpoint} if the best checkpoint is damaged.
+    [[nodiscard]] WrittenWeights write_weights(runtime::SavableState& state,
+                                               runtime::ModelBuffers& buffers, int64_t last_step);
 
   private:
     [[nodiscard]] bool saves() const { return !options_.output.empty(); }
@@ -78,6 +88,10 @@ class JobSaving {
     void require_same_data();
     void require_choice() const;
     void describe_resume() const;
+    void set_aside_later();
+    [[nodiscard]] std::string best_before(int64_t last_step) const;
+    [[nodiscard]] int64_t write_checkpoint_weights(const runtime::FinalWeights& weights,
+                                                   const std::string& folder) const;
     void open_checkpointer(runtime::SavableState& state, runtime::ModelBuffers& buffers,
                            bool own_buffers);
     [[nodiscard]] storage::Checkpoint about() const;

@@ -85,7 +85,7 @@ std::string shard_name(const char* what, const Topology& topology) {
 
 Checkpointer::Checkpointer(CheckpointerParts parts)
     : parts_(std::move(parts)),
-      store_(*parts_.tree, parts_.root, parts_.keep, std::move(parts_.claim)),
+      store_(*parts_.tree, parts_.root, parts_.keeps, std::move(parts_.claim)),
       tensor_of_(parts_.model->parameters().size(), -1) {
     for (int p = 0; p < std::ssize(tensor_of_); ++p) {
         if (parts_.leaves_out_frozen && !parts_.model->parameters()[p].tensor.requires_grad())
@@ -438,13 +438,16 @@ void Checkpointer::commit() {
     for (const storage::CheckpointFile& file : save.checkpoint.files) bytes += Bytes{file.bytes};
     const auto seconds = [](Duration time) { return to_milliseconds(time) / 1e3; };
     if (!save.checkpoint.is_finite())
-        log_warn("checkpoint",
-                 "{} holds values that are not finite: it does not count as a good one", folder);
+        log_warn(
+            "checkpoint",
+            "{} contains values that are not finite, so it does not count as a good checkpoint",
+            folder);
     if (parts_.told)
         parts_.told(fmt::format(
-            "{}: {} in {:.2f} s ({:.2f} s until written here), training held up {:.0f} ms", folder,
-            to_text(bytes), seconds(SystemClock().now() - save.begin), seconds(save.written),
-            to_milliseconds(save.stopped + save.snapshot->held_up())));
+            "{}: saved {} in {:.2f} s ({:.2f} s until written on this host); training paused for "
+            "{:.0f} ms",
+            folder, to_text(bytes), seconds(SystemClock().now() - save.begin),
+            seconds(save.written), to_milliseconds(save.stopped + save.snapshot->held_up())));
 }
 
 void Checkpointer::fail_together() {
@@ -464,12 +467,12 @@ void Checkpointer::give_up(const std::string& why) {
     save_.reset();  // closes the save's files before they are removed
     phase_ = SavePhase::kIdle;
     if (first() && !id.empty()) store_.abandon(step, id);
-    const std::string text =
-        fmt::format("the checkpoint of step {} was not saved: {}{}", step, why,
-                    saved_step_ < 0 ? "; there is no earlier one of this run"
-                                    : fmt::format("; that of step {} is the newest", saved_step_));
+    const std::string text = fmt::format(
+        "the checkpoint of step {} was not saved: {}{}", step, why,
+        saved_step_ < 0 ? "; this run has no earlier checkpoint"
+                        : fmt::format("; the newest checkpoint is that of step {}", saved_step_));
     if (!parts_.goes_on) fail(ExitCode::kCheckpoint, "{}", text);
-    if (first()) log_warn("checkpoint", "{}; training goes on", text);
+    if (first()) log_warn("checkpoint", "{}; training continues", text);
 }
 
 void Checkpointer::finish() {

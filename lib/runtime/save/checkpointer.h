@@ -39,7 +39,7 @@ struct CheckpointerParts {
     storage::FileTree* tree = nullptr;
     std::string root;                                    // folder of the step folders
     std::unique_ptr<storage::FileLock> claim = nullptr;  // rank 0's lock; null: begin() locks
-    int64_t keep = 0;                                    // as for CheckpointStore
+    storage::Retention keeps = {};                       // the checkpoints that stay
     bool goes_on = false;  // true if a failed save does not end the run
     // True if hosts share no disk: then all files are collected on rank 0's disk. Each host uses a
     // path of its own for ROOT, in case some of them share a file system after all.

@@ -184,6 +184,13 @@ class AdapterWriter final : public WeightSink {
     std::string folder_;
 };
 
+std::unique_ptr<WeightSink> make_sink(const FinalWeights& weights, std::span<const int> elsewhere) {
+    if (weights.lora.on())
+        return std::make_unique<AdapterWriter>(*weights.whole, weights.lora, weights.base_model,
+                                               weights.folder + "/" + storage::kAdapterFolder);
+    return std::make_unique<WeightWriter>(*weights.whole, weights.folder, elsewhere);
+}
+
 class Writer {
   public:
     explicit Writer(const FinalWeights& weights) : weights_(weights) {}
@@ -202,7 +209,7 @@ class Writer {
         }
         waiting_.resize(count_of_stage_.size());
         std::iota(waiting_.begin(), waiting_.end(), 1);
-        if (!weights_.folder.empty()) writer_ = make_sink(elsewhere);
+        if (!weights_.folder.empty()) writer_ = make_sink(weights_, elsewhere);
         const Put own = [this](int parameter, std::span<const float> values) {
             put(parameter, values);
         };
@@ -220,14 +227,6 @@ class Writer {
     }
 
   private:
-    [[nodiscard]] std::unique_ptr<WeightSink> make_sink(std::span<const int> elsewhere) const {
-        if (weights_.lora.on())
-            return std::make_unique<AdapterWriter>(*weights_.whole, weights_.lora,
-                                                   weights_.base_model,
-                                                   weights_.folder + "/" + storage::kAdapterFolder);
-        return std::make_unique<WeightWriter>(*weights_.whole, weights_.folder, elsewhere);
-    }
-
     [[nodiscard]] int stages() const {
         return weights_.link == nullptr ? 1 : weights_.link->stages();
     }
@@ -274,6 +273,26 @@ bool write_final_weights(const FinalWeights& weights) {
         Writer(weights).write();
     }
     return !weights.folder.empty();
+}
+
+void write_saved_weights(const FinalWeights& weights, SavedState& saved) {
+    const std::vector<int> sharded = weights.state->parameters_elsewhere();
+    std::vector<int> brought;
+    for (int p = 0; p < std::ssize(weights.whole->parameters()); ++p) {
+        const bool is_trained = weights.whole->parameters()[p].tensor.requires_grad();
+        const bool is_sharded = std::ranges::find(sharded, p) != sharded.end();
+        if (is_trained || (is_sharded && !weights.lora.on())) brought.push_back(p);
+    }
+    saved.restore_untrained({}, /*replica=*/0, /*replicas=*/1);
+    const std::unique_ptr<WeightSink> sink = make_sink(weights, brought);
+    std::vector<float> values;
+    for (const int p : brought) {
+        values.resize(static_cast<size_t>(weights.whole->parameters()[p].tensor.numel()));
+        saved.read_weights(p, {0, std::ssize(values)},
+                           std::as_writable_bytes(std::span(values)).data(), DType::kF32);
+        sink->put(p, values);
+    }
+    sink->finish();
 }
 
 }  // namespace dslaunch::runtime

@@ -12,6 +12,7 @@
 #include "plan/layout/flat_layout.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/compute/stage_link.h"
+#include "runtime/save/saved_state.h"
 #include "runtime/state/savable_state.h"
 
 namespace dslaunch::runtime {
@@ -37,5 +38,10 @@ struct FinalWeights {
 // time limit, but all waits together may take longer. Throws Error{kDisk}, and the errors of links
 // and collectives.
 bool write_final_weights(const FinalWeights& weights);
+
+// Writes the same files with the weights and buffers of the checkpoint SAVED, without the other
+// ranks. The buffers of WEIGHTS.whole get the checkpoint's values, and no step may follow. Called
+// by the first rank alone. REQUIRES: a folder is given. Throws Error{kDisk} and what SAVED throws.
+void write_saved_weights(const FinalWeights& weights, SavedState& saved);
 
 }  // namespace dslaunch::runtime

@@ -1,17 +1,21 @@
-// The held-out loss of all ranks during a run: evaluates, reports the result, and remembers the
-// best one. Data path: trainer -> [here] -> evaluator, reporter. Threads: the compute lane; any
-// thread may ask is_running().
+// The held-out loss of all ranks during a run: evaluates, lets the results be judged, reports them,
+// and remembers the least loss. Data path: trainer -> [here] -> evaluator, reporter. Threads: the
+// compute lane; any thread may ask is_running().
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <utility>
 
+#include "base/text/json.h"
+#include "config/run/run_config.h"
 #include "runtime/comm/collectives.h"
+#include "runtime/eval/eval_judge.h"
+#include "runtime/eval/evaluator.h"
 #include "runtime/state/stepping_state.h"
-#include "runtime/train/evaluator.h"
 #include "runtime/train/reporter.h"
 
 namespace dslaunch::runtime {
@@ -22,42 +26,51 @@ struct EvalPoint {
     double loss = 0;
 };
 
+// The objects that evaluations need, which must outlive them.
+struct HeldOutParts {
+    Evaluator* evaluator = nullptr;
+    SteppingState* state = nullptr;
+    Collectives* collectives = nullptr;  // joins all ranks
+    Reporter* reporter = nullptr;
+    const config::RunConfig* config = nullptr;
+};
+
 // Evaluates; see the top of this file.
 class HeldOutLoss {
   public:
-    // All references must outlive this object. COLLECTIVES joins all ranks. ON_PAIRS: the loss is a
-    // preference loss, whose rewards are reported too.
-    HeldOutLoss(Evaluator& evaluator, SteppingState& state, Collectives& collectives,
-                Reporter& reporter, bool on_pairs)
-        : evaluator_(evaluator),
-          state_(state),
-          collectives_(collectives),
-          reporter_(reporter),
-          on_pairs_(on_pairs) {}
+    // RECORD is the run's record so far.
+    HeldOutLoss(const HeldOutParts& parts, const storage::EvalRecord& record);
 
     // Returns the loss after STEP, the same on all ranks; nullopt if the evaluation was cut short.
-    // Rank 0 reports it. Calls TELL with the share that is done. All ranks call it. Throws the
-    // errors of Evaluator::run, Error{kInput} if no target counts, and Error{kDiverged} if the loss
-    // is not finite.
-    [[nodiscard]] std::optional<double> evaluate(int64_t step,
+    // The judge judges it if COUNTS. Rank 0 reports it. Calls TELL with the share that is done. All
+    // ranks call it. Throws the errors of Evaluator::run, Error{kInput} if no target counts, and
+    // Error{kDiverged} if the loss is not finite.
+    [[nodiscard]] std::optional<double> evaluate(int64_t step, bool counts,
                                                  const std::function<void(double share)>& tell);
+    [[nodiscard]] const EvalJudge& judge() const { return judge_; }
+    // Returns the verdict on the last evaluation. One that does not count is not the best.
+    [[nodiscard]] const Verdict& verdict() const { return verdict_; }
     // Returns true while evaluate() computes the loss. Any thread.
     [[nodiscard]] bool is_running() const { return running_.load(std::memory_order_relaxed); }
     // Returns true if the last evaluation ended early, because the run must save and end.
     [[nodiscard]] bool was_cut_short() const { return cut_short_; }
-    // Returns the point with the least loss of this run; nullopt before the first evaluation.
+    // Returns the point with the least loss; nullopt before the first evaluation. Of earlier parts
+    // of a resumed run, it knows the best point if the metric is the loss.
     [[nodiscard]] const std::optional<EvalPoint>& best() const { return best_; }
     // Returns the newest loss once; nullopt until the next evaluation.
     [[nodiscard]] std::optional<double> take_news() { return std::exchange(news_, std::nullopt); }
 
   private:
     void report(int64_t step, double loss, double samples, const graph::RewardMeans& rewards) const;
+    void add_verdict(JsonWriter& json) const;
+    [[nodiscard]] std::string verdict_text() const;
+    [[nodiscard]] bool has_choice() const {
+        return parts_.config->save.best.has_value() || parts_.config->patience > 0;
+    }
 
-    Evaluator& evaluator_;
-    SteppingState& state_;
-    Collectives& collectives_;
-    Reporter& reporter_;
-    bool on_pairs_;
+    HeldOutParts parts_;
+    EvalJudge judge_;
+    Verdict verdict_;
     std::atomic<bool> running_{false};
     bool cut_short_ = false;
     std::optional<double> news_;

@@ -24,9 +24,10 @@ bool tells_planned(const TrainerParts& parts) {
 
 std::unique_ptr<HeldOutLoss> held_out_loss(const TrainerParts& parts) {
     if (parts.evaluator == nullptr) return nullptr;
-    return std::make_unique<HeldOutLoss>(*parts.evaluator, *parts.steps.state,
-                                         *parts.steps.collectives, *parts.reporter,
-                                         parts.config->loss.is_preference());
+    return std::make_unique<HeldOutLoss>(
+        HeldOutParts{parts.evaluator, parts.steps.state, parts.steps.collectives, parts.reporter,
+                     parts.config},
+        parts.resumed.evals);
 }
 
 std::unique_ptr<MemoryPhases> memory_phases(const TrainerParts& parts) {
@@ -137,36 +138,47 @@ TrainResult Trainer::run() {
     result.steps = before;
     result.loss = parts_.resumed.loss;
     parts_.reporter->ready();
-    // The loss before training is what later losses are compared with.
-    if (config.eval_interval > 0 && before == 0) result.eval_loss = evaluate(0);
+    evaluate_before(result);
     const TimePoint train_begin = last_step_end_ = clock_.now();
     report_.begin();
     meter_.begin();
-    for (int64_t step = before + 1; step <= config.steps && !result.asked_to_end; ++step) {
+    for (int64_t step = before + 1; step <= config.steps && !result.ends(); ++step) {
         step_ = step;
         const StepFacts facts = run_step(step);
         if (parts_.between != nullptr) parts_.between->end_step(step, facts.loss, facts.skipped);
         result.steps = step;
         result.loss = facts.loss;
         result.peak_rss = Bytes{facts.peak_rss_bytes};
-        result.asked_to_end = facts.end;
         if (is_first_rank()) report_step(step, facts);
-        const bool saving = save_if_due(step, facts);
+        // A job that is asked to end saves first, since its time may not suffice for both.
+        const bool is_last = step == config.steps;
+        if (!facts.end && (is_eval_due(step) || is_last)) result.eval_loss = evaluate(step, true);
+        result.asked_to_end = facts.end || was_cut_short();
+        if (is_over()) result.ended_early = held_out_->judge().why_over();
+        const bool saving = save_if_due(step, facts, result.ends());
         if (parts_.between != nullptr && step < config.steps && !facts.end && !saving) {
             const plan::StepPlan* const plan = parts_.between->after_step(last_run(step, facts));
             if (plan != nullptr) change_plan(*plan, step);
         }
-        const bool due = config.eval_interval > 0 && step % config.eval_interval == 0;
-        if (due || step == config.steps || facts.end) result.eval_loss = evaluate(step);
-        if (was_cut_short() && !facts.end) {
-            result.asked_to_end = true;
-            if (parts_.checkpointer) save(step, facts);
-        }
+        // This one does not count: if it is due, the resumed run makes it again.
+        if (facts.end) result.eval_loss = evaluate(step, false);
     }
     result.new_steps = result.steps - before;
     result.time = last_step_end_ - train_begin;
     finish(result);
     return result;
+}
+
+// Evaluates before the first step: a new run, whose later losses are compared with this one, and a
+// run that was ended after its last save, before the evaluation of that step.
+void Trainer::evaluate_before(TrainResult& result) {
+    const storage::TrainingState& resumed = parts_.resumed;
+    const int64_t before = resumed.step;
+    const bool is_missing = held_out_ && !held_out_->judge().has_judged(before);
+    if (is_eval_due(before) && (before == 0 || is_missing))
+        result.eval_loss = evaluate(before, /*counts=*/before > 0);
+    if (is_best_news(before) && parts_.checkpointer) save(before, resumed.loss, /*waits=*/false);
+    if (is_over()) result.ended_early = held_out_->judge().why_over();
 }
 
 // Ends the last save, and completes RESULT with the facts of the whole run.
@@ -203,28 +215,33 @@ void Trainer::change_plan(const plan::StepPlan& plan, int64_t steps) {
     report_.follow_plan();
 }
 
-// Starts a save if one is due. Returns true if a save is then under way on any rank.
-bool Trainer::save_if_due(int64_t step, const StepFacts& facts) {
+// Starts a save if one is due; one is if the run ENDS. Returns true if a save is then under way on
+// any rank.
+bool Trainer::save_if_due(int64_t step, const StepFacts& facts, bool ends) {
     const config::RunConfig& config = *parts_.config;
     Checkpointer* const checkpointer = parts_.checkpointer;
     if (checkpointer == nullptr) return false;
     checkpointer->advance(facts.saves);
     const bool at_interval = config.save.interval > 0 && step % config.save.interval == 0;
-    const bool due = at_interval || facts.end || step == config.steps;
-    if (due) save(step, facts);
+    const bool due = at_interval || ends || step == config.steps || is_best_news(step);
+    // A job that was asked to end has no time for more steps, so it waits for the save.
+    if (due) save(step, facts.loss, /*waits=*/facts.end || was_cut_short());
     return due || std::ranges::any_of(facts.saves,
                                       [](SavePhase phase) { return phase != SavePhase::kIdle; });
 }
 
-void Trainer::save(int64_t step, const StepFacts& facts) {
+// Saves STEP, whose loss is LOSS. WAITS: until the save has ended.
+void Trainer::save(int64_t step, double loss, bool waits) {
     const config::RunConfig& config = *parts_.config;
     storage::TrainingState training;
     training.step = step;
     training.updates = updates_;
     training.samples_seen =
         parts_.resumed.samples_seen + (step - parts_.resumed.step) * config.batch.train_rows;
+    training.earlier_samples = parts_.resumed.earlier_samples;
     training.seed = config.seed;
-    training.loss = facts.loss;
+    training.loss = loss;
+    training.evals = held_out_ ? held_out_->judge().record() : parts_.resumed.evals;
     const LossScaleState& scale = scaler_.state();
     training.loss_scale = scale.scale;
     training.scale_steps = scale.steps;
@@ -233,8 +250,7 @@ void Trainer::save(int64_t step, const StepFacts& facts) {
     report_.begin_other("saving");
     parts_.steps.state->meet();
     parts_.checkpointer->begin(training);
-    // A job that was asked to end has no time for more steps, so it waits for the save.
-    if (facts.end || was_cut_short() || !config.save.async) parts_.checkpointer->finish();
+    if (waits || !config.save.async) parts_.checkpointer->finish();
 }
 
 // Returns true once there is no time for another step and another save.
@@ -315,13 +331,19 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
         log_info("train", "step {}: memory after {} on rank 0", step, memory_->take());
 }
 
-std::optional<double> Trainer::evaluate(int64_t step) {
-    if (!held_out_) return std::nullopt;
+// Evaluates after STEP. COUNTS: for the best checkpoint and the early end.
+std::optional<double> Trainer::evaluate(int64_t step, bool counts) {
+    if (!held_out_ && !parts_.after_evaluation) return std::nullopt;
     report_.begin_other("evaluating");
-    const std::optional<double> loss =
-        held_out_->evaluate(step, [this](double done) { report_.do_other(done); });
+    std::optional<double> loss;
+    if (held_out_)
+        loss = held_out_->evaluate(step, counts, [this](double done) { report_.do_other(done); });
+    if (parts_.after_evaluation && !was_cut_short()) {
+        report_.begin_other("writing samples");
+        parts_.after_evaluation(step);
+    }
     // The time of an evaluation is not part of any step's time.
-    if (loss) last_step_end_ = clock_.now();
+    if (loss || parts_.after_evaluation) last_step_end_ = clock_.now();
     return loss;
 }
 

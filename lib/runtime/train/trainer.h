@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,7 +37,10 @@ struct TrainerParts {
     // rank of the host.
     std::optional<bool> tells_planned;
     Reporter* reporter = nullptr;
-    Evaluator* evaluator = nullptr;        // null: nothing is held out
+    Evaluator* evaluator = nullptr;  // null: nothing is held out
+    // All ranks call it after each evaluation with its step; also without held-out data. Empty:
+    // there is nothing to do.
+    std::function<void(int64_t step)> after_evaluation = {};
     const BatchLoader* loader = nullptr;   // Load waits for it; null: batches need no wait
     Checkpointer* checkpointer = nullptr;  // null: nothing is saved
     BetweenSteps* between = nullptr;       // null: steps follow each other directly
@@ -65,10 +69,13 @@ struct TrainResult {
     Bytes peak_device_held;
     Duration time{0};  // time of all steps, and of the evaluations between them
     std::optional<double> eval_loss;
-    std::optional<EvalPoint> best_eval;  // the least held-out loss of this run
+    std::optional<EvalPoint> best_eval;  // the least held-out loss, see HeldOutLoss::best()
     StepLinks links;                     // rank 0: traffic of its host in this run
     std::string comms;                   // rank 0: the table of comms_logger; empty: not wanted
     bool asked_to_end = false;
+    std::string ended_early;  // why the run ended before its last step; empty: it did not
+
+    [[nodiscard]] bool ends() const { return asked_to_end || !ended_early.empty(); }
 };
 
 // Returns the time by which a job's last save must be done if the job has LIMIT_S seconds from
@@ -97,9 +104,19 @@ class Trainer {
     void settle_loss_scale(int64_t step, StepFacts& facts);
     [[nodiscard]] StepFacts gather(double loss);
     void report_step(int64_t step, const StepFacts& facts);
-    [[nodiscard]] std::optional<double> evaluate(int64_t step);
-    [[nodiscard]] bool save_if_due(int64_t step, const StepFacts& facts);
-    void save(int64_t step, const StepFacts& facts);
+    void evaluate_before(TrainResult& result);
+    [[nodiscard]] std::optional<double> evaluate(int64_t step, bool counts);
+    [[nodiscard]] bool is_eval_due(int64_t step) const {
+        return parts_.config->eval_interval > 0 && step % parts_.config->eval_interval == 0;
+    }
+    // Returns true if the evaluation after STEP is the best so far and is to be saved.
+    [[nodiscard]] bool is_best_news(int64_t step) const {
+        return parts_.config->save.best && held_out_ && held_out_->verdict().is_best &&
+               held_out_->judge().record().step == step;
+    }
+    [[nodiscard]] bool is_over() const { return held_out_ && held_out_->judge().is_over(); }
+    [[nodiscard]] bool save_if_due(int64_t step, const StepFacts& facts, bool ends);
+    void save(int64_t step, double loss, bool waits);
     [[nodiscard]] bool is_time_over() const;
     void finish(TrainResult& result);
     [[nodiscard]] bool was_cut_short() const { return held_out_ && held_out_->was_cut_short(); }

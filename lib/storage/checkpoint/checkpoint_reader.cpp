@@ -8,6 +8,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "base/text_bytes.h"
+#include "storage/checkpoint/checkpoint_store.h"
 #include "storage/checkpoint/manifest.h"
 #include "storage/checkpoint/shard_header.h"
 #include "storage/checkpoint/step_folder.h"
@@ -21,7 +22,8 @@ std::unique_ptr<FileView> open_file(const FileTree& tree, const std::string& fol
     try {
         return tree.open(fmt::format("{}/{}", folder, name));
     } catch (const Error& error) {
-        fail(ExitCode::kCheckpoint, "{}: no whole checkpoint: {}", printable(folder), error.what());
+        fail(ExitCode::kCheckpoint, "{}: is not a complete checkpoint: {}", printable(folder),
+             error.what());
     }
 }
 
@@ -54,7 +56,8 @@ std::optional<std::vector<FolderEntry>> list_of(const FileTree& tree, const std:
         const auto beside = tree.list(folder_of(folder));
         if (!beside || !holds(*beside, folder.substr(folder.rfind('/') + 1), false)) throw;
         fail(ExitCode::kCheckpoint,
-             "{}: is a file, and a checkpoint is a folder: name that of the run, or its step-N",
+             "{}: is a file, but a checkpoint is a folder: give the run's folder, or a step-N "
+             "folder in it",
              printable(folder));
     }
 }
@@ -100,8 +103,8 @@ std::string CheckpointReader::verify_file(size_t index) const {
     const int64_t data = file.pieces.empty() ? file.bytes : file.pieces.front().offset_bytes;
     if (hash_of(text_in(bytes.first(static_cast<size_t>(data)))) != file.header_hash)
         return fmt::format(
-            "{}/{}: its header is not as it was written: damaged, or of another "
-            "checkpoint",
+            "{}/{}: its header differs from what was written: the file is damaged, or belongs to "
+            "another checkpoint",
             printable(folder_), file.name);
     for (const WrittenPiece& written : file.pieces) {
         const CheckpointPiece& piece = written.piece;
@@ -114,8 +117,8 @@ std::string CheckpointReader::verify_file(size_t index) const {
         const std::string state =
             piece.state == kWeights ? "" : fmt::format(".{}", checkpoint_.states[piece.state]);
         return fmt::format(
-            "{}/{}: tensor '{}{}', elements {} to {}, {} bytes at offset {}: they "
-            "are not as they were written",
+            "{}/{}: tensor '{}{}', elements {} to {}, {} bytes at offset {}: they differ from what "
+            "was written",
             printable(folder_), file.name, printable(name), state, piece.elements.begin,
             piece.elements.end(), length, written.offset_bytes);
     }
@@ -159,13 +162,46 @@ void CheckpointReader::for_each(int tensor, int state, const Range& elements,
         views_[at->first]->let_go(bytes);
         next = part.end();
     }
-    DSL_CHECK(next >= elements.end(), "tensor {} state {}: it has no elements to {}", tensor, state,
-              elements.end());
+    DSL_CHECK(next >= elements.end(), "tensor {} state {}: its elements end before {}", tensor,
+              state, elements.end());
 }
 
-CheckpointPlace find_checkpoints(const FileTree& tree, const std::string& path) {
+namespace {
+
+// Returns the checkpoint that FOLDER means if it is RUN/best or RUN/latest, for which there is no
+// folder; an empty text if it is anything else.
+std::string pointed_to(FileTree& tree, const std::string& folder) {
+    const std::string name = folder.substr(folder.rfind('/') + 1);
+    const bool wants_best = name == "best";
+    if (!wants_best && name != "latest") return "";
+    const std::string above = folder_of(folder);
+    const auto beside = tree.list(above);
+    const auto is_step = [](const FolderEntry& entry) {
+        return entry.is_folder && parse_step_folder(entry.name);
+    };
+    if (!beside || holds(*beside, name, true) ||
+        (!holds(*beside, "checkpoints", true) && !std::ranges::any_of(*beside, is_step)))
+        return "";
+    const CheckpointPlace place = find_checkpoints(tree, above);
+    for (const StoredCheckpoint& one : CheckpointStore(tree, place.root, {}).list())
+        if (wants_best ? one.is_best : one.is_complete && one.is_finite) return one.folder;
+    if (!wants_best)
+        fail(ExitCode::kCheckpoint, "{}: no checkpoint in {} is complete and finite",
+             printable(folder), printable(place.root));
+    fail(ExitCode::kCheckpoint,
+         "{}: none of the checkpoints in {} was saved after an evaluation of its step, so none is "
+         "the best: train with --save-best, which saves them; `dslaunch ckpt ls {}` lists what is "
+         "there",
+         printable(folder), printable(place.root), printable(above));
+}
+
+}  // namespace
+
+CheckpointPlace find_checkpoints(FileTree& tree, const std::string& path) {
     std::string folder = path;
     while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+    if (std::string pointed = pointed_to(tree, folder); !pointed.empty())
+        return {"", std::move(pointed)};
     const auto entries = list_of(tree, folder);
     if (!entries)
         fail(ExitCode::kCheckpoint,
@@ -179,16 +215,15 @@ CheckpointPlace find_checkpoints(const FileTree& tree, const std::string& path) 
     });
     if (!root && holds(*entries, "checkpoints", true)) return {folder + "/checkpoints", ""};
     if (!root)
-        fail(
-            ExitCode::kCheckpoint,
-            "{}: no checkpoint there: it holds neither {} nor folders step-N nor checkpoints/{}",
-            printable(path), kManifestName,
-            is_universal(*entries)
-                ? "; it is a universal checkpoint of DeepSpeed's, which is not read yet: `dslaunch "
-                  "ckpt import` makes one of ours of the checkpoint that it was made from"
-            : is_deepspeed(*entries)
-                ? "; it is DeepSpeed's: `dslaunch ckpt import` makes one of ours of it"
-                : "; give the --output folder of a run");
+        fail(ExitCode::kCheckpoint,
+             "{}: has no checkpoint: it contains neither {} nor step-N folders nor checkpoints/{}",
+             printable(path), kManifestName,
+             is_universal(*entries)
+                 ? "; it is a universal checkpoint of DeepSpeed, which is not supported yet: "
+                   "convert the original DeepSpeed checkpoint with `dslaunch ckpt import`"
+             : is_deepspeed(*entries)
+                 ? "; it is a DeepSpeed checkpoint: convert it with `dslaunch ckpt import`"
+                 : "; give the --output folder of a run");
     return {folder, ""};
 }
 

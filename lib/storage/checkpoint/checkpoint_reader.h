@@ -49,13 +49,14 @@ class CheckpointReader {
 };
 
 // The checkpoints that a user's path leads to. The path may name a step folder, a folder of step
-// folders, or an --output folder with checkpoints/ in it. The result is the root of the step
-// folders, or the step folder itself.
+// folders, or an --output folder with checkpoints/ in it; `best` or `latest` after one of the last
+// two means its best or newest checkpoint. The result is the root of the step folders, or the step
+// folder itself.
 struct CheckpointPlace {
     std::string root;         // the folder of the step folders; empty if there is a step_folder
     std::string step_folder;  // a step folder that the path names
 };
 // Throws Error{kCheckpoint} naming PATH if it leads to no checkpoint.
-[[nodiscard]] CheckpointPlace find_checkpoints(const FileTree& tree, const std::string& path);
+[[nodiscard]] CheckpointPlace find_checkpoints(FileTree& tree, const std::string& path);
 
 }  // namespace dslaunch::storage

@@ -45,7 +45,7 @@ std::string missing(const Checkpoint& checkpoint, const std::vector<FolderEntry>
 
 void look_into(const FileTree& tree, StoredCheckpoint& stored) {
     const auto entries = tree.list(stored.folder);
-    if (!entries) fail(ExitCode::kCheckpoint, "it is gone");
+    if (!entries) fail(ExitCode::kCheckpoint, "the folder was removed");
     const auto has = [&](std::string_view name) {
         return std::any_of(entries->begin(), entries->end(), [&](const FolderEntry& entry) {
             return entry.name == name && !entry.is_folder;
@@ -58,10 +58,16 @@ void look_into(const FileTree& tree, StoredCheckpoint& stored) {
     const Checkpoint checkpoint = parse_manifest(path, text);
     if (stored.step == kAnyStep) stored.step = checkpoint.training.step;
     if (checkpoint.training.step != stored.step)
-        fail(ExitCode::kCheckpoint, "its manifest is of step {}", checkpoint.training.step);
+        fail(ExitCode::kCheckpoint, "its manifest belongs to step {}", checkpoint.training.step);
     stored.fault = missing(checkpoint, *entries);
     stored.is_complete = stored.fault.empty();
     stored.is_finite = stored.is_complete && checkpoint.is_finite();
+    const EvalRecord& evals = checkpoint.training.evals;
+    if (evals.metric && evals.step == stored.step) {
+        stored.evaluated = evals;
+        stored.judged_by = fmt::format("{} {} {}", eval_metric_name(*evals.metric),
+                                       checkpoint.data.held_out, checkpoint.data.samples);
+    }
     if (!stored.is_complete || !has(kVerifiedName)) return;
     const auto mark = tree.open(fmt::format("{}/{}", stored.folder, kVerifiedName));
     stored.is_verified = text_in(mark->bytes()) == verified_mark(text);
@@ -98,7 +104,7 @@ void remove_or_warn(FileTree& tree, const FolderEntry& entry, const std::string&
     try {
         entry.is_folder ? tree.remove_folder(path) : tree.remove_file(path);
     } catch (const std::exception& error) {
-        log_warn("checkpoint", "{} stays: {}", printable(path), error.what());
+        log_warn("checkpoint", "{} cannot be removed: {}", printable(path), error.what());
     }
 }
 
@@ -116,7 +122,7 @@ std::string holder_of(const FileTree& tree, const std::string& path) {
     } catch (const Error&) {
         // The owner has just ended, or it is an older version, which leaves the file empty.
     }
-    return "it does not say who it is";
+    return "a run that did not write its name";
 }
 
 }  // namespace
@@ -135,12 +141,12 @@ std::unique_ptr<FileLock> claim_checkpoints(FileTree& tree, const std::string& r
         const auto left = deadline - std::chrono::steady_clock::now();
         if (left <= left.zero()) {
             fail(ExitCode::kCheckpoint,
-                 "{}: another run is saving its checkpoints there: {}; wait for its end, end it, "
-                 "or give another --output",
+                 "{}: another run is saving its checkpoints there: {}; wait until it ends, stop "
+                 "it, or give another --output",
                  printable(root), holder);
         }
         if (!std::exchange(told, true) && claim.told) {
-            claim.told(fmt::format("{} is held by {}; waiting up to {} s for its end",
+            claim.told(fmt::format("{} is locked by {}; waiting up to {} s until it ends",
                                    printable(path), holder,
                                    std::chrono::ceil<std::chrono::seconds>(left).count()));
         }
@@ -148,9 +154,9 @@ std::unique_ptr<FileLock> claim_checkpoints(FileTree& tree, const std::string& r
     }
 }
 
-CheckpointStore::CheckpointStore(FileTree& tree, std::string root, int64_t keep,
+CheckpointStore::CheckpointStore(FileTree& tree, std::string root, Retention keeps,
                                  std::unique_ptr<FileLock> claim)
-    : tree_(tree), root_(std::move(root)), keep_(keep), claim_(std::move(claim)) {
+    : tree_(tree), root_(std::move(root)), keeps_(keeps), claim_(std::move(claim)) {
     while (root_.size() > 1 && root_.back() == '/') root_.pop_back();
 }
 
@@ -176,7 +182,7 @@ void CheckpointStore::remove_leftovers() {
             tree_.sync_folder(root_);
             complete.insert(parsed->step);
         } else if ((parsed && parsed->kind != StepFolderKind::kCheckpoint) ||
-                   entry.name.starts_with("latest.tmp-")) {
+                   entry.name.starts_with("latest.tmp-") || entry.name.starts_with("best.tmp-")) {
             remove_or_warn(tree_, entry, path);
         }
     }
@@ -188,14 +194,14 @@ std::string CheckpointStore::begin(int64_t step, const std::string& id, Bytes ne
                                              return (c >= '0' && c <= '9') ||
                                                     (c >= 'a' && c <= 'z') || c == '-';
                                          }),
-              "'{}' is no id of a save", id);
+              "'{}' is not a valid id of a save", id);
     if (!claim_) claim_ = claim_checkpoints(tree_, root_);
     remove_leftovers();
     const Bytes free = tree_.free_room(root_);
     if (free < need)
         fail(ExitCode::kDisk,
-             "{}: the checkpoint of step {} needs {} and {} are free there; free some, keep fewer "
-             "or give an --output on another disk",
+             "{}: the checkpoint of step {} needs {}, but only {} are free there; free some space, "
+             "keep fewer checkpoints, or give an --output on another disk",
              printable(root_), step, to_text(need), to_text(free));
     std::string folder = fmt::format("{}/{}", root_, unfinished_name(step, id));
     tree_.make_folder(folder);
@@ -223,8 +229,7 @@ void CheckpointStore::put_in_place(const std::string& from, const std::string& t
     remove_or_warn(tree_, {"", true, {}}, old);
 }
 
-// Renames later steps, so that nothing is lost. They belong to a run that this one does not
-// continue, and would be taken for the newest checkpoints.
+// Renames later steps, so that nothing is lost; they would be taken for the newest checkpoints.
 void CheckpointStore::set_aside_later(int64_t step, const std::string& id) {
     bool moved = false;
     for (const FolderEntry& entry : tree_.list(root_).value_or(std::vector<FolderEntry>{})) {
@@ -234,25 +239,35 @@ void CheckpointStore::set_aside_later(int64_t step, const std::string& id) {
             continue;
         const std::string aside = fmt::format("abandoned-{}-{}", id, entry.name);
         tree_.rename(fmt::format("{}/{}", root_, entry.name), fmt::format("{}/{}", root_, aside));
-        log_warn("checkpoint", "{}/{} is of a run that this one does not go on from: it is {} now",
+        log_warn("checkpoint",
+                 "{}/{} is from a run that this one does not continue: it was renamed to {}",
                  printable(root_), entry.name, aside);
         moved = true;
     }
     if (moved) tree_.sync_folder(root_);
 }
 
-// Writes `latest`, a hint for people and scripts. Only list() decides which checkpoint is the
-// newest.
-void CheckpointStore::point_latest(const Checkpoint& checkpoint) {
-    const std::string temporary = fmt::format("{}/latest.tmp-{}", root_, checkpoint.id);
-    write_text(tree_, temporary, fmt::format("step-{}\n", checkpoint.training.step));
-    tree_.rename(temporary, root_ + "/latest");
+// Writes `latest` or `best`, a hint for people and scripts. Only list() decides which checkpoints
+// these are.
+void CheckpointStore::point(const std::string& name, int64_t step, const std::string& id) {
+    const std::string temporary = fmt::format("{}/{}.tmp-{}", root_, name, id);
+    write_text(tree_, temporary, step_folder_name(step) + "\n");
+    tree_.rename(temporary, fmt::format("{}/{}", root_, name));
     tree_.sync_folder(root_);
+}
+
+void CheckpointStore::point_best(const std::string& id) {
+    const std::vector<StoredCheckpoint> all = list();
+    const auto best = std::ranges::find_if(all, &StoredCheckpoint::is_best);
+    if (best != all.end()) return point("best", best->step, id);
+    const auto entries = tree_.list(root_).value_or(std::vector<FolderEntry>{});
+    if (std::ranges::find(entries, "best", &FolderEntry::name) != entries.end())
+        tree_.remove_file(root_ + "/best");
 }
 
 void CheckpointStore::remove_old(const std::string& newest) noexcept {
     try {
-        for (const std::string& folder : checkpoints_to_remove(list(), keep_)) {
+        for (const std::string& folder : checkpoints_to_remove(list(), keeps_)) {
             if (folder == newest) continue;
             // A folder that is only partly removed must not look like a damaged checkpoint.
             const std::string gone = fmt::format("{}.tmp-removed", folder);
@@ -260,7 +275,8 @@ void CheckpointStore::remove_old(const std::string& newest) noexcept {
             tree_.remove_folder(gone);
         }
     } catch (const std::exception& error) {
-        log_warn("checkpoint", "{}: an old checkpoint stays: {}", printable(root_), error.what());
+        log_warn("checkpoint", "{}: cannot remove an old checkpoint: {}", printable(root_),
+                 error.what());
     }
 }
 
@@ -271,26 +287,27 @@ std::string CheckpointStore::commit(const Checkpoint& checkpoint) {
     const std::string text = manifest_text(checkpoint);
     static_cast<void>(parse_manifest(fmt::format("{}/{}", from, kManifestName), text));
     const auto entries = tree_.list(from);
-    const std::string fault = entries ? missing(checkpoint, *entries) : "it is not there";
+    const std::string fault = entries ? missing(checkpoint, *entries) : "the folder is missing";
     if (!fault.empty())
         fail(ExitCode::kCheckpoint,
-             "{}: {}: ranks must write to one file system that rank 0 sees too; was the folder "
-             "removed, or is it another disk on each host?",
+             "{}: {}: all ranks must write to one file system that rank 0 can also see; was the "
+             "folder removed, or is it a different disk on each host?",
              printable(from), fault);
     write_text(tree_, fmt::format("{}/{}", from, kManifestName), text);
     tree_.sync_folder(from);
     set_aside_later(step, checkpoint.id);
     put_in_place(from, to, checkpoint.id);
-    point_latest(checkpoint);
+    point("latest", step, checkpoint.id);
+    if (keeps_.keeps_best) point_best(checkpoint.id);
     remove_old(to);
     return to;
 }
 
 void CheckpointStore::abandon(int64_t step, const std::string& id) noexcept {
     try {
-        const std::string latest = fmt::format("latest.tmp-{}", id);
         for (const FolderEntry& entry : tree_.list(root_).value_or(std::vector<FolderEntry>{}))
-            if (entry.name == unfinished_name(step, id) || entry.name == latest)
+            if (entry.name == unfinished_name(step, id) || entry.name == "latest.tmp-" + id ||
+                entry.name == "best.tmp-" + id)
                 remove_or_warn(tree_, entry, fmt::format("{}/{}", root_, entry.name));
     } catch (const std::exception& error) {
         log_warn("checkpoint", "{}: {}", printable(root_), error.what());
@@ -339,7 +356,7 @@ bool holds_checkpoints(const FileTree& tree, const std::string& folder) {
 void require_run_folder(const FileTree& tree, const std::string& output, bool resumes) {
     namespace fs = std::filesystem;
     const auto refuse = [&](const char* what, const fs::path& run) {
-        fail(ExitCode::kCheckpoint, "{} is {} of a run, not the run's folder: --output {}",
+        fail(ExitCode::kCheckpoint, "{} is {} of a run, not the run's folder: use --output {}",
              printable(output), what, shell_word(run.string()));
     };
     fs::path path = fs::path(output).lexically_normal();
@@ -364,7 +381,8 @@ void require_run_folder(const FileTree& tree, const std::string& output, bool re
     std::ranges::sort(runs);
     const size_t count = runs.size();
     if (count > 3) runs.resize(3);
-    fail(ExitCode::kCheckpoint, "{} has no checkpoints, but holds {}: name one with --output: {}{}",
+    fail(ExitCode::kCheckpoint,
+         "{} has no checkpoints, but contains {}: give one of them with --output: {}{}",
          printable(output), counted(static_cast<int64_t>(count), "run"), join(runs, ", "),
          count > 3 ? ", ..." : "");
 }
@@ -375,12 +393,12 @@ void require_unused_output(FileTree& tree, const std::string& output, bool resum
                            std::span<const std::string> copied) {
     require_run_folder(tree, output, resumes);
     for (const StoredCheckpoint& stored :
-         CheckpointStore(tree, fmt::format("{}/{}", output, kCheckpointsFolder), 0).list()) {
+         CheckpointStore(tree, fmt::format("{}/{}", output, kCheckpointsFolder), {}).list()) {
         if (!stored.is_complete) continue;
         if (resumes) return;
         fail(ExitCode::kCheckpoint,
-             "{} has checkpoints of an earlier run, the newest of step {}: go on from it with "
-             "--resume, or name another folder with --output",
+             "{} has checkpoints of an earlier run, the newest of step {}: continue from it with "
+             "--resume, or give another folder with --output",
              output, stored.step);
     }
     const auto is_copied = [&](const std::string& name) {
@@ -397,8 +415,8 @@ void require_unused_output(FileTree& tree, const std::string& output, bool resum
     if (found.empty()) return;
     std::ranges::sort(found);
     fail(ExitCode::kCheckpoint,
-         "{}: holds {} already, which the run would replace, or which would be taken for a part of "
-         "its result: name another folder with --output, or move {} away",
+         "{}: already contains {}, which the run would replace or which could be mistaken for its "
+         "result: give another folder with --output, or move {} away",
          printable(output), join(found, ", "), found.size() > 1 ? "these files" : "this file");
 }
 
@@ -419,6 +437,7 @@ std::vector<StoredCheckpoint> CheckpointStore::list() const {
     std::sort(all.begin(), all.end(), [](const StoredCheckpoint& a, const StoredCheckpoint& b) {
         return std::pair(a.step, a.is_complete) > std::pair(b.step, b.is_complete);
     });
+    mark_best(all);
     return all;
 }
 

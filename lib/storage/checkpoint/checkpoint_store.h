@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,6 +27,10 @@ struct StoredCheckpoint {
     bool is_finite = false;
     bool is_verified = false;  // all of it was read and its hashes matched
     std::string fault;         // why it is not complete
+    // The run's record, if an evaluation was made after just this step.
+    std::optional<EvalRecord> evaluated = {};
+    std::string judged_by = {};  // metric and held-out data; values are comparable if it is equal
+    bool is_best = false;        // see mark_best()
 };
 
 // Returns the checkpoint in FOLDER, whatever the folder's name is: it may have been set aside or
@@ -54,12 +59,22 @@ struct CheckpointClaim {
 void require_unused_output(FileTree& tree, const std::string& output, bool resumes = false,
                            std::span<const std::string> copied = {});
 
+// The checkpoints of a run that are kept.
+struct Retention {
+    // A number alone keeps that many of the newest ones.
+    Retention(int64_t newest_count = 0, bool best = false)  // NOLINT(google-explicit-constructor)
+        : newest(newest_count), keeps_best(best) {}
+
+    int64_t newest;   // the number of newest complete ones; 0: all
+    bool keeps_best;  // also the best one, to which `best` then points
+};
+
 // The checkpoints below one root, of which it makes and removes some.
 class CheckpointStore {
   public:
-    // KEEP is the number of complete checkpoints that are kept; 0: all. Creates nothing before
-    // begin(), which locks ROOT unless CLAIM is given. TREE must outlive the store.
-    CheckpointStore(FileTree& tree, std::string root, int64_t keep,
+    // KEEPS says which checkpoints stay. Creates nothing before begin(), which locks ROOT unless
+    // CLAIM is given. TREE must outlive the store.
+    CheckpointStore(FileTree& tree, std::string root, Retention keeps,
                     std::unique_ptr<FileLock> claim = nullptr);
 
     // Makes the folder for the files of a save, removes what the saves of crashed runs have left,
@@ -76,27 +91,36 @@ class CheckpointStore {
     // begin().
     void abandon(int64_t step, const std::string& id) noexcept;
 
-    // Returns the checkpoints, newest first.
+    // Returns the checkpoints, newest first; at most one of them is the best.
     [[nodiscard]] std::vector<StoredCheckpoint> list() const;
+    // Renames the checkpoints of steps after STEP to ROOT/abandoned-ID-step-M, since they belong to
+    // a run that the present one does not continue. ID is as for begin().
+    void set_aside_later(int64_t step, const std::string& id);
 
   private:
     void remove_leftovers();
-    void set_aside_later(int64_t step, const std::string& id);
     void put_in_place(const std::string& from, const std::string& to, const std::string& id);
-    void point_latest(const Checkpoint& checkpoint);
+    void point(const std::string& name, int64_t step, const std::string& id);
+    void point_best(const std::string& id);
     void remove_old(const std::string& newest) noexcept;
 
     FileTree& tree_;
     std::string root_;
-    int64_t keep_;
+    Retention keeps_;
     std::unique_ptr<FileLock> claim_;
 };
 
 // Returns the checkpoints in ALL, in any order, that are to be removed. A complete finite
-// checkpoint is removed unless it is one of the newest KEEP, the newest verified one or the newest
-// finite one. Any other checkpoint is removed only if a newer one is complete and finite. If KEEP
-// is 0, nothing is removed. Pure.
+// checkpoint is removed unless it is one of the newest ones that KEEPS wants, the newest verified
+// one, the newest finite one, or the best one that KEEPS wants. Any other checkpoint is removed
+// only if a newer one is complete and finite. If KEEPS.newest is 0, nothing is removed. Pure.
 [[nodiscard]] std::vector<std::string> checkpoints_to_remove(
-    const std::vector<StoredCheckpoint>& all, int64_t keep);
+    const std::vector<StoredCheckpoint>& all, const Retention& keeps);
+
+// Marks the best one of ALL, in any order: of the complete and finite checkpoints, the one with the
+// best evaluation after just its step, and of equal ones the earliest. Values count only if they
+// come from the same metric and held-out data as the newest one's. Marks none if no checkpoint has
+// such an evaluation. Pure.
+void mark_best(std::vector<StoredCheckpoint>& all);
 
 }  // namespace dslaunch::storage

@@ -35,18 +35,30 @@ void words(JsonWriter& json, std::string_view name, const std::vector<std::strin
     json.end_array();
 }
 
+void write_evals(JsonWriter& json, const EvalRecord& evals) {
+    if (!evals.metric) return;
+    json.key("evals").begin_object().field("metric", eval_metric_name(*evals.metric));
+    json.field("step", evals.step);
+    number(json, "value", evals.value);
+    json.field("best_step", evals.best_step);
+    number(json, "best", evals.best);
+    json.field("without_gain", evals.without_gain).end_object();
+}
+
 void write_training(JsonWriter& json, const TrainingState& training) {
     json.key("training").begin_object();
     json.field("step", training.step)
         .field("updates", training.updates)
-        .field("samples_seen", training.samples_seen)
-        .field("seed", training.seed);
+        .field("samples_seen", training.samples_seen);
+    if (training.earlier_samples > 0) json.field("earlier_samples", training.earlier_samples);
+    json.field("seed", training.seed);
     number(json, "loss", training.loss);
     number(json, "loss_scale", training.loss_scale);
     json.field("scale_steps", training.scale_steps)
         .field("scale_good_steps", training.scale_good_steps)
-        .field("scale_hysteresis_left", training.scale_hysteresis_left)
-        .end_object();
+        .field("scale_hysteresis_left", training.scale_hysteresis_left);
+    write_evals(json, training.evals);
+    json.end_object();
 }
 
 void write_tensor(JsonWriter& json, const CheckpointTensor& tensor) {
@@ -219,7 +231,7 @@ CheckpointFile decode_checkpoint_file(std::string_view bytes) {
         file.pieces.push_back(piece);
     }
     if (!in.done())
-        fail(ExitCode::kInternal, "record of a checkpoint's file {}: it goes on after its end",
+        fail(ExitCode::kInternal, "record of a checkpoint's file {}: it has extra bytes at its end",
              file.name);
     return file;
 }

@@ -6,12 +6,14 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/kinds/dtype.h"
+#include "base/kinds/eval_metric.h"
 #include "base/range.h"
 #include "storage/files/hash128.h"
 
@@ -146,17 +148,31 @@ struct CheckpointFile {
 [[nodiscard]] std::string encode(const CheckpointFile& file);
 [[nodiscard]] CheckpointFile decode_checkpoint_file(std::string_view bytes);
 
+// The evaluations of a run so far, as far as they decide about its best checkpoint and its early
+// end. An evaluation before the first step does not count.
+struct EvalRecord {
+    std::optional<EvalMetric> metric = {};  // nullopt: there was no evaluation
+    int64_t step = 0;                       // step after which the newest evaluation was made
+    double value = 0;                       // its result; may be a NaN
+    int64_t best_step = 0;                  // step of the best evaluation; 0: all were NaN
+    double best = 0;                        // its result
+    int64_t without_gain = 0;  // evaluations in a row, up to the newest, without enough gain
+    bool operator==(const EvalRecord&) const = default;
+};
+
 // The part of training that is not in tensors.
 struct TrainingState {
-    int64_t step = 0;          // optimizer steps done, skipped ones included
-    int64_t updates = 0;       // steps that were not skipped; they determine the learning rate
-    int64_t samples_seen = 0;  // position in the order of data
-    uint64_t seed = 0;         // for the order of data and for dropout
-    double loss = 0;           // the last step's loss
+    int64_t step = 0;             // optimizer steps done, skipped ones included
+    int64_t updates = 0;          // steps that were not skipped; they determine the learning rate
+    int64_t samples_seen = 0;     // position in the order of data
+    int64_t earlier_samples = 0;  // samples of other data, seen before the run got this data
+    uint64_t seed = 0;            // for the order of data and for dropout
+    double loss = 0;              // the last step's loss
     double loss_scale = 1;
     int64_t scale_steps = 0;  // this and the next two: see LossScaleState
     int64_t scale_good_steps = 0;
     int64_t scale_hysteresis_left = 1;
+    EvalRecord evals = {};
     bool operator==(const TrainingState&) const = default;
 };
 

@@ -20,7 +20,7 @@ constexpr int kDepthMax = 8;
 }
 
 const Json& member(const Json& object, const char* name) {
-    if (!object.is_object()) wrong(name, "stands in no object");
+    if (!object.is_object()) wrong(name, "is not in an object");
     const auto found = object.find(name);
     if (found == object.end()) wrong(name, "is missing");
     return *found;
@@ -31,7 +31,7 @@ int64_t integer(const Json& object, const char* name, int64_t least) {
     if (!value.is_number_integer() ||
         (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) ||
         value.get<int64_t>() < least)
-        wrong(name, fmt::format("is no integer from {} on", least));
+        wrong(name, fmt::format("is not an integer of at least {}", least));
     return value.get<int64_t>();
 }
 
@@ -43,7 +43,7 @@ int small_integer(const Json& object, const char* name) {
 
 uint64_t natural(const Json& object, const char* name) {
     const Json& value = member(object, name);
-    if (!value.is_number_unsigned()) wrong(name, "is no natural number");
+    if (!value.is_number_unsigned()) wrong(name, "is not an integer of at least 0");
     return value.get<uint64_t>();
 }
 
@@ -53,18 +53,18 @@ double number(const Json& object, const char* name) {
     if (value == "nan") return std::numeric_limits<double>::quiet_NaN();
     if (value == "inf") return std::numeric_limits<double>::infinity();
     if (value == "-inf") return -std::numeric_limits<double>::infinity();
-    wrong(name, "is no number");
+    wrong(name, "is not a number");
 }
 
 std::string text(const Json& object, const char* name) {
     const Json& value = member(object, name);
-    if (!value.is_string()) wrong(name, "is no text");
+    if (!value.is_string()) wrong(name, "is not a string");
     return value.get<std::string>();
 }
 
 const Json& array(const Json& object, const char* name) {
     const Json& value = member(object, name);
-    if (!value.is_array()) wrong(name, "is no list");
+    if (!value.is_array()) wrong(name, "is not a list");
     return value;
 }
 
@@ -77,7 +77,7 @@ bool boolean(const Json& object, const char* name) {
 std::vector<std::string> texts(const Json& object, const char* name) {
     std::vector<std::string> values;
     for (const Json& value : array(object, name)) {
-        if (!value.is_string()) wrong(name, "holds something that is no text");
+        if (!value.is_string()) wrong(name, "contains something that is not a string");
         values.push_back(value.get<std::string>());
     }
     return values;
@@ -87,7 +87,7 @@ std::vector<int64_t> sizes(const Json& object, const char* name) {
     std::vector<int64_t> values;
     for (const Json& value : array(object, name)) {
         if (!value.is_number_unsigned() || value.get<uint64_t>() > INT64_MAX)
-            wrong(name, "holds something that is no size");
+            wrong(name, "contains something that is not a size");
         values.push_back(value.get<int64_t>());
     }
     return values;
@@ -98,7 +98,7 @@ std::vector<int64_t> sizes_or_null(const Json& object, const char* name) {
     std::vector<int64_t> values;
     for (const Json& value : array(object, name)) {
         const bool fits = value.is_number_unsigned() && value.get<uint64_t>() <= kNumelMax;
-        if (!fits && !value.is_null()) wrong(name, "holds something that is no size");
+        if (!fits && !value.is_null()) wrong(name, "contains something that is not a size");
         values.push_back(value.is_null() ? kLikeTensor : value.get<int64_t>());
     }
     return values;
@@ -123,8 +123,21 @@ std::optional<Hash128> hash_from(std::string_view digits) {
 
 Hash128 hash(const Json& object, const char* name) {
     const auto value = hash_from(text(object, name));
-    if (!value) wrong(name, "is no hash of 32 digits");
+    if (!value) wrong(name, "is not a hash of 32 digits");
     return *value;
+}
+
+EvalRecord evals_of(const Json& json) {
+    EvalRecord evals;
+    evals.metric = eval_metric_from_name(text(json, "metric"));
+    if (!evals.metric) wrong("metric", "is unknown");
+    evals.step = integer(json, "step", 1);
+    evals.value = number(json, "value");
+    evals.best_step = integer(json, "best_step", 0);
+    evals.best = number(json, "best");
+    evals.without_gain = integer(json, "without_gain", 0);
+    if (evals.best_step > evals.step) wrong("best_step", "is after the newest evaluation");
+    return evals;
 }
 
 TrainingState training_of(const Json& json) {
@@ -132,12 +145,15 @@ TrainingState training_of(const Json& json) {
     training.step = integer(json, "step", 0);
     training.updates = integer(json, "updates", 0);
     training.samples_seen = integer(json, "samples_seen", 0);
+    if (json.contains("earlier_samples"))
+        training.earlier_samples = integer(json, "earlier_samples", 0);
     training.seed = natural(json, "seed");
     training.loss = number(json, "loss");
     training.loss_scale = number(json, "loss_scale");
     training.scale_steps = integer(json, "scale_steps", INT64_MIN);
     training.scale_good_steps = integer(json, "scale_good_steps", INT64_MIN);
     training.scale_hysteresis_left = integer(json, "scale_hysteresis_left", INT64_MIN);
+    if (json.contains("evals")) training.evals = evals_of(member(json, "evals"));
     return training;
 }
 
@@ -193,8 +209,8 @@ Checkpoint checkpoint_of(const Json& json) {
     Checkpoint checkpoint;
     checkpoint.format = integer(json, "format", 1);
     if (checkpoint.format > kCheckpointFormat)
-        wrong("format", fmt::format("is {}, written by a newer dslaunch; this one ({}) reads up to "
-                                    "{}: use a newer one",
+        wrong("format", fmt::format("is {}, written by a newer dslaunch; this one ({}) supports "
+                                    "formats up to {}: use a newer one",
                                     checkpoint.format, DSL_VERSION, kCheckpointFormat));
     checkpoint.version = text(json, "version");
     checkpoint.id = text(json, "id");
@@ -220,13 +236,13 @@ Checkpoint checkpoint_of(const Json& json) {
 // Checks the end and the hash of the manifest TEXT, and returns its JSON object.
 Json object_of(std::string_view text) {
     const size_t end_length = kManifestEnd[0].size() + 32 + kManifestEnd[1].size();
-    if (text.size() < end_length) wrong("its end", "is missing: it was cut off");
+    if (text.size() < end_length) wrong("its end", "is missing: the file was truncated");
     const std::string_view end = text.substr(text.size() - end_length);
     const auto written = hash_from(end.substr(kManifestEnd[0].size(), 32));
     if (!end.starts_with(kManifestEnd[0]) || !end.ends_with(kManifestEnd[1]) || !written)
-        wrong("its end", "is not that of a manifest: it was cut off or changed");
+        wrong("its end", "is not that of a manifest: the file was truncated or changed");
     if (hash_of(text.substr(0, text.size() - end_length)) != *written)
-        wrong("its hash", "is not that of its text: it was changed");
+        wrong("its hash", "does not match its text: the file was changed");
     const auto shallow = [](int depth, Json::parse_event_t, Json&) {
         if (depth > kDepthMax) wrong("JSON", "is nested too deep");
         return true;
@@ -246,7 +262,8 @@ Checkpoint parse_manifest(const std::string& path, std::string_view text) {
         check_checkpoint(checkpoint);
         return checkpoint;
     } catch (const Error& error) {
-        fail(ExitCode::kCheckpoint, "{}: no usable manifest: {}", printable(path), error.what());
+        fail(ExitCode::kCheckpoint, "{}: is not a usable manifest: {}", printable(path),
+             error.what());
     }
 }
 

@@ -43,7 +43,7 @@ inline std::unique_ptr<Checkpointer> checkpointer_for(const TrainingCase& job,
     parts.root = job.root;
     const int node_rank = collectives.topology().node_rank;
     if (parts.via_first && node_rank > 0) parts.root += ".host-" + std::to_string(node_rank);
-    parts.keep = job.save.keep;
+    parts.keeps = job.save.keep;
     parts.goes_on = job.save.goes_on;
     parts.model = &setup.trained.model;
     parts.state = &state;

@@ -24,9 +24,12 @@ class RandomCheckpoint {
         checkpoint_.version = word();
         checkpoint_.id = word();
         checkpoint_.created = word();
-        checkpoint_.training = {below(1'000'000), below(1'000'000), below(INT64_MAX),
-                                random_(),        real(),           real(),
-                                below(100),       below(100),       -below(100)};
+        checkpoint_.training = {
+            below(1'000'000), below(1'000'000), below(INT64_MAX), below(1'000'000), random_(),
+            real(),           real(),           below(100),       below(100),       -below(100)};
+        if (below(2) == 0)
+            checkpoint_.training.evals = {EvalMetric::kMargins, 1 + below(100), real(), 1,
+                                          real(),               below(9)};
         checkpoint_.world_size = 1 + below(8);
         checkpoint_.zero_stage = below(4);
         checkpoint_.optimizer = word();

@@ -78,9 +78,10 @@ inline CheckpointFile write_shard(FileTree& tree, const std::string& folder, con
 }
 
 // Makes a whole save, given up if it fails.
-inline std::string save(FileTree& tree, CheckpointStore& store, int64_t step,
-                        const std::string& id) {
+inline std::string save(FileTree& tree, CheckpointStore& store, int64_t step, const std::string& id,
+                        const EvalRecord& evals = {}) {
     Checkpoint checkpoint = small_checkpoint(step, id);
+    checkpoint.training.evals = evals;
     try {
         const std::string folder = store.begin(step, id, kib(64));
         for (int rank = 0; rank < kRanks; ++rank)

@@ -1,4 +1,4 @@
-#include "runtime/train/evaluator.h"
+#include "runtime/eval/evaluator.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
@@ -63,9 +63,10 @@ void Evaluator::deal_to_stages() {
             ++part;
         if (part == parts_.stages.stage_of_part.size())
             fail(ExitCode::kConfig,
-                 "held-out data: the model in eval mode is cut otherwise than in training, and no "
-                 "stage of the pipeline has all that its segment {} reads; let stages begin where "
-                 "layers do (dslaunch.pipeline.first_segments), or evaluate without a pipeline",
+                 "held-out data: the segments of the model in eval mode differ from those in "
+                 "training, and no stage of the pipeline has everything that segment {} reads; let "
+                 "stages begin where layers begin (dslaunch.pipeline.first_segments), or evaluate "
+                 "without a pipeline",
                  segment.name);
         const int stage = parts_.stages.stage_of_part[part];
         if (stretches_.empty() || stretches_.back().stage != stage)

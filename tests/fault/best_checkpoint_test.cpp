@@ -1,0 +1,215 @@
+// The best checkpoint and the early end of a training job: with kills at any moment, and where the
+// run goes on, ends and leaves its weights.
+#include <algorithm>
+#include <filesystem>
+#include <random>
+
+#include "support/saving_job.h"
+
+namespace dslaunch::test {
+
+using namespace storage;
+namespace {
+
+// An evaluation of a run as metrics.jsonl tells it, by its last line.
+std::map<int64_t, std::string> evaluations(const SavingJob& job) {
+    std::map<int64_t, std::string> found;
+    std::ifstream metrics(job.output() + "/metrics.jsonl");
+    for (std::string line; std::getline(metrics, line);) {
+        const Json json = Json::parse(line, nullptr, false);
+        if (!json.is_discarded() && json.contains("eval_loss"))
+            found[json.at("step").get<int64_t>()] = json.dump();
+    }
+    return found;
+}
+
+struct Kept {
+    std::vector<int64_t> steps;  // newest first
+    int64_t best = -1;
+    bool operator==(const Kept&) const = default;
+};
+
+Kept kept_in(const SavingJob& job) {
+    const std::unique_ptr<FileTree> tree = make_disk_tree();
+    Kept kept;
+    for (const StoredCheckpoint& one :
+         CheckpointStore(*tree, job.output() + "/checkpoints", 0).list()) {
+        kept.steps.push_back(one.step);
+        if (one.is_best) kept.best = one.step;
+    }
+    return kept;
+}
+
+// Makes JOB a run whose held-out loss falls and then rises, so that its best checkpoint is neither
+// the first nor the last: the learning rate rises until it is far too large.
+void make_rise(SavingJob& job) {
+    job.steps = 60;
+    job.interval = 7;
+    job.eval_interval = 4;
+    job.change = [](Json& config) {
+        config["scheduler"] = {
+            {"type", "WarmupLR"},
+            {"params",
+             {{"warmup_num_steps", 100}, {"warmup_max_lr", 1.0}, {"warmup_type", "linear"}}}};
+        config["dslaunch"]["save"]["best"] = "eval_loss";
+        config["dslaunch"]["save"]["keep"] = 1;
+        config["dslaunch"]["patience"] = 3;
+    };
+}
+
+struct JobEnding {
+    int code = -1;
+    std::string out;
+    std::string err;
+
+    [[nodiscard]] bool says(const std::string& words) const {
+        return out.find(words) != std::string::npos || err.find(words) != std::string::npos;
+    }
+};
+
+JobEnding run_rising(const SavingJob& job, bool resume) {
+    JobProcess process(job.folder, job.command(resume));
+    const int code = process.wait();
+    return {code, process.out(), process.err()};
+}
+
+JobEnding run_command(const SavingJob& job, std::vector<std::string> words) {
+    words.insert(words.begin(), kDslaunch);
+    JobProcess process(job.folder, words);
+    const int code = process.wait();
+    return {code, process.out(), process.err()};
+}
+
+}  // namespace
+
+TEST_CASE("a run ends when its patience does, and its weights are those of the best checkpoint") {
+    SavingJob job;
+    make_rise(job);
+    const JobEnding outcome = run_rising(job, false);
+    INFO(outcome.err << outcome.out);
+    REQUIRE(outcome.code == 0);
+    const auto found = evaluations(job);
+    REQUIRE(!found.empty());
+    const int64_t last = found.rbegin()->first;
+    CHECK(last < job.steps);
+    // The first evaluation, before training, does not count.
+    int64_t best = -1;
+    double least = 0;
+    for (const auto& [step, line] : found) {
+        const double loss = Json::parse(line).at("eval_loss");
+        if (step == 0 || (best > 0 && loss >= least)) continue;
+        least = loss;
+        best = step;
+    }
+    CHECK(last == best + 3 * job.eval_interval);
+    CHECK(kept_in(job) == Kept{{last, best}, best});
+    CHECK(Json::parse(found.rbegin()->second).at("evals_without_gain") == 3);
+    CHECK(Json::parse(found.rbegin()->second).contains("ended_early"));
+    CHECK(outcome.says("ended early at step " + std::to_string(last) +
+                       " of 60: eval_loss did not "
+                       "improve in 3 evaluations"));
+    CHECK(outcome.says("weights of step " + std::to_string(best) + ", the best"));
+
+    const std::string exported = job.folder.path() + "/best.safetensors";
+    const JobEnding written =
+        run_command(job, {"ckpt", "export", job.output() + "/best", exported});
+    INFO(written.err);
+    REQUIRE(written.code == 0);
+    CHECK(read_file(exported, 1 << 24) == job.weights());
+    const JobEnding listed = run_command(job, {"ckpt", "ls", job.output()});
+    CHECK(listed.says(fmt::format("{:.4f} best", least)));
+
+    // It ends at once, with the same weights, and goes on only with more patience.
+    const std::string weights = job.weights();
+    const JobEnding again = run_rising(job, true);
+    INFO(again.err << again.out);
+    CHECK(again.code == 0);
+    CHECK(again.says("ended early at step " + std::to_string(last)));
+    CHECK(job.weights() == weights);
+    job.more = {"--set", "dslaunch.patience=4"};
+    const JobEnding further = run_rising(job, true);
+    INFO(further.err << further.out);
+    CHECK(further.code == 0);
+    CHECK(evaluations(job).rbegin()->first > last);
+}
+
+TEST_CASE(
+    "a run that is killed at any moments has the best checkpoint and the end of an unkilled") {
+    SavingJob unkilled;
+    make_rise(unkilled);
+    REQUIRE(run_rising(unkilled, false).code == 0);
+    std::mt19937 random(53);
+    SavingJob job;
+    make_rise(job);
+    size_t kills = 0;
+    for (int attempt = 0; attempt < 3; ++attempt) {
+        const int64_t before = job.losses().empty() ? 0 : job.losses().rbegin()->first;
+        JobProcess process(job.folder,
+                           job.command(/*resume=*/attempt > 0 && newest_whole(job.output()) >= 0));
+        const int64_t until = before + 3 + static_cast<int64_t>(random() % 9);
+        if (!wait_until([&] {
+                const auto losses = job.losses();
+                return process.wait(1) >= 0 || (!losses.empty() && losses.rbegin()->first >= until);
+            }))
+            break;
+        std::this_thread::sleep_for(std::chrono::milliseconds(random() % 40));
+        kill_one(process, random() % 3);
+        kills += process.wait() != 0 ? 1 : 0;
+        CHECK(wait_until([] { return descendants(::getpid()).empty(); }, kGoneMaxMs));
+        static_cast<void>(newest_whole(job.output()));
+    }
+    CHECK(kills > 0);
+    const JobEnding outcome = run_rising(job, newest_whole(job.output()) >= 0);
+    INFO(outcome.err << outcome.out);
+    REQUIRE(outcome.code == 0);
+    CHECK(evaluations(job) == evaluations(unkilled));
+    // The newest checkpoint that a resume has verified is kept too.
+    CHECK(kept_in(job).best == kept_in(unkilled).best);
+    CHECK(kept_in(job).steps.front() == kept_in(unkilled).steps.front());
+    CHECK(job.weights() == unkilled.weights());
+}
+
+TEST_CASE("--resume=best goes back to the best checkpoint and sets the later ones aside") {
+    SavingJob job;
+    make_rise(job);
+    REQUIRE(run_rising(job, false).code == 0);
+    const Kept before = kept_in(job);
+    job.more = {"--resume=best", "--set", "dslaunch.patience=null", "--steps",
+                std::to_string(before.best + 2)};
+    const JobEnding outcome = run_rising(job, false);
+    INFO(outcome.err << outcome.out);
+    REQUIRE(outcome.code == 0);
+    CHECK(outcome.says("resuming from " + job.output() + "/checkpoints/step-" +
+                       std::to_string(before.best)));
+    CHECK(outcome.says("/step-" + std::to_string(before.steps.front()) +
+                       " is from a run that this one does not continue"));
+    CHECK(kept_in(job).steps.front() == before.best + 2);
+}
+
+TEST_CASE("a best checkpoint and patience without evaluations are refused with a way out") {
+    SavingJob job;
+    job.steps = 4;
+    const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+        {{"--save-best"}, "dslaunch.data.eval_fraction"},
+        {{"--patience", "2"}, "dslaunch.data.eval_fraction"},
+        {{"--set", "dslaunch.data.eval_fraction=0.5", "--save-best"}, "dslaunch.eval_interval"},
+        {{"--set", "dslaunch.data.eval_fraction=0.5", "--patience", "2"}, "dslaunch.eval_interval"},
+        {{"--set", "dslaunch.patience_gain=0.1"}, "dslaunch.patience"},
+        {{"--set", "dslaunch.data.eval_fraction=0.5", "--eval-interval", "2",
+          "--save-best=eval_perplexity"},
+         "eval_loss gives the same order as a perplexity"},
+        {{"--set", "dslaunch.data.eval_fraction=0.5", "--eval-interval", "2",
+          "--save-best=eval_rewards/accuracies"},
+         "exists only for losses of pairs"},
+    };
+    for (const auto& [words, told] : cases) {
+        job.more = words;
+        const JobEnding outcome = run_rising(job, false);
+        INFO(words.back() << "\n" << outcome.err);
+        CHECK(outcome.code == 65);
+        CHECK(outcome.says(told));
+        CHECK_FALSE(std::filesystem::exists(job.output() + "/checkpoints"));
+    }
+}
+
+}  // namespace dslaunch::test

@@ -28,7 +28,7 @@ constexpr auto kInfoKind = c10::DebugInfoKind::PRODUCER_INFO;
 
 }  // namespace
 
-// What has been measured; autograd's threads share it.
+// The measurements so far; autograd's threads share them.
 class ModuleProfiler::Record final : public c10::DebugInfoBase {
   public:
     explicit Record(c10::Device device) : device_(device) { place_of(""); }

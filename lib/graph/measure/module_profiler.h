@@ -13,7 +13,7 @@
 namespace dslaunch::graph {
 
 // Measures the step that runs while it exists. On a device every mark waits for the device, so that
-// times are those of its work: such a step takes longer than others.
+// its work is timed: such a step takes longer than others.
 class ModuleProfiler {
   public:
     // Compiles marked copies of the segments of MODEL, which must outlive the profiler and use them

@@ -13,7 +13,7 @@
 
 namespace dslaunch::plan {
 
-// What the operators of one module cost in a step, without those of the modules inside it.
+// The costs of one module in a step, without the modules inside it.
 struct ModuleCost {
     std::string path;           // "blocks.3.attn"; empty: the model itself
     int64_t forward_flops = 0;  // of matrix products and convolutions, 2 per multiply-add

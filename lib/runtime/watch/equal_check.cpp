@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kNorm = -3;  // stands for a state: the gradient norm of the step
 
-// What each rank sends first.
+// The first message of each rank.
 struct Digest {
     uint64_t shared = 0;  // of its part of the weights that its host's ranks share
     uint64_t own = 0;     // of the values of which each rank keeps a copy
@@ -28,7 +28,7 @@ struct Digest {
     int64_t part = -1;  // the part of a copy that its own values are; -1: it has none
 };
 
-// Returns true if the copies behind DIGESTS, by rank, are equal as far as 64 bits tell.
+// Returns true if DIGESTS, by rank, say that all copies are equal.
 bool are_equal(const Topology& topology, const std::vector<Digest>& digests) {
     std::vector<uint64_t> hosts;
     std::map<int64_t, uint64_t> parts;

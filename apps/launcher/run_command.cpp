@@ -35,6 +35,7 @@
 #include "launcher/run/mpi_copies.h"
 #include "launcher/run/own_output.h"
 #include "launcher/run/training_job_checks.h"
+#include "launcher/tune/tune_command.h"
 #include "storage/files/file_kind.h"
 #include "storage/files/input_file.h"
 #include "storage/files/mapped_file.h"
@@ -271,6 +272,7 @@ struct JobRequest {
     std::span<const std::string> words;  // the command line's words, for messages
     bool run_is_named = false;
     std::span<const std::string> subcommands;  // empty: no mistyped ones are looked for
+    launch::MetricsTap metrics = {};  // not empty: the job is a trial, which is not recorded
 };
 
 // Refuses a target that cannot be run. Returns the exit code, or 0 if the target is good.
@@ -324,7 +326,7 @@ int check_and_run(BuiltJob job, const JobRequest& request, OwnOutput& output) {
     if (options.push && job.spec.transport != launch::TransportKind::kLocal) push_for_job(job.spec);
     const launch::HeldName held =
         job.spec.held_name.empty() ? launch::HeldName() : launch::HeldName(job.spec.held_name);
-    const int code = launch::run_job(job.spec);
+    const int code = launch::run_job(job.spec, {}, request.metrics);
     output.end(code);
     if (code == 0) tell_next(options, job.spec);
     return code;
@@ -356,6 +358,7 @@ int start_job(JobRequest request) {
     OwnOutput output(options, machine.directory);
     BuiltJob job = build_job(options, machine);
     if (slurm_copy) job.spec.held_name = slurm_copy->held_name();
+    if (request.metrics) job.spec.state_directory.clear();
     if (options.dry_run) {
         print_notes(job, options);
         warn_of_crowd(job.spec);
@@ -383,7 +386,7 @@ int run_command(std::span<const std::string> arguments, RunAs as,
                 std::span<const std::string> subcommands) {
     launch::hold_end_signals();
     const bool verifies = as == RunAs::kVerify;
-    const RunOptions options = parse_run_options(arguments, verifies);
+    RunOptions options = parse_run_options(arguments, verifies);
     if (options.help) {
         print_help(run_page(verifies, options.help_all));
         return 0;
@@ -392,7 +395,18 @@ int run_command(std::span<const std::string> arguments, RunAs as,
         fmt::print("dslaunch {}\n", DSL_VERSION);
         return 0;
     }
+    if (!options.autotuning.empty()) {
+        const TuneOutcome tuned = autotune(options);
+        if (tuned.code != 0 || options.autotuning == "tune") return tuned.code;
+        launch::hold_end_signals();
+        options.set.insert(options.set.end(), tuned.set.begin(), tuned.set.end());
+    }
     return start_job({options, arguments, as != RunAs::kUnnamed, subcommands});
+}
+
+int run_trial(const RunOptions& options, std::function<void(std::string_view line)> metrics) {
+    launch::hold_end_signals();
+    return start_job({options, {}, true, {}, std::move(metrics)});
 }
 
 int run_role(std::span<const std::string> words) {

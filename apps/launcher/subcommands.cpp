@@ -68,6 +68,7 @@ constexpr Subcommand kSubcommands[] = {
     {"config", "checks a ds_config.json and prints what it means", own<config_command>},
     {"plan", "prints memory, segments and costs of a training, without starting it", worker_role},
     {"verify", "trains a few steps and checks each against a single-process reference", run},
+    {"tune", "finds the fastest config for a training by forecasts and short trials", own<tune_command>},
     {"model", "makes, converts and merges models, and shows what a model holds", worker_role},
     {"health", "measures links and collectives between hosts, and names slow or broken ones", own<run_health>, kDropsToken},
     {"io-bench", "measures how fast a disk reads and writes, and stores the best settings", own<io_bench_command>},

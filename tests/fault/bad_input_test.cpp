@@ -152,7 +152,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
             {{"--expect-sha256", "abc", "MODELS/gpt.pt"}, 64, "64 hexadecimal digits"},
             {{"--launcher", "rsh", "MODELS/gpt.pt"}, 64, "`rsh` is none of ssh, openssh, pdsh"},
             {{"--device", "tpu", "MODELS/gpt.pt"}, 64, "`tpu` is none of auto, cpu, cuda"},
-            {{"--autotuning", "run", "MODELS/gpt.pt"}, 64, "autotuning is not supported"},
+            {{"--autotuning", "fast", "MODELS/gpt.pt"}, 64, "`fast` is neither tune nor run"},
             {{"config", "chekc", "DIR/two"}, 64, "error: config: `chekc` is unknown, did you mean"},
             {{"health", "train.pt"}, 64, "error: dslaunch health does not accept `train.pt`"},
             {{"generate", "--temperature", "-1", "m.pt"},

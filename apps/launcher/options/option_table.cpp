@@ -422,6 +422,9 @@ constexpr OptionRow kRows[] = {
     {"trust-model", Group::kTraining, "", "allow the model's code to use operators that reach files, memory or processes", [](O& o, V&) { o.trust_model = true; }},
     {"expect-sha256", Group::kTraining, "HASH", "refuse a TARGET with another SHA-256: a model is a program", set_sha256},
     {"scratch", Group::kTraining, "DIR", "a folder on a disk of the first host, for a copy of the model that does not fit in memory", [](O& o, V& v) { o.scratch = v; }},
+    {"autotuning", Group::kTraining, "HOW", "tune: find the fastest config, as `dslaunch tune` does, and write it below the config's autotuning.results_dir; run: then train with it", [](O& o, V& v) {
+         if (v != "tune" && v != "run") fail(ExitCode::kUsage, "`{}` is neither tune nor run", printable(v));
+         o.autotuning = v; }, false, false, "tune|run"},
     {"deepspeed", Group::kTraining, "[FILE]", "accepted, nothing to switch on; a file after it is the config", [](O& o, V& v) { o.deepspeed = true; if (!v.empty()) o.config = v; }},
 
     {"output,output-dir,o", Group::kReport, "DIR", "folder for results: run.json, logs, of a training metrics, checkpoints and weights; its default: runs/NAME-DATE", [](O& o, V& v) { o.output = v; }},

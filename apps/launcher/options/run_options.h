@@ -90,6 +90,7 @@ struct TrainingOptions {
                        // model are `arguments`; empty: train
     std::optional<double> timeout_s;    // the longest that a rank waits for another one; nullopt:
                                         // dsworker's default
+    std::string autotuning;             // tune or run; empty: not given
     std::string resume;                 // "auto", or a folder of checkpoints; empty: from step 0
     bool new_data = false;              // --new-data, with `resume`
     std::string expect_sha256;          // lower case

@@ -1,8 +1,10 @@
 // The subcommands of dslaunch, one function each.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/text/help_page.h"
 
@@ -11,6 +13,8 @@ struct JobSpec;
 }
 
 namespace dslaunch::launcher {
+
+struct RunOptions;
 
 // The words of a command line after the name of the command.
 using CommandWords = std::span<const std::string>;
@@ -31,6 +35,7 @@ using CommandWords = std::span<const std::string>;
 [[nodiscard]] int exec_command(CommandWords arguments);   // returns the highest code of all hosts
 [[nodiscard]] int push_command(CommandWords arguments);
 [[nodiscard]] int bundle_command(CommandWords arguments);
+[[nodiscard]] int tune_command(CommandWords arguments);  // the same codes as run_command()
 [[nodiscard]] int ps_command(CommandWords arguments);
 [[nodiscard]] int logs_command(CommandWords arguments);
 [[nodiscard]] int stop_command(CommandWords arguments);
@@ -57,6 +62,11 @@ enum class RunAs {
 // described at parse_role_options(). The result, errors and REQUIRES are the same as for
 // run_command().
 [[nodiscard]] int run_role(CommandWords words);
+
+// Runs the training job of OPTIONS without a record, and passes its lines of metrics to METRICS.
+// The result, errors and REQUIRES are the same as for run_command(). REQUIRES: OPTIONS are settled.
+[[nodiscard]] int run_trial(const RunOptions& options,
+                            std::function<void(std::string_view line)> metrics);
 
 // Sends the files that a job needs to its hosts before it starts: the required files, and for a
 // model also dslaunch's programs and libraries. Throws Error{kHosts}, naming each host that did not

@@ -291,15 +291,31 @@ void refuse_foreign_resume(const RunOptions& options, const launch::JobSpec& spe
              printable(path));
 }
 
+// Sets the values that options give.
+void apply_options(const RunOptions& options, config::TrainConfig& config) {
+    for (const std::string& assignment : options.set) config::apply_override(config, assignment);
+}
+
 }  // namespace
+
+JobConfig config_of_job(const RunOptions& options, const launch::JobSpec& spec) {
+    const std::string model = resolved_path(options.target, spec.working_directory);
+    launch::JobSpec unused = spec;
+    require_target(options, model, unused);
+    FoundConfig found = find_config(options, model, spec.working_directory);
+    JobConfig config{found.config, {}};
+    apply_options(options, found.config);
+    config.resolved = config::resolve(found.config, {.world_size = spec.world_size});
+    config::require_valid(config.resolved);
+    return config;
+}
 
 TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec& spec) {
     refuse_foreign_resume(options, spec);
     const std::string model = resolved_path(options.target, spec.working_directory);
     require_target(options, model, spec);
     FoundConfig found = find_config(options, model, spec.working_directory);
-    for (const std::string& assignment : options.set)
-        config::apply_override(found.config, assignment);
+    apply_options(options, found.config);
     config::take_begun(found.config, begun_of(options, spec.output_directory),
                        storage::model_folder_of(model).has_value());
     const config::Resolved resolved =

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "config/resolve/resolve.h"
 #include "launch/plan/job_spec.h"
 #include "launcher/options/run_options.h"
 
@@ -26,6 +27,17 @@ struct TrainingFacts {
 // cannot be read here, and Error{kConfig} with all problems of the config, worded as the worker
 // words them. REQUIRES: the target is a model, and SPEC has nodes. Hashes nothing.
 TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec& spec);
+
+// The config of a training job.
+struct JobConfig {
+    config::TrainConfig text;   // as it was found, without the options; empty if there is none
+    config::Resolved resolved;  // with the options, for the job's number of ranks
+};
+
+// Returns the config that SPEC's job would use, as far as it is known without model and data.
+// Throws Error{kInput} if the model cannot be read, Error{kConfig} with all problems of the config.
+// REQUIRES: the target is a model.
+[[nodiscard]] JobConfig config_of_job(const RunOptions& options, const launch::JobSpec& spec);
 
 // Returns the settings with which the run that OPTIONS resume began, in the form of
 // config::begun_values(). OUTPUT is the folder of --output. Returns an empty list if nothing is

@@ -16,6 +16,7 @@
 #include "worker/plan/plan_job.h"
 #include "worker/plan/plan_options.h"
 #include "worker/plan/plan_reports.h"
+#include "worker/plan/plan_tune.h"
 #include "worker/roles.h"
 
 namespace dslaunch::worker {
@@ -110,6 +111,10 @@ int plan_main(int argc, char** argv) {
     }
     const bool shares = app.count("--tensor") + app.count("--sequence") > 0;
     check_wish(setup, mesh, shares);
+    if (arguments.tune) {
+        print_tuning(setup, arguments);
+        return 0;
+    }
     if (mesh.search) {
         print_search(setup, mesh);
         return 0;

@@ -50,6 +50,10 @@ void add_tensor_options(CommandLine& app, PlanArguments& arguments) {
             "predict the time of a step: segments and updates are measured on this machine; for a "
             "GPU, they are computed from the peak rates of the GPU that --device-memory names, or "
             "from --flops-rate");
+    app.add("--tune", arguments.tune,
+            "list the configs that `dslaunch tune` considers, with the forecast of each, the "
+            "shortest step first")
+        .excludes("--forecast");
     app.add("--compare WHAT", arguments.compare,
             "shard: bytes and balance of each kind of sharding; cache: what offload moves with "
             "other cache rules and numbers of swap buffers")

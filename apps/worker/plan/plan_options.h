@@ -32,6 +32,7 @@ struct PlanArguments {
     GivenConfig given;
     std::string compare;  // "shard", "cache"; empty: nothing
     bool forecast = false;
+    bool tune = false;  // list the configs that `dslaunch tune` considers
     bool instructions = false;
     bool learning_rate = false;
     int beside_ranks = 0;  // ranks of the host; not 0: this process only measures, at the same

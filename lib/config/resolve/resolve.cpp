@@ -476,7 +476,23 @@ namespace {
 
 }  // namespace
 
+namespace {
+
+// Records the keys of `autotuning`, which config/tuning/autotuning.h reads. They change no run.
+void record_autotuning(KeyReader& keys) {
+    for (const KeySpec& key : schema())
+        if (key.path.starts_with("autotuning.") && key.status == KeyStatus::kSupported)
+            keys.take(key.path);
+    if (keys.is_true("autotuning.enabled"))
+        keys.note("autotuning.enabled",
+                  "does not start a search by itself: `dslaunch tune MODEL`, or the option "
+                  "--autotuning tune, does");
+}
+
+}  // namespace
+
 void resolve_training(KeyReader& keys, RunConfig& run) {
+    record_autotuning(keys);
     clipping(keys, run);
     run.print_interval = keys.take_integer("steps_per_print");
     run.wall_clock_breakdown = keys.take_bool("wall_clock_breakdown");

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "job/predict/changed_job.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
@@ -127,40 +128,6 @@ runtime::Topology among_hosts(runtime::Topology place, int64_t hosts) {
     return place;
 }
 
-// Returns the bytes of the largest parameter gradient that the backward of SEGMENT makes.
-Bytes largest_gradient(const plan::ModelInfo& info, const plan::SegmentInfo& segment) {
-    Bytes largest;
-    for (const int p : segment.parameters) {
-        const plan::ParameterInfo& parameter = info.parameters[p];
-        if (parameter.trainable)
-            largest = std::max(largest, Bytes{parameter.numel * parameter.element_bytes});
-    }
-    return largest;
-}
-
-// Returns INFO for NUMERATOR / DENOMINATOR of its rows. Assumes that all rows need the same memory.
-plan::ModelInfo with_rows(plan::ModelInfo info, int64_t numerator, int64_t denominator) {
-    const auto scale = [&](Bytes& bytes) { bytes.value = bytes.value * numerator / denominator; };
-    // The gradients of parameters do not become smaller with fewer rows.
-    const auto scale_above = [&](Bytes& bytes, Bytes fixed) {
-        fixed = std::min(bytes, fixed);
-        Bytes rest = bytes - fixed;
-        scale(rest);
-        bytes = fixed + rest;
-    };
-    for (plan::SegmentInfo& segment : info.segments) {
-        scale(segment.output_bytes);
-        scale(segment.activation_bytes);
-        scale(segment.forward_peak);
-        scale(segment.forward_blocks);
-        scale_above(segment.backward_peak, largest_gradient(info, segment));
-        scale_above(segment.backward_blocks, largest_gradient(info, segment));
-        segment.forward_flops = segment.forward_flops * numerator / denominator;
-    }
-    scale(info.batch_bytes);
-    return info;
-}
-
 std::optional<plan::HostNeed> need_with(const JobSetup& setup, const runtime::Topology& place,
                                         const ProgramMemory& program,
                                         const plan::MemoryChoice& choice) {
@@ -169,21 +136,10 @@ std::optional<plan::HostNeed> need_with(const JobSetup& setup, const runtime::To
     const bool on_disk = choice.optimizer_on_disk || choice.parameters_on_disk;
     if (on_disk && (setup.sharing.plan || setup.on_gpu)) return {};
     const runtime::Topology ranks = among_hosts(place, choice.hosts);
-    JobSetup other;
-    other.on_gpu = setup.on_gpu;
-    other.resolved.config = with_choice(setup.config(), choice);
-    other.sharing.of_first = setup.sharing.of_first;
-    other.model_info =
-        with_rows(setup.model_info, choice.micro_rows, setup.config().batch.micro_rows);
-    try {
-        lay_out_job(other, ranks);
-    } catch (const Error& error) {
-        if (error.code() != ExitCode::kConfig) throw;
-        return {};  // a config that would be refused is no choice
-    }
-    if (!why_no_plan(other).empty()) return {};
-    other.plan = make_plan(other, other.place.of_stage);
-    return need_of_host(other, ranks, program);
+    const std::optional<JobSetup> other =
+        changed_job(setup, ranks, with_choice(setup.config(), choice));
+    if (!other) return {};
+    return need_of_host(*other, ranks, program);
 }
 
 // Returns the size of the buffers of a rank's two checkpoint files, for its part of the weights and

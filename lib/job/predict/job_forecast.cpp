@@ -253,7 +253,7 @@ JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options
     keep_freed_memory();
     const WithoutGroup alone(setup.sharing.place);
     begin(MeasuredWork::kSegments);
-    rates.segments = measure_segments(setup);
+    rates.segments = measure_segments(setup, options.rounds);
     begin(MeasuredWork::kBoth);
     const Beside beside = measure_both(setup, options.threads);
     rates.machine.computing_beside = share_of_speed(backward_s(rates.segments), beside.backward_s);

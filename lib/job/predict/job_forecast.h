@@ -24,6 +24,7 @@ struct JobRates {
 struct JobRatesOptions {
     int threads = 1;              // threads of a rank
     double link_bytes_per_s = 0;  // rate between hosts; 0: not known
+    int rounds = 5;               // passes over the segments after one for warming up
     // Called before each kind of work is measured. May be empty.
     std::function<void(MeasuredWork)> before = {};
 };

@@ -49,6 +49,7 @@ void JobOutput::metrics(std::string_view line) {
     newest_step_ = step_of_metrics(line).value_or(newest_step_);
     files_.metrics(line);
     if (record_ != nullptr) record_->metrics(line);
+    if (tap_) tap_(line);
 }
 
 void JobOutput::progress(std::string_view line) {

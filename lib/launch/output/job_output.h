@@ -27,6 +27,9 @@ namespace dslaunch::launch {
 // Takes the records of `dslaunch health` as they arrive, by rank.
 using HealthSink = std::function<void(int rank, std::string_view record)>;
 
+// Takes the lines of metrics as they arrive, without newlines.
+using MetricsTap = std::function<void(std::string_view line)>;
+
 // The exit code of a job of scripts or programs whose output nobody reads, as after SIGPIPE.
 inline constexpr int kOutputLostCode = 128 + SIGPIPE;
 
@@ -66,6 +69,8 @@ class JobOutput {
     [[nodiscard]] int64_t newest_step() const { return newest_step_; }
     // Sends the records of a health check to SINK from now on.
     void tell_health_to(HealthSink sink) { health_ = std::move(sink); }
+    // Sends the lines of metrics to TAP too from now on.
+    void tell_metrics_to(MetricsTap tap) { tap_ = std::move(tap); }
     // Passes RECORD, a record of a health check, to the sink, if there is one.
     void health(int rank, std::string_view record) const {
         if (health_) health_(rank, record);
@@ -97,6 +102,7 @@ class JobOutput {
     RunFile run_file_;
     ProgressLine progress_;
     HealthSink health_;
+    MetricsTap tap_;
     int64_t newest_step_ = 0;
     bool has_told_of_loss_ = false;
 };

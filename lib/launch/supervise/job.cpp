@@ -66,7 +66,7 @@ UniqueFd open_end_signals() {
     return signals;
 }
 
-int run_job(const JobSpec& spec, HealthSink health) {
+int run_job(const JobSpec& spec, HealthSink health, MetricsTap metrics) {
     // If a local agent and its guardian are both killed, this process adopts and ends the processes
     // that they leave. It does not do so with ssh: a connection that the ssh program keeps open for
     // later must not be ended.
@@ -80,6 +80,7 @@ int run_job(const JobSpec& spec, HealthSink health) {
     const auto attempt = [&](const JobSpec& wanted, JobOutput& output, const AttemptNumber& number,
                              const std::vector<CutOffHost>& cut_off) {
         output.tell_health_to(health);
+        output.tell_metrics_to(metrics);
         AttemptOutcome outcome = run_attempt(wanted, output, signals.get(), number, cut_off);
         // If the agent has already waited that long for processes that do not end, the launcher
         // does not do so again.

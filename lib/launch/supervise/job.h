@@ -24,7 +24,8 @@ void release_end_signals();
 // of the process (docs/help/exit-codes.md); a failure has then already been printed on stderr.
 // Throws Error for causes outside the ranks: kHosts with every bad host and its cause, kSetup,
 // kDisk. From now on it takes the signals that hold_end_signals() has blocked. HEALTH gets the
-// records of a health check's ranks, in this thread. REQUIRES: called from the main thread.
-[[nodiscard]] int run_job(const JobSpec& spec, HealthSink health = {});
+// records of a health check's ranks, and METRICS the lines of metrics, in this thread. REQUIRES:
+// called from the main thread.
+[[nodiscard]] int run_job(const JobSpec& spec, HealthSink health = {}, MetricsTap metrics = {});
 
 }  // namespace dslaunch::launch

@@ -1,0 +1,42 @@
+// The configs that a search may try, with their forecasts: `dslaunch plan --tune --json`, run in a
+// process of its own, as only dsworker can read models. Data path: options, hosts -> [here] ->
+// tune. One thread: the caller's, which waits.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "launch/plan/job_spec.h"
+#include "launcher/options/run_options.h"
+#include "plan/choose/trial_order.h"
+
+namespace dslaunch::launcher {
+
+// A config to try: its settings and forecasts, and the overrides that make it.
+struct TuneCandidate {
+    plan::TrialCandidate trial;
+    int64_t rank_bytes = 0;  // forecast memory of a rank
+    std::vector<std::string> set;
+};
+
+// All candidates, the given config first, and facts about the job.
+struct Forecasts {
+    std::vector<TuneCandidate> candidates;
+    int64_t train_rows = 0;  // rows of a step over all ranks
+    int64_t step_flops = 0;  // of a step over all ranks, without recomputation
+    std::string kept;        // why the micro batch is kept; empty: it is not
+};
+
+// Returns the forecasts for SPEC's hosts and ranks. Throws Error with the code and the message of
+// the command if it fails, Error{kInterrupted} if a signal is pending at SIGNAL_FD, and
+// Error{kUsage} if DEADLINE passes.
+[[nodiscard]] Forecasts make_forecasts(const RunOptions& options, const launch::JobSpec& spec,
+                                       std::chrono::steady_clock::time_point deadline,
+                                       int signal_fd);
+
+// Parses the output of the command. Throws Error{kInternal} if TEXT is not such an output.
+[[nodiscard]] Forecasts parse_forecasts(const std::string& text);
+
+}  // namespace dslaunch::launcher

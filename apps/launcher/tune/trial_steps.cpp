@@ -1,0 +1,47 @@
+#include "launcher/tune/trial_steps.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+namespace dslaunch::launcher {
+namespace {
+
+constexpr size_t kSlowSteps = 2;  // steps after which a slow trial ends
+
+double median_of(std::vector<double> values) {
+    std::ranges::sort(values);
+    const size_t half = values.size() / 2;
+    return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+}  // namespace
+
+void TrialSteps::add(std::string_view line) {
+    const nlohmann::json record = nlohmann::json::parse(line, nullptr, false);
+    if (!record.is_object() || !record.contains("step_ms") || !record["step_ms"].is_number())
+        return;
+    newest_ = record.value("step", newest_ + 1);
+    const double step_s = record["step_ms"].get<double>() / 1e3;
+    (newest_ < rules_.first ? early_s_ : measured_s_).push_back(step_s);
+    if (record.contains("peak_rss_bytes") && record["peak_rss_bytes"].is_number_integer())
+        peak_bytes_ = std::max(peak_bytes_, record["peak_rss_bytes"].get<int64_t>());
+}
+
+bool TrialSteps::is_done() const {
+    if (measured_s_.empty()) return false;
+    if (rules_.slow_s > 0 && measured_s_.size() >= kSlowSteps && *step_s() > rules_.slow_s)
+        return true;
+    if (rules_.last) return newest_ >= *rules_.last;
+    const auto count = std::ssize(measured_s_);
+    const double span_s = std::accumulate(measured_s_.begin(), measured_s_.end(), 0.0);
+    return count >= rules_.most || (count >= rules_.least && span_s >= rules_.span_s);
+}
+
+std::optional<double> TrialSteps::step_s() const {
+    if (!measured_s_.empty()) return median_of(measured_s_);
+    if (!early_s_.empty()) return median_of(early_s_);
+    return std::nullopt;
+}
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,45 @@
+// The steps of one trial of `dslaunch tune`: which are measured, and when there are enough. Data
+// path: lines of metrics -> [here] -> trial. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace dslaunch::launcher {
+
+// The rules for the steps of a trial.
+struct StepRules {
+    int64_t first = 2;            // the first measured step; earlier ones warm up
+    std::optional<int64_t> last = {};  // the last one; not set: as many as the next three say
+    int64_t least = 3;            // measured steps at least,
+    int64_t most = 50;            // at most,
+    double span_s = 1.0;          // and together as long as this
+    double slow_s = 0;  // steps that take longer than this need no exact time: two are enough; 0:
+                        // no limit
+};
+
+// Collects the times of a trial's steps.
+class TrialSteps {
+  public:
+    explicit TrialSteps(const StepRules& rules) : rules_(rules) {}
+
+    // Takes LINE, a line of metrics. A line that is not about a step is left out.
+    void add(std::string_view line);
+    // Returns true if no further step is needed.
+    [[nodiscard]] bool is_done() const;
+    // Returns the median of the measured steps, or of all steps if the job has ended before the
+    // first measured one; nullopt if there was no step.
+    [[nodiscard]] std::optional<double> step_s() const;
+    // Returns the largest resident set of a rank so far; 0: not known.
+    [[nodiscard]] int64_t peak_bytes() const { return peak_bytes_; }
+
+  private:
+    StepRules rules_;
+    std::vector<double> early_s_, measured_s_;
+    int64_t newest_ = 0;
+    int64_t peak_bytes_ = 0;
+};
+
+}  // namespace dslaunch::launcher

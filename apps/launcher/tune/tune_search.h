@@ -1,0 +1,54 @@
+// A search for the fastest config: tries candidates in the order of plan::TrialOrder and keeps what
+// they have shown. Data path: forecasts -> [here] <-> trials -> table, config. One thread.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/tuning/autotuning.h"
+#include "launcher/options/run_options.h"
+#include "launcher/tune/forecasts.h"
+#include "launcher/tune/trial.h"
+#include "plan/choose/trial_order.h"
+
+namespace dslaunch::launcher {
+
+// The wishes for a search.
+struct SearchWishes {
+    plan::TrialRules rules;
+    StepRules steps;
+    std::vector<std::string> always;  // overrides of every trial
+    std::chrono::steady_clock::time_point deadline;
+    int signal_fd = -1;
+    bool quiet = false;  // true: says nothing of each trial
+};
+
+// Returns the rules that TUNING gives, with TRIALS and TUNER from the command line, if given.
+[[nodiscard]] plan::TrialRules rules_of(const config::AutotuningConfig& tuning,
+                                        std::optional<int> trials, const std::string& tuner);
+[[nodiscard]] StepRules steps_of(const config::AutotuningConfig& tuning);
+
+// A candidate's trials.
+struct TriedConfig {
+    int candidate = 0;
+    int64_t peak_bytes = 0;
+    std::string failure;  // empty: it was measured
+    int exit_code = 0;    // of the failure
+};
+
+// The result of a search.
+struct SearchResult {
+    plan::TrialOrder order;
+    std::vector<TriedConfig> tried;  // in the order of the first trials
+    bool interrupted = false;
+    double took_s = 0;
+};
+
+// Tries candidates until the order has no more, the time is over, or a signal is pending.
+// REQUIRES: as run_one_trial().
+[[nodiscard]] SearchResult search_configs(const Forecasts& forecasts, const RunOptions& options,
+                                          const SearchWishes& wishes);
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,17 @@
+// The configs that `dslaunch tune` considers for a job, with a forecast of time and memory for
+// each. Data path: job setup -> measurements, plans -> [here] -> `dslaunch plan --tune`, and its
+// JSON -> tune. Measures on this machine; starts no job.
+#pragma once
+
+#include "job/setup/job_setup.h"
+#include "worker/plan/plan_options.h"
+
+namespace dslaunch::worker {
+
+// Prints the configs as a table or one JSON object. Segments are measured at the config's micro
+// batch and, if time and memory allow, at one other size, without other ranks beside this process:
+// the forecasts are compared with each other only. Throws Error{kConfig} for a section
+// `autotuning` that contradicts the config.
+void print_tuning(const job::JobSetup& setup, const PlanArguments& arguments);
+
+}  // namespace dslaunch::worker

@@ -19,6 +19,7 @@
 #include "config/resolve/resolve.h"
 #include "launch/machine/gpu_use.h"
 #include "launcher/options/machine.h"
+#include "launcher/run/job_monitors.h"
 #include "storage/adapter/adapter_config.h"
 #include "storage/checkpoint/checkpoint_store.h"
 #include "storage/checkpoint/manifest.h"
@@ -58,8 +59,9 @@ FoundConfig find_config(const RunOptions& options, const std::string& model,
         const std::string near = near_file_text(path);
         if (!exists(path) && near.empty())
             fail(ExitCode::kConfig,
-                 "config {}: no such file; name another one, or leave it out: a model trains with "
-                 "options and defaults alone (`dslaunch config keys` lists what a config may hold)",
+                 "config {}: this file does not exist; give another one, or leave it out: training "
+                 "also works with options and defaults alone (`dslaunch config keys` lists the "
+                 "keys of a config)",
                  printable(path));
         return load(path);
     }
@@ -83,8 +85,8 @@ std::string find_data(const std::string& path, const DataOption& named_by, const
                       const launch::JobSpec& spec) {
     if (path.find("://") != std::string::npos)
         fail(ExitCode::kInput,
-             "{} {}: an address, and data are read from files of this machine; fetch it, and name "
-             "the file",
+             "{} {}: is a URL, but data can only be read from files on this machine; download it, "
+             "and give the file's name",
              named_by.option, printable(path));
     const std::string beside = resolved_path(path, found.folder);
     if (exists(beside)) return beside;
@@ -94,14 +96,22 @@ std::string find_data(const std::string& path, const DataOption& named_by, const
     if (const auto pieces = split(path, ',');
         pieces.size() > 1 && exists(resolved_path(pieces.front(), spec.working_directory)))
         fail(ExitCode::kInput,
-             "{} {}: is one file; `dslaunch data prepare` makes one of texts and chats in several",
+             "{} {}: must be a single file; `dslaunch data prepare` makes one file from several "
+             "files of texts or chats",
              named_by.option, printable(path));
+    if (storage::is_hub_name(path, spec.working_directory))
+        fail(
+            ExitCode::kInput,
+            "{} {}: there is no such file, and nothing is downloaded; for a data set of the hub: "
+            "`hf download --repo-type dataset {} --local-dir FOLDER`, then `dslaunch data prepare`",
+            named_by.option, printable(path), printable(path));
     const bool one_place = beside == here;
     const std::string near = near_file_text(here);
     fail(ExitCode::kInput, "data file {}: {}{}{}", here, errno_text(error_number),
-         one_place ? "" : fmt::format(" (nor is there {})", beside),
-         near.empty() ? fmt::format("; name it with {} FILE or {}", named_by.option, named_by.key)
-                      : near);
+         one_place ? "" : fmt::format(" (and {} does not exist either)", beside),
+         near.empty()
+             ? fmt::format("; give its path with {} FILE or {}", named_by.option, named_by.key)
+             : near);
 }
 
 // Requires the data file PATH on every host, unless PATH is empty. Refuses a file that cannot be
@@ -143,8 +153,8 @@ void require_adapter(const std::string& path, const FoundConfig& found, launch::
 void settle_device(config::DeviceChoice choice, launch::JobSpec& spec) {
     if (choice == config::DeviceChoice::kCuda && spec.device == launch::DeviceRequest::kCpu) {
         fail(ExitCode::kSetup,
-             "dslaunch.device: cuda: this machine shows no GPU (looked for {}); run where there is "
-             "one, or use --device cpu",
+             "dslaunch.device: cuda: found no GPU on this machine (looked for {}); run on a "
+             "machine with a GPU, or use --device cpu",
              launch::kGpuDevicePattern);
     }
     if (spec.device != launch::DeviceRequest::kAuto) return;
@@ -159,8 +169,8 @@ void require_target(const RunOptions& options, const std::string& model, launch:
     if (!storage::model_folder_of(model)) return storage::require_model(model);
     if (!options.expect_sha256.empty())
         fail(ExitCode::kUsage,
-             "--expect-sha256 is for an archive, which holds a program; {} is a folder of weights, "
-             "of which nothing is run",
+             "--expect-sha256 is for an archive, which contains code; {} is a folder of weights "
+             "without code",
              printable(options.target));
     const storage::ModelFolder folder = storage::open_model_folder(model);
     storage::require_weights(folder);
@@ -218,7 +228,8 @@ std::vector<std::string> begun_of(const RunOptions& options, const std::string& 
     try {
         if (!path.empty()) begun = config::begun_values(config_of_run(path));
     } catch (const Error& error) {
-        log_debug("config", "{}: what the run began with is not known: {}", path, error.what());
+        log_debug("config", "{}: cannot find out with which values the run began: {}", path,
+                  error.what());
     }
     // The new data may be rows, which have their own length.
     if (options.new_data)
@@ -243,7 +254,8 @@ void warn_of_other_model(const RunOptions& options, const launch::JobSpec& spec)
     const std::string before = run["target"];
     if (name_of(before) != name_of(spec.target))
         log_warn("checkpoint",
-                 "the run in {} was of {}: its checkpoint's weights go on, not those of {}",
+                 "the run in {} trained {}: training continues from its checkpoint's weights, not "
+                 "from those of {}",
                  printable(spec.output_directory), printable(before), printable(spec.target));
 }
 
@@ -275,25 +287,29 @@ void refuse_foreign_resume(const RunOptions& options, const launch::JobSpec& spe
             nlohmann::json::parse(read_file(config, config::kConfigBytesMax), nullptr, false);
         const bool has_r = adapter.is_object() && adapter.contains("r") && adapter["r"].is_number();
         fail(ExitCode::kCheckpoint,
-             "--resume: {} is an adapter, not a checkpoint: --lora {}init={} begins with it; "
-             "--resume with --output RUN goes on with its run",
+             "--resume: {} is an adapter, not a checkpoint: to start from it, give --lora "
+             "{}init={}; to continue the run that wrote it, give --resume with --output RUN",
              printable(path), has_r ? fmt::format("r={},", adapter["r"].dump()) : "", word);
     }
     if (exists(path + "/trainer_state.json"))
         fail(ExitCode::kCheckpoint,
-             "--resume: {} is a checkpoint of Hugging Face's Trainer: its weights train as a model "
-             "(dslaunch {} --data FILE), its optimizer states are not read",
+             "--resume: {} is a checkpoint of Hugging Face's Trainer: you can train its weights as "
+             "a model (dslaunch {} --data FILE), but dslaunch cannot read its optimizer states",
              printable(path), word);
     if (path.ends_with(".safetensors") && exists(path))
         fail(ExitCode::kCheckpoint,
-             "--resume: {} has weights alone: the folder that it is in trains as a model (dslaunch "
-             "FOLDER --data FILE)",
+             "--resume: {} contains only weights, so it is not a checkpoint: train the folder that "
+             "contains it as a model (dslaunch FOLDER --data FILE)",
              printable(path));
 }
 
 // Sets the values that options give.
 void apply_options(const RunOptions& options, config::TrainConfig& config) {
-    for (const std::string& assignment : options.set) config::apply_override(config, assignment);
+    for (const std::string& assignment : options.set) {
+        const auto by = options.set_by.find(assignment.substr(0, assignment.find('=')));
+        config::apply_override(config, assignment,
+                               by == options.set_by.end() ? "--set" : by->second);
+    }
 }
 
 }  // namespace
@@ -334,9 +350,9 @@ TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec&
     // Hosts with disks of their own check again.
     if (!spec.output_directory.empty()) {
         const bool has_adapters = resolved.config.lora.on();
-        storage::require_unused_output(
-            *storage::make_disk_tree(), spec.output_directory, !options.resume.empty(),
-            has_adapters ? std::vector<std::string>{} : storage::config_files_of_result(model));
+        storage::require_unused_output(*storage::make_disk_tree(), spec.output_directory,
+                                       !options.resume.empty(),
+                                       storage::config_files_of_result(model, has_adapters));
         if (const auto folder = storage::model_folder_of(model);
             folder && !has_adapters && options.resume.empty())
             storage::require_room_for_config(*folder, spec.output_directory);
@@ -344,8 +360,8 @@ TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec&
     const config::DataConfig& data = resolved.config.data;
     if (data.train_path.empty())
         fail(ExitCode::kInput,
-             "no training data: name a file with --data FILE, or in the config under "
-             "dslaunch.data.train");
+             "no training data: give a file with --data FILE, or set dslaunch.data.train in the "
+             "config");
     require_data(data.train_path, kTrain, found, spec);
     require_data(data.eval_path, kEval, found, spec);
     warn_of_other_model(options, spec);
@@ -354,9 +370,14 @@ TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec&
         std::filesystem::equivalent(find_data(data.train_path, kTrain, found, spec),
                                     find_data(data.eval_path, kEval, found, spec), unreadable))
         log_warn("data",
-                 "the held-out data are the training data, so their loss says nothing of other "
-                 "data; --set dslaunch.data.eval_fraction=0.05 holds a part of them out");
-    return {finished_step(options, spec, resolved.config.steps)};
+                 "the held-out data are the same as the training data, so their loss does not show "
+                 "how well the model generalizes; --set dslaunch.data.eval_fraction=0.05 holds out "
+                 "a part of the training data");
+    TrainingFacts facts{finished_step(options, spec, resolved.config.steps), {}};
+    if (options.verifies) return facts;  // its steps are no training
+    spec.monitors = job_monitors(resolved.config, spec);
+    facts.monitors = resolved.config.monitors;
+    return facts;
 }
 
 }  // namespace dslaunch::launcher

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/resolve/resolve.h"
+#include "config/run/monitor_config.h"
 #include "launch/plan/job_spec.h"
 #include "launcher/options/run_options.h"
 
@@ -18,14 +19,15 @@ struct TrainingFacts {
     // The step at which the run to resume has ended, with its weights written; 0 if there is work
     // left.
     int64_t finished_step = 0;
+    config::MonitorsConfig monitors;  // the wanted ones; JobSpec has their files
 };
 
 // Reads the archive's directory or the model's folder, and the config (from --config, packed in the
 // archive, or in the model's folder, in this order). Adds every file that must be equal on all
-// nodes to SPEC.required_files, and sets SPEC.device if the config names one. Throws Error{kSetup}
-// if the config wants a GPU and this machine has none, Error{kInput} if the model or the data
-// cannot be read here, and Error{kConfig} with all problems of the config, worded as the worker
-// words them. REQUIRES: the target is a model, and SPEC has nodes. Hashes nothing.
+// nodes to SPEC.required_files, sets SPEC.monitors, and sets SPEC.device if the config names one.
+// Throws Error{kSetup} if the config wants a GPU and this machine has none, Error{kInput} if the
+// model or the data cannot be read here, and Error{kConfig} with all problems of the config, worded
+// as the worker words them. REQUIRES: the target is a model, and SPEC has nodes. Hashes nothing.
 TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec& spec);
 
 // The config of a training job.

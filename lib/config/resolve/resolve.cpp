@@ -474,10 +474,6 @@ void resolve_steps(KeyReader& keys, RunConfig& run) {
 
 namespace {
 
-}  // namespace
-
-namespace {
-
 // Records the keys of `autotuning`, which config/tuning/autotuning.h reads. They change no run.
 void record_autotuning(KeyReader& keys) {
     for (const KeySpec& key : schema())
@@ -498,6 +494,7 @@ void resolve_training(KeyReader& keys, RunConfig& run) {
     run.wall_clock_breakdown = keys.take_bool("wall_clock_breakdown");
     run.memory_breakdown = keys.take_bool("memory_breakdown");
     resolve_comms_logger(keys, run);
+    resolve_monitors(keys, run);
     resolve_profilers(keys, run);
     run.recompute_groups = keys.take_integer("activation_checkpointing.number_checkpoints");
     int64_t seed = keys.take_integer("dslaunch.seed");

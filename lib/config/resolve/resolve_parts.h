@@ -43,12 +43,14 @@ void check_compression(KeyReader& keys, RunConfig& run);
 void resolve_lagging(KeyReader& keys, RunConfig& run);
 // Reads dslaunch.data.
 void resolve_data(KeyReader& keys, RunConfig& run);
-// Reads all that remains: clipping, saving, evaluation, logs, seed, device. Calls the next two.
+// Reads all that remains: clipping, saving, evaluation, logs, seed, device. Calls the next three.
 void resolve_training(KeyReader& keys, RunConfig& run);
 // Reads dslaunch.loss. REQUIRES: resolve_data() has run.
 void resolve_loss(KeyReader& keys, RunConfig& run);
 // Reads comms_logger.
 void resolve_comms_logger(KeyReader& keys, RunConfig& run);
+// Reads tensorboard, csv_monitor, wandb, comet and dslaunch.metrics.
+void resolve_monitors(KeyReader& keys, RunConfig& run);
 // Reads flops_profiler, dslaunch.check_equal_interval and dslaunch.peak_tflops.
 void resolve_profilers(KeyReader& keys, RunConfig& run);
 

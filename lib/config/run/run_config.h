@@ -17,6 +17,7 @@
 #include "base/kinds/traffic_kind.h"
 #include "config/run/lagging_config.h"
 #include "config/run/lora_config.h"
+#include "config/run/monitor_config.h"
 #include "config/run/offload_config.h"
 #include "config/run/optimizer_config.h"
 #include "config/run/precision_config.h"
@@ -249,6 +250,7 @@ struct RunConfig {
     SamplesConfig samples;
     int64_t print_interval = 10;  // steps_per_print
     CommsLoggerConfig comms_logger;
+    MonitorsConfig monitors;
     bool wall_clock_breakdown = false;  // the times are in each progress line
     bool memory_breakdown = false;      // the memory after each phase is in each progress line
     FlopsProfilerConfig flops_profiler;

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <csignal>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -21,6 +22,8 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
+
+constexpr std::chrono::hours kLongWork{24};
 
 }  // namespace
 
@@ -102,7 +105,7 @@ bool FileWriter::post(Work work, size_t bytes) {
         std::thread([queue = queue_] { queue->run(); }).detach();
     } catch (const std::system_error& error) {
         ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        fail(ExitCode::kSetup, "no thread can be started for {}: {}", place_, error.what());
+        fail(ExitCode::kSetup, "cannot start a thread to write {}: {}", place_, error.what());
     }
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return true;
@@ -120,15 +123,15 @@ std::string FileWriter::take_news() {
     if (!queue_->items.empty() && still > kStandsStill) {
         if (std::exchange(has_told_standstill_, true)) return "";
         return fmt::format(
-            "dslaunch: warning: {} has taken nothing for {} s, as a file system that does not "
-            "answer or a pipe that nobody reads; the job goes on, and up to {} MiB wait for it",
+            "dslaunch: warning: {} has accepted no data for {} s: its file system does not answer, "
+            "or nobody reads its pipe; the job continues, and up to {} MiB are kept for it",
             place_, std::chrono::floor<std::chrono::seconds>(still).count(), kKeptBytesMax >> 20);
     }
     has_told_standstill_ = false;
     if (queue_->dropped_bytes == 0) return "";
     return fmt::format(
-        "dslaunch: warning: {} bytes for {} are lost: it took nothing for {:.0f} s, and more than "
-        "{} MiB waited",
+        "dslaunch: warning: {} bytes for {} are lost: it accepted no data for {:.0f} s, and more "
+        "than {} MiB were waiting",
         std::exchange(queue_->dropped_bytes, 0), place_,
         std::chrono::duration<double>(queue_->stood_still).count(), kKeptBytesMax >> 20);
 }
@@ -148,6 +151,22 @@ bool FileWriter::wait(milliseconds standstill_max, int wake_fd) {
         const int timeout = static_cast<int>(std::min(left, kStandsStill).count());
         if (::poll(entries, 2, timeout) > 0 && entries[1].revents != 0) return false;
     }
+}
+
+void FileWriter::run_and_wait(const std::function<void()>& work, int wake_fd,
+                              std::string_view doing) {
+    const auto error = std::make_shared<std::exception_ptr>();
+    const auto run = [work, error] {
+        try {
+            work();
+        } catch (const Error&) {
+            *error = std::current_exception();
+        }
+        return 0;
+    };
+    static_cast<void>(post(run, 0));
+    if (!wait(kLongWork, wake_fd)) fail(ExitCode::kInterrupted, "interrupted while {}", doing);
+    if (*error != nullptr) std::rethrow_exception(*error);
 }
 
 size_t FileWriter::kept_bytes() const {

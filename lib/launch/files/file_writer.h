@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace dslaunch::launch {
 
@@ -46,6 +47,10 @@ class FileWriter {
     // Waits until everything is written, and returns true. Returns false if nothing was written for
     // STANDSTILL_MAX or if WAKE_FD becomes readable. A WAKE_FD of -1 never does.
     [[nodiscard]] bool wait(std::chrono::milliseconds standstill_max, int wake_fd = -1);
+    // Does WORK on the thread, after all work that is queued, and waits until it is done. Rethrows
+    // an Error of WORK. Throws Error{kInterrupted} with DOING, "FILES were being opened", if
+    // WAKE_FD becomes readable first; WORK then still runs, and must own all that it uses.
+    void run_and_wait(const std::function<void()>& work, int wake_fd, std::string_view doing);
     // Returns the bytes that queued work keeps in memory.
     [[nodiscard]] size_t kept_bytes() const;
 

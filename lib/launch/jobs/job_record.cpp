@@ -85,7 +85,7 @@ struct JobRecord::Folder {
             return is_taken ? 0 : -errno;
         }
         // These files were left by an earlier job of this name.
-        for (const char* old : {"/job.log", "/job.log.1", "/progress.json"}) {
+        for (const char* old : {"/job.log", "/job.log.1", "/progress.json", "/ranks.json"}) {
             ::unlink((path + old).c_str());
         }
         is_open = true;
@@ -127,11 +127,11 @@ JobRecord::JobRecord(const JobSpec& spec, std::function<void(std::string_view)> 
     if (spec.state_directory.empty()) {
         warn_(
             "dslaunch: warning: neither XDG_STATE_HOME nor HOME is an absolute path: this job is "
-            "not recorded, and `dslaunch ps`, `logs` and `stop` will not know it");
+            "not recorded, and `dslaunch ps`, `logs` and `stop` will not find it");
     } else if (!is_job_id(spec.job_id)) {
         warn_(
-            fmt::format("dslaunch: warning: the job's name `{}` is no folder name; `dslaunch ps` "
-                        "will not list it",
+            fmt::format("dslaunch: warning: the job name `{}` cannot be used as a folder name, so "
+                        "`dslaunch ps` will not list this job",
                         printable(spec.job_id)));
     } else {
         open_folder();
@@ -161,10 +161,10 @@ void JobRecord::open_folder() {
 void JobRecord::tell_news() {
     if (folder_ == nullptr) return;
     if (const int error = writer_->take_failure(); error != 0) {
-        warn_(fmt::format(
-            "dslaunch: warning: {} cannot be written: {}; the job goes on, but `dslaunch ps`, "
-            "`logs` and `stop` will not know all of it",
-            folder_->path, errno_text(error)));
+        warn_(
+            fmt::format("dslaunch: warning: cannot write {}: {}; the job continues, but `dslaunch "
+                        "ps`, `logs` and `stop` will not see all of it",
+                        folder_->path, errno_text(error)));
     }
     if (const std::string news = writer_->take_news(); !news.empty()) warn_(news);
 }
@@ -263,6 +263,15 @@ void JobRecord::metrics(std::string_view line) {
         return;
     metrics_at_ = now;
     write_progress();
+}
+
+bool JobRecord::wants_ranks() const {
+    return folder_ != nullptr && std::chrono::steady_clock::now() - ranks_at_ >= kProgressInterval;
+}
+
+void JobRecord::ranks(std::string json) {
+    ranks_at_ = std::chrono::steady_clock::now();
+    replace("ranks.json", std::move(json));
 }
 
 void JobRecord::append(std::string text) {

@@ -1,6 +1,6 @@
 // The record of a job in its user's state folder, where `dslaunch ps`, `logs`, `stop` and `report`
-// find it: STATE/jobs/ID/ (0700) with job.json, progress.json (the newest line of metrics) and
-// job.log. It contains no environment values and no arguments of the target. A record that cannot
+// find it: STATE/jobs/ID/ (0700) with job.json, progress.json (the newest line of metrics),
+// ranks.json (how far each rank is) and job.log. It contains no environment values and no arguments of the target. A record that cannot
 // be written costs one warning, never the job. Files are replaced by rename, so that a reader sees
 // a whole file. A thread of its own writes them (files/file_writer.h): a home directory that does
 // not answer delays a change of the job's state by kBrief, and nothing else. One thread uses an
@@ -55,6 +55,10 @@ class JobRecord {
     void end(int exit_code);
     // Takes a line of metrics.jsonl; writes at most one line a second, and the last one in end().
     void metrics(std::string_view line);
+    // Returns true if the state of the ranks was not recorded within the last second.
+    [[nodiscard]] bool wants_ranks() const;
+    // Records JSON, the state of the ranks (supervise/rank_record.h), in ranks.json.
+    void ranks(std::string json);
     // Records LINES, whole lines of RANK.
     void lines(int rank, std::string_view host, std::string_view lines);
     // Records TEXT, a message of the launcher itself without a newline at its end.
@@ -94,7 +98,7 @@ class JobRecord {
     int exit_code_ = -1;
     std::string metrics_line_;
     bool are_metrics_written_ = true;
-    std::chrono::steady_clock::time_point metrics_at_{};
+    std::chrono::steady_clock::time_point metrics_at_{}, ranks_at_{};
 };
 
 }  // namespace dslaunch::launch

@@ -2,31 +2,28 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 
 #include "launch/files/file_writer.h"
+#include "launch/metrics/monitors.h"
 #include "launch/plan/job_spec.h"
 
 namespace dslaunch::launch {
 
-// Returns the step of LINE, a line of metrics.jsonl; nothing if LINE names no step.
-[[nodiscard]] std::optional<int64_t> step_of_metrics(std::string_view line);
-
 // The files of a job below --output and --log-each-rank's folder: a log for each rank,
-// metrics.jsonl, run.json. They are open from the first attempt to the last. A thread of their own
-// writes them (files/file_writer.h), so that a disk that does not answer does not delay the job.
+// metrics.jsonl, run.json; and the monitors, wherever they are. They are open from the first
+// attempt to the last. Threads of their own write them (files/file_writer.h), so that a disk that
+// does not answer does not delay the job.
 class JobFiles {
   public:
     // The longest wait, at the end of a job, for a disk that does not answer.
     static constexpr std::chrono::milliseconds kLastWordsMax{60'000};
     static constexpr std::chrono::milliseconds kBrief{2'000};
 
-    // Opens the files in SPEC's folders for appending, with logs for all ranks of its world size.
+    // Opens the files in SPEC's folders for appending, with logs for all ranks of its world size,
+    // and SPEC's monitors.
     // If WAKE_FD (-1: none) becomes readable because of a signal, the wait for a disk that does not
     // answer ends. Throws Error{kDisk}, naming the path, if a path cannot be written,
     // Error{kCheckpoint} if another job writes there, and Error{kInterrupted}.
@@ -42,8 +39,8 @@ class JobFiles {
     void rank_lines(int rank, std::string_view text);
     // Adds one line of the launcher's own to the end of every rank's log.
     void mark_logs(std::string_view line);
-    // Adds LINE, without a newline, to metrics.jsonl.
-    void metrics(std::string_view line);
+    // Adds RECORD to metrics.jsonl and passes it to the monitors.
+    void metrics(const MetricsRecord& record);
     // Replaces run.json.
     void run_file(std::string text);
     // Returns one line about failed writes, each only once; empty if there is no news.
@@ -54,7 +51,7 @@ class JobFiles {
 
   private:
     struct Files;
-    void run_and_wait(const std::function<void()>& work);
+    [[nodiscard]] std::string opening() const;
 
     std::string place_;  // the folder for messages; empty: there are no files
     std::string output_;
@@ -62,6 +59,7 @@ class JobFiles {
     int world_size_ = 0;
     std::shared_ptr<Files> files_;
     FileWriter writer_;
+    std::unique_ptr<Monitors> monitors_;  // null: there are none
 };
 
 }  // namespace dslaunch::launch

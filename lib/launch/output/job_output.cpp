@@ -46,8 +46,9 @@ void JobOutput::print_environments() {
 }
 
 void JobOutput::metrics(std::string_view line) {
-    newest_step_ = step_of_metrics(line).value_or(newest_step_);
-    files_.metrics(line);
+    const MetricsRecord record = read_metrics(line);
+    newest_step_ = record.step.value_or(newest_step_);
+    files_.metrics(record);
     if (record_ != nullptr) record_->metrics(line);
     if (tap_) tap_(line);
 }
@@ -71,7 +72,7 @@ void JobOutput::tell_progress() {
 }
 
 void JobOutput::tell_news() {
-    if (const std::string news = files_.take_news(); !news.empty()) note(news);
+    for (std::string news; !(news = files_.take_news()).empty();) note(news);
     if (record_ != nullptr) record_->tell_news();
 }
 
@@ -80,8 +81,8 @@ bool JobOutput::is_lost() {
     if (spec_.prints_results()) return true;
     if (!std::exchange(has_told_of_loss_, true)) {
         note(
-            "dslaunch: nobody reads this output any more; the job goes on, and what rank 0 prints "
-            "is not shown");
+            "dslaunch: nobody reads this output any more; the job continues, but the output of "
+            "rank 0 is not shown");
     }
     return false;
 }

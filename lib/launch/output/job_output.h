@@ -76,6 +76,11 @@ class JobOutput {
         if (health_) health_(rank, record);
     }
 
+    // Returns the record that keeps the state of the ranks if it is time to record it; else null.
+    [[nodiscard]] JobRecord* record_for_ranks() const {
+        return record_ != nullptr && record_->wants_ranks() ? record_ : nullptr;
+    }
+
     // Shows a progress line of rank 0; if a terminal is too narrow, the last fields are left out.
     void progress(std::string_view line);
     // Sets and shows the launcher's current work; see ProgressLine::set_work().

@@ -1,12 +1,24 @@
 #include "launch/output/run_file.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/text/json.h"
 #include "launch/plan/environment_file.h"
 #include "launch/plan/secrets.h"
+#include "launch/process/timing.h"
 
 namespace dslaunch::launch {
+namespace {
+
+int64_t now_s() {
+    return std::chrono::duration_cast<std::chrono::seconds>(wall_clock()).count();
+}
+
+}  // namespace
+
+RunFile::RunFile(const JobSpec& spec)
+    : spec_(spec), started_at_s_(now_s()), started_(static_cast<size_t>(spec.world_size)) {}
 
 void RunFile::add_node(const AgentHello& hello, const std::string& name,
                        const MachineFacts* facts) {
@@ -34,6 +46,8 @@ std::string RunFile::text(int exit_code) const {
     json.field("world_size", spec_.world_size).field("restarts", restarts_);
     json.key("exit_code");
     exit_code < 0 ? json.null() : json.value(exit_code);
+    json.field("started_at", started_at_s_).key("ended_at");
+    exit_code < 0 ? json.null() : json.value(now_s());
     json.key("nodes").begin_array();
     for (const Node& node : nodes_) {
         json.begin_object().field("name", node.name).field("host_name", node.hello.host_name);

@@ -1,6 +1,7 @@
 // The contents of run.json: how a job was started, on which machines, and how it ended. One thread.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,8 +18,7 @@ namespace dslaunch::launch {
 class RunFile {
   public:
     // SPEC must outlive this object.
-    explicit RunFile(const JobSpec& spec)
-        : spec_(spec), started_(static_cast<size_t>(spec.world_size)) {}
+    explicit RunFile(const JobSpec& spec);
 
     // Sets the number of restarts before this attempt.
     void set_restarts(int restarts) { restarts_ = restarts; }
@@ -44,6 +44,7 @@ class RunFile {
     };
 
     const JobSpec& spec_;
+    int64_t started_at_s_;  // Unix time
     int restarts_ = 0;
     std::vector<Node> nodes_;
     std::vector<WorkerStarted> started_;  // by rank; pid 0: not started

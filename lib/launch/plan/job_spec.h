@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/plan/monitor_settings.h"
 #include "launch/plan/worker_environment.h"
 
 namespace dslaunch::launch {
@@ -198,6 +199,7 @@ struct JobSpec {
                                     // interpreter is not looked for
     BindingRequest binding;
     LogSettings log;
+    MonitorSettings monitors;  // of a kModel job that trains
 
     // Returns true if the job's purpose is the output of its ranks.
     [[nodiscard]] bool prints_results() const {

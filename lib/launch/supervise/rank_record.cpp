@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/text/json.h"
 #include "launch/process/timing.h"
 
 namespace dslaunch::launch {
@@ -72,6 +73,31 @@ std::optional<BehindRank> find_behind(const std::vector<RankRecord>& ranks) {
             behind = BehindRank{i, silence_of(rank)};
     }
     return behind;
+}
+
+std::string ranks_json(const std::vector<RankRecord>& ranks,
+                       std::chrono::steady_clock::time_point now) {
+    using Milliseconds = std::chrono::duration<double, std::milli>;
+    JsonWriter json(JsonWriter::Form::kCompact);
+    json.begin_object().key("ranks").begin_array();
+    for (const RankRecord& rank : ranks) {
+        json.begin_object().field("rank", rank.rank).field("host", rank.host);
+        json.field("pid", rank.pid);
+        json.field("state", rank.ended ? "ended" : rank.started ? "running" : "starting");
+        if (rank.ended) json.field("exit_status", rank.exited.exit_status);
+        if (rank.ended) json.field("signal", rank.exited.signal_number);
+        if (rank.heartbeat) {
+            json.field("heard_ms", Milliseconds(now - rank.heard_at).count());
+            json.field("where", rank.heartbeat->where);
+            json.field("steps", rank.heartbeat->steps_done()).key("busy_ms").begin_object();
+            for (const LaneTime& lane : rank.heartbeat->lanes)
+                json.field(lane.lane, Milliseconds(lane.busy).count());
+            json.end_object();
+        }
+        json.end_object();
+    }
+    json.end_array().end_object();
+    return json.text() + "\n";
 }
 
 int job_exit_code(TargetKind kind, const std::vector<RankRecord>& ranks) {

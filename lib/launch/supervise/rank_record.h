@@ -58,6 +58,13 @@ struct BehindRank {
 // Returns the rank for which the others wait.
 [[nodiscard]] std::optional<BehindRank> find_behind(const std::vector<RankRecord>& ranks);
 
+// Returns the state of RANKS at NOW as one JSON object {"ranks"}, for the job's record: rank, host,
+// pid, state ("starting", "running", "ended"), exit status and signal of an ended rank, and from
+// the newest heartbeat its age in ms, its position, the steps done and the busy time of its lanes
+// in ms.
+[[nodiscard]] std::string ranks_json(const std::vector<RankRecord>& ranks,
+                                     std::chrono::steady_clock::time_point now);
+
 // Returns the exit code of an uninterrupted job, according to the table in docs/help/exit-codes.md.
 [[nodiscard]] int job_exit_code(TargetKind kind, const std::vector<RankRecord>& ranks);
 

@@ -47,7 +47,8 @@ RankWatch::RankWatch(const JobSpec& spec, Fleet& fleet, JobOutput& output)
 
 RankRecord& RankWatch::record(int64_t rank) {
     if (rank < 0 || rank >= static_cast<int64_t>(ranks_.size())) {
-        fail(ExitCode::kInternal, "an agent speaks of rank {} of {}", rank, ranks_.size());
+        fail(ExitCode::kInternal, "an agent reported rank {}, but the job has {} ranks", rank,
+             ranks_.size());
     }
     return ranks_[rank];
 }
@@ -55,7 +56,7 @@ RankRecord& RankWatch::record(int64_t rank) {
 RankRecord& RankWatch::record(size_t host, int64_t rank) {
     RankRecord& found = record(rank);
     if (found.host_index != host) {
-        fail(ExitCode::kInternal, "an agent speaks of rank {}, which is on host {}", rank,
+        fail(ExitCode::kInternal, "an agent reported rank {}, which runs on host {}", rank,
              found.host);
     }
     return found;
@@ -137,16 +138,16 @@ void RankWatch::handle_start(size_t host, const WorkerStarted& started) {
 void RankWatch::tell_binding(const WorkerStarted& started) const {
     const ProcessorVariables got = processor_variables(started.environment);
     if (spec_.binding.mode == BindMode::kNone || got.binding.empty() || got.threads.empty()) return;
-    output_.detail(fmt::format(
-        "dslaunch: binding {}: rank 0 has processors {} of {} and OMP_NUM_THREADS={}; DSL_BINDING "
-        "of each rank says where it runs",
-        bind_mode_name(spec_.binding.mode), printable(got.binding), spec_.nodes.front().name,
-        printable(got.threads)));
+    output_.detail(
+        fmt::format("dslaunch: binding {}: rank 0 has processors {} of {} and OMP_NUM_THREADS={}; "
+                    "the variable DSL_BINDING gives each rank its processors",
+                    bind_mode_name(spec_.binding.mode), printable(got.binding),
+                    spec_.nodes.front().name, printable(got.threads)));
 }
 
 std::string crowd_text(int64_t ranks, int64_t processors, const std::string& host) {
     if (ranks <= processors) return "";
-    return fmt::format("{} on the {} of {}: slower than {}", counted(ranks, "worker"),
+    return fmt::format("{} share the {} of {}: this is slower than {}", counted(ranks, "worker"),
                        counted(processors, "processor"), host, counted(processors, "worker"));
 }
 
@@ -168,14 +169,15 @@ void RankWatch::tell_threads(const WorkerStarted& started) const {
                           (spec_.environment.inherit_all && std::getenv(kThreadsVariable));
     if (!is_given)
         return output_.detail(
-            fmt::format("dslaunch: OMP_NUM_THREADS={}: the {} processors of {} shared by {}; set "
-                        "OMP_NUM_THREADS for another number",
+            fmt::format("dslaunch: OMP_NUM_THREADS={}: the {} processors of {} are divided among "
+                        "{}; set OMP_NUM_THREADS to change this",
                         got.threads, cores, host, ranks));
     const int64_t wanted = first_threads(got.threads) * machine_ranks_;
     if (first_threads(got.threads) <= 1 || wanted <= cores) return;
     log_warn("launch",
-             "OMP_NUM_THREADS={} makes {} threads of {} on the {} processors of {}: they wait for "
-             "each other (OMP_WAIT_POLICY={}); without OMP_NUM_THREADS each rank takes its share",
+             "OMP_NUM_THREADS={} makes {} threads for {} on the {} processors of {}, so the "
+             "threads wait for each other (OMP_WAIT_POLICY={}); unset OMP_NUM_THREADS to give each "
+             "rank its share",
              got.threads, wanted, ranks, cores, host, got.waiting.empty() ? "active" : got.waiting);
 }
 
@@ -185,8 +187,9 @@ void RankWatch::handle_control(size_t host, const WorkerControl& control) {
         case ControlKind::kMetrics:
             return output_.metrics(control.payload);
         case ControlKind::kRunInfo:
-            if (rank.rank == 0) output_.run_file().set_run_info(control.payload);
-            return;
+            if (rank.rank != 0) return;
+            output_.run_file().set_run_info(control.payload);
+            return output_.write_run_file(-1);
         case ControlKind::kProgress:
             if (rank.rank == 0) output_.progress(control.payload);
             return;
@@ -201,6 +204,8 @@ void RankWatch::handle_control(size_t host, const WorkerControl& control) {
             rank.heartbeat = decode<Heartbeat>(control.payload);
             rank.heard_at = steady_clock::now();
             if (rank.rank == 0) output_.rank_progress(rank.heartbeat->progress);
+            if (JobRecord* const record = output_.record_for_ranks())
+                record->ranks(ranks_json(ranks_, rank.heard_at));
             for (const std::string& line : stragglers_.look(ranks_)) output_.note(line);
             return;
         default:
@@ -285,17 +290,17 @@ bool RankWatch::end_wished(const std::string& cause) {
             seconds));
     else if (output_.newest_step() > 0)
         output_.note(fmt::format(
-            "dslaunch: {}: saving to {}, for up to {} s; a second Ctrl-C ends it at once", cause,
-            printable(path_from_here(spec_.output_directory)), seconds));
+            "dslaunch: {}: saving to {}, for up to {} s; a second Ctrl-C ends the job at once",
+            cause, printable(path_from_here(spec_.output_directory)), seconds));
     else
-        output_.note(fmt::format(
-            "dslaunch: {}: {}, unless a step that has begun ends within {} s; a second Ctrl-C ends "
-            "it at once",
-            cause,
-            advice_.has_checkpoint()
-                ? "nothing is trained since the checkpoint, so nothing new is kept"
-                : "nothing is trained yet, so nothing is kept",
-            seconds));
+        output_.note(
+            fmt::format("dslaunch: {}: {}, unless the current step ends within {} s; a second "
+                        "Ctrl-C ends the job at once",
+                        cause,
+                        advice_.has_checkpoint()
+                            ? "no step has ended since the checkpoint, so nothing new is saved"
+                            : "no step has ended yet, so nothing is saved",
+                        seconds));
     if (is_worker) {
         fleet_.send_all(FrameKind::kSave);
     } else {
@@ -329,7 +334,7 @@ AttemptResult RankWatch::conclude_interrupted() const {
     AttemptResult result;
     if (spec_.duty == ModelDuty::kServe && lost_host_.empty() && all_ended() &&
         std::ranges::none_of(ranks_, &RankRecord::failed)) {
-        result.report = "dslaunch: the server has ended, as it was asked to\n";
+        result.report = "dslaunch: the server has ended as requested\n";
         return result;
     }
     result.exit_code = static_cast<int>(ExitCode::kInterrupted);
@@ -350,8 +355,9 @@ AttemptResult RankWatch::conclude() const {
     if (is_output_lost_) {
         result.exit_code = kOutputLostCode;
         result.report =
-            "dslaunch: nobody reads the output of the ranks any more; they were ended, as SIGPIPE "
-            "ends a program (redirect stdout to a file or /dev/null to go on without a reader)\n";
+            "dslaunch: nobody reads the output of the ranks any more, so the ranks were ended, as "
+            "SIGPIPE ends a program (redirect stdout to a file or /dev/null to run without a "
+            "reader)\n";
         return result;
     }
     result.exit_code = job_exit_code(spec_.target_kind, ranks_);

@@ -7,6 +7,13 @@
 #include "base/check.h"
 
 namespace dslaunch::runtime {
+namespace {
+
+constexpr std::array<const char*, 10> kWorkNames = {
+    "data",   "forward", "recompute", "backward",       "gather",
+    "reduce", "update",  "disk",      "between stages", "waiting"};
+
+}  // namespace
 
 StepBreakdown::Work StepBreakdown::work_of(plan::Op op) {
     using plan::Op;
@@ -49,24 +56,32 @@ StepBreakdown::Work StepBreakdown::work_of(plan::Op op) {
 
 void StepBreakdown::add(const plan::StepPlan& plan, std::span<const plan::InstructionSpan> spans,
                         Duration waited) {
-    DSL_CHECK(spans.size() == plan.instructions.size(), "{} spans of {} instructions", spans.size(),
-              plan.instructions.size());
+    DSL_CHECK(spans.size() == plan.instructions.size(),
+              "{} spans were measured for {} instructions", spans.size(), plan.instructions.size());
+    newest_ = {};
     for (size_t i = 0; i < spans.size(); ++i)
-        times_[static_cast<size_t>(work_of(plan.instructions[i].op))] +=
+        newest_[static_cast<size_t>(work_of(plan.instructions[i].op))] +=
             spans[i].end - spans[i].begin;
-    times_[static_cast<size_t>(Work::kWaiting)] += waited;
+    newest_[static_cast<size_t>(Work::kWaiting)] += waited;
+    for (size_t work = 0; work < kWorks; ++work) times_[work] += newest_[work];
     ++steps_;
 }
 
+std::vector<WorkTime> StepBreakdown::newest() const {
+    static_assert(kWorkNames.size() == kWorks);
+    std::vector<WorkTime> parts;
+    for (size_t work = 0; work < kWorks; ++work)
+        if (newest_[work] != Duration{0})
+            parts.push_back({kWorkNames[work], to_milliseconds(newest_[work])});
+    return parts;
+}
+
 std::string StepBreakdown::take() {
-    static constexpr std::array<const char*, kWorks> kNames = {
-        "data",   "forward", "recompute", "backward",       "gather",
-        "reduce", "update",  "disk",      "between stages", "waiting"};
     DSL_CHECK(steps_ > 0, "no step was added");
     std::string text;
     for (size_t work = 0; work < kWorks; ++work) {
         if (times_[work] == Duration{0}) continue;
-        text += fmt::format("{}{} {:.1f} ms", text.empty() ? "" : ", ", kNames[work],
+        text += fmt::format("{}{} {:.1f} ms", text.empty() ? "" : ", ", kWorkNames[work],
                             to_milliseconds(times_[work]) / static_cast<double>(steps_));
     }
     times_ = {};

@@ -43,7 +43,8 @@ std::string metrics_line(const StepMetrics& metrics) {
     const double seconds = metrics.step_ms / 1e3;
     const auto samples = static_cast<double>(metrics.samples);
     JsonWriter json;
-    json.begin_object().field("step", metrics.step).field("loss", metrics.loss);
+    json.begin_object().field("step", metrics.step).field("samples", metrics.samples_seen);
+    json.field("loss", metrics.loss);
     if (metrics.rewards) add_rewards(json, "", *metrics.rewards);
     json.field("lr", metrics.lr);
     add_number(json, "grad_norm", metrics.gradient_norm);
@@ -78,6 +79,11 @@ std::string metrics_line(const StepMetrics& metrics) {
         json.key("disk_bytes").begin_object().field("read", metrics.disk->read.value);
         json.field("written", metrics.disk->written.value).end_object();
         json.field("disk_checksum_ms", to_milliseconds(metrics.disk->checksum_time));
+    }
+    if (!metrics.breakdown.empty()) {
+        json.key("breakdown_ms").begin_object();
+        for (const WorkTime& part : metrics.breakdown) json.field(part.work, part.ms);
+        json.end_object();
     }
     json.end_object();
     return json.text();

@@ -6,19 +6,22 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/text/json.h"
 #include "graph/lower/reward_means.h"
 #include "plan/step/plan_check.h"
 #include "runtime/comm/traffic.h"
+#include "runtime/executor/step_breakdown.h"
 #include "runtime/state/state_account.h"
 #include "runtime/train/step_links.h"
 
 namespace dslaunch::runtime {
 
-// Losses, times and memory are over all ranks; the last six fields are this rank's.
+// Losses, times and memory are over all ranks; the last seven fields are this rank's.
 struct StepMetrics {
     int64_t step = 0;
+    int64_t samples_seen = 0;  // of all steps up to this one
     double loss = 0;
     std::optional<graph::RewardMeans> rewards;  // for a preference loss
     double lr = 0;
@@ -42,6 +45,7 @@ struct StepMetrics {
     Traffic links;                                        // since the start
     StepLinks step_links;             // traffic of this rank's host in this step
     std::optional<DiskTraffic> disk;  // since the start; nullopt: nothing is on disk
+    std::vector<WorkTime> breakdown;  // empty without wall_clock_breakdown
 };
 
 // Returns the tera-FLOPs per second of a step of STEP_MS: FORWARD_FLOPS once, and twice that for

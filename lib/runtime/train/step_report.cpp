@@ -47,22 +47,24 @@ void StepReport::warn_of_targets(int64_t step, const StepTargets& targets) {
     const bool has_none = targets.weight == 0;
     if (has_none && !std::exchange(has_warned_of_no_targets_, true))
         log_warn("train",
-                 "step {}: no target of the global batch counts: the loss is 0, and the update is "
-                 "one with gradients of 0; said once",
+                 "step {}: all targets of the global batch are ignored, so the loss and the "
+                 "gradients of this update are 0 (shown only once)",
                  step);
     if (!has_none && !std::exchange(has_warned_of_empty_batches_, true))
-        log_warn("train", "step {}: no target counts in {}, which the mean leaves out; said once",
+        log_warn("train",
+                 "step {}: all targets are ignored in {}, so the mean of the loss leaves them out "
+                 "(shown only once)",
                  step, counted(targets.empty_everywhere, "micro batch"));
 }
 
 void StepReport::end_step(int64_t step, const StepFacts& facts, const StepRates& rates) {
     const StepRunner& runner = *parts_.runner;
+    if (parts_.config->wall_clock_breakdown)
+        breakdown_.add(runner.plan(), runner.spans(), runner.compute_waited());
     send_metrics(step, facts, rates);
     show(step, facts, rates.lr);
     interval_ms_ += facts.step_ms;
     ++interval_steps_;
-    if (parts_.config->wall_clock_breakdown)
-        breakdown_.add(runner.plan(), runner.spans(), runner.compute_waited());
     if (comms_.enabled()) comms_.add(step, runner.plan(), runner.spans(), facts.links.moved);
     if (is_logged(step)) send_progress(step, facts, rates.lr);
 }
@@ -71,6 +73,8 @@ void StepReport::send_metrics(int64_t step, const StepFacts& facts, const StepRa
     const config::RunConfig& config = *parts_.config;
     parts_.reporter->metrics(
         metrics_line({.step = step,
+                      .samples_seen = parts_.samples_before +
+                                      (step - parts_.steps_before) * config.batch.train_rows,
                       .loss = facts.loss,
                       .rewards = facts.has_rewards ? std::optional(facts.rewards) : std::nullopt,
                       .lr = rates.lr,
@@ -93,7 +97,8 @@ void StepReport::send_metrics(int64_t step, const StepFacts& facts, const StepRa
                       .memory = parts_.account->memory(),
                       .links = parts_.runner->traffic().all(),
                       .step_links = facts.links,
-                      .disk = parts_.account->disk_traffic()}));
+                      .disk = parts_.account->disk_traffic(),
+                      .breakdown = breakdown_.newest()}));
 }
 
 // Returns the share of the device's peak in a step of STEP_MS; 0 if the peak is not known.
@@ -139,7 +144,7 @@ void StepReport::send_progress(int64_t step, const StepFacts& facts, double lr) 
                     config.steps, facts.loss, held_out, time_left_text(left), speed, step_ms, lr,
                     share, to_text(Bytes{facts.rss_bytes})));
     if (config.wall_clock_breakdown)
-        log_info("train", "step {}: {}; a step {:.1f} ms; means of {} of rank 0", step,
+        log_info("train", "step {}: {}; total {:.1f} ms per step; means over {} on rank 0", step,
                  breakdown_.take(), step_ms, counted(interval_steps_, "step"));
     interval_ms_ = 0;
     interval_steps_ = 0;

@@ -61,6 +61,7 @@ StepReportParts report_parts(const TrainerParts& parts, const StepRunner& runner
             .reporter = parts.reporter,
             .clock = &clock,
             .steps_before = parts.resumed.step,
+            .samples_before = parts.resumed.earlier_samples + parts.resumed.samples_seen,
             .tokens_per_sample = parts.tokens_per_sample,
             .forward_flops = stage.link != nullptr ? stage.forward_flops / stage.stages()
                                                    : parts.steps.info->forward_flops(),

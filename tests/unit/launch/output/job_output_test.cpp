@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "launch/output/job_files.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 #include "support/piped_stream.h"
@@ -111,6 +112,14 @@ std::string moving(const std::string& line) {
 
 }  // namespace
 
+TEST_CASE("a line of metrics names its step, or none") {
+    CHECK(step_of_metrics(R"({"step": 7, "loss": 1.5})") == 7);
+    CHECK(step_of_metrics(R"({"loss": 1.5, "step": 0})") == 0);
+    for (const char* line : {"", "{", "[1]", "7", R"({"loss": 1})", R"({"step": "7"})",
+                             R"({"step": 1.5})", R"({"step": null})"})
+        CHECK_FALSE(step_of_metrics(line).has_value());
+}
+
 TEST_CASE("half a line that a killed launcher left in the metrics is cut off, whole ones stay") {
     const std::pair<std::string, std::string> rows[] = {
         {"", ""},
@@ -139,6 +148,7 @@ TEST_CASE(
                                                  {"{\"step\": 1, \"loss\": 4}", true},
                                                  {"{\"step\": 2, \"loss\": 1}", false}};
     for (const auto& [first, begins] : rows) {
+        Captured captured;
         TemporaryFolder folder;
         std::ofstream(folder.path() + "/metrics.jsonl") << earlier;
         JobSpec spec = two_ranks(TargetKind::kModel, folder.path());
@@ -148,6 +158,10 @@ TEST_CASE(
         output.metrics(first);
         output.metrics("{\"step\": 1, \"loss\": 5}");  // as after a restart
         files.finish();
+        captured.restore();
+        const bool is_said =
+            captured.text(2).find(folder.path() + "/metrics-1.jsonl") != std::string::npos;
+        CHECK(is_said == begins);
         const std::string added = first + "\n{\"step\": 1, \"loss\": 5}\n";
         CHECK(folder.read("metrics.jsonl") == (begins ? added : earlier + added));
         if (begins) CHECK(folder.read("metrics-1.jsonl") == earlier);
@@ -532,7 +546,7 @@ TEST_CASE("that nobody reads a training's output is said once, and is the end of
     out.restore();
     captured.restore();
     const std::string said = captured.text(2);
-    CHECK(said.starts_with("dslaunch: nobody reads this output any more; the job goes on"));
+    CHECK(said.starts_with("dslaunch: nobody reads this output any more; the job continues"));
     CHECK(std::count(said.begin(), said.end(), '\n') == 1);
     CHECK(folder.read("logs/rank-0.log") == "line\nline\nline\nline\nline\nline\n");
 }

@@ -1,0 +1,47 @@
+// The monitors that a run's config asks for. No threads: plain values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace dslaunch::config {
+
+// `tensorboard` or `csv_monitor`.
+struct MonitorFolder {
+    bool enabled = false;
+    std::string output_path;  // as given; empty: the folder in which the job was started
+    std::string job_name;     // the folder below it
+
+    bool operator==(const MonitorFolder&) const = default;
+};
+
+// `wandb`. dslaunch-upload sends event files, with the own program of W&B.
+struct WandbConfig {
+    bool enabled = false;
+    std::string project, team, group;  // empty: not given
+
+    bool operator==(const WandbConfig&) const = default;
+};
+
+// `comet`, for dslaunch-upload too.
+struct CometConfig {
+    bool enabled = false;
+    bool offline = false;                                                   // online: false
+    std::string project, workspace, experiment_name, experiment_key, mode;  // empty: not given
+    int64_t interval_samples = 0;  // samples between two events
+
+    bool operator==(const CometConfig&) const = default;
+};
+
+// All monitors.
+struct MonitorsConfig {
+    MonitorFolder tensorboard;
+    MonitorFolder csv;
+    WandbConfig wandb;
+    CometConfig comet;
+    std::string prometheus_file;  // dslaunch.metrics.prometheus as given; empty: none
+
+    bool operator==(const MonitorsConfig&) const = default;
+};
+
+}  // namespace dslaunch::config

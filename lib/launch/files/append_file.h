@@ -1,0 +1,23 @@
+// Files that are only appended to. Any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/fd.h"
+
+namespace dslaunch::launch {
+
+// Opens the file at PATH for reading and appending, and creates it if it does not exist. Follows no
+// link. Throws Error{kDisk} that names PATH.
+[[nodiscard]] UniqueFd open_for_append(const std::string& path);
+
+// Appends BYTES with one system call if the disk takes them. Returns 0 or a negative errno; does
+// nothing if FILE is not open.
+[[nodiscard]] int append(const UniqueFd& file, std::string_view bytes);
+
+// Makes the folder at PATH and its parents. Throws Error{kDisk} with ADVICE, which follows a
+// semicolon.
+void make_folder_for(const std::string& path, std::string_view advice);
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,61 @@
+// The places that keep the metrics of steps: metrics.jsonl and the monitors. Data path: JobOutput
+// -> MetricsFeed -> sinks -> files. A feed and its sinks are used by one thread, except
+// MetricsFeed::take_news().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/metrics/metrics_record.h"
+
+namespace dslaunch::launch {
+
+// A place that keeps metrics. The functions return 0 or a negative errno, and may block.
+class MetricsSink {
+  public:
+    virtual ~MetricsSink() = default;
+
+    // Called before the first record of a job, and before a record that repeats samples, because
+    // the job was started again from an earlier step. All values from the sample count SAMPLES on
+    // will be written again. IS_NEW_RUN: a run begins at its first step, so that whatever is in
+    // this place belongs to another run.
+    [[nodiscard]] virtual int begin(int64_t samples, bool is_new_run) = 0;
+    // Keeps RECORD, whose place on the axis is SAMPLES, the samples of all steps up to its step.
+    [[nodiscard]] virtual int write(const MetricsRecord& record, int64_t samples) = 0;
+    // Called once after the last record.
+    [[nodiscard]] virtual int end() { return 0; }
+    // Returns the name of the place for messages.
+    [[nodiscard]] virtual std::string name() const = 0;
+};
+
+// Passes records to sinks, and finds out where a run begins and which steps are repeated.
+class MetricsFeed {
+  public:
+    explicit MetricsFeed(std::vector<std::unique_ptr<MetricsSink>> sinks)
+        : sinks_(std::move(sinks)) {}
+
+    // Passes RECORD to every sink. Returns 0, or the negative errno of the first sink that failed.
+    // A record that is not a step, such as a held-out loss, is placed at the newest step.
+    int add(const MetricsRecord& record);
+    // Ends every sink; returns as add() does.
+    int end();
+    // Returns one line about a sink that failed, once for each sink; empty if there is no news. Any
+    // thread.
+    [[nodiscard]] std::string take_news();
+
+  private:
+    [[nodiscard]] int64_t place_of(const MetricsRecord& record) const;
+    int note(size_t sink, int status);
+
+    std::vector<std::unique_ptr<MetricsSink>> sinks_;
+    std::optional<int64_t> newest_samples_;  // of this job; nothing: no record yet
+    std::vector<char> has_failed_;
+    std::mutex mutex_;
+    std::vector<std::string> news_;  // guarded by mutex_
+};
+
+}  // namespace dslaunch::launch

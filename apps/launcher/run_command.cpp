@@ -32,6 +32,7 @@
 #include "launcher/run/build_job.h"
 #include "launcher/run/dry_run.h"
 #include "launcher/run/host_source.h"
+#include "launcher/run/job_monitors.h"
 #include "launcher/run/mpi_copies.h"
 #include "launcher/run/own_output.h"
 #include "launcher/run/training_job_checks.h"
@@ -304,7 +305,8 @@ void tell_next(const RunOptions& options, const launch::JobSpec& spec) {
 }
 
 // Checks the job and runs it to its end. Reports the exit code to OUTPUT.
-int check_and_run(BuiltJob job, const JobRequest& request, OwnOutput& output) {
+int check_and_run(BuiltJob job, const JobRequest& request, const Machine& machine,
+                  OwnOutput& output) {
     const RunOptions& options = request.options;
     TrainingFacts facts;
     const bool is_model = job.spec.target_kind == launch::TargetKind::kModel;
@@ -319,6 +321,13 @@ int check_and_run(BuiltJob job, const JobRequest& request, OwnOutput& output) {
         }
         job.spec.resume_command = resume_command(request.words, options, output.is_made());
         if (options.no_output) job.notes.emplace_back("--no-output: nothing is kept");
+        if (request.metrics) {
+            job.spec.monitors = {};  // a trial is no run to be seen
+        } else {
+            for (std::string& line :
+                 describe_monitors(facts.monitors, job.spec.monitors, machine.binary_directory))
+                job.notes.push_back(std::move(line));
+        }
     } else if (is_model) {
         require_role_files(options, job.spec);
     }
@@ -374,7 +383,7 @@ int start_job(JobRequest request) {
     }
     if (const int code = refuse_target(job.spec, request); code != 0) return code;
     const std::string state = job.spec.state_directory;
-    const int code = check_and_run(std::move(job), request, output);
+    const int code = check_and_run(std::move(job), request, machine, output);
     if (copies && code == 0) copies->finish();
     remove_old_jobs(state);
     return code;

@@ -27,8 +27,10 @@
 #include "launch/supervise/job.h"
 #include "launcher/jobs/known_jobs.h"
 #include "launcher/jobs/next_command.h"
+#include "launcher/options/option_table.h"
 #include "launcher/options/parse_run.h"
 #include "launcher/options/run_options.h"
+#include "launcher/report/loss_picture.h"
 #include "launcher/run/build_job.h"
 #include "launcher/run/dry_run.h"
 #include "launcher/run/host_source.h"
@@ -114,9 +116,13 @@ void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& o
     if (here && !is_in_path(target)) storage::refuse_download(target, next);
     if (here && !is_in_path(target) && std::ranges::count(subcommands, next) > 0) {
         fail(ExitCode::kUsage,
-             "no program `{0}` is in PATH; the subcommand comes first: dslaunch {1} {0}",
+             "no program `{0}` is in PATH; the subcommand must come first: dslaunch {1} {0}",
              printable(target), next);
     }
+    if (here && !is_in_path(target) && next == "--help" &&
+        find_option_row("--" + target) != nullptr)
+        fail(ExitCode::kUsage, "--{0} is an option of `run`: `dslaunch run --help` lists it",
+             printable(target));
     const auto guess = meant_subcommand(target, subcommands);
     if (!guess) return;
     if (here && !is_in_path(target)) {
@@ -127,8 +133,8 @@ void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& o
     }
     if (run_is_named || guess->distance > mistyped_letters_max(target)) return;
     fail(ExitCode::kUsage,
-         "`{0}` is no subcommand; did you mean `{1}`? The program `{0}` on every host is started "
-         "by its path, or by `dslaunch run {0}`",
+         "`{0}` is not a subcommand; did you mean `{1}`? To start the program `{0}` on every host, "
+         "give its path or use `dslaunch run {0}`",
          printable(target), guess->name);
 }
 
@@ -146,7 +152,7 @@ void require_script(const RunOptions& options, const launch::JobSpec& spec) {
     }
     const std::string path = path_of_target(spec);
     if (access(path.c_str(), F_OK) != 0)
-        fail(ExitCode::kInput, "{}: there is no such script; --chdir names another folder",
+        fail(ExitCode::kInput, "{}: this script does not exist; --chdir starts in another folder",
              printable(path));
 }
 
@@ -161,8 +167,8 @@ void refuse_folder(const launch::JobSpec& spec) {
     const std::string path = path_from_here(path_of_target(spec));
     static_cast<void>(storage::model_at(path));  // throws, saying what the folder contains
     fail(ExitCode::kInput,
-         "{}: is a folder without a config.json, so no model of Hugging Face; TARGET is such a "
-         "folder, a model's file (train.pt2, train.pt), a script or a program",
+         "{}: is a folder without a config.json, so it is not a Hugging Face model; TARGET must be "
+         "a Hugging Face folder, a model file (train.pt2, train.pt), a script or a program",
          printable(path));
 }
 
@@ -173,7 +179,7 @@ void require_output_folder(const launch::JobSpec& spec) {
         std::filesystem::is_directory(path, unreadable)) {
         return;
     }
-    fail(ExitCode::kDisk, "--output {}: is a file, and a folder is wanted; name another one",
+    fail(ExitCode::kDisk, "--output {}: is a file, but must be a folder; name another path",
          printable(spec.output_directory));
 }
 
@@ -182,8 +188,8 @@ void require_output_folder(const launch::JobSpec& spec) {
 void require_srun(const launch::JobSpec& spec) {
     if (spec.transport != launch::TransportKind::kSlurm || is_in_path("srun")) return;
     fail(ExitCode::kSetup,
-         "SLURM_JOB_ID says that this is an allocation of Slurm, but srun is not in PATH: put it "
-         "there, or unset SLURM_JOB_ID, or give a --hostfile or --standalone");
+         "SLURM_JOB_ID is set, so this is a Slurm allocation, but srun is not in PATH: add srun to "
+         "PATH, or unset SLURM_JOB_ID, or give --hostfile or --standalone");
 }
 
 // Refuses a file that is not a program, such as a text or weights. Returns 126 for a text, the exit
@@ -220,14 +226,14 @@ int find_program(const launch::JobSpec& spec) {
     const bool is_path = target.find('/') != target.npos;
     if (is_path ? access(path_of_target(spec).c_str(), F_OK) == 0 : is_in_path(target)) return 0;
     if (is_path) {
-        print_message(fmt::format("dslaunch: error: {}: there is no such program{}",
+        print_message(fmt::format("dslaunch: error: {}: this program does not exist{}",
                                   printable(target), near_file_text(path_of_target(spec))));
     } else {
-        print_message(fmt::format(
-            "dslaunch: error: no subcommand is called `{0}`, and no program `{0}` is in PATH: a "
-            "program here is ./{0}, a model a file (train.pt) or a Hugging Face folder; `dslaunch "
-            "--help` lists the subcommands{1}",
-            printable(target), near_file_text(path_of_target(spec))));
+        print_message(
+            fmt::format("dslaunch: error: `{0}` is neither a subcommand nor a program in PATH: "
+                        "give a program in this folder as ./{0}, a model as a file (train.pt) or a "
+                        "Hugging Face folder; `dslaunch --help` lists the subcommands{1}",
+                        printable(target), near_file_text(path_of_target(spec))));
     }
     return kNotFound;
 }
@@ -241,7 +247,7 @@ void refuse_model_as_program(const launch::JobSpec& spec) {
     }
     storage::require_model(path);
     fail(ExitCode::kUsage,
-         "{}: a model has a name that ends with .pt or .pt2; rename it: mv {} {}.pt",
+         "{}: a model's file name must end with .pt or .pt2; rename it: mv {} {}.pt",
          printable(path), printable(spec.target),
          printable(std::filesystem::path(spec.target).replace_extension().string()));
 }
@@ -251,7 +257,8 @@ void give_token(const RunOptions& options, const std::string& variable, launch::
     if (spec.transport != launch::TransportKind::kJoin) return;
     spec.token = launch::choose_token(variable, options.token_file);
     if (spec.token.empty()) {
-        fail(ExitCode::kUsage, "agents that join over a network are known by a token; {}",
+        fail(ExitCode::kUsage,
+             "agents that join over a network must prove who they are with a token; {}",
              launch::kTokenAdvice);
     }
 }
@@ -314,13 +321,13 @@ int check_and_run(BuiltJob job, const JobRequest& request, const Machine& machin
         facts = look_into_training_job(options, job.spec);
         if (facts.finished_step > 0) {
             print_message(fmt::format(
-                "dslaunch: {}: is at step {} already, and all its steps are done: nothing to do; "
-                "--steps N with a larger N goes on",
+                "dslaunch: {}: is already at step {}, its last, so there is nothing to do; give a "
+                "larger --steps N to continue",
                 printable(path_from_here(job.spec.output_directory)), facts.finished_step));
             return 0;
         }
         job.spec.resume_command = resume_command(request.words, options, output.is_made());
-        if (options.no_output) job.notes.emplace_back("--no-output: nothing is kept");
+        if (options.no_output) job.notes.emplace_back("--no-output: no results are kept");
         if (request.metrics) {
             job.spec.monitors = {};  // a trial is no run to be seen
         } else {
@@ -337,6 +344,8 @@ int check_and_run(BuiltJob job, const JobRequest& request, const Machine& machin
         job.spec.held_name.empty() ? launch::HeldName() : launch::HeldName(job.spec.held_name);
     const int code = launch::run_job(job.spec, {}, request.metrics);
     output.end(code);
+    if (is_model && options.role.empty() && !job.spec.output_directory.empty())
+        write_loss_picture(job.spec.output_directory);
     if (code == 0) tell_next(options, job.spec);
     return code;
 }

@@ -52,7 +52,8 @@ int relay(CommandWords words) {
     const bool same_machine = words.size() == 3 && words[2] == "--same-machine";
     if (words.size() < 2 || words[1] != "--stdio" || (words.size() > 2 && !same_machine)) {
         fail(ExitCode::kUsage,
-             "usage: dslaunch relay --stdio (dslaunch itself starts it on some of many hosts)");
+             "usage: dslaunch relay --stdio (dslaunch starts it by itself on some hosts of a large "
+             "job)");
     }
     return launch::run_relay(STDIN_FILENO, STDOUT_FILENO,
                              launch::LauncherLease::over_stdio(same_machine));
@@ -69,7 +70,7 @@ constexpr Subcommand kSubcommands[] = {
     {"plan", "prints memory, segments and costs of a training, without starting it", worker_role},
     {"verify", "trains a few steps and checks each against a single-process reference", run},
     {"tune", "finds the fastest config for a training by forecasts and short trials", own<tune_command>},
-    {"model", "makes, converts and merges models, and shows what a model holds", worker_role},
+    {"model", "makes, converts and merges models, and shows what a model contains", worker_role},
     {"health", "measures links and collectives between hosts, and names slow or broken ones", own<run_health>, kDropsToken},
     {"io-bench", "measures how fast a disk reads and writes, and stores the best settings", own<io_bench_command>},
     {"ckpt", "lists, verifies, inspects, compares, exports and imports checkpoints", own<ckpt_command>},
@@ -78,19 +79,20 @@ constexpr Subcommand kSubcommands[] = {
     {"generate", "generates text with a language model, on one rank or many", shared_role},
     {"serve", "serves a language model over HTTP with OpenAI's protocol", shared_role},
     {"data", "turns text and chats into rows of tokens, and shows them", worker_role},
-    {"eval", "measures loss and perplexity of a language model, and chooses answers", shared_role},
+    {"eval", "measures a language model's loss, perplexity or multiple-choice accuracy", shared_role},
     {"tokens", "turns a text file into a file of tokens, one for each byte", own<tokens_command>},
     {"hosts", "shows the state of all hosts; sets up ssh keys and known_hosts for all", own<hosts_command>, kDropsToken},
-    {"exec", "runs a command on all hosts, and shows equal output once", own<exec_command>, kDropsToken},
+    {"exec", "runs a command on all hosts, and shows identical output once", own<exec_command>, kDropsToken},
     {"push", "sends dslaunch, its libraries, models and data to all hosts", own<push_command>, kDropsToken},
     {"bundle", "packs the installation and files into one archive", own<bundle_command>},
-    {"ps", "lists running jobs, with --all also ended ones; shows who uses GPUs", own<ps_command>},
+    {"ps", "lists running jobs (--all: also ended ones), or who uses which GPU", own<ps_command>},
+    {"top", "shows what a running job does now: loss, speed, memory, ranks", own<top_command>},
     {"logs", "shows what the ranks of a job wrote", own<logs_command>},
-    {"stop", "ends a job, or processes that a dead job left on its hosts", own<stop_command>},
+    {"stop", "ends a job, or the processes that a dead job left on its hosts", own<stop_command>},
     {"completion", "prints a script that completes dslaunch's commands in bash, zsh or fish", own<completion_command>},
     {"man", "shows the man page of a command, or writes all pages", own<man_command>},
     {"links", "makes links by the names of DeepSpeed's programs (deepspeed, ds_report, ds_ssh, ...)", own<links_command>},
-    {"report", "prints text for a bug report, with secrets hidden", own<report_command>},
+    {"report", "prints text for a bug report; --html: a page with the curves of runs", own<report_command>},
     // The agent reads the token variable itself: it joins with that token.
     {"agent", "serves one node of a job that waits for this node", own<launch::run_agent_command>, kKeepsToken, kNotOffered},
     {"relay", "", relay, kKeepsToken, kNotOffered},
@@ -114,10 +116,10 @@ HelpPage subcommands_page() {
     HelpPage page{
         .does =
             "Trains and fine-tunes models on one machine or many, and starts any program there. No "
-            "Python needed.\nTARGET is a Hugging Face folder, as it was downloaded, or another "
-            "model: a file exported from PyTorch (train.pt2) or a TorchScript file (train.pt). It "
-            "may also be a Python script or any program.\n`dslaunch help run` lists the options "
-            "of a training or start, `dslaunch help SUBCOMMAND` those of a subcommand.",
+            "Python needed.\nTARGET is a Hugging Face folder as it was downloaded, a model "
+            "exported from PyTorch (train.pt2), a TorchScript file (train.pt), a Python script or "
+            "any program.\n`dslaunch help run` lists the options for training and for starting "
+            "programs, `dslaunch help SUBCOMMAND` the options of a subcommand.",
         .examples = run_examples(),
         .docs = "docs/reference/cli.md, docs/help/exit-codes.md",
         .usage = {"dslaunch [run] [options] TARGET [arguments]", "dslaunch SUBCOMMAND [options]"},

@@ -1,24 +1,14 @@
 #include "launcher/jobs/report.h"
 
-#include <fmt/core.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
-#include <filesystem>
 #include <string>
-#include <system_error>
 
-#include "base/error.h"
-#include "base/path.h"
-#include "base/screen.h"
 #include "base/text.h"
-#include "base/text/command_line.h"
 #include "base/text/json.h"
 #include "launch/plan/secrets.h"
-#include "launcher/run/build_job.h"
-#include "launcher/run/commands.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -34,48 +24,6 @@ std::string clean(std::string_view text, const NameMask& mask) {
 std::string clean_fact(const std::pair<std::string, std::string>& fact, const NameMask& mask) {
     if (launch::is_secret_name(fact.first)) return std::string(launch::kHiddenValue);
     return clean(fact.second, mask);
-}
-
-struct ReportArguments {
-    std::string subject;  // a job or a folder; empty: only this machine
-    std::string hostfile;
-    bool names = false;
-    bool json = false;
-};
-
-// Returns the report for SUBJECT: a job, an --output folder, or a file in such a folder.
-std::vector<ReportSection> report_of(const std::string& subject, NameMask& mask) {
-    std::error_code unreadable;
-    const bool is_folder = std::filesystem::is_directory(subject, unreadable);
-    if (!is_folder && !std::filesystem::exists(subject, unreadable))
-        return job_report(find_job(own_state_directory(), subject), mask);
-    const std::vector<KnownJob> jobs = read_jobs(own_state_directory());
-    if (const KnownJob* job = job_of_output(jobs, subject)) return job_report(*job, mask);
-    const std::string folder = is_folder ? subject : folder_of(subject);
-    if (!is_folder && !std::filesystem::exists(folder + "/run.json", unreadable))
-        fail(ExitCode::kInput,
-             "{0}: is a file, but a report needs a job: give its id or its --output folder. To see "
-             "what a model contains: dslaunch model show {0}",
-             printable(subject));
-    return folder_report(folder, mask);
-}
-
-int print_report(const ReportArguments& arguments) {
-    NameMask mask;
-    std::vector<ReportSection> sections;
-    if (!arguments.subject.empty()) {
-        sections = report_of(arguments.subject, mask);
-    }
-    if (!arguments.hostfile.empty()) sections.push_back(hostfile_report(arguments.hostfile, mask));
-    for (ReportSection& section : machine_report()) sections.push_back(std::move(section));
-    const Machine machine = Machine::this_one();
-    mask.add(machine.host_name, "host");
-    for (const char* name : {"USER", "LOGNAME"})
-        mask.add(machine.variable(name).value_or(""), "user");
-    if (arguments.names) mask = {};
-    fmt::print("{}", arguments.json ? report_json(sections, mask)
-                                    : fitted(report_text(sections, mask), 1));
-    return 0;
 }
 
 }  // namespace
@@ -140,22 +88,6 @@ std::string report_json(const std::vector<ReportSection>& sections, const NameMa
     }
     json.end_array();
     return json.text() + "\n";
-}
-
-int report_command(std::span<const std::string> arguments) {
-    ReportArguments parsed;
-    CommandLine app(
-        {.does = "Prints text for a bug report, with secrets hidden.",
-         .examples = {"dslaunch report > report.txt", "dslaunch report run1 -H hostfile"},
-         .docs = "docs/guide/jobs.md"},
-        "dslaunch report");
-    app.add("JOB", parsed.subject,
-            "a job's id, the first letters of its id, or an --output folder; default: report on "
-            "this machine only");
-    app.add("-H,--hostfile FILE", parsed.hostfile, "also show the structure of this hostfile");
-    app.add("--names", parsed.names, "do not hide the names of hosts and users");
-    app.add("--json", parsed.json, "one JSON object");
-    return app.parse({arguments.begin(), arguments.end()}) ? print_report(parsed) : 0;
 }
 
 }  // namespace dslaunch::launcher

@@ -39,7 +39,8 @@ using CommandWords = std::span<const std::string>;
 [[nodiscard]] int ps_command(CommandWords arguments);
 [[nodiscard]] int logs_command(CommandWords arguments);
 [[nodiscard]] int stop_command(CommandWords arguments);
-[[nodiscard]] int report_command(CommandWords arguments);
+[[nodiscard]] int report_command(CommandWords arguments);  // kInput, kDisk
+[[nodiscard]] int top_command(CommandWords arguments);
 [[nodiscard]] int man_command(CommandWords arguments);    // kSetup, kDisk
 [[nodiscard]] int links_command(CommandWords arguments);  // kInput, kDisk
 [[nodiscard]] int completion_command(CommandWords arguments);

@@ -1,10 +1,10 @@
 // The record of a job in its user's state folder, where `dslaunch ps`, `logs`, `stop` and `report`
 // find it: STATE/jobs/ID/ (0700) with job.json, progress.json (the newest line of metrics),
-// ranks.json (how far each rank is) and job.log. It contains no environment values and no arguments of the target. A record that cannot
-// be written costs one warning, never the job. Files are replaced by rename, so that a reader sees
-// a whole file. A thread of its own writes them (files/file_writer.h): a home directory that does
-// not answer delays a change of the job's state by kBrief, and nothing else. One thread uses an
-// object.
+// ranks.json (how far each rank is) and job.log. It contains no environment values and no arguments
+// of the target. A record that cannot be written costs one warning, never the job. Files are
+// replaced by rename, so that a reader sees a whole file. A thread of its own writes them
+// (files/file_writer.h): a home directory that does not answer delays a change of the job's state
+// by kBrief, and nothing else. One thread uses an object.
 #pragma once
 
 #include <chrono>

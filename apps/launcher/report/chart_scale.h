@@ -1,0 +1,61 @@
+// Axes of charts: where a value lies, which round numbers are marked, and how they are written; and
+// fewer points for long curves. Pure.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "launcher/report/metrics_table.h"
+
+namespace dslaunch::launcher {
+
+// A range of values, drawn linearly or by their logarithms. REQUIRES: FROM < TO; 0 < FROM if
+// IS_LOG.
+struct ChartScale {
+    double from = 0;
+    double to = 1;
+    bool is_log = false;
+
+    // Returns the part of the axis below VALUE: 0 at FROM, 1 at TO.
+    [[nodiscard]] double part(double value) const;
+};
+
+// A mark at a round number, with its text.
+struct ChartTick {
+    double value = 0;
+    std::string text;
+};
+
+// Returns the marks within SCALE, in rising order: multiples of 1, 2 or 5 times a power of ten, the
+// closest ones that are at most MOST; for a logarithmic scale powers of ten, with 2 and 5 times
+// these where the range is short. REQUIRES: MOST >= 2.
+[[nodiscard]] std::vector<ChartTick> ticks_of(const ChartScale& scale, int most);
+
+// Returns VALUE for people, with up to four digits: "0.0123", "3.142", "12,345", "2e-05",
+// "1.2e+09".
+[[nodiscard]] std::string number_text(double value);
+
+// The kinds of scale that a chart may ask for.
+enum class ScaleWish {
+    kFitted,    // linear, as wide as the values
+    kFromZero,  // linear, with 0
+    kLogIfWide  // logarithmic if all values are positive and the largest is over 10 times the least
+};
+// Returns a scale with room for the finite values among LEAST and LARGEST. Equal values are in the
+// middle of the scale.
+[[nodiscard]] ChartScale fitted_scale(double least, double largest, ScaleWish wish);
+
+// Returns the points of SERIES between the steps FROM and TO that a picture of COLUMNS columns
+// needs: of the points in one column the first, the least, the largest and the last, in their
+// order, so that each spike stays. A value that is not finite stays as a gap.
+[[nodiscard]] MetricSeries thinned(std::span<const MetricPoint> series, const ChartScale& steps,
+                                   int columns);
+
+// Returns the means of the finite values of SERIES in each of COLUMNS equal parts of STEPS, at the
+// mean of their steps: the course of a noisy curve.
+[[nodiscard]] MetricSeries column_means(std::span<const MetricPoint> series,
+                                        const ChartScale& steps, int columns);
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,22 @@
+// The page of `dslaunch report --html`: runs side by side as one file of HTML with its pictures and
+// colours in it. It contains no script, and its policy forbids any, so that a name or a message in
+// a folder can do nothing. Data path: RunFolder -> [here] -> a file. Pure.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "launcher/report/run_facts.h"
+
+namespace dslaunch::launcher {
+
+// The most runs on one page: their curves differ in colours and dashes.
+inline constexpr size_t kRunsMax = 32;
+
+// Returns the page about RUNS, whose names differ. MADE: when and by which version, for the foot.
+[[nodiscard]] std::string html_page(std::span<const RunFolder> runs, const std::string& made);
+
+// Gives runs of the same name different ones: their paths, or numbers.
+void name_apart(std::span<RunFolder> runs);
+
+}  // namespace dslaunch::launcher

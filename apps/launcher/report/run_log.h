@@ -1,0 +1,13 @@
+// What rank 0 wrote into its log, as far as a report on its run shows it. One thread; reads a file.
+#pragma once
+
+#include "launcher/report/run_facts.h"
+
+namespace dslaunch::launcher {
+
+// Sets RUN's said, warnings, last_lines, predicted_memory and measured_memory from
+// logs/rank-0.log: from its first and last 256 KiB, since it may be large. Adds a problem if the
+// file cannot be read.
+void read_run_log(RunFolder& run);
+
+}  // namespace dslaunch::launcher

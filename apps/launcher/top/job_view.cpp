@@ -1,0 +1,131 @@
+#include "launcher/top/job_view.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/fd.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kViewFileMax = 64U << 20;
+
+Json parsed_file(const std::string& path) {
+    try {
+        return Json::parse(read_file(path, kViewFileMax));
+    } catch (const std::exception&) {
+        return {};
+    }
+}
+
+// Returns the last whole lines of the file at PATH, at most BYTES_MAX bytes.
+std::string whole_tail(const std::string& path, std::streamoff bytes_max) {
+    std::ifstream file(path, std::ios::binary | std::ios::ate);
+    if (!file) return "";
+    const std::streamoff length = file.tellg();
+    file.seekg(std::max<std::streamoff>(0, length - bytes_max));
+    std::string text{std::istreambuf_iterator<char>(file), {}};
+    // The first line is cut, and the last one may be half written.
+    if (length > bytes_max) text.erase(0, text.find('\n') + 1);
+    text.erase(text.rfind('\n') + 1);
+    return text;
+}
+
+// Returns the resident memory of process PID on this machine; nothing if it is gone.
+std::optional<int64_t> resident_of(int64_t pid) {
+    std::ifstream file(fmt::format("/proc/{}/statm", pid));
+    int64_t all = 0, resident = 0;
+    if (!(file >> all >> resident)) return std::nullopt;
+    return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+// Throws Json::exception if ENTRY is damaged.
+RankView rank_view(const Json& entry, bool is_local) {
+    RankView view;
+    view.rank = entry.at("rank").get<int64_t>();
+    view.host = entry.at("host").get<std::string>();
+    view.state = entry.at("state").get<std::string>();
+    if (const int64_t code = entry.value("exit_status", int64_t{0}); code != 0)
+        view.state = fmt::format("ended ({})", code);
+    if (const int64_t number = entry.value("signal", int64_t{0}); number != 0)
+        view.state = fmt::format("signal {}", number);
+    if (entry.contains("heard_ms")) {
+        view.heard_ms = entry.at("heard_ms").get<double>();
+        view.where = entry.at("where").get<std::string>();
+        view.steps = entry.at("steps").get<double>();
+        for (const auto& [lane, busy] : entry.at("busy_ms").items())
+            if (view.steps >= 1) view.lanes_ms.emplace_back(lane, busy.get<double>() / view.steps);
+    }
+    if (is_local && view.state == "running") view.resident_bytes = resident_of(entry.at("pid"));
+    return view;
+}
+
+void read_ranks(JobView& view) {
+    const Json record = parsed_file(view.job.folder + "/ranks.json");
+    try {
+        const bool is_local = view.job.is_here && view.job.transport == "local";
+        for (const Json& entry : record.at("ranks"))
+            view.ranks.push_back(rank_view(entry, is_local && view.job.lives));
+    } catch (const Json::exception&) {
+        view.ranks.clear();
+    }
+}
+
+// Returns the value of dslaunch.steps in run.json.
+std::optional<int64_t> planned_steps(const std::string& output) {
+    try {
+        const Json record = parsed_file(output + "/run.json");
+        for (const Json& value : record.at("run").at("config").at("values"))
+            if (value.at("path") == "dslaunch.steps") return value.at("value").get<int64_t>();
+    } catch (const Json::exception&) {
+        // Rank 0 has not described its run yet.
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<int64_t> JobView::step() const {
+    const MetricSeries* const loss = metrics.find("loss");
+    if (loss != nullptr) return static_cast<int64_t>(loss->back().step);
+    return job.step;
+}
+
+std::optional<double> JobView::left_s() const {
+    const auto now = step();
+    const auto pace_ms = metrics.median("step_ms");
+    if (!now || !pace_ms || !steps || *now > *steps) return std::nullopt;
+    return static_cast<double>(*steps - *now) * *pace_ms / 1e3;
+}
+
+std::optional<double> JobView::newest_growth(std::string_view name) const {
+    const MetricSeries* const sums = metrics.find(name);
+    if (sums == nullptr || sums->size() < 2) return std::nullopt;
+    return std::max(0.0, sums->back().value - (sums->end() - 2)->value);
+}
+
+JobView view_job(const KnownJob& job) {
+    JobView view;
+    view.job = job;
+    std::string lines;
+    if (!job.output.empty()) {
+        lines = whole_tail(job.output + "/metrics.jsonl", JobView::kTailBytes);
+        view.steps = planned_steps(job.output);
+    }
+    if (lines.empty()) lines = whole_tail(job.folder + "/progress.json", JobView::kTailBytes);
+    std::istringstream text(lines);
+    view.metrics = read_metrics_table(text);
+    read_ranks(view);
+    return view;
+}
+
+}  // namespace dslaunch::launcher

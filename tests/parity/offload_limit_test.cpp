@@ -77,13 +77,13 @@ Ended run_to_end(const TemporaryFolder& folder, const std::vector<std::string>& 
     return {code, process.err()};
 }
 
-struct Shape {
+struct RunShape {
     int width = 0;
     int layers = 0;
     int ranks = 1;
 };
 
-void check_in_a_quarter(const Shape& shape) {
+void check_in_a_quarter(const RunShape& shape) {
     const TemporaryFolder models, in_memory, refused, killed, on_disk, nvme;
     const std::string model = make_gpt(models, shape.width, shape.layers);
     const auto command = [&](const TemporaryFolder& folder, const std::string& nvme_path) {

@@ -99,7 +99,7 @@ int ckpt_import(CommandLine& command, const Parse& parse) {
     command.add("-t,--tag NAME", arguments.options.tag,
                 "DeepSpeed only: folder of the step; default: the one named in `latest`");
     command.add("--strip-prefix PREFIX", arguments.options.names.strip,
-                "remove this prefix from all names, after DeepSpeed's own `module.`");
+                "remove this prefix from all names; DeepSpeed's own `module.` is removed first");
     command.add(
         "--add-prefix PREFIX", arguments.options.names.add,
         "add this prefix to all names, for example `model.` if the traced module wraps the model");

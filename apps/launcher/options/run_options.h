@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -80,18 +81,19 @@ struct FileOptions {
 // The options that only a model has.
 struct TrainingOptions {
     std::string config;
-    bool deepspeed = false;                 // --deepspeed: the next word may be the config
-    std::vector<std::string> set;           // a.b=c; shorthands too: --steps 5 is dslaunch.steps=5
-    std::vector<std::string> op_libraries;  // --op-library; `set` has them too
-    bool trust_model = false;               // --trust-model
-    std::string scratch;                    // --scratch, for `dslaunch verify`
-    bool verifies = false;                  // `dslaunch verify`
+    bool deepspeed = false;        // --deepspeed: the next word may be the config
+    std::vector<std::string> set;  // a.b=c; shorthands too: --steps 5 is dslaunch.steps=5
+    std::map<std::string, std::string> set_by;  // a key in `set` -> the shorthand: "--steps"
+    std::vector<std::string> op_libraries;      // --op-library; `set` has them too
+    bool trust_model = false;                   // --trust-model
+    std::string scratch;                        // --scratch, for `dslaunch verify`
+    bool verifies = false;                      // `dslaunch verify`
     std::string role;  // a role of dsworker such as `generate`, whose words after the
                        // model are `arguments`; empty: train
     std::optional<double> timeout_s;    // the longest that a rank waits for another one; nullopt:
                                         // dsworker's default
     std::string autotuning;             // tune or run; empty: not given
-    std::string resume;                 // "auto", or a folder of checkpoints; empty: from step 0
+    std::string resume;                 // "auto", "best" or a folder of checkpoints; empty: from 0
     bool new_data = false;              // --new-data, with `resume`
     std::string expect_sha256;          // lower case
     std::string first_training_option;  // "--steps"; empty: none was given

@@ -19,7 +19,7 @@ namespace dslaunch::launcher {
 class MpiCopies {
   public:
     // Returns true if Open MPI's mpirun has started this process as one of several, and no option
-    // names where the hosts come from.
+    // says where the hosts come from.
     [[nodiscard]] static bool is_one(const RunOptions& options, const Machine& machine);
 
     // Throws Error{kUsage} for options that these copies cannot use. REQUIRES: is_one().

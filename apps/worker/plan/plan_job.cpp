@@ -90,15 +90,15 @@ PlannedAdmission admit_here(const job::JobSetup& setup, const PlanArguments& arg
 void print_admission(const job::JobSetup& setup, const PlanArguments& arguments) {
     const auto [host, node] = admit_here(setup, arguments);
     if (setup.place.is_pipeline() && arguments.node_sizes.size() > 1)
-        fmt::print("host {} of {} needs most\n", node + 1, arguments.node_sizes.size());
+        fmt::print("host {} of {} needs the most memory\n", node + 1, arguments.node_sizes.size());
     fmt::print("{} hosts like this machine\n{}",
                plan::all_fit(host.verdicts) ? "fits" : "does not fit",
                plan::admission_table(host.need, host.verdicts));
     const int64_t rows = setup.config().batch.micro_rows;
     if (host.most_rows > rows)
-        fmt::print("there is room for micro batches of {}{} rows, {} asked for\n",
+        fmt::print("there is room for micro batches of {}{} rows; the config asks for {}\n",
                    *host.most_rows < rows * plan::kMostTimes ? "" : "at least ", *host.most_rows,
-                   rows == 1 ? "1 is" : fmt::format("{} are", rows));
+                   rows);
     if (!host.advice.empty())
         fmt::print("a run on hosts like this machine would be refused: {}\n", host.advice);
 }
@@ -125,7 +125,8 @@ job::HostRates host_rates(const job::JobSetup& setup, const PlanArguments& argum
     if (!setup.on_gpu) {
         if (given.flops_per_s > 0)
             fail(ExitCode::kUsage,
-                 "--flops-rate with --forecast is for a plan of a GPU; segments are measured here");
+                 "--flops-rate can be used with --forecast only for a GPU; for CPUs, segments are "
+                 "measured on this machine");
         return job::measure_host_rates(setup, ranks, given.link_bytes_per_s);
     }
     return {.rates = rates_of_gpu(setup, given), .beside = 0};
@@ -145,20 +146,20 @@ Forecast forecast_here(const job::JobSetup& setup, const PlanArguments& argument
 void print_forecast(const job::JobSetup& setup, const PlanArguments& arguments) {
     const Forecast forecast = forecast_here(setup, arguments);
     if (setup.on_gpu) {
-        fmt::print("a step takes at least {:.3g} ms, at the speeds that data sheets or options say",
+        fmt::print("a step takes at least {:.3g} ms at the speeds from data sheets or options",
                    1e3 * forecast.step_s);
     } else {
-        fmt::print("a step takes {:.1f} ms here, with {} threads a rank", 1e3 * forecast.step_s,
-                   at::get_num_threads());
+        fmt::print("a step takes {:.1f} ms on this machine with {} threads per rank",
+                   1e3 * forecast.step_s, at::get_num_threads());
     }
-    if (forecast.beside > 0) fmt::print(", measured by {} at once", forecast.beside + 1);
+    if (forecast.beside > 0) fmt::print(", measured by {} ranks at once", forecast.beside + 1);
     for (int lane = 0; lane < plan::kLanes; ++lane)
         if (const double busy_s = forecast.lanes.busy(static_cast<plan::Lane>(lane)); busy_s > 0)
-            fmt::print("; {} busy for {:.1f}", plan::lane_name(static_cast<plan::Lane>(lane)),
+            fmt::print("; {} busy for {:.1f} ms", plan::lane_name(static_cast<plan::Lane>(lane)),
                        1e3 * busy_s);
     const bool sends = setup.plan.sent().value > 0;
     if (sends && arguments.mesh.link_bytes_per_s <= 0)
-        fmt::print("; transfers between {} take no time, for --link-rate is not given",
+        fmt::print("; transfers between {} count as 0 ms, because --link-rate is not given",
                    setup.on_gpu ? "GPUs" : "hosts");
     fmt::print("\n");
 }
@@ -214,7 +215,9 @@ void print_tables(const job::JobSetup& setup, const PlanArguments& arguments) {
     if (arguments.hosts.named()) fmt::print("{}\n\n", arguments.hosts.text());
     const std::string& opaque = setup.segmented->lowered().opaque_node;
     if (!opaque.empty())
-        fmt::print("{} needs the module itself: what it calls stays in one segment\n\n", opaque);
+        fmt::print(
+            "{} uses the module itself, so everything that it calls stays in one segment\n\n",
+            opaque);
     if (const std::string why = job::shard_text(setup); !why.empty())
         fmt::print("dslaunch.shard auto: {}\n\n", why);
     if (setup.sharing.plan) fmt::print("{}\n\n", job::sharing_text(setup));
@@ -239,7 +242,7 @@ void print_tables(const job::JobSetup& setup, const PlanArguments& arguments) {
             fmt::print("{}", plan::instructions_table(phase.plan, setup.info, setup.layout));
         }
     } else {
-        fmt::print("{} in {} a step of rank {}; --instructions lists all\n",
+        fmt::print("{} in {} per step of rank {}; --instructions lists them all\n",
                    counted(std::ssize(setup.plan.instructions), "instruction"),
                    counted(std::ssize(setup.layout.buckets), "bucket"), setup.plan.rank);
     }

@@ -101,7 +101,7 @@ void add_mesh_options(CommandLine& app, PlanArguments& arguments) {
     app.add("--svg FILE", mesh.svg_path, "draw the schedule, or the fastest one, into this file");
     app.add("--force", mesh.force, "let --svg replace an existing file");
     app.add("--simulate N", mesh.simulated_ranks,
-            "compute the costs of copies of the pipeline on up to N ranks")
+            "compute what copies of the pipeline cost, on up to N ranks in all")
         .range(1, 65536);
     app.add("--flops-rate R", mesh.flops_per_s,
             "FLOP/s of a rank, from which the times of segments are computed; default: they are "

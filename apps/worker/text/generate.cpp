@@ -476,8 +476,9 @@ int generate_main(int argc, char** argv) {
             generate_with_module(arguments);
         } else {
             fail(ExitCode::kUsage,
-                 "{}: several ranks can run only a Hugging Face folder on CPUs (without --device); "
-                 "for any other model, or a GPU, remove the options of hosts",
+                 "{}: with several ranks, the model must be a Hugging Face folder and run on CPUs "
+                 "(without --device); for any other model, or to use a GPU, remove the options that "
+                 "choose hosts",
                  printable(arguments.decoder.model));
         }
     });

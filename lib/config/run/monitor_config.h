@@ -10,7 +10,7 @@ namespace dslaunch::config {
 struct MonitorFolder {
     bool enabled = false;
     std::string output_path;  // as given; empty: the folder in which the job was started
-    std::string job_name;     // the folder below it
+    std::string job_name = "DeepSpeedJobName";  // the folder below it
 
     bool operator==(const MonitorFolder&) const = default;
 };
@@ -18,7 +18,8 @@ struct MonitorFolder {
 // `wandb`. dslaunch-upload sends event files, with the own program of W&B.
 struct WandbConfig {
     bool enabled = false;
-    std::string project, team, group;  // empty: not given
+    std::string project = "deepspeed";
+    std::string team, group;  // empty: not given
 
     bool operator==(const WandbConfig&) const = default;
 };
@@ -28,7 +29,7 @@ struct CometConfig {
     bool enabled = false;
     bool offline = false;                                                   // online: false
     std::string project, workspace, experiment_name, experiment_key, mode;  // empty: not given
-    int64_t interval_samples = 0;  // samples between two events
+    int64_t interval_samples = 100;  // samples between two events
 
     bool operator==(const CometConfig&) const = default;
 };

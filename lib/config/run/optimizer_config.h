@@ -24,8 +24,8 @@ struct OneBitConfig {
     int64_t local_step_scaler = 32'678;  // updates of a host alone before their interval doubles
     int64_t local_step_clipper = 16;     // the longest interval of such updates
     double coeff_beta = 0.9;             // 1-bit LAMB: decay of the mean of a tensor's ratios
-    // In the second phase the mean is multiplied by a factor between these two, which changes by at
-    // most the part `factor_threshold` of itself in an update.
+    // In the second phase the mean is multiplied by a factor between these two, which an update
+    // changes by at most `factor_threshold` times its value.
     double factor_max = 4.0;
     double factor_min = 0.5;
     double factor_threshold = 0.1;

@@ -17,8 +17,8 @@ namespace {
 
 using Kind = Value::Kind;
 
-// The switches of sections that are not supported yet: such a section asks for something if its
-// switch is on. The first of these names that the schema has for the section is its switch.
+// The switches of sections that are not supported yet. Such a section is refused only if its switch
+// is on. The switch is the first of these names that the schema has for the section.
 constexpr std::array kGates = {"enabled", "deepcompile", "shared_parameters.enabled"};
 // Sections without a switch, which ask for the feature by being present.
 constexpr std::array kPresenceAsks = {"sparse_attention", "datastates_ckpt",

@@ -48,7 +48,8 @@ class ProgramNames {
     void set(const std::string& name, Value* value) { values_[name] = value; }
     // Gives RESULT the name in OUTPUT; if OUTPUT lists names, gives them to RESULT's elements.
     void bind(const storage::ExportedValue& output, Value* result);
-    // Gives the values that NODE's graph returns, OUTPUTS, the names of NODE's outputs.
+    // Names OUTPUTS, the values that NODE's graph returns: each gets the name of NODE's output at
+    // its position.
     void bind_all(const storage::ExportedNode& node, const std::vector<Value*>& outputs);
 
     // Return all names, to be restored after a graph inside the graph, and restore them.

@@ -6,9 +6,10 @@
 
 namespace dslaunch::graph {
 
-// Changes the methods of MODULE and of its parts, and the functions that they call, once:
-// - operators that write lists of tensors (aten::_foreach_mul_) become operators that make new
-//   values, and copies of these: LibTorch assumes that nothing uses what such operators write;
+// Changes the methods of MODULE and of its parts, and the functions that they call, each once:
+// - an operator that writes a list of tensors (aten::_foreach_mul_) becomes one that makes new
+//   values, and copies of these values into the tensors of the list: LibTorch assumes that nothing
+//   uses what such operators write;
 // - aten::embedding_renorm_ is added before calls of torch.nn.functional.embedding and
 //   embedding_bag with max_norm: torch.jit.script leaves it out, but eager PyTorch,
 //   torch.jit.trace and torch.export renormalize the rows;

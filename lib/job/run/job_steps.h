@@ -57,8 +57,8 @@ class JobSteps final : public runtime::BetweenSteps {
     [[nodiscard]] std::string placement_text() const {
         return placement_ ? placement_->summary() : "";
     }
-    // Returns the options of the plan that kept most chunks in memory; nullopt if chunks kept their
-    // places.
+    // Returns the options of the plan that kept the largest number of chunks in memory; nullopt if
+    // no chunk has changed its place.
     [[nodiscard]] std::optional<plan::StepPlanOptions> largest() const {
         return placement_ ? std::optional(options_with(placement_->kept_most())) : std::nullopt;
     }

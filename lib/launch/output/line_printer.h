@@ -9,7 +9,8 @@
 
 namespace dslaunch::launch {
 
-// Prints lines on stdout (FD 1) and stderr (FD 2) as the terminal there, if any, shows them best.
+// Prints lines on stdout (FD 1) and stderr (FD 2), in the form that suits the terminal there, if
+// there is one.
 class LinePrinter {
   public:
     // STREAMS must outlive this object.

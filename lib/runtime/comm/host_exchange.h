@@ -158,7 +158,8 @@ class HostExchange {
     void add_terms(const Pieces& own, const Terms& incoming, float scale) const;
     void pack_terms(const Pieces& theirs, std::vector<std::byte>& out, const ReduceCoding& coding);
     void unpack_terms(Turn& turn, int64_t exact_numel, int64_t packed_numel, WirePacking packing);
-    // Transfers messages with TAGS_USED tags from tag_ on. Tags are the same on all hosts.
+    // Transfers messages, which use TAGS_USED tags, beginning with tag_. The tags are the same on
+    // all hosts.
     void transfer(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives,
                   uint32_t tags_used = 1);
 

@@ -45,8 +45,9 @@ struct GroupCommParts {
 
 // Opens the comm of this rank's group. All ranks of the job call it, each with its own group under
 // the same name. The ranks of a group on one host share memory that the first of them makes and the
-// others open through /proc. ALL is the comm of all ranks and must outlive the group's. Throws
-// Error{kSetup} if that is not allowed, and the errors of open_job_comm.
+// others open through /proc. ALL is the comm of all ranks and must outlive the returned comm.
+// Throws Error{kSetup} if the memory may not be opened through /proc, and the errors of
+// open_job_comm.
 [[nodiscard]] JobComm open_group_comm(const launch::WorkerEnvironment& environment, JobComm& all,
                                       GroupCommParts parts);
 

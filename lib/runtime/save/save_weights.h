@@ -23,7 +23,7 @@ class WeightSink {
     // Receives the values of a parameter, [numel] fp32 in the memory order of its tensor. They need
     // not stay valid after the call.
     virtual void put(int parameter, std::span<const float> values) = 0;
-    // Ends the receipt, after all parameters.
+    // Called after the last put(), when all parameters were received.
     virtual void finish() = 0;
 };
 

@@ -69,7 +69,8 @@ class Activity {
   public:
     explicit Activity(const Clock& clock) : clock_(clock), began_(clock.now()) {}
 
-    // Notes that the work WHAT begins, described in words. Empty: no long work is under way.
+    // Notes that a long work begins, which WHAT describes in words. If WHAT is empty, no long work
+    // is under way any more.
     void begin(std::string_view what);
     // Returns "WHAT  14 s" with the time since WHAT began; empty in the first second after this
     // object was made.

@@ -10,8 +10,8 @@
 namespace dslaunch::storage {
 namespace {
 
-// A disk of some GB/s leaves time for this level. Higher levels would save hardly more; that would
-// need another order of the bytes.
+// A disk of some GB/s leaves time for this level. Higher levels would hardly save more space; for
+// more, the bytes would need another order.
 constexpr int kLevel = 1;
 
 template <auto Free>

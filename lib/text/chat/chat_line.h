@@ -12,7 +12,7 @@
 
 namespace dslaunch::text {
 
-// The columns of which a row needs at least one, as listed in reasons.
+// A row needs at least one of these columns. Error messages show the list in this form.
 inline constexpr std::string_view kReadColumns =
     "text; messages; conversations; a question (instruction, prompt, question, query, problem or "
     "input) and its answer (output, response, completion, answer or solution); chosen and rejected";

@@ -110,8 +110,8 @@ class PieceCache {
         bits_ = std::min(bits_ + 2, kBitsMax);
         std::vector<Entry> before = std::exchange(entries_, std::vector<Entry>(size_t{2} << bits_));
         stored_count_ = 0;
-        // The newer entry of a bucket is put last, so that it is first again. Entries without a
-        // piece are unused, because no piece is empty.
+        // Entries are inserted from the oldest to the newest, so that the newest entry of a bucket
+        // is at its front again. Entries without a piece are unused, because no piece is empty.
         for (auto entry = before.rbegin(); entry != before.rend(); ++entry)
             if (entry->key[3] != 0) put(hash_of(entry->key), *entry);
     }

@@ -46,7 +46,7 @@ TEST_CASE("an unknown option that another tool has is named as it is here") {
         {"--qlora", "--lora r=16,alpha=32,base=nf4"},
         {"--gradient_checkpointing true", "activation_checkpointing.number_checkpoints=N"},
         {"--sample_packing true", "`dslaunch data prepare --pack`"},
-        {"--eval_strategy steps", "--set dslaunch.eval_interval=N"},
+        {"--eval_strategy steps", "--eval-interval N"},
         {"--logging_steps 1", "metrics.jsonl"},
         {"--lora_r 8", "--lora r=16"},
         {"--optim adamw_torch", "--set optimizer.type=AdamW"}};
@@ -96,14 +96,14 @@ TEST_CASE("a number in another spelling is named in ours") {
                Catch::Contains("not a model; use: dslaunch MODEL --data FILE"));
     CHECK_THAT(refusal("t.pt --gpus all"), Catch::Contains("use --num-gpus N"));
     CHECK_THAT(refusal("t.ipynb"), Catch::Contains("jupyter nbconvert --to script t.ipynb"));
-    CHECK_THAT(refusal("t.pt --local_rank 0"), Catch::Contains("each rank is told its own"));
+    CHECK_THAT(refusal("t.pt --local_rank 0"), Catch::Contains("each rank gets its own in LOCAL_RANK"));
     CHECK_THAT(refusal("t.pt --overwrite_output_dir"),
                Catch::Contains("existing runs are never overwritten"));
     CHECK_THAT(refusal("t.pt --model m"), Catch::Contains("as the first argument"));
     for (const char* word : {"latest", "last", "true", "True"})
         CHECK(parse(fmt::format("t.pt --resume={}", word)).resume == "auto");
     CHECK_THAT(refusal("t.pt --device cuda:1"), Catch::Contains("CUDA_VISIBLE_DEVICES=1 "));
-    CHECK_THAT(refusal("t.pt --device gpu"), Catch::Contains("write --device cuda"));
+    CHECK_THAT(refusal("t.pt --device gpu"), Catch::Contains("use --device cuda"));
     CHECK_THAT(test::error_of(ExitCode::kSetup, [] { make_job("--nproc_per_node gpu t.pt"); }),
                Catch::Contains("--nproc_per_node gpu: found no GPU on this machine"));
 }
@@ -114,7 +114,7 @@ TEST_CASE("two values for one key are refused, by whichever option they come") {
           "t.pt --lr 5e-5 --set optimizer.params.lr=1e-3", "t.pt --bf16 --set bf16.enabled=false",
           "t.pt --lora r=8 --set dslaunch.lora.r=4", "t.pt --data a --set dslaunch.data.train=b",
           "t.pt --set a=1 --set a=2"})
-        CHECK_THAT(refusal(line), Catch::Contains(": give one of them"));
+        CHECK_THAT(refusal(line), Catch::Contains(": give only one of them"));
     for (const char* line :
          {"t.pt --set optimizer.params.lr=1e-3 --lr 0.001", "t.pt --set a=1 --set a=1.0",
           "t.pt --data a --set dslaunch.data.train=a", "t.pt --steps 5 --set dslaunch.steps=5"})

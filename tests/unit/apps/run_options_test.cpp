@@ -244,7 +244,7 @@ TEST_CASE("every option of the table is in the help, and the refused ones say wh
 TEST_CASE("every flag of deepspeed is known") {
     for (const char* flag : {"hostfile",
                              "include",
-                             "exclude",
+                             "cannot be used together",
                              "num_nodes",
                              "min_elastic_nodes",
                              "max_elastic_nodes",
@@ -468,7 +468,7 @@ TEST_CASE("agents that come by themselves are counted by --nnodes or named by a 
              {"--no_ssh --nnodes 2 --master_addr a true", "needs --node_rank"},
              {"--no_ssh --nnodes 2 --node_rank 0 true", "needs --master_addr"},
              {"--no_ssh --nnodes 2 --node_rank 0 --master_addr a --launcher ssh true",
-              "exclude"}}) {
+              "cannot be used together"}}) {
         INFO(line);
         CHECK_THROWS_WITH(job(line), Catch::Contains(message));
     }

@@ -114,7 +114,7 @@ TEST_CASE("a folder with files that the result would replace is no output folder
         std::filesystem::create_directories(folder.path() + "/out");
         write_file(folder.path() + "/out/" + name, "{\"mine\": 1}");
         CHECK_THAT(refusal(folder, {"--output", "out"}, ExitCode::kCheckpoint),
-                   Catch::Contains(fmt::format("/out: holds {} already", name)));
+                   Catch::Contains(fmt::format("/out: already contains {}", name)));
     }
     TemporaryFolder folder;
     copy_model(folder);
@@ -128,12 +128,12 @@ TEST_CASE("a folder with files that the result would replace is no output folder
     // With it, the result of an archive would be read as a folder of Hugging Face.
     write_file(folder.path() + "/out/config.json", kConfig);
     CHECK_THAT(refusal(folder, {"--output", "out"}, ExitCode::kCheckpoint),
-               Catch::Contains("/out: holds config.json already"));
+               Catch::Contains("/out: already contains config.json"));
     std::filesystem::remove(folder.path() + "/out/config.json");
     std::filesystem::remove(folder.path() + "/out/run.json");
     std::filesystem::create_symlink("nowhere", folder.path() + "/out/run.json");
     CHECK_THAT(refusal(folder, {"--output", "out"}, ExitCode::kCheckpoint),
-               Catch::Contains("/out: holds run.json already"));
+               Catch::Contains("/out: already contains run.json"));
 }
 
 TEST_CASE("what others call a checkpoint is refused, with the way to begin from it") {
@@ -181,7 +181,7 @@ TEST_CASE("a folder inside a run is no output folder, nor is one that only holds
                        Catch::EndsWith("--output " + folder.path() + "/runs/a"));
     }
     CHECK_THAT(refused("runs", true),
-               Catch::Contains("holds 2 runs") && Catch::Contains(folder.path() + "/runs/a, "));
+               Catch::Contains("contains 2 runs") && Catch::Contains(folder.path() + "/runs/a, "));
     CHECK_NOTHROW(looked_into(folder, {"--output", "runs"}));
     // Another program's `checkpoints`, and a file of that name.
     std::filesystem::create_directories(folder.path() + "/work/yolo/checkpoints/last");

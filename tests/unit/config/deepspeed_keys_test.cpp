@@ -114,8 +114,8 @@ TEST_CASE("a name in a section without effect that is mistyped is a problem with
             CHECK(told.front().find("unknown key, did you mean `") != std::string::npos);
         }
     }
-    CHECK(sections > 50);
-    CHECK(mistyped > 150);
+    CHECK(sections > 40);
+    CHECK(mistyped > 120);
 }
 
 TEST_CASE("words for types and modes are read in all the forms that DeepSpeed takes") {

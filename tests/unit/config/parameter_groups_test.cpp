@@ -127,7 +127,7 @@ TEST_CASE("optimizers of whole tensors are sharded by whole parameters") {
     CHECK(shard(", dslaunch: {shard: auto}").config.zero.shard == ShardBy::kParameter);
     CHECK(shard(", dslaunch: {shard: layer}").config.zero.shard == ShardBy::kLayer);
     CHECK_THAT(problem_of(shard(", dslaunch: {shard: flat}"), "dslaunch.shard"),
-               Catch::Contains("`flat` cuts tensors, and Lamb updates whole tensors"));
+               Catch::Contains("`flat` cuts tensors, but Lamb updates whole tensors"));
     const Resolved offloaded = read(
         "{optimizer: {type: Lamb}, zero_optimization: {stage: 2, offload_optimizer: {device: nvme, "
         "nvme_path: /tmp}}}",

@@ -48,7 +48,7 @@ TEST_CASE("the ZeRO-Infinity config resolves as it stands") {
     CHECK(result.config.batch.accumulation_steps == 8);
     CHECK(result.config.optimizer.kind == OptimizerKind::kAdamW);
     CHECK(value_at(result, "zero_optimization.offload_param.max_in_cpu")
-              .origin.starts_with("derived: 0, a rank's shard"));
+              .origin.starts_with("derived: 0: a rank's shard"));
     CHECK(value_at(result, "aio.block_size").origin ==
           "derived: what `dslaunch io-bench` stored for the disk, else the engine's default");
 }

@@ -192,7 +192,7 @@ TEST_CASE("a run takes one pass over the data where neither steps nor epochs are
     CHECK(after.config.steps == 6);  // 41 / 8 = 5.1
     CHECK(after.config.epochs == 0);
     CHECK(value_at(after, "dslaunch.steps").origin ==
-          "derived: 1 epoch x 41 samples / 8 rows a step");
+          "derived: 1 epoch x 41 samples / 8 rows per step");
     const Resolved named =
         resolve(parse_config("{train_batch_size: 8, dslaunch: {epochs: 1}}", "c"), options);
     CHECK(named.config.steps == after.config.steps);
@@ -499,7 +499,7 @@ TEST_CASE("a schedule that ends at another step than the run is noted") {
         notes(1800),
         Catch::Contains("total_num_steps differs from the run's number of steps: the schedule ends "
                         "at step 1800, but the run at 130, so the rate does not decay fully"));
-    CHECK_THAT(notes(100), Catch::Contains("the schedule ends at step 100, the run at 130"));
+    CHECK_THAT(notes(100), Catch::Contains("the schedule ends at step 100, but the run at 130"));
     CHECK_THAT(notes(130), !Catch::Contains("the schedule ends"));
 }
 

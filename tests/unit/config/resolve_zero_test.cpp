@@ -88,7 +88,7 @@ TEST_CASE("auto sizes of ZeRO become numbers that are printed") {
     // DeepSpeed's default would keep small models whole; ours is 0 and says why.
     CHECK(result.config.zero.persistent_parameter_numel == 0);
     CHECK(value_at(result, "zero_optimization.stage3_param_persistence_threshold")
-              .origin.starts_with("derived: 0, small parameters"));
+              .origin.starts_with("derived: 0: small parameters"));
     CHECK(result.config.zero.reuse_distance_numel_max == 0);
 }
 

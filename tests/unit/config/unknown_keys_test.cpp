@@ -73,7 +73,7 @@ TEST_CASE("ignored names that speak of the training are warnings with the right 
     const Resolved place = resolve(parse_config("{dslaunch: {data: {folder: x}}}", "c"), {});
     REQUIRE(place.problems.size() == 1);
     CHECK_THAT(place.problems.front().message,
-               Catch::Contains("`dslaunch.data` has ") && Catch::Contains("train"));
+               Catch::Contains("the keys of `dslaunch.data` are ") && Catch::Contains("train"));
     const Resolved decay = resolve(
         parse_config("{optimizer: {type: AdamW, params: {lr: 0.001, weight_decay: 10}}}", "c"), {});
     REQUIRE(decay.warnings.size() == 1);

@@ -53,8 +53,8 @@ TEST_CASE("one slow pair is named by its ranks, hosts and figures") {
     CHECK(found[0].subject == HealthFinding::Subject::kLink);
     CHECK(found[0].nodes == std::vector<int64_t>{0, 1});
     CHECK(found[0].text ==
-          "between the GPU of rank 1 on n0 and the GPU of rank 6 on n1: 13.33 GB/s, others between "
-          "hosts 40.00 GB/s");
+          "between the GPU of rank 1 on n0 and the GPU of rank 6 on n1: 13.33 GB/s, but other "
+          "pairs between hosts reach 40.00 GB/s");
 }
 
 TEST_CASE("a GPU that is slow with all others is blamed in place of its pairs") {

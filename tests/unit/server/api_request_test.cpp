@@ -145,7 +145,7 @@ TEST_CASE("wrong requests are refused by their field") {
         {text, R"({"prompt": "a", "stop": [1]})", "stop", "string"},
         {text, R"({"prompt": "a", "logprobs": 5})", "logprobs", "not supported"},
         {text, R"({"prompt": "a", "frequency_penalty": 3})", "frequency_penalty", "between"},
-        {text, R"({"prompt": "a", "logit_bias": {"x": 1}})", "logit_bias", "number"},
+        {text, R"({"prompt": "a", "logit_bias": {"x": 1}})", "logit_bias", "not a token id"},
         {text, R"({"prompt": "a", "logit_bias": {"5": 101}})", "logit_bias", "between"},
         {text, R"({"prompt": "a", "stop_token_ids": [-1]})", "stop_token_ids", "token"},
         {text, R"({"prompt": "a", "temprature": 1})", "temprature", "`temperature`"},

@@ -118,7 +118,7 @@ TEST_CASE("what a program may not be is refused by its place") {
     Json damaged = program();
     SECTION("another major version") {
         damaged["schema_version"]["major"] = 9;
-        CHECK_THAT(why_refused(damaged), Contains("schema_version") && Contains("reads 8.x"));
+        CHECK_THAT(why_refused(damaged), Contains("schema_version") && Contains("supports 8.x"));
     }
     SECTION("an unknown kind of value") {
         damaged["graph_module"]["graph"]["nodes"][0]["inputs"][1]["arg"] = {{"as_magic", 1}};
@@ -150,7 +150,7 @@ TEST_CASE("what a program may not be is refused by its place") {
 TEST_CASE("a key twice, a nest without an end and no JSON are refused") {
     CHECK_THAT(why_refused(std::string(R"({"a": 1, "a": 2})")), Contains("the key `a` twice"));
     CHECK_THAT(why_refused(std::string(100'000, '[')), Contains("nested too deep"));
-    CHECK_THAT(why_refused(std::string("PK\x03\x04")), Contains("no JSON"));
+    CHECK_THAT(why_refused(std::string("PK\x03\x04")), Contains("not valid JSON"));
 }
 
 TEST_CASE("the table of weights tells what of a record each tensor is") {

@@ -178,7 +178,7 @@ TEST_CASE("a file that is no rows, and one that is no safetensors, are said to b
     CHECK_THAT(message_of(parse, "m.safetensors", std::string(9000, '\0')),
                Catch::Contains("contains only zero bytes: the download"));
     CHECK_THAT(message_of(parse, "m.safetensors", "Entry not found"),
-               Catch::Contains("says \"Entry not found\", a server's answer"));
+               Catch::Contains("contains \"Entry not found\", a server's answer"));
     CHECK_THAT(message_of(parse, "m.safetensors", text),
                Catch::Contains("is text, not a .safetensors file: its header of"));
     CHECK_THAT(

@@ -75,9 +75,9 @@ TEST_CASE("each hostile safetensors file gets its message") {
         {file_of("", ""), "only zero bytes"},
         {file_of(" {}", ""), "does not begin"},
         {file_of("[]", ""), "does not begin"},
-        {file_of("{", ""), "no JSON"},
-        {file_of("{}x", ""), "no JSON"},
-        {file_of("{\"a\":\"\xff\"}", ""), "no JSON"},
+        {file_of("{", ""), "not valid JSON"},
+        {file_of("{}x", ""), "not valid JSON"},
+        {file_of("{\"a\":\"\xff\"}", ""), "not valid JSON"},
         {file_of(std::string("{").append(tensor("a", "[0,4]")) + "," + tensor("a", "[0,4]") + "}",
                  four),
          "twice"},
@@ -162,5 +162,5 @@ TEST_CASE("a tensor's name that is not UTF-8 is refused") {
                         [&] {
                             SafetensorsWriter(path_of_test(), {}, {{"model", "caf\xe9"}});
                         }),
-               Catch::Contains("the metadata `caf\\xe9` is not UTF-8"));
+               Catch::Contains("the metadata value `caf\\xe9` is not UTF-8"));
 }

@@ -372,7 +372,7 @@ TEST_CASE("tools come as a list or as its JSON, with the template's own variable
     const ChatLine line = parse_chat_line(R"({"query": "q", "response": "r",
                                               "chat_template_kwargs": {"tools": []}})");
     CHECK(!line.sample);
-    CHECK_THAT(line.reason, Catch::Contains("`tools` is no variable"));
+    CHECK_THAT(line.reason, Catch::Contains("`tools` is set by dslaunch"));
 }
 
 TEST_CASE("an answer that says nothing is noticed") {

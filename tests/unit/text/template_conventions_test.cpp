@@ -108,7 +108,7 @@ TEST_CASE("templates come from a folder's files in transformers' order") {
     CHECK(two->choose(true).apply(any).text == "t<I>");
     CHECK(two->choose(false, "tool_use").apply(any).text == "t<I>");
     CHECK_THAT(error_of(ExitCode::kInput, [&] { static_cast<void>(two->choose(false, "rag")); }),
-               Catch::Contains("it has default, tool_use"));
+               Catch::Contains("available: default, tool_use"));
     sources.template_json = R"({"chat_template": "json"})";
     sources.template_file = "file";
     CHECK(text(ChatTemplates::parse("folder", sources)->choose(true)) == "file");

@@ -69,12 +69,12 @@ TEST_CASE("a step that writes a long text is refused by its place") {
                        {"special_tokens",
                         {{"s", {{"id", "s"}, {"ids", std::vector<int>(65)}, {"tokens", {"a"}}}}}}};
     for (const auto& [changes, place] : std::vector<std::pair<Json, std::string>>{
-             {{{"normalizer", replace("a", longer)}}, "normalizer.content: a text of 1025"},
-             {{{"normalizer", prepend(longer)}}, "normalizer.prepend: a text of 1025"},
-             {{{"decoder", replace("a", longer)}}, "decoder.content: a text of 1025"},
-             {{{"model", unigram}}, "model.vocab[0][0]: a text of 1025"},
+             {{{"normalizer", replace("a", longer)}}, "normalizer.content: the string has 1025 bytes"},
+             {{{"normalizer", prepend(longer)}}, "normalizer.prepend: the string has 1025 bytes"},
+             {{{"decoder", replace("a", longer)}}, "decoder.content: the string has 1025 bytes"},
+             {{{"model", unigram}}, "model.vocab[0][0]: the string has 1025 bytes"},
              {{{"model", words}}, "model.vocab: token 1 has 1025 bytes"},
-             {{{"model", marked}}, "model.end_of_word_suffix: a text of 65"},
+             {{{"model", marked}}, "model.end_of_word_suffix: the string has 65 bytes"},
              {{{"post_processor", many}}, "special_tokens.s.ids[64]: there are too many"}}) {
         INFO(place);
         CHECK_THAT(refusal_of([&] { (void)Tokenizer::parse(with(changes), "t.json"); }),

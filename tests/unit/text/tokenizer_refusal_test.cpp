@@ -75,7 +75,7 @@ TEST_CASE("a small tokenizer.json is read, so that refusals below have one cause
 TEST_CASE("documents that are no tokenizer are refused") {
     const Row table[] = {
         {"", "is empty"},
-        {"{", "no JSON"},
+        {"{", "not valid JSON"},
         {"[]", "an object is expected"},
         {"{}", "the field `model` is missing"},
         {"{\"model\": {\"vocab\": {\"a\": 0, \"a\": 1}}}", "the key `a` twice"},

@@ -16,8 +16,9 @@
 
 namespace dslaunch::launch {
 
-// The most connections that have not yet proven that they have the token; a newer one replaces the
-// oldest one. Each has limited time, and at most the length of a handshake is read from it.
+// The largest number of connections that have not yet proven that they have the token. One more
+// connection replaces the oldest of them. Each has limited time, and at most the length of a
+// handshake is read from it.
 inline constexpr size_t kUnprovenConnectionsMax = 128;
 
 // The way in which agents join, and the time that they have for it.

@@ -162,7 +162,7 @@ TEST_CASE("heads that attention has no room for are refused when the weights are
     Fixture fixture(fixtures().front());
     fixture.folder.config.head_width = kernels::kAttendWidthMax + 4;
     CHECK_THROWS_WITH(Rank(fixture, whole_of(fixture), nullptr, {}),
-                      Catch::Contains("config.json: heads of 516 elements"));
+                      Catch::Contains("config.json: heads have 516 elements"));
 }
 
 TEST_CASE("every family's logits are those of transformers, whole, in pieces and by tokens") {

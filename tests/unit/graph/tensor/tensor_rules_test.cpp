@@ -323,7 +323,7 @@ TEST_CASE("given rules count before what the graph shows") {
     CHECK(named(plan, "fc").shard == TensorShard{1, {12}});
     // Rules that cannot be followed are told with the cause.
     CHECK_THAT(message(made, with_rule(2, "wte", TensorRule::kRow)),
-               Catch::Contains("tensor rule `row` of wte [13, 12]: it is the table of "));
+               Catch::Contains("tensor rule `row` of wte [13, 12]: this is the table of "));
     CHECK_THAT(
         message(made, with_rule(2, "norm", TensorRule::kColumn)),
         Catch::Contains(

@@ -157,7 +157,7 @@ TEST_CASE("with one chunk a stage no cut is better than the chosen one, with and
                 request.memory_max = Bytes{free.memory_bytes - 1};
                 CHECK_THAT(test::error_of(ExitCode::kConfig,
                                           [&] { static_cast<void>(choose_stages(request)); }),
-                           Catch::Contains("needs " + to_text(Bytes{free.memory_bytes})));
+                           Catch::Contains("needs at least " + to_text(Bytes{free.memory_bytes})));
             }
     CHECK(limited_count > 5);
 }
@@ -277,7 +277,7 @@ TEST_CASE("stages that are given are taken as they are, or refused in words") {
           "a part cannot begin at segment 6: the first segments must increase and lie between 1 "
           "and 5");
     request.memory_max = Bytes{0};
-    CHECK_THAT(refusal({1, 5}), Catch::Contains("a rank has 0 B"));
+    CHECK_THAT(refusal({1, 5}), Catch::Contains("a rank has only 0 B"));
     request.shape.stages = 7;
     CHECK(test::error_of(ExitCode::kConfig, [&] { static_cast<void>(choose_stages(request)); }) ==
           "7 stages of 1 chunk need at least 7 segments, but the model has 6; use fewer stages, or "

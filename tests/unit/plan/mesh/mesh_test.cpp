@@ -154,14 +154,14 @@ TEST_CASE("a mesh that the hosts cannot hold is refused with both numbers") {
     CHECK(refusal({1, 1, 2, 0, 4}, {3, 4}) ==
           "a mesh of pipeline 4 x data 2 x tensor 1 x sequence 1 needs 8 ranks, but the hosts have "
           "7 slots: change a size, or the number of slots");
-    CHECK(refusal({0, 1, 1, 0, 1}, {1}) == "a mesh cannot have a tensor size of 0");
+    CHECK(refusal({0, 1, 1, 0, 1}, {1}) == "a mesh cannot have a tensor size of 0; it must be at least 1");
     CHECK(refusal({1, 1, 6, 4, 1}, {6}) ==
           "6 data-parallel ranks cannot be divided into groups of 4 that share optimizer states; "
           "the group size must be a divisor of 6");
     CHECK(refusal({1, 1, 1, 0, 1}, {0, 1}) ==
           "a host of the mesh has 0 ranks, but must have at least 1");
     // 65,536 x 65,536 x 2 is 2 to the 33rd.
-    CHECK_THAT(refusal({65536, 65536, 2, 0, 1}, {2}), Catch::Contains("takes 8589934592 ranks"));
+    CHECK_THAT(refusal({65536, 65536, 2, 0, 1}, {2}), Catch::Contains("needs 8589934592 ranks"));
 }
 
 }  // namespace dslaunch

@@ -563,11 +563,11 @@ TEST_CASE("a size that makes too many chunks is refused with the smallest that d
     // The frozen layer's parameters are on disk too: 40 x 410 are just above.
     offload.parameters = true;
     offload.chunk_numel = 160;
-    CHECK_THAT(too_many_chunks(layout, &partition, offload), Catch::EndsWith("take 176 or more"));
+    CHECK_THAT(too_many_chunks(layout, &partition, offload), Catch::EndsWith("use 176 or more"));
     offload.chunk_numel = 0;
     offload.chunk_numel_max = 16;
     CHECK_THAT(too_many_chunks(layout, &partition, offload),
-               Catch::StartsWith("zero_optimization.sub_group_size: 16 cuts"));
+               Catch::StartsWith("zero_optimization.sub_group_size: 16 divides"));
 }
 
 }  // namespace dslaunch

@@ -79,7 +79,7 @@ TEST_CASE("plan says what each instruction and the step send to other hosts") {
     // Stage 2 gathers in place after the update: one Gather a bucket.
     CHECK(count(texts(2, 2).json, "\"sent_bytes\": 512,") == 1);
     for (int stage = 0; stage <= 3; ++stage)
-        CHECK(count(texts(stage, 1).table, "a step: 0 B\n") == 2);
+        CHECK(count(texts(stage, 1).table, "per step: 0 B\n") == 2);
 }
 
 TEST_CASE("plan says the most that a rank holds of each kind") {

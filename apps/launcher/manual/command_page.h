@@ -23,7 +23,7 @@ using PageSource = std::function<HelpPage(const CommandPath& path)>;
 // has ended. Throws Error{kSetup} if it prints no page, for example because dsworker is missing.
 [[nodiscard]] HelpPage page_of(const CommandPath& path);
 
-// Returns the page of `run` with the options that it accepts, also those of other launchers, but
+// Returns the page of `run` with the options that it accepts, also options of other launchers, but
 // without the refused ones; for any other PATH returns page_of(PATH).
 [[nodiscard]] HelpPage accepted_page_of(const CommandPath& path);
 

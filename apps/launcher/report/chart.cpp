@@ -96,7 +96,7 @@ class Plot {
     std::vector<ChartTick> rows_;
 };
 
-// Returns the path of POINTS, which begins anew after each gap; GAPS gets a mark for each gap.
+// Returns the path of POINTS, which begins again after each gap; GAPS gets a mark for each gap.
 std::string path_of(const MetricSeries& points, const Plot& plot, std::string& gaps) {
     std::string path;
     bool is_open = false;

@@ -18,7 +18,7 @@ namespace {
 constexpr ChartBox kSmall{380, 230};
 constexpr ChartBox kWide{1120, 320};
 
-// What numbers of a chart count.
+// The unit of a chart's numbers.
 enum class Measure { kNumber, kBytes, kMilliseconds, kShare };
 
 // One curve of a chart: a series, or its growth from step to step if the series only grows.

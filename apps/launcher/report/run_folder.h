@@ -1,4 +1,4 @@
-// What the folder of a run says about it. Data path: run.json, metrics.jsonl, logs/rank-0.log,
+// The facts about a run that its folder holds. Data path: run.json, metrics.jsonl, logs/rank-0.log,
 // trace.json, checkpoints/ -> [here] -> pages. Parts that are missing or damaged are listed as
 // problems. Secrets of known forms are hidden. One thread; reads files.
 #pragma once

@@ -1,4 +1,4 @@
-// What rank 0 wrote into its log, as far as a report on its run shows it. One thread; reads a file.
+// The part of rank 0's log that a report on its run shows. One thread; reads a file.
 #pragma once
 
 #include "launcher/report/run_facts.h"

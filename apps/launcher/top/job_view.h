@@ -1,6 +1,6 @@
-// What `dslaunch top` shows of a job: its record, the end of its metrics, and the state of its
-// ranks. Data path: STATE/jobs/ID/ and the job's --output folder -> [here] -> job_screen.h. Reads
-// only; a file that is missing or just being replaced leaves its part empty. One thread.
+// The parts of a job that `dslaunch top` shows: its record, the end of its metrics, and the state
+// of its ranks. Data path: STATE/jobs/ID/ and the job's --output folder -> [here] -> job_screen.h.
+// Reads only; a file that is missing or just being replaced leaves its part empty. One thread.
 #pragma once
 
 #include <cstdint>

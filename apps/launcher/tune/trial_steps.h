@@ -11,11 +11,11 @@ namespace dslaunch::launcher {
 
 // The rules for the steps of a trial.
 struct StepRules {
-    int64_t first = 2;            // the first measured step; earlier ones warm up
+    int64_t first = 2;                 // the first measured step; earlier ones warm up
     std::optional<int64_t> last = {};  // the last one; not set: as many as the next three say
-    int64_t least = 3;            // measured steps at least,
-    int64_t most = 50;            // at most,
-    double span_s = 1.0;          // and together as long as this
+    int64_t least = 3;                 // measured steps at least,
+    int64_t most = 50;                 // at most,
+    double span_s = 1.0;               // and together as long as this
     double slow_s = 0;  // steps that take longer than this need no exact time: two are enough; 0:
                         // no limit
 };

@@ -475,11 +475,12 @@ int generate_main(int argc, char** argv) {
         } else if (process.environment.world_size == 1) {
             generate_with_module(arguments);
         } else {
-            fail(ExitCode::kUsage,
-                 "{}: with several ranks, the model must be a Hugging Face folder and run on CPUs "
-                 "(without --device); for any other model, or to use a GPU, remove the options that "
-                 "choose hosts",
-                 printable(arguments.decoder.model));
+            fail(
+                ExitCode::kUsage,
+                "{}: with several ranks, the model must be a Hugging Face folder and run on CPUs "
+                "(without --device); for any other model, or to use a GPU, remove the options that "
+                "choose hosts",
+                printable(arguments.decoder.model));
         }
     });
 }

@@ -1,4 +1,4 @@
-// The spellings of values that DeepSpeed accepts beside those of the schema. in_one_form()
+// The spellings of values that DeepSpeed accepts in addition to the schema's. in_one_form()
 // (key_reader.h) rewrites them before a config is checked; the JSON Schema allows them. Pure.
 #pragma once
 

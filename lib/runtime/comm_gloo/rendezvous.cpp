@@ -50,8 +50,8 @@ void Rendezvous::set(const std::string& key, const std::string& value) {
     try {
         store_->store->set(key, value);
     } catch (const std::exception& error) {
-        fail(ExitCode::kPeerLost, "rank 0's rendezvous was lost while this rank wrote '{}': {}", key,
-             torch_reason(error));
+        fail(ExitCode::kPeerLost, "rank 0's rendezvous was lost while this rank wrote '{}': {}",
+             key, torch_reason(error));
     }
 }
 

@@ -96,7 +96,8 @@ TEST_CASE("a number in another spelling is named in ours") {
                Catch::Contains("not a model; use: dslaunch MODEL --data FILE"));
     CHECK_THAT(refusal("t.pt --gpus all"), Catch::Contains("use --num-gpus N"));
     CHECK_THAT(refusal("t.ipynb"), Catch::Contains("jupyter nbconvert --to script t.ipynb"));
-    CHECK_THAT(refusal("t.pt --local_rank 0"), Catch::Contains("each rank gets its own in LOCAL_RANK"));
+    CHECK_THAT(refusal("t.pt --local_rank 0"),
+               Catch::Contains("each rank gets its own in LOCAL_RANK"));
     CHECK_THAT(refusal("t.pt --overwrite_output_dir"),
                Catch::Contains("existing runs are never overwritten"));
     CHECK_THAT(refusal("t.pt --model m"), Catch::Contains("as the first argument"));

@@ -69,7 +69,8 @@ TEST_CASE("a step that writes a long text is refused by its place") {
                        {"special_tokens",
                         {{"s", {{"id", "s"}, {"ids", std::vector<int>(65)}, {"tokens", {"a"}}}}}}};
     for (const auto& [changes, place] : std::vector<std::pair<Json, std::string>>{
-             {{{"normalizer", replace("a", longer)}}, "normalizer.content: the string has 1025 bytes"},
+             {{{"normalizer", replace("a", longer)}},
+              "normalizer.content: the string has 1025 bytes"},
              {{{"normalizer", prepend(longer)}}, "normalizer.prepend: the string has 1025 bytes"},
              {{{"decoder", replace("a", longer)}}, "decoder.content: the string has 1025 bytes"},
              {{{"model", unigram}}, "model.vocab[0][0]: the string has 1025 bytes"},

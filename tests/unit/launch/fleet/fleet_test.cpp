@@ -179,7 +179,8 @@ TEST_CASE("a GPU whose memory had errors makes its host bad, and who holds it is
     fleet.connect(5s, true);
     const auto states = check_hosts(fleet, {"/", true, "same"});
     REQUIRE(states[0].faults.size() == 1);
-    CHECK_THAT(states[0].faults[0], Catch::StartsWith("GPU 1: ECC could not correct 2 errors in its memory"));
+    CHECK_THAT(states[0].faults[0],
+               Catch::StartsWith("GPU 1: ECC could not correct 2 errors in its memory"));
     CHECK(states[0].devices.gpus == devices.gpus);
     REQUIRE(states[0].devices.processes.size() == 1);
     CHECK(states[0].devices.processes[0].holds == devices.processes[0].holds);

@@ -41,7 +41,8 @@ TEST_CASE("driver, ECC errors and links are read where they are told") {
     CHECK(link_text(gpus[0]) == "2 NVLinks");
     CHECK(fault_of(gpus[0]).empty());
     CHECK(link_text(gpus[1]) == "PCIe 5 x8 of x16");
-    CHECK_THAT(fault_of(gpus[1]), Catch::StartsWith("GPU 1: ECC could not correct 3 errors in its memory"));
+    CHECK_THAT(fault_of(gpus[1]),
+               Catch::StartsWith("GPU 1: ECC could not correct 3 errors in its memory"));
     CHECK(gpus[2].ecc_errors == -1);
     CHECK(link_text(gpus[2]).empty());
     CHECK(fault_of(gpus[2]).empty());

@@ -132,7 +132,8 @@ TEST_CASE("less than a twentieth is no reason to leave flat") {
     CHECK(choose_shard(costs) == ShardBy::kGroup);
     costs[3].balance.numel_max = 900;  // the disks' bytes decide first
     CHECK(choose_shard(costs) == ShardBy::kGroup);
-    CHECK_THAT(shard_reason(costs, ShardBy::kGroup, {}, "/d"), Catch::Contains("group (the least)"));
+    CHECK_THAT(shard_reason(costs, ShardBy::kGroup, {}, "/d"),
+               Catch::Contains("group (the least)"));
     costs[2].read = Bytes{100'000};
     CHECK(choose_shard(costs) == ShardBy::kRow);
     costs[3].balance.numel_max = 1000;

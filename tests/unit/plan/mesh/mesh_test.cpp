@@ -154,7 +154,8 @@ TEST_CASE("a mesh that the hosts cannot hold is refused with both numbers") {
     CHECK(refusal({1, 1, 2, 0, 4}, {3, 4}) ==
           "a mesh of pipeline 4 x data 2 x tensor 1 x sequence 1 needs 8 ranks, but the hosts have "
           "7 slots: change a size, or the number of slots");
-    CHECK(refusal({0, 1, 1, 0, 1}, {1}) == "a mesh cannot have a tensor size of 0; it must be at least 1");
+    CHECK(refusal({0, 1, 1, 0, 1}, {1}) ==
+          "a mesh cannot have a tensor size of 0; it must be at least 1");
     CHECK(refusal({1, 1, 6, 4, 1}, {6}) ==
           "6 data-parallel ranks cannot be divided into groups of 4 that share optimizer states; "
           "the group size must be a divisor of 6");

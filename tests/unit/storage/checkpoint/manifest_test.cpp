@@ -28,8 +28,8 @@ class RandomCheckpoint {
             below(1'000'000), below(1'000'000), below(INT64_MAX), below(1'000'000), random_(),
             real(),           real(),           below(100),       below(100),       -below(100)};
         if (below(2) == 0)
-            checkpoint_.training.evals = {EvalMetric::kMargins, 1 + below(100), real(), 1,
-                                          real(),               below(9)};
+            checkpoint_.training.evals = {
+                EvalMetric::kMargins, 1 + below(100), real(), 1, real(), below(9)};
         checkpoint_.world_size = 1 + below(8);
         checkpoint_.zero_stage = below(4);
         checkpoint_.optimizer = word();

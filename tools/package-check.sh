@@ -85,6 +85,8 @@ check_wheel() {
     timed "wheel: pip install, new model, 5 steps" env PATH="$environment/bin:$PATH" sh -euc '
         pip install "$1"; cd "$2"; "$3/tools/first-step.sh" "$4"' \
         sh "$package" "$work/wheel" "$PWD" "$environment"
+    timed "wheel: dslaunch-upload" "$environment/bin/dslaunch-upload" --help
+    timed "wheel: zero_to_fp32.py" "$environment/bin/zero_to_fp32.py" --help
     # shellcheck disable=SC2016
     timed "wheel: removed" "$environment/bin/pip" uninstall -y dslaunch
     [ -z "$(find "$environment" -name '*dslaunch*')" ] || die "wheel: files are left"

@@ -185,7 +185,18 @@ make_wheel() {
     glibc=$(needed_glibc "$work/wheel-files")
     tag=py3-none-manylinux_${glibc/./_}_$machine
     mkdir -p "$root/$data/data" "$root/$data/scripts" "$root/$info"
-    mv "$work/wheel-files/bin/dslaunch" "$work/wheel-files/bin/dsworker" "$root/$data/scripts/"
+    mv "$work/wheel-files"/bin/{dslaunch,dsworker,dslaunch-upload} "$root/$data/scripts/"
+    # pip replaces this first line by the environment's Python.
+    sed -i '1s/.*/#!python/' "$root/$data/scripts/dslaunch-upload"
+    # A wheel contains no links, such as this one to dslaunch.
+    cat >"$root/$data/scripts/zero_to_fp32.py" <<'TEXT'
+#!python
+import os, sys
+
+program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "dslaunch")
+os.execv(program, [program, "zero_to_fp32", *sys.argv[1:]])
+TEXT
+    chmod 755 "$root/$data/scripts"/*
     mv "$work/wheel-files/share/doc/dslaunch/licenses" "$root/$info/licenses"
     rm -rf "$work/wheel-files/bin" "$work/wheel-files/share/doc"
     mv "$work/wheel-files"/* "$root/$data/data/"
@@ -202,7 +213,8 @@ Requires-Dist: torch==$torch_version.*
 Description-Content-Type: text/markdown
 
 The programs dslaunch and dsworker. They compute with the libraries of the torch in the same
-environment, which must be version $torch_version, and start no Python.
+environment, which must be version $torch_version, and start no Python. The scripts dslaunch-upload,
+which sends metrics to a service, and zero_to_fp32.py, which calls dslaunch, use Python.
 TEXT
     (
         cd "$root"

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -20,6 +21,7 @@
 #include "base/text.h"
 #include "base/text/file_faults.h"
 #include "launch/agent/agent_command.h"
+#include "launch/files/file_writer.h"
 #include "launch/machine/held_name.h"
 #include "launch/machine/torch_place.h"
 #include "launch/plan/join_token.h"
@@ -311,6 +313,24 @@ void tell_next(const RunOptions& options, const launch::JobSpec& spec) {
         launch::write_last_words(fitted("dslaunch: next: " + command, 2) + "\n");
 }
 
+// Draws the loss of the run in FOLDER, and waits for a short time only: the disk may not answer.
+void draw_loss(const std::string& folder) {
+    constexpr std::chrono::seconds kDrawMax{10};
+    try {
+        launch::FileWriter writer("loss.svg");
+        const auto draw = [folder] {
+            write_loss_picture(folder);
+            return 0;
+        };
+        static_cast<void>(writer.post(draw, 0));
+        if (!writer.wait(kDrawMax))
+            log_warn("launch", "{}: no picture of the loss: the disk does not answer",
+                     printable(path_from_here(folder)));
+    } catch (const Error& error) {  // the job's exit code counts
+        log_warn("launch", "no picture of the loss: {}", error.what());
+    }
+}
+
 // Checks the job and runs it to its end. Reports the exit code to OUTPUT.
 int check_and_run(BuiltJob job, const JobRequest& request, const Machine& machine,
                   OwnOutput& output) {
@@ -344,8 +364,11 @@ int check_and_run(BuiltJob job, const JobRequest& request, const Machine& machin
         job.spec.held_name.empty() ? launch::HeldName() : launch::HeldName(job.spec.held_name);
     const int code = launch::run_job(job.spec, {}, request.metrics);
     output.end(code);
-    if (is_model && options.role.empty() && !job.spec.output_directory.empty())
-        write_loss_picture(job.spec.output_directory);
+    // After these ends, the disk may not answer, or the user does not want to wait.
+    const bool may_draw = code != static_cast<int>(ExitCode::kDisk) &&
+                          code != static_cast<int>(ExitCode::kInterrupted);
+    if (may_draw && is_model && options.role.empty() && !job.spec.output_directory.empty())
+        draw_loss(job.spec.output_directory);
     if (code == 0) tell_next(options, job.spec);
     return code;
 }

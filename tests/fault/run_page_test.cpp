@@ -1,4 +1,6 @@
 // The folder of a real run: its loss.svg, its page, and what `dslaunch top` says of it.
+#include <filesystem>
+
 #include "support/catch.h"
 #include "support/pty_process.h"
 #include "support/train_job.h"
@@ -66,7 +68,7 @@ TEST_CASE("q and Ctrl-C leave `dslaunch top`, and the job goes on") {
     }
     ::kill(job.pid(), SIGTERM);
     CHECK(job.wait() == 76);
-    CHECK(mentions(content_of(out + "/loss.svg"), "</svg>"));
+    CHECK_FALSE(std::filesystem::exists(out + "/loss.svg"));  // who interrupts does not wait for it
 }
 
 }  // namespace dslaunch::test

@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "base/text/command_line.h"
 #include "base/text/text_table.h"
+#include "base/text/words.h"
 #include "launcher/links/deepspeed_names.h"
 #include "launcher/options/machine.h"
 #include "launcher/run/commands.h"
@@ -93,7 +94,8 @@ void tell_path(const fs::path& folder, const std::vector<std::string>& names) {
         const std::string found = first_in_path(name);
         if (found.empty()) {
             print_message(fmt::format("dslaunch: {} is not in PATH: export PATH={}:$PATH",
-                                      printable(folder.string()), printable(folder.string())));
+                                      printable(folder.string()),
+                                      printable(shell_word(folder.string()))));
             return;
         }
         if (!fs::equivalent(fs::path(found).parent_path(), folder, failed)) hidden.push_back(found);

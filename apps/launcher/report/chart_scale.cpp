@@ -24,7 +24,12 @@ std::string with_commas(std::string digits) {
 // Returns the text of VALUE, a multiple of STEP.
 std::string tick_text(double value, double step) {
     const double size = std::max(std::abs(value), step);
-    if (size >= 1e6 || size < 1e-3) return value == 0 ? "0" : fmt::format("{:.4g}", value);
+    // As many digits as neighbouring ticks need to differ.
+    const int digits = 1 + static_cast<int>(std::floor(std::log10(size) + 1e-9) -
+                                            std::floor(std::log10(step) + 1e-9));
+    const bool is_plain = size >= 1e-3 && (size < 1e6 || (size < 1e12 && digits > 4 && step >= 1));
+    if (!is_plain)
+        return value == 0 ? "0" : fmt::format("{:.{}g}", value, std::clamp(digits, 4, 17));
     const int decimals = std::max(0, static_cast<int>(std::ceil(-std::log10(step) - 1e-9)));
     return decimals == 0 ? with_commas(fmt::format("{:.0f}", value))
                          : fmt::format("{:.{}f}", value, decimals);

@@ -1,7 +1,9 @@
 #include "launcher/report/loss_picture.h"
 
 #include <exception>
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "base/log.h"
 #include "base/new_files.h"
@@ -11,8 +13,14 @@
 namespace dslaunch::launcher {
 namespace {
 
+namespace fs = std::filesystem;
+
 // Returns true if the file at PATH is missing or begins like a picture that was written here.
 bool may_replace(const std::string& path) {
+    std::error_code failed;
+    const fs::file_status status = fs::status(path, failed);
+    if (!fs::exists(status)) return true;
+    if (!fs::is_regular_file(status)) return false;  // opening a FIFO would block
     std::ifstream file(path);
     std::string prolog, root;
     if (!file) return true;

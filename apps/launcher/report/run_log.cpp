@@ -75,8 +75,15 @@ void read_run_log(RunFolder& run) {
     file.clear();
     file.seekg(0, std::ios::end);
     const std::streamoff length = file.tellg();
-    if (length > kPartBytes) {
-        file.seekg(std::max(kPartBytes, length - kPartBytes));
+    if (length > 2 * kPartBytes) {
+        // Both parts end within a line, which is left out. The byte before the second part tells
+        // whether a line begins there.
+        text.erase(text.rfind('\n') + 1);
+        file.seekg(length - kPartBytes - 1);
+        const std::string tail(std::istreambuf_iterator<char>(file), {});
+        text.append(tail, tail.find('\n') + 1);
+    } else if (length > kPartBytes) {
+        file.seekg(kPartBytes);
         text.append(std::istreambuf_iterator<char>(file), {});
     }
     const std::vector<std::string> lines = split(text, '\n');

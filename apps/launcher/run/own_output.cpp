@@ -119,7 +119,7 @@ OwnOutput::~OwnOutput() {
     if (folder_.empty() || (code_ && !is_told_whole(*code_))) return;
     std::error_code left;
     if (has_results(folder_)) return;
-    for (const char* made : {"logs", "checkpoints", "run.json", "metrics.jsonl"})
+    for (const char* made : {"logs", "checkpoints", "run.json", "metrics.jsonl", "tensorboard"})
         fs::remove_all(fmt::format("{}/{}", folder_, made), left);
     if (::rmdir(folder_.c_str()) == 0 && made_runs_)
         static_cast<void>(::rmdir(fs::path(folder_).parent_path().c_str()));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -113,13 +114,29 @@ std::optional<double> JobView::newest_growth(std::string_view name) const {
     return std::max(0.0, sums->back().value - (sums->end() - 2)->value);
 }
 
+std::optional<int64_t> PlannedSteps::of(const std::string& output) {
+    std::error_code failed;
+    const auto changed_at = std::filesystem::last_write_time(output + "/run.json", failed);
+    if (failed) return std::nullopt;
+    const auto found = known_.find(output);
+    if (found != known_.end() && found->second.changed_at == changed_at) return found->second.steps;
+    const auto steps = planned_steps(output);
+    known_[output] = {changed_at, steps};
+    return steps;
+}
+
 JobView view_job(const KnownJob& job) {
+    PlannedSteps planned;
+    return view_job(job, planned);
+}
+
+JobView view_job(const KnownJob& job, PlannedSteps& planned) {
     JobView view;
     view.job = job;
     std::string lines;
     if (!job.output.empty()) {
         lines = whole_tail(job.output + "/metrics.jsonl", JobView::kTailBytes);
-        view.steps = planned_steps(job.output);
+        view.steps = planned.of(job.output);
     }
     if (lines.empty()) lines = whole_tail(job.folder + "/progress.json", JobView::kTailBytes);
     std::istringstream text(lines);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -46,7 +47,24 @@ struct JobView {
     [[nodiscard]] std::optional<double> newest_growth(std::string_view name) const;
 };
 
+// The planned steps of runs. run.json is read again only after it was changed.
+class PlannedSteps {
+  public:
+    // Returns the value of dslaunch.steps in run.json of the folder OUTPUT; nothing if it is not
+    // there yet.
+    [[nodiscard]] std::optional<int64_t> of(const std::string& output);
+
+  private:
+    struct Known {
+        std::filesystem::file_time_type changed_at;
+        std::optional<int64_t> steps;
+    };
+    std::map<std::string, Known> known_;  // by folder
+};
+
 // Returns the present view of JOB.
+[[nodiscard]] JobView view_job(const KnownJob& job, PlannedSteps& planned);
+// Returns the same, for a caller that looks once.
 [[nodiscard]] JobView view_job(const KnownJob& job);
 
 }  // namespace dslaunch::launcher

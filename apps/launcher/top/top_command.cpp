@@ -77,12 +77,12 @@ ScreenSize size_of_terminal() {
 }
 
 // Returns the job that NAME means, or, without a name, all running jobs of this machine.
-std::vector<JobView> look_at_jobs(const std::string& name) {
+std::vector<JobView> look_at_jobs(const std::string& name, PlannedSteps& planned) {
     std::vector<JobView> views;
     const std::string state = own_state_directory();
-    if (!name.empty()) return {view_job(find_job(state, name))};
+    if (!name.empty()) return {view_job(find_job(state, name), planned)};
     for (const KnownJob& job : read_jobs(state))
-        if (job.lives) views.push_back(view_job(job));
+        if (job.lives) views.push_back(view_job(job, planned));
     return views;
 }
 
@@ -97,13 +97,13 @@ void print_views(const std::vector<JobView>& views, const ScreenSize& size) {
 }
 
 // Shows the jobs until they have ended or the user leaves, and then prints the last screen.
-int watch_jobs(std::string name, std::vector<JobView> views) {
+int watch_jobs(std::string name, std::vector<JobView> views, PlannedSteps& planned) {
     const UniqueFd signals = launch::open_end_signals();
-    // A job that was chosen because it was the only one stays chosen when another one begins.
-    if (name.empty() && views.size() == 1) name = views.front().job.id;
     {
         const TopScreen screen;
         while (true) {
+            // A job that is shown because it is the only one stays when another one begins.
+            if (name.empty() && views.size() == 1) name = views.front().job.id;
             const ScreenSize size = size_of_terminal();
             // The last row stays free, so that nothing scrolls, and the one above names the key.
             const size_t room = size.rows > 3 ? size.rows - 2 : 1;
@@ -115,7 +115,7 @@ int watch_jobs(std::string name, std::vector<JobView> views) {
             const bool are_over =
                 std::ranges::none_of(views, [](const JobView& view) { return view.job.lives; });
             if (are_over || screen.is_left(signals)) break;
-            views = look_at_jobs(name);
+            views = look_at_jobs(name, planned);
         }
     }
     print_views(views, {size_of_terminal().columns, 0});
@@ -128,7 +128,8 @@ struct TopArguments {
 };
 
 int show_top(const TopArguments& arguments) {
-    std::vector<JobView> views = look_at_jobs(arguments.job);
+    PlannedSteps planned;
+    std::vector<JobView> views = look_at_jobs(arguments.job, planned);
     if (arguments.json) {
         fmt::print("{}\n", views_json(views, std::time(nullptr)));
     } else if (views.empty()) {
@@ -136,7 +137,7 @@ int show_top(const TopArguments& arguments) {
             "dslaunch: no job is running on this machine; `dslaunch ps --all` lists those that "
             "ended");
     } else if (erases_lines(1)) {
-        return watch_jobs(arguments.job, std::move(views));
+        return watch_jobs(arguments.job, std::move(views), planned);
     } else {
         print_views(views, {std::max<size_t>(120, terminal_columns(1)), 0});
     }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 
 #include "base/error.h"
@@ -35,9 +36,9 @@ constexpr const char* kOptimalName = "ds_config_optimal.json";
 void tell_config(const TuneOptions& options, const std::vector<std::string>& set) {
     if (!options.output.empty()) {
         print_message(
-            fmt::format("dslaunch: the config is in {0}; train with: dslaunch {1} "
+            fmt::format("dslaunch: the config is in {0}; train with the same options and "
                         "--config {0}",
-                        shell_word(options.output), shell_word(options.run.target)));
+                        shell_word(options.output)));
         return;
     }
     if (set.empty()) return;
@@ -62,26 +63,28 @@ void tell_config(const TuneOptions& options, const std::vector<std::string>& set
                 fmt::format("no trial worked; the last one: {}", last.failure));
 }
 
-// Prints the result, and writes the chosen config. Returns the outcome.
+// Writes the chosen config, and prints the result. Returns the outcome.
 TuneOutcome conclude(const TuneOptions& options, const JobConfig& config,
                      const Forecasts& forecasts, const SearchResult& result) {
     const std::string metric = config::autotuning_of(config.resolved).metric;
+    const std::optional<int> best = result.order.best();
+    const std::string why = best ? choice_text(result) : "";
+    const std::vector<std::string> set =
+        best ? forecasts.candidates[static_cast<size_t>(*best)].set : std::vector<std::string>();
+    // The file is written first: nobody may be reading stdout any more.
+    if (best && !options.output.empty())
+        write_file_atomically(options.output,
+                              tuned_config_text(config.text, set, why, options.output));
     if (options.json) {
         fmt::print("{}\n", search_json(forecasts, result));
     } else {
         fmt::print("{}", search_text(forecasts, result, metric, terminal_columns(STDOUT_FILENO)));
     }
     std::fflush(stdout);
-    const std::optional<int> best = result.order.best();
     if (!best) fail_all(result);
-    const std::string why = choice_text(result);
     print_message(fmt::format("dslaunch: {}: {}",
                               result.interrupted ? "interrupted; the best config so far" : "chosen",
                               why));
-    const std::vector<std::string>& set = forecasts.candidates[static_cast<size_t>(*best)].set;
-    if (!options.output.empty())
-        write_file_atomically(options.output,
-                              tuned_config_text(config.text, set, why, options.output));
     tell_config(options, set);
     return {result.interrupted ? static_cast<int>(ExitCode::kInterrupted) : 0, set};
 }
@@ -98,6 +101,7 @@ TuneOutcome tune(TuneOptions options) {
     const auto deadline =
         began + std::chrono::milliseconds(static_cast<int64_t>(options.minutes * 60'000));
     const UniqueFd signals = launch::open_end_signals();
+    ::signal(SIGPIPE, SIG_IGN);  // a search of minutes does not end because nobody reads its lines
     set_log_level(options.run.log.quiet ? LogLevel::kWarn : parse_log_level(options.run.log.level));
     const Machine machine = Machine::this_one();
     if (MpiCopies::is_one(options.run, machine))

@@ -136,14 +136,15 @@ std::string FileWriter::take_news() {
         std::chrono::duration<double>(queue_->stood_still).count(), kKeptBytesMax >> 20);
 }
 
-bool FileWriter::wait(milliseconds standstill_max, int wake_fd) {
+bool FileWriter::wait(milliseconds standstill_max, int wake_fd, milliseconds all_max) {
+    const auto limit = steady_clock::now() + all_max;
     for (;;) {
         milliseconds left;
         {
             const std::lock_guard lock(queue_->mutex);
             if (queue_->items.empty()) return true;
-            left = std::chrono::ceil<milliseconds>(queue_->progress_at + standstill_max -
-                                                   steady_clock::now());
+            const auto end = std::min(queue_->progress_at + standstill_max, limit);
+            left = std::chrono::ceil<milliseconds>(end - steady_clock::now());
             if (left.count() <= 0) return false;
         }
         pollfd entries[2] = {{queue_->idle.get(), POLLIN, 0}, {wake_fd, POLLIN, 0}};

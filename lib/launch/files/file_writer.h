@@ -45,8 +45,10 @@ class FileWriter {
     // lost because of it; empty if there is no news.
     [[nodiscard]] std::string take_news();
     // Waits until everything is written, and returns true. Returns false if nothing was written for
-    // STANDSTILL_MAX or if WAKE_FD becomes readable. A WAKE_FD of -1 never does.
-    [[nodiscard]] bool wait(std::chrono::milliseconds standstill_max, int wake_fd = -1);
+    // STANDSTILL_MAX, after ALL_MAX in any case, or if WAKE_FD becomes readable. A WAKE_FD of -1
+    // never does.
+    [[nodiscard]] bool wait(std::chrono::milliseconds standstill_max, int wake_fd = -1,
+                            std::chrono::milliseconds all_max = std::chrono::hours(24));
     // Does WORK on the thread, after all work that is queued, and waits until it is done. Rethrows
     // an Error of WORK. Throws Error{kInterrupted} with DOING, "FILES were being opened", if
     // WAKE_FD becomes readable first; WORK then still runs, and must own all that it uses.

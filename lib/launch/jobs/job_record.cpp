@@ -270,6 +270,7 @@ bool JobRecord::wants_ranks() const {
 }
 
 void JobRecord::ranks(std::string json) {
+    if (folder_ == nullptr) return;
     ranks_at_ = std::chrono::steady_clock::now();
     replace("ranks.json", std::move(json));
 }

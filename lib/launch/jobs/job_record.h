@@ -55,6 +55,8 @@ class JobRecord {
     void end(int exit_code);
     // Takes a line of metrics.jsonl; writes at most one line a second, and the last one in end().
     void metrics(std::string_view line);
+    // Returns when the job began, in seconds of Unix time.
+    [[nodiscard]] int64_t started_at_s() const { return started_at_ns_ / 1'000'000'000; }
     // Returns true if the state of the ranks was not recorded within the last second.
     [[nodiscard]] bool wants_ranks() const;
     // Records JSON, the state of the ranks (supervise/rank_record.h), in ranks.json.

@@ -40,7 +40,7 @@ int EventFiles::begin(int64_t samples, bool is_new_run) {
 
 // Opens a file of its own for this process: the name contains the time, the host, the process and a
 // number, as TensorBoard's own writers do it.
-int EventFiles::open(int64_t samples) {
+int EventFiles::open() {
     const double now = wall_time_s();
     const std::string path =
         fmt::format("{}/events.out.tfevents.{:010}.{}.{}.{}", folder_, static_cast<int64_t>(now),
@@ -53,7 +53,7 @@ int EventFiles::open(int64_t samples) {
     end_ = 0;
     has_tail_ = false;
     int status = add(version_event(now));
-    if (status == 0) status = add(session_start_event(now, std::min(first_, samples)));
+    if (status == 0) status = add(session_start_event(now, first_));
     if (status != 0) {  // a file without its first messages is of no use
         ::unlink(path.c_str());
         file_.reset();
@@ -83,7 +83,7 @@ int EventFiles::write(const MetricsRecord& record, int64_t samples) {
         first_ = samples;
     }
     if (!file_.valid())
-        if (const int status = open(samples); status != 0) return status;
+        if (const int status = open(); status != 0) return status;
     return add(scalars_event(wall_time_s(), samples, record.events));
 }
 

@@ -31,7 +31,7 @@ class EventFiles final : public MetricsSink {
     [[nodiscard]] std::string name() const override;
 
   private:
-    int open(int64_t samples);
+    int open();
     int add(std::string_view message);
 
     std::string folder_;

@@ -2,11 +2,38 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/error.h"
 
 namespace dslaunch::launch {
+namespace {
+
+// Returns true for a held-out loss. It has the same place as the step before it.
+bool is_evaluation(const MetricsRecord& record) {
+    const auto has = [&](std::string_view name) {
+        return std::ranges::any_of(record.events, [&](const MetricEvent& event) {
+            return event.name.starts_with(kEventPrefix) &&
+                   std::string_view(event.name).substr(kEventPrefix.size()) == name;
+        });
+    };
+    return has("eval_loss") && !has("train_loss");
+}
+
+// Returns the place of EARLIER, a record without a place, whose run continued with STEP, as if all
+// steps had equally many samples. It is before STEP.
+int64_t place_before(const MetricsRecord& step, const MetricsRecord& earlier) {
+    const int64_t samples = step.samples.value_or(0);
+    if (!step.step || !earlier.step || *step.step <= *earlier.step || *earlier.step < 0)
+        return std::max<int64_t>(0, samples - 1);
+    const double part = static_cast<double>(*earlier.step) / static_cast<double>(*step.step);
+    return std::max<int64_t>(0, std::min(std::llround(static_cast<double>(samples) * part),
+                                         static_cast<long long>(samples - 1)));
+}
+
+}  // namespace
 
 int64_t MetricsFeed::place_of(const MetricsRecord& record) const {
     if (record.samples) return *record.samples;
@@ -24,19 +51,55 @@ int MetricsFeed::note(size_t sink, int status) {
     return status;
 }
 
-int MetricsFeed::add(const MetricsRecord& record) {
-    const int64_t samples = place_of(record);
-    const bool is_first = !newest_samples_.has_value();
-    const bool repeats =
-        !is_first && (record.samples ? samples <= *newest_samples_ : samples < *newest_samples_);
-    // The held-out loss before the first step has step 0.
-    const bool is_new_run = is_first && record.step.value_or(2) <= 1;
-    newest_samples_ = samples;
+void MetricsFeed::begin_all(const Begin& begin) {
+    for (auto& due : due_) {
+        const Begin older = due.value_or(begin);
+        due = Begin{std::min(older.samples, begin.samples), older.is_new_run || begin.is_new_run};
+    }
+}
+
+int MetricsFeed::pass(size_t sink, const MetricsRecord& record, int64_t samples) {
+    auto& due = due_.at(sink);
+    if (due) {
+        const int status = note(sink, sinks_[sink]->begin(due->samples, due->is_new_run));
+        if (status != 0) return status;
+        due.reset();
+    }
+    return note(sink, sinks_[sink]->write(record, samples));
+}
+
+// Keeps RECORD, which was not preceded by a step, until its place is known.
+int MetricsFeed::keep_waiting(const MetricsRecord& record) {
+    waiting_ = record;
     int first_error = 0;
     for (size_t i = 0; i < sinks_.size(); ++i) {
-        int status = 0;
-        if (is_first || repeats) status = note(i, sinks_[i]->begin(samples, is_new_run));
-        if (status == 0) status = note(i, sinks_[i]->write(record, samples));
+        if (sinks_[i]->needs_place()) continue;
+        const int status = pass(i, record, 0);
+        if (first_error == 0) first_error = status;
+    }
+    return first_error;
+}
+
+int MetricsFeed::add(const MetricsRecord& record) {
+    due_.resize(sinks_.size());
+    const bool is_first = !newest_samples_.has_value();
+    if (is_first && !record.samples && record.step != 0) return keep_waiting(record);
+    const int64_t samples = place_of(record);
+    const bool is_step = record.samples.has_value() && !is_evaluation(record);
+    const bool repeats =
+        !is_first && (is_step ? samples <= *newest_samples_ : samples < *newest_samples_);
+    // The held-out loss before the first step has step 0.
+    const bool is_new_run = is_first && !waiting_ && record.step.value_or(2) <= (is_step ? 1 : 0);
+    // An evaluation does not repeat the step at its place.
+    const int64_t repeated = samples + (is_step || record.step == 0 ? 0 : 1);
+    if (is_first || repeats) begin_all({repeated, is_new_run});
+    newest_samples_ = samples;
+    const auto waited = std::exchange(waiting_, std::nullopt);
+    int first_error = 0;
+    for (size_t i = 0; i < sinks_.size(); ++i) {
+        int status = pass(i, record, samples);
+        if (status == 0 && waited && sinks_[i]->needs_place())
+            status = pass(i, *waited, place_before(record, *waited));
         if (first_error == 0) first_error = status;
     }
     return first_error;

@@ -26,6 +26,9 @@ class MetricsSink {
     [[nodiscard]] virtual int begin(int64_t samples, bool is_new_run) = 0;
     // Keeps RECORD, whose place on the axis is SAMPLES, the samples of all steps up to its step.
     [[nodiscard]] virtual int write(const MetricsRecord& record, int64_t samples) = 0;
+    // Returns true if a record must have a true place. Other sinks get a record at once, with the
+    // place 0, even if its place is not known yet.
+    [[nodiscard]] virtual bool needs_place() const { return true; }
     // Called once after the last record.
     [[nodiscard]] virtual int end() { return 0; }
     // Returns the name of the place for messages.
@@ -39,7 +42,9 @@ class MetricsFeed {
         : sinks_(std::move(sinks)) {}
 
     // Passes RECORD to every sink. Returns 0, or the negative errno of the first sink that failed.
-    // A record that is not a step, such as a held-out loss, is placed at the newest step.
+    // A record that is not a step, such as a held-out loss, is placed at the newest step. If a
+    // resumed job begins with one, sinks that need its place get it after the first step. A sink
+    // whose begin() failed gets no records until begin() has succeeded; each record tries again.
     int add(const MetricsRecord& record);
     // Ends every sink; returns as add() does.
     int end();
@@ -48,11 +53,22 @@ class MetricsFeed {
     [[nodiscard]] std::string take_news();
 
   private:
+    // The arguments of a begin() that is still to be called.
+    struct Begin {
+        int64_t samples;
+        bool is_new_run;
+    };
+
     [[nodiscard]] int64_t place_of(const MetricsRecord& record) const;
     int note(size_t sink, int status);
+    void begin_all(const Begin& begin);
+    int pass(size_t sink, const MetricsRecord& record, int64_t samples);
+    int keep_waiting(const MetricsRecord& record);
 
     std::vector<std::unique_ptr<MetricsSink>> sinks_;
     std::optional<int64_t> newest_samples_;  // of this job; nothing: no record yet
+    std::optional<MetricsRecord> waiting_;   // the newest record whose place is not known yet
+    std::vector<std::optional<Begin>> due_;  // by sink
     std::vector<char> has_failed_;
     std::mutex mutex_;
     std::vector<std::string> news_;  // guarded by mutex_

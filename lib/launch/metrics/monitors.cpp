@@ -58,6 +58,24 @@ UniqueFd lock_folder(const std::string& folder) {
     return lock;
 }
 
+// Returns the lock FILE.lock of FILE, which each write replaces. The lock's file stays: without it,
+// two later jobs could each lock a file of their own.
+UniqueFd lock_file(const std::string& file) {
+    const std::string path = file + ".lock";
+    UniqueFd lock(
+        ::open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644));
+    if (lock.valid() && ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return lock;
+    if (lock.valid() && errno == EWOULDBLOCK) {
+        fail(ExitCode::kCheckpoint,
+             "dslaunch.metrics.prometheus: another job is writing to {}: wait until it ends, or "
+             "give another file",
+             file);
+    }
+    log_warn("launch", "cannot lock {}: {}; make sure that no other job writes to {}", path,
+             errno_text(errno), file);
+    return lock;
+}
+
 }  // namespace
 
 // Used by the writer's thread only, except MetricsFeed::take_news().
@@ -80,11 +98,13 @@ struct Monitors::Places {
             locks.push_back(lock_folder(folder));
         }
         const std::string& file = settings.prometheus_file;
-        if (!file.empty() && ::access(folder_of(file).c_str(), W_OK | X_OK) != 0)
+        if (file.empty()) return;
+        if (::access(folder_of(file).c_str(), W_OK | X_OK) != 0)
             fail(ExitCode::kDisk,
                  "dslaunch.metrics.prometheus: {} cannot be written: {}; give a file in a folder "
                  "that exists and that you may write to",
                  file, errno_text(errno));
+        locks.push_back(lock_file(file));
     }
 };
 
@@ -122,8 +142,10 @@ void Monitors::finish(std::chrono::milliseconds standstill_max) {
         return 0;
     };
     static_cast<void>(writer_.post(end, 0));
-    if (!writer_.wait(standstill_max, wake_fd_))
-        log_warn("launch", "{} bytes for the monitors were not written: their disk does not answer",
+    if (!writer_.wait(standstill_max, wake_fd_, kTurnsMax * standstill_max))
+        log_warn("launch",
+                 "{} bytes for the monitors were not written: their disk does not answer or is too "
+                 "slow",
                  writer_.kept_bytes());
 }
 

@@ -17,10 +17,12 @@ namespace dslaunch::launch {
 // Writes to the monitors; see the top of this file.
 class Monitors {
   public:
-    // Makes the folders and locks them until the launcher has ended. If WAKE_FD (-1: none) becomes
-    // readable, the wait for a disk that does not answer ends. Throws Error{kDisk} that names a
-    // folder which cannot be written, Error{kCheckpoint} if another job writes there, and
-    // Error{kInterrupted}.
+    static constexpr int kTurnsMax = 3;  // see finish()
+
+    // Makes the folders, and locks them and the file for Prometheus until the launcher has ended.
+    // If WAKE_FD (-1: none) becomes readable, the wait for a disk that does not answer ends. Throws
+    // Error{kDisk} that names a folder which cannot be written, Error{kCheckpoint} if another job
+    // writes there, and Error{kInterrupted}.
     Monitors(const MonitorSettings& settings, int wake_fd);
     Monitors(const Monitors&) = delete;
     Monitors& operator=(const Monitors&) = delete;
@@ -31,7 +33,7 @@ class Monitors {
     // news. A failed write never ends a job.
     [[nodiscard]] std::string take_news();
     // Ends the monitors, and waits until everything is written or nothing was written for
-    // STANDSTILL_MAX.
+    // STANDSTILL_MAX; for kTurnsMax times STANDSTILL_MAX at most.
     void finish(std::chrono::milliseconds standstill_max);
 
   private:

@@ -21,6 +21,7 @@ class PrometheusFile final : public MetricsSink {
     PrometheusFile(std::string path, std::string run, const Clock& clock)
         : path_(std::move(path)), run_(std::move(run)), clock_(clock) {}
 
+    [[nodiscard]] bool needs_place() const override { return false; }
     int begin(int64_t samples, bool is_new_run) override;
     int write(const MetricsRecord& record, int64_t samples) override;
     // Writes the newest values, with dslaunch_running 0.

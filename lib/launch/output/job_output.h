@@ -76,6 +76,8 @@ class JobOutput {
         if (health_) health_(rank, record);
     }
 
+    // Returns the job's record; null if there is none.
+    [[nodiscard]] JobRecord* record() const { return record_; }
     // Returns the record that keeps the state of the ranks if it is time to record it; else null.
     [[nodiscard]] JobRecord* record_for_ranks() const {
         return record_ != nullptr && record_->wants_ranks() ? record_ : nullptr;

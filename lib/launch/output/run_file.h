@@ -22,6 +22,8 @@ class RunFile {
 
     // Sets the number of restarts before this attempt.
     void set_restarts(int restarts) { restarts_ = restarts; }
+    // Sets when the first attempt began, in seconds of Unix time; the default is the construction.
+    void set_started_at(int64_t seconds) { started_at_s_ = seconds; }
     // Adds the next node of SPEC. FACTS: null if the agent is on this machine.
     void add_node(const AgentHello& hello, const std::string& name, const MachineFacts* facts);
     // Adds a rank that has started. Throws std::out_of_range for a rank that the job does not have.

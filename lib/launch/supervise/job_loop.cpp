@@ -160,6 +160,7 @@ int JobLoop::run() {
                                          spec.max_restarts, spec.world_size));
         }
         output.run_file().set_restarts(restarts_);
+        output.run_file().set_started_at(sinks_.record.started_at_s());
         sinks_.record.begin_attempt(spec, restarts_);
         attempt_began_ = steady_clock::now();
         const AttemptOutcome outcome = make_attempt(spec, output);

@@ -100,6 +100,8 @@ void RankWatch::watch() {
     if (agents_end_by_ && !plan_.is_now()) {
         static_cast<void>(pump([&] { return !lost_host_.empty(); }, *agents_end_by_));
     }
+    if (JobRecord* const record = output_.record())
+        record->ranks(ranks_json(ranks_, steady_clock::now()));
 }
 
 bool RankWatch::take(size_t host, const Frame& frame) {

@@ -1,7 +1,10 @@
 // The drawing of `dslaunch report --html` and loss.svg, with values in closed form.
 #include "launcher/report/chart.h"
 
+#include <sys/stat.h>
+
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <sstream>
 
@@ -43,6 +46,7 @@ TEST_CASE("marks of an axis are round numbers, few enough, and within it") {
         {{-0.3, 0.3, false}, 4, {"-0.2", "0.0", "0.2"}},
         {{0, 3.2e-5, false}, 4, {"0", "1e-05", "2e-05", "3e-05"}},
         {{0, 4e9, false}, 5, {"0", "1e+09", "2e+09", "3e+09", "4e+09"}},
+        {{1'234'560, 1'234'564, false}, 3, {"1,234,560", "1,234,562", "1,234,564"}},
         {{1, 1000, true}, 5, {"1", "10", "100", "1,000"}},
         {{1, 100, true}, 9, {"1", "2", "5", "10", "20", "50", "100"}},
     };
@@ -196,4 +200,9 @@ TEST_CASE("loss.svg is written beside the metrics, and never fails a run") {
     write_file(folder.path() + "/loss.svg", "mine");
     write_loss_picture(folder.path());
     CHECK(folder.read("loss.svg") == "mine");
+    // Opening a FIFO would wait for a writer.
+    std::filesystem::remove(folder.path() + "/loss.svg");
+    REQUIRE(::mkfifo((folder.path() + "/loss.svg").c_str(), 0600) == 0);
+    write_loss_picture(folder.path());
+    CHECK(std::filesystem::is_fifo(folder.path() + "/loss.svg"));
 }

@@ -145,6 +145,10 @@ TEST_CASE("links are made, replaced only with --force, and removed without touch
     CHECK_THAT(run({bin / "none"}), Catch::StartsWith("66 ") && Catch::Contains("not a folder"));
     CHECK_THAT(run({bin, "ds_rport"}), Catch::StartsWith("64 ") && Catch::Contains("`ds_report`"));
     CHECK_THAT(run({bin}), Catch::StartsWith("0 ") && Catch::Contains("is not in PATH"));
+    const fs::path spaced = bin / "a b";
+    fs::create_directory(spaced);
+    CHECK_THAT(run({spaced}), Catch::Contains("export PATH='" + spaced.string() + "':$PATH"));
+    fs::remove_all(spaced);
     for (const DeepSpeedName& row : deepspeed_names())
         CHECK(fs::equivalent(bin / row.name, test::kDslaunch));
     CHECK_THAT(run({bin}), Catch::StartsWith("0 "));  // they are there already

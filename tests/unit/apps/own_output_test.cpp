@@ -119,6 +119,7 @@ TEST_CASE("a job that trained no step leaves nothing but the logs of a crash") {
     const Row rows[] = {
         {"metrics.jsonl", "", 66, false},
         {"metrics.jsonl", "{\"step\": 0, \"eval_loss\": 5.5}\n", 65, false},
+        {"tensorboard/events", "a", 66, false},
         {"metrics.jsonl", "{\"step\": 1, \"loss\": 5.5}\n", 66, true},
         {"logs/rank-0.log", "a\n", 76, false},
         {"logs/rank-0.log", "a\n", 71, false},

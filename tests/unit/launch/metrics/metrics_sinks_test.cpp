@@ -37,13 +37,14 @@ class Noting final : public MetricsSink {
     Noting(std::vector<std::string>& calls, int fails) : calls_(calls), fails_(fails) {}
     int begin(int64_t samples, bool is_new_run) override {
         calls_.push_back((is_new_run ? "new " : "begin ") + std::to_string(samples));
-        return 0;
+        return --begins_that_fail < 0 ? 0 : -EIO;
     }
     int write(const MetricsRecord&, int64_t samples) override {
         calls_.push_back("write " + std::to_string(samples));
         return --fails_ < 0 ? -ENOSPC : 0;
     }
     [[nodiscard]] std::string name() const override { return "a sink"; }
+    int begins_that_fail = 0;
 
   private:
     std::vector<std::string>& calls_;
@@ -99,6 +100,32 @@ TEST_CASE("a feed begins once, again where samples are repeated, and as a new ru
           Lines{"new 8", "write 8", "write 16", "begin 16", "write 16"});
     CHECK(calls_for({one, two, held_out, one}) ==
           Lines{"new 8", "write 8", "write 16", "begin 0", "write 0", "write 8"});
+}
+
+TEST_CASE("a held-out loss at the start of a resumed job wipes nothing, and gets its place later") {
+    using Lines = std::vector<std::string>;
+    const std::string held_out = R"({"step":2,"eval_loss":3})";
+    const std::string three = R"({"step":3,"samples":24})";
+    CHECK(calls_for({held_out, three}) == Lines{"begin 24", "write 24", "write 16"});
+    CHECK(calls_for({held_out, held_out, three}) == Lines{"begin 24", "write 24", "write 16"});
+    CHECK(calls_for({R"({"step":1,"eval_loss":3})", R"({"step":2,"samples":16})"}) ==
+          Lines{"begin 16", "write 16", "write 8"});
+    CHECK(calls_for({R"({"step":2,"samples":16,"eval_loss":3})", three}) ==
+          Lines{"begin 17", "write 16", "write 24"});
+}
+
+TEST_CASE("a begin that fails is tried again with the next record, before anything is written") {
+    std::vector<std::string> calls;
+    auto noting = std::make_unique<Noting>(calls, 100);
+    noting->begins_that_fail = 2;
+    std::vector<std::unique_ptr<MetricsSink>> sinks;
+    sinks.push_back(std::move(noting));
+    MetricsFeed feed(std::move(sinks));
+    CHECK(feed.add(rate(1, 1)) == -EIO);
+    CHECK(feed.add(rate(2, 1)) == -EIO);
+    CHECK(feed.add(rate(3, 1)) == 0);
+    CHECK(feed.add(rate(4, 1)) == 0);
+    CHECK(calls == std::vector<std::string>{"new 1", "new 1", "new 1", "write 3", "write 4"});
 }
 
 TEST_CASE("a sink that fails is told of once, and does not keep records from the others") {
@@ -222,6 +249,12 @@ TEST_CASE("monitors refuse a folder that another job uses, a file there, and no 
     settings.event_folder.clear();
     settings.prometheus_file = folder.path() + "/nowhere/job.prom";
     CHECK(code_of(settings) == ExitCode::kDisk);
+    settings = {};
+    settings.prometheus_file = folder.path() + "/job.prom";
+    {
+        const Monitors first(settings, -1);
+        CHECK(code_of(settings) == ExitCode::kCheckpoint);
+    }
 }
 
 TEST_CASE("the loss scale is an event with fp16 only") {

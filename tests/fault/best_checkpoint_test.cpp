@@ -186,6 +186,30 @@ TEST_CASE("--resume=best goes back to the best checkpoint and sets the later one
     CHECK(kept_in(job).steps.front() == before.best + 2);
 }
 
+TEST_CASE("a run that evaluates more rarely than it saves saves from its first step on") {
+    SavingJob job;
+    job.steps = 4;
+    job.interval = 1;
+    job.eval_interval = 3;
+    run_to_end(job);
+    CHECK(newest_whole(job.output()) == 4);
+    CHECK(kept_in(job).steps == std::vector<int64_t>{4, 3, 2});
+}
+
+TEST_CASE("a run that goes back under another name of its folder sets later steps aside too") {
+    SavingJob job;
+    job.steps = 9;
+    run_to_end(job);
+    std::filesystem::create_directory_symlink(job.output(), job.folder.path() + "/link");
+    job.more = {"--resume=" + job.folder.path() + "/link/checkpoints/step-6"};
+    JobProcess process(job.folder, job.command(false));
+    const int code = process.wait();
+    INFO(process.err());
+    CHECK(code == 0);
+    CHECK(process.err().find("/step-9 is from a run that this one does not continue") !=
+          std::string::npos);
+}
+
 TEST_CASE("a best checkpoint and patience without evaluations are refused with a way out") {
     SavingJob job;
     job.steps = 4;

@@ -150,6 +150,20 @@ TEST_CASE("samples do not change the training") {
           without.folder.read("/out/model.safetensors"));
 }
 
+TEST_CASE("a run goes on if the file of its samples cannot be written") {
+    SampledRun run;
+    make_byte_gpt(run);
+    std::filesystem::create_directories(run.output() + "/samples.jsonl");
+    JobProcess process(
+        run.folder, {kDslaunch, "--device", "cpu", run.model, run.data[0], run.data[1], "--context",
+                     "32", "--micro-batch", "2", "--steps", "2", "--eval-interval", "1", "--set",
+                     "dslaunch.samples.prompts=[\"Behold\"]", "--output", run.output()});
+    const int code = process.wait();
+    INFO(process.err());
+    CHECK(code == 0);
+    CHECK(process.err().find("the samples of step 1 cannot be written") != std::string::npos);
+}
+
 TEST_CASE("samples are refused before the first step where they cannot be written") {
     struct Case {
         std::vector<std::string> more;

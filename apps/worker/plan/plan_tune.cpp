@@ -122,6 +122,9 @@ plan::TuningLimits limits_of(const Tuning& tuning) {
         is_fixed("gradient_accumulation_steps"))
         limits.micro_rows_min = limits.micro_rows_max = tuning.given.micro_rows;
     if (is_fixed("zero_optimization.stage")) limits.stages.clear();
+    // Offload to the CPU needs stage 1 or higher.
+    if (setup.config().offload.optimizer == config::OffloadDevice::kCpu)
+        std::erase(limits.stages, 0);
     limits.segments = std::ssize(setup.model_info.segments);
     limits.trained_numel = setup.model_info.trainable_numel();
     limits.tunes_recompute = !is_fixed("activation_checkpointing.number_checkpoints");

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "base/text/json.h"
 #include "base/text/message.h"
@@ -165,10 +166,12 @@ void TextSamples::report(int64_t step, const std::vector<std::vector<int32_t>>& 
     if (parts_.output.empty()) return;
     const std::string path = parts_.output + "/samples.jsonl";
     const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    const off_t whole = file.valid() ? ::lseek(file.get(), 0, SEEK_END) : 0;
     const int status = file.valid() ? write_full(file.get(), lines) : -errno;
-    if (status != 0)
-        fail(ExitCode::kDisk, "{}: the samples cannot be written: {}", printable(path),
-             errno_text(-status));
+    if (status == 0) return;
+    const bool is_torn = file.valid() && (whole < 0 || ::ftruncate(file.get(), whole) != 0);
+    log_warn("samples", "{}: the samples of step {} cannot be written: {}{}", printable(path), step,
+             errno_text(-status), is_torn ? "; a part of them may be in the file" : "");
 }
 
 }  // namespace dslaunch::worker

@@ -34,8 +34,8 @@ class TextSamples {
     // model has no known text.
     TextSamples(TextSampleParts parts, runtime::TokenWriterParts writer);
 
-    // Continues the prompts with the model after STEP. All ranks call it. Throws the errors of
-    // TokenWriter::write, and Error{kDisk} if the file cannot be written.
+    // Continues the prompts with the model after STEP. All ranks call it. Warns if the file cannot
+    // be written, and takes parts of lines away again. Throws the errors of TokenWriter::write.
     void write(int64_t step);
 
   private:

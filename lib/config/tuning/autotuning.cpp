@@ -77,7 +77,7 @@ bool is_from_command_line(const Resolved& resolved, std::string_view path) {
 
 std::vector<std::string> trial_overrides(const Resolved& resolved) {
     // The keys that begin with these words make a run write, print or compute more than its steps.
-    static constexpr std::array<std::string_view, 14> kOff = {"autotuning.enabled",
+    static constexpr std::array<std::string_view, 15> kOff = {"autotuning.enabled",
                                                               "comet.enabled",
                                                               "comms_logger.enabled",
                                                               "csv_monitor.enabled",
@@ -90,10 +90,11 @@ std::vector<std::string> trial_overrides(const Resolved& resolved) {
                                                               "dslaunch.samples.file",
                                                               "dslaunch.save.time_limit",
                                                               "wall_clock_breakdown",
+                                                              "dslaunch.check_equal_interval",
                                                               "dslaunch.trace_step"};
-    static constexpr std::array<std::string_view, 5> kOfHeldOut = {
+    static constexpr std::array<std::string_view, 6> kOfHeldOut = {
         "dslaunch.data.eval", "dslaunch.data.eval_fraction", "dslaunch.eval_interval",
-        "dslaunch.save.best", "dslaunch.patience"};
+        "dslaunch.save.best", "dslaunch.patience",           "dslaunch.patience_gain"};
     std::vector<std::string> overrides;
     const auto turn_off = [&](std::string_view path) {
         if (const Value* value = value_given(resolved, path))

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <random>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -205,9 +207,10 @@ void JobSaving::begin(runtime::SavableState& state, runtime::ModelBuffers& buffe
 // so that a restart before the first save does not continue from one of them.
 void JobSaving::set_aside_later() {
     const bool is_named = !options_.resume.empty() && options_.resume != "auto";
-    if (!saves() || reader_ == nullptr || !is_named || options_.restarted || place().rank() != 0 ||
-        folder_of(reader_->folder()) != own_root())
+    if (!saves() || reader_ == nullptr || !is_named || options_.restarted || place().rank() != 0)
         return;
+    std::error_code unreadable;  // then the folder is not this run's
+    if (!std::filesystem::equivalent(folder_of(reader_->folder()), own_root(), unreadable)) return;
     std::random_device random;
     storage::CheckpointStore(*files_, own_root(), {})
         .set_aside_later(reader_->checkpoint().training.step,

@@ -48,8 +48,9 @@ struct TuningLimits {
 
 // Returns the settings to consider, GIVEN first, without repetitions:
 // - micro batches that divide the rows, at most micro_sizes of them, evenly spread over the
-//   divisors and with both ends;
-// - with one rank, only GIVEN's ZeRO stage and 0, because a higher one divides nothing;
+//   divisors from end to end; GIVEN's takes the place of its neighbour, which may be an end;
+// - with one rank, only GIVEN's ZeRO stage and 0, because a higher one divides nothing, unless a
+//   disk is known;
 // - recompute off, with the root of the number of segments as groups, and GIVEN's;
 // - states on disk from stage 1 on, parameters too at stage 3;
 // - GIVEN's bucket, and buckets of all, a fourth and a sixteenth of the elements, at least 64 Ki.

@@ -277,13 +277,17 @@ bool write_final_weights(const FinalWeights& weights) {
 
 void write_saved_weights(const FinalWeights& weights, SavedState& saved) {
     const std::vector<int> sharded = weights.state->parameters_elsewhere();
-    std::vector<int> brought;
+    std::vector<int> brought, rest;
     for (int p = 0; p < std::ssize(weights.whole->parameters()); ++p) {
         const bool is_trained = weights.whole->parameters()[p].tensor.requires_grad();
         const bool is_sharded = std::ranges::find(sharded, p) != sharded.end();
-        if (is_trained || (is_sharded && !weights.lora.on())) brought.push_back(p);
+        if (is_trained || (is_sharded && !weights.lora.on())) {
+            brought.push_back(p);
+        } else if (!weights.lora.on()) {
+            rest.push_back(p);  // forward may have written it since
+        }
     }
-    saved.restore_untrained({}, /*replica=*/0, /*replicas=*/1);
+    saved.restore_untrained(rest, /*replica=*/0, /*replicas=*/1);
     const std::unique_ptr<WeightSink> sink = make_sink(weights, brought);
     std::vector<float> values;
     for (const int p : brought) {

@@ -92,7 +92,8 @@ void HeldOutLoss::add_verdict(JsonWriter& json) const {
     const storage::EvalRecord& record = judge_.record();
     json.field("eval_is_best", verdict_.is_best).field("eval_best_step", record.best_step);
     if (parts_.config->patience > 0) json.field("evals_without_gain", record.without_gain);
-    if (verdict_.ends) json.field("ended_early", judge_.why_over());
+    if (verdict_.ends && record.step < parts_.config->steps)
+        json.field("ended_early", judge_.why_over());
 }
 
 // Returns a text like "; best so far", or "; 2 of 3 evaluations without a gain".

@@ -155,14 +155,15 @@ TrainResult Trainer::run() {
         const bool is_last = step == config.steps;
         if (!facts.end && (is_eval_due(step) || is_last)) result.eval_loss = evaluate(step, true);
         result.asked_to_end = facts.end || was_cut_short();
-        if (is_over()) result.ended_early = held_out_->judge().why_over();
+        if (is_over() && !is_last) result.ended_early = held_out_->judge().why_over();
         const bool saving = save_if_due(step, facts, result.ends());
         if (parts_.between != nullptr && step < config.steps && !facts.end && !saving) {
             const plan::StepPlan* const plan = parts_.between->after_step(last_run(step, facts));
             if (plan != nullptr) change_plan(*plan, step);
         }
-        // This one does not count: if it is due, the resumed run makes it again.
-        if (facts.end) result.eval_loss = evaluate(step, false);
+        // This one does not count: if it is due, the resumed run makes it again. Samples would take
+        // time that the job no longer has.
+        if (facts.end) result.eval_loss = evaluate(step, /*counts=*/false, /*writes=*/false);
     }
     result.new_steps = result.steps - before;
     result.time = last_step_end_ - train_begin;
@@ -179,7 +180,8 @@ void Trainer::evaluate_before(TrainResult& result) {
     if (is_eval_due(before) && (before == 0 || is_missing))
         result.eval_loss = evaluate(before, /*counts=*/before > 0);
     if (is_best_news(before) && parts_.checkpointer) save(before, resumed.loss, /*waits=*/false);
-    if (is_over()) result.ended_early = held_out_->judge().why_over();
+    if (is_over() && before < parts_.config->steps)
+        result.ended_early = held_out_->judge().why_over();
 }
 
 // Ends the last save, and completes RESULT with the facts of the whole run.
@@ -242,7 +244,7 @@ void Trainer::save(int64_t step, double loss, bool waits) {
     training.earlier_samples = parts_.resumed.earlier_samples;
     training.seed = config.seed;
     training.loss = loss;
-    training.evals = held_out_ ? held_out_->judge().record() : parts_.resumed.evals;
+    if (held_out_) training.evals = held_out_->judge().record();
     const LossScaleState& scale = scaler_.state();
     training.loss_scale = scale.scale;
     training.scale_steps = scale.steps;
@@ -332,19 +334,22 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
         log_info("train", "step {}: memory after {} on rank 0", step, memory_->take());
 }
 
-// Evaluates after STEP. COUNTS: for the best checkpoint and the early end.
-std::optional<double> Trainer::evaluate(int64_t step, bool counts) {
-    if (!held_out_ && !parts_.after_evaluation) return std::nullopt;
+// Evaluates after STEP. COUNTS: for the best checkpoint and the early end. WRITES: samples too.
+std::optional<double> Trainer::evaluate(int64_t step, bool counts, bool writes) {
+    writes = writes && parts_.after_evaluation != nullptr;
+    if (!held_out_ && !writes) return std::nullopt;
     report_.begin_other("evaluating");
     std::optional<double> loss;
     if (held_out_)
         loss = held_out_->evaluate(step, counts, [this](double done) { report_.do_other(done); });
-    if (parts_.after_evaluation && !was_cut_short()) {
+    if (writes && !was_cut_short()) {
         report_.begin_other("writing samples");
+        parts_.steps.state->meet();
+        parts_.steps.state->settle();
         parts_.after_evaluation(step);
     }
     // The time of an evaluation is not part of any step's time.
-    if (loss || parts_.after_evaluation) last_step_end_ = clock_.now();
+    if (loss || writes) last_step_end_ = clock_.now();
     return loss;
 }
 

@@ -38,8 +38,8 @@ struct TrainerParts {
     std::optional<bool> tells_planned;
     Reporter* reporter = nullptr;
     Evaluator* evaluator = nullptr;  // null: nothing is held out
-    // All ranks call it after each evaluation with its step; also without held-out data. Empty:
-    // there is nothing to do.
+    // All ranks call it after each evaluation with its step, also without held-out data, unless the
+    // run was asked to end. Empty: there is nothing to do.
     std::function<void(int64_t step)> after_evaluation = {};
     const BatchLoader* loader = nullptr;   // Load waits for it; null: batches need no wait
     Checkpointer* checkpointer = nullptr;  // null: nothing is saved
@@ -105,7 +105,7 @@ class Trainer {
     [[nodiscard]] StepFacts gather(double loss);
     void report_step(int64_t step, const StepFacts& facts);
     void evaluate_before(TrainResult& result);
-    [[nodiscard]] std::optional<double> evaluate(int64_t step, bool counts);
+    [[nodiscard]] std::optional<double> evaluate(int64_t step, bool counts, bool writes = true);
     [[nodiscard]] bool is_eval_due(int64_t step) const {
         return parts_.config->eval_interval > 0 && step % parts_.config->eval_interval == 0;
     }

@@ -17,11 +17,12 @@ namespace dslaunch::runtime {
 // Compares copies; see the top of this file.
 class EqualCheck {
   public:
-    // COLLECTIVES joins the ranks that train the same parameters, and RANKS are their numbers in
-    // the job; empty: the same numbers. STATES are the names of the optimizer's states. COLLECTIVES
-    // and MODEL must outlive this object.
-    EqualCheck(Collectives& collectives, const plan::ModelInfo& model, std::vector<int> ranks,
-               std::vector<std::string> states);
+    // COLLECTIVES joins the ranks that train the same parameters. KEEPERS says which of these ranks
+    // keep one copy together: the ranks of each of its hosts; on GPUs, each rank is alone. RANKS
+    // are their numbers in the job; empty: the same numbers. STATES are the names of the
+    // optimizer's states. COLLECTIVES and MODEL must outlive this object.
+    EqualCheck(Collectives& collectives, Topology keepers, const plan::ModelInfo& model,
+               std::vector<int> ranks, std::vector<std::string> states);
 
     // Compares the copies of all ranks after STEP. Every rank calls it between steps. Each rank
     // hashes its copies, and all exchange 32 bytes; only if these differ, they exchange the hash of
@@ -36,6 +37,7 @@ class EqualCheck {
     void name_differences(int64_t step, const std::vector<Entry>& mine) const;
 
     Collectives& collectives_;
+    Topology keepers_;
     const plan::ModelInfo& model_;
     std::vector<int> ranks_;
     std::vector<std::string> states_;

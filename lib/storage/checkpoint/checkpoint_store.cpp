@@ -229,12 +229,13 @@ void CheckpointStore::put_in_place(const std::string& from, const std::string& t
     remove_or_warn(tree_, {"", true, {}}, old);
 }
 
-// Renames later steps, so that nothing is lost; they would be taken for the newest checkpoints.
+// Renames later steps, so that nothing is lost; they would be taken for the newest checkpoints, and
+// so would replaced ones (.old-ID) whose names list() and begin() know.
 void CheckpointStore::set_aside_later(int64_t step, const std::string& id) {
     bool moved = false;
     for (const FolderEntry& entry : tree_.list(root_).value_or(std::vector<FolderEntry>{})) {
         const auto parsed = parse_step_folder(entry.name);
-        if (!parsed || !entry.is_folder || parsed->kind != StepFolderKind::kCheckpoint ||
+        if (!parsed || !entry.is_folder || parsed->kind == StepFolderKind::kUnfinished ||
             parsed->step <= step)
             continue;
         const std::string aside = fmt::format("abandoned-{}-{}", id, entry.name);
@@ -256,8 +257,7 @@ void CheckpointStore::point(const std::string& name, int64_t step, const std::st
     tree_.sync_folder(root_);
 }
 
-void CheckpointStore::point_best(const std::string& id) {
-    const std::vector<StoredCheckpoint> all = list();
+void CheckpointStore::point_best(const std::vector<StoredCheckpoint>& all, const std::string& id) {
     const auto best = std::ranges::find_if(all, &StoredCheckpoint::is_best);
     if (best != all.end()) return point("best", best->step, id);
     const auto entries = tree_.list(root_).value_or(std::vector<FolderEntry>{});
@@ -265,18 +265,28 @@ void CheckpointStore::point_best(const std::string& id) {
         tree_.remove_file(root_ + "/best");
 }
 
-void CheckpointStore::remove_old(const std::string& newest) noexcept {
+void CheckpointStore::remove_old(const std::vector<StoredCheckpoint>& all,
+                                 const std::string& newest) {
+    for (const std::string& folder : checkpoints_to_remove(all, keeps_)) {
+        if (folder == newest) continue;
+        // A folder that is only partly removed must not look like a damaged checkpoint.
+        const std::string gone = fmt::format("{}.tmp-removed", folder);
+        tree_.rename(folder, gone);
+        tree_.remove_folder(gone);
+    }
+}
+
+// Lets `best` name the best checkpoint, and removes the old ones, after the save ID in NEWEST.
+void CheckpointStore::tidy_up(const std::string& newest, const std::string& id) noexcept {
+    const char* what = "read the checkpoints";
     try {
-        for (const std::string& folder : checkpoints_to_remove(list(), keeps_)) {
-            if (folder == newest) continue;
-            // A folder that is only partly removed must not look like a damaged checkpoint.
-            const std::string gone = fmt::format("{}.tmp-removed", folder);
-            tree_.rename(folder, gone);
-            tree_.remove_folder(gone);
-        }
+        const std::vector<StoredCheckpoint> all = list();
+        what = "write `best`";
+        if (keeps_.keeps_best) point_best(all, id);
+        what = "remove an old checkpoint";
+        remove_old(all, newest);
     } catch (const std::exception& error) {
-        log_warn("checkpoint", "{}: cannot remove an old checkpoint: {}", printable(root_),
-                 error.what());
+        log_warn("checkpoint", "{}: cannot {}: {}", printable(root_), what, error.what());
     }
 }
 
@@ -298,8 +308,7 @@ std::string CheckpointStore::commit(const Checkpoint& checkpoint) {
     set_aside_later(step, checkpoint.id);
     put_in_place(from, to, checkpoint.id);
     point("latest", step, checkpoint.id);
-    if (keeps_.keeps_best) point_best(checkpoint.id);
-    remove_old(to);
+    tidy_up(to, checkpoint.id);
     return to;
 }
 

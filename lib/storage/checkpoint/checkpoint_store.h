@@ -101,8 +101,9 @@ class CheckpointStore {
     void remove_leftovers();
     void put_in_place(const std::string& from, const std::string& to, const std::string& id);
     void point(const std::string& name, int64_t step, const std::string& id);
-    void point_best(const std::string& id);
-    void remove_old(const std::string& newest) noexcept;
+    void point_best(const std::vector<StoredCheckpoint>& all, const std::string& id);
+    void remove_old(const std::vector<StoredCheckpoint>& all, const std::string& newest);
+    void tidy_up(const std::string& newest, const std::string& id) noexcept;
 
     FileTree& tree_;
     std::string root_;

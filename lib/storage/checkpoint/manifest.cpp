@@ -36,7 +36,7 @@ void words(JsonWriter& json, std::string_view name, const std::vector<std::strin
 }
 
 void write_evals(JsonWriter& json, const EvalRecord& evals) {
-    if (!evals.metric) return;
+    if (!evals.metric || evals.step == 0) return;  // no evaluation has counted yet
     json.key("evals").begin_object().field("metric", eval_metric_name(*evals.metric));
     json.field("step", evals.step);
     number(json, "value", evals.value);

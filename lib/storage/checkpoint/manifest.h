@@ -151,7 +151,7 @@ struct CheckpointFile {
 // The evaluations of a run so far, as far as they decide about its best checkpoint and its early
 // end. An evaluation before the first step does not count.
 struct EvalRecord {
-    std::optional<EvalMetric> metric = {};  // nullopt: there was no evaluation
+    std::optional<EvalMetric> metric = {};  // nullopt, or step 0: no evaluation has counted yet
     int64_t step = 0;                       // step after which the newest evaluation was made
     double value = 0;                       // its result; may be a NaN
     int64_t best_step = 0;                  // step of the best evaluation; 0: all were NaN

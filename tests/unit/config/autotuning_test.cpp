@@ -85,14 +85,17 @@ TEST_CASE("a trial turns off what a run does besides its steps, and nothing else
     const Resolved resolved = resolved_of(
         R"({"wall_clock_breakdown": true, "tensorboard": {"enabled": true},
             "autotuning": {"enabled": true}, "gradient_clipping": 1.0,
-            "dslaunch": {"trace_step": 3, "eval_interval": 5,
+            "dslaunch": {"trace_step": 3, "eval_interval": 5, "check_equal_interval": 2,
+                         "patience": 2, "patience_gain": 0.1,
                          "data": {"train": "a", "eval_fraction": 0.1}}})");
     REQUIRE(resolved.problems.empty());
     std::vector<std::string> overrides = trial_overrides(resolved);
     std::ranges::sort(overrides);
     CHECK(overrides ==
-          std::vector<std::string>{"autotuning.enabled=false", "dslaunch.data.eval_fraction=null",
-                                   "dslaunch.eval_interval=null", "dslaunch.trace_step=null",
+          std::vector<std::string>{"autotuning.enabled=false", "dslaunch.check_equal_interval=null",
+                                   "dslaunch.data.eval_fraction=null",
+                                   "dslaunch.eval_interval=null", "dslaunch.patience=null",
+                                   "dslaunch.patience_gain=null", "dslaunch.trace_step=null",
                                    "tensorboard.enabled=false", "wall_clock_breakdown=false"});
     CHECK(trial_overrides(resolved_of("{}")).empty());
 }

@@ -43,7 +43,8 @@ std::vector<std::string> said_after_flip(TrainingCase job, const Flip& flip) {
     std::vector<std::string> said(static_cast<size_t>(job.world_size()));
     job.steps = kStep + 1;
     job.after_step = [&](int64_t step, ParameterState& state, Collectives& collectives) {
-        const EqualCheck check(collectives, info, {}, {"exp_avg", "exp_avg_sq"});
+        const EqualCheck check(collectives, collectives.topology(), info, {},
+                               {"exp_avg", "exp_avg_sq"});
         if (step < kStep) return check.check(step, state);
         if (step > kStep) return;
         const int rank = collectives.topology().rank();

@@ -113,17 +113,21 @@ TEST_CASE("retention keeps the best checkpoint beside the newest ones") {
 }
 
 TEST_CASE("a run that goes back to an earlier step has the best of what it goes on from") {
-    MemoryTree tree;
-    CheckpointStore store(tree, kRoot, {2, true});
-    for (const int64_t step : {10, 20, 30})
-        save(tree, store, step, "a" + std::to_string(step), record(step, 40.0 - double(step)));
-    CHECK(text_at(tree, kRoot + "/best") == "step-30\n");
-    store.set_aside_later(20, "again");
-    CHECK(steps_in(store) == std::vector<int64_t>{20});
-    CHECK(fault_in(tree, kRoot + "/abandoned-again-step-30").empty());
-    CHECK(find_checkpoints(tree, "/out/best").step_folder == kRoot + "/step-20");
-    save(tree, store, 25, "b25", record(25, 50));
-    CHECK(text_at(tree, kRoot + "/best") == "step-20\n");
+    // The second name belongs to a checkpoint that a killed run was about to replace.
+    for (const std::string later : {"step-30", "step-30.old-a3"}) {
+        MemoryTree tree;
+        CheckpointStore store(tree, kRoot, {2, true});
+        for (const int64_t step : {10, 20, 30})
+            save(tree, store, step, "a" + std::to_string(step), record(step, 40.0 - double(step)));
+        CHECK(text_at(tree, kRoot + "/best") == "step-30\n");
+        if (later != "step-30") tree.rename(kRoot + "/step-30", kRoot + "/" + later);
+        store.set_aside_later(20, "again");
+        CHECK(steps_in(store) == std::vector<int64_t>{20});
+        CHECK(fault_in(tree, kRoot + "/abandoned-again-" + later).empty());
+        CHECK(find_checkpoints(tree, "/out/best").step_folder == kRoot + "/step-20");
+        save(tree, store, 25, "b25", record(25, 50));
+        CHECK(text_at(tree, kRoot + "/best") == "step-20\n");
+    }
 }
 
 TEST_CASE("what names no best checkpoint is refused, and folders of that name are not mistaken") {

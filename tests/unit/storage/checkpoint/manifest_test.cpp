@@ -137,6 +137,15 @@ TEST_CASE("a manifest that was printed parses back equal") {
     }
 }
 
+TEST_CASE("a run saves before the first evaluation that counts") {
+    CHECK(said_of([](Checkpoint& saved) {
+              saved.training.evals = {.metric = EvalMetric::kLoss};
+          }) == "");
+    CHECK(said_of([](Checkpoint& saved) {
+              saved.training.evals = {.metric = EvalMetric::kLoss, .step = 1, .value = 2};
+          }) == "");
+}
+
 TEST_CASE("a loss that is no number is kept as such") {
     Checkpoint checkpoint = RandomCheckpoint(1).make();
     checkpoint.training.loss = std::numeric_limits<double>::quiet_NaN();

@@ -83,15 +83,17 @@ int MetricsFeed::keep_waiting(const MetricsRecord& record) {
 int MetricsFeed::add(const MetricsRecord& record) {
     due_.resize(sinks_.size());
     const bool is_first = !newest_samples_.has_value();
-    if (is_first && !record.samples && record.step != 0) return keep_waiting(record);
+    const bool evaluates = is_evaluation(record);
+    // The held-out loss before the first step has step 0.
+    const bool is_at_begin = record.step.value_or(2) <= (evaluates ? 0 : 1);
+    if (is_first && !record.samples && !is_at_begin) return keep_waiting(record);
     const int64_t samples = place_of(record);
-    const bool is_step = record.samples.has_value() && !is_evaluation(record);
+    const bool is_step = record.samples.has_value() && !evaluates;
     const bool repeats =
         !is_first && (is_step ? samples <= *newest_samples_ : samples < *newest_samples_);
-    // The held-out loss before the first step has step 0.
-    const bool is_new_run = is_first && !waiting_ && record.step.value_or(2) <= (is_step ? 1 : 0);
+    const bool is_new_run = is_first && !waiting_ && is_at_begin;
     // An evaluation does not repeat the step at its place.
-    const int64_t repeated = samples + (is_step || record.step == 0 ? 0 : 1);
+    const int64_t repeated = samples + (evaluates && !is_at_begin ? 1 : 0);
     if (is_first || repeats) begin_all({repeated, is_new_run});
     newest_samples_ = samples;
     const auto waited = std::exchange(waiting_, std::nullopt);

@@ -287,7 +287,7 @@ TEST_CASE("what is no adapter of this model is refused by name") {
     config["dslaunch"]["lora"]["targets"] = {"q_porj"};
     TrainResult result = train(folder, ranks(1), llama.model(), config);
     CHECK(result.code == 65);
-    CHECK_THAT(result.err, Catch::Contains("`q_porj` fits no linear layer of the model"));
+    CHECK_THAT(result.err, Catch::Contains("`q_porj` matches no linear layer of the model"));
     config = llama.config(2);
     config["dslaunch"]["lora"]["init"] = kTuned.back().file("begin");
     result = train(folder, ranks(1), llama.model(), config);

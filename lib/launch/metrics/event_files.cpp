@@ -42,13 +42,19 @@ int EventFiles::begin(int64_t samples, bool is_new_run) {
 // number, as TensorBoard's own writers do it.
 int EventFiles::open() {
     const double now = wall_time_s();
-    const std::string path =
-        fmt::format("{}/events.out.tfevents.{:010}.{}.{}.{}", folder_, static_cast<int64_t>(now),
-                    machine_name(), ::getpid(), number_++);
-    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC;
-    file_.reset(::open(path.c_str(), flags, 0644));
-    if (!file_.valid() && errno == ENOENT && make_folders(folder_) == 0)
-        file_.reset(::open(path.c_str(), flags, 0644));
+    const std::string name = fmt::format("{}/events.out.tfevents.{:010}.{}.{}", folder_,
+                                         static_cast<int64_t>(now), machine_name(), ::getpid());
+    std::string path;
+    const auto make = [&] {
+        path = fmt::format("{}.{}", name, number_++);
+        constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC;
+        file_.reset(::open(path.c_str(), kFlags, 0644));
+        return file_.valid();
+    };
+    if (!make() && (errno != ENOENT || make_folders(folder_) != 0 || !make())) {
+        // Another writer of this process may have had the number in the same second.
+        while (!file_.valid() && errno == EEXIST) make();
+    }
     if (!file_.valid()) return -errno;
     end_ = 0;
     has_tail_ = false;

@@ -131,7 +131,7 @@ TEST_CASE("a hostile bundle is refused, with the reason") {
         {described("files/a", "-1", "420"), "damaged: bad size or mode of `files/a`"},
         {described("files/a", "1", "2541"), "damaged: bad size or mode of `files/a`"},
         {described("files/a", "1", "420", 2), "`files/a` occurs twice in its manifest.json"},
-        {"", "cut off"},
+        {"", "truncated"},
         {manifest("files/a", "x") + entry("files/a", "x").substr(0, 512), "cut off"},
     };
     for (const Row& row : rows) {

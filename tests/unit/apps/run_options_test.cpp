@@ -244,7 +244,7 @@ TEST_CASE("every option of the table is in the help, and the refused ones say wh
 TEST_CASE("every flag of deepspeed is known") {
     for (const char* flag : {"hostfile",
                              "include",
-                             "cannot be used together",
+                             "exclude",
                              "num_nodes",
                              "min_elastic_nodes",
                              "max_elastic_nodes",

@@ -155,9 +155,10 @@ TEST_CASE("layers are chosen by pattern or by the end of a name, and what fits n
     CHECK(named(head, "head_weight.lora_A.weight").sizes() == at::IntArrayRef({2, 4}));
     lora.targets = {"frist_weight"};
     Model none = model();
-    CHECK_THROWS_WITH(lower(none, with(lora)),
-                      Catch::Contains("dslaunch.lora.targets: `frist_weight` fits no linear layer "
-                                      "of the model; did you mean `first_weight`?"));
+    CHECK_THROWS_WITH(
+        lower(none, with(lora)),
+        Catch::Contains("dslaunch.lora.targets: `frist_weight` matches no linear layer "
+                        "of the model; did you mean `first_weight`?"));
 }
 
 TEST_CASE("a graph that is lowered again has the same adapters, and evaluation no dropout") {

@@ -193,7 +193,7 @@ TEST_CASE("the experts of transformers are products of each expert's rows") {
         CHECK(none.sizes() == at::IntArrayRef({0, 1}));
     }
     CHECK_THAT(why_refused({node(kTarget, {argument("input", tensor("x"))}, {tensor("y")})}, "y"),
-               Contains("it has 1 arguments where 3 are known"));
+               Contains("it has 1 arguments, but 3 are expected"));
 }
 
 TEST_CASE("defaults that the program leaves out, sizes and arithmetic on them are there") {
@@ -332,7 +332,7 @@ TEST_CASE("what cannot run is refused with its module and its line") {
                                  {argument("self", tensor("x")), argument("new", integer(1))},
                                  {tensor("y")})},
                            "y"),
-               Contains(place + "its argument `new` is not known"));
+               Contains(place + "its argument `new` does not exist"));
     CHECK_THAT(why_refused({node("torch.ops.higher_order.while_loop", List{}, {tensor("y")})}, "y"),
                Contains(place + "this kind of control flow"));
     CHECK_THAT(why_refused({node("torch.ops.aten.relu.default", {argument("self", tensor("no"))},

@@ -171,7 +171,7 @@ TEST_CASE("a folder whose files do not belong together is refused by the weight'
             });
         });
         CHECK_THAT(refusal(folder), Contains("no weight `model.layers.1.self_attn.q_norm.weight`, "
-                                             "which a Qwen3ForCausalLM has"));
+                                             "which a Qwen3ForCausalLM needs"));
     }
     SECTION("a weight belongs to no module") {
         const std::string folder = copy_of("qwen3", temporary);

@@ -191,7 +191,8 @@ TEST_CASE(
     };
     const at::Tensor low = memory.slice(0, 0, 6), high = memory.slice(0, 4, 10);
     CHECK_THAT(with(low, low, "self.a = self.a + 1"),
-               Catch::Contains("`a` a new tensor") && Catch::Contains("`b` shares the memory"));
+               Catch::Contains("a new tensor to attribute `a`") &&
+                   Catch::Contains("`b` shares the memory"));
     CHECK(with(low, low, "self.a.add_(1)") == "nothing was thrown");
     CHECK_THAT(with(low, high, "self.a.add_(1)"), Catch::Contains("forward writes `a`"));
     CHECK(with(low, high, "self.w") == "nothing was thrown");

@@ -68,10 +68,10 @@ TEST_CASE("values of another part, sort or micro step than expected are refused 
     };
     for (const Expected& expected :
          {Expected{{2, false, 3},
-                   "the values after part 0 of micro step 3 where the values "
-                   "after part 2 of micro step 3 are expected"},
-          Expected{{0, true, 3}, "where the gradients after part 0 of micro step 3 are expected"},
-          Expected{{0, false, 4}, "where the values after part 0 of micro step 4 are expected"}}) {
+                   "the values after part 0 of micro step 3, but the values "
+                   "after part 2 of micro step 3 were expected"},
+          Expected{{0, true, 3}, "but the gradients after part 0 of micro step 3 were expected"},
+          Expected{{0, false, 4}, "but the values after part 0 of micro step 4 were expected"}}) {
         const LinkedStages stages;
         std::jthread sender([&] {
             // The tensor is never asked for: the receiver's end sets the sender free.

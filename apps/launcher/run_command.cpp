@@ -313,9 +313,10 @@ void tell_next(const RunOptions& options, const launch::JobSpec& spec) {
         launch::write_last_words(fitted("dslaunch: next: " + command, 2) + "\n");
 }
 
-// Draws the loss of the run in FOLDER, and waits for a short time only: the disk may not answer.
+// Draws the loss of the run in FOLDER, and waits for a short time only: the disk may not answer,
+// and somebody who has interrupted the run is waiting.
 void draw_loss(const std::string& folder) {
-    constexpr std::chrono::seconds kDrawMax{10};
+    constexpr std::chrono::seconds kDrawMax{5};
     try {
         launch::FileWriter writer("loss.svg");
         const auto draw = [folder] {
@@ -364,10 +365,8 @@ int check_and_run(BuiltJob job, const JobRequest& request, const Machine& machin
         job.spec.held_name.empty() ? launch::HeldName() : launch::HeldName(job.spec.held_name);
     const int code = launch::run_job(job.spec, {}, request.metrics);
     output.end(code);
-    // After these ends, the disk may not answer, or the user does not want to wait.
-    const bool may_draw = code != static_cast<int>(ExitCode::kDisk) &&
-                          code != static_cast<int>(ExitCode::kInterrupted);
-    if (may_draw && is_model && options.role.empty() && !job.spec.output_directory.empty())
+    const bool has_disk = code != static_cast<int>(ExitCode::kDisk);
+    if (has_disk && is_model && options.role.empty() && !job.spec.output_directory.empty())
         draw_loss(job.spec.output_directory);
     if (code == 0) tell_next(options, job.spec);
     return code;

@@ -143,7 +143,7 @@ class Reader {
         std::ofstream text(at("kjv.txt"));
         for (int i = 0; i < 4'000; ++i) text << "In the beginning was line " << i << ".\n";
         text.close();
-        std::ofstream(at("genesis.tokens")) << std::string(20'000, '\0');  // 10,000 tokens
+        std::ofstream(at("genesis.tokens")) << std::string(40'000, '\0');  // 20,000 tokens
         std::ofstream(at("hostfile")) << "localhost slots=2\n";
         fs::copy(kSource + "/examples/gpt-kjv/ds_config.json", at("ds_config.json"));
         fs::create_directory(at("smollm2"));

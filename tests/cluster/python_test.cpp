@@ -85,7 +85,7 @@ TEST_CASE("a job starts although deepspeed's port 29500 is taken") {
 TEST_CASE("mistakes of deepspeed's users are refused before anything starts") {
     const std::pair<Words, std::string> rows[] = {
         {{"-H", "typo.txt"}, "typo.txt: cannot be opened"},
-        {{"--num_gpus", "8"}, "--num_gpus 8 is more than the slots of: `h1` has 1"},
+        {{"--num_gpus", "8"}, "--num_gpus 8 is more than the slots of some hosts: `h1` has 1"},
     };
     for (const auto& [options, said] : rows) {
         const TemporaryFolder folder;

@@ -274,7 +274,7 @@ TEST_CASE("copies of dslaunch that mpirun started become one job without a hostf
              {"0 0 2 5 10.91.7.2 0\n", "1 1 2 5 10.91.7.2 0\n", "2 0 3 5 10.91.7.2 0\n",
               "3 1 3 5 10.91.7.2 0\n", "4 2 3 5 10.91.7.2 0\n"})
             CHECK(mentions(job.out(), line));
-        CHECK(mentions(job.err(), "mpirun: 2 hosts, 5 slots"));
+        CHECK(mentions(job.err(), "mpirun started dslaunch on 2 hosts with 5 slots"));
     }
     {
         const TemporaryFolder folder;

@@ -176,7 +176,8 @@ TEST_CASE("ps --devices tells who holds which GPU; stop --pid ends one process a
     CHECK_THAT(checked.out, Catch::Contains("580.65.06") && Catch::Contains("1 NVLink ") &&
                                 Catch::Contains("PCIe 5 x8 of x16") &&
                                 Catch::Contains(std::to_string(rank.pid) + " of "));
-    CHECK_THAT(checked.err, Catch::Contains("GPU 1, NVIDIA H100: 3 errors in its memory"));
+    CHECK_THAT(checked.err,
+               Catch::Contains("GPU 1, NVIDIA H100: ECC could not correct 3 errors in its memory"));
 
     const std::string place = "localhost:" + std::to_string(rank.pid);
     const Result unasked = with_driver({"stop", "--pid", place});

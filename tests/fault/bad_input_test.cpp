@@ -135,7 +135,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
         folder,
         {
             {{}, 64, "usage: dslaunch"},
-            {{"--num_gpus", "2"}, 64, "target"},
+            {{"--num_gpus", "2"}, 64, "TARGET is missing"},
             {{"--num_gpuz", "2", "MODELS/gpt.pt"}, 64, "--num_gpu"},
             {{"--num_gpus", "0", "MODELS/gpt.pt"}, 64, "`0` is not a number from 1"},
             {{"--num_gpus", "two", "MODELS/gpt.pt"}, 64, "`two` is not a number"},

@@ -54,7 +54,7 @@ TEST_CASE("a disk that holds the weights and no checkpoint is told before traini
     CHECK(code == 72);
     CHECK(process.err().find(disk.job.output() + ": the trained weights need 37") !=
           std::string::npos);
-    CHECK(process.err().find("KiB and a checkpoint 5") != std::string::npos);
+    CHECK(process.err().find("KiB in this folder and a checkpoint needs 5") != std::string::npos);
     CHECK(process.err().find("KiB are free; free some space") != std::string::npos);
     CHECK(disk.job.losses().empty());
     CHECK(!std::filesystem::exists(disk.job.output() + "/checkpoints"));

@@ -173,7 +173,7 @@ TEST_CASE("a job that the devices have no memory for is refused before its first
     INFO(report);
     CHECK(code == 71);
     CHECK(report.find("memory of a GPU") != std::string::npos);
-    CHECK(report.find("34.0 MiB there") != std::string::npos);
+    CHECK(report.find("only 34.0 MiB available") != std::string::npos);
     CHECK(job.losses().empty());
 }
 

@@ -134,7 +134,7 @@ TEST_CASE("a folder that is tuned without a number is tuned with the usual ones"
                           "--micro-batch", "8", "--accumulation", "1", "--epochs", "1"},
                          "named");
     check_same_run(silent, named);
-    CHECK_THAT(silent.err, Catch::Contains("chosen, because nothing sets it: 8 rows a step") &&
+    CHECK_THAT(silent.err, Catch::Contains("chosen, because nothing sets it: 8 rows per step") &&
                                Catch::Contains("one pass over the data") &&
                                Catch::Contains("lr 2e-05, usual for all weights of a pretrained "
                                                "model (--lr)") &&

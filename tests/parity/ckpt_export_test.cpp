@@ -159,7 +159,7 @@ TEST_CASE("an archive of another model is refused, with every tensor that does n
     std::string says;
     CHECK(exported(folder, step, archive_of("gpt"), &says) == static_cast<int>(ExitCode::kInput));
     for (const char* what :
-         {"wte.weight: [3] in the checkpoint", "stranger: missing in the archive",
+         {"wte.weight: shape [3] in the checkpoint", "stranger: missing in the archive",
           "wpe.weight: missing in the checkpoint"})
         CHECK_THAT(says, Catch::Contains(what));
     std::ifstream out(folder.path() + "/out.pt");

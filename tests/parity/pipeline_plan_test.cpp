@@ -222,7 +222,7 @@ TEST_CASE("pipelines that cannot be had are refused by what is in the way") {
     refusal({"--search", "--device", "cuda", "--device-memory", "H100", "--host-memory", "4"},
             usage, "--host-memory is for ranks that share a host's memory");
     refusal({"--search", "--device", "cuda", "--device-memory", "60MiB", "--flops-rate", "1e9"},
-            config, "fits in 60.0 MiB of a GPU");
+            config, "fits in the 60.0 MiB of a GPU");
     refusal({"--sequence", "2", "--tensor", "2"}, usage, "--stages or --search");
     refusal({"--search", "--svg", "x.svg"}, usage, "--svg needs");
     refusal({"--search", "--world-size", "2", "--flops-rate", "1e9", "--host-memory", "0.001"},

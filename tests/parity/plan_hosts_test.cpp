@@ -185,7 +185,7 @@ TEST_CASE("hosts of a plan that cannot be are refused by what is wrong") {
     refusal({"--hostfile", hosts, "--include", "nowhere2.invalid:5"}, "its slots are 4,6");
     refusal({"--hostfile", hosts, "--include", "a", "--exclude", "b"}, "cannot be combined");
     refusal({"--hostfile", hosts, "--stages", "4"}, "/hosts are 6: 4 stages x tensor 1 x");
-    refusal({"--hostfile", hosts, "--stages", "2", "--simulate", "12"}, "has 6 slots");
+    refusal({"--hostfile", hosts, "--stages", "2", "--simulate", "12"}, "has only 6 slots");
     const std::string bad = write_hosts(folder, "one slots=2\ntwo slots=\n");
     refusal({"--hostfile", bad}, "hosts:2:");
     const std::string many = write_hosts(folder, "big[1-32] slots=4096\n");

@@ -268,9 +268,10 @@ TEST_CASE("what is no pair, and options that pairs have not, are refused by name
     CHECK_THAT(said, Catch::Contains("1 pair in 2 rows"));
     for (const auto& [more, message] :
          std::vector<std::pair<std::vector<std::string>, std::string>>{
-             {{"--pack"}, "--pack: the lines are pairs of answers"},
-             {{"--learn-all"}, "--learn-all: the lines are pairs of answers"},
-             {{"--long", "split"}, "--long split: the lines are pairs of answers"},
+             {{"--pack"}, "--pack cannot be used, because the lines are pairs of answers"},
+             {{"--learn-all"},
+              "--learn-all cannot be used, because the lines are pairs of answers"},
+             {{"--long", "split"}, "--long split cannot be used, because the lines are pairs"},
              {{"--max-bad-lines", "1"}, "this makes more than 1 bad lines"}}) {
         std::vector<std::string> words = pairs.prepare(lines);
         words.insert(words.end(), more.begin(), more.end());

@@ -142,7 +142,7 @@ TEST_CASE("an option wins over generation_config.json, which wins over the defau
     const Ran full = model.generate({{"do_sample", false}, {"max_length", 3}},
                                     {"--prompt-ids", "5,17,2", "--as", "ids"});
     CHECK(full.code == 66);
-    CHECK_THAT(full.err, Catch::Contains("max_length is 3: give --tokens"));
+    CHECK_THAT(full.err, Catch::Contains("which leaves none to generate: set --tokens"));
     CHECK(model.generate({{"temperature", "x"}}, {"--prompt-ids", "5"}).code == 66);
 }
 

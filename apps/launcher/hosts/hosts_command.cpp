@@ -124,8 +124,8 @@ void print_table(const launch::Fleet& fleet, const std::vector<launch::HostState
 
 void print_faults(const launch::Fleet& fleet, const std::vector<launch::HostState>& states,
                   size_t bad) {
-    print_message(
-        fmt::format("dslaunch: {} of {} have problems:", bad, counted(std::ssize(states), "host")));
+    print_message(fmt::format("dslaunch: {} of {} {} problems:", bad,
+                              counted(std::ssize(states), "host"), bad == 1 ? "has" : "have"));
     for (size_t i = 0; i < states.size(); ++i) {
         if (states[i].faults.empty()) continue;
         print_message(fmt::format("  {}: {}", printable(fleet.nodes()[i].address.name),

@@ -122,8 +122,9 @@ void check_target(const RunOptions& o) {
     for (const char* ending : {".yml", ".yaml"})
         if (o.target.ends_with(ending))
             fail(ExitCode::kUsage,
-                 "{} is a config or a recipe of another tool, not a model; use: dslaunch MODEL "
-                 "--data FILE --config {}",
+                 "{} is not a model. If it is a ds_config, use: dslaunch MODEL --data FILE "
+                 "--config {}. Recipes of axolotl, LLaMA-Factory and TRL are not read: give the "
+                 "model that they name, and their data to `dslaunch data prepare`",
                  printable(o.target), shell_word(o.target));
     if (o.target.ends_with(".ipynb"))
         fail(ExitCode::kUsage,

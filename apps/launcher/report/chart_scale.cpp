@@ -24,7 +24,7 @@ std::string with_commas(std::string digits) {
 // Returns the text of VALUE, a multiple of STEP.
 std::string tick_text(double value, double step) {
     const double size = std::max(std::abs(value), step);
-    // As many digits as neighbouring ticks need to differ.
+    // Neighbouring ticks need this many digits to differ.
     const int digits = 1 + static_cast<int>(std::floor(std::log10(size) + 1e-9) -
                                             std::floor(std::log10(step) + 1e-9));
     const bool is_plain = size >= 1e-3 && (size < 1e6 || (size < 1e12 && digits > 4 && step >= 1));

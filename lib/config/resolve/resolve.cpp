@@ -516,6 +516,10 @@ void resolve_training(KeyReader& keys, RunConfig& run) {
     save_best(keys, run);
     patience(keys, run);
     samples(keys, run);
+    if (run.eval_interval > 0 && run.data.eval_path.empty() && run.data.eval_fraction == 0 &&
+        !run.samples.on())
+        keys.warn("dslaunch.eval_interval",
+                  fmt::format("has no effect, because there is no held-out data: {}", kHoldOut));
     run.trace_step = keys.take_integer("dslaunch.trace_step");
     run.broadcast_buffers = keys.take_bool("dslaunch.broadcast_buffers");
     run.average_buffers = keys.take_bool("dslaunch.average_buffers");

@@ -92,8 +92,9 @@ TEST_CASE("a number in another spelling is named in ours") {
                    Catch::Contains("its dash is not a minus sign"));
     for (const char* line : {"t.pt --lr 2,5e-4", "t.pt --steps 1,000"})
         CHECK_THAT(refusal(line), Catch::Contains("write numbers with a decimal point"));
-    CHECK_THAT(refusal("recipe.yml"),
-               Catch::Contains("not a model; use: dslaunch MODEL --data FILE"));
+    CHECK_THAT(
+        refusal("recipe.yml"),
+        Catch::Contains("is not a model. If it is a ds_config, use: dslaunch MODEL --data FILE"));
     CHECK_THAT(refusal("t.pt --gpus all"), Catch::Contains("use --num-gpus N"));
     CHECK_THAT(refusal("t.ipynb"), Catch::Contains("jupyter nbconvert --to script t.ipynb"));
     CHECK_THAT(refusal("t.pt --local_rank 0"),

@@ -175,6 +175,19 @@ TEST_CASE("gradients are clipped only where that is said, and the origin says so
     }
 }
 
+TEST_CASE("an interval of evaluations without held-out data is warned of") {
+    const auto warnings = [](const std::string& data) {
+        return resolved("{dslaunch: {steps: 4, eval_interval: 2, data: {train: a" + data + "}}}", 1)
+            .warnings;
+    };
+    REQUIRE(warnings("").size() == 1);
+    CHECK_THAT(warnings("").front(), Catch::Contains("dslaunch.eval_interval") &&
+                                         Catch::Contains("has no effect") &&
+                                         Catch::Contains("eval_fraction"));
+    CHECK(warnings(", eval: b").empty());
+    CHECK(warnings(", eval_fraction: 0.1").empty());
+}
+
 TEST_CASE("a config absent altogether gives the defaults of RunConfig") {
     Resolved result = resolve(empty_config());
     CHECK(result.problems.empty());

@@ -157,7 +157,8 @@ TEST_CASE("a job that the device has no memory for is refused before it takes an
     const test::TemporaryFolder folder;
     const std::string text = test::error_of(
         ExitCode::kSetup, [&] { static_cast<void>(run_on_device(job_of(folder, ""), mib(34))); });
-    CHECK_THAT(text, Catch::Contains("memory of a GPU") && Catch::Contains("34.0 MiB there"));
+    CHECK_THAT(text,
+               Catch::Contains("memory of a GPU") && Catch::Contains("only 34.0 MiB available"));
 }
 
 }  // namespace dslaunch

@@ -70,7 +70,8 @@ TEST_CASE("a folder that cannot hold files, and a disk without room, are refused
         test::error_of(ExitCode::kDisk, [&] { static_cast<void>(memory.allocate(4 << 20)); });
     REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
     std::signal(SIGXFSZ, signal);
-    CHECK_THAT(why, Catch::Contains(folder.path() + ": 4.0 MiB for the copy of the model"));
+    CHECK_THAT(why,
+               Catch::Contains(folder.path() + ": cannot get 4.0 MiB for the copy of the model"));
 }
 
 }  // namespace dslaunch::job

@@ -103,7 +103,7 @@ std::optional<MeantSubcommand> meant_subcommand(const std::string& word,
 }
 
 // Refuses a program whose name resembles a subcommand's name, unless `run` was written: `dslaunch
-// top` does not mean /usr/bin/top on every host. If no program has the name, more wrong letters are
+// ls` does not mean /usr/bin/ls on every host. If no program has the name, more wrong letters are
 // allowed, as in `dslaunch gnrtae m.pt`.
 void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& options,
                                 bool run_is_named, std::span<const std::string> subcommands) {

@@ -193,7 +193,7 @@ TEST_CASE("hosts without dslaunch are named, get it by push, and serve from then
           ".x " + program);
     const Ran different = run(hosts.command({"hosts", "check"}));
     CHECK(different.code == 67);
-    CHECK(mentions(different.err, "1 of 2 hosts have problems:\n  n1: its dslaunch"));
+    CHECK(mentions(different.err, "1 of 2 hosts has problems:\n  n1: its dslaunch"));
     CHECK(mentions(run(hosts.command({"push"})).out, "n1: dslaunch installed; "));
     CHECK(run(hosts.command({"hosts", "check"})).code == 0);
 }
@@ -258,7 +258,7 @@ TEST_CASE("a word that is nearly a subcommand starts nothing, unless run or a pa
     const std::string dslaunch = std::string(test::binary_dir()) + "/dslaunch";
     const TemporaryFolder folder, programs;
     // A program of that name is in PATH, and would leave a trace.
-    for (const std::string name : {"top", "ls", "stpo", "runn"}) {
+    for (const std::string name : {"tap", "ls", "stpo", "runn"}) {
         std::ofstream(programs.path() + "/" + name) << "#!/bin/sh\ntouch $TRACE\n";
         ::chmod((programs.path() + "/" + name).c_str(), 0700);
         const std::string trace = folder.path() + "/trace-" + name;

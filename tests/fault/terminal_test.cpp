@@ -48,8 +48,8 @@ TEST_CASE("a plain run shows five lines before step 1, and keeps the others in i
     CHECK(components(lines_before(result.err, "step 1/2  "), kPrefix) == kShown);
     CHECK_THAT(result.err, Catch::Contains("] ") && !Catch::Contains("\x1b"));
     const std::string log = folder.read("out/logs/rank-0.log");
-    for (const char* words : {" detail ranks: 1 on 1 host, ", " detail model: ", " instructions a ",
-                              " detail memory: ", " detail config: "})
+    for (const char* words : {" detail ranks: 1 on 1 host, ", " detail model: ",
+                              " instructions per step", " detail memory: ", " detail config: "})
         CHECK_THAT(log, Catch::Contains(words));
     CHECK_THAT(result.err, !Catch::Contains(" detail "));
 }

@@ -95,7 +95,7 @@ TEST_CASE("a rank that dies or stands still ends generate, and is named") {
     for (const Blow& blow : blows()) {
         INFO("signal " << blow.signal << " to rank " << blow.rank);
         TextJob job(kWriteOnRanks);
-        job.await("open in");
+        job.await("opened in");
         check_end(job, blow);
         // Text is streamed; the whole has an id and a blank for each of 199000 tokens.
         CHECK(job.process().out().size() < 199000);
@@ -337,7 +337,7 @@ TEST_CASE("chats that have their answer already are named, for what is written c
 TEST_CASE("Ctrl-C ends generate on ranks at once: there is nothing to save") {
     adopt_orphans();
     TextJob job(kWriteOnRanks);
-    job.await("open in");
+    job.await("opened in");
     const auto all = descendants(job.process().pid());
     job.process().signal(SIGINT);
     CHECK(job.process().wait() == 76);

@@ -32,7 +32,7 @@ if(TARGET dsl_cuda)
     install(TARGETS dsl_cuda DESTINATION ${_libraries} COMPONENT plugins)
 endif()
 
-# What tools/package.sh must know of this build.
+# Writes the facts about this build that tools/package.sh reads.
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/package-facts CONTENT
 "version=${PROJECT_VERSION}
 torch_dir='${DSL_TORCH_DIR}'

@@ -28,8 +28,9 @@ class LauncherConnection {
     void close_output();
 
     enum class Input { kBytes, kNothing, kEnd };
-    // Reads the bytes that have arrived: some, none for now, or none any more. Throws Error{kHosts}
-    // with the reason if the bytes are not the launcher's.
+    // Reads the bytes that have arrived. Returns kNothing if there are none yet, and kEnd if the
+    // launcher has closed the connection. Throws Error{kHosts} with the reason if the bytes are
+    // not the launcher's.
     [[nodiscard]] Input read();
     // Returns the next frame that has arrived. Throws Error{kInternal} if the bytes are no frame,
     // or if the first frame is not a hello.

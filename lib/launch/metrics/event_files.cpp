@@ -45,17 +45,15 @@ int EventFiles::open() {
     const std::string name = fmt::format("{}/events.out.tfevents.{:010}.{}.{}", folder_,
                                          static_cast<int64_t>(now), machine_name(), ::getpid());
     std::string path;
-    const auto make = [&] {
+    for (bool has_folder = false; !file_.valid();) {
         path = fmt::format("{}.{}", name, number_++);
         constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC;
         file_.reset(::open(path.c_str(), kFlags, 0644));
-        return file_.valid();
-    };
-    if (!make() && (errno != ENOENT || make_folders(folder_) != 0 || !make())) {
-        // Another writer of this process may have had the number in the same second.
-        while (!file_.valid() && errno == EEXIST) make();
+        if (file_.valid() || errno == EEXIST) continue;  // EEXIST: the number is taken
+        const int error = errno;
+        if (error != ENOENT || has_folder || make_folders(folder_) != 0) return -error;
+        has_folder = true;
     }
-    if (!file_.valid()) return -errno;
     end_ = 0;
     has_tail_ = false;
     int status = add(version_event(now));

@@ -66,7 +66,8 @@ MetricsRecord read_metrics(std::string_view line) {
 }
 
 std::optional<int64_t> step_of_metrics(std::string_view line) {
-    return read_metrics(line).step;
+    const Json record = Json::parse(line, nullptr, false);
+    return record.is_object() ? integer_in(record, "step") : std::nullopt;
 }
 
 }  // namespace dslaunch::launch

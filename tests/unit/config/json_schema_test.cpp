@@ -117,7 +117,8 @@ class Validator {
                    std::all_of(value.begin(), value.end(),
                                [&](const Json& one) { return fits(one, rule); });
         if (word == "properties") return !value.is_object() || all_members_fit(value, schema);
-        if (word == "patternProperties" || word == "additionalProperties") return true;  // with it
+        if (word == "patternProperties" || word == "additionalProperties")
+            return true;  // checked by all_members_fit()
         FAIL("the schema uses the word " + word);
         return false;
     }

@@ -1,5 +1,6 @@
-// The folder of a low-rank adapter, as PEFT writes it: adapter_config.json and
-// adapter_model.safetensors. Read for adapters.h, and written after training. No threads.
+// Reads and writes the folder of a low-rank adapter in PEFT's format: adapter_config.json and
+// adapter_model.safetensors. adapters.h continues the training of an adapter that was read; a job
+// writes the folder after training. No threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,18 +32,19 @@ struct AdapterFolder {
     std::map<std::string, at::Tensor> tensors;  // by the parameter's name in the model; fp32
 };
 
-// Reads both files. Throws Error{kInput} as storage::AdapterChanges does, and for adapters that
-// training cannot continue: ranks or scales by layer, DoRA, PiSSA, OLoRA, target_parameters, rows
-// of tables, changed biases.
+// Reads both files. Throws Error{kInput} as storage::AdapterChanges does, and for an adapter that
+// training cannot continue: it has ranks or scales that differ by layer, DoRA, PiSSA, OLoRA,
+// target_parameters, trained rows of a table, or trained biases.
 [[nodiscard]] AdapterFolder load_adapter(const std::string& folder);
 
 // Writes both files into FOLDER, which is created if it is missing. Each file is written whole or
 // not at all. Throws Error{kDisk}.
 void write_adapter(const AdapterFolder& adapter, const std::string& folder);
 
-// Gives the modules of ADAPTER, which was trained with MODEL, the names that transformers 5 uses:
-// it stores the experts of a layer as one parameter, and has new names for some modules. Joins the
-// pairs of single experts into one pair if PEFT does not do so when it loads them.
+// Renames the modules of ADAPTER, which was trained with MODEL, to the names that transformers 5
+// uses. transformers 5 has new names for some modules, and stores all experts of a layer as one
+// parameter. So this function also joins the pairs of single experts into one pair, unless PEFT
+// joins them when it loads the adapter.
 void to_peft_form(AdapterFolder& adapter, const storage::TransformerConfig& model);
 
 }  // namespace dslaunch::graph

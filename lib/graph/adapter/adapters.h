@@ -1,6 +1,6 @@
-// Low-rank adapters (LoRA, arXiv:2106.09685) in a lowered graph. To the product of a linear layer
-// with its weight W they add a product with B A. A and B are small and trained; W is not trained.
-// Data path: lower.h -> [here] -> cuts, segments. No shared state.
+// Low-rank adapters (LoRA, arXiv:2106.09685) in a lowered graph. A linear layer multiplies its
+// input by its weight W; an adapter adds the product of the same input with B A. A and B are small
+// and trained; W is not trained. Data path: lower.h -> [here] -> cuts, segments. No shared state.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@ struct AdapterOptions {
 };
 
 // Adds an adapter to every linear layer of LOWERED that OPTIONS name, and freezes all parameters
-// except adapters and modules_to_save. Adds to MODEL, in fp32, a layer's parameters A [r, in] and B
-// [out, r] as LAYER.lora_A.weight and LAYER.lora_B.weight. Parameters that already exist keep their
-// values. New ones start as PEFT's do (A uniform within 1 / sqrt(in) of zero, B zeros), or with the
-// values of the adapter in the folder OPTIONS.lora.init. Throws Error{kConfig} for a pattern that
-// fits no layer and for an adapter with another scale, and Error{kInput} for an adapter with other
-// layers or another rank.
+// except adapters and modules_to_save. For each such layer, adds two fp32 parameters to MODEL: A
+// [r, in] as LAYER.lora_A.weight, and B [out, r] as LAYER.lora_B.weight. Parameters that already
+// exist keep their values. New ones start as PEFT's do (A uniform within 1 / sqrt(in) of zero, B
+// zeros), or with the values of the adapter in the folder OPTIONS.lora.init. Throws Error{kConfig}
+// if a pattern fits no layer, or if that adapter's scale differs from the config's. Throws
+// Error{kInput} if that adapter has other layers or another rank.
 void add_adapters(Model& model, LoweredGraph& lowered, const AdapterOptions& options);
 
 // Returns the facts about MODEL's adapters for adapter_config.json. REQUIRES: add_adapters() was
@@ -35,10 +35,10 @@ void add_adapters(Model& model, LoweredGraph& lowered, const AdapterOptions& opt
 [[nodiscard]] storage::AdapterConfig describe_adapters(const Model& model,
                                                        const config::LoraConfig& lora);
 
-// Returns a fingerprint of the frozen weights, which the checkpoints of adapters do not contain: 16
-// hex digits over the name, the sizes and 16 evenly spaced elements of each of MODEL's frozen
-// parameters. Reads only a few pages of each parameter. REQUIRES: the parameters have the values
-// that they were loaded with.
+// Returns a fingerprint of MODEL's frozen weights, which the checkpoints of adapters do not
+// contain. The fingerprint has 16 hex digits. It depends on the name, the sizes and 16 evenly
+// spaced elements of each frozen parameter. Reads only a few pages of each parameter. REQUIRES: the
+// parameters have the values that they were loaded with.
 [[nodiscard]] std::string base_fingerprint(const Model& model);
 
 }  // namespace dslaunch::graph

@@ -11,8 +11,8 @@
 
 namespace dslaunch::graph {
 
-// A product with a parameter: NODE's input number INPUT, [.., in], times its input number WEIGHT,
-// which is read as [out, in], or as [in, out] if IS_TRANSPOSED.
+// A product of NODE with a parameter. NODE's input INPUT is the other factor, [.., in]. NODE's
+// input WEIGHT is the parameter, read as [out, in], or as [in, out] if IS_TRANSPOSED.
 struct LinearUse {
     Node* node = nullptr;
     size_t input = 0;
@@ -30,13 +30,13 @@ struct LinearLayer {
     std::string name;
     bool is_transposed = false;
     std::vector<LinearUse> uses;  // in graph order
-    // True if forward also reads the weight elsewhere, as it reads a tied table of tokens.
+    // True if forward also reads the weight elsewhere; for example, a tied table of tokens.
     bool is_read_elsewhere = false;
 };
 
 // Returns the layers of LOWERED, a graph of MODEL, in the order in which forward computes them.
-// Leaves out parameters of adapters, and a parameter that forward uses both as it is and
-// transposed, as an autoencoder does if its decoder is the transposed encoder.
+// Leaves out parameters of adapters. Also leaves out a parameter that forward uses both as it is
+// and transposed; for example, an autoencoder's decoder may be the transposed encoder.
 [[nodiscard]] std::vector<LinearLayer> find_linear_layers(const Model& model,
                                                           const LoweredGraph& lowered);
 

@@ -15,7 +15,7 @@ namespace dslaunch::graph {
 struct MergedModel {
     Model model;
     int layers = 0;          // layers with a pair of matrices
-    int64_t vocabulary = 0;  // the tokens of a Hugging Face folder
+    int64_t vocabulary = 0;  // number of tokens, for a Hugging Face folder
     bool unties = false;     // the output layer is no longer the table of tokens
     bool changes_vocabulary = false;
 };

@@ -60,14 +60,14 @@ struct LoadedArchive {
 [[nodiscard]] LoadedArchive load_exported(const std::string& path);
 
 // Loads the Hugging Face folder at PATH (huggingface_folder.cpp): the decoder that its config.json
-// describes. SHAPES_DO: shapes are enough, so a folder without weights, or a config.json alone,
-// gets zeros that take no memory until they are written. Throws Error{kInput}, naming the file, for
-// an architecture, switch or size that storage/huggingface refuses, and for a weight that is
-// missing, has another shape, or belongs to no module.
+// describes. If SHAPES_DO, the caller needs only shapes: if PATH is a folder without weights, or a
+// config.json alone, the weights are zeros that take no memory until they are written. Throws
+// Error{kInput}, naming the file, for an architecture, switch or size that storage/huggingface
+// refuses, and for a weight that is missing, has another shape, or belongs to no module.
 [[nodiscard]] LoadedArchive load_huggingface(const std::string& path, bool shapes_do);
 
-// Returns WEIGHT as a tensor of SIZES in the mapping of its file; as a copy if its elements are not
-// aligned.
+// Returns a tensor of SIZES with the elements of WEIGHT. The tensor uses the memory of the mapped
+// file; if the elements are not aligned there, it is a copy.
 [[nodiscard]] at::Tensor tensor_in(const storage::FolderWeight& weight, at::IntArrayRef sizes);
 
 }  // namespace dslaunch::graph

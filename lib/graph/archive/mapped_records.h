@@ -31,8 +31,9 @@ class MappedRecords {
     // Returns all records. They live as long as this.
     [[nodiscard]] const storage::ZipDirectory& directory() const { return directory_; }
 
-    // Returns the record as a storage's memory, or nothing if it must be copied (logged at level
-    // debug) because it is compressed, not aligned to 64 bytes, or already used.
+    // Returns the bytes of RECORD as a storage's memory. Returns nothing if the caller must copy
+    // RECORD (logged at level debug): it is compressed, not aligned to 64 bytes, or was lent
+    // before.
     [[nodiscard]] std::optional<at::DataPtr> lend(const storage::ZipRecord& record);
 
   private:

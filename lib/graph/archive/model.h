@@ -25,7 +25,8 @@ namespace dslaunch::graph {
 class PackedWeight;
 struct SharingTensor;
 
-// A parameter of the model, tied ones once. The optimizer trains it if it requires a gradient.
+// A parameter of the model; a tied parameter is listed once. The optimizer trains it if it requires
+// a gradient.
 struct ModelParameter {
     std::string name;                  // the module's first name for the tensor
     std::vector<std::string> aliases;  // the other names of a tied parameter
@@ -35,9 +36,9 @@ struct ModelParameter {
     // The classes of the modules that contain it, one for each of its names
     // (storage/exported/module_class.h).
     std::vector<std::string> module_classes = {};
-    // True if its memory in the archive overlapped tensors that are not views of each other and are
-    // not trained (shared_storage.h). Its values are right as long as forward does not write to
-    // such a tensor.
+    // True if its memory in the archive overlapped other tensors that are not trained, and not all
+    // of them are views of one tensor (shared_storage.h). Its values are right if forward writes to
+    // no tensor of this kind.
     bool is_loose = false;
 
     // Returns the number of elements of the weight, whether or not it is packed.
@@ -50,8 +51,8 @@ struct ModelBuffer {
     std::vector<std::string> aliases;
     at::Tensor tensor;
     bool is_loose = false;  // see ModelParameter
-    // False if a state_dict contains it under no name. Otherwise NAME and ALIASES are the names
-    // that a state_dict contains.
+    // True if a state_dict contains the buffer. NAME and ALIASES are then its names in the
+    // state_dict.
     bool is_persistent = true;
     // The kind of tensor in the archive: a buffer, or a parameter or constant that forward writes.
     enum class Origin { kBuffer, kParameter, kConstant };
@@ -92,7 +93,8 @@ class Model {
 
     // Adopts MODULE with each tensor under one name. Tensors that share memory still share it, but
     // are not tied. Also includes tensors in lists and other attributes that are neither parameters
-    // nor buffers, without names. For a reference that must not depend on the work of adopt().
+    // nor buffers, without names. Used for a reference computation, which must not depend on the
+    // work of adopt().
     [[nodiscard]] static Model adopt_untied(Module module);
 
     // Return the module, and its parameters, buffers and views in the order of their indices.
@@ -102,12 +104,13 @@ class Model {
     [[nodiscard]] const std::vector<ModelView>& views() const { return views_; }
     // Returns the view that is the same object as TENSOR; null if there is none.
     [[nodiscard]] const ModelView* view_of(const at::Tensor& tensor) const;
-    // Points the module's own tensors of all views at the current memory of their owners, which a
-    // job may have moved. REQUIRES: owners have the sizes that they were loaded with.
+    // Makes the module's own tensor of every view use the current memory of its owner, which a job
+    // may have moved. REQUIRES: owners have the sizes that they were loaded with.
     void renew_views() const;
 
-    // Returns false if the archive does not say which buffers a state_dict contains: a TorchScript
-    // archive says it only in the extra file kUnsavedBuffers, one name a line.
+    // Returns true if the archive says which buffers a state_dict contains. A TorchScript archive
+    // says it only in the extra file kUnsavedBuffers, which lists the other buffers, one name a
+    // line.
     static constexpr const char* kUnsavedBuffers = "non_persistent_buffers";
     [[nodiscard]] bool says_persistence() const { return unsaved_.has_value(); }
     // Returns the extra files for an archive of this model: kUnsavedBuffers if the buffers are
@@ -124,8 +127,8 @@ class Model {
     [[nodiscard]] bool has_weights() const { return has_weights_; }
 
     // Switches all modules to evaluation, or to training. Modules that were in evaluation when the
-    // archive was saved stay in evaluation. But if all modules were in evaluation, all of them
-    // train.
+    // archive was saved stay in evaluation. But if all modules were in evaluation, training
+    // switches all of them.
     void set_training(bool training);
     // Returns true if all modules were in evaluation when the archive was saved.
     [[nodiscard]] bool was_saved_in_evaluation() const { return was_saved_in_evaluation_; }
@@ -144,21 +147,22 @@ class Model {
     // REQUIRES: TENSOR is a leaf; no parameter has the name NAME.
     int add_parameter(std::string name, at::Tensor tensor);
 
-    // Replaces parameter INDEX by PACKED: its tensor becomes a placeholder for PACKED's elements,
-    // zeros that take no memory until the caller moves it to the memory that PACKED->read() has
-    // filled. REQUIRES: the parameter is not trained.
+    // Replaces parameter INDEX by PACKED. The parameter's tensor becomes a placeholder for PACKED's
+    // elements: zeros that take no memory. The caller then moves the tensor to memory that
+    // PACKED->read() has filled. REQUIRES: the parameter is not trained.
     void pack_parameter(int index, std::shared_ptr<const PackedWeight> packed);
 
     // Turns parameter INDEX, whose values forward writes, into a buffer without a gradient, and
     // returns its new index. The indices of later parameters decrease by one. hold_constant() adds
-    // TENSOR, a constant of the module's code, as a buffer unless it is one already. Both throw
-    // Error{kInput}, naming it, once the state is settled. REQUIRES: it is not packed.
+    // TENSOR, a constant of the module's code, as a buffer unless it is one already. After
+    // settle_state(), both throw Error{kInput} and name the parameter or constant. REQUIRES: the
+    // parameter is not packed.
     int hold_as_buffer(int index);
     int hold_constant(const at::Tensor& tensor);
     // Settles the state: from now on parameters and buffers keep their indices.
     void settle_state() { is_state_settled_ = true; }
-    // Turns the same parameters into buffers as OTHER, the same model. WITH_CONSTANTS: also adds
-    // OTHER's constants, as the same tensors.
+    // Turns into buffers the parameters that are buffers in OTHER, which is the same model. If
+    // WITH_CONSTANTS, also adds OTHER's constants; the two models then share these tensors.
     void hold_like(const Model& other, bool with_constants);
 
     // Returns the index of the parameter (buffer) that is the same object as TENSOR; -1 if there is
@@ -167,7 +171,7 @@ class Model {
     [[nodiscard]] int buffer_index(const at::Tensor& tensor) const;
 
     // Frees the memory that reading parameter INDEX has used. Its values remain: the next access
-    // reads the file again. Does not touch pages that were written, and parameters that are not in
+    // reads the file again. Leaves alone pages that were written, and parameters that are not in
     // the archive (moved or adopted). Returns the number of bytes freed. REQUIRES: no thread is
     // writing to the parameter.
     Bytes release_pages(int index) const;
@@ -190,7 +194,8 @@ class Model {
     std::vector<ModelView> views_;
     std::unordered_map<const c10::TensorImpl*, int> view_of_;
     std::optional<std::set<std::string>> unsaved_;
-    // Shared with the tensors in them; empty if no tensor is in a file.
+    // The mapped files of the tensors; each tensor also keeps its own file mapped. Empty if no
+    // tensor is in a file.
     std::vector<std::shared_ptr<const storage::MappedFile>> files_;
     bool has_weights_ = true;
     bool is_state_settled_ = false;

@@ -52,14 +52,16 @@ class ProgramNames {
     // its position.
     void bind_all(const storage::ExportedNode& node, const std::vector<Value*>& outputs);
 
-    // Return all names, to be restored after a graph inside the graph, and restore them.
+    // Return all names, and restore them. A caller saves the names before it converts a graph
+    // inside the graph, and restores them afterwards.
     [[nodiscard]] const ByName& values() const { return values_; }
     void restore(ByName values) { values_ = std::move(values); }
 
-    // Returns the names of the inputs that are parameters and buffers, with their names in the
+    // Returns the names of the inputs that are parameters and buffers, each with its name in the
     // module.
     [[nodiscard]] const std::map<std::string, std::string>& held() const { return held_; }
-    // Returns the name of the input that is TARGET of the module; nothing if there is none.
+    // Returns the name of the input that stands for TARGET, a parameter or buffer of the module;
+    // nothing if there is none.
     [[nodiscard]] std::optional<std::string> value_of(const std::string& target) const;
 
   private:

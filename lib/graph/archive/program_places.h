@@ -1,6 +1,6 @@
-// The places in a model's Python code that the nodes of an exported program come from: their
-// modules and source lines, for the nodes made from them and for messages. Part of
-// forward_of_program.cpp. One thread.
+// Finds the places in a model's Python code that the nodes of an exported program come from: their
+// modules and source lines. Nodes of the new graph get these places, and messages name them. Part
+// of forward_of_program.cpp. One thread.
 #pragma once
 
 #include <torch/csrc/jit/frontend/source_range.h>
@@ -19,7 +19,8 @@ class ProgramPlaces {
   public:
     ProgramPlaces();
 
-    // Makes NODE the one that refuse() names; null: none. Returns the previous one.
+    // Makes NODE the node that refuse() names; null: refuse() names no node. Returns the previous
+    // one.
     const storage::ExportedNode* enter(const storage::ExportedNode* node) {
         return std::exchange(node_, node);
     }

@@ -1,6 +1,6 @@
-// Converts values and operators of exported programs to LibTorch's: constants, codes of types,
-// names, and operators that differ from TorchScript's of the same name or that depend on train
-// mode. Used by forward_of_program.h. Pure.
+// Converts values and operators of exported programs to LibTorch's: constants, codes of types and
+// names. Also converts operators that depend on train mode, and operators whose TorchScript
+// namesakes differ. Used by forward_of_program.h. Pure.
 #pragma once
 
 #include <ATen/core/function_schema.h>
@@ -67,17 +67,18 @@ struct Operation {
 [[nodiscard]] bool is_assertion(std::string_view target);
 
 // If POSITIONAL begins with a number and a tensor, as in 1 - x, puts the tensor first and
-// multiplies it by the alpha in NAMED. Returns the name of the operation for this order, which is
-// NAME or another. New nodes are added at GRAPH's insert point.
+// multiplies it by the alpha in NAMED. Returns the name of the operation for the new order; it may
+// differ from NAME. New nodes are added at GRAPH's insert point.
 [[nodiscard]] std::string put_tensor_first(Graph& graph, const std::string& name,
                                            std::vector<NamedValue>& positional,
                                            std::vector<NamedValue>& named);
 
-// Returns the argument that tells an operator whether the model trains; null if it has none.
+// Returns the name of the argument that tells OPERATION whether the model trains; null if OPERATION
+// has no such argument.
 [[nodiscard]] const char* train_flag(std::string_view operation);
 
-// Returns the name of the dropout probability of an operator that has no such flag; it is set to
-// zero in evaluation. Null if there is none.
+// Returns the name of OPERATION's dropout probability if OPERATION has no argument for train mode;
+// the probability is then set to zero in evaluation. Returns null for other operations.
 [[nodiscard]] const char* train_probability(std::string_view operation);
 
 }  // namespace dslaunch::graph

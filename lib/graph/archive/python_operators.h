@@ -9,9 +9,9 @@
 
 namespace dslaunch::graph {
 
-// Returns the function in UNIT for TARGET ("torch.ops.transformers.grouped_mm_fallback.default"),
-// whose arguments are the operator's in the same order. Defines it on first use. Returns null if
-// TARGET is not known.
+// Returns the function in UNIT that replaces the operator TARGET
+// ("torch.ops.transformers.grouped_mm_fallback.default"). It takes the operator's arguments in the
+// same order, and is defined on first use. Returns null if TARGET is not known.
 [[nodiscard]] Function* function_of_python_operator(CompilationUnit& unit, std::string_view target);
 
 // Replaces calls of such functions in GRAPH by operators. dslaunch::grouped_mm multiplies the rows

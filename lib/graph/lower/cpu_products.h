@@ -7,16 +7,16 @@
 namespace dslaunch::graph {
 
 // If this processor has no 16-bit products, makes mm, addmm, bmm, baddbmm and attention's fused
-// kernel compute 16-bit tensors on the CPU in fp32, from the first call on. LibTorch still computes
-// all other types. Without this, LibTorch would multiply 16-bit tensors element by element, which
-// takes 20 to 100 times as long as fp32. Products that are widened to fp32 a block at a time,
-// summed in fp32 and rounded once take 1.2 to 2 times as long. Does nothing on a processor that has
-// 16-bit products.
+// kernel compute 16-bit CPU tensors in fp32, from now until the process ends. LibTorch still
+// computes all other types. Without this, LibTorch would multiply 16-bit tensors element by
+// element, which takes 20 to 100 times as long as fp32. Products that are widened to fp32 a block
+// at a time, summed in fp32 and rounded once take 1.2 to 2 times as long. Does nothing on a
+// processor that has 16-bit products.
 void use_wide_products();
 
 class CpuKernels;
 
-// A scope that does the same on any processor; for tests.
+// A scope in which 16-bit tensors are widened in the same way on any processor; for tests.
 class WideProducts {
   public:
     // BF16, FP16: true if tensors of that type are widened.
@@ -31,9 +31,9 @@ class WideProducts {
 };
 
 // While this object exists, these kernels return zeros of the right shape and type, in forward and
-// in backward, on every thread. Other operators compute as usual. For a model without weights:
-// measure.h needs only sizes, and the arithmetic of a model of 14 B parameters would take minutes.
-// REQUIRES: nothing else in the process computes.
+// in backward, on every thread. Other operators compute as usual. Used for a model without weights:
+// measure.h needs only sizes of tensors, and the arithmetic of a model with 14 B parameters would
+// take minutes. REQUIRES: nothing else in the process computes.
 class ShapesOnly {
   public:
     ShapesOnly();

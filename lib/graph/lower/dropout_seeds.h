@@ -20,8 +20,8 @@ struct DrawKey {
                               // data_parallel_rank
 };
 
-// A scope that sets this thread's key and the ordinal of the segment's first drawing node. Its end
-// releases the lock if a draw threw.
+// A scope that sets this thread's key and the ordinal of the segment's first drawing node. If a
+// draw threw, the scope's end releases the lock.
 class DrawScope {
   public:
     DrawScope(const DrawKey& key, int64_t ordinal_first, c10::Device device);

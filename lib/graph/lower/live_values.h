@@ -25,7 +25,7 @@ struct Boundary {
 
 // Detaches OUTPUTS. A tensor that appears twice stays a single tensor. A detached tensor requires a
 // gradient if its producer does. A tensor that shares its storage with one of LENDERS (parameters,
-// buffers) is cloned first: its memory must outlive the release of LENDERS.
+// buffers) is cloned first, because LENDERS may be released while the tensor is still in use.
 [[nodiscard]] Boundary make_boundary(const std::vector<IValue>& outputs,
                                      const std::vector<const c10::StorageImpl*>& lenders);
 

@@ -9,8 +9,8 @@ namespace dslaunch::graph {
 // Appends LOSS to LOWERED. kModel: only checks that output 0 can be a loss. Otherwise adds the
 // target as the last argument and the loss as output 0. Shapes are as in PyTorch: cross_entropy
 // takes [*, classes] and targets [*] int64 (or [N, classes, …]); for the other losses both have the
-// same shape. Under autocast all losses compute in fp32. The loss of a model that computes its own
-// is returned in fp32 (a loss scale exceeds the range of fp16).
+// same shape. Under autocast all losses compute in fp32. If the model computes its own loss, the
+// graph returns it in fp32, because a loss scale exceeds the range of fp16.
 //
 // A preference loss takes pairs: all arguments are [pairs, 2, …] with the chosen answer first, and
 // forward gets them as [pairs * 2, …]. The target is [pairs, 2, length] int64. In dpo and ipo, an

@@ -33,10 +33,10 @@ struct LowerOptions {
     bool keeps_fp32_parameters = false;               // true: parameters stay fp32 even then
 };
 
-// Sets the module to train or eval mode and lowers its forward; for a preference loss, and if
-// logits are wanted, it lowers its method logits(tokens) if there is one. Throws Error{kInput} if
-// an argument is unknown or missing, if the output is not a loss, or if an attribute is written
-// inside control flow; the message names the module path and source line.
+// Sets the module to train or eval mode and lowers its forward. If the loss is a preference loss or
+// OPTIONS.logits is true, and the module has a method logits(tokens), lowers that method instead.
+// Throws Error{kInput} if an argument is unknown or missing, if the output is not a loss, or if an
+// attribute is written inside control flow; the message names the module path and source line.
 [[nodiscard]] LoweredGraph lower(Model& model, const LowerOptions& options);
 
 }  // namespace dslaunch::graph

@@ -18,7 +18,7 @@ namespace dslaunch::graph {
 // precision in 16 bits. For a model whose parameters are too large to be moved all at once.
 class ParametersAs {
   public:
-    // LOWERED is read only here.
+    // Reads LOWERED only in this constructor.
     ParametersAs(const Model& model, std::span<const int> parameters, const LoweredGraph& lowered);
     ParametersAs(const ParametersAs&) = delete;
     ParametersAs& operator=(const ParametersAs&) = delete;

@@ -1,7 +1,8 @@
-// The targets of a batch that count in the loss. If the loss is a mean over targets, named in the
-// config or computed by the model, it ends in an operator whose targets depend only on forward's
-// arguments, so they can be counted before the model runs. Data path: loss.cpp appends the loss ->
-// [here] -> the training loop weights micro batches. No shared state; const: any thread.
+// The targets of a batch that count in the loss. A loss may be a mean over targets, either named in
+// the config or computed by the model. It then ends in an operator whose targets depend only on
+// forward's arguments, so the targets can be counted before the model runs. Data path: loss.cpp
+// appends the loss -> [here] -> the training loop weights micro batches. No shared state; const:
+// any thread.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -24,9 +25,10 @@ class TargetCount {
     ~TargetCount();
 
     // Returns the number of BATCH's targets that count, which the mean divides by; 0 if BATCH has
-    // no target. BATCH: forward's arguments on the CPU. A model that takes the mean itself may
-    // divide by a sum of weights, which may have a fraction, or by another number, even below 0.
-    // Throws Error{kInput} if a loss that was changed to a sum has no such count.
+    // no target. BATCH: forward's arguments on the CPU. If the model computes the mean itself, the
+    // count may have a fraction, because such a model may divide by a sum of weights; the count may
+    // even be negative. Throws Error{kInput} if the loss was changed to a sum and BATCH has no such
+    // count.
     [[nodiscard]] double of(const std::vector<IValue>& batch) const;
 
     // Returns false if the count depends only on the sizes of the batch. TOKENS: the arguments

@@ -16,8 +16,8 @@
 namespace dslaunch::graph {
 
 // New values of parameters that are written together and depend only on parameters, buffers and
-// constants. The model's graph expects them to be written before it runs. All groups of a model
-// start from the values before any group was written.
+// constants. The model's graph expects these values to be written before it runs. If a model has
+// several ParameterWrites, each is computed from the values before any of them was written.
 struct ParameterWrites {
     // Inputs: parameters… buffers…; the graph writes copies of them. Outputs: the new values.
     std::shared_ptr<Graph> graph;
@@ -57,7 +57,8 @@ struct LoweredGraph {
     bool has_rewards = false;        // the last output is the rewards of pairs (lower/loss.cpp)
     std::vector<int> parameters;     // model parameter of each parameter input
     std::vector<int> buffers;        // model buffer of each buffer input
-    // Trained parameters that forward writes: WRITES before the step, IN_PLACE in the graph itself.
+    // Trained parameters that forward writes: `writes` are written before the step, `in_place` by
+    // the graph itself.
     std::vector<ParameterWrites> writes;
     std::vector<WriteInPlace> in_place;
     std::string output_choice;  // the part of forward's output that is output 0; empty: all

@@ -19,8 +19,8 @@ struct LossFacts {
 
 // Measures SEGMENTED. ARGUMENTS: one micro batch of the run, as the data provide it, on SEGMENTED's
 // device. Buffers must be on that device, and keep their values. Parameters are moved there one
-// segment at a time; in half precision, fp32 ones are cast to SEGMENTED's compute dtype.
-// SPLIT_BACKWARD: runs each backward in two halves, and also measures the memory that is kept
+// segment at a time; in half precision, fp32 ones are cast to SEGMENTED's compute dtype. If
+// SPLIT_BACKWARD, runs each backward in two halves, and also measures the memory that stays in use
 // between the halves. LOSS, unless null, is set to the facts of the loss. Throws Error{kInput} if a
 // segment fails. (LibTorch's meta device would need no memory and no arithmetic, but half of the
 // operators have meta kernels only in Python.)
@@ -28,9 +28,9 @@ struct LossFacts {
                                       const std::vector<IValue>& arguments,
                                       bool split_backward = false, LossFacts* loss = nullptr);
 
-// Finds, by a trial pass, the buffers that segments change in their forward without a schema
-// showing it, such as BatchNorm's averages. Returns for each segment, in ascending order, the
-// buffers that its forward of ARGUMENTS, a micro batch as in measure(), writes or changes. Restores
+// Runs a trial pass on ARGUMENTS, a micro batch as in measure(). Returns for each segment the
+// buffers that its forward writes or changes, in ascending order. These include buffers that
+// forward changes although no operator's schema shows it, such as BatchNorm's averages. Restores
 // the buffers. Throws Error{kInput} if a segment fails.
 [[nodiscard]] std::vector<std::vector<int>> moved_buffers(const SegmentedModel& segmented,
                                                           const std::vector<IValue>& arguments);

@@ -1,7 +1,7 @@
-// The time and the FLOPs of each module in one step of a run. The segments run from copies of their
-// graphs in which an operator marks where the code of another module begins; a backward's time
-// belongs to the module whose forward made its node of autograd's graph. Data path: segments ->
-// [here] -> plan/print/module_table.h. Thread: the compute lane; autograd's threads.
+// The time and the FLOPs of each module in one step of a run. Each segment runs a copy of its
+// graph, in which an operator marks the places where another module's code begins. The time of a
+// node of autograd's graph belongs to the module whose forward made the node. Data path: segments
+// -> [here] -> plan/print/module_table.h. Thread: the compute lane; autograd's threads.
 #pragma once
 
 #include <memory>
@@ -12,13 +12,13 @@
 
 namespace dslaunch::graph {
 
-// Measures the step that runs while it exists. On a device every mark waits for the device, so that
-// its work is timed: such a step takes longer than others.
+// Measures the step that runs while it exists. On a device every mark waits until the device has
+// finished its work, so such a step takes longer than other steps.
 class ModuleProfiler {
   public:
-    // Compiles marked copies of the segments of MODEL, which must outlive the profiler and use them
-    // until the profiler is destroyed. REQUIRES: no segment of MODEL runs now; the thread is the
-    // one that runs the segments.
+    // Compiles marked copies of MODEL's segments. MODEL uses them until the profiler is destroyed,
+    // and must outlive the profiler. REQUIRES: no segment of MODEL runs now; the thread is the one
+    // that runs the segments.
     explicit ModuleProfiler(SegmentedModel& model);
     ModuleProfiler(const ModuleProfiler&) = delete;
     ModuleProfiler& operator=(const ModuleProfiler&) = delete;

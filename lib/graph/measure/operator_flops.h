@@ -21,10 +21,10 @@ namespace dslaunch::graph {
 // Counts FLOPs; see the top of this file.
 class OperatorFlops {
   public:
-    // An operator begins, with its inputs. Returns false if it is a part of an operator that was
-    // counted already: of an attention, or of itself under autocast.
+    // Called when an operator begins, with its inputs. Returns false if the call is part of an
+    // operator that was counted already: an attention, or the same operator under autocast.
     bool enter(const at::RecordFunction& call);
-    // The operator that began last ends, with its outputs.
+    // Called when the operator that began last ends, with its outputs.
     void leave(const at::RecordFunction& call);
     // Returns the FLOPs since the last call, and starts over.
     [[nodiscard]] int64_t take() { return std::exchange(flops_, 0); }
@@ -33,8 +33,8 @@ class OperatorFlops {
     int64_t flops_ = 0;
     int attention_depth_ = 0;
     std::vector<std::string_view> calls_;  // the running operators, the outermost first
-    // A convolution's inputs no longer exist when it ends, and its output does not exist when it
-    // begins.
+    // A convolution's FLOPs are computed in two parts: its inputs no longer exist when it ends, and
+    // its output does not exist when it begins.
     int64_t flops_per_output_ = 0;
 };
 

@@ -15,16 +15,16 @@ namespace dslaunch::graph {
 struct SegmentTimesOptions {
     int rounds = 5;
     // The bytes that autograd saves for each segment. Consecutive segments are timed together until
-    // these bytes and their parameters reach kTimedBytesMax. If empty, all segments are timed
-    // together.
+    // the sum of these bytes and of their parameters' bytes reaches kTimedBytesMax. If empty, all
+    // segments are timed together.
     std::vector<Bytes> kept = {};
     // Calls its argument, a backward, and may provide memory for gradients meanwhile. If empty, the
     // backward runs directly.
     std::function<void(const std::function<void()>&)> around_backward = {};
 };
 
-// Larger than any cache, so that parameters and activations are no longer in the cache when a
-// segment uses them again, as in a real step.
+// Larger than any cache. Thus, as in a real step, parameters and activations are no longer in the
+// cache when a segment uses them again.
 inline constexpr Bytes kTimedBytesMax = mib(512);
 
 // Returns each segment's times. ARGUMENTS are as in measure(). Buffers keep their values; gradients

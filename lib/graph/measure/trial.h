@@ -1,5 +1,5 @@
-// Tools of a trial pass: one backward of a segment, and a scope that restores what forward writes.
-// Used by measure.h and segment_times.h.
+// Runs the backward of one segment in a trial pass, and restores what forward writes. Used by
+// measure.h and segment_times.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -27,8 +27,8 @@ class MemoryView {
     // Returns true if the view equals its base in shape, strides and offset.
     [[nodiscard]] bool is_same() const { return steps_.empty(); }
 
-    // Returns the view of BASE, with the sizes that make() saw. It shares BASE's memory if the
-    // strides are still those; otherwise it may be a copy.
+    // Returns the view of BASE, with the sizes that make() saw. The view shares BASE's memory if
+    // BASE still has the strides that make() saw; otherwise it may be a copy.
     [[nodiscard]] at::Tensor of(const at::Tensor& base) const;
     // Adds the operators to GRAPH at its insert point and returns the view of BASE.
     [[nodiscard]] Value* insert(Graph& graph, Value* base) const;

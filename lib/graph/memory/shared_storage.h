@@ -27,8 +27,8 @@ struct SharingTensor {
 struct TensorHome {
     int owner = 0;                   // index of the tensor that owns the memory
     std::optional<MemoryView> view;  // nothing: it is its own owner
-    // True if it shares memory with tensors that are not views of each other and are not trained.
-    // Giving it a separate copy of its values is correct as long as no such tensor is written to.
+    // True if it overlaps other tensors that are not trained, and not all of them are views of one
+    // tensor. Giving it a separate copy of its values is correct if no such tensor is written to.
     bool is_loose = false;
 };
 
@@ -36,15 +36,15 @@ struct TensorHome {
 // storage. The owner is the first tensor that is trained. If no tensor is trained, it is the one
 // with the most elements; among equal ones a parameter rather than a buffer, then the first. A
 // tensor without a name does not own one with a name. Throws Error{kInput}, naming two tensors that
-// overlap, if one of them is trained and the other is not a view of it, or is trained too and has
-// other elements.
+// overlap, in two cases: one is trained and the other is not a view of it; or both are trained and
+// have different elements.
 [[nodiscard]] std::vector<TensorHome> find_homes(const std::vector<SharingTensor>& tensors);
 
 // Returns true if A and B have an element of memory in common.
 [[nodiscard]] bool overlap(const at::Tensor& a, const at::Tensor& b);
 
-// Returns true if A and B are the same elements of the same memory, in the same order and of the
-// same type.
+// Returns true if A and B have the same elements in the same memory, the same order and the same
+// type.
 [[nodiscard]] bool is_same_view(const at::Tensor& a, const at::Tensor& b);
 
 // Returns copies of TENSORS; floating-point ones are in DTYPE if it is given. Copies of tensors

@@ -35,9 +35,9 @@ struct ModuleParts {
 [[nodiscard]] std::map<std::string, std::string> class_bodies(
     std::string_view source, const std::map<std::string, std::string>& names);
 
-// Returns BODY with `for x in self.LIST:` and `for i, x in enumerate(self.LIST):` written out for
-// each child of LIST ("0", "1", …) with their indented lines. CHILDREN_TOTAL: the number of
-// children, by LIST.
+// Returns BODY with its loops over children written out. A loop `for x in self.LIST:` or `for i, x
+// in enumerate(self.LIST):` is replaced by its indented lines, once for each child of LIST ("0",
+// "1", …). CHILDREN_TOTAL: the number of children, by LIST.
 [[nodiscard]] std::string with_loops_written_out(
     const std::string& body, const std::map<std::string, int64_t>& children_total);
 

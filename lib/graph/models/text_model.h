@@ -17,7 +17,7 @@ namespace dslaunch::graph {
 [[nodiscard]] int64_t longest_sequence(const Module& module);
 
 // Returns true if MODULE has a method that TextModel can call: logits(tokens), or a forward that
-// takes only tokens. Whether that returns logits is not known until it runs.
+// takes only tokens. Only a run shows whether the result is logits.
 [[nodiscard]] bool has_logits_method(const Module& module);
 
 // A module that computes logits, on one device.

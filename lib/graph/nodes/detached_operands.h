@@ -10,13 +10,14 @@
 namespace dslaunch::graph {
 
 // The operands of a block that computes without gradients. They are detached before the block.
-// After it, operands that the block has written in place are the original tensors again, with their
-// gradients.
+// After the block, the graph uses the original tensors, with their gradients, for operands that the
+// block has written in place.
 class DetachedOperands {
   public:
     // Replaces the tensors in VALUES by detached ones, made at their graph's insert point.
     void detach(std::vector<Value*>& values);
-    // Returns the value that the graph uses after the block for OUTPUT of the block.
+    // Returns the value that the graph uses after the block in place of OUTPUT, an output of the
+    // block.
     [[nodiscard]] Value* given_back(Value* output) const;
 
   private:

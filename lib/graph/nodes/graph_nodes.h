@@ -44,16 +44,17 @@ void for_each_read(const Node& node, const Use& use) {
     });
 }
 
-// Follows VALUE back to its origin: NEXT returns, for a value, the input of its node that it comes
-// from, or null if the walk ends at the value. Returns the last value.
+// Follows VALUE back to its origin, and returns the last value. For each value, NEXT returns the
+// input of the value's node that the value comes from, or null if the walk ends there.
 template <typename Value, typename Next>
 Value* follow_back(Value* value, const Next& next) {
     while (Value* const before = next(value)) value = before;
     return value;
 }
 
-// Calls VISIT with each node of a walk once: with the nodes in OPEN, and with the nodes that VISIT
-// adds to its second argument, a vector, the last one first. Returns false as soon as VISIT does.
+// Calls VISIT once with each node of a walk. The walk begins with the nodes in OPEN. VISIT adds
+// further nodes to its second argument, a vector whose last node is visited next. Returns false as
+// soon as VISIT does.
 template <typename Visit>
 bool visit_once(std::vector<const Node*> open, const Visit& visit) {
     std::unordered_set<const Node*> seen;
@@ -121,7 +122,7 @@ inline bool is_tensor(const Value& value) {
 // of these.
 [[nodiscard]] bool may_hold_tensors(const c10::Type& type);
 
-// Returns the indices of the inputs that NODE itself writes in place; lists of tensors count too.
+// Returns the indices of the inputs that NODE itself writes in place, including lists of tensors.
 [[nodiscard]] std::vector<size_t> written_inputs(const Node& node);
 // Returns the input that NODE writes in place and returns as output OUTPUT; null if OUTPUT is
 // another value.

@@ -32,7 +32,7 @@ class PackedWeight {
     [[nodiscard]] const at::Tensor& source() const { return source_; }
     // Returns the number of elements in which the packed weight is stored.
     [[nodiscard]] int64_t numel() const;
-    // Returns zeros as a placeholder for the elements, [numel], in read-only memory that takes no
+    // Returns a placeholder for the elements: zeros, [numel], in read-only memory that takes no
     // space.
     [[nodiscard]] at::Tensor placeholder() const;
     // Computes ELEMENTS and writes them to INTO. The bytes depend only on the weight.

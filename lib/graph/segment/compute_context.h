@@ -1,6 +1,6 @@
-// The thread state that segments need: grad mode, the compute dtype, plain execution. All of it is
-// thread-local in LibTorch, so every thread that runs a segment holds a ComputeContext. Its
-// destructor restores the previous state.
+// The thread state that segments need: grad mode, the compute dtype, and execution of graphs as
+// they are, without optimization. All of it is thread-local in LibTorch, so every thread that runs
+// a segment holds a ComputeContext. Its destructor restores the previous state.
 #pragma once
 
 #include <ATen/core/grad_mode.h>

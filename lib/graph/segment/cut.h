@@ -1,6 +1,6 @@
-// The places at which a lowered graph may be cut, because no later node writes to a value that is
-// alive there; and the segments between cuts, each a graph of a range of nodes. Data path: lower.h
-// -> [here] -> plan/choose/cut_choice.h, which chooses among the places, and
+// Finds the places at which a lowered graph may be cut: no later node writes to a value that is
+// alive there. Makes the segments between cuts, each a graph of a range of nodes. Data path:
+// lower.h -> [here] -> plan/choose/cut_choice.h, which chooses among the places, and
 // segmented_model.h.
 #pragma once
 

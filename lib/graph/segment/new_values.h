@@ -17,9 +17,9 @@ namespace dslaunch::graph {
 [[nodiscard]] std::vector<at::Tensor> new_values(const Model& model, const ParameterWrites& writes,
                                                  const std::vector<at::Tensor>& parameters);
 
-// Returns true if writing twice gives the same values as writing once, except for rounding, for
-// MODEL's values and for others. Then it does not matter how often a step runs forward. Computes in
-// fp64, and in fp32 if the graph names types itself.
+// Returns true if writing twice gives the same values as writing once, except for rounding. Tests
+// this with MODEL's values and with other values. If it is true, a step may run forward any number
+// of times. Computes in fp64, and in fp32 if the graph names types itself.
 [[nodiscard]] bool is_projection(const Model& model, const ParameterWrites& writes);
 
 }  // namespace dslaunch::graph

@@ -23,7 +23,7 @@ class SegmentedModel {
     // plan/choose/cut_choice.h). MODEL must outlive the result.
     [[nodiscard]] static SegmentedModel make(Model& model, const LowerOptions& options,
                                              int64_t segments);
-    // Cuts LOWERED, a graph that MODEL was lowered to and that may have been rewritten since.
+    // Cuts LOWERED, the lowered graph of MODEL, which may have been rewritten since it was lowered.
     [[nodiscard]] static SegmentedModel of_graph(Model& model, LoweredGraph lowered,
                                                  int64_t segments);
 
@@ -40,15 +40,15 @@ class SegmentedModel {
     [[nodiscard]] Model& model() const { return *model_; }
     // Returns the number of places where the graph may be cut.
     [[nodiscard]] int64_t cut_places() const { return cut_places_; }
-    // Returns the model parameters and buffers that SEGMENT may read, each of them once: first its
-    // graph's inputs and then, if it takes the module itself, all others.
+    // Returns the model parameters and buffers that SEGMENT may read, each of them once: first the
+    // inputs of SEGMENT's graph; then all others, if SEGMENT takes the module itself.
     [[nodiscard]] std::vector<int> parameters_of(const Segment& segment) const;
     [[nodiscard]] std::vector<int> buffers_of(const Segment& segment) const;
     // Returns the model parameters that no segment reads.
     [[nodiscard]] std::vector<int> unused_parameters() const;
 
-    // Lets the segments run CODES, one for each, from now on, and returns the ones that they ran
-    // until now. REQUIRES: they compute the same; no segment runs now.
+    // Makes the segments run CODES, one for each segment, from now on. Returns the codes that they
+    // ran before. REQUIRES: each new code computes the same as the old one; no segment runs now.
     [[nodiscard]] std::vector<std::shared_ptr<Code>> exchange_codes(
         std::vector<std::shared_ptr<Code>> codes);
 
@@ -58,9 +58,9 @@ class SegmentedModel {
     // Stores the states that the last segment returned (values[1…] of LAST) in the module.
     void store_states(const Boundary& last) const;
 
-    // Runs segment INDEX on the values alive before it. Autograd records if this thread's grad mode
-    // is on. Throws Error{kInput}, naming the segment, module path and source line, if a node
-    // fails, and Error{kSetup} if memory runs out.
+    // Runs segment INDEX on INPUTS, the values alive before it. Autograd records if this thread's
+    // grad mode is on. Throws Error{kInput}, naming the segment, module path and source line, if a
+    // node fails, and Error{kSetup} if memory runs out.
     [[nodiscard]] Boundary forward(size_t index, const std::vector<IValue>& inputs,
                                    const DrawKey& key, c10::Device device = c10::kCPU) const;
 

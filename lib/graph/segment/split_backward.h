@@ -1,9 +1,10 @@
 // A backward in two halves, for zero-bubble pipelines: first the gradients of a segment's inputs,
 // for which the previous stage waits; later the gradients of its parameters, for which no stage
-// waits. Nothing is computed twice: where the paths to inputs and to parameters part, the arriving
-// gradient is stored, and the first half leaves out the path to parameters. Works on any autograd
-// graph that is used once. Used by segmented_model.h and the compute lane. Source of the two
-// halves: Qi et al. 2023 (zero bubble), arXiv 2401.10241, section 2.
+// waits. Nothing is computed twice: if the path to inputs and the path to parameters part at a
+// node, the gradient that arrives there is stored, and the first half leaves out the path to
+// parameters. Works on any autograd graph that is used once. Used by segmented_model.h and the
+// compute lane. Source of the two halves: Qi et al. 2023 (zero bubble), arXiv 2401.10241, section
+// 2.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +14,7 @@
 
 namespace dslaunch::graph {
 
-// The start of the second half. Keeps only those nodes of the autograd graph alive that the second
+// The second half of a backward. Keeps only those nodes of the autograd graph alive that the second
 // half needs.
 class WeightHalf {
   public:
@@ -35,9 +36,9 @@ class WeightHalf {
     std::unique_ptr<Graph> graph_;
 };
 
-// Runs the backward from ROOTS with their GRADIENTS to LEAVES, and sets .grad of LEAVES (undefined
-// if no gradient arrives). The returned half computes the gradients of all other leaves. REQUIRES:
-// nothing else uses the graph of ROOTS.
+// Runs the backward from ROOTS, with GRADIENTS as their gradients, to LEAVES, and sets .grad of
+// LEAVES (undefined if no gradient arrives). The returned half computes the gradients of all other
+// leaves. REQUIRES: nothing else uses the graph of ROOTS.
 [[nodiscard]] WeightHalf backward_inputs(const std::vector<at::Tensor>& roots,
                                          const std::vector<at::Tensor>& gradients,
                                          const std::vector<at::Tensor>& leaves);

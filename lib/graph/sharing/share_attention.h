@@ -32,8 +32,8 @@ struct AttentionOptions {
     int64_t extent = 0;           // extent of that dimension over all ranks
 };
 
-// A scope for the inside of attention: OPERANDS are cast to autocast's dtype, and autocast is off
-// within the scope.
+// A scope for the inside of attention. It casts OPERANDS to autocast's dtype, and switches autocast
+// off until it ends.
 class AttentionInAutocast {
   public:
     explicit AttentionInAutocast(AttentionOperands& operands);
@@ -48,12 +48,12 @@ class AttentionInAutocast {
 
 // Returns the attention of PART's share of the heads with the keys and values of those heads, or of
 // PART's share of the queries with all keys and values. Every rank draws the noise of the whole
-// tensor from the thread's generator, and needs memory for all of it meanwhile.
+// tensor from the thread's generator, and needs memory for this whole noise during the call.
 [[nodiscard]] at::Tensor attention_of_share(AttentionOperands operands,
                                             const AttentionOptions& options, PartOf part);
 
-// Returns PART's share, by SHARD, of the factors that at::dropout draws for a tensor of SIZES with
-// X's layout.
+// Returns the factors that at::dropout draws for a tensor of SIZES with X's layout: PART's share of
+// them, split by SHARD.
 [[nodiscard]] at::Tensor share_of_noise(const at::Tensor& x, const std::vector<int64_t>& sizes,
                                         double dropout, const plan::TensorShard& shard,
                                         PartOf part);
@@ -61,12 +61,12 @@ class AttentionInAutocast {
 // Returns the attention of the rank's queries [batch, heads, positions of the rank, width], or
 // without a batch. Blocks of keys and values move around the ranks (Ring Attention,
 // arXiv:2310.01889), and each block's part of the softmax is combined with the earlier parts
-// (arXiv:1805.02867). A rank never holds more than two blocks, and saves only its own for the
-// backward. OPERANDS.key and .value are the rank's block. A mask has the rank's rows, or one row
-// for all, and a column for each key of all ranks, or one column. The result is differentiable with
-// respect to query, key and value; the backward uses GROUP, which must outlive it. Throws what
-// GROUP throws at SITE. REQUIRES: OPTIONS.dropout is 0; the blocks of all ranks have the same
-// shape; the mask needs no gradient.
+// (arXiv:1805.02867). A rank never has more than two blocks in memory, and saves only its own block
+// for the backward. OPERANDS.key and .value are the rank's block. A mask has either the rank's rows
+// or a single row, and either a column for each key of all ranks or a single column. The result is
+// differentiable with respect to query, key and value; the backward uses GROUP, which must outlive
+// it. Throws what GROUP throws at SITE. REQUIRES: OPTIONS.dropout is 0; the blocks of all ranks
+// have the same shape; the mask needs no gradient.
 [[nodiscard]] at::Tensor ring_attention(AttentionOperands operands, const AttentionOptions& options,
                                         TensorGroup& group, int64_t site);
 

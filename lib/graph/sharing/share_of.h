@@ -12,15 +12,15 @@
 namespace dslaunch::graph {
 
 // Return a rank's share of WHOLE, and the whole tensor from all ranks' shares in rank order. Both
-// are copies. A single block in SHARD stands for the whole dimension, whatever its extent. Several
-// equal blocks stand for as many as fit in the dimension.
+// are copies. If SHARD has a single block, the block is the whole dimension, whatever its extent.
+// If SHARD has several equal blocks, the dimension has as many of them as fit in it.
 [[nodiscard]] at::Tensor share_of(const at::Tensor& whole, const plan::TensorShard& shard,
                                   PartOf part);
 [[nodiscard]] at::Tensor whole_of(const std::vector<at::Tensor>& shares,
                                   const plan::TensorShard& shard);
 
-// Returns SHARD adapted to a dimension of EXTENT: the last batch may have fewer rows than the
-// first, and each row is a block of positions.
+// Returns SHARD adapted to a dimension of EXTENT. This is needed because the last batch may have
+// fewer rows than the first, and each row is a block of positions.
 [[nodiscard]] plan::TensorShard fitted(const plan::TensorShard& shard, int64_t extent);
 
 // Returns the whole extent of a dimension with these BLOCKS, of which the rank has LOCAL elements.

@@ -28,8 +28,8 @@ class TensorGroup {
     // others throw Error{kPeerLost}. Forward and backward of one micro batch never overlap on a
     // rank, so one thread at a time calls.
 
-    // Returns the sum over ranks, added in rank order, and in fp32 if MINE has 16 bits, so that
-    // every rank gets the same bits. MINE is not changed.
+    // Returns the sum over ranks. Adds in rank order, and in fp32 if MINE has 16 bits, so every
+    // rank gets the same bits. Does not change MINE.
     [[nodiscard]] virtual at::Tensor sum(const at::Tensor& mine, int64_t site) = 0;
     [[nodiscard]] virtual at::Tensor max(const at::Tensor& mine, int64_t site) = 0;
     // Returns every rank's tensor, by rank. This rank's entry may be MINE itself, so do not write

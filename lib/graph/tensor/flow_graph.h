@@ -1,7 +1,7 @@
-// A lowered graph as the flow of placements reads it: its nodes, its parameters, the sizes of its
-// values, and the layers that compute them. Nothing here depends on the parameters that are split.
-// Data path: lower.h, graph_facts.h -> [here] -> flow_state.h, placement_flow.h. No shared state;
-// const: any thread.
+// A lowered graph in the form in which placements flow through it: its nodes, its parameters, the
+// sizes of its values, and the layers that compute them. Nothing here depends on which parameters
+// are split. Data path: lower.h, graph_facts.h -> [here] -> flow_state.h, placement_flow.h. No
+// shared state; const: any thread.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>
@@ -22,7 +22,8 @@
 namespace dslaunch::graph {
 
 // A product with a weight: [.., in] x weight. WEIGHT_IN and WEIGHT_OUT are dimensions of the weight
-// as the node reads it: the product sums over WEIGHT_IN, and its outputs are along WEIGHT_OUT.
+// in the form in which the node reads it. The product sums over WEIGHT_IN; WEIGHT_OUT becomes the
+// dimension of the outputs.
 struct LinearForm {
     size_t input = 0;
     size_t weight = 1;
@@ -31,8 +32,8 @@ struct LinearForm {
     int64_t weight_out = 0;
 };
 
-// The model parameter that a value is, at most transposed or cast, and for each dimension of the
-// value the parameter's dimension.
+// The origin of a value that is a model parameter, at most transposed or cast: the parameter, and
+// for each dimension of the value the matching dimension of the parameter.
 struct ParameterOrigin {
     int parameter = -1;
     std::vector<int64_t> dims;
@@ -44,13 +45,13 @@ class FlowGraph {
     // MODEL, LOWERED and FACTS must outlive this.
     FlowGraph(const Model& model, const LoweredGraph& lowered, const GraphFacts& facts);
 
-    // Returns the nodes at the top level without constants, in order. An index of a node counts
-    // them.
+    // Returns the top-level nodes except constants, in order. An index of a node is an index in
+    // this list.
     [[nodiscard]] const std::vector<Node*>& nodes() const { return nodes_; }
     // Returns the outputs of the graph.
     [[nodiscard]] at::ArrayRef<Value*> outputs() const { return lowered_.graph->outputs(); }
-    // Returns the indices of the first and the last node that read PARAMETER; the first is
-    // nodes().size() if none does.
+    // Returns the indices of the first and the last node that read PARAMETER. If no node reads it,
+    // the first is nodes().size().
     [[nodiscard]] std::pair<size_t, size_t> uses_of(int parameter) const;
     // Returns the index of the last node that reads VALUE, itself or in its blocks; nodes().size()
     // if the graph returns VALUE.
@@ -60,7 +61,7 @@ class FlowGraph {
 
     // Returns the sizes of a tensor, or of ELEMENT of a list of tensors. REQUIRES: has_sizes().
     [[nodiscard]] const std::vector<int64_t>& sizes(const Value* value, size_t element = 0) const;
-    // Returns false if VALUE is no tensor and no list of tensors.
+    // Returns true if VALUE is a tensor or a list of tensors.
     [[nodiscard]] bool has_sizes(const Value* value) const { return list_size(value) > 0; }
     // Returns the number of tensors in a list, 1 for a tensor, and 0 for other values.
     [[nodiscard]] size_t list_size(const Value* value) const;
@@ -73,12 +74,14 @@ class FlowGraph {
         return needs_gradient_.count(value) > 0;
     }
 
-    // Returns the model parameter that VALUE, an input of the graph, is; nothing for other values.
+    // Returns the index of the model parameter if VALUE is an input of the graph for a parameter;
+    // nothing for other values.
     [[nodiscard]] std::optional<int> parameter_of(const Value* value) const;
     // Return a parameter's name and a description of VALUE, for messages.
     [[nodiscard]] std::string parameter_name(int parameter) const;
     [[nodiscard]] std::string describe(const Value* value) const;
-    // Returns the parameter that VALUE is; nothing if VALUE is computed in any other way.
+    // Returns the parameter that VALUE is, at most transposed or cast; nothing if VALUE is computed
+    // in any other way.
     [[nodiscard]] std::optional<ParameterOrigin> origin_of(const Value* value) const;
 
     // Returns true if VALUE is an argument of forward, at most reshaped, sliced or cast.
@@ -89,9 +92,9 @@ class FlowGraph {
     [[nodiscard]] std::optional<LinearForm> linear_form(const Node& node) const;
     // Returns the first table that an argument of forward indexes; null if there is none.
     [[nodiscard]] const Node* table_of_tokens() const;
-    // Returns the linear layers from whose outputs VALUE is computed, as splits of their weights by
-    // outputs. Returns nothing if VALUE is computed from a table, or by more nodes than layers and
-    // norms need.
+    // Returns the linear layers that compute VALUE, as splits of their weights along the outputs.
+    // Returns nothing if VALUE is computed from a table, or by more nodes than layers and norms
+    // need.
     [[nodiscard]] std::optional<std::vector<TensorPlacement>> layers_of(const Value* value) const;
     // Returns true if VALUE needs a gradient and is computed only from parameters and numbers, not
     // by a layer.

@@ -1,5 +1,5 @@
-// The state of a flow of placements at a node. The rules of operators read it and change it: they
-// place the node's outputs, collect the edits that the node needs, or report an obstacle. Data
+// The state of a flow of placements at a node. The rules of operators read and change this state:
+// they place the node's outputs, collect the edits that the node needs, or report an obstacle. Data
 // path: placement_flow.h -> [here] <-> the rules (placement_rules.h). No shared state; one thread.
 #pragma once
 
@@ -18,8 +18,8 @@
 
 namespace dslaunch::graph {
 
-// Placements, edits and obstacle of one pass over a graph. Functions that return bool return false
-// after an obstacle, unless they say otherwise.
+// The placements, the edits and the obstacle of one pass over a graph. Unless a comment says
+// otherwise, functions that return bool return false after an obstacle.
 class FlowState {
   public:
     // GRAPH must outlive this. SIZE is the number of ranks in the group.
@@ -29,7 +29,8 @@ class FlowState {
     [[nodiscard]] const FlowGraph& graph() const { return graph_; }
     // Returns the number of ranks.
     [[nodiscard]] int size() const { return size_; }
-    // Makes later passes share POSITIONS, the number of positions of a sample.
+    // Makes the ranks share the positions of a sample in later passes. POSITIONS: the number of
+    // positions.
     void share_positions(PositionSplit split, int64_t positions);
     [[nodiscard]] PositionSplit position_split() const { return position_split_; }
     // Returns the number of positions of a sample; 0 if ranks do not share positions.
@@ -47,7 +48,7 @@ class FlowState {
     // Returns true if NODE reads a value that is not whole.
     [[nodiscard]] bool is_touched(const Node& node) const;
 
-    // Returns the placement of VALUE, for a list the placement of its first tensor.
+    // Returns the placement of VALUE; if VALUE is a list, the placement of its first tensor.
     [[nodiscard]] TensorPlacement placement_of(const Value* value) const;
     // Returns the placements of the tensors in VALUE; empty if all of them are whole.
     [[nodiscard]] std::vector<TensorPlacement> list_of(const Value* value) const;
@@ -55,10 +56,10 @@ class FlowState {
     [[nodiscard]] TensorPlacement input(const Node& node, size_t index) const {
         return gathered_.count(index) > 0 ? TensorPlacement{} : placement_of(node.input(index));
     }
-    // Returns the placement of a tensor, or of each tensor of a list; empty if the input is
-    // gathered or whole.
+    // Returns the placement of the tensor at input INDEX of NODE, or of each tensor if the input is
+    // a list. Returns an empty list if the input is gathered or whole.
     [[nodiscard]] std::vector<TensorPlacement> parts_of_input(const Node& node, size_t index) const;
-    // Place VALUE: a tensor, a list of tensors, and a value that is whole after an edit.
+    // Set the placement of VALUE: a tensor, a list of tensors, or a value that an edit makes whole.
     void place(const Value* value, TensorPlacement placement);
     void place_list(const Value* value, std::vector<TensorPlacement> placements);
     void make_whole(const Value* value) { placements_.erase(value); }
@@ -68,29 +69,30 @@ class FlowState {
     // Returns the edits that the current node needs so far.
     [[nodiscard]] std::span<const TensorEdit> edits_of_node() const;
     void edit(TensorEdit edit) { edits_.push_back(std::move(edit)); }
-    // Gathers input INDEX of NODE, the current node; its positions are split.
+    // Gathers input INDEX of NODE, which is the current node. The input is split by positions.
     void gather_positions(Node& node, size_t index);
     // Returns true if an input was gathered for the current node.
     [[nodiscard]] bool has_gathered() const { return !gathered_.empty(); }
-    // Makes the edit SUM add up the output of its node over the ranks: all of it, or only this
-    // rank's share of the positions if those are split. BIAS: an input that is added to the sum.
-    // Always returns true.
+    // Makes the edit SUM add up the output of its node over the ranks. If positions are split, this
+    // rank keeps only its share of them. BIAS: an input that is added to the sum. Always returns
+    // true.
     bool sum_output(TensorEdit sum, std::optional<size_t> bias);
-    // Declares that the node reads input INDEX only for this rank's share, so that the gradient of
-    // a whole input is summed over the ranks.
+    // Declares that the node reads input INDEX only to compute this rank's share. If the input is
+    // whole, its gradient is then summed over the ranks.
     void read_for_share(Node& node, size_t index);
-    // Takes the rank's share of input INDEX, which is whole or copied. LIKE: the split of the
-    // share.
+    // Replaces input INDEX, which is whole or copied, by the rank's share of it. LIKE: the
+    // placement of the share.
     [[nodiscard]] bool share_input(Node& node, size_t index, const TensorPlacement& like);
 
     // Returns the obstacle of the current node; nothing if there is none.
     [[nodiscard]] const std::optional<TensorObstacle>& obstacle() const { return obstacle_; }
     void clear_obstacle() { obstacle_.reset(); }
-    // Report that NODE cannot compute with the split of PARAMETER (-1: not known): at all, or with
-    // this number of ranks. Always return false.
+    // Report an obstacle: NODE cannot compute with the split of PARAMETER (-1: not known).
+    // obstruct() reports that NODE can never do so, obstruct_indivisible() that this number of
+    // ranks is the cause. Always return false.
     bool obstruct(Node& node, int parameter, std::string reason);
     bool obstruct_indivisible(Node& node, int parameter, std::string reason);
-    // Marks the last demand as caused by a number that does not divide evenly.
+    // Marks the last demand as one that was made because something does not divide evenly.
     void mark_indivisible() { obstacle_->is_indivisible = true; }
     // Asks for other splits; REASON is reported if they do not help. Always returns false.
     bool demand(Node& node, TensorDemands demands, std::string reason);
@@ -98,8 +100,8 @@ class FlowState {
     bool demand_blocks(Node& node, int parameter, std::vector<int64_t> blocks, std::string reason);
 
   private:
-    // Returns the splits that would make VALUE a share: of the layers that compute it, if all of
-    // them are undecided; otherwise nothing.
+    // Returns the splits that would make VALUE a share: splits of the layers that compute it.
+    // Returns nothing unless all of these layers are undecided.
     [[nodiscard]] TensorDemands undecided_layers_of(const Value* value) const;
 
     const FlowGraph& graph_;

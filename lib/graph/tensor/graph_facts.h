@@ -40,7 +40,7 @@ class WholeGraph {
     // Returns the graph's tensors, integers, and lists of them, in the order of their nodes.
     [[nodiscard]] static ValueList values_of(const LoweredGraph& lowered);
 
-    // Receives the value with this index in PROBED.
+    // Called with each probed value and its index in PROBED.
     using See = std::function<void(size_t index, const IValue& value)>;
     // Returns the graph's outputs, with an autograd graph if MODE asks for it. Calls SEE when
     // a node has made a probed value. Throws Error{kInput}, naming the node, module path and source

@@ -1,6 +1,6 @@
 // Tests that a rewritten graph computes the same as the original: the loss and every gradient on
-// one batch, in fp64. In fp64, two orders of the same sum differ far less than any mistake would. A
-// difference is reported with its node. Runs in the worker before training starts.
+// one batch, in fp64. In fp64, the order of a sum changes the result far less than any mistake
+// would. A difference is reported with its node. Runs in the worker before training starts.
 #pragma once
 
 #include <string>

@@ -20,8 +20,8 @@ struct TensorEdit {
         kShare,         // input: replaced by the rank's share of it
         kRepeat,        // input: each slice repeated `count` times along the dimension
         kRepeatShare,   // input: repeated, then replaced by the rank's share of it
-        kGather,        // input: gathered to the whole
-        kGatherSum,     // input: gathered to the whole; its gradient is a summand
+        kGather,        // input: gathered to the whole tensor
+        kGatherSum,     // input: gathered to the whole tensor; its gradient is a summand
         kScatter,       // input: replaced by the rank's share; its gradient is gathered
         kExchange,      // input: split in dimension `count` instead of the shard's
         kExchangeBack,  // output: split in the shard's dimension instead of `count`

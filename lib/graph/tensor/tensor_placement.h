@@ -1,6 +1,6 @@
-// The placement of a tensor on the ranks of a tensor group, the decisions that placements follow
-// from, and the obstacle at which they end. Used by the flow of placements (placement_flow.h), the
-// rules of operators, and the search. No state.
+// Three things about the ranks of a tensor group: the placement of a tensor on them, the decisions
+// from which placements follow, and the obstacle that ends a flow of placements. Used by the flow
+// (placement_flow.h), the rules of operators, and the search. No state.
 #pragma once
 
 #include <map>
@@ -35,7 +35,7 @@ struct TensorPlacement {
     };
     Kind kind = Kind::kWhole;
     plan::TensorShard shard;  // if kind is kShard
-    int parameter = -1;  // the parameter whose rule split it, for messages and for other blocks
+    int parameter = -1;       // the parameter whose rule split it, for messages and block sizes
 
     // Returns the placement of a tensor that every rank computes.
     [[nodiscard]] static TensorPlacement copied() {
@@ -43,23 +43,24 @@ struct TensorPlacement {
         made.kind = Kind::kCopied;
         return made;
     }
-    // Returns the placement of a tensor that the rule of PARAMETER splits.
+    // Returns the placement of a tensor that is split by the rule of PARAMETER.
     [[nodiscard]] static TensorPlacement split(plan::TensorShard shard, int parameter) {
         return {Kind::kShard, std::move(shard), parameter};
     }
-    // Return true for a placement of that kind; is_positions(), for a split by positions.
+    // Return true if the placement is of that kind; is_positions(): if it is a split by positions.
     [[nodiscard]] bool is_shard() const { return kind == Kind::kShard; }
     [[nodiscard]] bool is_whole() const { return kind == Kind::kWhole; }
     [[nodiscard]] bool is_copied() const { return kind == Kind::kCopied; }
     [[nodiscard]] bool is_positions() const { return is_shard() && parameter == kPositions; }
-    // Returns true if this is placed like OTHER, whichever parameter split it.
+    // Returns true if this placement equals OTHER; the parameters that caused the splits may
+    // differ.
     [[nodiscard]] bool is_placed_like(const TensorPlacement& other) const {
         return kind == other.kind && (kind != Kind::kShard || shard == other.shard);
     }
 };
 
 // The decisions about model parameters. kWhole means not decided yet; LOCKED parameters stay whole.
-// kCopied is a linear layer that every rank computes on its own copy of the input.
+// kCopied: a linear layer that every rank computes on its own copy of the input.
 struct TensorDecisions {
     std::map<int, TensorPlacement> parameters;
     std::set<int> locked;

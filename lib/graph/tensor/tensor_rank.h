@@ -1,6 +1,6 @@
-// One rank of a tensor group as a separate model: its parameters are shares, and training must know
-// which gradients are summands. Data path: tensor_rewrite.h -> narrow_to_shares -> measure.h, flat
-// layout, lib/zero. No shared state.
+// Turns a model into the model of one rank of a tensor group. Its parameters are shares, and
+// training must know which gradients are summands. Data path: tensor_rewrite.h -> narrow_to_shares
+// -> measure.h, flat layout, lib/zero. No shared state.
 #pragma once
 
 #include "graph/archive/model.h"
@@ -9,7 +9,7 @@
 
 namespace dslaunch::graph {
 
-// The parts of a group that training needs. They outlive the code that receives this object.
+// The parts of a group that training needs. They must outlive the code that receives this object.
 struct TensorRank {
     TensorGroup* group = nullptr;
     const plan::TensorPlan* plan = nullptr;
@@ -24,11 +24,11 @@ struct TensorRank {
     [[nodiscard]] PartOf part() const { return {group->rank(), group->size()}; }
 };
 
-// Narrows MODEL's split parameters to the shares of rank PART.index: contiguous rows become views
-// of the archive, other shares become copies. Releases the pages of the archive that this has read.
-// After this call, MODEL can only be used with a graph that was rewritten by PLAN. Cut that graph
-// before this call: cuts must be equal on all ranks, and shares may differ in size. REQUIRES: PLAN
-// was made for MODEL, which is whole.
+// Replaces MODEL's split parameters by the shares of rank PART.index. A share that consists of
+// contiguous rows becomes a view of the archive; other shares become copies. Releases the pages of
+// the archive that this has read. After this call, MODEL can only be used with a graph that was
+// rewritten by PLAN. Cut that graph before this call: cuts must be equal on all ranks, but the
+// sizes of shares may differ. REQUIRES: PLAN was made for MODEL, which is whole.
 void narrow_to_shares(Model& model, const plan::TensorPlan& plan, PartOf part);
 
 // A rank without the other ranks, for measuring its graph before they connect: shapes are as in a

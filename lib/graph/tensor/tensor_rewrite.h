@@ -20,15 +20,15 @@ struct TensorModel {
     // shards of the plan describe.
     LoweredGraph lowered;
     plan::TensorPlan plan;
-    // The values that replace the values of the original graph, and the placements of the top-level
-    // ones.
+    // The values that replace the values of the original graph. Then the placements of its
+    // top-level values.
     Twins twins;
     std::unordered_map<const Value*, TensorPlacement> placements;
 };
 
-// Rewrites a copy of LOWERED for RULES.size ranks. INPUTS: a micro batch and MODEL's tensors, on
-// which the graph runs once to find shapes. Throws what find_tensor_rules() throws, and
-// Error{kInput} for a graph that needs the module itself.
+// Rewrites a copy of LOWERED for RULES.size ranks. INPUTS: a micro batch and MODEL's tensors; the
+// graph runs once on them to find shapes. Throws what find_tensor_rules() throws, and Error{kInput}
+// for a graph that needs the module itself.
 [[nodiscard]] TensorModel make_tensor_parallel(const Model& model, const LoweredGraph& lowered,
                                                const GraphInputs& inputs,
                                                const plan::TensorRules& rules);

@@ -28,9 +28,8 @@ struct TensorFindings {
 // Finds the rules that FLOW allows. GIVEN: rules by model parameter. A layer stays whole if the
 // flow meets an operator without a rule, or if its heads or width do not divide evenly. Throws
 // Error{kInput} or Error{kConfig}, naming the parameter, shape, node, module path and source line,
-// for a given rule that is not possible, and for a model in which neither attention nor an MLP can
-// be split. IS_STRICT: throws also for layers of attention, and for widths that do not divide
-// evenly.
+// if a given rule is not possible, or if neither attention nor an MLP can be split. If IS_STRICT,
+// also throws if a layer of attention would stay whole, or if a width does not divide evenly.
 [[nodiscard]] TensorFindings find_tensor_rules(
     PlacementFlow& flow, const Model& model,
     const std::vector<std::optional<plan::TensorRule>>& given, bool is_strict);

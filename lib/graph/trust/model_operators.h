@@ -21,9 +21,9 @@ inline constexpr int64_t kCallDepthMax = 300;
 // Checks the code of one archive while LibTorch compiles it part by part.
 class ModelOperators {
   public:
-    // Checks all functions and methods that UNIT got since the last call, with their blocks and the
-    // graphs in their nodes. Throws Error{kInput}, naming the operator, its function and its line,
-    // for an operator that operator_policy.h does not allow.
+    // Checks all functions and methods that were added to UNIT since the last call, including their
+    // blocks and the graphs in their nodes. Throws Error{kInput}, naming the operator, its function
+    // and its line, for an operator that operator_policy.h does not allow.
     void check(const CompilationUnit& unit);
 
   private:
@@ -45,8 +45,8 @@ class FoldingGuard {
 // Sends what models print to the log, line by line, because stdout is for results. Process-wide.
 void print_to_log();
 
-// Checks that MODULE's forward and logits stay below both limits, and call no function that calls
-// itself. Throws Error{kInput}.
+// Checks that MODULE's forward and logits stay below both limits, and that they call no recursive
+// function. Throws Error{kInput}.
 void check_calls(const Module& module);
 
 }  // namespace dslaunch::graph

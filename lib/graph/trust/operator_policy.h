@@ -11,9 +11,10 @@
 namespace dslaunch::graph {
 
 // Explains why an operator with SCHEMA is refused, such as "it takes a text `filename`"; empty if
-// it is allowed. The rule uses the namespace and the types of arguments and results; a list names
-// operators that the rule would wrongly allow. An operator in a namespace that LibTorch does not
-// have comes from a library that the user named, and only its types are checked.
+// it is allowed. A rule decides by the operator's namespace and the types of its arguments and
+// results. In addition, a list names operators that this rule would wrongly allow. An operator in a
+// namespace that LibTorch does not have comes from a library that the user named, and only its
+// types are checked.
 [[nodiscard]] std::string why_refused(const c10::FunctionSchema& schema);
 
 // Explains the same for one of TorchScript's own nodes, such as "prim::If".

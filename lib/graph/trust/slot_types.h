@@ -9,8 +9,9 @@
 
 namespace dslaunch::graph {
 
-// Throws Error{kInput}, naming the class and the attribute, if a slot of OBJECT has a value of
-// another type than its class declares. Objects in its slots were checked when they were made.
+// Throws Error{kInput}, naming the class and the attribute, if the type of a value in OBJECT's
+// slots is not the type that OBJECT's class declares. Objects in its slots were checked when they
+// were made.
 void check_slots(const c10::ivalue::Object& object);
 
 // Returns true if TYPE is an enumeration and VALUE is the value of one of its enumerators.

@@ -20,8 +20,8 @@ using TellsDraw = bool (*)(const Node& node);
 void hoist_writes(const Model& model, LoweredGraph& lowered, const std::vector<int>& parameters,
                   TellsDraw draws);
 
-// Returns true if forward changes one of INPUTS, inputs of LOWERED's graph by index, by a value
-// that it computes from the batch or draws at random.
+// Returns true if forward changes one of INPUTS by a value that it computes from the batch or draws
+// at random. INPUTS: indices of inputs of LOWERED's graph.
 [[nodiscard]] bool moves_by_batch(const LoweredGraph& lowered, const std::vector<size_t>& inputs,
                                   TellsDraw draws);
 

@@ -14,8 +14,8 @@
 
 namespace dslaunch::graph {
 
-// The values of a graph that may be one of its inputs or constants, each of which has separate
-// memory. More exact than MemorySets.
+// Tells which values of a graph may be one of its inputs or constants, if each of these has
+// separate memory. More exact than MemorySets.
 class InputAliases {
   public:
     // GRAPH must not change while this object lives.

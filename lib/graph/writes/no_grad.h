@@ -1,13 +1,14 @@
-// Blocks of a graph that compute without gradients, as `with torch.no_grad():` writes them. Used by
-// lower.h and by the other sources of this folder. No shared state.
+// Handles blocks of a graph that compute without gradients, as code in `with torch.no_grad():`
+// does. Used by lower.h and by the other sources of this folder. No shared state.
 #pragma once
 
 #include "graph/nodes/names.h"
 
 namespace dslaunch::graph {
 
-// Replaces `with torch.no_grad():` in GRAPH by the same operators on detached tensors, so that the
-// graph may be cut inside such a block. A block that reads containers of tensors is not changed.
+// Replaces blocks `with torch.no_grad():` in GRAPH by the same operators on detached tensors, so
+// that the graph may be cut between these operators. A block that reads containers of tensors is
+// not changed.
 void detach_without_gradients(Graph& graph);
 
 // Returns VALUE without its gradient, by nodes that are added before BEFORE. VALUE may be a tensor,

@@ -12,14 +12,14 @@
 namespace dslaunch::graph {
 
 // Sets of values of a graph that may share memory, by the schemas of its operators. All values that
-// a branch or a loop reads or makes are in one set, and so are all elements of one list.
+// a branch or a loop reads or makes are in one set. All elements of a list are in one set too.
 class MemorySets {
   public:
     explicit MemorySets(const Graph& graph);
 
     // Returns the member that represents VALUE's set.
     [[nodiscard]] const Value* set_of(const Value* value);
-    // Returns true if NODE is at the top level and makes a list whose readers only read its
+    // Returns true if NODE is at the top level and makes a list from which other nodes only read
     // elements.
     [[nodiscard]] bool is_read_list(const Node& node) const { return read_lists_.count(&node) > 0; }
     // Joins the sets of A and B.

@@ -14,19 +14,21 @@
 
 namespace dslaunch::launch {
 
-// The settings of an agent, as its command line and its way of starting give them.
+// The settings of an agent. They come from its command line and from the way in which it was
+// started.
 struct AgentSettings {
     // The address at which the launcher reached this machine, for transports that do not report it.
     // Empty: the address in sshd's SSH_CONNECTION is used.
     std::string arrival_address;
-    // True: passes a signal from outside (a scheduler that ends the job, a pod that is removed) to
-    // the launcher, which lets the ranks save; only a second signal ends the workers directly.
+    // True: the agent passes a signal from outside (a scheduler that ends the job, a pod that is
+    // removed) to the launcher, which then lets the ranks save. Only a second signal ends the
+    // workers directly.
     bool asks_before_ending = false;
     // CUDA_VISIBLE_DEVICES as a scheduler set it: the job's device numbers are indices into this
     // list.
     std::optional<std::string> visible_devices;
-    // An eventfd, readable once the launcher wants this agent for another attempt; -1: nobody needs
-    // to know.
+    // An eventfd that becomes readable when the launcher wants this agent for another attempt of
+    // the job; -1: the caller does not need to know.
     int come_again_fd = -1;
     // Rank 0's stdin, if this agent starts rank 0. The caller keeps ownership of the descriptor.
     WorkerStdin worker_stdin;
@@ -35,7 +37,8 @@ struct AgentSettings {
 
 // Serves one launcher over the two descriptors, whose bytes CHANNEL encodes and decodes, and
 // returns the exit code of the process. A guardian process stays alive as the agent's parent and
-// ends everything else if the agent itself is killed. REQUIRES: called before any thread starts.
+// ends all of the agent's processes if the agent itself is killed. REQUIRES: called before any
+// thread starts.
 [[nodiscard]] int run_agent(int in_fd, int out_fd, JoinChannel channel,
                             const AgentSettings& settings = {});
 

@@ -1,5 +1,5 @@
-// `dslaunch agent …`: its arguments, and the ways to connect it to its launcher: as the launcher's
-// child or over ssh with --stdio, or by calling back with --join.
+// `dslaunch agent …`: parses its arguments and connects it to its launcher. An agent with --stdio
+// was started by the launcher, as a child or over ssh; an agent with --join calls the launcher.
 //
 //     agent --stdio
 //     agent --join HOST:PORT|unix:PATH [--node N | --node-name NAME | --node-from VARIABLE |
@@ -23,11 +23,11 @@ struct AgentArguments {
     bool same_machine = false;  // the launcher or the relay at the other end is on this machine
     WorkerStdin worker_stdin;
     std::string token_file;  // empty: DSLAUNCH_TOKEN
-    JoinRequest join;        // without stdio; the token is not yet in it
+    JoinRequest join;        // used without --stdio; does not contain the token yet
 };
 
-// Parses ARGUMENTS (without `agent`). VARIABLE returns the value of an environment variable:
-// --node-from and --node-name-from name a scheduler's variables (OMPI_COMM_WORLD_RANK,
+// Parses ARGUMENTS (without `agent`). VARIABLE returns the value of an environment variable, since
+// --node-from and --node-name-from take the name of a scheduler's variable (OMPI_COMM_WORLD_RANK,
 // SLURMD_NODENAME). Throws Error{kUsage}.
 [[nodiscard]] AgentArguments parse_agent_arguments(
     std::span<const std::string> arguments,

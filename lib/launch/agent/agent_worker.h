@@ -31,9 +31,9 @@ struct AgentWorker {
 // progress bar or of a question is returned before its line ends. TO_THE_END: reads everything in
 // the pipe, and also returns a last line without a newline.
 [[nodiscard]] std::string read_lines(AgentWorker& worker, OutputStream stream, bool to_the_end);
-// Hands over the worker's frames, at most as many as fit into a socket buffer, so that a worker
-// that never stops sending delays no one else. Returns true if no frame is left. Closes the socket
-// on bytes that are not a frame.
+// Gives the worker's frames to TAKE, in one call at most as many as fit into a socket buffer: a
+// worker that never stops sending must not delay the others. Returns true if no frame is left.
+// Closes the socket if its bytes are not a frame.
 [[nodiscard]] bool read_control_frames(AgentWorker& worker,
                                        const std::function<void(const WorkerControl&)>& take);
 
@@ -44,10 +44,11 @@ struct WorkerStdin {
                         // end
 };
 
-// The descriptors that all workers of a node share and inherit by number.
+// The descriptors that all workers of a node share; each worker inherits them under the same
+// numbers.
 struct SharedDescriptors {
     int arena_fd = -1;
-    int rendezvous_fd = -1;  // for the worker that gets it
+    int rendezvous_fd = -1;  // only rank 0 inherits it
     WorkerStdin stdin_of_rank_0;
     int64_t cores = 1;
     const RankPlace* place = nullptr;  // processors of this worker; null: any
@@ -58,7 +59,7 @@ struct WorkerLaunch {
     AgentWorker worker;
     WorkerStarted started;
     std::string error;    // not empty: the worker does not run
-    int exit_code = 127;  // code of the rank if it could not start
+    int exit_code = 127;  // the rank's exit code if it could not start
 };
 
 // Returns the processors of each worker, by the worker's index in the request; empty if no worker

@@ -16,7 +16,7 @@ namespace dslaunch::launch {
 
 // The facts and descriptors that the workers of an agent get from it.
 struct WorkerSources {
-    Rendezvous& rendezvous;  // its socket is closed here once the workers have it
+    Rendezvous& rendezvous;  // this class closes its socket once the workers have it
     int64_t cores = 1;       // processors of this machine
     WorkerStdin stdin_of_rank_0;
     // CUDA_VISIBLE_DEVICES as a scheduler set it; nothing: all GPUs.
@@ -31,7 +31,8 @@ class AgentWorkers {
     explicit AgentWorkers(Send send) : send_(std::move(send)) {}
 
     // Starts the workers of REQUEST; reports the ones that cannot be started. Throws Error{kSetup}
-    // if this machine refuses what all of them need. REQUIRES: no earlier call has started any.
+    // if this machine refuses something that all workers need. REQUIRES: no earlier call has
+    // started any.
     void start(const StartRequest& request, const WorkerSources& sources);
     // Returns the workers; they stay at their places in memory after start().
     [[nodiscard]] std::vector<AgentWorker>& all() { return workers_; }
@@ -44,9 +45,9 @@ class AgentWorkers {
     void signal(int signal_number) const;
     // Asks all workers to save and end.
     void save();
-    // Reports that process PID, which may be a worker, has ended; waitpid() gave STATUS.
-    // WAS_TOLD_TO_END gets the number of the signal that ended the process (0: no signal), and
-    // returns true if the agent sent that signal.
+    // Reports the end of the worker with process id PID; does nothing if PID is not a worker.
+    // STATUS is the result of waitpid(). WAS_TOLD_TO_END gets the number of the signal that ended
+    // the process (0: no signal), and returns true if the agent sent that signal.
     void report_end(pid_t pid, int status,
                     const std::function<bool(int signal_number)>& was_told_to_end);
 

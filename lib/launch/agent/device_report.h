@@ -12,11 +12,11 @@
 
 namespace dslaunch::launch {
 
-// A process that uses a GPU, or that was asked for.
+// A process that uses a GPU, or the process that the request names.
 struct DeviceProcess {
     ProcessName name;       // start_time 0: not visible here, as in another container
     std::string user;       // its name or number; empty: not known
-    bool is_own = false;    // true: the asking user's
+    bool is_own = false;    // true: it belongs to the user who asks
     std::string command;    // the name of its program; arguments may contain secrets
     int64_t age_s = -1;     // -1: not known
     std::string launch_id;  // only for own processes that dslaunch started

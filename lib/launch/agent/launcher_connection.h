@@ -10,7 +10,7 @@
 
 namespace dslaunch::launch {
 
-// Two descriptors and the frames in their bytes.
+// Two descriptors, and the frames that arrive and leave through them.
 class LauncherConnection {
   public:
     // CHANNEL encodes and decodes the bytes of the descriptors, which the caller owns. OUT_FD does

@@ -1,6 +1,6 @@
 // The facts that a host's agent reports about its machine. Data path: hello -> machine facts ->
-// check_machines, which finds the differences between hosts that break a job -> start; and `hosts
-// check` -> the state of a host, measured on request. No threads.
+// check_machines, which finds differences between the hosts if they break a job -> start. For
+// `hosts check`, an agent also measures the present state of its host on request. No threads.
 #pragma once
 
 #include <chrono>
@@ -52,13 +52,13 @@ struct WorkerNeeds {
     std::string glibc;  // the newest version that it asks for; empty: not known
     bool cuda = false;  // ranks run on GPUs
 };
-// Returns the needs of WORKER, the path of dsworker, which is built with the same flags as this
+// Returns the needs of dsworker. WORKER is its path; it is built with the same flags as this
 // program. Throws Error{kSetup} if it is not a program for this machine.
 [[nodiscard]] WorkerNeeds needs_of_worker(const std::string& worker, bool cuda);
 
-// Returns the problem of each host in words; empty for a host where nothing breaks the job. A mere
-// difference, such as another kernel or CPU, is not a problem. A host's driver is a problem if it
-// differs from the most common version (in a tie, from the version that comes first).
+// Returns the problem of each host in words, or an empty text for a host that has no problem. A
+// mere difference, such as another kernel or CPU, is not a problem. A host's driver is a problem if
+// it differs from the most common version (in a tie, from the version that comes first).
 [[nodiscard]] std::vector<std::string> check_machines(const std::vector<MachineFacts>& machines,
                                                       const WorkerNeeds& needs);
 
@@ -96,8 +96,8 @@ struct ClockOffset {
     std::chrono::nanoseconds bound{0};
 };
 
-// The largest clock difference, in addition to the measurement's error bound, that is not reported
-// as a fault. Above it, TLS, logs and file times stop making sense.
+// The largest clock difference that is not reported as a fault; the measurement's error bound is
+// added to it. With a larger difference, TLS, logs and file times stop making sense.
 inline constexpr std::chrono::seconds kClockOffsetMax{2};
 
 // Returns the offset. ASKED and ANSWERED: the times, by our clock, when the question was sent and
@@ -106,7 +106,7 @@ inline constexpr std::chrono::seconds kClockOffsetMax{2};
                                        std::chrono::nanoseconds answered,
                                        std::chrono::nanoseconds theirs);
 
-// Returns the fault of that clock in words; empty if the clock may be right, within the error bound
+// Returns the fault of the clock in words; empty if the clock may be right, within the error bound
 // and kClockOffsetMax.
 [[nodiscard]] std::string describe_clock(const ClockOffset& clock);
 

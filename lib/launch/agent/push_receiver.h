@@ -16,8 +16,8 @@ namespace dslaunch::launch {
 // Receives the files of one push, one after another.
 class PushReceiver {
   public:
-    // Each message is answered by one or more calls of ANSWER, except pieces of a file that was
-    // given up. ALIVE is called every few megabytes while files are read.
+    // Each message is answered by one or more calls of ANSWER. Only pieces of a file that was given
+    // up get no answer. ALIVE is called every few megabytes while files are read.
     PushReceiver(std::function<void(const PushAnswer&)> answer, std::function<void()> alive)
         : answer_(std::move(answer)), alive_(std::move(alive)) {}
 

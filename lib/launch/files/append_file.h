@@ -16,8 +16,8 @@ namespace dslaunch::launch {
 // nothing if FILE is not open.
 [[nodiscard]] int append(const UniqueFd& file, std::string_view bytes);
 
-// Makes the folder at PATH and its parents. Throws Error{kDisk} with ADVICE, which follows a
-// semicolon.
+// Makes the folder at PATH and its parents. Throws Error{kDisk}, whose message ends with a
+// semicolon and ADVICE.
 void make_folder_for(const std::string& path, std::string_view advice);
 
 }  // namespace dslaunch::launch

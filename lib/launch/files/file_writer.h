@@ -21,7 +21,7 @@ class FileWriter {
     using Work = std::function<int()>;
 
     static constexpr size_t kKeptBytesMax = 64U << 20;
-    // The part of kKeptBytesMax that each queued unit of work uses in addition to its text: its
+    // The bytes of kKeptBytesMax that each queued unit of work uses in addition to its text: its
     // closure, the heap block of a small text, its queue entry.
     static constexpr size_t kWorkBytes = 256;
     static constexpr std::chrono::milliseconds kStandsStill{5'000};
@@ -38,15 +38,14 @@ class FileWriter {
     // calls. Returns false if the queue is full; WORK is then dropped. Work with BYTES 0 is never
     // dropped: the caller must limit how much of it there is.
     bool post(Work work, size_t bytes);
-    // Returns the errno of the first work that failed, once; 0 if no work failed or the errno was
-    // returned before.
+    // Returns the errno of the first work that failed. Returns 0 if no work has failed, or if an
+    // earlier call has returned this errno.
     [[nodiscard]] int take_failure();
-    // Returns one line, each only once, about a disk that does not answer or about work that was
-    // lost because of it; empty if there is no news.
+    // Returns one line if the disk does not answer, or if work was lost because of that; empty if
+    // there is no news. Each line is returned only once.
     [[nodiscard]] std::string take_news();
     // Waits until everything is written, and returns true. Returns false if nothing was written for
-    // STANDSTILL_MAX, after ALL_MAX in any case, or if WAKE_FD becomes readable. A WAKE_FD of -1
-    // never does.
+    // STANDSTILL_MAX, if ALL_MAX is over, or if WAKE_FD (-1: none) becomes readable.
     [[nodiscard]] bool wait(std::chrono::milliseconds standstill_max, int wake_fd = -1,
                             std::chrono::milliseconds all_max = std::chrono::hours(24));
     // Does WORK on the thread, after all work that is queued, and waits until it is done. Rethrows

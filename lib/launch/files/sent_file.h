@@ -51,12 +51,12 @@ class FilePieces {
     };
 
     FilePieces() = default;  // no pieces
-    // MISSING: the numbers of the missing chunks of kPushChunkBytes. REQUIRES: has_all(missing,
-    // file_bytes).
+    // MISSING: the indices of the missing chunks; a chunk has kPushChunkBytes. REQUIRES:
+    // has_all(missing, file_bytes).
     FilePieces(std::vector<uint32_t> missing, int64_t file_bytes)
         : missing_(std::move(missing)), file_bytes_(file_bytes) {}
 
-    // Returns true if a file of FILE_BYTES has all CHUNKS.
+    // Returns true if a file of FILE_BYTES bytes is long enough to contain all CHUNKS.
     [[nodiscard]] static bool has_all(const std::vector<uint32_t>& chunks, int64_t file_bytes);
     // Returns the next piece and steps past it; nullopt if no piece is left.
     [[nodiscard]] std::optional<Piece> next();

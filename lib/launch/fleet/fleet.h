@@ -27,7 +27,8 @@ class FleetListener {
     // The agent has said hello, in this protocol version.
     virtual void host_greeted(size_t /*host*/) {}
     // Takes frames that Fleet does not handle itself: all except hello, pong, gone, problems and
-    // requests to end. If it throws an Error, the host is lost: its agent sends nonsense.
+    // requests to end. If it throws an Error, the agent has sent nonsense, and the host counts as
+    // lost.
     virtual void take_frame(size_t /*host*/, const Frame& /*frame*/) {}
     // LINE, printable, came on stderr of an agent that has said hello.
     virtual void take_diagnostic(size_t /*host*/, const std::string& /*line*/) {}
@@ -38,8 +39,9 @@ class FleetListener {
     virtual void host_ended(size_t /*host*/, bool /*lost*/) {}
     // Somebody asks for the end; CAUSE says who. Returns true if pump() must stop waiting.
     [[nodiscard]] virtual bool end_wished(const std::string& /*cause*/) { return true; }
-    // Called when there is nothing to do for the time LEFT. Returns how long to wait for the hosts;
-    // nothing if the owner has already waited, and the hosts are to be polled later.
+    // Called when there is nothing to do for the time LEFT. Returns how long to wait for the hosts.
+    // Returns nothing if the owner has already waited; events of the hosts then stay queued until a
+    // later call.
     [[nodiscard]] virtual std::optional<std::chrono::milliseconds> pause(
         std::chrono::milliseconds left) {
         return left;
@@ -101,9 +103,9 @@ class Fleet {
     void blame(size_t host, const std::string& cause);
     // Gives up a host because of CAUSE; its agent ends together with everything that it started.
     void lose(size_t host, const std::string& cause);
-    // Tells all agents to end what they started and then themselves, and waits for that. Must be
-    // called before the object is destroyed. The default limit is long enough for an agent to
-    // report processes that do not die.
+    // Tells all agents to end what they started and then themselves, and waits until they have
+    // ended. Must be called before the object is destroyed. The default limit is long enough for an
+    // agent to report processes that do not die.
     void stop();
     void stop(const StopRules& rules);
 
@@ -115,7 +117,7 @@ class Fleet {
     [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
     // Returns true if PREDICATE is true for every host.
     [[nodiscard]] bool all(const std::function<bool(const Node&)>& predicate) const;
-    // Returns true if every agent that has not ended has sent something since TIME.
+    // Returns true if every agent has sent something since TIME, or has ended.
     [[nodiscard]] bool heard_all_since(Time time) const;
     // Returns the number of hosts with an error.
     [[nodiscard]] size_t bad_count() const;
@@ -148,7 +150,8 @@ class Fleet {
     Attention attention_;
     int interrupts_ = 0;                  // requests to end so far
     std::optional<Time> agent_asked_at_;  // when an agent made the first request
-    bool has_given_up_ = false;           // during this call of pump(), which then returns
+    bool has_given_up_ = false;           // true: the owner asked this call of pump() to stop
+                                          // waiting
     bool is_stopping_ = false;
 };
 

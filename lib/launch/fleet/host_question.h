@@ -55,9 +55,9 @@ struct HostQuestions {
     std::string own_hash;              // SHA-256 of this program; empty: not compared
 };
 
-// Asks every host whose agent is running for a report, all at once and three times each; the
-// fastest answer gives the clock. Then asks for the GPUs, which may take a driver seconds.
-// REQUIRES: fleet.connect() was called with want_binary_hash, unless own_hash is empty.
+// Asks every host whose agent is running for a report: all hosts at once, and each host three
+// times. The fastest answer gives the host's clock. Then asks for the GPUs, which may take a driver
+// seconds. REQUIRES: fleet.connect() was called with want_binary_hash, unless own_hash is empty.
 [[nodiscard]] std::vector<HostState> check_hosts(Fleet& fleet, const HostQuestions& questions);
 
 // A program to run on every host.
@@ -71,15 +71,15 @@ struct ExecRequest {
     std::function<void(size_t host, OutputStream stream, std::string_view lines)> on_lines;
     // Does what FleetListener::pause() says. If it is not set, nothing is done before each wait.
     std::function<std::optional<std::chrono::milliseconds>(std::chrono::milliseconds left)> pause;
-    int64_t output_bytes_max = 16 << 20;  // kept for each host
+    int64_t output_bytes_max = 16 << 20;  // the most that is kept of one host's output
 };
 
 // The result of the program on one host.
 struct ExecResult {
-    bool ended = false;  // true: by itself; the next two say how
+    bool ended = false;  // true: it ended by itself; see the next two members
     int exit_status = 0;
     int signal_number = 0;
-    std::string error;   // not empty: it never ran, or did not end by itself, in words
+    std::string error;   // not empty: it never ran, or did not end by itself; says why
     int error_code = 0;  // exit code of `error`
     std::string output;  // both streams, in the order in which they came
     bool output_was_cut = false;

@@ -70,8 +70,8 @@ struct HostSlots {
                                                   const HostFilter& filter);
 
 // Returns the number of slots of HOST that INCLUDE (the value of --include) assumes: if it names
-// slots of HOST, the highest named slot plus one; else 0. For a host whose slots are plain numbers:
-// one without GPUs and without a given number of workers. Throws as apply_filter() does on
+// slots of HOST, the highest named slot plus one; else 0. Meant for a host that has no GPUs and no
+// given number of workers, so that its slots are plain numbers. Throws as apply_filter() does on
 // malformed text.
 [[nodiscard]] int named_slots(const std::string& include, const std::string& host);
 

@@ -25,12 +25,14 @@ struct SlurmStep {
 struct SlurmAllocation {
     std::string job_id;
     std::vector<Host> hosts;  // in Slurm's order; slots as below
-    // The source of the slots: GPUs per host if Slurm gives them, else the requested tasks, else 1
-    // each. The number of tasks says how often srun starts a program; there may be more workers.
+    // The source of the slots: the GPUs of each host if Slurm gives them, else the requested tasks,
+    // else one slot for each host. The number of tasks only says how often srun starts a program;
+    // there may be more workers.
     enum class Slots { kGpus, kTasks, kUnknown };
     Slots slots = Slots::kUnknown;
     // Empty if this process was not started by srun, for example in the shell of sbatch or salloc.
-    // Hosts and slots are the step's if it has several tasks, else the whole allocation's.
+    // If the step has several tasks, `hosts` contains only the hosts and slots of the step, else
+    // those of the whole allocation.
     std::optional<SlurmStep> step;
 };
 

@@ -1,10 +1,10 @@
 // The record of a job in its user's state folder, where `dslaunch ps`, `logs`, `stop` and `report`
 // find it: STATE/jobs/ID/ (0700) with job.json, progress.json (the newest line of metrics),
 // ranks.json (how far each rank is) and job.log. It contains no environment values and no arguments
-// of the target. A record that cannot be written costs one warning, never the job. Files are
-// replaced by rename, so that a reader sees a whole file. A thread of its own writes them
-// (files/file_writer.h): a home directory that does not answer delays a change of the job's state
-// by kBrief, and nothing else. One thread uses an object.
+// of the target. If a record cannot be written, one warning says so, and the job continues. Files
+// are replaced by rename, so that a reader sees a whole file. A separate thread writes the files
+// (files/file_writer.h). If the home directory does not answer, only a change of the job's state is
+// delayed, by kBrief. One thread uses an object.
 #pragma once
 
 #include <chrono>
@@ -77,7 +77,7 @@ class JobRecord {
     struct UsedHost {
         std::string name, user, address;
         int port = 0;
-        int64_t ranks = 0;  // ranks of the newest attempt; 0: only an earlier one used the host
+        int64_t ranks = 0;  // ranks of the newest attempt; 0: only an earlier attempt used the host
     };
     void open_folder();
     void write_job();

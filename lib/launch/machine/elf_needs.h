@@ -9,7 +9,7 @@
 
 namespace dslaunch::launch {
 
-// The libraries that one file names, and where it looks for them.
+// The libraries that one file names, and the folders where it looks for them.
 struct ElfNeeds {
     std::vector<std::string> libraries;  // names, as "libc10.so"
     std::vector<std::string> folders;    // the file's own search folders, absolute, $ORIGIN filled
@@ -21,9 +21,10 @@ struct ElfNeeds {
 // file.
 [[nodiscard]] ElfNeeds read_elf_needs(const std::string& path);
 
-// Returns the libraries that PATH, directly or through other libraries, finds in folders that are
-// not the system's: LibTorch and the libraries that came with it. Paths are absolute, sorted, each
-// once, without PATH itself. Throws as read_elf_needs() does.
+// Returns the libraries that the file at PATH needs, directly or through other libraries, and that
+// are found outside the system's folders: LibTorch and the libraries that came with it. The paths
+// are absolute and sorted; each appears once, PATH itself does not appear. Throws as
+// read_elf_needs() does.
 [[nodiscard]] std::vector<std::string> own_libraries(const std::string& path);
 
 // A library that a program needs.
@@ -32,10 +33,10 @@ struct SharedLibrary {
     std::string path;  // path that the loader finds; empty: none
 };
 
-// Returns all libraries that FILE, a program or a library, needs directly or indirectly, as the
-// loader finds them in ENVIRONMENT. Leaves out
-// the C library's own, which belong to each host's kernel and loader, and the GPU driver's
-// (libcuda, libnvidia-*). Throws Error{kSetup} if the loader cannot be run.
+// Returns all libraries that FILE, a program or a library, needs directly or indirectly, at the
+// paths where the loader finds them if it runs with ENVIRONMENT. Leaves out the C library's own,
+// which belong to each host's kernel and loader, and the GPU driver's (libcuda, libnvidia-*).
+// Throws Error{kSetup} if the loader cannot be run.
 [[nodiscard]] std::vector<SharedLibrary> list_libraries(
     const std::string& file, const EnvironmentList& environment = own_environment());
 

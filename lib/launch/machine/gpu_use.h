@@ -19,15 +19,15 @@ inline constexpr const char* kGpuDevicePattern = "/dev/nvidia0, /dev/nvidia1, â€
 // the driver's list in /proc contains all GPUs of the host. Returns 0 if the folder cannot be read.
 [[nodiscard]] int64_t count_gpus(const std::string& directory = "/dev");
 
-// UNITS: bytes; -1: not known.
+// One GPU and its state. UNITS: bytes; -1: not known.
 struct Gpu {
     int64_t index = 0;  // as nvidia-smi and CUDA_VISIBLE_DEVICES count, by PCI address
     std::string name = {};
     int64_t memory_bytes = -1;
     int64_t used_bytes = -1;
     std::string uuid = {};
-    std::string driver = {};  // its version, as 580.65.06
-    int64_t ecc_errors = -1;  // that ECC could not correct since the driver was loaded
+    std::string driver = {};  // the driver's version, such as 580.65.06
+    int64_t ecc_errors = -1;  // errors that ECC could not correct, since the driver was loaded
     // The GPU's links: the largest PCIe generation, the PCIe lanes in use and their maximum, and
     // the NVLinks that are up.
     int64_t pcie_generation = -1;
@@ -51,7 +51,7 @@ struct GpuHold {
 struct GpuUse {
     std::vector<Gpu> gpus;
     std::vector<GpuHold> holds;  // by GPU, then by process
-    std::string note;            // which facts are missing and why; empty: no fact
+    std::string note;            // the facts that are missing, and why; empty: no fact is missing
 
     bool operator==(const GpuUse&) const = default;
 };
@@ -80,8 +80,8 @@ struct GpuUse {
 
 // Adds the facts in FACTS and LINKS to GPUS. FACTS: `nvidia-smi --query-gpu=index,driver_version,
 // ecc.errors.uncorrected.volatile.total,pcie.link.gen.max,pcie.link.width.current,
-// pcie.link.width.max` in that format; LINKS: `nvidia-smi nvlink --status`. Lines of another form,
-// and fields that are not numbers, are skipped.
+// pcie.link.width.max` with --format=csv,noheader,nounits; LINKS: `nvidia-smi nvlink --status`.
+// Lines of another form, and fields that are not numbers, are skipped.
 void add_gpu_facts(std::vector<Gpu>& gpus, std::string_view facts, std::string_view links);
 
 }  // namespace dslaunch::launch

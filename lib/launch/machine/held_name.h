@@ -1,6 +1,6 @@
 // A name that one process of this machine holds until it ends, and that other processes of the same
 // user can watch: an abstract Unix socket, which leaves no file. Copies of dslaunch that do not
-// launch a job themselves use it to learn when the job has ended. One thread each.
+// launch a job themselves use it to learn when the job has ended. One thread uses an object.
 #pragma once
 
 #include <chrono>
@@ -34,7 +34,8 @@ class HeldName {
 struct NameWait {
     std::chrono::milliseconds appears_max;  // the wait for a first holder
     std::chrono::milliseconds returns_max;  // the wait for the next holder, after one has ended
-    int signal_fd = -1;                     // readable: the wait ends, if nobody holds the name
+    int signal_fd = -1;                     // if it becomes readable, the wait ends unless a
+                                            // process holds the name
 };
 
 // Waits until a process of this user has held NAME and no process holds it any more. Returns false

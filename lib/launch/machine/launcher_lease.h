@@ -2,9 +2,9 @@
 // kLeaseMax, so that a stopped launcher (Ctrl-Z, SIGSTOP, a debugger) keeps its job; on the
 // launcher's own machine it waits for ever. It waits only for kSilenceMax if the launcher's machine
 // or the network to it is gone: then the kernel has bytes that nobody has acknowledged. TCP_INFO
-// reports this for our own socket. sock_diag(7) reports it for sshd's socket to every user; after a
-// jump host, it describes the connection to the jump host. A launcher that has ended closes its
-// connection, which this file does not handle. One thread.
+// reports this for our own socket. sock_diag(7) reports it for sshd's socket, to every user; if ssh
+// goes through a jump host, that socket only leads to the jump host. A launcher that has ended
+// closes its connection, which this file does not handle. One thread.
 #pragma once
 
 #include <linux/inet_diag.h>
@@ -48,7 +48,8 @@ struct DiagRequest {
     nlmsghdr header;
     inet_diag_req_v2 body;
 };
-// Returns the request for the connection that SSH_CONNECTION describes; nothing as signs_of_ssh().
+// Returns the request for the connection that SSH_CONNECTION describes; nothing if the text has
+// another form.
 [[nodiscard]] std::optional<DiagRequest> diag_request(std::string_view ssh_connection);
 // Reads the message that begins with HEADER and has BYTES bytes, header included. Returns nothing
 // if it is not an answer about a socket.
@@ -57,8 +58,8 @@ struct DiagRequest {
 // The rule that decides, from the launcher's silence, when it is gone.
 class LauncherLease {
   public:
-    // Returns the lease for a launcher, or its relay, on this machine. It is never over: the pipe
-    // closes when the launcher ends.
+    // Returns the lease for a launcher, or its relay, on this machine. This lease is never over,
+    // since the pipe closes when the launcher ends.
     [[nodiscard]] static LauncherLease same_machine();
     // Returns the lease for a launcher at the other end of FD, a socket that outlives this object.
     [[nodiscard]] static LauncherLease over_socket(int fd);

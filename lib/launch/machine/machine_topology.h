@@ -11,9 +11,9 @@
 
 namespace dslaunch::launch {
 
-// Returns the smallest number of processors whose time the control group or one above it grants,
-// rounded up; 0: no limit. ROOT: "" for this machine, else a test's folder that contains proc/ and
-// sys/.
+// Returns the number of processors whose time this process may use, rounded up: the smallest limit
+// that its control group or a group above it has. Returns 0 if there is no limit. ROOT: "" for this
+// machine, else a test's folder that contains proc/ and sys/.
 [[nodiscard]] int processors_granted(const std::string& root);
 
 // Returns the number of processes of the control group that were killed because its memory was used
@@ -37,10 +37,10 @@ struct OomCount {
 // One logical processor.
 struct Processor {
     int number = 0;
-    int core = 0;     // the lowest number of the same core
+    int core = 0;     // the lowest processor number in the same core
     int package = 0;  // socket
     int node = 0;     // NUMA
-    int cache = 0;    // the lowest number that shares the last-level cache
+    int cache = 0;    // the lowest processor number that shares the last-level cache
 
     bool operator==(const Processor&) const = default;
 };
@@ -53,9 +53,9 @@ struct MachineTopology {
     int cores_max = 0;           // limit of the control group; 0: none
 };
 
-// Reads the topology. Where a fact is unknown, each processor is taken as one core, and the machine
-// as having one of everything else. ROOT: "" for this machine; a test gives a folder with its own
-// sys/, proc/ and dev/.
+// Reads the topology. Where a fact is unknown, it assumes one core for each processor, and for the
+// machine one package, one NUMA node and one cache for each package. ROOT: "" for this machine; a
+// test gives a folder with its own sys/, proc/ and dev/.
 [[nodiscard]] MachineTopology read_machine_topology(const std::string& root,
                                                     const std::vector<int>& allowed);
 

@@ -15,7 +15,7 @@ namespace dslaunch::launch {
 // can see; empty if no process listens. Safe to print.
 [[nodiscard]] std::string describe_port_owner(int port);
 
-// Returns the ids of users who listen on PORT in this network namespace: one /proc/net read.
+// Returns the ids of users who listen on PORT in this network namespace. Reads /proc/net once.
 [[nodiscard]] std::set<int64_t> port_users(int port);
 
 // Watches MASTER_PORT. Rank 0 of a script binds this port itself, a moment after the agent has
@@ -36,7 +36,7 @@ class PortWatch {
     int port_ = 0;
     Time next_look_ = Time::max();
     Time end_;
-    std::chrono::milliseconds pause_{};  // between the current checks
+    std::chrono::milliseconds pause_{};  // the current time between two checks
 };
 
 }  // namespace dslaunch::launch

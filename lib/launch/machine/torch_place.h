@@ -1,7 +1,8 @@
-// Finds the LibTorch of a dsworker: in the folders that are written into the program, which hold
-// its own copy or the torch of the Python environment that it was installed into, or in another
-// environment of this machine. Data path: environment of a worker -> [here] -> LD_LIBRARY_PATH of
-// that worker. Reads file names and one version; runs nothing. No threads.
+// Finds the LibTorch of a dsworker. It may be in the folders that are written into the program:
+// these hold the program's own copy, or the torch of the Python environment that it was installed
+// into. Otherwise it is in another environment of this machine. Data path: environment of a worker
+// -> [here] -> LD_LIBRARY_PATH of that worker. Reads file names and one version; runs nothing. No
+// threads.
 #pragma once
 
 #include <string>
@@ -19,21 +20,22 @@ inline constexpr const char* kTorchVariable = "DSLAUNCH_TORCH";
 
 // The place of a program and its needs, as far as LibTorch is concerned.
 struct TorchSeeker {
-    std::string prefix;                // /opt/x of /opt/x/bin/dsworker
+    std::string prefix;                // /opt/x for the program /opt/x/bin/dsworker
     std::vector<std::string> folders;  // the program's own search folders, which come first
-    std::string version;               // "2.11", the one that it needs; empty: any
+    std::string version;               // version of LibTorch that it needs, such as "2.11"; empty:
+                                       // any
 };
 
 // Returns folders to be searched for libraries in addition to the program's own, separated by
-// colons; empty if the program's own lead to LibTorch. Throws Error{kSetup} if no LibTorch of
-// SEEKER's version is found, or if the program's own folders lead to another version or to another
-// place than DSLAUNCH_TORCH.
+// colons; empty if the program's own folders contain LibTorch. Throws Error{kSetup} if no LibTorch
+// of SEEKER's version is found. Also throws it if the program's own folders contain another
+// version, or a LibTorch that is not the one in DSLAUNCH_TORCH.
 [[nodiscard]] std::string torch_search_path(const TorchSeeker& seeker,
                                             const EnvironmentList& environment);
 
-// Makes sure that WORKER, the path of a dsworker, finds LibTorch if it is started with ENVIRONMENT,
-// where LD_LIBRARY_PATH may be changed. Does nothing for a program that does not need LibTorch, and
-// for one that cannot be read, since its start will fail. Throws as torch_search_path() does.
+// Makes sure that WORKER, the path of a dsworker, finds LibTorch if it is started with ENVIRONMENT.
+// May change LD_LIBRARY_PATH in ENVIRONMENT. Does nothing if the program does not need LibTorch, or
+// if it cannot be read: its start will then fail. Throws as torch_search_path() does.
 void lead_to_torch(const std::string& worker, EnvironmentList& environment);
 
 }  // namespace dslaunch::launch

@@ -19,11 +19,11 @@ namespace dslaunch::launch {
 // its masked CRC-32C.
 [[nodiscard]] std::string tf_record(std::string_view message);
 
-// The messages below carry the wall time in seconds of Unix time.
+// The wall times below are in seconds of Unix time.
 
 // Returns the first message of every event file, which says that the format is "brain.Event:2".
 [[nodiscard]] std::string version_event(double wall_time_s);
-// Returns the message by which TensorBoard discards values from STEP on that it read before.
+// Returns the message that makes TensorBoard discard the values from step STEP on that it has read.
 [[nodiscard]] std::string session_start_event(double wall_time_s, int64_t step);
 // Returns the message with all EVENTS of STEP, as 32-bit floats. REQUIRES: STEP is not negative.
 [[nodiscard]] std::string scalars_event(double wall_time_s, int64_t step,

@@ -36,9 +36,9 @@ class EventFiles final : public MetricsSink {
 
     std::string folder_;
     UniqueFd file_;
-    off_t end_ = 0;          // of the last whole record
+    off_t end_ = 0;          // end of the last whole record
     int64_t first_ = 0;      // values from this sample count on are written again
-    int number_ = 0;         // of the next file of this process
+    int number_ = 0;         // number of the next file of this process
     bool has_tail_ = false;  // a part of a record could not be removed
 };
 

@@ -9,8 +9,9 @@
 
 namespace dslaunch::launch {
 
-// Appends each record's line to metrics.jsonl. A job that continues a run appends to its file; of a
-// repeated step the last line counts. A new run renames an earlier run's file to metrics-N.jsonl.
+// Appends each record's line to metrics.jsonl. A job that continues a run appends to its file; if a
+// step is repeated, its last line counts. A new run renames an earlier run's file to
+// metrics-N.jsonl.
 class MetricsFile final : public MetricsSink {
   public:
     // Opens the file in FOLDER and removes an incomplete last line, which a killed launcher may

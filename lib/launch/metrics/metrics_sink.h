@@ -24,10 +24,10 @@ class MetricsSink {
     // will be written again. IS_NEW_RUN: a run begins at its first step, so that whatever is in
     // this place belongs to another run.
     [[nodiscard]] virtual int begin(int64_t samples, bool is_new_run) = 0;
-    // Keeps RECORD, whose place on the axis is SAMPLES, the samples of all steps up to its step.
+    // Keeps RECORD. Its place on the axis is SAMPLES: the samples of all steps up to its step.
     [[nodiscard]] virtual int write(const MetricsRecord& record, int64_t samples) = 0;
-    // Returns true if a record must have a true place. Other sinks get a record at once, with the
-    // place 0, even if its place is not known yet.
+    // Returns true if this sink needs the true place of each record. Other sinks get a record at
+    // once; if its place is not known yet, they get it with the place 0.
     [[nodiscard]] virtual bool needs_place() const { return true; }
     // Called once after the last record.
     [[nodiscard]] virtual int end() { return 0; }
@@ -43,8 +43,9 @@ class MetricsFeed {
 
     // Passes RECORD to every sink. Returns 0, or the negative errno of the first sink that failed.
     // A record that is not a step, such as a held-out loss, is placed at the newest step. If a
-    // resumed job begins with one, sinks that need its place get it after the first step. A sink
-    // whose begin() failed gets no records until begin() has succeeded; each record tries again.
+    // resumed job begins with such a record, sinks that need its place get it after the first step.
+    // A sink whose begin() failed gets no records until begin() has succeeded; each record tries
+    // again.
     int add(const MetricsRecord& record);
     // Ends every sink; returns as add() does.
     int end();

@@ -1,7 +1,8 @@
-// Connections to a port that anybody can reach, until each has sent the job's key. A host sends it
-// in its first packet, so that silent strangers cost only their own connection. A host whose key
-// arrived changed gets an answer that only holders of the key can recognize, so that it does not
-// take a network that changes bytes for a stranger. Owned and polled by one thread; no call blocks.
+// Connections to a port that anybody can reach, until each has sent the job's key. A host sends the
+// key in its first packet, so that silent strangers cost only their own connection. If the network
+// changed the key on the way, the host gets an answer that only holders of the key can recognize.
+// It then knows that the network is the cause, and that this is not a stranger's port. Owned and
+// polled by one thread; no call blocks.
 #pragma once
 
 #include <chrono>
@@ -16,13 +17,13 @@
 
 namespace dslaunch::launch {
 
-// The most guests at once; one more replaces the oldest one.
+// The largest number of guests at once; one more replaces the oldest one.
 inline constexpr size_t kGuestsMax = 256;
 // The time that a guest has to send the key.
 inline constexpr std::chrono::milliseconds kGuestMax{5'000};
 inline constexpr size_t kGuestKeyBytesMax = 64;
 inline constexpr size_t kGuestAnswerBytes = 32;
-// The most times that a host whose key arrives changed opens the connection.
+// The largest number of times that a host opens the connection if its key arrives changed.
 inline constexpr int kGuestOpeningsMax = 5;
 
 // Returns the answer that means MEANING to a holder of KEY; it reveals nothing to anybody else.
@@ -59,7 +60,7 @@ class Guests {
     [[nodiscard]] std::optional<Time> next_late() const;
     // Returns the guests' descriptors, to be polled for input.
     [[nodiscard]] std::vector<int> descriptors() const;
-    // Return true if there are no guests; close the connections of all of them.
+    // Return true if there are no guests; close the connections of all guests.
     [[nodiscard]] bool empty() const { return guests_.empty(); }
     void clear() { guests_.clear(); }
 

@@ -33,7 +33,7 @@ struct ListenRequest {
     static constexpr const char* kWhat = "a request to listen";
     std::vector<std::string> addresses;  // or one name, which the host looks up
     int64_t port = 0;                    // 0: a free port for each
-    int64_t node = 0;                    // node number that this host answers with
+    int64_t node = 0;                    // the number of this node, which it answers with
     std::string key;                     // a question that does not begin with it gets no answer
 };
 
@@ -52,7 +52,8 @@ struct ListenReply {
     int64_t clock_ns = 0;  // clock of this host, since 1970
 };
 
-// The most targets at once; an agent always has enough descriptors for them, whatever its limit.
+// The largest number of targets at once. An agent always has enough descriptors for them, even if
+// its limit of open files is low.
 inline constexpr size_t kProbeTargetsMax = 512;
 
 // Frame kProbe: asks an agent to connect to these places of other hosts, at most kProbeTargetsMax.
@@ -65,7 +66,7 @@ struct ProbeRequest {
         int64_t port = 0;
     };
     std::vector<Target> targets;
-    int64_t time_max_ms = 0;  // for all of them together
+    int64_t time_max_ms = 0;  // for all targets together
     std::string key;
 };
 
@@ -84,7 +85,7 @@ struct ProbeReply {
 };
 
 // Frame kChooseNetwork: the socket at ADDRESS (as in ListenRequest) becomes the rendezvous, and the
-// others are closed. Empty: all are closed.
+// other sockets are closed. If ADDRESS is empty, all sockets are closed.
 struct ChooseRequest {
     static constexpr const char* kWhat = "the choice of a network";
     std::string address;
@@ -123,7 +124,7 @@ struct NetworkProbePlan {
     std::string address;
 };
 
-enum class ProbeScope { kLikely, kEverything };  // the best address of each host; all of them
+enum class ProbeScope { kLikely, kEverything };  // the best address of each host; all addresses
 // Returns the connections to try so that choose_network() can decide.
 [[nodiscard]] std::vector<NetworkProbePlan> plan_probes(
     const std::vector<std::vector<NetworkCandidate>>& candidates, ProbeScope scope);
@@ -142,7 +143,7 @@ struct NetworkProbeResult {
 struct NetworkChoice {
     bool found = false;
     NetworkCandidate meeting;             // address of node 0
-    std::vector<std::string> interfaces;  // by host, its interface on that network
+    std::vector<std::string> interfaces;  // each host's interface on that network
     // If nothing was found: one line for each connection that failed, with equal causes joined; at
     // most kFailureLinesMax lines.
     std::vector<std::string> failures;

@@ -46,8 +46,8 @@ class NetworkProbe {
     [[nodiscard]] ListenReply listen(const ListenRequest& request);
     // Begins to connect to the targets of the request.
     void begin(const ProbeRequest& request, Time now);
-    // Returns the reply, only once, when every connection has succeeded or failed, or when the time
-    // is over.
+    // Returns the reply, only once: when every connection has succeeded or failed, or when the time
+    // is over. Returns nothing before that and after that.
     [[nodiscard]] std::optional<ProbeReply> take_reply(Time now);
     // Returns the time by which take_reply() must be called again.
     [[nodiscard]] std::optional<Time> deadline() const;
@@ -66,14 +66,14 @@ class NetworkProbe {
     void ready(int fd);
 
   private:
-    // A connection whose host has its answer. The host must close first: if this end did, it would
-    // leave the port in TIME_WAIT.
+    // A connection on which the answer was sent. The other host must close it first: if this host
+    // did, the port would stay in TIME_WAIT.
     struct Answered {
         UniqueFd socket;
         Time until;  // closed at this time
     };
     struct Attempt {
-        UniqueFd socket;  // not valid: decided
+        UniqueFd socket;  // not valid: the result is decided
         bool connected = false;
         std::string received;
         int openings = 0;  // connections so far
@@ -93,7 +93,7 @@ class NetworkProbe {
     std::vector<Attempt> attempts_;
     std::string key_;
     std::string answer_;
-    std::optional<Time> deadline_;  // set: a reply is owed
+    std::optional<Time> deadline_;  // set: a reply must still be returned
     std::chrono::milliseconds time_max_{0};
 };
 

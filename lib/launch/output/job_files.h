@@ -23,10 +23,9 @@ class JobFiles {
     static constexpr std::chrono::milliseconds kBrief{2'000};
 
     // Opens the files in SPEC's folders for appending, with logs for all ranks of its world size,
-    // and SPEC's monitors.
-    // If WAKE_FD (-1: none) becomes readable because of a signal, the wait for a disk that does not
-    // answer ends. Throws Error{kDisk}, naming the path, if a path cannot be written,
-    // Error{kCheckpoint} if another job writes there, and Error{kInterrupted}.
+    // and SPEC's monitors. If WAKE_FD (-1: none) becomes readable because of a signal, the wait for
+    // a disk that does not answer ends. Throws Error{kDisk}, naming the path, if a path cannot be
+    // written, Error{kCheckpoint} if another job writes there, and Error{kInterrupted}.
     explicit JobFiles(const JobSpec& spec, int wake_fd = -1);
     JobFiles(const JobFiles&) = delete;
     JobFiles& operator=(const JobFiles&) = delete;

@@ -30,7 +30,7 @@ using HealthSink = std::function<void(int rank, std::string_view record)>;
 // Takes the lines of metrics as they arrive, without newlines.
 using MetricsTap = std::function<void(std::string_view line)>;
 
-// The exit code of a job of scripts or programs whose output nobody reads, as after SIGPIPE.
+// The exit code of a job of scripts or programs if nobody reads its output, as after SIGPIPE.
 inline constexpr int kOutputLostCode = 128 + SIGPIPE;
 
 // Sends each piece of an attempt's output to the places that it belongs to.
@@ -56,9 +56,9 @@ class JobOutput {
     // Returns the lines of the ranks.
     [[nodiscard]] RankLines& ranks() { return ranks_; }
     [[nodiscard]] const RankLines& ranks() const { return ranks_; }
-    // Returns the facts for run.json and --print-env, to be added to.
+    // Returns the facts for run.json and --print-env; the caller may add facts.
     [[nodiscard]] RunFile& run_file() { return run_file_; }
-    // Lets run.json be written soon; EXIT_CODE -1: the job is still running.
+    // Lets run.json be written soon, with EXIT_CODE; -1: the job is still running.
     void write_run_file(int exit_code);
     // Prints on stderr the environment that the started ranks really got (describe_environments).
     void print_environments();
@@ -69,7 +69,7 @@ class JobOutput {
     [[nodiscard]] int64_t newest_step() const { return newest_step_; }
     // Sends the records of a health check to SINK from now on.
     void tell_health_to(HealthSink sink) { health_ = std::move(sink); }
-    // Sends the lines of metrics to TAP too from now on.
+    // Sends the lines of metrics also to TAP from now on.
     void tell_metrics_to(MetricsTap tap) { tap_ = std::move(tap); }
     // Passes RECORD, a record of a health check, to the sink, if there is one.
     void health(int rank, std::string_view record) const {
@@ -78,7 +78,7 @@ class JobOutput {
 
     // Returns the job's record; null if there is none.
     [[nodiscard]] JobRecord* record() const { return record_; }
-    // Returns the record that keeps the state of the ranks if it is time to record it; else null.
+    // Returns the job's record if it is time to record the state of the ranks there; else null.
     [[nodiscard]] JobRecord* record_for_ranks() const {
         return record_ != nullptr && record_->wants_ranks() ? record_ : nullptr;
     }

@@ -22,16 +22,16 @@ class ProgressLine {
     // Erases the line.
     ~ProgressLine() { streams_.show_moving({}); }
 
-    // Sets WHAT, such as "reaching 4 hosts", as the launcher's current work, which is shown while
-    // rank 0 reports no progress; empty: no long work.
+    // Sets the launcher's current work to WHAT, such as "reaching 4 hosts". It is shown while rank
+    // 0 reports no progress. Empty: the launcher has no long work.
     void set_work(std::string_view what);
     // Shows rank 0's progress (Heartbeat::progress) instead of this launcher's work; empty: nothing
     // to show.
     void set_rank_progress(std::string_view text);
     // Takes note that a progress line was printed as text.
     void note_printed() { told_at_ = clock_.now(); }
-    // Shows the line in place if a line can move. Returns the line to print otherwise; empty: none
-    // is due.
+    // Shows the line in place if the terminal can move a line, and returns an empty text. Otherwise
+    // returns the line that the caller must print; empty if no line is due.
     [[nodiscard]] std::string show();
 
   private:

@@ -1,5 +1,5 @@
-// The lines that the ranks of an attempt write: shown, written to the log files, and recorded. One
-// thread.
+// Shows the lines that the ranks of an attempt write, writes them to the log files, and records
+// them. One thread.
 #pragma once
 
 #include <deque>

@@ -22,7 +22,8 @@ class RunFile {
 
     // Sets the number of restarts before this attempt.
     void set_restarts(int restarts) { restarts_ = restarts; }
-    // Sets when the first attempt began, in seconds of Unix time; the default is the construction.
+    // Sets when the first attempt began, in seconds of Unix time; the default is the time of
+    // construction.
     void set_started_at(int64_t seconds) { started_at_s_ = seconds; }
     // Adds the next node of SPEC. FACTS: null if the agent is on this machine.
     void add_node(const AgentHello& hello, const std::string& name, const MachineFacts* facts);

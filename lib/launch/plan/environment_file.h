@@ -15,7 +15,7 @@ namespace dslaunch::launch {
 // The variables of a file, in its order.
 struct EnvironmentFile {
     EnvironmentList variables;
-    std::vector<int64_t> expanded;  // indices of values for expand_variables()
+    std::vector<int64_t> expanded;  // indices of the variables that expand_variables() must expand
 };
 
 // Parses one NAME=VALUE per line. Skips blank lines and lines that start with `#`, and accepts
@@ -30,8 +30,8 @@ struct EnvironmentFile {
 // Returns the value of a variable, or null if it is not set.
 using ValueOf = std::function<const std::string*(const std::string& name)>;
 // Replaces the references in TEXT, a value of EnvironmentFile::expanded, by the variables' values.
-// An unset variable is empty, as in a shell. TEXT with other bytes gives an arbitrary text, but no
-// error.
+// An unset variable is empty, as in a shell. If TEXT has another form, the result is arbitrary, but
+// there is no error.
 [[nodiscard]] std::string expand_variables(std::string_view text, const ValueOf& value_of);
 
 // Returns true for [A-Za-z_][A-Za-z0-9_]*.

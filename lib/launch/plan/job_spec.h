@@ -16,18 +16,18 @@ namespace dslaunch::launch {
 
 // The unit by which ranks are bound to processors (--bind).
 enum class BindMode : uint8_t {
-    kAuto,         // threads are divided among the ranks; a dsworker pins itself when that uses up
-                   // all processors of the host
+    kAuto,         // the ranks divide up the threads; a dsworker pins itself if the ranks use all
+                   // processors of the host
     kNone,         // no rank is bound
     kCore,         // each rank has its own share of the cores, in order
     kNuma,         // all processors of a NUMA node: the node of the rank's GPU, else spread
     kSocket,       // all processors of a package, chosen like kNuma's node
     kExclusive,    // each rank has its own share of the cores of its NUMA node
-    kCoreComplex,  // each rank has one group of cores with a last-level cache of their own, in its
-                   // NUMA node
+    kCoreComplex,  // each rank has one group of cores that share a last-level cache, in its NUMA
+                   // node
 };
 
-// Returns true for a value of the enum; messages are checked with it.
+// Returns true if MODE is a value of the enum; values in messages are checked with this function.
 inline bool is_known(BindMode mode) {
     return mode <= BindMode::kCoreComplex;
 }
@@ -55,9 +55,10 @@ enum class TransportKind {
     kOpenMpi,  // agents started by one mpirun of Open MPI
 };
 
-// The most hosts that ssh reaches without a tree, unless --fanout says otherwise. A session costs
-// the launcher 1.5 ms of processor time, and a level of a tree costs 0.2 s or more. The three pipes
-// to each of this many ssh programs stay below the usual limit of 1,024 descriptors.
+// The largest number of hosts that ssh reaches without a tree, unless --fanout says otherwise. A
+// session costs the launcher 1.5 ms of processor time, and a level of a tree costs 0.2 s or more.
+// Each ssh program needs three pipes: with this number of programs, the launcher stays below the
+// usual limit of 1,024 descriptors.
 inline constexpr size_t kDefaultFanout = 256;
 
 // The kind of program that the ranks run.
@@ -66,20 +67,22 @@ enum class TargetKind {
     kPython,   // the job ends with the first failing rank's own code, 128+n for a signal
     kProgram,  // the job ends like kPython
 };
-// Returns true for a value of the enum; messages are checked with it.
+// Returns true if KIND is a value of the enum; values in messages are checked with this function.
 inline bool is_known(TargetKind kind) {
     return kind <= TargetKind::kProgram;
 }
 
 // The device that the ranks use. kAuto is settled before the ranks start, from the number of GPUs
 // that the agents report: it becomes cuda if every node has the devices that its workers name, and
-// cpu if no node has any GPU (WorkerEnvironment::devices is then cleared, and one line says so). A
-// mixture is an error. In a local job it is settled before, from this machine's GPUs.
+// cpu if no node has any GPU (WorkerEnvironment::devices is then cleared, and one line says so).
+// Any other combination is an error. In a local job, kAuto is settled earlier, from this machine's
+// GPUs.
 enum class DeviceRequest { kAuto, kCpu, kCuda };
 
 // One rank: its place in the job and its command.
 struct PlannedWorker {
-    WorkerEnvironment environment;     // descriptors -1, master_port 0 when it is chosen at start
+    WorkerEnvironment environment;     // descriptors are -1; master_port is 0 if it is chosen at
+                                       // start
     std::vector<std::string> command;  // argv; argv[0] is looked up in the worker's PATH unless it
                                        // contains a slash
 };
@@ -109,7 +112,8 @@ struct EnvironmentRules {
 // The choice of what a job prints, and where its logs are written.
 struct LogSettings {
     std::string level = "info";          // error, warn, info, debug
-    bool quiet = false;                  // no progress line and nothing below warn of our own
+    bool quiet = false;                  // no progress line; of our own lines only warnings and
+                                         // errors
     bool print_environment = false;      // show, after the start, what each rank really got
     int straggler_interval_steps = 100;  // steps between two checks for a straggler; 0: none
     std::string each_rank_directory;     // --enable_each_rank_log; empty: none. Below
@@ -125,12 +129,13 @@ struct NodeRange {
     int max = 1;
 };
 
-// The rules of a job that may run on fewer hosts than it knows, and on others after a failure.
+// The rules of a job that may run on fewer hosts than it knows, and on other hosts after a failure.
 struct ElasticRules {
     NodeRange nodes;                 // the nodes that an attempt needs, and may use
     std::vector<std::string> hosts;  // all hosts that may be used, in order; empty: not elastic,
                                      // every attempt needs all of JobSpec::nodes
-    // Returns the nodes and ranks for the chosen ones of `hosts`: their indices, ascending.
+    // Returns the nodes and ranks for some of `hosts`. CHOSEN: the indices of these hosts,
+    // ascending.
     std::function<std::vector<PlannedNode>(const std::vector<size_t>& chosen)> plan;
 
     // Returns true if the job may run on fewer hosts.
@@ -157,8 +162,8 @@ struct JobSpec {
     DeviceRequest device = DeviceRequest::kCpu;
     EnvironmentRules environment;
     std::string job_id;  // printable, no spaces, unique per start
-    // 128 random bits in hex, new with each start of the launcher and equal in all its attempts:
-    // they distinguish its processes from another job's with the same job_id.
+    // 128 random bits in hex, new with each start of the launcher and equal in all its attempts.
+    // They distinguish the job's processes from the processes of another job with the same job_id.
     std::string launch_id;
     std::string working_directory;  // absolute; workers start here, on every node
     std::string output_directory;   // absolute, on the launcher's machine; empty: none
@@ -176,8 +181,9 @@ struct JobSpec {
     // token is never printed, logged or given to a worker.
     std::string listen;
     std::string token;
-    // kSlurm, kLocal: a name that the launcher and, on other hosts, an agent hold. Other copies of
-    // this program that srun started wait until no process holds it; empty: there are no copies.
+    // kSlurm, kLocal: a name that the launcher holds, and on other hosts an agent. Other copies of
+    // this program that srun started wait until no process holds the name. Empty: there are no
+    // copies.
     std::string held_name;
     bool serves_node_0 = false;  // kJoin: this machine is node 0, its agent a child of the launcher
     size_t fanout = 0;           // hosts that one launcher or relay connects to, at least 2; if

@@ -15,7 +15,7 @@ namespace dslaunch::launch {
 // The processors and the memory of one rank.
 struct RankPlace {
     std::vector<int> processors;  // by number, never empty
-    int threads = 1;              // for operators: its share of its cores
+    int threads = 1;              // for operators: the rank's share of its cores
     int memory_node = -1;         // NUMA node that its memory should come from; -1: any
 
     bool operator==(const RankPlace&) const = default;
@@ -44,9 +44,10 @@ struct PlacementRequest {
 // The facts from which the launch plan is made.
 struct PlanRequest {
     std::vector<HostSlots> hosts;           // not empty
-    std::vector<std::string> command_head;  // up to and including the target
+    std::vector<std::string> command_head;  // the command up to the target, which is included
     std::vector<std::string> command_tail;  // the target's arguments
-    bool append_local_rank = false;         // --local_rank=N between the two, as under deepspeed
+    bool append_local_rank = false;         // true: --local_rank=N follows command_head, as under
+                                            // deepspeed
     DeviceRequest device = DeviceRequest::kAuto;
     std::string master_address;  // empty: loopback when `local`, else the first host's address or
                                  // name
@@ -63,9 +64,9 @@ struct PlanRequest {
 // Makes the plan. The node rank is the index in HOSTS, the local rank is 0,1,… on its host, and
 // ranks are numbered node by node; this also holds for hosts with different numbers of slots. Every
 // worker of a node sees all its node's devices and picks the one at LOCAL_RANK, as deepspeed and
-// torchrun scripts expect. With kCpu it sees no device, except that gpus= of the hostfile is kept
-// on a machine without GPUs. Throws Error{kSetup} if a local run on kCuda asks for devices that
-// this machine or CUDA_VISIBLE_DEVICES lacks.
+// torchrun scripts expect. With kCpu a worker sees no device. With kAuto in a local run, it sees
+// the devices of gpus= in the hostfile, which are not checked. Throws Error{kSetup} if a local run
+// on kCuda asks for devices that this machine or CUDA_VISIBLE_DEVICES lacks.
 [[nodiscard]] std::vector<PlannedNode> make_launch_plan(const PlanRequest& request);
 
 // Returns the device that `auto` stands for on this machine: kCuda if it has a GPU that
@@ -79,8 +80,8 @@ struct PlanRequest {
     const std::optional<std::string>& visible_devices, int gpu_count);
 
 // Translates DEVICES ("0,2", indices of visible devices) into the names in VISIBLE, the agent's
-// list: a scheduler gave the agent only some of the machine's GPUs. Keeps entries that are not an
-// index.
+// list. This is needed if a scheduler gave the agent only some of the machine's GPUs. Keeps entries
+// that are not an index.
 [[nodiscard]] std::string devices_seen_through(const std::string& devices,
                                                const std::vector<std::string>& visible);
 

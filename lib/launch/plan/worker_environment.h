@@ -36,8 +36,8 @@ inline constexpr const char* kSpinVariable = "GOMP_SPINCOUNT";
 // It is measured on this processor in less than a millisecond. Threads that spin for so long take
 // little time from a neighbour, and lose little if there is none (docs/scale/threads.md).
 [[nodiscard]] int64_t spin_count();
-// Returns the number of threads that VALUE of OMP_NUM_THREADS, "4" or "4,2" by nesting level, gives
-// an operator; 1 if it is not a number.
+// Returns the number of threads of an operator if OMP_NUM_THREADS is VALUE, which is "4" or, with
+// one number for each nesting level, "4,2". Returns 1 if VALUE is not a number.
 [[nodiscard]] int64_t first_threads(std::string_view value);
 
 // The processors of one rank, as its agent has decided.
@@ -48,11 +48,11 @@ struct ProcessorShare {
     int64_t bound_threads = 0;  // threads of a rank that is bound to processors; 0: not bound
     std::string binding;        // DSL_BINDING; empty: not set
 };
-// Sets OMP_NUM_THREADS, OMP_WAIT_POLICY, GOMP_SPINCOUNT and DSL_BINDING in ENVIRONMENT for SHARE,
-// but keeps the user's threads and ways to wait.
+// Sets OMP_NUM_THREADS, OMP_WAIT_POLICY, GOMP_SPINCOUNT and DSL_BINDING in ENVIRONMENT for SHARE.
+// Keeps the user's own values of the first three.
 void set_processors(const ProcessorShare& share, EnvironmentList& environment);
 
-// The variables of set_processors() by which a rank is described. Empty: not set.
+// The variables of set_processors() that describe a rank's use of processors. Empty: not set.
 struct ProcessorVariables {
     std::string threads;  // OMP_NUM_THREADS
     std::string waiting;  // OMP_WAIT_POLICY

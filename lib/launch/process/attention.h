@@ -12,7 +12,7 @@ namespace dslaunch::launch {
 class Attention {
   public:
     // Call this whenever the process receives, several times a second. Returns the time for which
-    // it has not received: 0 if that is within kLookMax.
+    // it has not received; 0 if this time is at most kLookMax.
     [[nodiscard]] std::chrono::steady_clock::duration look(
         std::chrono::steady_clock::time_point now) {
         const auto away = now - looked_at_.value_or(now);

@@ -1,8 +1,9 @@
-// cgroup v2 control groups that contain everything that an attempt's agent starts, so that a later
-// agent ends all of it at once (cgroup.kill), even if parents, sessions or environments of the
-// processes have changed. They are created below the agent's own group, if it may do so: as root,
-// or if systemd or a scheduler has delegated its group. Without a control group, only the launch's
-// id in the environment identifies the processes (launch/agent/leftover_processes.h). One thread.
+// Control groups (cgroup v2) for the processes that the agent of an attempt starts. A later agent
+// ends all processes of a group at once (cgroup.kill), even if their parents, sessions or
+// environments have changed. The groups are created below the agent's own group, if the agent may
+// do so: as root, or if systemd or a scheduler has delegated its group. Without a control group,
+// only the launch's id in the environment identifies the processes
+// (launch/agent/leftover_processes.h). One thread.
 #pragma once
 
 #include <sys/types.h>
@@ -41,15 +42,15 @@ bool enter_kill_group(const std::string& launch_id, int64_t attempt);
 void kill_groups(const std::string& launch_id, int64_t attempt);
 
 // Removes the group that process AGENT had entered, if it is empty. REQUIRES: this process is in
-// the group in which AGENT was before.
+// the group that AGENT had left to enter it.
 void remove_kill_group_of(pid_t agent);
 
-// Runs BODY in a child, the agent, and stays as its guardian to end what it leaves. Killing the
-// agent ends its workers (parent-death signal) but not their descendants, which the guardian adopts
-// and kills. In the child, SIGCHLD, SIGTERM, SIGINT, SIGHUP and SIGUSR1 arrive at the descriptor
-// that BODY gets. This process waits for the child, forwards those signals to it, and kills every
-// descendant once the child is gone. Returns the child's exit code, 128+n for a signal. If this
-// process is killed, the child gets SIGTERM.
+// Runs BODY in a child, the agent, and stays as its guardian, to end the processes that the agent
+// leaves. Killing the agent ends its workers (parent-death signal) but not their descendants, which
+// the guardian adopts and kills. In the child, SIGCHLD, SIGTERM, SIGINT, SIGHUP and SIGUSR1 arrive
+// at the descriptor that BODY gets. This process waits for the child, forwards those signals to it,
+// and kills every descendant once the child is gone. Returns the child's exit code, 128+n for a
+// signal. If this process is killed, the child gets SIGTERM.
 [[nodiscard]] int run_guarded(const std::function<int(int signal_fd)>& body);
 
 // Kills every descendant of this process, repeatedly, until none is left or LIMIT_MS milliseconds

@@ -26,8 +26,9 @@ class LineSplitter {
     // Returns the whole lines that BYTES completes, each with its newline. The rest is kept, or is
     // returned unchanged if OpenLines allows it.
     [[nodiscard]] std::string add(std::string_view bytes);
-    // Returns the kept rest with a newline, which also ends a line whose beginning was returned
-    // before; empty if there is neither: a worker may end within a line.
+    // Called when the worker has ended, perhaps within a line. Returns the kept rest with a
+    // newline; only the newline if all of an open line was returned before; empty if no line is
+    // open.
     [[nodiscard]] std::string finish();
 
   private:

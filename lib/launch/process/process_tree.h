@@ -22,7 +22,7 @@ namespace dslaunch::launch {
 // Returns the value in the first line "NAME : value" of TEXT; empty if there is no such line.
 [[nodiscard]] std::string value_in(std::string_view text, std::string_view name);
 
-// A process, which keeps this name when its id is used again.
+// The name of a process. It stays different from all others even if the process id is used again.
 struct ProcessName {
     pid_t pid = 0;
     uint64_t start_time = 0;  // clock ticks since boot, field 22 of /proc/PID/stat

@@ -33,7 +33,7 @@ struct SpawnRequest {
     int stderr_fd = -1;
     std::vector<int> kept_fds;     // keep their numbers in the child; all others are close-on-exec
     bool die_with_parent = false;  // SIGKILL when the calling thread ends
-    bool new_session = false;      // without a terminal: it cannot ask anybody anything
+    bool new_session = false;      // without a terminal, so that it cannot ask anybody anything
     std::vector<int> processors;   // processors of the child; empty: the caller's
     int memory_node = -1;          // NUMA node to take memory from first; -1: none. Ignored if the
                                    // kernel refuses it
@@ -43,8 +43,8 @@ struct SpawnRequest {
 struct SpawnResult {
     pid_t pid = -1;
     std::string error;    // not empty: nothing runs; what failed, in words
-    int exit_code = 127;  // if nothing runs, the exit code of a shell: 126 for a program that is
-                          // there and cannot run
+    int exit_code = 127;  // if nothing runs, the exit code that a shell gives: 126 for a program
+                          // that exists but cannot run
 };
 
 // Starts the program in a process group of its own, with default signal actions and no blocked

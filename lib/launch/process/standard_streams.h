@@ -25,18 +25,18 @@ namespace dslaunch::launch {
 class StandardStreams {
   public:
     // Opens terminals and pipes a second time, since all processes that share a descriptor share
-    // its non-blocking flag. A descriptor that cannot be opened again is written as it is, and
-    // writes may wait.
+    // its non-blocking flag. If a descriptor cannot be opened again, it is used itself, and writing
+    // to it may wait.
     StandardStreams();
     StandardStreams(const StandardStreams&) = delete;
     StandardStreams& operator=(const StandardStreams&) = delete;
-    // If the reader does not read the last text, waits until it reads on, until a signal that ends
-    // programs is pending, or until kHurry has passed after hurry().
+    // If kept text is left, waits until the reader has taken it, until a signal that ends programs
+    // is pending, or until kHurry has passed after hurry().
     ~StandardStreams() { drain(); }
 
-    // Writes TEXT on FD, 1 or 2; never waits. Drops text beyond kKeptBytesMax (kCongestedBytes
-    // after hurry()), always all text of a call; one line reports how much was dropped as soon as
-    // there is room.
+    // Writes TEXT on FD, 1 or 2; never waits. If more than kKeptBytesMax bytes (after hurry():
+    // kCongestedBytes) would be kept, drops all text of the call. One line reports how much was
+    // dropped, as soon as there is room.
     void write(int fd, std::string_view text);
     // Writes TEXT as a piece of OWNER's line. OWNER's next piece or line replaces it: on a terminal
     // at once, elsewhere after a carriage return. While text is kept, pieces are left out, since a
@@ -66,8 +66,8 @@ class StandardStreams {
     [[nodiscard]] bool is_congested() const;
     // Returns true if any text is kept.
     [[nodiscard]] bool has_kept() const;
-    // A loop that reads the ranks' output calls this before it waits for more, for at most LEFT.
-    // Returns how long the loop may wait for the hosts. Returns nothing if nobody reads the
+    // Called by a loop that reads the ranks' output, before it waits for more output for at most
+    // LEFT. Returns how long the loop may wait for the hosts. Returns nothing if nobody reads the
     // launcher's output: the ranks' output then stays in their pipes, this call has already waited,
     // and the loop polls the hosts only every kLook, so that connections stay alive. IS_ENDING: the
     // ranks' last output is read in any case.
@@ -109,8 +109,8 @@ class StandardStreams {
         bool erases_lines = false;    // a terminal
         bool reader_is_gone = false;  // from here: guarded by mutex_
         int fault = 0;
-        int piece_owner = kNobody;  // the owner of the piece on this terminal, pipe or file; unused
-                                    // in stderr if both are one
+        int piece_owner = kNobody;  // the owner of the piece on this terminal, pipe or file. If
+                                    // stdout and stderr are one, only stdout's member is used
     };
     // Returns the stream of FD.
     [[nodiscard]] Stream& stream(int fd) { return streams_[static_cast<size_t>(fd - 1)]; }

@@ -8,7 +8,7 @@ namespace dslaunch::launch {
 inline constexpr auto kNever = std::chrono::steady_clock::time_point::max();
 // The time between TERM and KILL.
 inline constexpr std::chrono::milliseconds kTermToKill{250};
-// The time after the beginning of the end at which processes that do not die are given up and
+// The time, from the beginning of the end, that processes have to die. Then they are given up and
 // reported.
 inline constexpr std::chrono::milliseconds kUnkillableMax{10'000};
 // The time that an earlier attempt's processes on a host may take to end: a killed process ends
@@ -25,8 +25,8 @@ inline constexpr std::chrono::milliseconds kLeaseMax{60'000};
 // The silence that is allowed before the first byte: the launcher may have to start a thousand
 // other agents first.
 inline constexpr std::chrono::milliseconds kFirstByteMax{60'000};
-// A relay is pinged this often, and given up after this long, which is earlier than the agents that
-// it serves are given up.
+// The interval in which a relay is pinged, and the silence after which it is given up: less than
+// the silence after which the agents that it serves are given up.
 inline constexpr std::chrono::milliseconds kRelayPingInterval{1'000};
 inline constexpr std::chrono::milliseconds kRelaySilenceMax{11'000};
 // The time allowed for sending an agent's last frames.

@@ -58,11 +58,11 @@ enum class FrameKind : uint16_t {
     kNodeReport = 160,  // NodeReport
     kPushAnswer = 161,  // PushAnswer
     kFetched = 162,     // FetchReply
-    // `dslaunch stop`, for a job whose launcher is dead, and a launcher before a further attempt
-    // (launch/agent/leftover_processes.h)
+    // sent for `dslaunch stop` if the job's launcher is dead, and by a launcher before a further
+    // attempt (launch/agent/leftover_processes.h)
     kStopJob = 140,     // StopJobRequest, launcher -> agent
     kJobStopped = 141,  // StopJobReply, agent -> launcher
-    // `dslaunch ps --devices` (launch/agent/device_report.h), `dslaunch stop --pid`
+    // sent for `dslaunch ps --devices` (launch/agent/device_report.h) and `dslaunch stop --pid`
     // (launch/agent/end_process.h)
     kDevices = 142,       // DeviceUseRequest, launcher -> agent
     kDeviceReport = 143,  // DeviceUseReport, agent -> launcher
@@ -85,7 +85,7 @@ struct FrameRules {
     uint32_t payload_bytes_max;
     bool (*has_kind)(uint16_t kind);
     std::string_view greeting = {};  // before the first frame of a stream
-    const char* greeter = "";        // who greets, in messages
+    const char* greeter = "";        // name of the side that greets, in messages
 };
 // Returns the rules for the frames between launcher and agent.
 [[nodiscard]] const FrameRules& frame_rules(FrameKind);

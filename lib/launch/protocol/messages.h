@@ -60,7 +60,7 @@ struct FileFacts {
     std::string path;
     int64_t bytes = 0;
     std::string hash;   // SHA-256 in hex, of the samples when sampled
-    std::string error;  // not empty: the file cannot be read, in words
+    std::string error;  // not empty: why the file cannot be read, in words
 
     bool operator==(const FileFacts&) const = default;
 };
@@ -96,17 +96,17 @@ struct StartRequest {
         WorkerEnvironment place;  // without descriptors; rank 0 gets the socket of PrepareRequest
         std::vector<std::string> command;
         EnvironmentList environment;    // set before the variables of `place`
-        std::vector<int64_t> expanded;  // as in EnvironmentRules, places in `environment`
+        std::vector<int64_t> expanded;  // as in EnvironmentRules, indices in `environment`
     };
 
     TargetKind target_kind = TargetKind::kProgram;
     bool inherit_all = true;
     std::string working_directory;
     std::vector<Worker> workers;
-    EnvironmentList defaults;  // for a worker that gets these variables from nowhere else
+    EnvironmentList defaults;  // set only where a worker gets these variables from nowhere else
     BindingRequest binding;
-    int64_t machine_ranks = 1;  // ranks on this machine's processors, also of the job's
-                                // other hosts that are this machine
+    int64_t machine_ranks = 1;  // ranks that share this machine's processors; other hosts of the
+                                // job that are the same machine count too
 };
 
 // Payload of FrameKind::kSignal and kAskedToEnd.
@@ -132,7 +132,7 @@ struct WorkerStarted {
 
 // The stream on which a worker wrote.
 enum class OutputStream : uint8_t { kStdout = 1, kStderr = 2 };
-// Returns true for a value of the enum; messages are checked with it.
+// Returns true if STREAM is a value of the enum; values in messages are checked with this function.
 inline bool is_known(OutputStream stream) {
     return stream == OutputStream::kStdout || stream == OutputStream::kStderr;
 }
@@ -152,10 +152,10 @@ struct WorkerExited {
     int64_t rank = 0;
     int64_t pid = 0;
     int64_t exit_status = 0;    // when signal_number is 0
-    int64_t signal_number = 0;  // not 0: ended by it
+    int64_t signal_number = 0;  // not 0: the signal that ended it
     bool dumped_core = false;
-    std::string start_error;   // not empty: it never ran, in words
-    std::string oom_evidence;  // the kernel's counts, in words
+    std::string start_error;   // not empty: why it never ran, in words
+    std::string oom_evidence;  // processes that the kernel killed for lack of memory, in words
     bool told_to_end = false;  // true: it ended as its agent had asked
 };
 

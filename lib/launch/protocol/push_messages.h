@@ -22,16 +22,16 @@ inline constexpr int64_t kPushChunkBytes = 4 << 20;             // unit of hashi
                                                                 // keeping
 inline constexpr int64_t kPushPieceBytes = 256 << 10;           // largest piece in a frame
 inline constexpr size_t kPushHashBytes = 32;                    // SHA-256, raw
-inline constexpr int64_t kPushFileBytesMax = int64_t{2} << 40;  // of a file whose PushChunks fills
-                                                                // one frame
+inline constexpr int64_t kPushFileBytesMax = int64_t{2} << 40;  // largest file: its PushChunks
+                                                                // fills one frame
 
 // Payload of FrameKind::kPushOffer: a file that the launcher wants to send.
 struct PushOffer {
     static constexpr const char* kWhat = "a message about a pushed file";
     int64_t id = 0;           // id of the file in all messages about it
     std::string path;         // absolute path of the target
-    std::string source_path;  // not empty: a file there with the same content serves as well,
-                              // unless there is one at `path`
+    std::string source_path;  // not empty: if nothing is at `path`, a file with the same content
+                              // here serves as well
     int64_t bytes = 0;
     int64_t mode = 0;  // permission bits
     int64_t modified_ns = 0;
@@ -69,7 +69,7 @@ enum class PushState : uint8_t {
     kBusy,         // another job pushes the same file; offer it again soon
     kFailed,       // the reason is in `error`
 };
-// Returns true for a value of the enum; messages are checked with it.
+// Returns true if STATE is a value of the enum; values in messages are checked with this function.
 inline bool is_known(PushState state) {
     return state >= PushState::kEqual && state <= PushState::kFailed;
 }
@@ -86,14 +86,14 @@ struct PushAnswer {
     bool operator==(const PushAnswer&) const = default;
 };
 
-// The message about a file that a FetchRequest asks for.
+// The message that a FetchRequest asks for.
 enum class FetchPart : uint8_t {
     kSize = 1,  // PushOffer without its hash; -1 bytes: there is no such file
     kOffer,     // PushOffer
     kChunks,    // PushChunks
     kPiece,     // PushPiece: `bytes` at `offset`
 };
-// Returns true for a value of the enum; messages are checked with it.
+// Returns true if PART is a value of the enum; values in messages are checked with this function.
 inline bool is_known(FetchPart part) {
     return part >= FetchPart::kSize && part <= FetchPart::kPiece;
 }
@@ -116,7 +116,7 @@ struct FetchReply {
     int64_t id = 0;
     FetchPart part = FetchPart::kSize;
     std::string payload;  // the encoded message
-    std::string error;    // not empty: the file cannot be read, in words
+    std::string error;    // not empty: why the file cannot be read, in words
 
     bool operator==(const FetchReply&) const = default;
 };

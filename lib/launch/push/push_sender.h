@@ -28,11 +28,11 @@ struct PushFile {
 
 // The folders of the installation that this program belongs to.
 struct InstallationPaths {
-    std::string prefix;     // /opt/x of /opt/x/bin/dslaunch
+    std::string prefix;     // /opt/x for the program /opt/x/bin/dslaunch
     std::string programs;   // /opt/x/bin
     std::string libraries;  // /opt/x/lib/dslaunch
 };
-// Returns these folders.
+// Returns the folders of this installation.
 [[nodiscard]] InstallationPaths installation_paths();
 
 // Returns dslaunch itself and its libraries, which an agent needs. Throws Error{kSetup} if a
@@ -64,7 +64,7 @@ inline constexpr size_t kPushHostsAtOnce = 256;
 
 // The result of a push for one host.
 struct PushResult {
-    std::string error;  // not empty: what went wrong, each file with its cause, or the host's own
+    std::string error;  // not empty: the host's own error, or each file that failed, with the cause
     int64_t files_sent = 0;
     int64_t files_equal = 0;
     int64_t bytes_sent = 0;
@@ -89,18 +89,18 @@ class PushSender final : private FleetListener {
   private:
     struct Local {
         SentFile file;
-        PushOffer offer;     // id is the index
+        PushOffer offer;     // its id is the file's index
         std::string hashes;  // hashes of the chunks, made when the first host asks
     };
     enum class Phase { kIdle, kOffered, kSending, kWaiting, kOver };
     struct Host {
         Phase phase = Phase::kIdle;
         size_t file = 0;
-        FilePieces pieces;                      // kSending: those that are not sent
+        FilePieces pieces;                      // kSending: the pieces that are not sent yet
         int64_t window_bytes = 0;               // sent and not answered
-        int64_t bytes_done = 0;                 // of the files before this one
-        int64_t bytes_of_file = 0;              // sent of this one
-        Fleet::Time again_at;                   // kWaiting
+        int64_t bytes_done = 0;                 // bytes of the files before the current one
+        int64_t bytes_of_file = 0;              // bytes sent of the current file
+        Fleet::Time again_at;                   // kWaiting: when the file is offered again
         std::optional<Fleet::Time> busy_since;  // when the work on this file began
         PushResult result;
     };

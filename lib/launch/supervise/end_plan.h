@@ -1,4 +1,4 @@
-// When the ranks of an attempt are ended. Pure.
+// Decides when the ranks of an attempt are ended. Pure.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace dslaunch::launch {
 
-// The reasons to end all ranks so far, and the earliest time at which one of them takes effect.
+// The reasons, so far, to end all ranks, and the earliest time at which one of them takes effect.
 class EndPlan {
   public:
     using Time = std::chrono::steady_clock::time_point;
@@ -21,7 +21,7 @@ class EndPlan {
     // Somebody wants the end at once; nothing more is waited for.
     void end_now() { is_now_ = true; }
 
-    // Returns true after end_by(), after let_save_until(), after end_now().
+    // Return true after end_by(), let_save_until() and end_now() in this order.
     [[nodiscard]] bool has_end() const { return end_by_.has_value(); }
     [[nodiscard]] bool lets_save() const { return save_until_.has_value(); }
     [[nodiscard]] bool is_now() const { return is_now_; }

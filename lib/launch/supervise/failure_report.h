@@ -12,10 +12,10 @@ namespace dslaunch::launch {
 
 // Returns "dslaunch: error: MESSAGE" for a mistake that the culprit's own message explains
 // completely (a wrong option, config or input, or a problem with a machine, disk or checkpoint
-// before the first step). Otherwise describes the culprit with its host, pid, end and own message;
-// after a hang, the rank for which all others wait; then the culprit's last lines, the messages of
-// other ranks that did not only lose a peer, its LOG file (empty: none), and the table of all
-// ranks. Ends with a newline.
+// before the first step). Otherwise describes, in this order: the culprit with its host, pid, end
+// and own message; after a hang, the rank for which all others wait; the culprit's last lines; the
+// messages of other ranks, unless they only lost a peer; the culprit's LOG file (empty: none); the
+// table of all ranks. Ends with a newline.
 [[nodiscard]] std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culprit,
                                            const std::deque<std::string>& last_lines,
                                            const std::string& log = {});

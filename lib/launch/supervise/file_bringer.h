@@ -24,7 +24,8 @@ namespace dslaunch::launch {
 // The files to bring, and the limits.
 struct BringRules {
     std::vector<std::string> paths;  // absolute; equal there and here
-    int64_t bytes_max = 0;           // of all together; with more, no file is brought
+    int64_t bytes_max = 0;           // limit for all files together; if they are larger, no file is
+                                     // brought
     std::chrono::milliseconds standstill_max{60'000};  // the longest time without a byte
 };
 
@@ -41,7 +42,8 @@ struct Brought {
     State state = State::kFailed;
     int64_t bytes = 0;  // of all files that exist
     std::string error;
-    ExitCode code = ExitCode::kOk;  // with kFailed: kDisk for this machine's, kHosts, kInterrupted
+    ExitCode code = ExitCode::kOk;  // with kFailed: kDisk for an error on this machine, else kHosts
+                                    // or kInterrupted
 };
 
 // Brings files from one host of a fleet.
@@ -50,8 +52,8 @@ class FileBringer {
     // FLEET must be connected and must outlive this object.
     FileBringer(Fleet& fleet, size_t host, BringRules rules);
 
-    // Brings all files. At most 4 MiB are in transit or waiting for the disk. Gives up on a request
-    // to end. An incomplete file is kept under its temporary name for another try, as in
+    // Brings all files. At most 4 MiB are in transit or waiting for the disk. Gives up if somebody
+    // asks for the end. An incomplete file is kept under its temporary name for another try, as in
     // PushReceiver.
     [[nodiscard]] Brought run();
     // Takes an answer of HOST, a frame of kind kFetched. Throws Error{kInternal} for nonsense.

@@ -27,10 +27,10 @@ class MeetingPlace {
 
     // Takes an agent's answer. Throws Error{kInternal} for a frame that is not an answer.
     void take(size_t host, const Frame& frame);
-    // Finds the meeting place. If all hosts report their addresses in FACTS, it is one of node 0's
-    // that the hosts reach; else node 0 chooses it. Throws Error{kHosts, kSetup}, naming the hosts
-    // that have no place to meet; Fleet::nodes() contains their errors. Returns early if somebody
-    // asks for the end.
+    // Finds the meeting place. If all hosts report their addresses in FACTS, the place is an
+    // address of node 0 that the hosts reach; else node 0 chooses the place. Throws Error{kHosts,
+    // kSetup}, naming the hosts that have no place to meet; Fleet::nodes() contains their errors.
+    // Returns early if somebody asks for the end.
     void find(const std::vector<std::optional<MachineFacts>>& facts);
 
     // Returns the meeting place. REQUIRES: find() has found it.

@@ -17,8 +17,8 @@ namespace dslaunch::launch {
 
 // The number of an attempt at a job.
 struct AttemptNumber {
-    int restarts = 0;  // made before it (TORCHELASTIC_RESTART_COUNT)
-    int starts = 0;    // of ranks before it: restarts, and the start on another MASTER_PORT
+    int restarts = 0;  // restarts before this attempt (TORCHELASTIC_RESTART_COUNT)
+    int starts = 0;    // earlier starts of ranks: restarts, and a start on another MASTER_PORT
 };
 
 // Starts agents on all hosts, checks that they are this same build of dslaunch with the same files
@@ -34,8 +34,8 @@ class Preparation {
           meeting_(spec, fleet, output),
           nodes_(spec.nodes.size()) {}
 
-    // Does all of this, or returns early if somebody asks for the end. Throws Error if the job
-    // cannot begin; the hosts at fault have an error in the fleet.
+    // Makes these preparations, or returns early if somebody asks for the end. Throws Error if the
+    // job cannot begin; the hosts at fault have an error in the fleet.
     void run();
     // Takes an agent's answer. Throws Error{kInternal} for a frame that is not an answer.
     void take(size_t host, const Frame& frame);
@@ -66,7 +66,7 @@ class Preparation {
     JobOutput& output_;
     MeetingPlace meeting_;
     std::vector<Node> nodes_;
-    bool drops_devices_ = false;  // no host has a GPU, and none was asked for
+    bool drops_devices_ = false;  // no host has a GPU, and the user asked for no GPU
 };
 
 }  // namespace dslaunch::launch

@@ -25,7 +25,7 @@ struct CutOffHost {
     std::chrono::steady_clock::time_point lease_over_at;
 };
 
-// The result of an attempt whose ranks were started, or that was asked to end before.
+// The result of an attempt whose ranks were started, or that was asked to end before that.
 struct AttemptResult {
     int exit_code = 0;
     bool may_restart = false;  // a rank failed or a host was lost, and nobody asked for the end

@@ -30,7 +30,7 @@ struct EndedAttempt {
     TargetKind target_kind = TargetKind::kModel;
     int exit_code = 0;
     bool may_restart = false;  // a rank failed or a host was lost, and nobody asked for the end
-    int restarts = 0;          // made before this attempt
+    int restarts = 0;          // restarts before this attempt
     int restarts_max = 0;
 };
 

@@ -20,8 +20,8 @@ inline constexpr double kStragglerStepShareMin = 0.05;
 // A reported rank is slow until it exceeds the median by less than this part of both shares, so
 // that a rank at the limit is not reported again and again.
 inline constexpr double kStragglerEndPart = 0.5;
-// Long steps are compared earlier than after INTERVAL_STEPS steps: after this time, if it has
-// enough steps for a mean.
+// If INTERVAL_STEPS steps take longer than this, the ranks are compared after this time already,
+// but only if it contains kStragglerStepsMin steps, enough for a mean.
 inline constexpr std::chrono::seconds kStragglerTimeMax{60};
 inline constexpr double kStragglerStepsMin = 5;
 
@@ -51,7 +51,7 @@ class StragglerWatch {
         double median_ms = 0;  // of the ranks that have the lane
         double step_ms = 0;
         [[nodiscard]] double excess_ms() const { return ms - median_ms; }
-        // Returns true if it exceeds the median by PART of the two shares.
+        // Returns true if this work exceeds the median by PART of both shares.
         [[nodiscard]] bool stands_out(double part) const {
             return excess_ms() >= part * kStragglerShareMin * median_ms &&
                    excess_ms() >= part * kStragglerStepShareMin * step_ms;

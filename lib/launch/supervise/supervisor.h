@@ -25,10 +25,10 @@ class Supervisor final : private FleetListener {
     // object.
     Supervisor(const JobSpec& spec, Transport& transport, JobOutput& output, int signal_fd);
 
-    // Runs one attempt. No rank starts before every agent has ended what earlier attempts left and,
-    // for each host in CUT_OFF (lost in an earlier attempt), either its lease is over or an agent
-    // has connected from the same machine. Throws Error if the job cannot begin; no rank of this
-    // attempt runs then.
+    // Runs one attempt. No rank starts before every agent has ended the processes that earlier
+    // attempts left. Each host in CUT_OFF was lost in an earlier attempt: no rank starts before its
+    // lease is over or an agent has connected from the same machine. Throws Error if the job cannot
+    // begin; no rank of this attempt runs then.
     [[nodiscard]] AttemptResult run(const AttemptNumber& number,
                                     const std::vector<CutOffHost>& cut_off = {});
     // Returns true if somebody has asked for the end.
@@ -66,10 +66,10 @@ class Supervisor final : private FleetListener {
     Fleet fleet_;
     Preparation preparation_;
     RankWatch ranks_;
-    std::optional<FileBringer> bringer_;  // once files are brought
+    std::optional<FileBringer> bringer_;  // set once files are being brought
     // Each host's answer about earlier attempts; empty if no host was asked.
     std::vector<std::optional<StopJobReply>> left_before_;
-    std::string leftovers_;  // processes that could not be ended, one line a node
+    std::string leftovers_;  // processes that could not be ended, one line for each node
     std::vector<std::string> bad_hosts_;
 };
 

@@ -25,13 +25,14 @@ enum class SshConfigOrigin {
 [[nodiscard]] UniqueFd open_ssh_config(const std::string& path, SshConfigOrigin origin);
 
 // Checks the file of --ssh-config before it is passed to the ssh program, which would accept it
-// even if other users may write it. The ssh program itself handles the user's and the system's
-// files (PATH is empty) and the absence of a file ("none"). Throws as open_ssh_config() does.
+// even if other users may write it. Does nothing if PATH is empty (the user's and the system's
+// files) or "none" (no file): the ssh program handles these itself. Throws as open_ssh_config()
+// does.
 void require_own_ssh_config(const std::string& path);
 
-// A configuration file: the hostfile's facts about each host, settings that keep ssh from asking
-// anything, then the user's own configuration. It exists only in memory, with a path below /proc:
-// nothing is left of it after the launcher has ended, however it ended.
+// A configuration file that contains the hostfile's facts about each host, settings that keep ssh
+// from asking anything, then the user's own configuration. It exists only in memory, with a path
+// below /proc: nothing is left of it after the launcher has ended, however it ended.
 class SshOptionsFile {
   public:
     // A Unix socket on each host that is forwarded to a socket here; empty: none.
@@ -44,7 +45,7 @@ class SshOptionsFile {
     SshOptionsFile(const std::vector<HostAddress>& hosts, const std::string& ssh_config_path,
                    const Forward& forward);
 
-    // Returns a path for ssh's -F, which is valid as long as this object exists.
+    // Returns a path for ssh's -F, which is valid while this object exists.
     [[nodiscard]] std::string path() const;
 
   private:

@@ -49,8 +49,9 @@ struct TransportEvent {
     };
     Kind kind = Kind::kBytes;
     size_t host = 0;
-    std::string text;  // bytes; the line; why it ended, empty when the remote program just ended
-    int exit_status = -1;  // kEnded: of the remote program, 128+n for a signal, -1 unknown
+    std::string text;  // bytes; the line; the reason of the end, empty if the remote program ended
+                       // by itself
+    int exit_status = -1;  // kEnded: status of the remote program, 128+n for a signal; -1: unknown
 };
 
 // Connections to the agents of one job or command.
@@ -107,12 +108,13 @@ class Transport {
 // Makes the transport that SPEC.transport names.
 [[nodiscard]] std::unique_ptr<Transport> make_transport(const JobSpec& spec);
 
-// The most attempts to connect. An sshd with MaxStartups 10:30:100 drops a third of ten connections
-// that come at the same time, and two thirds of sixty. The pauses take 9 s together at most.
+// The largest number of attempts to connect. An sshd with MaxStartups 10:30:100 drops a third of
+// ten connections that come at the same time, and two thirds of sixty. All pauses together take 9 s
+// at most.
 inline constexpr int kConnectAttempts = 10;
 
-// Returns the wait after attempt number ATTEMPT (from 1): a random time between half and all of 50
-// ms, doubled each time up to 2 s.
+// Returns the wait after attempt number ATTEMPT (from 1). It is a random time between half of a
+// limit and the limit, which is 50 ms first and doubles with each attempt up to 2 s.
 [[nodiscard]] inline std::chrono::milliseconds backoff_delay(int attempt) {
     static thread_local std::minstd_rand random{std::random_device{}()};
     const int64_t full = std::min<int64_t>(2000, int64_t{50} << std::clamp(attempt - 1, 0, 10));

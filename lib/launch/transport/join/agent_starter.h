@@ -30,8 +30,8 @@ class AgentStarter {
     // which host it is.
     [[nodiscard]] virtual std::vector<std::string> command(const std::vector<HostAddress>& hosts,
                                                            const std::string& endpoint) const = 0;
-    // Changes ENVIRONMENT, a copy of this process's, into the program's: adds the token (empty over
-    // a Unix socket), and removes variables that the program must not inherit.
+    // Turns ENVIRONMENT, a copy of this process's environment, into the program's: adds the token
+    // (empty over a Unix socket), and removes variables that the program must not inherit.
     virtual void prepare_environment(EnvironmentList& environment,
                                      const std::string& token) const = 0;
     // Returns the descriptor that the agent gives rank 0 as its stdin; -1: none.
@@ -43,8 +43,8 @@ class AgentStarter {
         static_cast<void>(host);
         return true;
     }
-    // Returns the one of HOSTS that a line of the program is about. Default: the first host whose
-    // name is a separate word in the line.
+    // Returns the index of the host that a line of the program is about. Default: the first host
+    // whose name is a separate word in the line.
     [[nodiscard]] virtual std::optional<size_t> host_of(
         const std::string& line, const std::vector<HostAddress>& hosts) const;
     // Parses a line that the program wrote. Default: host_of() and the whole line.

@@ -14,7 +14,7 @@
 
 namespace dslaunch::launch {
 
-// The end of the connection.
+// The two ends of the connection.
 enum class JoinSide { kAgent, kLauncher };
 
 // The key of a job's connections. The 64 hex digits of make_token() are used as a key directly. Any

@@ -34,7 +34,7 @@ using dslaunch::encode;
 inline constexpr std::string_view kJoinOpening = "dslaunch-join 1\n";
 inline constexpr size_t kJoinIdentityBytesMax = 1024;
 inline constexpr size_t kJoinRefusalBytesMax = 1024;
-// The most bytes that a side sends before the verdict; neither side reads more.
+// The largest number of bytes that a side sends before the verdict; neither side reads more.
 inline constexpr size_t kJoinBytesMax = 16U << 10;
 
 // The identity that an agent claims to have.
@@ -69,7 +69,7 @@ class JoinHandshake {
     JoinHandshake(JoinSide side, const JoinKey& key) : channel_(side, key) {}
 
     JoinChannel channel_;
-    std::string opening_;  // its bytes so far, or a refusal's in clear
+    std::string opening_;  // the other side's bytes so far, or a refusal in clear
     std::string said_;     // what the other side has sent through the channel
     std::string output_;
     std::string reason_;
@@ -95,7 +95,7 @@ class LauncherHandshake : public JoinHandshake {
     [[nodiscard]] const JoinIdentity& identity() const { return identity_; }
     // Returns the state after the last feed(), accept() or refuse().
     [[nodiscard]] State state() const { return state_; }
-    // These accept or refuse an agent in state kProven.
+    // Accept or refuse an agent in state kProven.
     void accept();
     void refuse(const std::string& reason);
 

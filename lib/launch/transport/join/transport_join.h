@@ -43,8 +43,9 @@ struct JoinSettings {
 // Makes the transport. Over TCP, strangers, garbage and wrong tokens cost only their own
 // connection. An agent is refused with the reason if its host has already joined, or if all hosts
 // have. Once every host has joined or ended, nobody can connect any more. A host that has not
-// joined when the starter ends, or after join_max, ends with the starter's last lines or with a
-// list of the agents that did connect. start() throws Error{kSetup} if it cannot listen.
+// joined when the starter ends, or after join_max, is given up; its error contains the starter's
+// last lines, or a list of the agents that did connect. start() throws Error{kSetup} if it cannot
+// listen.
 [[nodiscard]] std::unique_ptr<Transport> make_join_transport(JoinSettings settings);
 
 }  // namespace dslaunch::launch

@@ -24,8 +24,9 @@ class KnownHosts {
     // understands hashed names. Skips a line that cannot be parsed, as ssh does.
     KnownHosts(const std::vector<std::string>& files, const std::string& name);
 
-    // The meaning of a key that a host shows: one that it may show, a key of a host without any,
-    // not one of the keys that it may show, a key that it must not show.
+    // The meaning of a key that a host shows. kKnown: the host may show it. kUnknown: no key of the
+    // host is known. kChanged: the host may show only other keys. kRevoked: the host must not show
+    // it.
     enum class Verdict { kKnown, kUnknown, kChanged, kRevoked };
     // Returns the meaning of KEY; changes where().
     [[nodiscard]] Verdict judge(ssh_key key) const;

@@ -48,7 +48,8 @@ class SshAuthentication {
     std::vector<Candidate> candidates_;
     size_t at_ = 0;
     Key offered_;  // the public half, or the certificate
-    Key private_;  // null until the server takes the offered one, unless it had to be read
+    Key private_;  // the private half; null until the server takes the offered half, unless reading
+                   // both was necessary
     bool is_taken_ = false;
     bool is_loaded_ = false;
     bool is_partial_ = false;

@@ -38,7 +38,7 @@ class SshChannel {
     // Frees the channel. REQUIRES: its session still exists, or drop() was called.
     ~SshChannel() { drop(); }
 
-    // Opens the channel of SESSION for PURPOSE, whose command it does not start. Returns SSH_OK,
+    // Opens the channel of SESSION for PURPOSE, but does not start its command. Returns SSH_OK,
     // SSH_AGAIN (call it again) or SSH_ERROR.
     [[nodiscard]] int open(ssh_session session, const SshPurpose& purpose);
     // Starts COMMAND in the open channel; returns what open() returns.
@@ -85,7 +85,7 @@ class SshChannel {
     bool closes_when_sent_ = false;
     bool is_input_closed_ = false;
     bool is_held_ = false;
-    bool unread_[2] = {};  // stdout and stderr: maybe bytes in libssh's buffer
+    bool unread_[2] = {};  // stdout and stderr: libssh's buffer may contain bytes
     LineSplitter stderr_lines_;
     std::optional<std::chrono::steady_clock::time_point> output_ended_;
 };

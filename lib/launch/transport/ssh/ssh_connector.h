@@ -14,8 +14,8 @@ namespace dslaunch::launch {
 // The attempt to connect to one host.
 class SshConnector {
   public:
-    // Forgets an earlier attempt and takes ADDRESSES. BIND_ADDRESS: the own address to connect
-    // from; empty: any.
+    // Forgets an earlier attempt and takes ADDRESSES. BIND_ADDRESS: this machine's address to
+    // connect from; empty: any.
     void begin(std::shared_ptr<addrinfo> addresses, std::string bind_address);
     // Begins to connect to the next address; false if no address is left.
     [[nodiscard]] bool try_next();

@@ -1,4 +1,4 @@
-// The indirect path of an ssh session to a host that it does not connect to itself.
+// The indirect path of an ssh session whose host cannot be reached directly.
 #pragma once
 
 #include <poll.h>
@@ -19,9 +19,10 @@ namespace dslaunch::launch {
 
 class SshSession;
 
-// The indirect path of a session to a host that it does not connect to itself: through the user's
-// ProxyCommand, or through a channel of a session with another host (ProxyJump), which may itself
-// use an indirect path. It connects two SshSessions and runs in the same thread as both.
+// The indirect path of a session whose host cannot be reached directly. The path leads through the
+// user's ProxyCommand, or through a channel of a session with another host (ProxyJump); that
+// session may itself use an indirect path. The object connects the two SshSessions and runs in the
+// same thread as both.
 class SshWay {
   public:
     // Returns true if TARGET is reached through a command or through other hosts.
@@ -63,7 +64,7 @@ class SshWay {
     int depth_;
     std::string failure_;
     bool may_retry_ = false;
-    UniqueFd connection_;  // the session's end
+    UniqueFd connection_;  // the end that the session gets
     // for ProxyCommand
     pid_t command_ = -1;
     UniqueFd command_errors_;
@@ -71,7 +72,7 @@ class SshWay {
     // for ProxyJump
     std::string jump_name_;
     std::unique_ptr<SshSession> jump_;
-    UniqueFd tunnel_;     // our end
+    UniqueFd tunnel_;     // the end that stays here
     std::string output_;  // output of the jump, for the session
 };
 

@@ -37,14 +37,15 @@ inline constexpr uint32_t kRelayProtocolVersion = 1;
 // A relay writes this before its first frame, as an agent writes kAgentGreeting.
 inline constexpr std::string_view kRelayGreeting{"\0dslaunch-relay\n", 16};
 
-// The most bytes of one agent that may be in transit to the launcher before the launcher has taken
-// them (RelayCredit allows further bytes): a flood from one host neither fills a relay's memory nor
-// delays the other hosts' frames for long.
+// The largest number of bytes of one agent that may be in transit to the launcher before the
+// launcher has taken them (RelayCredit allows further bytes). A flood from one host then neither
+// fills a relay's memory nor delays the other hosts' frames for long.
 inline constexpr int64_t kRelayWindowBytes = 256 << 10;
-// The most bytes of one agent in a frame, so that other agents' frames can be sent in between.
+// The largest number of bytes of one agent in a frame, so that other agents' frames can be sent in
+// between.
 inline constexpr size_t kRelayBytesMax = 64U << 10;
 
-// Returns true for the kinds that a relay may use.
+// Returns true if a relay may use KIND.
 inline bool is_known(TransportKind kind) {
     return kind <= TransportKind::kOpenSsh;
 }

@@ -16,8 +16,9 @@
 
 namespace dslaunch::launch {
 
-// The division of a job's hosts among relays: computed from numbers only, so that the same tree
-// results everywhere. Each relay divides its hosts by the same rule.
+// A range of a job's hosts that is reached through its first host. The ranges are computed from
+// numbers only, so that the same tree results everywhere. Each relay divides its hosts by the same
+// rule.
 struct HostRange {
     size_t first = 0;
     size_t hosts_count = 0;

@@ -177,9 +177,9 @@ class PeftForm {
         return pairs;
     }
 
-    // Returns true if PEFT 0.21 joins the pairs itself when it loads them. It does so if all
-    // experts of a layer have pairs, and if either both gate and up, which transformers joins, have
-    // pairs or neither has. It cannot join Qwen2Moe's pairs.
+    // Returns true if PEFT 0.21 joins the pairs itself when it loads them. For this, all experts of
+    // a layer must have pairs, and gate and up, which transformers joins, must either both have
+    // pairs or both have no pairs. PEFT cannot join Qwen2Moe's pairs.
     [[nodiscard]] bool is_converted() const {
         if (model_.architecture == "Qwen2MoeForCausalLM") return false;
         return std::ranges::all_of(layers_, [](const Layer& layer) {
@@ -223,8 +223,8 @@ class PeftForm {
             put(experts, {of(layer, "down", model_.width)});
             config.target_parameters.push_back(experts + ".down_proj");
         }
-        // PEFT has no dropout for adapters of parameters, and refuses to load an adapter that sets
-        // it.
+        // PEFT has no dropout for adapters of single parameters. It refuses to load such an adapter
+        // if the config sets a dropout.
         if (!config.target_parameters.empty()) config.dropout = 0;
     }
 
@@ -242,9 +242,9 @@ class PeftForm {
         return pairs;
     }
 
-    // Writes one pair for all experts and the joined MATRICES. A: the rows of all MATRICES of the
-    // first expert, then of the next expert, and so on. B: block diagonal over MATRICES; the expert
-    // is the last dimension of its columns.
+    // Writes one pair, which stands for MATRICES, joined, of all experts. A: the rows of all
+    // MATRICES of the first expert, then of the next expert, and so on. B: block diagonal over
+    // MATRICES; the expert is the last dimension of its columns.
     void put(const std::string& module, const std::vector<std::vector<Pair>>& matrices) {
         std::vector<at::Tensor> rows, columns;
         for (size_t i = 0; i < matrices.front().size(); ++i) {

@@ -46,7 +46,8 @@ void require_meant(const std::vector<std::string>& patterns, const std::vector<s
         std::vector<std::string> ends;
         for (const std::string& name : names) ends.push_back(name.substr(name.rfind('.') + 1));
         std::optional<std::string> guess = nearest(pattern, names);
-        // Most patterns are meant for the end of many names: `q_projj`, `*.q_projj`.
+        // Most patterns name only the last part of names, so this compares last parts: `q_projj`,
+        // `*.q_projj`.
         if (!guess) guess = nearest(pattern.substr(pattern.rfind('.') + 1), ends);
         std::string hint;
         if (guess) hint = fmt::format("; did you mean `{}`?", printable(*guess));

@@ -18,8 +18,8 @@ struct FoundUse {
     size_t input = 0;  // index among the graph's parameters
 };
 
-// Returns the name of the layer with the weight NAME: its module's, or NAME itself if NAME does not
-// end in ".weight", as in a module with several weights.
+// Returns the name of the layer with the weight NAME: its module's name. If NAME does not end in
+// ".weight", as in a module with several weights, returns NAME itself.
 std::string layer_of(const std::string& name) {
     constexpr std::string_view kWeight = ".weight";
     return name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : name;
@@ -99,7 +99,7 @@ class Finder {
         }
     }
 
-    // Returns true if VALUE, the weight of LAYER or a view of it, is used in LAYER's products only.
+    // Returns true if VALUE, the weight of LAYER or a view of it, is used only in LAYER's products.
     [[nodiscard]] static bool only_multiplied(const Value& value, const LinearLayer& layer) {
         return std::ranges::all_of(value.uses(), [&](const Use& use) {
             if (use.offset == 0 && (turns(*use.user) || passes_on(*use.user)))

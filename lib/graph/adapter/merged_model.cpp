@@ -97,7 +97,7 @@ class Changer {
             weight.size(1 - out_at) != pair.in())
             adapter_.refuse(pair.name, "does not have the shape of the layer's weight");
         if (change_.init != AdapterInit::kNone) {
-            // Training continued with this difference, rounded to the weight's own type.
+            // Training used the weight without this part, rounded to the weight's own type.
             weight = weight - beginning_of(weight, {change_.init, pair.r, pair.scale});
             weight = weight.to(base.scalar_type()).to(at::kFloat);
         }

@@ -31,8 +31,8 @@ namespace {
 const char* const kPackedLinear = "dslaunch::packed_linear";
 
 // Returns the weight that PACKED holds. A small weight is valid until this thread's next call:
-// small weights share one buffer, because separate ones would leave holes between the saved
-// activations that nothing fits into. A large weight has a block of its own, which is counted
+// small weights share one buffer. Separate buffers would leave holes between the saved activations,
+// too small for other tensors. A large weight has a block of its own, which is counted
 // (runtime/memory). On a GPU the allocator keeps small blocks apart.
 at::Tensor unpacked(const at::Tensor& packed, const kernels::MatrixShape& shape) {
     constexpr auto kSmall = static_cast<size_t>(plan::kLargeBlock.value);
@@ -122,7 +122,7 @@ bool can_pack(const Model& model, const LinearLayer& layer) {
     });
 }
 
-// Removes the nodes that make VALUE, as long as nothing else reads their output.
+// Removes the nodes that make VALUE if no other node reads their outputs.
 void drop_unread(Value* value) {
     while (value->uses().empty() && value->node()->kind() != prim::Param) {
         Node* const node = value->node();

@@ -75,8 +75,8 @@ class ProgramImporter {
     }
 
   private:
-    // Returns the buffers that a state_dict does not contain: those that the program's signature
-    // marks, and those without an entry in the table of weights.
+    // Returns the buffers that a state_dict does not contain: buffers that the program's signature
+    // marks as such, and buffers without an entry in the table of weights.
     std::set<std::string> unsaved_buffers(const ExportedProgram& program) const {
         std::set<std::string> names;
         for (const ExportedInput& input : program.inputs)
@@ -192,7 +192,8 @@ class ProgramImporter {
         };
         if (!is_plain(constant) || constant.numel() < kChance) return;
         const std::string_view own = bytes(constant);
-        // All elements are equal, as in a bias that was initialized with zeros.
+        // All elements are equal, as in a bias that was initialized with zeros. Then equal bits
+        // prove nothing.
         if (own.substr(constant.element_size()) ==
             own.substr(0, own.size() - constant.element_size()))
             return;

@@ -212,8 +212,8 @@ class ForwardBuilder {
         return made;
     }
 
-    // Python passes numbers where the schema has tensors; then the overload that takes numbers is
-    // meant.
+    // Python may pass a number for an argument that the schema declares as a tensor. Then another
+    // overload is meant, which takes numbers.
     Node* call_by_matching(const ExportedNode& node, const Operation& operation,
                            const std::vector<Value*>& values) {
         std::vector<NamedValue> positional, named;

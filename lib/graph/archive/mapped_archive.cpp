@@ -58,8 +58,8 @@ class MappingReader final : public caffe2::serialize::ReadAdapterInterface {
 };
 
 // The table of a code record's origins: it maps bytes of the code to the lines of Python that they
-// were compiled from. Since LibTorch 1.12 texts are indices into a table of strings; before, they
-// were strings.
+// were compiled from. Since LibTorch 1.12, the pickle gives texts as indices into a table of
+// strings; older pickles contain the strings themselves.
 class OriginTable final : public torch::jit::SourceRangeUnpickler {
   public:
     OriginTable(std::string name, std::string pickled)
@@ -124,7 +124,7 @@ class OriginTable final : public torch::jit::SourceRangeUnpickler {
         }
     }
 
-    // Returns the source that VALUE describes. It is made only once, although many lines refer to
+    // Returns the source that VALUE describes. It is made only once, because many lines refer to
     // it.
     std::shared_ptr<Source> source(const PickleValue& value) {
         std::shared_ptr<Source>& made = sources_[&value];
@@ -198,8 +198,8 @@ class Importer {
             const IValue constants = unpickle("constants", checked_.constants_bytes());
             for (const auto& constant : constants.toTupleRef().elements())
                 constants_.push_back(constant);
-            // The code of classes uses the constants.
-            check_classes(checked_.data());  // its code may read the constants
+            // Constants come first: the code of classes may read them.
+            check_classes(checked_.data());  // before any code of classes runs
             const IValue data = unpickle("data", checked_.data_bytes());
             if (reason_.empty())
                 module = Module(data.toObject());

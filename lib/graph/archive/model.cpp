@@ -335,8 +335,8 @@ std::unordered_map<std::string, std::string> Model::extra_files() const {
     return {{kUnsavedBuffers, lines}};
 }
 
-// Keeps only the names of each buffer that a state_dict contains; keeps all its names if a
-// state_dict contains none.
+// For each buffer, keeps only the names that a state_dict contains. If a state_dict contains no
+// name of a buffer, keeps all names of this buffer.
 void Model::leave_unsaved(std::set<std::string> names) {
     std::set<std::string> buffers;
     for (const auto& item : module_->named_buffers(true)) buffers.insert(item.name);

@@ -25,8 +25,8 @@ std::string refusal(const std::string& reason) {
                        printable(loading()), printable(reason));
 }
 
-// Ends the process with the reason. An exception that a library throws while it registers operators
-// passes through dlopen on some systems; on others it ends the process here.
+// Reports the reason and ends the process. An exception that a library throws while it registers
+// operators passes through dlopen on some systems; on others it ends the process here.
 [[noreturn]] void end_loading() {
     std::string reason = "it failed";
     try {

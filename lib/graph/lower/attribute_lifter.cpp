@@ -91,8 +91,8 @@ class Lifter {
         });
     }
 
-    // Returns true if SetAttr NODE assigns a parameter's own tensor to it after writing that tensor
-    // in place, as `self.weight += 1` does.
+    // Returns true if NODE, a SetAttr, assigns a parameter's own tensor to the parameter after
+    // writing that tensor in place, as `self.weight += 1` does.
     bool is_augmented(const Node& node) const {
         const auto* owner = object_of(node.input(0));
         const std::string& name = node.s(attr::name);
@@ -228,8 +228,8 @@ class Lifter {
         return inputs[index] = input;
     }
 
-    // Returns the graph's value for VIEW, a view of another tensor's memory, made at the insert
-    // point.
+    // Returns VIEW, a view of another tensor's memory, as a value of the graph. Adds the nodes that
+    // make it at the insert point.
     Value* view_input(const ModelView& view) {
         Value* owner = tensor_input(view.owner);
         if (view.is_detached && view.owner.requires_grad())

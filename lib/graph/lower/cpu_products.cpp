@@ -48,8 +48,8 @@ struct Addend {
     at::Scalar alpha = 1;
 };
 
-// Adds ADDEND to SUMS, the products for the part of RESULT that starts at BEGIN of DIMENSION, and
-// writes them there.
+// Writes SUMS + ADDEND into RESULT. SUMS: the products for the part of RESULT that starts at BEGIN
+// of DIMENSION.
 void finish(const at::Tensor& result, const std::optional<Addend>& addend, int64_t dimension,
             int64_t begin, at::Tensor sums) {
     const int64_t numel = sums.size(dimension);

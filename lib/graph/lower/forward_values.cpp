@@ -62,7 +62,7 @@ std::optional<Items> items_made_by(const Node& node) {
     return items;
 }
 
-// One dict, and what replaces its uses, in their order.
+// One dict, and the replacements of its uses, in the order of the uses.
 class Fold {
   public:
     Fold(Graph& graph, Node& maker, Items items)

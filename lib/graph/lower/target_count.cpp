@@ -94,8 +94,8 @@ class EndFinder {
         return std::nullopt;
     }
 
-    // Returns the operand that VALUE is, except for a cast, a change of shape, a reduction or a
-    // factor; null if VALUE is computed in any other way or has other uses too.
+    // Returns the operand that becomes VALUE by a cast, a change of shape, a reduction or a factor;
+    // null if VALUE is computed in any other way or has other uses too.
     Value* operand_before(Value& value) {
         Node& node = *value.node();
         if (value.uses().size() != 1 || node.inputs().size() == 0 || !node.blocks().empty())
@@ -187,8 +187,8 @@ class Slice {
                               !node->isNondeterministic() && node->kind() != prim::GetAttr &&
                               (schema == nullptr || !schema->is_mutable());
         if (!computes) return false;
-        // The dtype of a mask does not change the number of its elements, so a cast to an unknown
-        // dtype is left out.
+        // A cast of a mask does not change how many elements the mask selects, so a cast to an
+        // unknown dtype is left out.
         if (casts(*node) && !all_taken(*node, 1)) {
             if (!take(node->input(0))) return false;
             stands_for_[value] = node->input(0);
@@ -372,8 +372,9 @@ bool TargetCount::varies(bool tokens) const {
 
 namespace {
 
-// Returns the count of END's targets, for a loss that IS_SUMMED over them or that the model itself
-// divides. Returns null, and sets WHY, if the count does not follow from forward's arguments.
+// Returns the count of END's targets. IS_SUMMED: the loss is a sum over the targets; otherwise the
+// model itself divides. Returns null, and sets WHY, if the count does not follow from forward's
+// arguments.
 std::shared_ptr<const TargetCount> count_of(const LossEnd& end, bool is_summed,
                                             const LoweredGraph& lowered, std::string& why) {
     auto parts = std::make_unique<TargetCount::Parts>();

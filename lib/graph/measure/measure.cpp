@@ -54,8 +54,8 @@ class OperatorTrace {
         current() = nullptr;
     }
 
-    // Excludes the storage of TENSOR, which exists already, from the count when an operator returns
-    // a view of it.
+    // Excludes the storage of TENSOR from the count. The storage exists already, but an operator
+    // may return a view of it.
     void ignore(const at::Tensor& tensor) {
         if (tensor.has_storage())
             ignored_.emplace(tensor.storage().unsafeGetStorageImpl(),
@@ -349,7 +349,8 @@ LossFacts trace_segments(const SegmentedModel& segmented, std::vector<IValue> in
         segment.forward_blocks = Bytes{meter.peak().large_bytes - kept_large};
         segment.output_bytes = Bytes{boundary.bytes()};
         segment.backward = !boundary.producers.empty();
-        // From here on, only the producers' autograd graph keeps alive what backward needs.
+        // From here on, only the producers' autograd graph keeps alive the tensors that backward
+        // needs.
         std::vector<IValue> outputs = std::move(boundary.values);
         segment.activation_bytes = Bytes{segment.backward ? trace.take_kept_bytes() : 0};
         if (segment.backward) backwards.measure(s, segment, std::move(boundary), inputs, before);
@@ -358,7 +359,8 @@ LossFacts trace_segments(const SegmentedModel& segmented, std::vector<IValue> in
         inputs = std::move(outputs);
         if (!key.empty()) done.try_emplace(key, s, inputs);
         // Pages that this segment read from the archive are not needed soon. Because they are
-        // released here, a rank's peak memory during loading is one segment, not the whole model.
+        // released here, a rank's peak memory during loading is the size of one segment, not of the
+        // whole model.
         for (const int parameter : segment.parameters)
             static_cast<void>(segmented.model().release_pages(parameter));
     }

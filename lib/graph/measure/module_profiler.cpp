@@ -38,14 +38,14 @@ class ModuleProfiler::Record final : public c10::DebugInfoBase {
         return static_cast<Record*>(c10::ThreadLocalDebugInfo::get(kInfoKind));
     }
 
-    // Returns the number of a module.
+    // Returns the index of the module at PATH, which is added if it is new.
     int64_t place_of(const std::string& path) {
         const auto [found, fresh] = places_.try_emplace(path, std::ssize(costs_));
         if (fresh) costs_.push_back({path});
         return found->second;
     }
 
-    // The forward of module PLACE begins, or code outside of all modules.
+    // Called when the forward of module PLACE begins, or code outside of all modules.
     void enter(int64_t place) {
         const TimePoint time = now();
         const int64_t flops = flops_.take();
@@ -82,16 +82,16 @@ class ModuleProfiler::Record final : public c10::DebugInfoBase {
     }
 
   private:
-    // Waits for the device.
+    // Returns the time after the device has finished its work.
     [[nodiscard]] TimePoint now() const {
         if (!device_.is_cpu())
             c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
         return SystemClock().now();
     }
 
-    // Returns the module whose forward made autograd's node number NODE: the last that began
-    // before it. The nodes that add to parameters' gradients have no number; they count for the
-    // model.
+    // Returns the module whose forward made autograd's node number NODE: the last module that began
+    // before that node. The nodes that add to parameters' gradients have no number; their time
+    // counts for the model as a whole.
     [[nodiscard]] int64_t module_of(int64_t node) const {
         const auto after = std::ranges::upper_bound(
             nodes_, node, {}, [](const auto& begun) { return static_cast<int64_t>(begun.first); });
@@ -165,8 +165,8 @@ class ModulePaths {
         for (const ModelBuffer& buffer : model.buffers()) add_owners(buffer.name, all_);
     }
 
-    // Sets the segment in which nodes are looked up: of several modules, the one is meant whose
-    // parameters the segment reads.
+    // Sets the segment in which nodes are looked up. If several modules fit a node's path, the
+    // module whose parameters the segment reads is meant.
     void enter(const Segment& segment) {
         here_.clear();
         known_.clear();
@@ -211,7 +211,7 @@ class ModulePaths {
     }
 
     [[nodiscard]] std::string find(const std::string& path) {
-        // torch.export's name of nodes that it adds outside of all modules.
+        // torch.export gives this name to nodes that it adds outside of all modules.
         if (path.starts_with("_empty_nn_module_stack")) return "";
         if (path.empty() || all_.contains(path)) return path;
         for (const std::set<std::string>* modules : {&std::as_const(here_), &std::as_const(all_)}) {
@@ -219,7 +219,7 @@ class ModulePaths {
                 *modules, [&](const std::string& whole) { return is_short_for(path, whole); });
             if (found != modules->end()) return *found;
         }
-        // It has no parameters, such as an activation.
+        // The module has no parameters; it may be an activation.
         const size_t dot = path.rfind('.');
         if (dot == std::string::npos) return path;
         return whole(path.substr(0, dot)) + path.substr(dot);

@@ -152,8 +152,8 @@ class CutFinder {
         }
     }
 
-    // Returns, for each node, the number of elements of the parameters that it is the first to
-    // read.
+    // Returns, for each node, the number of elements of the parameters that the node reads and that
+    // no earlier node reads.
     [[nodiscard]] std::vector<int64_t> first_read_numel() const {
         std::vector<int64_t> numel(map_.nodes.size(), 0);
         for (size_t i = 0; i < lowered_.parameters.size(); ++i) {

@@ -186,7 +186,7 @@ struct Roots {
     std::vector<at::Tensor> gradients;
 };
 
-// Moves the roots of its backward out of BOUNDARY, and frees the rest of it.
+// Moves the roots of BOUNDARY's backward out of BOUNDARY, and frees the rest of BOUNDARY.
 Roots take_roots(Boundary& boundary) {
     Roots roots;
     for (size_t i = 0; i < boundary.producers.size(); ++i) {

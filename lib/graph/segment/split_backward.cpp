@@ -49,8 +49,7 @@ class Keep final : public torch::autograd::FunctionPreHook {
                                            // run
 };
 
-// The graph that a backward from some roots runs, and the information which of its nodes lead to
-// the inputs.
+// The graph that a backward from some roots runs, and its nodes that lead to the inputs.
 class Ways {
   public:
     explicit Ways(const edge_list& inputs) {
@@ -84,8 +83,8 @@ class Ways {
     [[nodiscard]] bool leads_to_input(const Edge& edge) const {
         return edge.is_valid() && leads_.at(edge.function.get());
     }
-    // The nodes that lead to inputs. PARTINGS also have an edge to a node that does not; PLAIN have
-    // no such edge.
+    // The nodes that lead to inputs. Nodes in `partings` also have an edge to a node that does not
+    // lead to inputs; nodes in `plain` have no such edge.
     struct Split {
         std::vector<std::shared_ptr<AutogradNode>> partings;
         std::vector<std::shared_ptr<AutogradNode>> plain;

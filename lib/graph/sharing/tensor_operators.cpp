@@ -60,8 +60,8 @@ enum class Way : uint8_t {
     kExchange,    // split along another dimension
 };
 
-// A collective: its operations in forward and backward, and its place. Its group outlives the
-// backward.
+// A collective: its operations in forward and backward, and its place in the graph. Its group
+// outlives the backward.
 struct How final : torch::CustomClassHolder {
     Way forward = Way::kSame, backward = Way::kSame;
     int64_t site = 0;         // its place in the graph

@@ -83,7 +83,8 @@ bool PlacementFlow::step_on_all_positions(Node& node) {
 }
 
 // Returns false, with an obstacle, if an edit of the current node replaces a value by a copy
-// although a later node writes to an alias of it: the write would change only the copy.
+// although a later node writes to an alias of that value. The write would change only one of the
+// two.
 bool PlacementFlow::keeps_writes() {
     using Kind = TensorEdit::Kind;
     static const std::set<Kind> copying{Kind::kCopy,      Kind::kShare,   Kind::kRepeat,
@@ -121,8 +122,8 @@ bool PlacementFlow::compute_whole(Node& node) {
     return true;
 }
 
-// Returns true if NODE may write to its first input what a rank computes from its copies: that
-// input is a copy too, or no other node reads it.
+// Returns true if NODE may write, into its first input, a result that each rank computes from its
+// own copies. This is allowed if that input is a copy too, or if no other node reads it.
 bool PlacementFlow::may_write_copies(const Node& node) const {
     return !writes(node) || state_.placement_of(node.input(0)).is_copied() ||
            (writes_alone(node) && !graph_.needs_gradient(node.input(0)));
@@ -206,8 +207,8 @@ bool PlacementFlow::check_outputs() {
     for (Value* output : graph_.outputs()) {
         if (state_.placement_of(output).is_whole()) continue;
         if (state_.placement_of(output).is_copied() && output->node()->outputs().size() == 1) {
-            // Every rank computed the whole output. Taking the mean over ranks gives each of them
-            // an equal part of the gradient.
+            // Every rank computed the whole output. With the mean over ranks, each rank gets an
+            // equal part of the gradient.
             state_.edit({TensorEdit::Kind::kSum, output->node(), 0, {}, size()});
             state_.make_whole(output);
             continue;

@@ -191,8 +191,8 @@ bool fits_ring(FlowState& flow, const Node& node) {
            (dims_of(flow, mask) <= 4 && !flow.graph().needs_gradient(mask));
 }
 
-// Places attention in which the queries of some positions see all keys: for heads that do not
-// divide evenly among the ranks, and for keys that are not placed like their queries. Keys and
+// Places attention in which a rank's queries, at some positions, see all keys. Used if the heads do
+// not divide evenly among the ranks, or if the keys are not placed like their queries. Keys and
 // values move around the ranks, or are gathered.
 bool all_keys_rule(FlowState& flow, Node& node) {
     const TensorPlacement query = flow.input(node, 0);
@@ -334,7 +334,8 @@ bool convolution_rule(FlowState& flow, Node& node) {
     return true;
 }
 
-// The subscript of the dimension in which operands of einsum are split, and their placement.
+// A subscript of einsum that names a split dimension of its operands, and the placement of these
+// operands.
 struct Subscript {
     char letter = 0;
     TensorPlacement split;
@@ -360,7 +361,7 @@ bool einsum_rule(FlowState& flow, Node& node) {
         if (!operands[i].is_shard()) continue;
         const char letter = terms.at(i).at(static_cast<size_t>(operands[i].shard.dim));
         if (found && found->letter != letter) {
-            // Keys at other positions than this rank's queries are gathered.
+            // A rank needs the keys at all positions, so they are gathered.
             if (!operands[i].is_positions() ||
                 flow.position_split() != PositionSplit::kEverywhere ||
                 node.input(1)->uses().size() != 1)

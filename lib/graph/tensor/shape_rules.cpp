@@ -77,7 +77,7 @@ std::optional<TensorPlacement> viewed(const TensorPlacement& x, const Sizes& in,
         group.out_end - group.out_begin == 1)
         return shard_of(x, static_cast<int64_t>(group.out_begin),
                         Sizes(static_cast<size_t>(outer), in[dim]));
-    // With a batch dimension before it, any other split would need a block for each row of the
+    // If a batch dimension comes before it, any other split would need a block for each row of the
     // batch.
     for (size_t q = group.out_end; q-- > group.out_begin;) {
         const int64_t q_outer = product(out, group.out_begin, q);
@@ -158,8 +158,8 @@ bool flatten_rule(FlowState& flow, Node& node) {
     return view_to(flow, node, std::nullopt, 0);
 }
 
-// Places view_as and reshape_as: a tensor that is split in the same way supplies the sizes of a
-// share.
+// Places view_as and reshape_as. Another tensor, which is split in the same way, supplies the sizes
+// of a share.
 bool view_as_rule(FlowState& flow, Node& node) {
     const TensorPlacement x = flow.input(node, 0), like = flow.input(node, 1);
     if (!x.is_shard() && !like.is_shard()) return pass_copied(flow, node);
@@ -323,8 +323,8 @@ bool demand_borders(FlowState& flow, Node& node, const TensorPlacement& x, Sizes
 }
 
 // Returns true if the slice takes every second (third, …) element of the whole split dimension, and
-// each share has equally many elements of each kind, so that the slice of a share is the share of
-// the slice.
+// the slice of a share is the same as the share of the slice. For this, the elements that the slice
+// takes must be spread evenly over the shares.
 bool takes_each(FlowState& flow, Node& node, const TensorPlacement& x) {
     const int64_t extent = flow.graph().sizes(node.input(0))[static_cast<size_t>(x.shard.dim)];
     const int64_t step = flow.graph().integer(node.input(4)).value_or(1);
@@ -349,7 +349,7 @@ bool slice_rule(FlowState& flow, Node& node) {
         flow.place(node.output(), x);
         return true;
     }
-    if (all && !is_narrow) {  // [0:end], with the end of the whole, also takes all of a share
+    if (all && !is_narrow) {  // [0:end] with the whole's end also takes all of a share
         flow.place(node.output(), x);
         return true;
     }

@@ -38,7 +38,7 @@ at::ScalarType wide_type(at::ScalarType type) {
     return is_known ? at::kDouble : type;
 }
 
-// Replaces a constant tensor, such as constant folding makes, by one in fp64.
+// Replaces a constant tensor, such as one that constant folding made, by one in fp64.
 void widen_constant(Node& node) {
     const auto value = torch::jit::toIValue(node.output());
     if (!value || !value->isTensor()) return;
@@ -204,8 +204,8 @@ TensorReference run_reference(const Model& model, const LoweredGraph& lowered,
                               const GraphInputs& inputs) {
     GraphInputs own = inputs;
     own.parameters = leaves_of(inputs.parameters, inputs.parameters);
-    // To first order, the rounding of a result is bounded by the number of elements that are added
-    // up to compute it.
+    // The rounding error of a result is, to first order, bounded by the number of elements that are
+    // added up to compute it.
     double summands = 0;
     const GraphFacts facts = observe(model, lowered, inputs);
     for (const Node* node : lowered.graph->nodes()) {
@@ -217,8 +217,7 @@ TensorReference run_reference(const Model& model, const LoweredGraph& lowered,
             rows *= size;
         }
         const int64_t last = std::max<int64_t>(1, found->second.front().sizes.back());
-        // These are the sums of forward and backward, and the sum over all rows for a weight's
-        // gradient.
+        // The sums in forward and in backward, and for a weight's gradient the sum over all rows.
         const int64_t products = 2 * most + rows / last;
         summands += static_cast<double>(products);
     }

@@ -9,8 +9,8 @@ namespace dslaunch::graph {
 
 namespace {
 
-// Returns a view if the rows are contiguous, so that they stay in the mapped archive; otherwise a
-// copy.
+// Returns the rows as a view if they are contiguous, so that they stay in the mapped archive;
+// otherwise as a copy.
 at::Tensor rows_or_copy(const at::Tensor& whole, const plan::TensorShard& shard, PartOf part) {
     if (shard.dim != 0 || shard.blocks.size() != 1 || !whole.is_contiguous())
         return share_of(whole, shard, part);

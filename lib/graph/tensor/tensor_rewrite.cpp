@@ -33,8 +33,9 @@ class Rewriter {
         pair_twins(*lowered.graph->block(), *made_.lowered.graph->block(), made_.twins);
     }
 
-    // Carries out the edits. MIXED: parameters that some nodes read for their share and others as a
-    // whole. Each use for a share then goes through tensor_copy, so that the gradient is complete.
+    // Carries out the edits. MIXED: parameters that some nodes read only for a rank's share, and
+    // other nodes as a whole. Each read for a share then goes through tensor_copy, so that the
+    // gradient is complete.
     void run(const std::set<const Value*>& mixed) {
         for (const TensorEdit& edit : flow_.edits()) {
             const bool copy =
@@ -301,8 +302,8 @@ class Rewriter {
     }
 
     void cross_entropy(const TensorEdit& edit, Node* node) {
-        // The numbers that ranks exchange for each row, in fp32: the largest logit, the sum of
-        // exponentials, the target's logit.
+        // The number of values that ranks exchange for each row, in fp32: the largest logit, the
+        // sum of exponentials, and the target's logit.
         constexpr int64_t kNumbers = 3;
         const int64_t rows = flow_.graph().sizes(edit.node->input(0))[0];
         const int64_t site = add_site(plan::TensorCollectiveKind::kLoss, *edit.node,
@@ -343,7 +344,8 @@ class Rewriter {
     std::vector<Node*> replaced_;  // nodes whose outputs are no longer read
 };
 
-// Parameters that nodes read for their shares. MIXED: other nodes read them as a whole.
+// Parameters that nodes read for a rank's share. Those in `mixed` are also read as a whole by other
+// nodes.
 struct SummandUses {
     std::set<const Value*> mixed;
     std::set<const Value*> all;  // every node reads the share

@@ -167,8 +167,8 @@ class Search {
             if (found == indivisible.end()) return obstacle;
             if (start.count(at) > 0 || trial.parameters[at].kind == Kind::kCopied)
                 return found->second;
-            // Parameters that were split because of this one, such as its bias, are taken back with
-            // it.
+            // Parameters that were split because of this one, such as its bias, become undecided
+            // together with it.
             for (auto it = trial.parameters.begin(); it != trial.parameters.end();) {
                 const bool follows = region.count(it->first) > 0 && it->second.parameter == at;
                 it = follows ? trial.parameters.erase(it) : std::next(it);
@@ -183,8 +183,8 @@ class Search {
         return endless;
     }
 
-    // Returns an obstacle if a layer in a closed region has shares of different sizes. Tables and
-    // the classes of a loss may have them.
+    // Returns an obstacle if a layer in a closed region has shares of different sizes. Only tables
+    // and the classes of a loss may have such shares.
     std::optional<TensorObstacle> uneven_layer(const TensorDecisions& trial,
                                                const std::set<int>& region,
                                                const Candidate& candidate) {
@@ -258,8 +258,8 @@ class Search {
         }
     }
 
-    // Refuses a split in which ranks share only tables and classes: every rank would compute all
-    // layers.
+    // Refuses a split in which ranks share only tables and the classes of a loss, because every
+    // rank would compute all layers.
     void require_layers() const {
         for (const auto& [index, rule] : found_.rules)
             if (rule == plan::TensorRule::kColumn || rule == plan::TensorRule::kRow) return;

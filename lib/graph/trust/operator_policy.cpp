@@ -17,8 +17,9 @@ using c10::TypeKind;
 
 constexpr std::string_view kClassesInCpp = "__torch__.torch.classes.";
 
-// Namespaces of LibTorch whose operators are for its own passes, for other processes, devices or
-// tests. Their types do not show what they can reach: addresses, and process groups by name.
+// Namespaces of LibTorch whose operators are for its own passes, for other processes, for devices
+// or for tests. The types of these operators do not show that they can reach addresses, or process
+// groups by name.
 constexpr std::string_view kForeignNamespaces =
     "_c10d_functional _c10d_functional_autograd _dtensor _test aoti_torch c10d c10d_functional "
     "cuda debug_mode_ops debugprims dist_autograd dslaunch export inductor ivalue mkl mkldnn "
@@ -50,7 +51,8 @@ const std::map<std::string_view, const char*>& denied() {
     return reasons;
 }
 
-// Text arguments of tensor operators that choose how to compute. Names of dimensions are texts too.
+// Text arguments with which the caller of a tensor operator chooses how it computes. Names of
+// dimensions are texts too.
 constexpr std::string_view kOptionsInWords =
     "UPLO activation algorithm api_name approximate assert_msg device_type dim dim0 dim1 dim2 "
     "dims driver end_dim equation indexing interpolation mode names norm ord order out_dim "
@@ -133,13 +135,14 @@ bool is_in(std::string_view words, std::string_view name) {
     return false;
 }
 
-// Returns the reason why aten's operator NAME is not for models; null if it is.
+// Returns the reason why aten's operator NAME is not for models; null if models may use it.
 const char* why_internal(std::string_view name) {
     // A backward operator trusts the indices and sizes that its forward passes to it.
     if (name.find("backward") != std::string_view::npos)
         return "it computes gradients and uses indices without checking them";
     const bool is_private = name.starts_with("_") && !name.starts_with("__");
-    // These operate on each tensor of a list; averages of weights use them.
+    // Operators with this prefix work on each tensor of a list; models use them for averages of
+    // weights.
     const bool one_by_one = name.starts_with("_foreach_");
     return is_private && !one_by_one && !is_in(kPrivateOfModels, name)
                ? "it is internal to LibTorch and does not check its arguments"
@@ -237,7 +240,8 @@ bool is_class_in_cpp(std::string_view name) {
 }
 
 std::string why_class_refused(std::string_view name) {
-    // Weights of quantized layers, packed for the processor's instructions; and a part of a trace.
+    // Packed weights of quantized layers, in a form for the processor's instructions; and a part of
+    // a trace.
     constexpr std::array<std::string_view, 3> kPlain = {"quantized.", "rnn.",
                                                         "profiler._RecordFunction"};
     if (!is_class_in_cpp(name)) return "";

@@ -127,9 +127,9 @@ bool is_written_dropout(const Node& node) {
     });
 }
 
-// Replaces aten::type_as, which may return its operand although its schema says that it makes a new
-// tensor, by aten::to, which does the same and whose schema says so. Replaces a dropout that drops
-// nothing, and whose result is written, by its operand.
+// Replaces aten::type_as by aten::to. Both may return their operand, but only the schema of
+// aten::to says so. Also replaces a dropout by its operand if it drops nothing and its result is
+// written.
 void show_operands(Graph& graph) {
     for (Node* node : nodes_of(graph)) {
         if (is_written_dropout(*node)) node->output()->replaceAllUsesWith(node->input(0));
@@ -158,7 +158,8 @@ void show_in(Function& function, std::set<const Function*>& seen) {
 }
 
 // Returns true if NODE may return its operand, or a view of it, although its schema says that it
-// makes a new tensor. Dropout outside of training does so too, but its result is not state.
+// makes a new tensor. Dropout outside of training does so too, but is not included, because its
+// result is not state.
 bool may_give_operand(const Node& node) {
     return is_one_of(node, {"aten::align_tensors", "aten::atleast_1d", "aten::atleast_2d",
                             "aten::atleast_3d", "aten::block_diag", "aten::broadcast_tensors",

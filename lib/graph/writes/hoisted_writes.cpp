@@ -63,8 +63,8 @@ bool moves_statistics(const Node& node) {
                             "aten::cudnn_batch_norm", "aten::miopen_batch_norm"});
 }
 
-// Returns true if VALUE is an input of the graph or a view of one, still with its gradient. PyTorch
-// allows a write to such a leaf only under torch.no_grad().
+// Returns true if VALUE is an input of the graph, or a view of an input, and has not been detached.
+// PyTorch allows a write to such a leaf only under torch.no_grad().
 bool is_bare(const Value* value) {
     const Value* const root =
         follow_back(before_writes(value), [](const Value* at) -> const Value* {
@@ -100,8 +100,8 @@ Slice slice_of(Graph& whole, const std::vector<size_t>& wanted, TellsDraw tells)
     while (!graph.outputs().empty()) graph.eraseOutput(0);
     std::vector<Value*> copies(graph.inputs().size(), nullptr);
     {
-        // Copies share no memory with each other, so that only writes to the wanted inputs are
-        // kept.
+        // The inputs are replaced by copies, which share no memory. Thus only writes to the wanted
+        // inputs are kept.
         const WithInsertPoint at_start(*graph.nodes().begin());
         for (Value* input : graph.inputs()) {
             if (!is_tensor(*input)) continue;
@@ -125,8 +125,8 @@ Slice narrow(const Slice& all, const std::vector<size_t>& outputs) {
     return slice;
 }
 
-// Returns the values that may be one of INPUTS, a view of one, or a list of these: a superset that
-// is found without alias analysis.
+// Returns the values that may be one of INPUTS, a view of an input, or a list of these. The result
+// may contain too many values, because it is found without alias analysis.
 std::set<const Value*> near_inputs(Graph& graph, const std::vector<const Value*>& inputs) {
     std::set<const Value*> near(inputs.begin(), inputs.end());
     for_each_node(*graph.block(), [&](Node& node) {
@@ -252,7 +252,7 @@ class Hoister {
     }
 
     // Redirects the writes to PARAMETERS to copies that no node reads. Returns the parameters for
-    // which this is not possible: the graph reads them no later than it writes them, or the write
+    // which this is not possible: the graph reads them before or while it writes them, or the write
     // may also reach another value.
     std::set<int> take_out(const std::vector<int>& parameters) {
         std::map<const Node*, int64_t> places;
@@ -364,8 +364,8 @@ class Hoister {
         lowered_.writes.push_back(std::move(writes));
     }
 
-    // Refuses unclear reads: a trace does not show torch.no_grad(), so a parameter that follows
-    // another one may be read with a gradient or without one.
+    // Refuses unclear reads: a trace does not show torch.no_grad(), so it is not clear whether a
+    // parameter that is computed from another one reads that one with a gradient.
     void refuse_unclear(const Slice& slice, const std::vector<int>& written) const {
         for (const int parameter : written) {
             if (bare_.count(parameter) == 0) continue;

@@ -37,7 +37,7 @@ bool switches(const Node& node, bool value) {
     return node.kind() == kSetGradEnabled && torch::jit::constant_as<bool>(node.input(0)) == value;
 }
 
-// The nodes between the two nodes that begin and end a part without gradients.
+// The nodes of a part without gradients, between the node that begins it and the node that ends it.
 class Region {
   public:
     Region(Node* enter, Node* exit) : enter_(enter) {

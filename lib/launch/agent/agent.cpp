@@ -293,7 +293,7 @@ bool Agent::has_ended_it(int signal_number) const {
 
 void Agent::begin_end() {
     if (state_ != State::kServing) return;
-    reap();  // these ended by themselves
+    reap();  // workers that have already ended did so by themselves
     state_ = State::kTerm;
     end_began_ = steady_clock::now();
     workers_.signal(SIGTERM);
@@ -379,8 +379,9 @@ std::vector<Agent::Watched> Agent::watch() {
         const bool writes = launcher_.unsent_bytes() > 0;
         watched.push_back(
             {launcher_.out_fd(), static_cast<short>(writes ? POLLOUT : 0), [this, writes] {
-                 // The outbox may have been written since poll() was called: an empty outbox does
-                 // not mean that the reader is gone.
+                 // Bytes may have been queued since poll() was called. An empty queue now therefore
+                 // does not mean that the reader is gone; only WRITES tells whether POLLOUT was
+                 // wanted.
                  if (writes) return flush();
                  launcher_.close_output();
                  begin_end();
@@ -394,7 +395,7 @@ std::vector<Agent::Watched> Agent::watch() {
         const auto add = [&](int fd, std::function<void()> ready) {
             if (fd >= 0) watched.push_back({fd, POLLIN, std::move(ready)});
         };
-        AgentWorker* w = &worker;  // stays there: see AgentWorkers::all()
+        AgentWorker* w = &worker;  // the pointer stays valid: see AgentWorkers::all()
         add(worker.stdout_pipe.get(),
             [=, this] { workers_.read_output(*w, OutputStream::kStdout, false); });
         add(worker.stderr_pipe.get(),

@@ -142,7 +142,7 @@ void PushReceiver::offer(const PushOffer& offer) {
 void PushReceiver::make_folders() {
     name_ = offer_.path.substr(offer_.path.rfind('/') + 1);
     const std::string folder = folder_of(offer_.path);
-    int cause = 0;  // errno of a folder that could not be made, if it is missing
+    int cause = 0;  // errno of a folder that is missing and could not be made
     for (size_t end = folder.find('/', 1); folder.size() > 1; end = folder.find('/', end + 1)) {
         const std::string path = folder.substr(0, end);
         if (::mkdir(path.c_str(), kFolderMode) == 0) {

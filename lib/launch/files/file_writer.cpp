@@ -38,8 +38,9 @@ struct FileWriter::Queue {
     std::deque<Item> items;  // while `busy`, the first one is running
     size_t bytes = 0;
     size_t dropped_bytes = 0;
-    steady_clock::time_point progress_at = steady_clock::now();  // the last work ended, or the
-                                                                 // first one after a pause began
+    steady_clock::time_point progress_at = steady_clock::now();  // when the last work ended, or
+                                                                 // when the first work after a
+                                                                 // pause began
     milliseconds stood_still{};                                  // the longest work so far
     int failure = 0;
     bool failure_taken = false;

@@ -66,7 +66,7 @@ std::string ustar_header(const UstarEntry& entry) {
     std::string name = entry.name, prefix;
     if (name.size() > kName.length) {
         const size_t slash = name.find('/', name.size() - kName.length - 1);
-        if (slash > kPrefix.length) {  // npos too
+        if (slash > kPrefix.length) {  // also true for npos
             fail(ExitCode::kInput, "{}: the name is too long for an archive", name);
         }
         prefix = name.substr(0, slash);

@@ -246,7 +246,8 @@ void Parser::read_key(const Token& token, Host& host, std::map<std::string, size
         host.slots = read_number(value, column, "slots", kSlotsMax).value_or(1);
     } else if (key == "port") {
         host.port = read_number(value, column, "port", 65'535).value_or(0);
-    } else if (key == "max_slots") {  // Open MPI's limit: no slot is used twice here
+    } else if (key == "max_slots") {  // Open MPI's limit; it has no effect, since no slot is used
+                                      // twice here
         static_cast<void>(read_number(value, column, "max_slots", kSlotsMax));
     } else if (key == "gpus") {
         read_gpus(value, column, host);

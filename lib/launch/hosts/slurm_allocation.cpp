@@ -236,8 +236,8 @@ std::optional<SlurmAllocation> find_slurm_allocation(const EnvironmentList& envi
         fail(ExitCode::kUsage, "SLURM_JOB_ID: `{}` is not a job number",
              printable(allocation.job_id));
     }
-    // Only a number of tasks that the user asked for counts: without --ntasks Slurm sets one task
-    // per node.
+    // The number of tasks counts only if the user asked for it: without --ntasks Slurm sets one
+    // task per node.
     const bool asked = !value_of(environment, "SLURM_NTASKS").empty() ||
                        !value_of(environment, "SLURM_NTASKS_PER_NODE").empty();
     std::string tasks = asked ? value_of(environment, "SLURM_TASKS_PER_NODE") : std::string();

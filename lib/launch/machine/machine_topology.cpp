@@ -222,7 +222,8 @@ std::vector<int> allowed_processors() {
 }
 
 std::optional<std::vector<int>> parse_processor_list(std::string_view text) {
-    std::vector<bool> is_listed(kProcessorMax + 1);  // however often the text says so
+    std::vector<bool> is_listed(kProcessorMax + 1);  // true: the text names this processor, once or
+                                                     // several times
     for (const std::string& piece : split(text, ',')) {
         const std::vector<std::string> ends = split(piece, '-');
         const auto first = parse_int(ends.front());

@@ -83,7 +83,8 @@ class Environments {
         const std::string* const value = find_variable(environment_, name);
         return value == nullptr ? std::string() : *value;
     }
-    // Adds the torch of FOLDER, a folder of packages. LD_LIBRARY_PATH cannot hold a colon.
+    // Adds the torch of FOLDER, a folder of packages. Skips a path that contains a colon or a
+    // semicolon, since these separate the folders in LD_LIBRARY_PATH.
     void add(const std::string& folder) {
         const std::string libraries = folder + "/torch/lib";
         const bool is_named = folder.starts_with('/') && folder.find_first_of(":;") == folder.npos;
@@ -117,8 +118,8 @@ std::string given_torch(const EnvironmentList& environment) {
          kTorchVariable, printable(*given), kTorchLibrary, kHowToName);
 }
 
-// Throws unless SEEKER can use the LibTorch in LIBRARIES, which is one of its own folders if
-// IS_OWN.
+// Throws unless SEEKER can use the LibTorch in LIBRARIES. IS_OWN: LIBRARIES is one of SEEKER's own
+// folders.
 void require_version(const std::string& libraries, const TorchSeeker& seeker, bool is_own) {
     const std::string version = version_of(libraries);
     if (serves(version, seeker)) return;

@@ -30,7 +30,7 @@ std::string file_name(std::string_view event) {
     return name;
 }
 
-// Returns VALUE as Python prints a float: the shortest text that reads back equal, never without a
+// Returns VALUE as Python prints a float: the shortest text that reads back equal, always with a
 // point or an exponent.
 std::string python_float(double value) {
     std::string text = fmt::format("{}", value);
@@ -58,7 +58,7 @@ size_t kept_length(std::string_view text, int64_t samples) {
     while (begin < text.size()) {
         const size_t end = text.find('\n', begin);
         if (end == std::string_view::npos) return begin;
-        int64_t number = -1;  // of a header
+        int64_t number = -1;  // stays -1 for a header
         std::from_chars(text.data() + begin, text.data() + end, number);
         if (number >= samples) return begin;
         begin = end + 1;

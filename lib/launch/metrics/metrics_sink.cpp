@@ -22,8 +22,8 @@ bool is_evaluation(const MetricsRecord& record) {
     return has("eval_loss") && !has("train_loss");
 }
 
-// Returns the place of EARLIER, a record without a place, whose run continued with STEP, as if all
-// steps had equally many samples. It is before STEP.
+// Returns a place for EARLIER, a record that has none and whose run continued with STEP. The place
+// is before STEP's; it assumes that all steps have equally many samples.
 int64_t place_before(const MetricsRecord& step, const MetricsRecord& earlier) {
     const int64_t samples = step.samples.value_or(0);
     if (!step.step || !earlier.step || *step.step <= *earlier.step || *earlier.step < 0)

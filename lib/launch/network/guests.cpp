@@ -15,8 +15,8 @@
 namespace dslaunch::launch {
 namespace {
 
-// The most guests that are accepted in one call, so that the owner can serve its other descriptors
-// in between.
+// The largest number of guests that are accepted in one call, so that the owner can serve its other
+// descriptors in between.
 constexpr int kAcceptedAtOnce = 64;
 
 // Configures FD so that closing it leaves no port in TIME_WAIT, which would disturb the next
@@ -26,8 +26,8 @@ void forget(int fd) {
     ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
-// The most bits, of 256, that may arrive changed. Two different answers differ in 128 bits, plus or
-// minus 8.
+// The largest number of the 256 bits that may arrive changed. Two different answers differ in 128
+// bits, plus or minus 8.
 constexpr int kChangedBitsMax = 64;
 
 }  // namespace

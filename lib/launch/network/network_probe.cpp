@@ -190,7 +190,7 @@ void NetworkProbe::say_key(Attempt& attempt) {
     if (error_number != 0) return decide(attempt, errno_text(error_number));
     attempt.connected = true;
     attempt.result.own_address = local_address(fd);
-    // A new socket accepts so few bytes in one call.
+    // The key is so short that a new socket accepts it in one call.
     if (::send(fd, key_.data(), key_.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(key_.size()))
         decide(attempt, errno_text(errno));
 }

@@ -106,7 +106,7 @@ class ValueReader {
                 "write the command's output instead, or put '…' around the value");
         if (begin >= text_.size() || !begins_name(text_[begin])) {
             if (braced) return refuse("contains `${` without the name of a variable");
-            const size_t signs = next(1) == '$' ? 2 : 1;  // two of them: a shell's process id
+            const size_t signs = next(1) == '$' ? 2 : 1;  // `$$`: a shell's process id
             for (size_t i = 0; i < signs; ++i) put('$');
             at_ += signs;
             return;

@@ -40,8 +40,8 @@ struct Failure {
     int error_number;
 };
 
-// The data that the child needs. It is made before the fork, since after it only async-signal-safe
-// calls are allowed.
+// The data that the child needs. It is made before the fork, since after the fork only
+// async-signal-safe calls are allowed.
 struct Prepared {
     std::string path;
     std::vector<std::string> variables;

@@ -13,7 +13,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// The most ranks that are listed individually; if there are more, they are grouped.
+// The largest number of ranks that are listed individually; if there are more, they are grouped.
 constexpr size_t kSingleRanksMax = 16;
 constexpr size_t kOtherMessagesMax = 4;
 constexpr std::string_view kSettingUp = "setting up";  // a heartbeat before the first step

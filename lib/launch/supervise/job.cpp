@@ -82,8 +82,8 @@ int run_job(const JobSpec& spec, HealthSink health, MetricsTap metrics) {
         output.tell_health_to(health);
         output.tell_metrics_to(metrics);
         AttemptOutcome outcome = run_attempt(wanted, output, signals.get(), number, cut_off);
-        // If the agent has already waited that long for processes that do not end, the launcher
-        // does not do so again.
+        // If the agent has already waited kUnkillableMax for processes that do not end, the
+        // launcher waits only briefly.
         const auto limit = outcome.result.left_processes ? kFarewellMax : kUnkillableMax;
         if (adopts) kill_descendants(static_cast<int>(limit.count()));
         return outcome;

@@ -23,7 +23,8 @@ bool ResumeAdvice::has_checkpoint() const {
 std::string ResumeAdvice::after_failure(const RankRecord& culprit, int64_t newest_step) const {
     if (!saves() || !culprit.started || spec_.resume_command.empty() || is_told_whole(culprit))
         return "";
-    // Copies that came apart (runtime/watch/equal_check.cpp) say nothing against the rate.
+    // If copies of the model are no longer equal (runtime/watch/equal_check.cpp), the learning rate
+    // is not to blame.
     const bool diverged = culprit.failure &&
                           culprit.failure->code == static_cast<uint32_t>(ExitCode::kDiverged) &&
                           culprit.failure->message.find("equal copies") == std::string::npos;

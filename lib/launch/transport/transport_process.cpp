@@ -54,8 +54,8 @@ class ProcessTransport : public Transport {
   protected:
     // Returns the command to execute for a host.
     [[nodiscard]] virtual std::vector<std::string> command(const HostAddress& host) const = 0;
-    // Returns the kEnded of a host, whose text gives the cause from the child's status and its last
-    // lines on stderr.
+    // Returns the kEnded event of a host. Its text gives the cause, taken from the child's status
+    // and its last lines on stderr.
     [[nodiscard]] virtual TransportEvent describe_end(
         size_t host, int status, const std::deque<std::string>& stderr_lines) const = 0;
     // Returns the descriptor that the agent of host INDEX gives rank 0 as its stdin; -1: none.

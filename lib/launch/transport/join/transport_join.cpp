@@ -100,7 +100,7 @@ class JoinTransport final : public Transport {
 
     JoinSettings settings_;
     SystemClock system_clock_;
-    const Clock& clock_;  // system_clock_, or the one of the settings
+    const Clock& clock_;  // system_clock_, or the clock of the settings
     JoinKey key_;
     std::optional<JoinListener> listener_;
     std::unique_ptr<StarterProcess> starter_;
@@ -254,7 +254,8 @@ std::optional<size_t> JoinTransport::choose_host(const JoinIdentity& identity,
         reason = fmt::format("this job has no host `{}`", printable(identity.node_name));
         return std::nullopt;
     }
-    // A host whose agent is started from here is reserved for that agent, which gives its name.
+    // If the starter starts a host's agent, the host is reserved for that agent, which gives the
+    // host's name.
     for (size_t i = 0; i < members_.size(); ++i) {
         const bool is_started = settings_.starter != nullptr && settings_.starter->starts(i);
         if (is_missing(i) && !is_started) return i;
@@ -284,7 +285,7 @@ void JoinTransport::admit(Unproven& connection) {
     Member arrived;
     arrived.socket = std::move(connection.socket);
     arrived.channel = connection.handshake.take_channel();
-    if (!reason.empty()) return flush(arrived);  // and closed
+    if (!reason.empty()) return flush(arrived);  // the connection is closed after this
     Member& member = members_[*host];
     member.socket = std::move(arrived.socket);
     member.channel = std::move(arrived.channel);

@@ -12,7 +12,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kStatusLimit{1};
-// The most blocks that one session reads before other sessions are served.
+// The largest number of blocks that one session reads before other sessions are served.
 constexpr int kBlocksPerRound = 4;
 constexpr int kRoundsMax = 4;
 
@@ -92,9 +92,9 @@ void SshChannel::write_outbox() {
 
 std::optional<SshChannel::End> SshChannel::end() {
     if (has_unread() || is_held_) return std::nullopt;
-    // If data arrived with a close, libssh reports the close late. The end of the output and an
-    // exit status are therefore enough; without a status, the end of the output is enough after a
-    // second.
+    // If data arrived with a close, libssh reports the close late. Therefore the command counts as
+    // ended as soon as its output has ended and there is an exit status; without a status, a second
+    // after its output has ended.
     const int exit_status = ssh_channel_get_exit_status(channel_);  // takes packets as well
     if (has_unread()) return std::nullopt;
     if (ssh_channel_is_eof(channel_) != 0 && !output_ended_) output_ended_ = steady_clock::now();

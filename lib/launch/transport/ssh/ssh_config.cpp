@@ -294,7 +294,8 @@ constexpr KeywordRow kKeywords[] = {
      "identityagent identityfile ignoreunknown include kexalgorithms macs match port "
      "proxycommand proxyjump pubkeyacceptedalgorithms pubkeyacceptedkeytypes rekeylimit tag user "
      "userknownhostsfile requiredrsasize "},
-    // Questions, and what is shown or logged: the user is never asked, and we print our own errors.
+    // Directives about questions, display and logs: the user is never asked, and we print our own
+    // errors.
     {SshKeyword::kIgnored,
      " addkeystoagent batchmode escapechar enableescapecommandline fingerprinthash loglevel "
      "logverbose numberofpasswordprompts kbdinteractiveauthentication kbdinteractivedevices "
@@ -304,8 +305,8 @@ constexpr KeywordRow kKeywords[] = {
     {SshKeyword::kIgnored,
      " checkhostip hashknownhosts nohostauthenticationforlocalhost stricthostkeychecking "
      "updatehostkeys casignaturealgorithms verifyhostkeydns "},
-    // Sharing of connections, sessions and their content: each host has one connection with one
-    // command.
+    // Directives that share a connection, a session or its content: each host has one connection
+    // with one command.
     {SshKeyword::kIgnored,
      " controlmaster controlpath controlpersist forkafterauthentication localcommand "
      "permitlocalcommand remotecommand requesttty sendenv setenv sessiontype stdinnull "

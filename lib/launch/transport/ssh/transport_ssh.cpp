@@ -53,7 +53,7 @@ class SshTransport final : public Transport {
         advance_touched(events);
         if (!events.empty()) timeout = milliseconds(0);
         std::vector<pollfd> entries = {{wake_fd, POLLIN, 0}, {resolver_.fd(), POLLIN, 0}};
-        std::vector<size_t> first_entry;  // by session, with the end as the last
+        std::vector<size_t> first_entry;  // by session; the last element is the number of entries
         for (const auto& session : sessions_) {
             first_entry.push_back(entries.size());
             session->add_polls(entries);

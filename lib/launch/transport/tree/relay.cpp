@@ -151,14 +151,15 @@ class Relay {
 
     int in_fd_;
     int out_fd_;
-    UniqueFd epoll_;  // our own descriptors; the transport waits for it too
+    UniqueFd epoll_;  // watches our own descriptors; the transport waits for it too
     std::optional<uint32_t> watched_in_, watched_out_, watched_agent_;
     RelayDecoder frames_{false};
     std::string outbox_;
     size_t sent_ = 0;
     std::optional<ChildStream> agent_;
     bool agent_ended_ = false;
-    std::unique_ptr<Transport> below_;  // none until the hosts are known, or when it has only one
+    std::unique_ptr<Transport> below_;  // null until the hosts are known, and if this relay has
+                                        // only one host
     std::vector<int64_t> windows_;      // by place: bytes that may still be sent upwards
     bool over_ = false;
     LauncherSilence silence_;

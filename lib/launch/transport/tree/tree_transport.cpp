@@ -22,8 +22,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Returns true if HOSTS_COUNT hosts fit into DEPTH levels when each opens RADIX connections: that
-// is, if radix + radix^2 + … is large enough.
+// Returns true if HOSTS_COUNT hosts fit into DEPTH levels if each process opens RADIX connections:
+// that is, if radix + radix^2 + … is large enough.
 bool has_room(size_t hosts_count, size_t radix, size_t depth) {
     size_t room = 0;
     size_t level = 1;
@@ -38,11 +38,11 @@ bool has_room(size_t hosts_count, size_t radix, size_t depth) {
 using Time = TimePoint;
 using Kind = TransportEvent::Kind;
 
-// The most hosts in a row that fail as relays; then the rest of their subtree is reached without a
+// After this number of failed relays in a row, the rest of their subtree is reached without a
 // relay.
 constexpr int kRelaysTriedMax = 2;
-// The most starts in a row. Each start may take a while on a busy machine, and the relays wait
-// meanwhile.
+// The largest number of starts in a row. Each start may take a while on a busy machine, and the
+// relays wait meanwhile.
 constexpr int kStartsInARow = 4;
 // The time for which the launcher itself tries to reach a host that a relay did not reach.
 constexpr milliseconds kTrialMax{5'000};
@@ -81,9 +81,8 @@ class TreeTransport final : public Transport {
         std::string last_line;  // on its stderr; often the reason for its end
         bool serves = false;
         bool ended = false;
-        // The launcher finds out whether it can itself reach a host that a relay cannot reach.
-        // Hosts that ended meanwhile wait for the verdict, which is added to the error of every
-        // host of the relay.
+        // The launcher tries to reach a host that the relay cannot reach. Hosts that end meanwhile
+        // wait for the verdict, which is added to the error of every host of the relay.
         enum class Trying { kNotYet, kNow, kDone } trying = Trying::kNotYet;
         std::vector<TransportEvent> undecided;
         std::string verdict;

@@ -1,5 +1,6 @@
-// A hash of a tensor's bits for comparing copies of it: the hashes of its parts add up to the
-// hash of the whole, however it is divided. Not for texts that an attacker may choose. Pure.
+// A hash of a tensor's bits, for comparing copies of the tensor. The hashes of a tensor's parts add
+// up to the hash of the whole, however it is divided. Not for texts that an attacker may choose.
+// Pure.
 #pragma once
 
 #include <cstddef>

@@ -1,12 +1,12 @@
 // Optimizer steps over flat buffers: one pass sums the ranks' gradients, unscales and clips them,
 // updates the fp32 states and parameters, and writes the 16-bit copy of the parameters. There are
-// implementations for AVX-512 (with its conversion to bf16 if the processor has it), AVX2 and NEON
-// and a scalar reference; one is chosen at run time. All give equal bits: no sum is reassociated,
-// multiply-adds are fused only where the code says so, and only the payload of a NaN may differ.
-// PyTorch 2.11's fused AVX-512 kernels (aten/src/ATen/native/cpu/Fused*Kernel.cpp; Lion: its
-// operators) give the same bits, except for the last elements of a tensor, which do not fill a
-// vector there. Sources: Kingma & Ba 2015 (Adam), Loshchilov & Hutter 2019 (AdamW), Duchi et al.
-// 2011 (Adagrad), Chen et al. 2023 (Lion). Threads: the caller's; callers split ranges
+// implementations for AVX-512 (with its conversion to bf16 if the processor has it), for AVX2 and
+// for NEON, and a scalar reference; one is chosen at run time. All give equal bits: no sum is
+// reassociated, multiply-adds are fused only where the code says so, and only the payload of a NaN
+// may differ. PyTorch 2.11's fused AVX-512 kernels (aten/src/ATen/native/cpu/Fused*Kernel.cpp;
+// Lion: its operators) give the same bits, except for the last elements of a tensor, which do not
+// fill a vector there. Sources: Kingma & Ba 2015 (Adam), Loshchilov & Hutter 2019 (AdamW), Duchi et
+// al. 2011 (Adagrad), Chen et al. 2023 (Lion). Threads: the caller's; callers split ranges
 // (kernels/thread_team.h).
 #pragma once
 
@@ -27,7 +27,7 @@ void adagrad_step(const FlatRange& range, const AdagradStep& step, Isa isa = isa
 // Moves each parameter by lr against the sign of the mixed momentum; the sign of 0 is 0 (Chen et
 // al. 2023). If the mixed momentum is NaN, the parameter becomes NaN.
 void lion_step(const FlatRange& range, const LionStep& step, Isa isa = isa_in_use());
-// Requires range.first if step.momentum is not 0; otherwise does not touch it.
+// REQUIRES: range.first is given if step.momentum is not 0. If it is 0, range.first is not used.
 void sgd_step(const FlatRange& range, const SgdStep& step, Isa isa = isa_in_use());
 
 // Sets out[i] = ((sources[0][i] + sources[1][i]) + …) * scale: the ordered sum that gives the equal

@@ -70,8 +70,8 @@ struct AdamStep {
     bool decoupled_decay = true;  // AdamW
     bool bias_correction = true;
     int64_t step = 1;  // counted from 1
-    // The number of steps that this step stands for: the moments decay that many times before the
-    // gradient is added. `step` counts all of them.
+    // The number of steps that this step stands for. Before the gradient is added, the moments
+    // decay once for each of these steps. `step` counts all of them.
     int64_t steps = 1;
     // If true, the variance is only read. An element whose variance is 0 has never had a gradient,
     // so it gets no momentum, and only weight decay changes it. REQUIRES: decoupled decay, no bias

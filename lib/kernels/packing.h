@@ -21,9 +21,9 @@
 
 namespace dslaunch::kernels {
 
-// OUT has packed_bytes bytes and is aligned to 4 bytes. If an element of a block is not finite, the
-// whole block becomes NaN, except in kBf16, where the other elements are not affected. REQUIRES: in
-// kUint8Root, values >= 0.
+// Packs VALUES into OUT, which has packed_bytes bytes and is aligned to 4 bytes. If an element of a
+// block is not finite, the whole block becomes NaN, except in kBf16, where the other elements are
+// not affected. REQUIRES: in kUint8Root, values >= 0.
 void pack_state(StatePacking packing, std::span<const float> values, std::span<std::byte> out,
                 uint32_t seed, Isa isa = isa_in_use());
 void unpack_state(StatePacking packing, std::span<const std::byte> packed, std::span<float> out,
@@ -35,9 +35,9 @@ struct WireRounding {
     uint32_t seed = 0;
 };
 
-// OUT has wire_bytes bytes and is aligned to 4 bytes, or to 2 bytes for 16-bit packings. With 8 or
-// 4 bits, a block with a value that is not finite becomes NaN as a whole. REQUIRES: PACKING is not
-// kNone.
+// Packs VALUES into OUT, which has wire_bytes bytes and is aligned to 4 bytes, or to 2 bytes for
+// 16-bit packings. With 8 or 4 bits, a block with a value that is not finite becomes NaN as a
+// whole. REQUIRES: PACKING is not kNone.
 void pack_for_wire(WirePacking packing, std::span<const float> values, std::span<std::byte> out,
                    const WireRounding& rounding = {}, Isa isa = isa_in_use());
 void unpack_from_wire(WirePacking packing, std::span<const std::byte> packed, std::span<float> out,

@@ -35,8 +35,8 @@ class ZeroState final : public StateValues {
               OffloadFile* offload = nullptr);
 
     void begin_step(const runtime::StepSettings& settings) override;
-    // Throws the errors of Collectives, and Error{kDiverged}, naming the first parameter whose
-    // gradient is not finite.
+    // Carries out INSTRUCTION. Throws the errors of Collectives, and Error{kDiverged}, naming the
+    // first parameter whose gradient is not finite.
     void run(const plan::Instruction& instruction) override;
     [[nodiscard]] runtime::MemoryLender* gradient_memory() override {
         return parts_.gradients().memory();

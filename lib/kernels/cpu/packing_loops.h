@@ -43,7 +43,7 @@ void packing_to_bf16(const float* __restrict values, uint16_t* __restrict out, i
 }
 
 // Returns true if a block's scale can be used as a divisor. If the scale is 0 or not finite, all
-// codes of the block are set so that it is read back as its scale: all 0, or all NaN.
+// codes of the block are set so that each element is read back as the scale: 0, or NaN.
 inline bool has_scale(uint32_t largest) {
     return largest > 0 && largest < kInfinityBits;
 }

@@ -17,8 +17,8 @@ struct Sources {
     NumberKind kind;
 };
 
-// The arrays that an update reads and writes; null if it does not use one. Elements are counted
-// from the start of each array.
+// The arrays that an update reads and writes. An array that it does not use is null. Elements are
+// counted from the start of each array.
 struct UpdateArrays {
     Sources gradients;
     float gradient_scale;
@@ -75,8 +75,8 @@ struct SgdConstants {
     bool first_step;
 };
 
-// One rank's part of the arrays that are used when hosts that stepped independently combine their
-// moves. All have NUMEL elements.
+// One rank's part of the arrays for combining the moves of hosts that stepped independently. All
+// have NUMEL elements.
 struct LocalMoves {
     int64_t numel = 0;
     float* parameters = nullptr;      // may be null in take_moves

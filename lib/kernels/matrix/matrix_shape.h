@@ -36,7 +36,7 @@ inline constexpr int64_t kPanelOutputs = 16;
 // weight and gives the smallest error of weights and of activations; the products are equally fast
 // per byte.
 inline constexpr int64_t kDefaultGroup = 32;
-// The largest number of rows or columns of a matrix: no count of its bytes overflows.
+// The largest number of rows or columns of a matrix, so that no count of its bytes overflows.
 inline constexpr int64_t kMatrixSizeMax = int64_t{1} << 28;
 
 // Returns the shape of FORM with its default group.

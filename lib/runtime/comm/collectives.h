@@ -5,7 +5,7 @@
 // Sums have a fixed order: the local ranks of a host in order, then the hosts by node rank, in
 // fp32, scaled once at the end. Every rank reads the same bits. Every wait has a time limit and
 // ends early when a rank fails. Error{kPeerLost} names the rank that was lost, Error{kHang} the
-// rank that did not come, and either poisons the group for all ranks.
+// rank that did not come. Both errors poison the group for all ranks.
 //
 // The life of a bucket in generation g (1, 2, 3, … on every rank):
 // - await_free(b, g): the compute lane calls it before the slice is written. It waits until all
@@ -17,9 +17,9 @@
 //   different local ranks.
 // - release(b, g): every local rank calls it after it has last read these views.
 //
-// Threads: these five may be called from any thread, each for one bucket at a time. Everything
-// below them, and reduce if there are several hosts, is called by one thread at a time (the
-// communication lane) and in one order on all ranks.
+// Threads: any thread may call these five functions, but a bucket is used by one thread at a time.
+// One thread at a time (the communication lane) calls the functions declared below release, in the
+// same order on all ranks. If there are several hosts, the same holds for reduce.
 #pragma once
 
 #include <cstddef>
@@ -83,31 +83,31 @@ class Collectives {
     // Returns this rank's slice of the bucket, [numel] fp32, which .grad views point to.
     [[nodiscard]] virtual std::span<float> bucket(BucketId bucket) = 0;
 
-    // Waits until every local rank has released GENERATION - 1. Before writing a bucket that shares
-    // its memory, also call await_free() with the bucket that used the memory last, and its last
-    // generation + 1.
+    // Waits until every local rank has released GENERATION - 1. If several buckets share memory,
+    // call it twice before writing to one: also for the bucket that used the memory last, with that
+    // bucket's last generation + 1.
     virtual void await_free(BucketId bucket, Generation generation) = 0;
     virtual void post(BucketId bucket, Generation generation) = 0;
-    // Sums over all ranks and multiplies by SCALE (1 / world_size for the mean). Each host's sums
-    // are sent only to the node that owns them, or to all nodes for kEveryNode. Without
-    // DESTINATIONS all sums go to all nodes, with the same bits. CODING says how values travel
-    // between hosts; the node that owns a sum adds its own term as it is. REQUIRES: this rank has
-    // posted GENERATION; destinations tile the bucket and are equal on all ranks, and are given if
-    // values are packed.
+    // Sums over all ranks and multiplies by SCALE (1 / world_size for the mean). DESTINATIONS name
+    // the node that owns each range of sums: other hosts send their terms only to it. With
+    // kEveryNode all nodes get the sums. Without DESTINATIONS all nodes get all sums, with the same
+    // bits. CODING says how values travel between hosts; the node that owns a sum adds its own term
+    // unpacked. REQUIRES: this rank has posted GENERATION; destinations tile the bucket and are
+    // equal on all ranks, and are given if values are packed in 8 or 4 bits.
     virtual void reduce(BucketId bucket, Generation generation, float scale,
                         std::span<const NodeRange> destinations, const ReduceCoding& coding) = 0;
     void reduce(BucketId bucket, Generation generation, float scale,
                 std::span<const NodeRange> destinations = {}) {
         reduce(bucket, generation, scale, destinations, {});
     }
-    // Returns the sums. If a reduction between hosts had destinations, only those values are sums
-    // whose destination is this node or every node.
+    // Returns the sums. If a reduction between hosts had destinations, this host has only the sums
+    // whose destination is this node or every node; the other values are not sums.
     [[nodiscard]] virtual ReducedParts await_reduced(BucketId bucket, Generation generation) = 0;
     // Ends this rank's use of the sums. REQUIRES: await_reduced() or await_sources() has returned
     // on this rank; the values need not have been read.
     virtual void release(BucketId bucket, Generation generation) = 0;
-    // reduce_on_host() and await_reduced_on_host() do the same for sums over the ranks of one host,
-    // for callers that read no other sums.
+    // Do the same as reduce() and await_reduced(), but sum only over the ranks of this host. For
+    // callers that read no other sums.
     virtual void reduce_on_host(BucketId bucket, Generation generation, float scale) = 0;
     [[nodiscard]] virtual ReducedParts await_reduced_on_host(BucketId bucket,
                                                              Generation generation) = 0;
@@ -119,16 +119,16 @@ class Collectives {
 
     // Copies BYTES from rank 0 to all ranks. REQUIRES: the length is the same on all ranks.
     virtual void broadcast(std::span<std::byte> bytes) = 0;
-    // Copies a shared slice from node 0 to the same slice on every other host. On one host it only
-    // waits. Afterwards all ranks see all earlier writes to the slice on node 0.
+    // Copies a shared slice from node 0 to the same slice on every other host, and waits for the
+    // local ranks. Afterwards all ranks see all earlier writes to the slice on node 0.
     virtual void broadcast_shared(SliceId slice) = 0;
-    // Brings ranges of memory that the host's ranks share to all nodes. OWNED says on which node
-    // each range is valid; ranges of kEveryNode stay as they are. The bridges do the work, and on
-    // them all ranges are valid when the call returns. For other ranks it does nothing. It does not
-    // wait for local ranks: the caller orders earlier writers and later readers, by signals. CODING
-    // says how ranges travel; packed ones are rounded on every node, the owner's included.
-    // REQUIRES: OWNED (elements of ELEMENT_BYTES each) tiles SLICE and is equal on all ranks;
-    // values are packed only on hosts, not on devices.
+    // Copies the ranges of SLICE to all nodes. SLICE is memory that the host's ranks share. OWNED
+    // says on which node each range is valid; ranges of kEveryNode stay as they are. The bridges do
+    // the work, and on them all ranges are valid when the call returns. On other ranks the call
+    // does nothing. It does not wait for local ranks: the caller uses signals to order earlier
+    // writers and later readers. CODING says how ranges travel. Packed values are rounded on every
+    // node, also on their owner. REQUIRES: OWNED (elements of ELEMENT_BYTES each) tiles SLICE and
+    // is equal on all ranks; CODING packs no values that are on devices.
     virtual void gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
                                std::span<const NodeRange> owned, const GatherCoding& coding) = 0;
     void gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
@@ -140,7 +140,7 @@ class Collectives {
     // both ends.
     virtual void swap_over_hosts(std::span<const std::span<const std::byte>> sends,
                                  std::span<const std::span<std::byte>> receives) = 0;
-    // Waits until the device has done all transfers so far. For callers outside a step, where no
+    // Waits until the device has done all transfers so far. Called outside of steps, when no
     // executor watches the device's progress. On hosts, transfers are done when their calls return.
     // Throws Error{kHang} after the time limit.
     virtual void settle() {}
@@ -157,8 +157,8 @@ class Collectives {
     [[nodiscard]] virtual TrafficTable traffic() const = 0;
 };
 
-// Returns each rank's VALUE, by rank. All ranks call it, and run the same program. Throws
-// Error{kInternal} if another build sends another size.
+// Returns each rank's VALUE, by rank. All ranks call it. Throws Error{kInternal} if a rank runs
+// another build, in which the value has another size.
 template <typename T>
 requires std::is_trivially_copyable_v<T>
 [[nodiscard]] std::vector<T> gather_values(Collectives& collectives, const T& value) {

@@ -3,8 +3,8 @@
 // libdsl_cuda.so), opened only if the device is a GPU. No CUDA or LibTorch types appear here;
 // pointers are device memory. Data path: executor's lanes, ZeRO state -> DeviceBackend -> streams
 // of the device. LibTorch computes on the compute queue's stream in every thread that does not
-// choose another. Threads: as device::Device says; the communication lane calls join, the
-// collectives and leave, any thread check and abort.
+// choose another. Threads: as device::Device says. The communication lane calls join, the
+// collectives and leave; any thread may call check and abort.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,12 @@ namespace dslaunch::runtime {
 
 // The result of a reduction: the sum over the ranks, or the sum divided by their number.
 enum class DeviceReduction : int { kSum, kMean };
-// Operations from one buffer into another, with the shapes of HealthCollectives (board.h).
+// Operations from one buffer into another. HealthCollectives (board.h) says how many elements they
+// send and receive.
 enum class DeviceExchange : int { kSendReceive, kAllGather, kReduceScatter, kAllToAll };
 
-// [numel] of DTYPE, kF32 or kU8, contiguous, on the backend's device. It must stay valid until the
-// work on it is done.
+// NUMEL contiguous elements of DTYPE (kF32 or kU8) on the backend's device. The memory must stay
+// valid until the work on it is done.
 struct DeviceBuffer {
     void* data = nullptr;
     int64_t numel = 0;
@@ -50,18 +51,18 @@ class DeviceCommunicator {
     virtual void all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction) = 0;
     // Copies BUFFER from the rank ROOT of the group to all others.
     virtual void broadcast(const DeviceBuffer& buffer, int root) = 0;
-    // Reduces each of RANGES, which tile a part of the fp32 BUFFER: to the rank of the group that
-    // its `node` names, or to all ranks for kEveryNode. Ranges of other ranks are undefined
-    // afterwards. REQUIRES: the ranges are equal on all ranks.
+    // Reduces each of RANGES to the rank of the group that its `node` names, or to all ranks for
+    // kEveryNode. The ranges tile a part of BUFFER, which is fp32. A rank's BUFFER is undefined in
+    // the ranges of other ranks afterwards. REQUIRES: the ranges are equal on all ranks.
     virtual void reduce_ranges(const DeviceBuffer& buffer, DeviceReduction reduction,
                                std::span<const NodeRange> ranges) = 0;
-    // Copies each of RANGES, which tile BUFFER, from the rank that has it to all. Ranges of
-    // kEveryNode stay as they are. REQUIRES: the ranges are equal on all ranks.
+    // Copies each of RANGES from the rank that its `node` names to all ranks. The ranges tile
+    // BUFFER. Ranges of kEveryNode stay as they are. REQUIRES: the ranges are equal on all ranks.
     virtual void gather_ranges(const DeviceBuffer& buffer, std::span<const NodeRange> ranges) = 0;
-    // Exchanges the fp32 SEND of every rank into RECEIVE of every rank.
+    // Carries out KIND, from SEND of every rank into RECEIVE of every rank. Both are fp32.
     virtual void exchange(DeviceExchange kind, const DeviceBuffer& send,
                           const DeviceBuffer& receive) = 0;
-    // Sends SEND to PEER and receives as much from it, at the same time. PEER must call it too;
+    // Sends SEND to PEER and fills RECEIVE from PEER, at the same time. PEER must call it too;
     // other ranks need not.
     virtual void exchange_with(int peer, const DeviceBuffer& send, const DeviceBuffer& receive) = 0;
 };
@@ -74,8 +75,9 @@ struct DeviceMemoryState {
     Bytes peak_held;  // the most that this process held since restart_peak()
 };
 
-// Failures throw Error: {kSetup} for the device or its libraries, {kRankFailed} for work that
-// failed on the device, {kPeerLost} for a communicator, {kHang} after a time limit.
+// A GPU and its communicators. Its functions throw Error{kSetup} for the device or its libraries,
+// {kRankFailed} for work that failed on the device, {kPeerLost} for a communicator, and {kHang}
+// after a time limit.
 class DeviceBackend : public device::Device {
   public:
     // A backend is never the host.
@@ -107,8 +109,8 @@ class DeviceBackend : public device::Device {
     virtual void abort() = 0;
 };
 
-// The data that the plugin exports as `dsl_device_plugin`. A worker refuses any other version,
-// since plugin and worker must come from the same build.
+// The version of DevicePlugin, the data that the plugin exports as `dsl_device_plugin`. A worker
+// refuses any other version, since plugin and worker must come from the same build.
 inline constexpr uint32_t kDevicePluginVersion = 10;
 // The functions that the plugin exports.
 struct DevicePlugin {

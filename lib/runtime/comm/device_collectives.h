@@ -1,10 +1,10 @@
 // Collectives of ranks that each have a device of their own. No other rank can read a device's
-// memory: buckets and parameters are sent from device to device, on the communication queue's
-// stream, and data that the host needs at once is sent over the collectives of the hosts. Each rank
-// is alone on its "host" and shares no arena, so a bucket's signals are not needed, and the
-// executor's events order the work of one rank. NCCL computes the sums, in no specified order.
-// traffic() counts the bytes between devices; the hosts' collectives count their own. Data path:
-// ZeRO state -> [here] -> device backend, control. Threads: as Collectives says.
+// memory, so buckets and parameters are sent from device to device, on the communication queue's
+// stream. Data that the CPU needs at once is sent over the collectives of the hosts. Each rank
+// counts as alone on its "host" and shares no arena. Therefore buckets need no signals: the
+// executor's events order the rank's work. NCCL computes the sums, in no specified order. traffic()
+// counts the bytes between devices; the hosts' collectives count their own. Data path: ZeRO state
+// -> [here] -> device backend, control. Threads: as Collectives says.
 #pragma once
 
 #include <memory>
@@ -17,17 +17,17 @@ namespace dslaunch::runtime {
 // The objects that collectives of devices are made of.
 struct DeviceCollectivesParts {
     const Arena* arena = nullptr;      // on the device; must outlive the result
-    Collectives* control = nullptr;    // of the same ranks; must outlive the result
+    Collectives* control = nullptr;    // of the same ranks, over hosts; must outlive the result
     DeviceBackend* backend = nullptr;  // must outlive the result
     // StepPlanOptions::shard_group: shards are reduced and gathered within a group of this size. 0:
     // all ranks.
     int shard_group = 0;
 };
 
-// Joins a group of all ranks if there are several, and with a shard group two more: this rank's
-// shard group, and the group of the ranks with the same place in the other shard groups, which sums
-// this rank's shards over them. Blocks until all ranks have joined, for at most TIME_LIMIT per
-// group. Throws the errors of DeviceBackend::join. All ranks of CONTROL call it.
+// Joins a group of all ranks if there are several ranks. With a shard group it joins two more: this
+// rank's shard group, and the ranks that have the same place in the other shard groups. The latter
+// sum this rank's shards over all shard groups. Blocks until all ranks have joined, for at most
+// TIME_LIMIT per group. Throws the errors of DeviceBackend::join. All ranks of CONTROL call it.
 [[nodiscard]] std::unique_ptr<Collectives> make_device_collectives(
     const DeviceCollectivesParts& parts, Duration time_limit);
 

@@ -50,8 +50,9 @@ template <typename T>
     return result;
 }
 
-// The chunk of each stream: whole blocks of packed values (wire_bytes). It limits the memory to two
-// chunks to send and two to receive for each other host.
+// The elements of a chunk of a stream, which are whole blocks of packed values (wire_bytes). With
+// chunks of this size, a bridge needs memory for two chunks to send and two to receive, for each
+// other host.
 inline constexpr int64_t kChunkNumel = 1 << 20;
 // The number of chunks of a stream of NUMEL elements, and the elements of chunk CHUNK, from 0; the
 // last chunk of a stream may be shorter.
@@ -62,10 +63,10 @@ inline constexpr int64_t kChunkNumel = 1 << 20;
     return {chunk * kChunkNumel, kChunkNumel};
 }
 
-// Calls before(c), during(c) and after(c) for every chunk c, in this order. While during(c) runs,
-// after(c - 1) and then before(c + 1) run in another thread, if a thread can be started. Buffers
-// for two turns are enough. If during(c) throws, after(c - 1) is no longer running when the error
-// leaves this function.
+// Calls before(c), during(c) and after(c) for every chunk c, in this order for each chunk. While
+// during(c) runs, another thread runs after(c - 1) and then before(c + 1), if a thread can be
+// started. Buffers for two turns are enough. If during(c) throws, after(c - 1) is no longer running
+// when the error leaves this function.
 template <typename Before, typename During, typename After>
 void in_turns(int64_t chunks, const Before& before, const During& during, const After& after) {
     if (chunks == 0) return;
@@ -83,8 +84,8 @@ void in_turns(int64_t chunks, const Before& before, const During& during, const 
     after(chunks - 1);
 }
 
-// The sums that a host sends to another: first those that every host owns, then those that only
-// that other host owns and that may be packed.
+// The sums that a host sends to another host: first the sums that every host owns (exact), then the
+// sums that only the receiver owns, which may be packed.
 struct OwnerStream {
     Pieces exact;
     Pieces packed;
@@ -97,29 +98,29 @@ class HostExchange {
     // REQUIRES: there are at least two hosts.
     HostExchange(const Topology& topology, std::unique_ptr<Link> link);
 
-    // Replaces PIECES, fp32, with equally many elements on all hosts, by the sum over hosts in
-    // node-rank order, times SCALE. Host q sums sub-stripe q of all hosts and sends it back, so
-    // each host sends 2 (H - 1) / H of the stripe.
+    // Replaces PIECES by their sum over hosts in node-rank order, times SCALE. They are fp32, and
+    // all hosts have equally many elements. Each of the H hosts sums one of H parts and sends the
+    // sums back, so it sends 2 (H - 1) / H of the elements.
     void reduce(const Pieces& pieces, float scale);
     // Sends STREAMS[q], pieces of this host's sums, to host q. Streams have the same length on all
     // hosts. The pieces of this host's own stream become the sum over hosts in node-rank order,
     // times SCALE. REQUIRES: streams overlap only in a common beginning.
     void reduce_to_owners(const std::vector<Pieces>& streams, float scale);
     // Does the same, but STREAMS[q].packed is packed as CODING says. This host's own term is added
-    // as it is. CODING.errors has the errors for the packed elements of the other hosts' streams,
-    // in order.
+    // unpacked. CODING.errors has the rounding errors for the packed elements of the other hosts'
+    // streams, in their order.
     void reduce_packed(const std::vector<OwnerStream>& streams, float scale,
                        const ReduceCoding& coding);
     // Replaces PIECES by the sum over hosts, times SCALE, the same on all hosts. Values are sent in
-    // 16 bits in both directions. This host's own term is added as it is. REQUIRES: CODING.packing
+    // 16 bits in both directions. This host's own term is added unpacked. REQUIRES: CODING.packing
     // is a 16-bit packing, without errors.
     void reduce_packed_for_all(const Pieces& pieces, float scale, const ReduceCoding& coding);
     // Sends this host's entry of PIECES to all other hosts and receives theirs, in place. REQUIRES:
     // all hosts have the same number of pieces, of equal lengths above 0.
     void gather(const std::vector<PiecesOf<std::byte>>& pieces);
-    // Does the same for elements of CODING.dtype, packed. The pieces of all hosts, this one
-    // included, are replaced by their packed values. The hosts may divide their streams into pieces
-    // differently, but the streams have equal lengths.
+    // Does the same for elements of CODING.dtype, which are packed. The pieces of all hosts, this
+    // one included, are replaced by their packed values. Each host may divide its stream into other
+    // pieces, but the streams have equal lengths.
     void gather_packed(const std::vector<PiecesOf<std::byte>>& pieces, const GatherCoding& coding);
     // Sends SENDS[q] to host q, and receives RECEIVES[q] from it. This host's own entries and empty
     // ones are left out. REQUIRES: lengths are equal at both ends.
@@ -168,7 +169,7 @@ class HostExchange {
     std::unique_ptr<Link> link_;
     uint32_t tag_ = 0;  // tag of the next transfer; it grows equally on all hosts
     std::array<Turn, 2> turns_;
-    // One chunk each of values before packing, and of values after unpacking.
+    // Room for one chunk of values before packing, and for one chunk after unpacking.
     std::vector<float> values_;
     std::vector<float> rounded_;
 };

@@ -33,11 +33,11 @@ class Link {
   public:
     virtual ~Link() = default;
 
-    // Starts all transfers at once and returns when all are done. Nothing is buffered, so a send
-    // ends only with its receive. Throws Error{kPeerLost}, naming the node, if a connection is lost
-    // or abort() was called, and Error{kHang} after the link's time limit. REQUIRES: no span is
-    // empty; a pair of nodes uses a tag once at a time; lengths are equal on both sides; no node is
-    // this one.
+    // Starts all transfers at once and returns when all are done. Nothing is buffered, so a send is
+    // not done before its receive. Throws Error{kPeerLost}, naming the node, if a connection is
+    // lost or abort() was called, and Error{kHang} after the link's time limit. REQUIRES: no span
+    // is empty; a pair of nodes uses a tag once at a time; lengths are equal on both sides; no node
+    // is this one.
     void transfer(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives) {
         run(sends, receives);
         for (const LinkSend& send : sends)
@@ -48,8 +48,8 @@ class Link {
     // Ends the transfers under way, and all later ones, with an error that has TEXT. Does not
     // block.
     virtual void abort(std::string_view text) = 0;
-    // Returns the traffic, payload only, by the kind of the TrafficScope of the thread that
-    // transfers.
+    // Returns the traffic, payload only. A transfer counts under the kind of its thread's
+    // TrafficScope.
     [[nodiscard]] TrafficTable traffic() const { return meter_.table(); }
     // Calls TrafficMeter::set_hosts.
     void set_hosts(std::vector<int> hosts) { meter_.set_hosts(std::move(hosts)); }

@@ -1,8 +1,9 @@
-// A probe measures the path from one host to another over plain TCP sockets: round trips of small
-// messages, packets that had to be resent, and the rate of growing bursts, of which every word is
-// verified at the receiver. Data path: pair search -> link probe -> health record. It uses neither
-// Gloo nor NCCL, so its findings are about the network itself. Threads: a server has one thread of
-// its own and one for each connection that has shown the token; probe_link blocks its caller.
+// A probe measures the path from one host to another over plain TCP sockets: the time of round
+// trips, the number of packets that had to be resent, and the rate of growing bursts. The receiver
+// verifies every word of a burst. Data path: pair search -> link probe -> health record. It uses
+// neither Gloo nor NCCL, so its findings are about the network itself. Threads: a server has one
+// thread of its own and one for each connection that has shown the token; probe_link blocks its
+// caller.
 #pragma once
 
 #include <array>
@@ -26,7 +27,8 @@ using ProbeToken = std::array<uint64_t, 2>;
 
 // The limits of one probe.
 struct ProbeLimits {
-    // TCP resends a lost packet of the handshake after 1 s, then after 3 s: time for both.
+    // TCP resends a lost packet of the handshake after 1 s, and again after 3 s. The limit allows
+    // both.
     Duration connect = std::chrono::milliseconds(3'500);
     Duration latency = std::chrono::seconds(1);
     Duration burst = std::chrono::seconds(3);
@@ -66,7 +68,7 @@ class ProbeServer {
     Pipe wake_;
     int port_ = 0;
     launch::Guests guests_;                                 // used only by the accepting thread
-    std::vector<std::unique_ptr<Connection>> connections_;  // the same
+    std::vector<std::unique_ptr<Connection>> connections_;  // used only by the accepting thread
     std::thread thread_;                                    // started last
 };
 
@@ -84,8 +86,8 @@ struct ProbeResult {
 };
 
 // Measures the path and returns rates, times, counts or an `error`. Network failures never throw.
-// If the path changes bytes, the result has `wrong` and no `error`, whatever was changed. Blocks
-// for at most the sum of LIMITS plus twice limits.connect.
+// If the path changes bytes, no matter which, the result counts them as wrong and has no `error`.
+// Blocks for at most the sum of LIMITS plus twice limits.connect.
 [[nodiscard]] ProbeResult probe_link(const ProbePlace& place, const ProbeToken& token,
                                      const ProbeLimits& limits);
 

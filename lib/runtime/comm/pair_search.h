@@ -1,7 +1,7 @@
 // The search of `dslaunch health` for slow links: one rank of each host measures the paths to all
-// other hosts, round by round, and measures suspicious ones once more. health/health_schedule.h
-// decides who measures with whom, health/health_verdict.h what is suspicious. It blocks its caller;
-// one thread.
+// other hosts, round by round, and measures suspicious paths once more. health/health_schedule.h
+// decides which hosts measure each other, health/health_verdict.h which paths are suspicious. It
+// blocks its caller; one thread.
 #pragma once
 
 #include <functional>
@@ -26,7 +26,7 @@ struct PairSearchOptions {
 struct PairSearchSeams {
     Board& board;
     std::function<void(const health::HealthRecord&)> report;
-    // Reports the step of the search at which this rank is, and the most time that the step may
+    // Reports the step of the search that this rank begins, and the most time that the step may
     // take.
     std::function<void(const std::string& where, Duration limit)> enter;
 };
@@ -35,8 +35,9 @@ struct PairSearchSeams {
 enum class PairSearchResult { kHealthy, kFound, kBroken };
 
 // Returns node 0's conclusion. kBroken means that a path does not work at all, so collectives would
-// wait forever. Throws Error{kHang}, naming the rank that does not come to a round (and reports it
-// as a fault), and {kSetup} if this host cannot listen. REQUIRES: local rank 0.
+// wait forever. Throws Error{kHang} if a rank does not come to a round; the error names the rank,
+// which is also reported as a fault. Throws Error{kSetup} if this host cannot listen. REQUIRES:
+// local rank 0.
 [[nodiscard]] PairSearchResult search_pairs(const PairSearchOptions& options,
                                             const PairSearchSeams& seams);
 

@@ -48,7 +48,7 @@ class TrafficScope {
     TrafficScope& operator=(const TrafficScope&) = delete;
     ~TrafficScope();
 
-    // Returns kControl outside of all scopes.
+    // Returns the kind that this thread's innermost scope sets; kControl outside of all scopes.
     [[nodiscard]] static TrafficKind current();
 
   private:

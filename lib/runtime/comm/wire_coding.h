@@ -13,20 +13,20 @@ namespace dslaunch::runtime {
 
 // The coding of a reduction. Values whose destination is every node travel as they are.
 struct ReduceCoding {
-    // In 8 and 4 bits, destinations must be given. In 16 bits they may be left out: then sums are
-    // sent back in 16 bits too, and every host has rounded sums.
+    // With 8-bit and 4-bit packing, destinations must be given. With 16-bit packing they may be
+    // left out: then sums are sent back in 16 bits too, and every host has rounded sums.
     WirePacking packing = WirePacking::kNone;
     // The seed for random rounding, the same on all ranks and different each time. Used only
     // without `errors`: with them, values are rounded to nearest.
     uint32_t seed = 0;
-    // The rounding errors of the values that this rank packs, which are added to the next values:
-    // [sent_numel (ranks/node_ranges.h)] fp32, kept by the caller from one reduction to the next.
-    // If empty, the errors are lost.
+    // The rounding errors of the values that this rank packs: they are added to the values that it
+    // packs next. [sent_numel (ranks/node_ranges.h)] fp32, kept by the caller from one reduction to
+    // the next. If empty, the errors are lost.
     std::span<float> errors = {};
-    // In 16 bits: the ranges of the bucket that travel as they are, in order and disjoint.
+    // With 16-bit packing: the ranges of the bucket that travel unpacked, in order and disjoint.
     std::span<const Range> exact = {};
-    // In 16 bits: the factor by which a host's sums are multiplied before they are sent, so that
-    // they stay in the range of fp16.
+    // With 16-bit packing: the factor by which a host's sums are multiplied before they are sent,
+    // so that they stay in the range of fp16.
     float scale_before = 1.0F;
 };
 

@@ -21,9 +21,10 @@ struct JobStore {
 // Returns DURATION as a limit for c10d: at least a millisecond, since zero would mean no limit.
 [[nodiscard]] std::chrono::milliseconds gloo_limit(Duration duration);
 
-// Opens the store that rank 0 of the job in ENVIRONMENT serves, on its listening socket if it
-// already has one. LIMIT is the longest wait of a call to the store. Throws Error{kSetup} on rank 0
-// if it cannot serve the store, Error{kHosts} on another rank if it cannot reach it.
+// Opens the store of the job in ENVIRONMENT. Rank 0 serves the store, on ENVIRONMENT's listening
+// socket if it has one. LIMIT is the longest wait of a call to the store. Throws Error{kSetup} if
+// this is rank 0 and it cannot serve the store, Error{kHosts} if this is another rank and it cannot
+// reach the store.
 [[nodiscard]] c10::intrusive_ptr<c10d::Store> open_store(
     const launch::WorkerEnvironment& environment, Duration limit);
 

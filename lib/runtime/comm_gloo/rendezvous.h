@@ -30,13 +30,13 @@ struct LinkPlace {
 // The store of a job, and the connections opened through it.
 class Rendezvous final : public Board {
   public:
-    // Serves the store on rank 0, on the bound and listening socket in ENVIRONMENT if there is one,
-    // and connects to it on the others. TIME_LIMIT bounds each wait, here and in the links. STREAMS
-    // is the number of connections from a host to another, which the host's bridges divide among
-    // them; 0: as many as are needed for the full rate of the network path, measured by the first
-    // bridges, or 1 on loopback. The value that node 0's first bridge has counts. Throws
-    // Error{kHosts}, naming address and port, if the store cannot be reached in time, Error{kSetup}
-    // if rank 0 cannot serve it. Blocks for at most the time limit.
+    // Serves the store if this is rank 0, and connects to it on other ranks. Rank 0 uses the bound
+    // and listening socket in ENVIRONMENT if there is one. TIME_LIMIT bounds each wait, here and in
+    // the links. STREAMS is the number of connections from one host to another; the host's bridges
+    // divide them among themselves. If it is 0, the first bridges measure how many are needed for
+    // the full rate of the network path; on loopback it is 1. All ranks use the value that node 0's
+    // first bridge has. Throws Error{kHosts}, naming address and port, if the store cannot be
+    // reached in time, Error{kSetup} if rank 0 cannot serve it. Blocks for at most the time limit.
     Rendezvous(const launch::WorkerEnvironment& environment, Duration time_limit, int streams = 1);
     Rendezvous(const Rendezvous&) = delete;
     Rendezvous& operator=(const Rendezvous&) = delete;

@@ -8,8 +8,9 @@
 
 namespace dslaunch::runtime {
 
-// The rates are in bytes per second that each node sends and receives at the same time, on the
-// slowest path.
+// The chosen number of streams, with the rate of one stream and the rate of the chosen number. A
+// rate is measured on the slowest path: the bytes per second that a node sends, while it receives
+// as many.
 struct StreamChoice {
     int streams = 1;
     double one_bytes_per_s = 0;
@@ -17,15 +18,15 @@ struct StreamChoice {
 };
 
 inline constexpr int kStreamsMax = 16;
-inline constexpr int kConnectionsMax = 512;  // of a host: a process often may open only 1,024 files
+inline constexpr int kConnectionsMax = 512;  // per host: a process often may open only 1,024 files
 inline constexpr double kStreamGain = 1.2;
-// Returns the largest number of streams that a host opens to each of OTHER_HOSTS unless the user
-// sets it.
+// Returns the largest number of streams that a host opens to each of OTHER_HOSTS if the user has
+// not set the number.
 [[nodiscard]] inline int streams_max(int other_hosts) {
     return std::clamp(kConnectionsMax / other_hosts, 1, kStreamsMax);
 }
-// Doubles the number of streams, up to MOST, while that increases the rate at least by the factor
-// kStreamGain. MEASURE returns the rate with a number of streams.
+// Chooses 1, 2, 4, … streams, at most MOST: doubles the number while each doubling increases the
+// rate at least by the factor kStreamGain. MEASURE returns the rate for a number of streams.
 [[nodiscard]] inline StreamChoice choose_streams(
     int most, const std::function<double(int streams)>& measure) {
     StreamChoice choice;

@@ -25,9 +25,9 @@ class ModelBuffers {
     // rank.
     [[nodiscard]] bool drift() const;
 
-    // Copies buffers that only some stages read to the ranks of the other stages, from the first
-    // rank of the first stage that reads the buffer. All ranks of JOB call it, in a pipeline.
-    // STAGES_OF has, for each buffer, the stages that read it.
+    // Copies each buffer that only some stages read to the ranks of the other stages. It is copied
+    // from the first rank of the first stage that reads it. In a pipeline, all ranks of JOB call
+    // it. STAGES_OF has, for each buffer, the stages that read it.
     void bring_from_stages(Collectives& job, int own_stage,
                            std::span<const std::vector<int>> stages_of);
 

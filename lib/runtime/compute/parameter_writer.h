@@ -1,5 +1,6 @@
-// Between steps, writes the values that a model's forward assigns to its trained parameters before
-// it reads them (graph/lowered/lowered_graph.h), once for all ranks. Thread: the trainer's.
+// Some models assign values to trained parameters in forward, before forward reads them
+// (graph/lowered/lowered_graph.h). This writer stores these values between steps, once for all
+// ranks. Thread: the trainer's.
 #pragma once
 
 #include <functional>
@@ -9,8 +10,8 @@
 
 namespace dslaunch::runtime {
 
-// Writes the parameters for which IS_HERE is true, that is, which this rank's stage trains; if
-// IS_HERE is empty, all. Every rank that trains these parameters calls it, between steps. Blocks if
+// Writes the parameters that this rank's stage trains: IS_HERE returns true for them. If IS_HERE is
+// empty, it writes all. Every rank that trains these parameters calls it, between steps. Blocks if
 // anything is written.
 void write_parameters(const graph::SegmentedModel& model, WritableState& state,
                       const std::function<bool(int parameter)>& is_here = {});

@@ -38,7 +38,8 @@ struct RankDevice {
 // environment.
 void hide_other_gpus(const launch::WorkerEnvironment& environment);
 
-// Throws own_gpu()'s Error{kSetup}. REQUIRES: hide_other_gpus() was called.
+// Throws the Error{kSetup} of own_gpu() if this rank has no GPU of its own. REQUIRES:
+// hide_other_gpus() was called.
 void require_own_gpu(const launch::WorkerEnvironment& environment);
 
 // Throws Error{kConfig}, naming the settings of CONFIG that a rank with a GPU does not support yet.

@@ -32,10 +32,10 @@ struct SegmentRunnerOptions {
     // skipped.
     bool stop_on_nonfinite_loss = true;
     plan::StageWork stage_work = {};  // this stage's work in the plan
-    // The number of ranks that share the positions of each sample, out of the ranks that average
-    // gradients. Each of them has one summand of the loss's gradient, but the mean over ranks
-    // divides by their number too; the runner multiplies by it to compensate. data_parallel_rank
-    // and data_parallel_size count these ranks as one.
+    // The number of ranks that share the positions of each sample. Each of them has one summand of
+    // the loss's gradient, but the mean over all ranks also divides by this number; the runner
+    // multiplies by it to compensate. data_parallel_rank and data_parallel_size count these ranks
+    // as one.
     int position_ranks = 1;
 };
 
@@ -69,22 +69,22 @@ class SegmentRunner {
     // Error{kDiverged} for a loss that is not finite.
     void run(const plan::Instruction& instruction);
 
-    // take_values() returns the values after a part that SEND sends to another stage. They are not
-    // changed: their tensors say whether they need gradients. put_values() stores the values before
-    // a part, which RECEIVE has received, and owns them from then on.
+    // take_values() returns the values after a part that SEND sends to another stage. They are as
+    // the part left them: each tensor says whether it needs gradients. put_values() stores the
+    // values before a part, which RECEIVE has received, and owns them from then on.
     [[nodiscard]] std::vector<c10::IValue> take_values(const plan::Instruction& send);
     void put_values(const plan::Instruction& receive, const std::vector<c10::IValue>& values);
-    // Returns the gradients of those sent tensors that need them, in their order. Undefined: the
-    // tensor got no gradient.
+    // Returns one gradient for each tensor that was sent and needs one, in the order of the
+    // tensors. It is undefined if the tensor got no gradient.
     [[nodiscard]] std::vector<at::Tensor> take_gradients(const plan::Instruction& send);
     void put_gradients(const plan::Instruction& receive, const std::vector<at::Tensor>& gradients);
 
-    // Returns the losses of the step's micro steps so far; empty if another stage has them. Throws
-    // Error{kDiverged} for a loss that is not finite and was not read before. It may wait for the
-    // device.
+    // Returns the losses of the step's micro steps so far; empty if another stage has them. Reads
+    // losses that are still on the device, which may wait for it. Throws Error{kDiverged} if one of
+    // these is not finite.
     [[nodiscard]] const std::vector<double>& losses() { return losses_.values(); }
-    // Returns the mean rewards over the same micro steps, which count equally; nullopt if the model
-    // has no rewards, or another stage has them. It may wait for the device too.
+    // Returns the mean rewards over the same micro steps, which all have the same weight; nullopt
+    // if the model has no rewards, or another stage has them. It may wait for the device too.
     [[nodiscard]] std::optional<graph::RewardMeans> rewards() const { return losses_.rewards(); }
 
   private:
@@ -144,7 +144,7 @@ class SegmentRunner {
     // part's segments if no segment has a backward.
     std::vector<size_t> last_backward_;
     std::vector<Held> held_;  // by micro step, then part
-    // The micro batches that look_ahead() loaded, one per micro step of this step.
+    // The micro batches that look_ahead() loaded for step ahead_step_, one per micro step.
     int64_t ahead_step_ = -1;
     std::vector<std::vector<c10::IValue>> ahead_;
 };

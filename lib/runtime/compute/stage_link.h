@@ -1,6 +1,6 @@
-// The messages between stages of a pipeline: the values alive between them and, in the other
-// direction, the gradients of those values that need them. Data path: segment runner -> stage link
-// -> link. Threads: any, each with messages of its own.
+// The messages between stages of a pipeline: the values alive between the stages and, in the other
+// direction, the gradients of the values that need them. Data path: segment runner -> stage link ->
+// link. Threads: any, each with messages of its own.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -21,8 +21,9 @@ namespace dslaunch::runtime {
 // another process.
 [[nodiscard]] std::string encode_values(std::span<const c10::IValue> values,
                                         std::vector<at::Tensor>& tensors);
-// Returns the same values with new tensors, which are also added to TENSORS, in the same order.
-// Their elements are not set yet. Tensors that needed gradients do so again.
+// Returns the values that encode_values() has written to BYTES, with new tensors. The tensors are
+// also added to TENSORS, in the same order as there, and their elements are not set yet. Tensors
+// that needed gradients do so again.
 [[nodiscard]] std::vector<c10::IValue> decode_values(const std::string& bytes,
                                                      std::vector<at::Tensor>& tensors);
 
@@ -46,8 +47,8 @@ class StageLink {
 
     // send() sends to stage TO and returns once the message is received there. NUMBER must be the
     // same at the receiver, and no other message between the two stages uses it at the same time.
-    // Both functions throw the errors of Link. receive() throws Error{kDiverged} if another MESSAGE
-    // arrives than the expected one.
+    // Both functions throw the errors of Link. receive() throws Error{kDiverged} if the message
+    // that arrives is not the expected MESSAGE.
     void send(int to, uint32_t number, std::span<const c10::IValue> values,
               const StageMessage& message = {}) const;
     [[nodiscard]] std::vector<c10::IValue> receive(int from, uint32_t number,

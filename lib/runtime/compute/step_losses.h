@@ -13,11 +13,12 @@
 
 namespace dslaunch::runtime {
 
-// Collects; see the top of this file.
+// Collects losses and rewards; see the top of this file.
 class StepLosses {
   public:
     // STOPS_ON_NONFINITE: a loss that is not finite ends the run. KNOWS_TARGETS: it is known which
-    // targets of a batch count, so that a mean over none is no surprise.
+    // targets of a batch count, so the error for a NaN need not name a mean over no targets as a
+    // possible cause.
     StepLosses(bool stops_on_nonfinite, bool knows_targets)
         : stops_on_nonfinite_(stops_on_nonfinite), knows_targets_(knows_targets) {}
 
@@ -31,11 +32,11 @@ class StepLosses {
     // Adds the rewards of the next micro step, [pairs, 2].
     void add_rewards(at::Tensor rewards) { rewards_.push_back(std::move(rewards)); }
 
-    // Returns the losses of the micro steps so far. Throws Error{kDiverged} for one that is not
-    // finite and was not read before. May wait for the device.
+    // Returns the losses of the micro steps so far. Reads losses that are still on their device,
+    // which may wait for it. Throws Error{kDiverged} if one of these is not finite.
     [[nodiscard]] const std::vector<double>& values();
-    // Returns the mean rewards over the micro steps, which count equally; nullopt if there are
-    // none. May wait for the device.
+    // Returns the mean rewards over the micro steps, which all have the same weight; nullopt if
+    // there are none. May wait for the device.
     [[nodiscard]] std::optional<graph::RewardMeans> rewards() const;
 
   private:

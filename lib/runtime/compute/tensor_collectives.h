@@ -1,11 +1,11 @@
-// A tensor group with the ranks of a Collectives: processes, or threads, of one host or of several.
+// A tensor group over a Collectives. Its ranks are processes or threads, on one host or on several.
 // On one host each rank writes its tensor, piece by piece, into its own part of shared memory and
 // reads the others' there. The pieces pass through a ring of places that stay in the cache: a rank
-// writes ahead of its reads, so that it seldom waits. If all hosts have the same number of ranks of
-// the group, the ranks with the same local rank form a column: they send tensors directly to each
-// other, and the ranks of a host pass on what was received. Otherwise everything is sent as
-// messages between hosts. Large sums are reduced in buckets. Data path: arena, collectives ->
-// tensor group -> graph/tensor. Threads: one at a time, as TensorGroup says.
+// writes ahead of its reads, so that it seldom waits. If the group has equally many ranks on all
+// hosts, the ranks with the same local rank form a column: they send tensors directly to each
+// other, and the ranks of a host pass on to each other what they received. Otherwise everything is
+// sent as messages between hosts. Large sums are reduced in buckets. Data path: arena, collectives
+// -> tensor group -> graph/tensor. Threads: one at a time, as TensorGroup says.
 #pragma once
 
 #include <array>
@@ -28,10 +28,10 @@ struct TensorGroupSlices {
 // Larger tensors are sent in several turns.
 [[nodiscard]] TensorGroupSlices add_tensor_group(ArenaLayout& arena, Bytes chunk = mib(1));
 
-// Makes the group of COLLECTIVES, which must have exactly the group's ranks and outlive the result.
-// Only this object may use the buckets of SLICES. Tensors on a device are copied through the host's
-// memory. Sums are added in rank order; reductions between hosts with several ranks add each host's
-// ranks in order, then the hosts.
+// Makes the group whose ranks are exactly the ranks of COLLECTIVES. COLLECTIVES must outlive the
+// result. Only this object may use the buckets of SLICES. Tensors on a device are copied through
+// the host's memory. Sums are added in rank order; reductions between hosts with several ranks add
+// each host's ranks in order, then the hosts.
 [[nodiscard]] std::unique_ptr<graph::TensorGroup> make_tensor_group(
     Collectives& collectives, const TensorGroupSlices& slices);
 

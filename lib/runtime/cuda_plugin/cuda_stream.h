@@ -13,7 +13,8 @@ namespace dslaunch::runtime {
 
 // Throws Error{kSetup}, naming WHAT, if RESULT is an error.
 void expect(cudaError_t result, const char* what);
-// Does the same for a call that may report errors of earlier work, as Error{kRankFailed}.
+// Throws Error{kRankFailed} if RESULT is an error. For calls that may report errors of earlier
+// work.
 void expect_work(cudaError_t result);
 
 // A stream of a CUDA device, and its events.

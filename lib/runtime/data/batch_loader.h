@@ -22,10 +22,11 @@ class BatchLoader {
     // The rows of a rank, and the place in training from which it continues.
     struct Options {
         config::BatchConfig batch;
-        int64_t rank = 0;  // rank among batch.data_parallel_size; tensor and stage peers share it
+        int64_t rank = 0;  // 0 <= rank < batch.data_parallel_size; equal on tensor and stage peers
         uint64_t seed = 0;
         bool shuffle = true;
-        // The steps done before, and the rows that they used. A resumed run continues after them.
+        // The number of steps already done, and of rows that they used: a resumed run continues
+        // there.
         int64_t first_step = 0;
         int64_t first_row = 0;
         int64_t depth = 2;  // largest number of ready micro batches, which use memory
@@ -44,7 +45,7 @@ class BatchLoader {
     // Returns the total time for which take() has blocked.
     [[nodiscard]] Duration waited() const { return prefetcher_.waited(); }
 
-    // Returns the indices of the samples in the rows of the micro batch that take() returns.
+    // Returns the indices of the samples from which the rows of take()'s micro batch are made.
     [[nodiscard]] std::vector<int64_t> samples_of(int64_t step, int64_t micro_step) const;
 
   private:

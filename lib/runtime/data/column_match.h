@@ -21,8 +21,8 @@ inline constexpr const char* kShiftAdvice =
 // The names to match, and the choices of the config.
 struct ColumnMatch {
     std::string path;                    // path of the file, for messages
-    std::vector<std::string> columns;    // the file's
-    std::vector<std::string> arguments;  // forward's, the loss target last if there is one
+    std::vector<std::string> columns;    // names of the file's columns
+    std::vector<std::string> arguments;  // names of forward's arguments; a loss target is last
     bool has_target = false;         // true if the last argument is the target of the config's loss
     std::vector<bool> target_types;  // one per column: true if the loss's target may have its type
     std::string target_type;         // the target's type, for messages

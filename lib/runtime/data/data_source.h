@@ -30,9 +30,9 @@ class DataSource {
     [[nodiscard]] const std::vector<DataInput>& inputs() const { return file_->inputs(); }
     // Returns the context length of a token file, or 0 for rows.
     [[nodiscard]] int64_t tokens_per_sample() const { return file_->tokens_per_sample(); }
-    // Returns the number of tokens of one sample that forward reads, for rates: a token file's
-    // context length; for rows, the length of the first argument's integers, [length] or [2,
-    // length]; otherwise 0.
+    // Returns how many tokens of one sample forward reads; rates are computed from it. For a token
+    // file it is the context length, for rows the length of the first argument's integers, [length]
+    // or [2, length], otherwise 0.
     [[nodiscard]] int64_t tokens_read() const;
     // Returns the column that is the loss's target if the config does not name it; empty if there
     // is no target column.
@@ -58,8 +58,8 @@ class DataSource {
     // if ARGUMENT is not one of inputs() or its values are not [rows, length] integers. Reads the
     // whole column.
     void check_documents(std::string_view argument) const;
-    // Warns if the rows were made with another vocabulary than the tokenizer in the folder MODEL
-    // has.
+    // Warns if the tokenizer in the folder MODEL has another vocabulary than the tokenizer that
+    // made the rows.
     void check_origin(const std::string& model) const { file_->check_origin(model); }
 
   private:
@@ -79,8 +79,8 @@ struct DataSets {
     void check_indices(std::string_view argument, const IndexLimit& limit) const;
     void check_documents(std::string_view argument) const;
     void check_origin(const std::string& model) const;
-    // Checks a cross_entropy's target: classes, and -100. REQUIRES: the request's loss has a
-    // target.
+    // Checks that the targets of a cross_entropy are classes or -100. REQUIRES: the request's loss
+    // has a target.
     void check_labels(const DataRequest& request, int64_t classes) const;
 
   private:

@@ -1,4 +1,4 @@
-// The division of an evaluation among the ranks: the held-out set once, in batches that do not
+// Divides an evaluation among the ranks. Each held-out sample is used once, and batches do not
 // depend on the number of ranks. Pure functions of numbers.
 #pragma once
 

@@ -35,8 +35,8 @@ struct DataRequest {
 struct IndexLimit {
     int64_t count = 0;
     std::optional<int64_t> also = {};  // cross entropy's -100, which is not counted
-    std::string what = {};             // what the number selects: "class", "row of wte.weight"
-    bool tokens = false;  // true if they are a tokenizer's: another tokenizer's numbers get a
+    std::string what = {};             // meaning of an integer: "class", "row of wte.weight"
+    bool tokens = false;  // true for token ids: ids of another tokenizer get a
                           // warning
 };
 

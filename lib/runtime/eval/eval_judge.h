@@ -33,13 +33,13 @@ class EvalJudge {
     explicit EvalJudge(const EvalRules& rules, storage::EvalRecord record = {});
 
     // Judges VALUE, the metric after STEP, and notes it in the record. A NaN is neither best nor a
-    // gain. As in transformers, a value that is better by at most the least gain is the best, but
-    // counts as an evaluation without a gain. REQUIRES: STEP is above the record's step.
+    // gain. A value that is better by at most the least gain becomes the best, but counts as an
+    // evaluation without a gain, as in transformers. REQUIRES: STEP is above the record's step.
     Verdict judge(int64_t step, double value);
 
     // Returns true if the evaluation after STEP is in the record.
     [[nodiscard]] bool has_judged(int64_t step) const { return record_.step >= step; }
-    // Returns true if the record alone ends the run.
+    // Returns true if the record so far ends the run, without a further evaluation.
     [[nodiscard]] bool is_over() const {
         return rules_.patience > 0 && record_.without_gain >= rules_.patience;
     }

@@ -1,5 +1,5 @@
-// The held-out loss: the model in eval mode with rank 0's buffers, each held-out sample once over
-// all ranks. Thread: the compute lane.
+// Computes the held-out loss: runs the model in eval mode, with rank 0's buffers, on each held-out
+// sample once. The ranks divide the samples among themselves. Thread: the compute lane.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -59,8 +59,8 @@ struct EvaluatorParts {
     // the same answer. Empty: the evaluation never ends early.
     std::function<bool()> leaves = {};
     EvalStages stages = {};
-    // The model's graph in eval mode, given if the model can no longer be lowered because its
-    // parameters are shares. Null: the first evaluation makes it.
+    // The model's graph in eval mode. It is given if the model can no longer be lowered, because
+    // its parameters are shares. Null: the first evaluation makes the graph.
     std::unique_ptr<graph::SegmentedModel> segmented = nullptr;
 };
 

@@ -1,7 +1,7 @@
-// Writes texts, token by token, with the weights that are being trained: no second copy of them is
-// made, and at any ZeRO stage they are gathered segment by segment, as in an evaluation. Each token
-// computes its whole text again. Data path: prompts -> [here] -> text samples. Thread: the compute
-// lane.
+// Writes texts, token by token, with the weights that are being trained: no second copy of the
+// weights is made. At any ZeRO stage, they are gathered segment by segment, as in an evaluation.
+// For each new token, the whole text so far is computed once more. Data path: prompts -> [here] ->
+// text samples. Thread: the compute lane.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -39,7 +39,7 @@ struct TokenWriterParts {
 // The rules by which texts are continued.
 struct Continuation {
     int64_t tokens_max = 0;           // tokens after the prompt
-    std::vector<int32_t> end_tokens;  // a text ends after one of these, which is not part of it
+    std::vector<int32_t> end_tokens;  // tokens that end a text; they are not part of it
 };
 
 // Writes; see the top of this file.
@@ -49,10 +49,11 @@ class TokenWriter {
     explicit TokenWriter(TokenWriterParts parts);
 
     // Returns, for each of PROMPTS, the most probable tokens after it, the same on all ranks;
-    // nullopt if the ranks left early. Of two equally probable tokens it takes the smaller one. The
-    // ranks divide the prompts among themselves. All ranks call it, outside of a step. Afterwards
-    // the model is in train mode again, with the buffers as they were. Throws Error{kInput} if the
-    // model fails or returns no logits, or if a prompt has a token that the model does not know.
+    // nullopt if the ranks left early. If two tokens are equally probable, it takes the smaller id.
+    // The ranks divide the prompts among themselves. All ranks call it, outside of a step.
+    // Afterwards the model is in train mode again, with the buffers as they were. Throws
+    // Error{kInput} if the model fails or returns no logits, or if a prompt has a token that the
+    // model does not know.
     [[nodiscard]] std::optional<std::vector<std::vector<int32_t>>> write(
         std::span<const std::vector<int32_t>> prompts, const Continuation& how);
 

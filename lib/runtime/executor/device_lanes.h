@@ -1,7 +1,7 @@
 // The lanes of an executor that are streams of a device: the events around each instruction, the
 // instructions that the device has finished, and its errors. Data path: executor -> [here] ->
-// device. Threads: the executor's lanes; its mutex guards every call except run(), order_after(),
-// and any() and stream_of(), which read only what changes between steps.
+// device. Threads: the executor's lanes. The executor's mutex guards every call except run(),
+// order_after(), any() and stream_of(). The last two read only members that change between steps.
 #pragma once
 
 #include <array>
@@ -20,8 +20,8 @@ namespace dslaunch::runtime {
 // The lanes that are streams of a device, none by default. The streams must outlive the executor.
 struct LaneStreams {
     std::array<device::Stream*, plan::kLanes> of_lane{};  // null: the lane works on the host
-    // The longest time in which no queued instruction on the device may end before this counts as a
-    // hang.
+    // The longest time without any instruction ending on the device, while instructions are queued.
+    // After it the device counts as hung.
     Duration limit = Duration::max();
     // The clock that measures the limit. It must outlive the executor; null: the system's clock.
     const Clock* clock = nullptr;
@@ -71,7 +71,7 @@ class DeviceLanes {
     [[nodiscard]] bool is_done(size_t index) const { return work_[index].end->is_reached(); }
     // Records which instructions the device has finished since the last call. Throws its error.
     void retire();
-    // Does the same, and throws Error{kHang} after too long a time without progress.
+    // Calls retire(), and throws Error{kHang} if the device has made no progress for too long.
     void look();
     // Records the instructions that the device has finished. Returns the device's error, or null if
     // it has not failed.
@@ -81,8 +81,8 @@ class DeviceLanes {
     // Returns the first instruction, in the plan's order, that is queued and not finished: all
     // later ones may wait for it. If the device is idle, returns the plan's last instruction.
     [[nodiscard]] size_t first_unfinished() const;
-    // Returns the time of an instruction of a finished step, from the step's begin; nullopt: it
-    // works on the host.
+    // Returns the start and end of an instruction of a finished step, counted from the step's
+    // start; nullopt: the instruction works on the host.
     [[nodiscard]] std::optional<plan::InstructionSpan> span_of(size_t index) const;
 
   private:
@@ -101,12 +101,12 @@ class DeviceLanes {
     // One per instruction, empty on lanes of the host. The whole vector is empty if no lane is a
     // stream.
     std::vector<Work> work_;
-    // The begin of the step on the device. One of the streams records it; between steps all streams
-    // are idle.
+    // The step's start on the device. One of the streams records it, which suffices because between
+    // steps all streams are idle.
     std::unique_ptr<device::Event> step_mark_;
     device::Stream* marking_ = nullptr;
-    // For each lane that is a stream, the number of its instructions that were queued in this step,
-    // and the number of these that are done.
+    // For each lane that is a stream: the number of its instructions that were queued in this step,
+    // and the number of them that are done.
     std::array<size_t, plan::kLanes> given_{};
     std::array<size_t, plan::kLanes> retired_{};
     TimePoint last_progress_{};  // when the device last finished work, or got work while idle

@@ -49,8 +49,8 @@ class Executor {
     Executor(const plan::StepPlan& plan, InstructionRunner& runner, LaneStreams streams = {});
     Executor(const Executor&) = delete;
     Executor& operator=(const Executor&) = delete;
-    // Joins the lanes. REQUIRES: no step is running. It would wait for a lane that is stuck in
-    // run() after a failure, so after an error the process should leave by _exit.
+    // Joins the lanes. REQUIRES: no step is running. After an error the process should leave by
+    // _exit instead: a lane may be stuck in run(), and the destructor would wait for it.
     ~Executor();
 
     // Replaces the plan by PLAN between steps. PLAN must outlive the executor. Lanes keep their
@@ -127,7 +127,7 @@ class Executor {
     Failure failure_;
 
     StepTimes times_;
-    std::array<std::thread, plan::kLanes> threads_;  // of the lanes that have run, but for compute
+    std::array<std::thread, plan::kLanes> threads_;  // of all lanes that have run, except compute
 };
 
 }  // namespace dslaunch::runtime

@@ -28,8 +28,8 @@ class LaneProgress {
     void set_current(plan::Lane lane, int index) {
         current_[static_cast<size_t>(lane)].store(index, std::memory_order_relaxed);
     }
-    // Returns the plan's index of the instruction that a lane carries out or waits to begin; -1: of
-    // none.
+    // Returns the index, in the plan, of the instruction that a lane carries out or waits to begin;
+    // -1: there is no such instruction.
     [[nodiscard]] int current(plan::Lane lane) const {
         return current_[static_cast<size_t>(lane)].load(std::memory_order_relaxed);
     }

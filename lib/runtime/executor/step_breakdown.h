@@ -1,5 +1,5 @@
-// The time of steps by kind of work, as DeepSpeed's wall_clock_breakdown, computed from the times
-// at which the plan's instructions ran. Data path: executor -> [here] -> the log. One thread.
+// The time of steps by kind of work, like DeepSpeed's wall_clock_breakdown. It is computed from the
+// times at which the plan's instructions ran. Data path: executor -> [here] -> the log. One thread.
 #pragma once
 
 #include <array>

@@ -24,7 +24,7 @@ struct SweepOptions {
     std::string host;  // this rank's host, for messages
     std::vector<int64_t> sizes_bytes = {4 << 10, 64 << 10, 4 << 20};
     int64_t iterations_max = 20;
-    Duration row_time = std::chrono::milliseconds(400);  // limit of a size's iterations
+    Duration row_time = std::chrono::milliseconds(400);  // time limit for all iterations of a size
     Duration limit = std::chrono::seconds(15);           // limit of one operation
     TimePoint deadline = TimePoint::max();  // later operations are skipped, which is reported
 };
@@ -42,15 +42,15 @@ struct SweepSeams {
 [[nodiscard]] int64_t agree_with_first(const SweepOptions& options, Board& board,
                                        const std::string& key, const char* what, int64_t proposal);
 
-// Runs all operations. Reports timings, and the wrong elements of each rank as faults: an
-// operation's first wrong element with index, value and expected value. Rank 0 decides for all how
-// often each size is run. Throws the collectives' errors, naming operation and size.
+// Runs all operations. Reports timings, and each rank's wrong elements as faults: a fault has the
+// first wrong element of an operation, with index, value and expected value. Rank 0 decides for all
+// ranks how often each size is run. Throws the collectives' errors, naming operation and size.
 void sweep_operations(const SweepOptions& options, const SweepSeams& seams);
 
-// Tries every pair of GPUs, in rounds in which each GPU has one partner; the two send to each other
-// at the same time. The lower rank of a pair reports its rate, and each rank reports its wrong
-// elements as a fault. SEAMS' collectives are PAIRS. Rank 0 decides for all when there is no time
-// for more rounds, and reports that. Throws the collectives' errors, naming the ranks.
+// Tries every pair of GPUs. In a round each GPU has one partner, and the two send to each other at
+// the same time. The lower rank of a pair reports its rate, and each rank reports its wrong
+// elements as a fault. SEAMS' collectives are PAIRS. If there is no time for more rounds, rank 0
+// ends them for all ranks and reports it. Throws the collectives' errors, naming the ranks.
 void sweep_gpu_pairs(const SweepOptions& options, PairedCollectives& pairs, const SweepSeams& seams,
                      int64_t bytes = int64_t{64} << 20);
 
@@ -60,7 +60,8 @@ void sweep_gpu_pairs(const SweepOptions& options, PairedCollectives& pairs, cons
 [[nodiscard]] std::unique_ptr<PairedCollectives> make_device_health_collectives(
     DeviceBackend& backend, DeviceCommunicator& communicator, Duration time_limit);
 
-// The elements that are sent and those that are expected: pure functions, exact in fp32.
+// Pure functions for the elements that are sent and the elements that are expected. All values are
+// exact in fp32.
 struct SweepShape {
     int64_t send_numel = 0;
     int64_t receive_numel = 0;
@@ -75,7 +76,7 @@ struct SweepPlace {
     int64_t iteration = 0;
     int64_t part_numel = 0;  // elements of one rank's part of the data
 };
-// Return element INDEX of what a rank sends, and of what it must receive.
+// Return element INDEX of the data that a rank sends, and of the data that it must receive.
 [[nodiscard]] float sent_value(health::HealthOp op, const SweepPlace& place, int64_t index);
 [[nodiscard]] float expected_value(health::HealthOp op, const SweepPlace& place, int64_t index);
 

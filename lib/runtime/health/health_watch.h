@@ -23,7 +23,8 @@ class HealthWatch {
 
     // Begins a step and ends the previous one.
     void enter(const std::string& where, Duration limit);
-    // The present step, the number of steps begun, and the time by which all of them must be done.
+    // Return the present step, the number of steps begun, and the time by which the whole run must
+    // be done.
     [[nodiscard]] std::string where() const;
     [[nodiscard]] uint64_t steps_done() const;
     [[nodiscard]] TimePoint deadline() const { return whole_deadline_; }

@@ -1,7 +1,7 @@
-// Blocks of memory for the largest tensors. They are kept when freed and used again, so that steps
-// do not fault in their pages, and no small tensor takes the place of a large one that is needed
-// again. The mapped bytes never exceed the largest number of bytes that were in use at the same
-// time. Used by the lending allocator. Any thread.
+// Blocks of memory for the largest tensors. Freed blocks are kept for later tensors. So steps do
+// not fault in their pages again, and a small tensor never takes the place of a large one. The
+// mapped bytes never exceed the largest number of bytes that were in use at the same time. Used by
+// the lending allocator. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ class LargeBlocks {
 
     // Returns memory of at least BYTES > 0, aligned to kAlignment. Throws std::bad_alloc.
     [[nodiscard]] void* take(size_t bytes);
-    // Returns a block. Returns false if MEMORY is not one of these blocks.
+    // Takes back the block at MEMORY. Returns false if MEMORY is not one of these blocks.
     [[nodiscard]] bool give_back(const void* memory);
     // Returns the bytes of all blocks, including unused ones.
     [[nodiscard]] size_t mapped_bytes() const;
@@ -35,8 +35,8 @@ class LargeBlocks {
         size_t bytes = 0;
         bool used = false;
     };
-    // Unmaps unused blocks, one after the other, the smallest that suffices first, until at most
-    // MAPPED_BYTES_MAX are mapped.
+    // Unmaps unused blocks, one after the other, until at most MAPPED_BYTES_MAX are mapped. The
+    // first choice is the smallest block that suffices, then the largest block.
     void unmap_unused(size_t mapped_bytes_max);
 
     mutable std::mutex mutex_;

@@ -35,9 +35,9 @@ class LendingScope {
     MemoryLender* before_;
 };
 
-// From now on, gives tensors of kLargeBlock and more bytes blocks of their own, which are kept for
-// later tensors (large_blocks.h). It is meant for training: memory of a trial should be returned to
-// the system.
+// Gives each tensor of at least kLargeBlock bytes a block of its own, from now on. Freed blocks are
+// kept for later tensors (large_blocks.h). Meant for training; after a trial, memory should be
+// returned to the system.
 void keep_large_blocks();
 
 // Returns true if MEMORY was lent and a tensor still uses it. Any thread.

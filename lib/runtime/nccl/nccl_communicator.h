@@ -42,7 +42,7 @@ class NcclCommunicator final : public DeviceCommunicator {
                   const DeviceBuffer& receive) override;
     void exchange_with(int peer, const DeviceBuffer& send, const DeviceBuffer& receive) override;
     // Ends the communicator once all its work is done on every rank of the group. Does nothing
-    // without a communicator. If it throws, as join() does, the communicator is aborted.
+    // without a communicator. Throws as join() does, and then aborts the communicator.
     void leave();
     // Throws Error{kPeerLost} if NCCL has met an error or a group was aborted. Does not block. Does
     // nothing on a rank that has joined no group.

@@ -57,8 +57,8 @@ struct CheckpointerParts {
     // In a pipeline, one flag per buffer: true if this rank reads the buffer and saves it for its
     // replica. Empty: all buffers.
     std::vector<char> saves_buffer = {};
-    // One flag per buffer: true if forward may change it. Only then is a buffer saved that is not
-    // part of the state_dict. Empty: all.
+    // One flag per buffer: true if forward may change it. A buffer that is not part of the
+    // state_dict is saved only if its flag is true. Empty: all flags are true.
     std::vector<char> moves_buffer = {};
     // True in a pipeline: STATE has only a stage's parameters, and the stage's first rank describes
     // them to the others.
@@ -83,12 +83,12 @@ class Checkpointer {
     // it, before training. Throws Error{kInput}, naming the tensor.
     void require_savable() const;
     // Starts to save the present state. Finishes a save under way first. Throws Error{kCheckpoint}
-    // unless training continues after a failed save.
+    // if a save fails, unless training continues after a failed save (goes_on).
     void begin(const storage::TrainingState& training);
     // Returns this rank's phase. Any thread.
     [[nodiscard]] SavePhase phase() const { return phase_; }
-    // Continues a save, at the end of a step, given the phases of all ranks, by rank. Throws as
-    // begin() does.
+    // Continues a save, at the end of a step. RANKS has the phase of each rank. Throws as begin()
+    // does.
     void advance(std::span<const SavePhase> ranks);
     // Waits until no save is under way. Throws as begin() does.
     void finish();

@@ -13,9 +13,10 @@
 
 namespace dslaunch::runtime {
 
-// Brings the files that ranks of other hosts have written into FOLDER, on the disks of their hosts,
-// durably to rank 0's FOLDER. OWN are this rank's files. FOLDER is then removed on the other hosts.
-// Returns an empty text on success, otherwise the reason of the failure, the same on all ranks.
+// Copies files of a checkpoint durably to FOLDER on rank 0's disk: ranks of other hosts have
+// written them into FOLDER on their own disks. OWN are this rank's files. FOLDER is then removed on
+// the other hosts. Returns an empty text on success, otherwise the reason of the failure; the text
+// is the same on all ranks.
 [[nodiscard]] std::string bring_to_first(storage::FileTree& tree, Collectives& collectives,
                                          const std::string& folder,
                                          std::span<const storage::CheckpointFile> own);

@@ -1,5 +1,5 @@
 // The trained weights of all ranks, written by the job's first rank after the last step. Stages of
-// a pipeline bring their weights one after the other, and wait for their turn as long as earlier
+// a pipeline bring their weights one after the other. A stage waits for its turn while earlier
 // stages make progress. Data path: trainer -> final weights -> weight writer. One thread per rank.
 #pragma once
 

@@ -61,8 +61,8 @@ class WeightWriter final : public WeightSink {
     std::vector<Home> homes_;         // one per parameter
     std::vector<Home> buffer_homes_;  // one per buffer
     std::optional<storage::SafetensorsWriter> weights_;
-    // The file of parameters whose memory order is not the order of their rows, in the memory order
-    // that model.pt keeps. It is never committed.
+    // A temporary file for the parameters that are not row-major. It has them in the memory order
+    // that model.pt keeps, and is never committed.
     std::optional<storage::AtomicFile> strided_;
     int64_t strided_bytes_ = 0;
 };
@@ -74,10 +74,10 @@ struct OutputNeed {
     int64_t states = 0;        // optimizer states per element, fp32
 };
 
-// Makes the folder. Throws Error{kInput} as require_room_for_model() does, and Error{kDisk}, naming
-// the folder, the bytes needed and the free bytes, if there is no room for the weights together
-// with one checkpoint: before the training, not after it. Headers, a few KiB per rank, are not
-// counted. If others fill the disk meanwhile, the write fails.
+// Makes the folder, and checks before the training that it has room for the weights and one
+// checkpoint. Throws Error{kInput} as require_room_for_model() does, and Error{kDisk}, naming the
+// folder, the bytes needed and the free bytes, if there is no room. Headers, a few KiB per rank,
+// are not counted. If others fill the disk meanwhile, the write fails.
 void check_room_for_output(const graph::Model& model, const OutputNeed& need);
 
 }  // namespace dslaunch::runtime

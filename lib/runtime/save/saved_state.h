@@ -21,21 +21,24 @@ namespace dslaunch::runtime {
 // A checkpoint in terms of a model; see the top of this file.
 class SavedState {
   public:
-    // STATES are the names of the optimizer states that the run keeps. LEAVES_OUT_FROZEN:
-    // parameters that are not trained may be missing, and keep the model's values. If the
-    // checkpoint has no states, they start over; further states (storage::is_further_state) are
-    // optional. Buffers that are not part of the state_dict may be missing, and are read from the
-    // checkpoint only if its run changed them; if the archive does not say which buffers these are,
-    // any buffer may be missing. A name of tied memory may be a separate tensor with equal values,
-    // as in a state_dict. READER and MODEL must outlive this object. Throws Error{kCheckpoint},
-    // naming the mismatch: tensors that only one of the two has, different shapes, names of the
-    // same memory with different values, another optimizer.
+    // STATES are the names of the optimizer states that the run keeps. READER and MODEL must
+    // outlive this object. Throws Error{kCheckpoint}, naming the mismatch: tensors that only the
+    // checkpoint or only the model has, different shapes, names of the same memory with different
+    // values, another optimizer. The following is allowed:
+    // - With LEAVES_OUT_FROZEN, parameters that are not trained may be missing; they keep the
+    //   model's values.
+    // - If the checkpoint has no optimizer states, they start over. Further states
+    //   (storage::is_further_state) are optional.
+    // - Buffers that are not part of the state_dict may be missing. They are read from the
+    //   checkpoint only if its run changed them. If the archive does not say which buffers these
+    //   are, any buffer may be missing.
+    // - A name of tied memory may be a separate tensor with equal values, as in a state_dict.
     SavedState(const storage::CheckpointReader& reader, const graph::Model& model,
                const std::vector<std::string>& states, bool leaves_out_frozen = false);
 
-    // From here on, elements of parameters that PLAN splits are elements of the share of rank
-    // PART.index. MODEL is whole and its split parameters are row-major. PLAN must outlive this
-    // object.
+    // Lets ranges of elements count in shares, from now on: if PLAN splits a parameter, they are
+    // elements of rank PART.index's share. MODEL is whole and its split parameters are row-major.
+    // PLAN must outlive this object.
     void read_shares(const plan::TensorPlan& plan, PartOf part) {
         tensor_plan_ = &plan;
         part_ = part;
@@ -44,8 +47,8 @@ class SavedState {
     // The training that the checkpoint continues, and its description.
     [[nodiscard]] const storage::TrainingState& training() const { return checkpoint_.training; }
     [[nodiscard]] const storage::Checkpoint& checkpoint() const { return checkpoint_; }
-    // Returns the names of buffers that the checkpoint lacks, if the archive does not say whether
-    // they are part of the state_dict. They keep the archive's values.
+    // Returns the names of buffers that the checkpoint lacks, of an archive that does not say which
+    // buffers are part of the state_dict. These buffers keep the archive's values.
     [[nodiscard]] const std::vector<std::string>& buffers_of_archive() const {
         return buffers_of_archive_;
     }
@@ -70,8 +73,8 @@ class SavedState {
     struct Home {
         int tensor = -1;             // index into the checkpoint's tensors
         bool other_strides = false;  // true if the checkpoint has another memory order
-        // The view of the parameter or buffer that the checkpoint's tensor is; null: the tensor is
-        // the whole. A view of a parameter covers all of it, a view of a buffer may be a part.
+        // Set if the checkpoint's tensor is a view of the parameter or buffer; null: the tensor is
+        // the whole. A view of a parameter covers all of it, a view of a buffer may cover a part.
         const graph::ModelView* view = nullptr;
     };
     // The data that the constructor has collected so far.
@@ -104,7 +107,7 @@ class SavedState {
     std::vector<std::string> buffers_of_archive_;
     const plan::TensorPlan* tensor_plan_ = nullptr;  // null: all parameters are whole
     PartOf part_;
-    // The last tensor that was read and had another memory order, in the model's order.
+    // The last tensor that was read in another memory order, with its values in the model's order.
     int reordered_tensor_ = -1;
     int reordered_state_ = storage::kWeights;
     at::Tensor reordered_;

@@ -1,8 +1,8 @@
 // The state that a save writes while training goes on, as it was at the end of a step. Values are
-// read in place as long as nothing changes them. An update of a unit first waits as long as a copy
-// would take. If the disk is slower than that, the rest of the unit is copied. Data path: ZeRO
-// state -> snapshot -> checkpointer. Threads: the save's thread calls write_all(), the
-// communication lane before_update(), the rest is called between steps.
+// read in place while nothing changes them. Before a unit is updated, the update waits for the
+// disk, at most for the time that a copy would take. If the disk is slower, the rest of the unit is
+// copied. Data path: ZeRO state -> snapshot -> checkpointer. Threads: the save's thread calls
+// write_all(), the communication lane before_update(), the rest is called between steps.
 #pragma once
 
 #include <condition_variable>
@@ -35,7 +35,7 @@ class Snapshot final : public UpdateGuard {
     void write_all(const Write& write);
 
     void before_update(int unit) override;
-    // Returns the total time for which updates have waited or copied.
+    // Returns the total time that updates have spent waiting or copying.
     [[nodiscard]] Duration held_up() const;
 
   private:

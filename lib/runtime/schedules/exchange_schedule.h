@@ -17,12 +17,12 @@ namespace dslaunch::runtime {
 // The form in which hosts exchange gradients, update by update.
 class ExchangeSchedule {
   public:
-    // HOSTS train the same parameters. A single host compresses nothing: in updates in which
-    // several hosts would compress, it continues alone (kNone).
+    // HOSTS is the number of hosts that train the same parameters. A single host compresses
+    // nothing: it exchanges nothing (kNone) in updates in which several hosts would compress.
     ExchangeSchedule(const config::OptimizerConfig& optimizer, int hosts)
         : optimizer_(optimizer), hosts_(hosts) {}
 
-    // UPDATE counts from 1. Fast if updates are requested in order.
+    // Returns the exchange of UPDATE, which counts from 1. Fast if updates are requested in order.
     [[nodiscard]] plan::Exchange of(int64_t update);
     // Returns the first update of 0/1 Adam in which hosts step on their own, or -1 if there is
     // none.
@@ -48,9 +48,9 @@ class ExchangeSchedule {
 };
 
 // Returns what UPDATE (from 1) changes if updates may lag (ZenFlow). The first updates, at least
-// one, change everything. The last of these, and the last step of every later select_interval,
-// choose the important units. The other units are updated in the last step of every update_interval
-// or, if late, in the step after that.
+// one, change everything. Important units are chosen in the last of these updates, and later in the
+// last step of every select_interval. The other units are updated in the last step of every
+// update_interval or, if late, in the step after that.
 [[nodiscard]] plan::LagPlan lag_of(const config::LaggingConfig& config, int64_t update);
 
 }  // namespace dslaunch::runtime

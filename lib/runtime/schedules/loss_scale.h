@@ -20,15 +20,15 @@ struct LossScaleState {
     bool operator==(const LossScaleState&) const = default;
 };
 
-// The rules of DeepSpeed's ZeRO optimizers. An overflow halves the scale, but never below the
-// minimum, once the hysteresis is used up: the hysteresis - 1 overflows before that only count
-// down. After `window` clean steps the next clean step doubles the scale and resets the hysteresis,
-// and again after each further `window` clean steps. With consecutive_hysteresis each clean step
-// resets the hysteresis. With grows_in_window the scale doubles at the last step of a window, as in
-// torch.amp.GradScaler. A fixed scale never changes.
+// The rules of DeepSpeed's ZeRO optimizers. The first hysteresis - 1 overflows only count down.
+// Each later one halves the scale, but never below the minimum. After `window` clean steps, the
+// next clean step doubles the scale and resets the hysteresis. This repeats after each further
+// `window` clean steps. With consecutive_hysteresis each clean step resets the hysteresis. With
+// grows_in_window the scale doubles at the last step of a window, as in torch.amp.GradScaler. A
+// fixed scale never changes.
 class LossScaler {
   public:
-    // REQUIRES: initial > 0; dynamic: minimum > 0, window > 0, hysteresis > 0.
+    // REQUIRES: initial > 0; if the scale is dynamic: minimum > 0, window > 0, hysteresis > 0.
     explicit LossScaler(const config::LossScaleConfig& config);
     // Continues from STATE.
     LossScaler(const config::LossScaleConfig& config, const LossScaleState& state);

@@ -1,5 +1,5 @@
-// The interface between the check that copies are equal and ZeRO: the values of which several ranks
-// keep copies. Implemented in lib/zero; called between steps.
+// The interface between ZeRO and the check that copies are equal: it shows the values of which
+// several ranks keep copies. Implemented in lib/zero; called between steps.
 #pragma once
 
 #include <cstddef>
@@ -30,10 +30,10 @@ class CopiedState {
   public:
     virtual ~CopiedState() = default;
 
-    // Passes to USE all values in memory of which another rank keeps a copy; they are valid until
-    // USE returns. Weights that the ranks of a host share are divided among these ranks, a whole
-    // parameter each. Optimizer states are left out if any are on disk or in fewer bits. REQUIRES:
-    // settle() has returned. By default there are none.
+    // Calls USE with all values of which another rank keeps a copy too, if they are in memory. The
+    // values are valid until USE returns. Weights that the ranks of a host share are divided among
+    // these ranks, a whole parameter each. Optimizer states are left out if any are on disk or in
+    // fewer bits. REQUIRES: settle() has returned. By default there are no such values.
     using UseCopied = std::function<void(const CopiedValues& values)>;
     virtual void visit_copied(const UseCopied& use) { static_cast<void>(use); }
 };

@@ -33,12 +33,14 @@ class SavableState {
     // rank calls it after the last step, even without a USE. No step may follow.
     using UseWeights = std::function<void(int parameter, std::span<const float> values)>;
     virtual void bring_weights(const UseWeights& use) { static_cast<void>(use); }
-    // Returns this rank's pieces of trained parameters. The pieces of all ranks tile each parameter
-    // and each of its states. They are in the order of updates, the pieces of a unit one after the
-    // other. Their VALUES stay in place until the plan changes. Called outside of a step.
+    // Returns this rank's pieces of trained parameters. The pieces of all ranks together tile each
+    // parameter and each of its states. This rank's pieces are in the order of updates, the pieces
+    // of a unit one after the other. Their `values` stay in place until the plan changes. Called
+    // outside of a step.
     [[nodiscard]] virtual std::vector<SavedPiece> saved_pieces() = 0;
     // Returns the names of the states that parameters have in addition to the optimizer's, the same
-    // on all ranks. Their numbers follow the optimizer's. By default there are none.
+    // on all ranks. Their indices follow the indices of the optimizer's states. By default there
+    // are none.
     [[nodiscard]] virtual std::vector<std::string> further_states() const { return {}; }
     // Returns the number of elements of each state of a trained PARAMETER, which depends only on
     // its shape (storage::CheckpointTensor::state_numel). By default all states have the
@@ -53,7 +55,7 @@ class SavableState {
     virtual void copy_values(std::span<std::byte> into, const std::byte* values) {
         std::memcpy(into.data(), values, into.size());
     }
-    // Passes the pieces of a unit on disk to USE, with values that are valid until USE returns.
+    // Calls USE with the pieces of UNIT, which is on disk. The values are valid until USE returns.
     // Called outside of a step. Blocks. Throws Error{kDisk}.
     using UsePieces = std::function<void(std::span<const SavedPiece> pieces)>;
     virtual void bring_saved(int unit, const UsePieces& use) {

@@ -15,7 +15,7 @@ struct SavedPiece {
     int state = -1;                     // index of the state; -1: the weights
     Range elements;                     // range in the order of the parameter's memory
     const std::byte* values = nullptr;  // [elements.numel] fp32; null: on disk, see bring_saved()
-    int unit = -1;                      // the unit that it belongs to, as in before_update()
+    int unit = -1;                      // the piece's unit, as in before_update()
 };
 
 // The guard is called before a unit of the state is changed. Thread: the communication lane.

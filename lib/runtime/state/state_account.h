@@ -11,8 +11,8 @@
 
 namespace dslaunch::runtime {
 
-// The bytes that a rank uses, by kind. Shared memory counts as the share that belongs to the rank
-// at its ZeRO stage.
+// The bytes that a rank uses, by kind. Of memory that ranks share, it counts the share that belongs
+// to this rank at its ZeRO stage.
 struct MemoryAccount {
     Bytes parameters;
     Bytes gradients;

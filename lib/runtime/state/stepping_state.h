@@ -17,7 +17,7 @@ class UpdateWitness;
 // The settings of one step.
 struct StepSettings {
     int64_t step = 1;    // counted from 1
-    int64_t update = 1;  // its update unless it is skipped, from 1
+    int64_t update = 1;  // the step's update unless it is skipped, from 1
     double lr = 0;
     double loss_scale = 1;  // the factor by which the loss is multiplied
     bool logged = false;    // true if this step is logged: costly numbers may be measured
@@ -46,8 +46,9 @@ class SteppingState {
     // SEGMENT's part of it is done. Compute lane.
     virtual void begin_backward(int micro_step) = 0;
     virtual void end_segment(int segment) = 0;
-    // Returns this rank's complete gradients of a tied bucket. The caller writes sums to them,
-    // which kPost publishes. REQUIRES: the instruction is a kTie of the bucket. Compute lane.
+    // Returns this rank's complete gradients of a tied bucket. The caller replaces them by sums,
+    // and kPost publishes the sums. REQUIRES: the instruction is a kTie of the bucket. Compute
+    // lane.
     [[nodiscard]] virtual std::span<float> tied_gradients(int bucket) = 0;
     // Returns the global L2 norm of the last step's mean gradient before clipping, if it was
     // computed.
@@ -58,12 +59,12 @@ class SteppingState {
     // what hosts exchange, and must outlive the state. Chunks with a new placement move. Every rank
     // calls it, between steps. Blocks.
     virtual void change_plan(const plan::StepPlan& plan) = 0;
-    // Sets the witness of every update of an element that this rank writes; null: no witness.
-    // WITNESS must outlive the state. REQUIRES: the values are in the host's memory.
+    // Sets the witness, which sees every update of an element that this rank writes; null: no
+    // witness. WITNESS must outlive the state. REQUIRES: the values are in the host's memory.
     virtual void set_witness(UpdateWitness* witness) = 0;
     // Waits until the last step's updates are done on every rank.
     virtual void settle() = 0;
-    // Averages the moves of hosts that have stepped on their own, so that all have the same
+    // Averages the changes that hosts have made in steps on their own, so that all have the same
     // parameters and states. Every rank calls it, between steps. Blocks.
     virtual void meet() = 0;
 };

@@ -1,6 +1,6 @@
-// The interface between ZeRO and the code that writes the values which forward assigns to
-// parameters: it gives whole parameters, gets new values, and their owners store these. Implemented
-// in lib/zero.
+// The interface between ZeRO and the code for models whose forward assigns values to parameters.
+// That code reads whole parameters and gives new values, which the parameters' owners store.
+// Implemented in lib/zero.
 #pragma once
 
 #include <functional>
@@ -20,11 +20,11 @@ class WritableState {
   public:
     virtual ~WritableState() = default;
 
-    // Calls USE with copies of the parameters READ, given by index, as they were after the last
-    // step: in their own shapes, and in fp32 if training keeps them in fp32. Then sets the
-    // parameters WRITTEN, and their master copies, to the values that USE returned, on all ranks.
-    // With several hosts, the first host's values are used. Every rank calls it, between steps.
-    // Blocks.
+    // Calls USE with copies of the parameters READ, given by index, with their values after the
+    // last step. The copies have the parameters' shapes, and are fp32 if training keeps them in
+    // fp32. Then sets the parameters WRITTEN, and their master copies, to the values that USE
+    // returned, on all ranks. With several hosts, the first host's values are used. Every rank
+    // calls it, between steps. Blocks.
     using NewValues = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& read)>;
     virtual void rewrite(std::span<const int> read, std::span<const int> written,
                          const NewValues& use) {

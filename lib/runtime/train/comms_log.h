@@ -26,17 +26,17 @@ class CommsLog {
 
     // Returns true if the config wants the log.
     [[nodiscard]] bool enabled() const { return config_.enabled; }
-    // Adds a step of PLAN whose instruction i ran in SPANS[i]. MOVED is the traffic to other hosts
-    // of operations that run inside of instructions: of layers that ranks share, and of agreements
-    // between ranks.
+    // Adds a step of PLAN whose instruction i ran in SPANS[i]. MOVED is the traffic with other
+    // hosts of two kinds of operations that run inside of instructions: exchanges of layers that
+    // ranks share, and agreements between ranks.
     void add(int64_t step, const plan::StepPlan& plan, std::span<const plan::InstructionSpan> spans,
              const TrafficTable& moved);
     // Returns a line with count, time and rates for each operation and size; empty if no operation
     // ran.
     [[nodiscard]] std::string summary() const;
 
-    // Returns the factor that makes bus bandwidth from an operation's bytes per second: the bytes
-    // that pass the slowest link for each byte of the operation's result, for RANKS ranks. See
+    // Returns the factor that turns an operation's bytes per second into bus bandwidth: the number
+    // of bytes that pass the slowest link for each byte of the result, with RANKS ranks. See
     // NVIDIA's nccl-tests, doc/PERFORMANCE.md.
     [[nodiscard]] static double bus_factor(TrafficKind kind, bool to_all, int ranks);
 
@@ -54,7 +54,7 @@ class CommsLog {
     int ranks_;
     bool reduces_to_all_;
     std::map<std::pair<TrafficKind, int64_t>, Sum> sums_;  // by kind and bytes
-    std::map<TrafficKind, Bytes> inside_;  // bytes sent by operations inside of others
+    std::map<TrafficKind, Bytes> inside_;  // bytes sent by operations inside of instructions
 };
 
 }  // namespace dslaunch::runtime

@@ -54,9 +54,9 @@ class HeldOutLoss {
     [[nodiscard]] bool is_running() const { return running_.load(std::memory_order_relaxed); }
     // Returns true if the last evaluation ended early, because the run must save and end.
     [[nodiscard]] bool was_cut_short() const { return cut_short_; }
-    // Returns the point with the least loss of all evaluations, also of evaluations that do not
-    // count; nullopt before the first. Of earlier parts of a resumed run, it knows the best point
-    // that counted if the metric is the loss.
+    // Returns the evaluation with the least loss, even if it does not count; nullopt before the
+    // first one. Of a run's parts before a resume, only the best evaluation that counted is known,
+    // and only if the metric is the loss.
     [[nodiscard]] const std::optional<EvalPoint>& best() const { return best_; }
     // Returns the newest loss once; nullopt until the next evaluation.
     [[nodiscard]] std::optional<double> take_news() { return std::exchange(news_, std::nullopt); }

@@ -51,8 +51,8 @@ class Reporter {
 
 // Sends WHERE() to REPORTER at once and then every INTERVAL, until the result is destroyed; its
 // destructor waits for a heartbeat under way. The thread uses no collectives, so it works even
-// while every lane is stuck, and can name a rank for which others wait. WHERE must not block. Both
-// must outlive the result.
+// while every lane is stuck: heartbeats then show the rank for which the others wait. WHERE must
+// not block. Both must outlive the result.
 [[nodiscard]] std::jthread send_heartbeats(Reporter& reporter, Duration interval,
                                            std::function<launch::Heartbeat()> where);
 

@@ -1,5 +1,5 @@
-// The facts that each rank sends to the others at the end of a step: their measurement and their
-// combination. Data path: trainer -> [here] -> all_gather -> trainer. One thread.
+// The facts that each rank sends to the others at the end of a step. They are measured and combined
+// here. Data path: trainer -> [here] -> all_gather -> trainer. One thread.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ namespace dslaunch::runtime {
 // The facts of one rank, or of all ranks together.
 struct RankFacts {
     double loss = 0;             // mean over this rank's micro batches, or over all ranks'
-    graph::RewardMeans rewards;  // for a preference loss, the same means
+    graph::RewardMeans rewards;  // its means, for a preference loss
     bool has_rewards = false;
-    int64_t rss_bytes = 0;  // of a rank, or the largest of any rank; so are all below
+    int64_t rss_bytes = 0;  // of a rank, or the largest of all ranks; also below
     int64_t peak_rss_bytes = 0;
     int64_t page_faults = 0;
     double data_wait_ms = 0;
@@ -28,7 +28,7 @@ struct RankFacts {
     bool end = false;  // true if a rank was asked to end
 };
 
-// The facts of a step over all ranks.
+// The combined facts of all ranks for one step.
 struct StepFacts : RankFacts {
     std::vector<SavePhase> saves;  // one per rank
     StepLinks links;               // traffic of rank 0's host
@@ -46,11 +46,11 @@ struct StepFacts : RankFacts {
 class RankMeter {
   public:
     // RUNNER and LOADER must outlive the meter. LOADER is null if batches need no wait.
-    // TELLS_PLANNED: this rank reports the planned bytes to other hosts.
+    // TELLS_PLANNED: this rank reports how many bytes the plan sends to other hosts.
     RankMeter(const StepRunner& runner, const BatchLoader* loader, bool tells_planned)
         : runner_(runner), loader_(loader), tells_planned_(tells_planned) {}
 
-    // Called before the first step: what was used until then belongs to no step.
+    // Called before the first step. Resources that were used until then count for no step.
     void begin();
     // Returns the facts of the step that has just ended, without its loss, and starts over.
     [[nodiscard]] RankFacts take();

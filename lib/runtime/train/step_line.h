@@ -1,5 +1,5 @@
-// The status line on the terminal while a job is set up and trains: how far it is, also within a
-// step. Data path: trainer -> [here] -> heartbeat -> launcher. Threads: any.
+// The status line on the terminal while a job is set up and trains. It shows the job's progress,
+// also within a step. Data path: trainer -> [here] -> heartbeat -> launcher. Threads: any.
 #pragma once
 
 #include <cstdint>
@@ -34,17 +34,16 @@ class StepLine {
     // STEPS is the job's number of steps. The line is empty until a step begins.
     StepLine(const Clock& clock, int64_t steps) : clock_(clock), steps_(steps) {}
 
-    // Notes that a step begins, or that it has ended with these results.
+    // Note that a step begins, or that a step has ended with the results DONE.
     void begin_step(int64_t step);
     void end_step(const DoneStep& done);
     // Shows other work from now on, such as "evaluating"; empty: shows steps again.
     void begin_other(std::string_view what);
-    // Notes that SHARE of that work is done.
+    // Notes that SHARE of the other work is done.
     void do_other(double share);
 
-    // Returns "step 41/60  loss 2.8540  left 0:00:07  lr 0.001  346 ms/step  185 tok/s  668.0 MiB".
-    // SHARE of the present step is done. For a long step the text includes the time since its
-    // begin.
+    // Returns "step 41/60 loss 2.8540 left 0:00:07 lr 0.001 346 ms/step 185 tok/s 668.0 MiB". SHARE
+    // of the present step is done. For a long step the text includes the time since the step began.
     [[nodiscard]] std::string text(double share) const;
 
   private:
@@ -59,7 +58,7 @@ class StepLine {
     double other_share_ = 0;
     TimePoint other_began_{};
     std::optional<DoneStep> done_;
-    int64_t steps_done_ = 0;  // since begin
+    int64_t steps_done_ = 0;  // since this object was made
     double mean_ms_ = 0;      // mean time of a step; newer steps count more
 };
 

@@ -1,6 +1,6 @@
-// Compares the bytes that a step sent between hosts with its plan, for each host's ranks; the
-// tables are sent with the facts of a step. Data path: links' meters, plan -> [here] -> metrics,
-// the run's last lines. Threads: one.
+// Compares the bytes that a step sent between hosts with the plan's bytes, for the ranks of each
+// host. The tables are sent with the facts of a step. Data path: links' meters, plan -> [here] ->
+// metrics, the run's last lines. Threads: one.
 #pragma once
 
 #include <array>
@@ -21,8 +21,8 @@ struct StepLinks {
     StepLinks& operator+=(const StepLinks& more);
 };
 
-// Returns true if the plan counts the bytes of KIND: it counts reductions, gathers, norms and
-// stages, but not the traffic of layers that ranks share or of agreements between ranks.
+// Returns true if the plan counts the bytes of KIND. It counts reductions, gathers, norms and
+// stages. It does not count traffic of layers that ranks share, or of agreements between ranks.
 [[nodiscard]] bool is_planned(TrafficKind kind);
 
 // Writes {"by_kind": {"reduce": {"sent", "received", "planned"}}, "by_host": {"1": {"sent",

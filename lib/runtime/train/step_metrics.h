@@ -21,7 +21,7 @@ namespace dslaunch::runtime {
 // Losses, times and memory are over all ranks; the last seven fields are this rank's.
 struct StepMetrics {
     int64_t step = 0;
-    int64_t samples_seen = 0;  // of all steps up to this one
+    int64_t samples_seen = 0;  // in all steps up to this one
     double loss = 0;
     std::optional<graph::RewardMeans> rewards;  // for a preference loss
     double lr = 0;
@@ -41,15 +41,16 @@ struct StepMetrics {
     double lane_wait_ms = 0;
     std::array<plan::TierPeak, plan::kTiers> tier_peaks;  // as planned
     std::array<Bytes, plan::kBufferKinds> kind_peaks;     // as planned
-    MemoryAccount memory;                                 // as the state counts it
+    MemoryAccount memory;                                 // counted by the state
     Traffic links;                                        // since the start
     StepLinks step_links;             // traffic of this rank's host in this step
     std::optional<DiskTraffic> disk;  // since the start; nullopt: nothing is on disk
     std::vector<WorkTime> breakdown;  // empty without wall_clock_breakdown
 };
 
-// Returns the tera-FLOPs per second of a step of STEP_MS: FORWARD_FLOPS once, and twice that for
-// the backward. Work that recompute repeats is not counted.
+// Returns the tera-FLOPs per second of a step that took STEP_MS. The step has 3 * FORWARD_FLOPS,
+// because the backward needs twice the work of the forward. Work that recompute repeats is not
+// counted.
 [[nodiscard]] double step_tflops(int64_t forward_flops, double step_ms);
 
 // Returns one JSON object, without newline.

@@ -36,7 +36,7 @@ struct StepReportParts {
     int64_t steps_before = 0;       // steps of earlier runs
     int64_t samples_before = 0;     // samples of these steps
     int64_t tokens_per_sample = 0;  // 0: samples are not tokens
-    int64_t forward_flops = 0;      // this rank's, in one micro step
+    int64_t forward_flops = 0;      // this rank's work in one micro step
     DevicePeak peak;                // of this rank's device
     int ranks_of_stage = 1;         // ranks that train the same part of the model
 };
@@ -47,15 +47,16 @@ struct StepRates {
     std::optional<double> gradient_norm;  // nullopt: the plan computes none
 };
 
-// Reports steps; see the top of this file. Other ranks call only the
-// functions of the status line, is_logged(), follow_plan() and comms().
+// Reports steps; see the top of this file. Other ranks call only the functions of the status line,
+// is_logged(), follow_plan() and comms().
 class StepReport {
   public:
     explicit StepReport(const StepReportParts& parts);
 
-    // Training begins now, from which progress lines tell the time that is left.
+    // Notes that training begins: progress lines estimate the remaining time from here on.
     void begin() { begin_ = parts_.clock->now(); }
-    // The status line: a step begins; other work begins, and SHARE of it is done.
+    // Show in the status line that a step begins, that other work begins, and that SHARE of the
+    // other work is done.
     void begin_step(int64_t step) { line_.begin_step(step); }
     void begin_other(std::string_view what) { line_.begin_other(what); }
     void do_other(double share) { line_.do_other(share); }
@@ -64,7 +65,8 @@ class StepReport {
 
     // Called when the runner has another plan.
     void follow_plan();
-    // Warns once that no target of a step counts, and once that some micro batches have none.
+    // Warns, once each, if no target of a step counts, and if some micro batches have no target
+    // that counts.
     void warn_of_targets(int64_t step, const StepTargets& targets);
     // Reports a step that has ended.
     void end_step(int64_t step, const StepFacts& facts, const StepRates& rates);

@@ -1,5 +1,5 @@
 // Carries out the steps of a plan on one rank: passes each instruction to the segment runner, to
-// the state or to the link between stages, and counts how far the rank is. Data path: trainer ->
+// the state or to the link between stages, and counts the rank's progress. Data path: trainer ->
 // [here] -> executor -> segment runner, ZeRO state, stage link. Threads: one thread runs steps and
 // changes plans; any thread may ask for the position.
 #pragma once
@@ -28,7 +28,7 @@ namespace dslaunch::runtime {
 struct StageParts {
     const StageLink* link = nullptr;  // link to the other stages; null: no pipeline
     const Link* far = nullptr;        // link for traffic to other hosts; null: there is none
-    int64_t forward_flops = 0;        // the whole model's, in one micro step
+    int64_t forward_flops = 0;        // of the whole model in one micro step
     std::vector<plan::StagePart> parts = {};  // the plan's parts
     // One list per bucket: the stages that have the parameter of a tied bucket; empty for other
     // buckets.
@@ -39,7 +39,7 @@ struct StageParts {
     [[nodiscard]] int stages() const { return link == nullptr ? 1 : link->stages(); }
 };
 
-// The objects that carry out a step. All of them must outlive the runner.
+// The objects that carry out a step. They must outlive the runner.
 struct StepRunnerParts {
     const plan::ModelInfo* info = nullptr;
     const plan::StepPlan* plan = nullptr;  // the plan of the first step
@@ -55,9 +55,9 @@ struct StepRunnerParts {
     StageParts stage;
 };
 
-// The position of a rank in its steps.
+// The position of a rank in its sequence of steps.
 struct StepPosition {
-    // The instructions of all steps so far, counted as if every step had the present plan. The end
+    // The instructions done in all steps so far, as if every step had had the present plan. The end
     // of a step counts as one more instruction.
     uint64_t instructions_done = 0;
     uint64_t instructions_per_step = 1;
@@ -75,8 +75,8 @@ class StepRunner final : private InstructionRunner {
     // Switches to PLAN, which must outlive the runner. STEPS is the number of steps that this run
     // has done. Called between steps.
     void change_plan(const plan::StepPlan& plan, int64_t steps);
-    // Counts that this rank has reached the end of a step, so that position() shows the rank for
-    // which the others wait there.
+    // Notes that this rank has reached the end of a step. A rank that has not is then seen in
+    // position(): the others wait for it.
     void reach_end() { ++ends_reached_; }
 
     // The present plan, the time of each of its instructions in the last step, and the time for
@@ -91,8 +91,8 @@ class StepRunner final : private InstructionRunner {
     [[nodiscard]] StepPosition position() const;
     // Returns the time that the compute lane has worked without waiting for other ranks.
     [[nodiscard]] Duration computed() const { return executor_.worked(plan::Lane::kCompute); }
-    // Returns the time of this rank's transfers from and to its disk; both directions may work at
-    // the same time, and the longer one counts.
+    // Returns the time of this rank's transfers from and to its disk. Both directions may work at
+    // the same time; the longer of the two times is returned.
     [[nodiscard]] Duration on_disk() const {
         return std::max(executor_.worked(plan::Lane::kRead), executor_.worked(plan::Lane::kWrite));
     }
@@ -112,8 +112,8 @@ class StepRunner final : private InstructionRunner {
     // Guards the pointer to the plan, and the executor's, against position() of other threads.
     mutable std::mutex plan_mutex_;
     std::atomic<uint64_t> ends_reached_{0};
-    // An offset that makes the count of instructions of all steps, even under other plans, match
-    // the present plan.
+    // Added to the executor's count of instructions. It corrects for steps under earlier plans, so
+    // that the count is as if all steps had had the present plan.
     int64_t instructions_before_ = 0;
 };
 

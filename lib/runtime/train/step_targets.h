@@ -1,6 +1,6 @@
-// The weight of each micro batch in the loss of a step, which is a mean. Micro batches without a
-// target that counts are left out of it. The trainer calls this before each step. One thread of
-// each rank, all ranks at once.
+// The weight of each micro batch in a step's loss, which is a mean over the micro batches with a
+// target that counts. The trainer calls this before each step. One thread of each rank, all ranks
+// at once.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct StepTargets {
     // ranks is taken afterwards. 0: no target of the step counts.
     double weight = 1;
     std::vector<char> empty = {};  // this rank's micro steps without a target; empty: all have some
-    int64_t empty_everywhere = 0;  // micro batches of all ranks without a target
+    int64_t empty_everywhere = 0;  // number of micro batches without a target, on all ranks
 };
 
 // A stage of a pipeline; by default the only one.
@@ -32,13 +32,12 @@ struct StageNumber {
 class TargetWeights {
   public:
     // VARIES: micro batches may differ in the number of targets that count. COLLECTIVES joins all
-    // ranks. The references must outlive this object.
+    // ranks. SEGMENTS and COLLECTIVES must outlive this object.
     TargetWeights(config::LossMean mean, bool varies, SegmentRunner& segments,
                   Collectives& collectives, const StageNumber& stage);
 
-    // Returns the weights of STEP (counted from 0). If this needs the micro batches, SEGMENTS loads
-    // all of them. Blocks until all ranks have called it, unless no batch needs to be read.
-    // REQUIRES: all ranks call it.
+    // Returns the weights of STEP (counted from 0). If it must read the micro batches, SEGMENTS
+    // loads all of them, and it blocks until all ranks have called it. REQUIRES: all ranks call it.
     [[nodiscard]] StepTargets of(int64_t step);
 
   private:

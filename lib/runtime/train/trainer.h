@@ -32,14 +32,14 @@ struct TrainerParts {
     StepRunnerParts steps;
     const config::RunConfig* config = nullptr;
     const StateAccount* account = nullptr;
-    // True if this rank reports the planned bytes to other hosts. Of the ranks of a host that train
-    // the same parameters only one does, since they send these bytes together. nullopt: the first
-    // rank of the host.
+    // True if this rank reports the planned bytes to other hosts. The ranks of a host that train
+    // the same parameters send these bytes together, so only one of them reports. nullopt: the
+    // first rank of the host.
     std::optional<bool> tells_planned;
     Reporter* reporter = nullptr;
     Evaluator* evaluator = nullptr;  // null: nothing is held out
-    // All ranks call it after each evaluation with its step, also without held-out data, unless the
-    // run was asked to end. Empty: there is nothing to do.
+    // All ranks call it after each evaluation with the evaluation's step, even if there are no
+    // held-out data, but not after a request to end the run. Empty: there is nothing to do.
     std::function<void(int64_t step)> after_evaluation = {};
     const BatchLoader* loader = nullptr;   // Load waits for it; null: batches need no wait
     Checkpointer* checkpointer = nullptr;  // null: nothing is saved
@@ -51,7 +51,7 @@ struct TrainerParts {
     bool targets_vary = true;
     int64_t tokens_per_sample = 0;  // 0: samples are not tokens
     DevicePeak peak;                // of this rank's device
-    // The model whose modules are profiled; null: on this rank none are.
+    // The model whose modules are profiled; null: this rank profiles no modules.
     graph::SegmentedModel* profiled = nullptr;
 };
 
@@ -63,8 +63,8 @@ struct TrainResult {
     int64_t new_updates = 0;
     double loss = 0;  // loss of the last step
     Bytes peak_rss;   // the largest peak of any rank
-    // The largest number of bytes that LibTorch's allocator had given out, and that it held, on the
-    // GPU with the most; 0 on the CPU.
+    // Two peaks of LibTorch's allocator, on the GPU where it is largest: bytes given out to
+    // tensors, and bytes held. 0 on the CPU.
     Bytes peak_device;
     Bytes peak_device_held;
     Duration time{0};  // time of all steps, and of the evaluations between them
@@ -78,9 +78,9 @@ struct TrainResult {
     [[nodiscard]] bool ends() const { return asked_to_end || !ended_early.empty(); }
 };
 
-// Returns the time by which a job's last save must be done if the job has LIMIT_S seconds from
-// START. If LIMIT_S is 0, the job's end is the time at which Slurm ends it, if SLURM_JOB_END_TIME
-// is set; otherwise there is no limit.
+// Returns the time by which a job's last save must be done: shortly before the job ends. The job
+// ends LIMIT_S seconds after START. If LIMIT_S is 0, it ends at the time in SLURM_JOB_END_TIME; if
+// Slurm has not set that, there is no limit.
 [[nodiscard]] std::optional<std::chrono::system_clock::time_point> last_save_time(
     int64_t limit_s, std::chrono::system_clock::time_point start);
 

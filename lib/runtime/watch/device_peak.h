@@ -14,8 +14,8 @@ struct DevicePeak {
     std::string_view source = "unknown";  // "stated", "name", "measured"
 };
 
-// Returns the best rate of products of square matrices of COMPUTE that this rank's threads reach on
-// the CPU now, in some 30 milliseconds. All ranks of a host should call it at the same time, since
+// Multiplies square matrices of COMPUTE on the CPU for some 30 milliseconds, and returns the best
+// rate that this rank's threads reach. All ranks of a host should call it at the same time, since
 // they share its processors in training too.
 [[nodiscard]] DevicePeak measure_cpu_peak(DType compute);
 

@@ -18,15 +18,15 @@ namespace dslaunch::runtime {
 class EqualCheck {
   public:
     // COLLECTIVES joins the ranks that train the same parameters. KEEPERS says which of these ranks
-    // keep one copy together: the ranks of each of its hosts; on GPUs, each rank is alone. RANKS
-    // are their numbers in the job; empty: the same numbers. STATES are the names of the
+    // keep one copy together: the ranks of each host or, on GPUs, each rank alone. RANKS has each
+    // rank's number in the job; empty: the numbers in COLLECTIVES. STATES are the names of the
     // optimizer's states. COLLECTIVES and MODEL must outlive this object.
     EqualCheck(Collectives& collectives, Topology keepers, const plan::ModelInfo& model,
                std::vector<int> ranks, std::vector<std::string> states);
 
     // Compares the copies of all ranks after STEP. Every rank calls it between steps. Each rank
-    // hashes its copies, and all exchange 32 bytes; only if these differ, they exchange the hash of
-    // each tensor. Blocks. Throws Error{kDiverged}, naming ranks, tensors and step.
+    // hashes its copies, and the ranks exchange 32 bytes each. If these differ, the ranks exchange
+    // the hash of each tensor. Blocks. Throws Error{kDiverged}, naming ranks, tensors and step.
     void check(int64_t step, ParameterState& state) const;
 
   private:

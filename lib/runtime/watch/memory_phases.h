@@ -1,5 +1,6 @@
-// memory_breakdown: the memory of a rank after each phase of its steps. Data path: step runner ->
-// [here] -> log. Threads: any lane may note an instruction; the rest is the compute lane's.
+// Measures the memory of a rank after each phase of its steps, for memory_breakdown. Data path:
+// step runner -> [here] -> log. Threads: any lane may note an instruction; the rest is the compute
+// lane's.
 #pragma once
 
 #include <array>
@@ -21,8 +22,8 @@ class MemoryPhases {
     // Notes that an instruction has been carried out, or queued on a device.
     void note(plan::Op op);
     // Returns "forward 812.0 MiB (at most 830.1 MiB), backward …, update …; 901.2 MiB at most since
-    // the start", the resident memory at the end of each phase of the last step and its largest
-    // value in the phase since the last call; on a GPU also the bytes in tensors there. Starts
+    // the start". Each phase has the resident memory at its end in the last step, and its largest
+    // value since the last call. On a GPU the text also has the bytes in tensors there. Starts
     // over.
     [[nodiscard]] std::string take();
 

@@ -1,6 +1,6 @@
-// flops_profiler: runs one step of a job under the profiler of modules and reports what each module
-// costs. Data path: trainer -> [here] -> graph/measure/module_profiler.h -> log or file. Thread:
-// the compute lane's.
+// Runs one step of a job under the profiler of modules and reports what each module costs, for
+// flops_profiler. Data path: trainer -> [here] -> graph/measure/module_profiler.h -> log or file.
+// Thread: the compute lane's.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,9 @@ class StepProfiler {
     // Warns if the run has no step to profile.
     explicit StepProfiler(const StepProfilerParts& parts);
 
-    // Calls RUN, which runs step number STEP on this thread. If the step is the one that the config
-    // names, reports its profile when RUN has returned. A file that cannot be written is a warning,
-    // and the report goes to the log.
+    // Calls RUN, which runs step number STEP on this thread. If the config names this step, reports
+    // its profile after RUN has returned. If the profile's file cannot be written, warns and writes
+    // the report to the log.
     void run(int64_t step, const std::function<void()>& run) const;
 
   private:

@@ -27,7 +27,7 @@ struct ExchangeSlices {
     runtime::SliceId values;     // as long as the largest bucket
     runtime::SignalId filled;    // this rank's values are written
     runtime::SignalId averaged;  // this bridge's part is averaged
-    runtime::SignalId taken;     // this rank no longer reads them
+    runtime::SignalId taken;     // this rank no longer reads the values
 };
 
 // Averages over hosts; see the top of this file.
@@ -45,10 +45,10 @@ class CompressedExchange {
 
     // These calls make up the exchange of one bucket. Every rank makes them in this order, and for
     // the buckets in the same order. begin() waits until no rank of this host reads the values of
-    // the last exchange, and returns the memory for the next one, [numel], in which one rank writes
-    // each element. average() reports that this rank has written its elements; on a bridge it also
-    // exchanges the bridge's part. averaged() waits for all bridges and returns the averages, which
-    // are valid until end().
+    // the last exchange, and returns the memory for the next one, [numel]. Each of its elements is
+    // written by one rank. average() reports that this rank has written its elements; on a bridge
+    // it also exchanges the bridge's part. averaged() waits for all bridges and returns the
+    // averages, which are valid until end().
     [[nodiscard]] std::span<float> begin(int bucket);
     void average(int bucket);
     [[nodiscard]] std::span<const float> averaged(int bucket);
@@ -64,8 +64,8 @@ class CompressedExchange {
     // Adds this rank's pieces of these states. The first state has the number FIRST. The pieces of
     // bucket B are in unit UNIT + B.
     void add_pieces(int first, int unit, std::vector<runtime::SavedPiece>& pieces) const;
-    // Reads the errors from SAVED. If SAVED has errors of another number of hosts, every host takes
-    // their mean, so that the sum of the errors over hosts stays the same.
+    // Reads the errors from SAVED. If SAVED comes from another number of hosts, every host takes
+    // the mean of the hosts' errors, so that the sum of the errors over hosts stays the same.
     void load(runtime::SavedState& saved);
 
     // Returns the bytes of the errors that this rank keeps.
@@ -97,9 +97,9 @@ class CompressedExchange {
     const runtime::Arena& arena_;
     runtime::HostGroup& group_;
     runtime::Collectives& collectives_;
-    std::vector<Part> parts_;   // by trained bucket; none if this rank is no bridge
+    std::vector<Part> parts_;   // by trained bucket; empty if this rank is no bridge
     uint32_t exchanges_ = 0;    // exchanges begun so far
-    bool has_errors_ = false;   // true once something has been compressed since they were 0
+    bool has_errors_ = false;   // true once something was compressed since the errors were 0
     std::vector<Message> out_;  // by host
     std::vector<Message> in_;
 };

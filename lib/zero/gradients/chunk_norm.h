@@ -15,8 +15,8 @@ namespace dslaunch::zero {
 // Sums squares chunk by chunk; see the top of this file.
 class ChunkNorm {
   public:
-    // BLOCKS is GradientNorm::blocks(). QUEUE computes the sums of values in its device's memory,
-    // which must stay there until take(). Both must outlive this object.
+    // BLOCKS is GradientNorm::blocks(). QUEUE computes the sums of values that are in its device's
+    // memory; the values must stay there until take(). BLOCKS and QUEUE must outlive this object.
     ChunkNorm(std::span<const NormBlock> blocks, const StateStore& states,
               const plan::FlatLayout& layout, device::Queue& queue);
 
@@ -43,7 +43,7 @@ class ChunkNorm {
     std::vector<double> squares_;             // one per block
     std::vector<device::FloatArray> later_;   // one per block, empty if the queue works at once
     std::vector<char> done_;                  // one per block, 1 once this step's squares are known
-    std::vector<float> broken_;               // [block_numel], for a block in several shares
+    std::vector<float> broken_;               // [block_numel]: a block that is in several shares
     int64_t broken_numel_ = 0;                // elements of broken_ filled so far
 };
 

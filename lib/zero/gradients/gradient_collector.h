@@ -42,18 +42,18 @@ class GradientCollector {
     void claim(const plan::Bucket& bucket);
     // Ends the backward pass of SEGMENT in one micro step. REQUIRES: no gradient that the segment
     // passes on is in lent memory. For a parameter used in several segments, adds its sum over this
-    // micro step to the slice. (Only the first micro step of a generation sums in the slice itself.
-    // In later ones that would change the order of the sums.)
+    // micro step to the slice. The first micro step of a generation sums in the slice itself. Later
+    // micro steps must not, because it would change the order of the sums.
     void end_segment(int segment);
     // Completes the generation of BUCKET: sets slices that got no gradient to zero. Sets USED[i] to
     // 1 if slice first_slice + i got a gradient, else to 0. REQUIRES: used.size() == end_slice -
     // first_slice.
     void complete(const plan::Bucket& bucket, std::span<float> used);
-    // True if SLICE has got a gradient in this generation.
+    // Returns true if SLICE has got a gradient in this generation.
     [[nodiscard]] bool has_gradient(int slice) const { return !slices_[slice].fresh; }
 
-    // Returns the bytes of all gradients so far that were computed in their slices; copied_bytes()
-    // returns the bytes of those copied or added.
+    // Returns the bytes of all gradients so far that were computed in their slices. copied_bytes()
+    // returns the bytes of all gradients that were copied or added.
     [[nodiscard]] int64_t lent_bytes() const { return lender_.lent_bytes(); }
     [[nodiscard]] int64_t copied_bytes() const { return copied_bytes_; }
 

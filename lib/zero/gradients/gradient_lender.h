@@ -3,11 +3,12 @@
 // to be copied. It is called by LibTorch's allocator (runtime/memory/lending_allocator.h), and
 // owned by the GradientCollector. Thread: the compute lane only.
 //
-// An allocation is identified by its position: the number of nodes between the running autograd
-// node and the parameter's AccumulateGrad, to which that node's result must go and nowhere else,
-// and the index of the allocation within that node. Memory is lent only after two backward passes
-// in a row found the same position. Control flow, other shapes elsewhere and other segments do not
-// matter, since the lender looks up where the result of the running node goes each time.
+// An allocation is identified by its position. This consists of the number of nodes between the
+// running autograd node and the parameter's AccumulateGrad, and of the index of the allocation
+// within the running node. The running node's result must go to that AccumulateGrad and nowhere
+// else. Memory is lent only after two backward passes in a row found the same position. Control
+// flow, other shapes elsewhere and other segments do not matter, since the lender looks up each
+// time where the running node's result goes.
 //
 // The results are correct whatever autograd does with the memory:
 // 1. A place is lent while its slice is open, that is, claimed and without any gradient in this
@@ -20,8 +21,9 @@
 // 4. The gradient is elsewhere (AccumulateGrad cloned it, or another tensor took the lent block):
 //    it is copied at once if the lent block was freed already, else at the segment's end. Lent
 //    memory is written only by the tensor that it was lent to.
-// 5. It never arrives (undefined, unused): the slice stays open, and complete() zeroes it.
-// 6. It is in another parameter's place: its storage is moved out.
+// 5. The gradient never arrives (undefined, or the parameter is unused): the slice stays open, and
+//    complete() zeroes it.
+// 6. The gradient is in another parameter's place: its storage is moved out.
 // 7. A lent block outlives the backward pass: only gradients of the segment's inputs can, and the
 //    segment runner moves these out (keep_in_own_memory). The collector checks that no memory is
 //    still lent.
@@ -48,7 +50,7 @@ class GradientLender final : public runtime::MemoryLender {
     enum class Arrival {
         kInPlace,    // the gradient is in its slice
         kElsewhere,  // the gradient must be copied into the slice
-        kOccupied,   // the same, after end_backward: another tensor still uses the memory
+        kOccupied,   // the same, but only after end_backward: another tensor uses the memory
     };
 
     // Adds the next slice: VIEW is the place of the gradient of PARAMETER.
@@ -66,7 +68,7 @@ class GradientLender final : public runtime::MemoryLender {
     // Ends a backward pass. REQUIRES: all tensors that outlive it were moved to memory of their
     // own.
     void end_backward();
-    // Returns true if a tensor uses the slice's memory as a loan.
+    // Returns true if the slice's memory is lent and a tensor still uses it.
     [[nodiscard]] bool is_out(size_t slice) const {
         return runtime::is_lent(slices_[slice].memory);
     }

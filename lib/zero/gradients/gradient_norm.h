@@ -59,8 +59,8 @@ class GradientNorm {
     // Returns the square of the norm. SQUARES[i] is the sum of squares of blocks()[i]. STEP counts
     // from 1. Every rank calls it, in all stages of a pipeline and in the TENSOR group. TENSOR is
     // null if there is no group. A parameter that is whole on all ranks of the group is counted
-    // once. If OVER_HOSTS, each host has different gradients, and the result is the mean of their
-    // squares over hosts.
+    // once. If OVER_HOSTS, each host has different gradients, and the result is the mean of the
+    // hosts' squares.
     [[nodiscard]] Result compute(int64_t step, std::span<const double> squares,
                                  const PipelineScope& pipeline, const graph::TensorRank* tensor,
                                  bool over_hosts);

@@ -82,14 +82,14 @@ class GradientSums {
     void reduce(const plan::Instruction& reduce, int64_t step);
     // Returns the bytes of the rounding errors that are kept.
     [[nodiscard]] Bytes error_bytes() const;
-    // begin_accumulate() comes before and end_accumulate() after the calls that handle a bucket's
-    // reduced gradients of one micro step. Between them, accumulate() writes the elements of RANGE,
+    // begin_accumulate() and end_accumulate() enclose the calls that handle a bucket's reduced
+    // gradients of one micro step. Between the two, accumulate() writes the elements of RANGE,
     // which lies in one of this rank's pieces, to INTO; after the step's first micro step it adds
     // to the values there.
     void begin_accumulate(int bucket);
     void accumulate(int bucket, const Range& range, float* into) const;
     void end_accumulate(int bucket);
-    // True in the step's first micro step of the current bucket.
+    // Returns true while the current bucket has the gradients of the step's first micro step.
     [[nodiscard]] bool first_micro_step() const { return first_micro_step_; }
     // Returns the lender of memory for backward passes of the compute lane. Null on a GPU, where
     // LibTorch's allocator provides the memory.
@@ -101,8 +101,7 @@ class GradientSums {
     void begin_backward(int micro_step) { collector_->begin_backward(micro_step); }
     void end_segment(int segment) { collector_->end_segment(segment); }
 
-    // Makes the sums of a bucket readable. It must be called once a step, before for_each_in() and
-    // used().
+    // Makes the sums of a bucket readable. Called once a step, before for_each_in() and used().
     void open(int bucket);
     // Returns one flag for each slice of an open bucket: above 0 if any rank had a gradient in this
     // step. Every rank calls it.

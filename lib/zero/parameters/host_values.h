@@ -12,8 +12,8 @@
 
 namespace dslaunch::zero {
 
-// Calls write(std::byte* host), which writes BYTES to HOST, and copies them to INTO on the compute
-// queue.
+// Calls write(std::byte* host), which must write BYTES bytes to HOST, and copies these to INTO on
+// the compute queue.
 template <typename Write>
 void write_from_host(device::Device& device, void* into, int64_t bytes, const Write& write) {
     if (device.is_host()) return write(static_cast<std::byte*>(into));
@@ -36,7 +36,7 @@ class HostValues {
     HostValues(const HostValues&) = delete;
     HostValues& operator=(const HostValues&) = delete;
 
-    // Returns the values, which are valid as long as this object.
+    // Returns the values, which are valid during the life of this object.
     [[nodiscard]] std::span<const float> values() const { return values_; }
 
   private:

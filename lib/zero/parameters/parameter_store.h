@@ -1,9 +1,10 @@
 // The store of a rank's parameters. At stages 0 to 2, and at stage 3 on one host, the parameters
 // are whole in the host's shared arena; at stage 3 every rank reads the other ranks' shards there.
-// At stage 3 on several hosts, or with offloading, a host keeps only its shards (offloaded: each
-// rank's, on disk, in the state store) and gathers buckets into buffers. The model's tensors point
-// to the arena or to these buffers. Threads: the compute lane calls await, release, hold and
-// let_go, the communication lane gathers, the read lane calls bring. The plan's waits order them.
+// At stage 3 on several hosts, a host keeps only its shards, and gathers buckets into buffers. With
+// offloading it does so too, but each rank's shards are on disk, in the state store. The model's
+// tensors point to the arena or to these buffers. Threads: the compute lane calls await, release,
+// hold and let_go, the communication lane gathers, the read lane calls bring. The plan's waits
+// order them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -95,9 +96,10 @@ class ParameterStore {
     using UseBucket = std::function<void(std::span<const std::byte> values)>;
     void visit(int bucket, int64_t step, const UseBucket& use);
 
-    // Returns an untrained slice exactly as the archive contains it, in memory order: not as
-    // shards, in 16 bits or on a device. If the store does not keep the archive's form, returns
-    // TENSOR, the model's own. In a mapped archive the slice takes no memory until it is read.
+    // Returns an untrained slice exactly as the archive contains it, in memory order: whole, with
+    // the archive's precision, and on the host. If the store does not keep the archive's form,
+    // returns TENSOR, the model's own. In a mapped archive the slice takes no memory until it is
+    // read.
     [[nodiscard]] at::Tensor frozen_values(int slice, const at::Tensor& tensor) const;
 
   private:
@@ -122,7 +124,7 @@ class ParameterStore {
     class Tripwire {
       public:
         Tripwire() = default;
-        // Reserves BYTES of address space. Throws Error{kSetup} if there is none.
+        // Reserves BYTES of address space. Throws Error{kSetup} if there is not enough.
         explicit Tripwire(int64_t bytes);
         Tripwire(Tripwire&& other) noexcept : memory_(std::exchange(other.memory_, {})) {}
         Tripwire& operator=(Tripwire&& other) noexcept {

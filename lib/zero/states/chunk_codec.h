@@ -35,9 +35,9 @@ using SectionLengths = std::array<int64_t, 3>;
 struct PackingAccount {
     // The errors of packing one moment.
     struct Errors {
-        double squares = 0;        // sum over the packed values
-        double error_squares = 0;  // sum over the differences
-        double largest = 0;  // largest difference, relative to the largest of its 256 elements
+        double squares = 0;        // sum of the squares of the packed values
+        double error_squares = 0;  // sum of the squares of the differences
+        double largest = 0;  // largest difference, divided by the largest of its 256 elements
     };
     std::array<Errors, 2> moments;
     int64_t plain_bytes = 0;  // bytes given to the compression
@@ -60,8 +60,8 @@ class ChunkCodec {
     void unpack(std::span<const ChunkSection> sections, const SectionLengths& lengths,
                 std::span<const std::byte> image, std::span<std::byte> memory);
 
-    // Starts to measure the packing errors from 0, or stops. While it measures, each packing is
-    // also unpacked.
+    // Starts to measure the packing errors from 0, or stops. While errors are measured, everything
+    // that is packed is also unpacked.
     void measure(bool on);
     // Returns the errors of the last step that was measured, and the bytes so far.
     [[nodiscard]] const PackingAccount& account() const { return account_; }

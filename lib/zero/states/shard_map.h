@@ -67,7 +67,7 @@ class ShardMap {
     }
     // Returns true if one copy is sharded over several hosts.
     [[nodiscard]] bool shards_over_hosts() const { return owners_.node_count() > 1; }
-    // True if every host has all states: at stage 0, or if each host holds a copy.
+    // Returns true if every host has all states: at stage 0, or if each host holds a copy.
     [[nodiscard]] bool copies_on_hosts() const { return stage_ == 0 || !shards_over_hosts(); }
 
     // Returns this rank's pieces of a trained bucket; at stage 0, the pieces that other ranks write
@@ -82,7 +82,7 @@ class ShardMap {
 
     // Returns true if each rank keeps its parameters on disk.
     [[nodiscard]] bool parameters_offloaded() const { return parameters_offloaded_; }
-    // True if this host has a bucket's parameters as a whole only while they are gathered.
+    // Returns true if this host has a bucket's parameters as a whole only while they are gathered.
     [[nodiscard]] bool is_gathered(int bucket) const;
     // Returns the hosts that keep each range of a bucket, numbered as in owners(). REQUIRES: stage
     // >= 1.

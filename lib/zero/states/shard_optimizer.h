@@ -23,9 +23,9 @@ class ShardOptimizer {
     ShardOptimizer(const config::OptimizerConfig& config, device::Queue& queue)
         : config_(config), queue_(queue) {}
 
-    // Returns the number of fp32 values per parameter that CONFIG needs: 2 for Adam and LAMB, 1 for
-    // Adagrad and Lion, 1 for SGD with momentum and 0 without, 2 for Muon, whose matrices use only
-    // the first, 1 for Adafactor with a first moment and 0 without. tensor_states.h adds states of
+    // Returns the number of fp32 values per parameter that CONFIG needs: 2 for Adam and LAMB; 2 for
+    // Muon, whose matrices use only the first; 1 for Adagrad and Lion; 1 for SGD with momentum and
+    // for Adafactor with a first moment, which otherwise need 0. tensor_states.h adds states of
     // whole tensors.
     [[nodiscard]] static int64_t states_per_parameter(const config::OptimizerConfig& config);
     // Returns the optimizer's name, such as "adamw".
@@ -33,22 +33,23 @@ class ShardOptimizer {
     // Returns torch.optim's names, such as "exp_avg", of all states that a resumed run needs.
     [[nodiscard]] static std::vector<std::string> state_names(
         const config::OptimizerConfig& config);
-    // True if value K (0 or 1) is a mean or a sum of squares, which is never negative and is used
-    // as a divisor.
+    // Returns true if value K (0 or 1) is a mean or a sum of squares. Such values are never
+    // negative and are used as divisors.
     [[nodiscard]] static bool is_square(const config::OptimizerConfig& config, size_t k);
     // Returns the first state's value before the first step. The second state starts at 0.
     [[nodiscard]] static float initial_state(const config::OptimizerConfig& config);
 
-    // Updates RANGE, from its first element on and with its states, with the learning rate LR, as
-    // the slice's update number STEP (from 1). BETAS, if given, replace the config's. EXCHANGE is
-    // the step's: unless it is kExact, 1-bit Adam and 0/1 Adam leave the variance unchanged, and
-    // with kMomentum the gradients are the next momentum. One thread at a time may call it.
-    // REQUIRES: the config needs no whole tensors.
+    // Updates the elements of RANGE and their states, with the learning rate LR. This is the
+    // slice's update number STEP (from 1). BETAS, if given, replace the config's. EXCHANGE is the
+    // step's: unless it is kExact, 1-bit Adam and 0/1 Adam leave the variance unchanged, and with
+    // kMomentum the gradients are the next momentum. One thread at a time may call it. REQUIRES:
+    // the config needs no whole tensors.
     void update(kernels::FlatRange range, double lr, int64_t step,
                 const std::optional<config::Betas>& betas = {},
                 plan::Exchange exchange = plan::Exchange::kExact);
-    // Returns the step of Adam or AdamW that update() does, but as the last of STEPS steps, applied
-    // to their mean gradient. REQUIRES: the optimizer is Adam or AdamW.
+    // Returns the Adam or AdamW step that update() makes. But this step stands for STEPS steps, of
+    // which STEP is the last, and is applied to their mean gradient. REQUIRES: the optimizer is
+    // Adam or AdamW.
     [[nodiscard]] kernels::AdamStep adam(double lr, int64_t step,
                                          const std::optional<config::Betas>& betas,
                                          int64_t steps = 1) const;

@@ -47,8 +47,8 @@ struct ChunkPart {
 // Stores states; see the top of this file.
 class StateStore {
   public:
-    // Writes the first values of elements of a bucket's moment K to memory of the device. Without
-    // it, moments start at 0.
+    // Writes the first values of moment K, for ELEMENTS of a bucket, to memory of the device.
+    // Without it, moments start at 0.
     using FillMoments =
         std::function<void(int bucket, size_t k, const Range& elements, float* into)>;
     // Memory that stays under every plan is allocated on DEVICE. FILE is null if bytes_on_disk() is
@@ -111,14 +111,15 @@ class StateStore {
     // current. Called outside of a step.
     void visit(int c, const std::function<void(const ChunkView&)>& use);
 
-    // visit() passes each view of a chunk that is not in memory at rest to USE first, then to its
-    // caller.
+    // Sets a function that sees chunks before visit()'s caller does. visit() calls it first with
+    // each view of a chunk that is not in memory at rest.
     void set_overlay(std::function<void(int c, const ChunkView&)> use) {
         overlay_ = std::move(use);
     }
 
-    // For a bucket whose parameters are offloaded, copies this rank's elements, each to its
-    // position after BASE, from disk or from the swap buffers that contain them.
+    // Copies this rank's elements of BUCKET, whose parameters are offloaded, from disk or from the
+    // swap buffers that contain them. Each element goes to its position in the bucket, counted from
+    // BASE.
     void read_parameters(int bucket, std::byte* base);
     // Copies the master copy of a bucket's pieces, from disk if it is there, each to position
     // piece.range.begin after BASE, which is in the device's memory. REQUIRES: there are master
@@ -170,7 +171,7 @@ class StateStore {
         device::Memory sums;
         storage::IoArena parameters;
     };
-    // The place of those parts of a chunk that may move; its other parts are resident.
+    // The place of the movable parts of a chunk; its other parts are resident.
     struct Place {
         enum class Kind {
             kResident,  // nothing moves under any plan

@@ -57,13 +57,13 @@ class TensorStates {
     // state.
     void add_pieces(int bucket, int first, int unit, std::vector<runtime::SavedPiece>& pieces);
 
-    // Returns the bytes of all of them on this rank.
+    // Returns the bytes of all these values on this rank.
     [[nodiscard]] Bytes bytes() const { return Bytes{std::ssize(values_.values()) * 4}; }
 
   private:
     [[nodiscard]] std::span<const int64_t> shape_of(int slice) const;
-    // Calls use(slice) for the slices of a bucket whose states this rank keeps, or only those whose
-    // parameters it writes if WRITES.
+    // Calls use(slice) for the slices of a bucket whose states this rank keeps. If WRITES, it
+    // leaves out the slices whose parameters this rank does not write.
     template <typename Use>
     void for_each_slice(int bucket, bool writes, Use&& use) const;
 

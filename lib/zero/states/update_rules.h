@@ -11,7 +11,7 @@ namespace dslaunch::zero {
 
 // The optimizer of some parameters, and the factor of their learning rate.
 struct UpdateRule {
-    config::OptimizerConfig optimizer;  // its kind updates these parameters
+    config::OptimizerConfig optimizer;  // updates these parameters
     double lr_scale = 1;                // the learning rate as a multiple of the job's
 
     bool operator==(const UpdateRule&) const = default;

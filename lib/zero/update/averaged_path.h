@@ -50,7 +50,7 @@ class AveragedPath final : public UpdatePath {
     void meet_in(int bucket);
 
     CompressedExchange exchange_;
-    // The parameters when all hosts last had the same, by trained bucket and piece; empty before
+    // The last parameters that all hosts had in common, by trained bucket and piece; empty before
     // hosts first step alone.
     std::vector<std::vector<ZeroedFloats>> meeting_;
     double rates_since_ = 0;  // sum of the learning rates since then

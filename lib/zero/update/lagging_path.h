@@ -34,9 +34,9 @@ class LaggingPath final : public UpdatePath {
     void update(const plan::Instruction& chunk, const ChunkView& view, bool writes) override;
     void end_chunk(int chunk, const ChunkView& view) override;
 
-    // Returns the names of two states. The waiting gradients: the name includes the number of steps
-    // they come from, and -0 marks the elements of important units. The new choice of units: only
-    // while gradients wait under the choice before it.
+    // Returns the names of two states. The name of the waiting gradients includes the number of
+    // steps that they come from; in them, -0 marks the elements of important units. The new choice
+    // of units is a state only while gradients wait under the previous choice.
     [[nodiscard]] std::vector<std::string> state_names() const override;
     [[nodiscard]] bool saves_chunks() const override { return true; }
     [[nodiscard]] const float* saved_values(int chunk, size_t k) override;
@@ -106,7 +106,7 @@ class LaggingPath final : public UpdatePath {
     std::vector<Chunk> chunks_;
     int64_t waits_ = 0;                         // steps whose gradients wait
     bool due_ = false;                          // true if the next step updates the rest late
-    int64_t waited_ = 0;                        // the same, without this step
+    int64_t waited_ = 0;                        // waits_ before this step
     std::vector<char> used_;                    // by slice of the bucket that is being updated
     std::vector<kernels::AdamUpdate> updates_;  // of the chunk that is being updated
     std::vector<const float*> sources_;         // their gradients

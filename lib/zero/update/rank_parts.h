@@ -108,16 +108,16 @@ class RankParts {
     // Facts of the place and the options: whether parameters are in 16 bits, a bucket of the
     // layout, the device of the arena's memory, and its communication queue.
     [[nodiscard]] bool half() const { return options_.dtype != DType::kF32; }
-    // True if the 16-bit parameters have no master copies.
+    // Returns true if the 16-bit parameters have no master copies.
     [[nodiscard]] bool without_masters() const { return half() && !place_.plan_options->master; }
     [[nodiscard]] const plan::Bucket& bucket(int b) const { return place_.layout->buckets[b]; }
     [[nodiscard]] device::Device& device() const { return *place_.device.device; }
     [[nodiscard]] device::Queue& queue() const { return device().communication(); }
-    // True if this rank writes the parameters of a bucket's PART.
+    // Returns true if this rank writes the parameters of a bucket's PART.
     [[nodiscard]] bool writes(int b, const ChunkPart& part) const {
         return place_.map->pieces(b)[static_cast<size_t>(part.piece)].writes;
     }
-    // True if updates read parameters that other ranks write.
+    // Returns true if updates read parameters that other ranks write.
     [[nodiscard]] bool reads_replicas() const {
         return place_.map->stage() == 0 && !half() && options_.optimizer.decays_gradient();
     }
@@ -153,8 +153,8 @@ class RankParts {
     // Returns the arrays for an update of RANGE, which is in PART, without its gradients.
     [[nodiscard]] kernels::FlatRange arrays_of(int b, const ChunkPart& part, const ChunkView& view,
                                                const Range& range) const;
-    // Calls use(range, gradients, scale) for parts of RANGE, which is in PART, like
-    // GradientSums::for_each_in, whether the gradients are in VIEW's sums or in the bucket.
+    // Calls use(range, gradients, scale) for parts of RANGE, which is in PART. It works like
+    // GradientSums::for_each_in, for gradients in VIEW's sums as well as in the bucket.
     template <typename Use>
     void for_gradients(int b, const ChunkPart& part, const Range& range, const ChunkView& view,
                        Use&& use) const {

@@ -40,7 +40,7 @@ class StepNorm {
 
     RankParts& parts_;
     GradientNorm norm_;
-    std::optional<ChunkNorm> chunks_;  // present if the norm is computed from kept sums
+    std::optional<ChunkNorm> chunks_;  // set if the norm is computed from kept sums
     // One flag per trained slice, on the device: 1 if this rank's gradient was not finite in this
     // step. Empty if no step may be skipped.
     device::Memory nonfinite_;

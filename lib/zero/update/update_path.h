@@ -1,7 +1,7 @@
 // The interface of update paths. A path computes a bucket's new parameters and states from its
-// gradients. A plan uses one or two paths, which divide the elements of a chunk between them: the
-// elementwise path and the one for whole tensors, the averaged path and the one for whole tensors,
-// or the lagging path. Data path: ZeRO state -> [here] -> optimizers, the device's queue. Threads:
+// gradients. A plan uses one or two paths, which divide the elements of a chunk between them. The
+// lagging path works alone. The elementwise path or the averaged path works alone or with the path
+// for whole tensors. Data path: ZeRO state -> [here] -> optimizers, the device's queue. Threads:
 // the communication lane, except for UpdateRest; between steps any one thread.
 #pragma once
 
@@ -50,7 +50,7 @@ class UpdatePath {
     virtual void end_chunk(int /*chunk*/, const ChunkView& /*view*/) {}
     virtual void end_bucket() {}
 
-    // Makes hosts equal again that have stepped on their own (SteppingState::meet).
+    // Gives the same values again to hosts that have stepped on their own (SteppingState::meet).
     virtual void meet() {}
 
     // Returns the names of the states that the path keeps in addition to moments, for checkpoints.
@@ -73,8 +73,8 @@ class UpdatePath {
     virtual void add_memory(runtime::MemoryAccount& /*account*/) const {}
 
   protected:
-    // Calls use(part, run, range) for every RANGE that is both in a part of a chunk and in a run:
-    // in the parts that this rank writes, or if not WRITES, in the other parts.
+    // Calls use(part, run, range) for every RANGE that is in a part of a chunk and also in a run.
+    // If WRITES, it takes the parts that this rank writes, otherwise the other parts.
     template <typename Use>
     void for_each_run(int chunk, bool writes, Use&& use) const {
         const int b = parts_.states().chunk(chunk).bucket;

@@ -1,6 +1,6 @@
-// The runs of a bucket, which an update changes at once, and the number of updates that each slice
-// has had. Data path: gradient sums -> rank parts -> [here] -> update paths, checkpoints. Threads:
-// the lane that updates; between steps any one thread.
+// The runs of a bucket, each of which an update changes at once, and the number of updates that
+// each slice has had. Data path: gradient sums -> rank parts -> [here] -> update paths,
+// checkpoints. Threads: the lane that updates; between steps any one thread.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ struct Run {
     Range range;       // within the bucket
     int64_t step = 1;  // the number of this update of the slices, from 1
     int rule = 0;      // index into UpdateRules::rules
-    int slice = -1;    // the first
+    int slice = -1;    // index of the first slice
 };
 
-// Finds and counts; see the top of this file.
+// Finds runs and counts updates; see the top of this file.
 class UpdateRuns {
   public:
     // LAYOUT and RULES must outlive this object. SAVED has the counts of earlier runs; null: none.
@@ -30,8 +30,8 @@ class UpdateRuns {
                runtime::SavedState* saved);
 
     // Finds the runs of BUCKET, whose update begins. USED has one flag per slice of the bucket,
-    // above 0 if the slice got a gradient; if it is empty, the slices are used that had an update
-    // before. If COUNTS, counts this step's update of the slices.
+    // above 0 if the slice got a gradient; if it is empty, the slices that had an update before
+    // count as used. If COUNTS, counts this step's update of the slices.
     void open(const plan::Bucket& bucket, std::span<const float> used, bool counts);
     // Returns the runs of the bucket that was opened last.
     [[nodiscard]] const std::vector<Run>& now() const { return runs_; }

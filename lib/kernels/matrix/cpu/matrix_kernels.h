@@ -13,8 +13,8 @@ inline constexpr int64_t kRoundedRows = 4;
 // The largest number of inputs that share a scale.
 inline constexpr int64_t kGroupMax = 128;
 
-// The numbers of rows of activations, and of inputs of each row, in one AMX tile. Up to kNarrowRows
-// rows, the high and low parts of the activations fit in one tile.
+// The number of rows of activations in one AMX tile, and the number of inputs of each of these
+// rows. With at most kNarrowRows rows, the high and low parts of the activations fit in one tile.
 inline constexpr int64_t kTileRowsMax = 16;
 inline constexpr int64_t kTileInputs = 32;
 inline constexpr int64_t kNarrowRows = 8;

@@ -1,6 +1,6 @@
 // Products with packed weights, compiled like row_major_loops.h. Each of a panel's 16 outputs has
-// one lane. In int8 and int4, a group is summed exactly, in integers, and in NF4 in fp32; the
-// groups are added in order. Everything here has internal linkage.
+// one lane. For int8 and int4, a group is summed exactly, in integers; for NF4 it is summed in
+// fp32. The groups are added in order. Everything here has internal linkage.
 #pragma once
 
 #include "kernels/matrix/cpu/lanes.h"

@@ -92,9 +92,9 @@ struct Grid {
     Floats scale, low;
 };
 
-// Gives large magnitudes more weight, as llama.cpp's k-quants do. On average, the errors of all
-// weights are multiplied by equally large inputs, but a weight stands out because the loss depends
-// on it.
+// Gives large magnitudes more weight, as llama.cpp's k-quants do. The errors of all weights are
+// multiplied by equally large inputs on average, but a weight has become large because the loss
+// depends on it.
 inline void weigh(const PanelGroup& group, int64_t numel, PanelGroup& weights) {
     Floats squares = fill(0);
     for (int64_t k = 0; k < numel; ++k) squares = fma(group.at(k), group.at(k), squares);

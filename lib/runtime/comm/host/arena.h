@@ -17,15 +17,16 @@
 
 namespace dslaunch::runtime {
 
-// The number of a slice, of a layout; -1: of none.
+// The id of a slice in a layout; -1: no slice.
 struct SliceId {
     int index = -1;
 };
-// One word per local rank that counts generations. HostGroup posts it and waits for it.
+// The id of a signal. A signal has one word per local rank, which counts generations. HostGroup
+// posts signals and waits for them.
 struct SignalId {
     int index = -1;
 };
-// The number of a gradient bucket; -1: of none.
+// The id of a gradient bucket in a layout; -1: no bucket.
 struct BucketId {
     int index = -1;
 };
@@ -110,16 +111,17 @@ class Arena {
         Duration time_limit{};
     };
 
-    // Makes an arena in anonymous shared memory, for a single rank, ranks as threads, and children
-    // forked later. Throws Error{kSetup}, naming the bytes, if there is not enough memory.
+    // Makes an arena in anonymous shared memory. It serves a single rank, ranks that are threads,
+    // or child processes that are forked later. Throws Error{kSetup}, naming the size, if there is
+    // not enough memory.
     [[nodiscard]] static Arena anonymous(ArenaLayout layout);
     // Makes the arena of a rank whose slices are in the memory of DEVICE, which no other rank uses.
     // Its signals are in the host's memory. Throws the errors of the device. REQUIRES: there is one
     // local rank.
     [[nodiscard]] static Arena on_device(ArenaLayout layout, device::Device& device);
-    // Throws Error{kSetup} if it is not a memfd or memory runs out, Error{kHang} if local rank 0
-    // does not size it in time, and Error{kDiverged} if rank 0 has a different layout. Blocks for
-    // at most the time limit.
+    // Maps the memory of DESCRIPTOR. Throws Error{kSetup} if its file is not a memfd or memory runs
+    // out, Error{kHang} if local rank 0 does not size it in time, and Error{kDiverged} if rank 0
+    // has a different layout. Blocks for at most the time limit.
     [[nodiscard]] static Arena from_descriptor(ArenaLayout layout, const Descriptor& descriptor);
 
     Arena(Arena&& other) noexcept;
@@ -133,7 +135,7 @@ class Arena {
 
     // Faults in the pages that LOCAL_RANK will write first: its own part, and its share of the
     // shared region. A device's memory needs no faults. Huge pages are requested but not required.
-    // Throws Error{kSetup}, naming the bytes, if memory runs out.
+    // Throws Error{kSetup}, naming the size, if memory runs out.
     void populate(int local_rank) const;
 
     // Returns the control block's bytes.
@@ -149,7 +151,7 @@ class Arena {
     explicit Arena(ArenaLayout layout) : layout_(std::move(layout)) {}
 
     [[nodiscard]] Bytes mapped_bytes() const;
-    // Returns the begin of the slices: after the control block, or in the device's memory.
+    // Returns the start of the slices: after the control block, or in the device's memory.
     [[nodiscard]] std::byte* slices() const;
 
     ArenaLayout layout_;

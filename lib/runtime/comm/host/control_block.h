@@ -55,8 +55,9 @@ class ControlBlock {
         return {mailbox_offset(shape) + kMailboxBytes * shape.local_world_size};
     }
 
-    // The fields: the head; a local rank's process id, 0 until it has entered; its word of a
-    // signal; its mailbox. REQUIRES: numbers are below the shape's.
+    // Return the fields: the head; the process id of a local rank, which is 0 until the rank has
+    // entered; the rank's word of a signal; the rank's mailbox. REQUIRES: the numbers of rank and
+    // signal are below the counts in the shape.
     [[nodiscard]] ControlHead& head() const { return *reinterpret_cast<ControlHead*>(base_); }
     [[nodiscard]] std::atomic<int32_t>& pid(int local_rank) const {
         return reinterpret_cast<std::atomic<int32_t>*>(base_ + kHeadBytes)[local_rank];

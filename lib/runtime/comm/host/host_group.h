@@ -24,7 +24,7 @@ namespace dslaunch::runtime {
 struct HostGroupOptions {
     int local_rank = 0;
     std::vector<int> ranks = {};     // job's ranks by local rank, for messages; empty: local ranks
-    std::string host = "localhost";  // name in messages
+    std::string host = "localhost";  // the host's name in messages
     Duration time_limit = kHangLimit;  // limit of each wait
 };
 
@@ -63,8 +63,8 @@ class HostGroup {
     // ranks.
     void broadcast(std::span<std::byte> bytes, int root);
 
-    // Poisons the group. The first text is kept. Every wait for a generation that is not posted
-    // throws it, now or later. Does not block.
+    // Poisons the group with TEXT; a later text is ignored. Every wait for a generation that is not
+    // posted throws this text, now or later. Does not block.
     void poison(std::string_view text);
     [[nodiscard]] bool poisoned() const;
     // Sleeps until the group is poisoned, wake_poison_waiters() is called or TIME_LIMIT has passed.

@@ -19,18 +19,18 @@ struct NodeRange {
     int node = kEveryNode;
 };
 
-// Returns the length that RANGES tile in order. Empty ranges are allowed. REQUIRES: they begin at
-// 0, have no gaps, do not overlap, and name nodes below NODE_COUNT or kEveryNode.
+// Returns the number of elements in all RANGES together. Empty ranges are allowed. REQUIRES: they
+// begin at 0, have no gaps, do not overlap, and name nodes below NODE_COUNT or kEveryNode.
 [[nodiscard]] int64_t tiled_numel(std::span<const NodeRange> ranges, int node_count);
 
-// Returns the elements of part PART of a stream, in order: neighbouring ranges are joined and empty
-// ones left out. The stream consists of the ranges of NODE, one after the other. It is divided as
-// part_range divides.
+// Returns the ranges of part PART of a stream. The stream consists of the ranges of NODE, one after
+// the other, and is divided as part_range divides. Neighbouring ranges of the result are joined,
+// and empty ones left out.
 [[nodiscard]] std::vector<Range> stream_part(std::span<const NodeRange> ranges, int node,
                                              PartOf part);
 
-// Returns the number of elements of this part that NODE sends to the nodes that own them, without
-// those that every node needs.
+// Returns how many elements of part PART the node NODE sends to the nodes that own them. Elements
+// that every node needs are not counted.
 [[nodiscard]] int64_t sent_numel(std::span<const NodeRange> ranges, int node, PartOf part);
 
 }  // namespace dslaunch::runtime

@@ -22,8 +22,8 @@ struct Topology {
     [[nodiscard]] static Topology of_member(const std::vector<int>& node_sizes,
                                             const std::vector<int>& members, int rank);
 
-    // Returns the same ranks, each on a host of its own, for ranks on devices, which share no
-    // memory.
+    // Returns the same ranks, but each on a host of its own. Used for ranks on devices, because
+    // these share no memory.
     [[nodiscard]] Topology each_alone() const;
 
     // The number of hosts, of ranks on this host, and of all ranks; and this rank's global number.

@@ -1,7 +1,8 @@
-// An adapter's changes to a model's weights: pairs of small matrices A [r, in] and B [out, r] for a
-// layer, magnitudes of the weight's rows, rows of tables, and whole parameters that replace the
-// model's. Data path: adapter_config.json, adapter_model.safetensors -> [here] -> graph/adapter
-// (training, model merge), decoder/weights (generate, eval, serve). One thread at a time.
+// An adapter's changes to a model's weights. A layer may have a pair of small matrices A [r, in]
+// and B [out, r], and a magnitude for each row of its weight. A table may have changed rows. A
+// whole parameter may replace the model's parameter. Data path: adapter_config.json,
+// adapter_model.safetensors -> [here] -> graph/adapter (training, model merge), decoder/weights
+// (generate, eval, serve). One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,9 @@ struct LowRankPair {
     bool is_of_table = false;  // A is the table pair's B, transposed; B is its A, transposed
     int64_t r = 0;
     double scale = 1;
-    // If the weight is one of EXPERTS in one parameter, the number `expert` selects its r rows of A
-    // and every EXPERTS-th column of B. OUTPUTS is the range of B's rows that belong to the weight.
+    // If one parameter contains the weights of EXPERTS experts, `expert` is the index of this
+    // weight's expert: it selects r rows of A and every EXPERTS-th column of B. OUTPUTS is the
+    // range of B's rows that belong to the weight.
     int64_t expert = 0, experts = 1;
     Range outputs;
 
@@ -40,13 +42,13 @@ struct LowRankPair {
 // All changes of one parameter; a member without a value changes nothing.
 struct WeightChange {
     std::optional<SafetensorsEntry> whole;
-    AdapterInit init = AdapterInit::kNone;  // of the weight, made before the other changes
+    AdapterInit init = AdapterInit::kNone;  // made to the weight before the other changes
     std::optional<LowRankPair> pair;
     std::optional<SafetensorsEntry> magnitude;  // [out]; of a table [in]
-    // The tensor that is added to a bias, times `scale`.
+    // A tensor that is multiplied by `scale` and then added to a bias.
     std::optional<SafetensorsEntry> added;
     double scale = 1;
-    std::vector<int64_t> rows;  // numbers of rows of a table; `values` has their values
+    std::vector<int64_t> rows;  // indices of changed rows of a table; `values` has their values
     std::optional<SafetensorsEntry> values;
     bool is_taken = false;
 
@@ -55,7 +57,7 @@ struct WeightChange {
     [[nodiscard]] bool is_same(const WeightChange& other) const;
 };
 
-// Returns the numbers of ENTRY as fp32. REQUIRES: they are F32, BF16 or F16.
+// Returns the elements of ENTRY as fp32. REQUIRES: they are F32, BF16 or F16.
 [[nodiscard]] std::vector<float> fp32_numbers(const SafetensorsEntry& entry);
 
 // Returns a message if the ADAPTER folder names another base model than the one in the Hugging Face
@@ -69,8 +71,8 @@ class AdapterChanges {
     // Reads both files of FOLDER, an adapter of MODEL (null: the model is not a Hugging Face
     // folder). Throws Error{kInput} naming the file and the tensor if a tensor belongs to no
     // adapter or is not floating-point, if half of a pair is missing, if a tensor needs a pair and
-    // has none, if a pair's rank differs from the config's, if the config leaves out its layer, or
-    // if the file lacks the tensors that modules_to_save names.
+    // has none, if a pair's rank differs from the config's, if the config gives the pair's layer no
+    // adapter, or if the file lacks the tensors that modules_to_save names.
     AdapterChanges(const std::string& folder, const TransformerConfig* model);
 
     // Return what the adapter was read from: its folder, and the folder's adapter_config.json.
@@ -85,7 +87,7 @@ class AdapterChanges {
     void adapt(TransformerConfig& model) const;
 
     // Returns the change of the parameter NAME, or null if it has none. require_all_taken() throws
-    // Error{kInput}, naming the tensor, if a change was never taken.
+    // Error{kInput}, naming the tensor, if take() never returned one of the changes.
     [[nodiscard]] const WeightChange* take(const std::string& name);
     void require_all_taken() const;
 

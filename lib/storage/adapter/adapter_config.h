@@ -33,7 +33,7 @@ struct AdapterConfig {
     AdapterInit init = AdapterInit::kNone;
     bool is_dora = false;       // rows of the changed weights have a magnitude (arXiv:2402.09353)
     bool is_tied = false;       // ensure_weight_tying
-    TargetNames target_names;   // the layers that have an adapter, by all such fields
+    TargetNames target_names;   // the layers that have an adapter, from all fields about this
     NamedNumbers rank_pattern;  // ranks of layers whose rank is not r
     NamedNumbers alpha_pattern;
     std::vector<std::string> target_parameters;
@@ -62,7 +62,7 @@ inline constexpr const char* kAdapterConfig = "adapter_config.json";
 inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 
 // Parses an adapter_config.json. Throws Error{kInput} naming PATH and the field if TEXT is not such
-// a file, if the adapter is not a LoRA, or if a field changes in an unknown way what the adapter
+// a file, if the adapter is not a LoRA, or if a field has an unknown effect on what the adapter
 // computes.
 [[nodiscard]] AdapterConfig parse_adapter_config(const std::string& path, std::string_view text);
 // Returns the text of a file for CONFIG that PEFT can read.

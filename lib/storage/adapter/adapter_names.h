@@ -30,7 +30,7 @@ enum class AdapterRole {
 struct AdapterName {
     AdapterRole role = AdapterRole::kUnknown;
     std::string path;  // of the layer, "model.layers.0.mlp.up_proj"; of a parameter if kWhole
-    int wraps = 0;     // how many adapters for other parameters of the layer wrap this one
+    int wraps = 0;     // number of adapters for other parameters of the layer that wrap this one
 };
 
 // Parses NAME, which may contain PEFT's prefix, the name of the adapter ("default"), and the names
@@ -42,7 +42,7 @@ struct AdapterName {
 
 // Returns the name that MODEL's folder uses for PATH, a layer or parameter named as in any release
 // of transformers. PATH may lack the decoder's prefix, or have the prefix of a decoder that is part
-// of a model with images. Layers of experts have had two names.
+// of a model with images. transformers has used two names for layers of experts.
 [[nodiscard]] std::string path_in_model(const TransformerConfig& model, const std::string& path);
 
 // Return the names of MODEL's table of tokens and of its output layer.

@@ -44,8 +44,8 @@ std::string as_ecmascript(const std::string& pattern) {
     return made;
 }
 
-// Returns a matcher whose time is polynomial in the lengths, because a file's pattern may be made
-// to take exponential time. It does not support back-references.
+// Returns a matcher whose time is polynomial in the lengths of pattern and text. Otherwise, a file
+// could contain a pattern that takes exponential time. It does not support back-references.
 std::regex compile(const std::string& pattern) {
     return std::regex(as_ecmascript(pattern),
                       std::regex::ECMAScript | std::regex_constants::__polynomial);

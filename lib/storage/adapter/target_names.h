@@ -1,5 +1,5 @@
 // The layers that the fields of an adapter's config name, by the rules of PEFT 0.21: ends of names,
-// regular expressions for whole names, and numbers of layers. Pure.
+// regular expressions for whole names, and indices of layers. Pure.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ struct NameRule {
 
     // Returns true if the rule names no layer at all.
     [[nodiscard]] bool is_empty() const { return !pattern && ends.empty(); }
-    // Returns true if the pattern matches all of PATH, or if PATH is one of `ends` or ends with one
-    // after a dot.
+    // Returns true if the pattern matches all of PATH, or if PATH is one of `ends` or ends with a
+    // dot and one of them.
     [[nodiscard]] bool fits(std::string_view path) const;
 };
 
@@ -40,10 +40,10 @@ struct TargetNames {
     bool names_all_linear = false;  // every linear layer except the last
     NameRule targets;               // empty: the config has no such field
     NameRule excluded;
-    std::vector<int64_t> layers;     // numbers of layers (layers_to_transform); empty: all
+    std::vector<int64_t> layers;     // indices of layers (layers_to_transform); empty: all
     std::vector<std::string> lists;  // names of the lists to which they belong (layers_pattern)
 
-    // Returns false if the config leaves the layer PATH without an adapter.
+    // Returns true if the config allows an adapter for the layer PATH.
     [[nodiscard]] bool may_have(std::string_view path) const;
 };
 

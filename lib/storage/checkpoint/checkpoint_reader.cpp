@@ -42,7 +42,7 @@ bool holds(const std::vector<FolderEntry>& entries, std::string_view name, bool 
 }
 
 // Returns true if a folder with these ENTRIES is a universal checkpoint of DeepSpeed, or contains
-// no other kind.
+// universal checkpoints and no others.
 bool is_universal(const std::vector<FolderEntry>& entries) {
     return (holds(entries, "zero", true) && is_deepspeed(entries)) ||
            (holds(entries, "latest_universal", false) && !holds(entries, "latest", false));
@@ -168,8 +168,8 @@ void CheckpointReader::for_each(int tensor, int state, const Range& elements,
 
 namespace {
 
-// Returns the checkpoint that FOLDER means if it is RUN/best or RUN/latest, for which there is no
-// folder; an empty text if it is anything else.
+// Returns the checkpoint that FOLDER means if FOLDER is RUN/best or RUN/latest and no folder has
+// that name; an empty text if FOLDER is anything else.
 std::string pointed_to(FileTree& tree, const std::string& folder) {
     const std::string name = folder.substr(folder.rfind('/') + 1);
     const bool wants_best = name == "best";

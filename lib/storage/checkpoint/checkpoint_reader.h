@@ -34,8 +34,9 @@ class CheckpointReader {
     static void mark_verified(FileTree& tree, const CheckpointReader& reader);
 
     // Calls USE with the bytes of ELEMENTS of a tensor's weights (in its dtype) or of its state
-    // STATE (fp32), as they are in the files and unverified. The calls are in the order of the
-    // tensor's memory, and their ranges together are ELEMENTS without gaps.
+    // STATE (fp32). The bytes are used as the files contain them, without a comparison of hashes.
+    // The calls are in the order of the tensor's memory, and their ranges together are ELEMENTS
+    // without gaps.
     using Use = std::function<void(const Range& elements, std::span<const std::byte> bytes)>;
     void for_each(int tensor, int state, const Range& elements, const Use& use) const;
 
@@ -49,9 +50,9 @@ class CheckpointReader {
 };
 
 // The checkpoints that a user's path leads to. The path may name a step folder, a folder of step
-// folders, or an --output folder with checkpoints/ in it; `best` or `latest` after one of the last
-// two means its best or newest checkpoint. The result is the root of the step folders, or the step
-// folder itself.
+// folders, or an --output folder with checkpoints/ in it. To the last two, a user may append /best
+// or /latest for the best or the newest checkpoint. The result is the root of the step folders, or
+// the step folder itself.
 struct CheckpointPlace {
     std::string root;         // the folder of the step folders; empty if there is a step_folder
     std::string step_folder;  // a step folder that the path names

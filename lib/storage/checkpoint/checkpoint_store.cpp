@@ -220,7 +220,8 @@ void CheckpointStore::put_in_place(const std::string& from, const std::string& t
         remove_or_warn(tree_, {"", true, {}}, from);
         return;
     }
-    // At every moment one of the two is complete, and list() and begin() know under which names.
+    // At every moment one of the two folders is complete, and list() and begin() know both of its
+    // possible names.
     const std::string old = fmt::format("{}.old-{}", to, id);
     tree_.rename(to, old);
     tree_.sync_folder(root_);
@@ -229,8 +230,9 @@ void CheckpointStore::put_in_place(const std::string& from, const std::string& t
     remove_or_warn(tree_, {"", true, {}}, old);
 }
 
-// Renames later steps, so that nothing is lost; they would be taken for the newest checkpoints, and
-// so would replaced ones (.old-ID) whose names list() and begin() know.
+// Renames the checkpoints of later steps instead of removing them, so that nothing is lost. Without
+// this, list() would take them for the newest checkpoints. It knows the names of replaced
+// checkpoints (.old-ID) too, so these are also renamed.
 void CheckpointStore::set_aside_later(int64_t step, const std::string& id) {
     bool moved = false;
     for (const FolderEntry& entry : tree_.list(root_).value_or(std::vector<FolderEntry>{})) {
@@ -276,7 +278,8 @@ void CheckpointStore::remove_old(const std::vector<StoredCheckpoint>& all,
     }
 }
 
-// Lets `best` name the best checkpoint, and removes the old ones, after the save ID in NEWEST.
+// Makes `best` name the best checkpoint, and removes old checkpoints except NEWEST. Called after
+// save ID has made NEWEST.
 void CheckpointStore::tidy_up(const std::string& newest, const std::string& id) noexcept {
     const char* what = "read the checkpoints";
     try {

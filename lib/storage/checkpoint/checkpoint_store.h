@@ -1,7 +1,7 @@
 // The checkpoints of a run: step-N folders below one root. Decides how a checkpoint is made, and
-// which ones are removed. begin() -> every rank writes its files into the folder -> commit(). Only
-// rank 0 uses it; one thread at a time, one save at a time. A crash at any moment leaves every
-// committed checkpoint as it was.
+// which checkpoints are removed. begin() -> every rank writes its files into the folder ->
+// commit(). Only rank 0 uses it; one thread at a time, one save at a time. A crash at any moment
+// leaves every committed checkpoint as it was.
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,7 @@ struct StoredCheckpoint {
     bool is_finite = false;
     bool is_verified = false;  // all of it was read and its hashes matched
     std::string fault;         // why it is not complete
-    // The run's record, if an evaluation was made after just this step.
+    // The run's record of evaluations, if one was made right after this step.
     std::optional<EvalRecord> evaluated = {};
     std::string judged_by = {};  // metric and held-out data; values are comparable if it is equal
     bool is_best = false;        // see mark_best()
@@ -40,28 +40,29 @@ struct StoredCheckpoint {
 // A request to be the only run that saves checkpoints below a root.
 struct CheckpointClaim {
     std::string owner = "another run";      // for people: `job a, attempt 0, on host h`
-    std::chrono::milliseconds wait_max{0};  // for the present owner, such as an ending run
+    std::chrono::milliseconds wait_max{0};  // for the current owner, such as a run that is ending
     // Called once, with a line that names the owner whose end is awaited.
     std::function<void(const std::string& line)> told = {};
 };
 
-// Locks the folder ROOT for as long as the returned lock lives; creates the folder if it is
-// missing. Throws Error{kCheckpoint}, naming the owner, if another run saves there, and
-// Error{kDisk} if the disk fails. Blocks for at most CLAIM.wait_max.
+// Locks the folder ROOT until the returned lock is destroyed; creates the folder if it is missing.
+// Throws Error{kCheckpoint}, naming the owner, if another run saves there, and Error{kDisk} if the
+// disk fails. Blocks for at most CLAIM.wait_max.
 [[nodiscard]] std::unique_ptr<FileLock> claim_checkpoints(FileTree& tree, const std::string& root,
                                                           const CheckpointClaim& claim = {});
 
-// Throws Error{kCheckpoint} if a run would spoil the folder OUTPUT: if it has complete checkpoints,
-// if it has files that the result would replace (weights, an adapter, a run.json that dslaunch did
-// not write, and the names in COPIED, which config_files_of_result() gives), or if it is
-// inside a run. If RESUMES, checkpoints and other files of their run are allowed; a folder without
-// checkpoints whose subfolders are runs is refused, and the error names these.
+// Throws Error{kCheckpoint} if a run would spoil the folder OUTPUT. OUTPUT must not be inside a
+// run, must not have complete checkpoints, and must not have files that the result would replace:
+// weights, an adapter, a run.json that dslaunch did not write, or a file named in COPIED (from
+// config_files_of_result()). If RESUMES, checkpoints and the other files of their run are allowed.
+// But then OUTPUT is refused if it has no checkpoints itself and its subfolders are runs; the error
+// names these subfolders.
 void require_unused_output(FileTree& tree, const std::string& output, bool resumes = false,
                            std::span<const std::string> copied = {});
 
 // The checkpoints of a run that are kept.
 struct Retention {
-    // A number alone keeps that many of the newest ones.
+    // Keeps the NEWEST_COUNT newest complete checkpoints (0: all), and the best one if BEST.
     Retention(int64_t newest_count = 0, bool best = false)  // NOLINT(google-explicit-constructor)
         : newest(newest_count), keeps_best(best) {}
 
@@ -69,7 +70,7 @@ struct Retention {
     bool keeps_best;  // also the best one, to which `best` then points
 };
 
-// The checkpoints below one root, of which it makes and removes some.
+// Makes, lists and removes the checkpoints below one root.
 class CheckpointStore {
   public:
     // KEEPS says which checkpoints stay. Creates nothing before begin(), which locks ROOT unless
@@ -77,15 +78,15 @@ class CheckpointStore {
     CheckpointStore(FileTree& tree, std::string root, Retention keeps,
                     std::unique_ptr<FileLock> claim = nullptr);
 
-    // Makes the folder for the files of a save, removes what the saves of crashed runs have left,
-    // and returns the folder. NEED is the total size of all ranks' files. Throws Error{kDisk} if
-    // they do not fit. ID is the name of this save, [0-9a-z-].
+    // Makes the folder for the files of a save, and returns it. Removes what the saves of crashed
+    // runs have left. NEED is the total size of all ranks' files. Throws Error{kDisk} if they do
+    // not fit. ID is the name of this save, [0-9a-z-].
     [[nodiscard]] std::string begin(int64_t step, const std::string& id, Bytes need);
-    // Makes a checkpoint from the files of all ranks, which must be durable, lets `latest` name it,
-    // and removes the checkpoints that are no longer kept. Renames later steps, which another run
-    // has left there, to ROOT/abandoned-ID-step-M. Replaces a checkpoint of the same step. Returns
-    // its folder, ROOT/step-N. Throws Error{kDisk}; the save then counts only if list() reports it
-    // as complete.
+    // Makes a checkpoint from the files of all ranks, which must be durable. Makes `latest` name
+    // it, and removes the checkpoints that are no longer kept. Renames later steps, which another
+    // run has left there, to ROOT/abandoned-ID-step-M. Replaces a checkpoint of the same step.
+    // Returns the new folder, ROOT/step-N. Throws Error{kDisk}; the save then counts only if list()
+    // reports it as complete.
     std::string commit(const Checkpoint& checkpoint);
     // Removes the folder of a failed save. Parts that cannot be removed stay until the next
     // begin().
@@ -94,7 +95,7 @@ class CheckpointStore {
     // Returns the checkpoints, newest first; at most one of them is the best.
     [[nodiscard]] std::vector<StoredCheckpoint> list() const;
     // Renames the checkpoints of steps after STEP to ROOT/abandoned-ID-step-M, since they belong to
-    // a run that the present one does not continue. ID is as for begin().
+    // a run that the current run does not continue. ID is as for begin().
     void set_aside_later(int64_t step, const std::string& id);
 
   private:
@@ -111,17 +112,18 @@ class CheckpointStore {
     std::unique_ptr<FileLock> claim_;
 };
 
-// Returns the checkpoints in ALL, in any order, that are to be removed. A complete finite
-// checkpoint is removed unless it is one of the newest ones that KEEPS wants, the newest verified
-// one, the newest finite one, or the best one that KEEPS wants. Any other checkpoint is removed
-// only if a newer one is complete and finite. If KEEPS.newest is 0, nothing is removed. Pure.
+// Returns the checkpoints in ALL that are to be removed; ALL may be in any order. A complete finite
+// checkpoint stays if it is one of the KEEPS.newest newest ones, the newest verified one, the
+// newest finite one, or the best one if KEEPS.keeps_best. Other complete finite checkpoints are
+// removed. A checkpoint that is not complete or not finite is removed only if a newer one is both.
+// If KEEPS.newest is 0, nothing is removed. Pure.
 [[nodiscard]] std::vector<std::string> checkpoints_to_remove(
     const std::vector<StoredCheckpoint>& all, const Retention& keeps);
 
-// Marks the best one of ALL, in any order: of the complete and finite checkpoints, the one with the
-// best evaluation after just its step, and of equal ones the earliest. Values count only if they
-// come from the same metric and held-out data as the newest one's. Marks none if no checkpoint has
-// such an evaluation. Pure.
+// Marks the best checkpoint in ALL, which may be in any order. It is the complete and finite
+// checkpoint that had the best evaluation right after its step; the earliest one, if several are
+// equally good. Values count only if they come from the same metric and held-out data as the newest
+// checkpoint's value. Marks no checkpoint if no value counts. Pure.
 void mark_best(std::vector<StoredCheckpoint>& all);
 
 }  // namespace dslaunch::storage

@@ -23,15 +23,15 @@ namespace dslaunch::storage {
 inline constexpr int64_t kCheckpointFormat = 3;
 
 inline constexpr std::string_view kManifestName = "manifest.json";
-// The name of a file that exists once all files were read and found undamaged. It is valid for one
-// manifest only.
+// The name of a file that marks a checkpoint as verified: all its files were read and found
+// undamaged. The mark is valid for one manifest only.
 inline constexpr std::string_view kVerifiedName = "verified";
 
-// The kinds of tensors, which differ in the data that a checkpoint stores of them.
+// The kinds of tensors. For each kind, a checkpoint stores other data.
 enum class TensorKind : uint8_t {
     kTrained,    // weights and optimizer states
     kFrozen,     // weights only
-    kBuffer,     // rank 0's
+    kBuffer,     // rank 0's buffer
     kRankBuffer  // another rank's buffer of the same name, which training changes
 };
 
@@ -39,14 +39,14 @@ enum class TensorKind : uint8_t {
 inline constexpr std::array<std::string_view, 4> kTensorKindNames{"trained", "frozen", "buffer",
                                                                   "rank_buffer"};
 
-// The texts before and after the 32 digits of the manifest's last member: the end of the file, byte
-// for byte.
+// The texts before and after the 32 digits of the manifest's last member. Together with these
+// digits, they are the end of the file, byte for byte.
 inline constexpr std::array<std::string_view, 2> kManifestEnd{",\"manifest_xxh3_128\":\"", "\"}\n"};
 
-// Returns true for a state that a run with any optimizer and number of hosts can do without: the
-// accumulated errors of 1-bit exchanges between hosts ("server_error" for the averages,
-// "worker_error.H" for host H), the values that 1-bit LAMB keeps in addition to LAMB's states, and
-// the states of lagging updates.
+// Returns true for a state without which a run can start, whatever its optimizer and its number of
+// hosts. Such states are: the accumulated errors of 1-bit exchanges between hosts ("server_error"
+// for the averages, "worker_error.H" for host H); the values that 1-bit LAMB keeps in addition to
+// LAMB's states; and the states of lagging updates.
 [[nodiscard]] bool is_further_state(std::string_view name);
 // Returns true for the states of lagging updates alone.
 [[nodiscard]] bool is_lagging_state(std::string_view name);
@@ -58,8 +58,8 @@ inline constexpr std::string_view kLambCoefficient = "lamb_coefficient";
 
 // The states of lagging updates (zero/update/lagging_path.h). The first two names end in the number
 // of steps whose gradients wait. First: the waiting gradients of the units that are not important;
-// -0 in an important unit. Second: the same, if the next step uses them to update these units.
-// Third: 1 for a unit that is important from that step on.
+// -0 in an important unit. Second: the same gradients, if the next step uses them to update these
+// units. Third: 1 for a unit that is important from that step on.
 inline constexpr std::string_view kLagging = "lagging_gradients.";
 inline constexpr std::string_view kLaggingDue = "lagging_gradients_due.";
 inline constexpr std::string_view kLaggingChoice = "lagging_choice";
@@ -86,8 +86,8 @@ struct CheckpointTensor {
     std::string name;                   // as in the module
     std::vector<std::string> aliases;   // other names of the same tensor
     std::vector<CheckpointView> views;  // empty for a kRankBuffer
-    // False: a state_dict leaves NAME and ALIASES out. The tensor is here only because training
-    // changes it.
+    // False if a state_dict contains neither NAME nor ALIASES. The tensor is here only because
+    // training changes it.
     bool is_persistent = true;
     TensorKind kind = TensorKind::kTrained;
     int rank = 0;               // kRankBuffer: the rank that it belongs to
@@ -114,7 +114,7 @@ struct CheckpointTensor {
     bool operator==(const CheckpointTensor&) const = default;
 };
 
-// The number that stands for the weights among the numbers of states.
+// The index that stands for the weights among the indices of states.
 inline constexpr int kWeights = -1;
 
 // A range of elements of a tensor's weights or of one of its states.
@@ -148,8 +148,8 @@ struct CheckpointFile {
 [[nodiscard]] std::string encode(const CheckpointFile& file);
 [[nodiscard]] CheckpointFile decode_checkpoint_file(std::string_view bytes);
 
-// The evaluations of a run so far, as far as they decide about its best checkpoint and its early
-// end. An evaluation before the first step does not count.
+// The results of a run's evaluations that decide which checkpoint is best and whether the run ends
+// early. An evaluation before the first step does not count.
 struct EvalRecord {
     std::optional<EvalMetric> metric = {};  // nullopt, or step 0: no evaluation has counted yet
     int64_t step = 0;                       // step after which the newest evaluation was made
@@ -184,7 +184,8 @@ struct DataMark {
     bool operator==(const DataMark&) const = default;
 };
 
-// All that a manifest says: about the run that saved, its tensors, and the files that store them.
+// All content of a manifest: facts about the run that saved, its tensors, and the files that store
+// the tensors.
 struct Checkpoint {
     int64_t format = 1;
     std::string version;  // the version of dslaunch that wrote it

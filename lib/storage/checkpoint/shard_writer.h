@@ -1,5 +1,5 @@
-// Writes one file of a checkpoint: a header, made from the plan, then the pieces one after the
-// other, which are hashed and scanned while they are written. One owner at a time; blocks on the
+// Writes one file of a checkpoint: first a header, made from the plan, then the pieces one after
+// the other. Hashes and scans the pieces while it writes them. One owner at a time; blocks on the
 // disk.
 #pragma once
 

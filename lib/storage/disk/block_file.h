@@ -1,7 +1,7 @@
-// The interface to data on disk, which hides how a machine transfers them: a range of bytes that is
-// read and written in whole blocks, asynchronously. Implementations: io_uring, threads, memory (no
-// device), and one that wraps another and injects faults; open_block_file() chooses. Threads: one
-// owner at a time. The thread that submits first is the owner from then on.
+// The interface to data on disk: a range of bytes that is read and written in whole blocks,
+// asynchronously. It hides how a machine transfers the data. Implementations: io_uring, threads,
+// memory (no device), and one that wraps another and injects faults; open_block_file() chooses.
+// Threads: one owner at a time. The thread that submits first is the owner from then on.
 #pragma once
 
 #include <chrono>
@@ -18,8 +18,8 @@ namespace dslaunch::storage {
 // disk.
 inline constexpr int64_t kBlockAlignment = 4096;
 
-// The longest time that the destructor of a block file waits for requests in the device: longer
-// than the kernel's own time-outs for disks (30 s).
+// The longest time that the destructor of a block file waits for requests in the device. It exceeds
+// the kernel's own time-outs for disks (30 s).
 inline constexpr std::chrono::seconds kIoFarewellMax{60};
 
 // The direction of a transfer: from the disk or to it.
@@ -63,9 +63,9 @@ class [[nodiscard]] IoTicket {
     ~IoTicket();
 
     // Blocks until more than KNOWN_BYTES of the request's first bytes have been transferred, or
-    // nothing more can be known before wait(). Returns their number, so that work on them can begin
-    // while the rest is still being transferred. REQUIRES: wait() was not called yet; the owner's
-    // thread.
+    // until only wait() can tell more. Returns the number of first bytes that have been
+    // transferred, so that work on them can begin during the rest of the transfer. REQUIRES: wait()
+    // was not called yet; the owner's thread.
     [[nodiscard]] int64_t wait_for_front(int64_t known_bytes);
     // Blocks until the request is done. REQUIRES: called once, in the owner's thread.
     IoResult wait();
@@ -101,8 +101,9 @@ class BlockFile {
     // Starts REQUEST. Its memory must stay valid until the request has been waited for, or, if an
     // exception drops the ticket, until this object is destroyed. The memory of a write must not
     // change meanwhile. Parts beyond the depth are started as others finish, in submit(),
-    // progress() and wait(). REQUIRES: alignment as above, inside the capacity, not empty, at most
-    // requests_max tickets at once. Throws Error{kSetup} if the machine refuses the queue itself.
+    // progress() and wait(). REQUIRES: REQUEST is aligned as above, inside the capacity and not
+    // empty; there are at most requests_max tickets at once. Throws Error{kSetup} if the machine
+    // refuses the queue itself.
     IoTicket submit(const IoRequest& request);
 
     // Starts every part that can start now and collects finished ones; never blocks. Call it
@@ -119,7 +120,7 @@ class BlockFile {
     [[nodiscard]] virtual Bytes capacity() const = 0;
     // Returns the path of the file that stores the byte at OFFSET_BYTES, for messages.
     [[nodiscard]] virtual const std::string& path_at(int64_t offset_bytes) const = 0;
-    // Returns what the engine is and uses; it may change with register_memory().
+    // Returns the engine and the resources that it uses; they may change with register_memory().
     [[nodiscard]] virtual BlockFileFacts facts() const = 0;
 
   protected:

@@ -11,9 +11,9 @@ namespace dslaunch::storage {
 
 // The facts of one disk.
 struct DiskFacts {
-    // "<host>:<serial number or UUID>", or "<host>:dev-<major>-<minor>" if there is no such number
-    // or no disk (tmpfs, network). The host is part of it because home folders are shared and some
-    // serial numbers belong to several disks.
+    // "<host>:<serial number or UUID>", or "<host>:dev-<major>-<minor>" if the disk has neither, or
+    // if there is no disk (tmpfs, network). The host is part of it because home folders are shared
+    // and some serial numbers belong to several disks.
     std::string id;
     std::string device;  // "nvme0n1"; empty if there is no disk
     Bytes capacity;      // the whole disk's bytes; 0: not known

@@ -9,8 +9,8 @@ namespace dslaunch::storage {
 // The help of --force for a command that writes one file or folder.
 inline constexpr const char* kForceHelp = "replace the output if it already exists";
 
-// Throws Error{kInput} naming PATH if it is a device or a pipe, which a new file would replace, or,
-// unless FORCE, if it is a regular file or a folder that is not empty.
+// Throws Error{kInput} naming PATH if PATH is a device or a pipe, because a new file would replace
+// it. Unless FORCE, also throws if PATH is a regular file, or a folder that is not empty.
 void require_unused(const std::string& path, bool force);
 
 // Does the same for a command that writes the file PATH. Throws Error{kUsage} if PATH names a

@@ -50,14 +50,15 @@ class RequestTable {
     // Adds REQUEST and returns its entry. REQUIRES: there are fewer than requests_max requests.
     [[nodiscard]] uint32_t add(const IoRequest& request);
 
-    // Returns the next piece to start, from the requests in the order in which they were added. The
-    // piece counts as in flight from then on. Returns nullopt if no piece is left or `depth` pieces
-    // are in flight.
+    // Returns the next piece to start. Requests are served in the order in which they were added.
+    // The piece counts as in flight from then on. Returns nullopt if no piece is left or `depth`
+    // pieces are in flight.
     [[nodiscard]] std::optional<Piece> next();
 
     // Records the RESULT of reading or writing PIECE: a number of bytes, or a negative errno.
-    // Returns a piece that must be started instead: the rest of a short one, or all of an
-    // interrupted one (at most kRepeatsMax times). No more pieces of a failed request are started.
+    // Returns a piece that must be started instead: the rest of PIECE if the transfer was short, or
+    // all of PIECE if it was interrupted (at most kRepeatsMax times). No more pieces of a failed
+    // request are started.
     [[nodiscard]] std::optional<Piece> complete(const Piece& piece, int64_t result);
 
     // Returns how many bytes have been transferred without a gap, counted from the request's first.
@@ -73,8 +74,8 @@ class RequestTable {
 
     // Returns the number of pieces in flight, of all requests.
     [[nodiscard]] int in_flight() const { return in_flight_; }
-    // Returns how many pieces of ENTRY are in flight or not yet started; the number of the latter
-    // is an estimate.
+    // Returns how many pieces of ENTRY are in flight or not yet started. The number of pieces that
+    // are not yet started is an estimate.
     [[nodiscard]] int64_t pieces_left(uint32_t entry) const;
     // Returns the limits that the constructor got.
     [[nodiscard]] const QueueLimits& limits() const { return limits_; }

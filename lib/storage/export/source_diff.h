@@ -19,7 +19,7 @@ struct DiffOptions {
 
 // A tensor, or one of its states, that differs between the two sources.
 struct TensorDiff {
-    // The first of these that differs.
+    // The first of these aspects in which A and B differ.
     enum class Kind : uint8_t { kOnlyInA, kOnlyInB, kShape, kDType, kUpdates, kValues };
     std::string name;
     std::string state = {};  // empty: the weights
@@ -52,7 +52,7 @@ struct SourceDiff {
 };
 
 // Returns the differences. Throws what the sources throw, and Error{kUsage} if GLOB matches no
-// tensor of either.
+// tensor in either source.
 [[nodiscard]] SourceDiff diff_sources(const TensorSource& a, const TensorSource& b,
                                       const DiffOptions& options);
 

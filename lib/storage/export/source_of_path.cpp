@@ -169,7 +169,7 @@ bool holds_checkpoints(FileTree& tree, const std::string& path) {
     try {
         const CheckpointPlace place = find_checkpoints(tree, path);
         return !place.step_folder.empty() || !CheckpointStore(tree, place.root, 0).list().empty();
-    } catch (const Error& error) {  // it only answers the question
+    } catch (const Error& error) {  // PATH leads to no checkpoint
         if (error.code() == ExitCode::kCheckpoint) return false;
         throw;
     }

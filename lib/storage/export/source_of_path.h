@@ -14,10 +14,11 @@ namespace dslaunch::storage {
 // damaged.
 [[nodiscard]] bool holds_checkpoints(FileTree& tree, const std::string& path);
 
-// Opens PATH: a checkpoint's folder, a folder with checkpoints (the newest complete finite one,
-// which `path()` then names), a .safetensors file, or a folder with model.safetensors or
-// model.safetensors.index.json. Throws Error{kCheckpoint} or Error{kInput} naming PATH and the
-// files that were looked for and found. TREE must outlive the result.
+// Opens PATH: a checkpoint's folder, a folder with checkpoints, a .safetensors file, or a folder
+// with model.safetensors or model.safetensors.index.json. In a folder with checkpoints, opens the
+// newest complete finite one, which the result's path() names. Throws Error{kCheckpoint} or
+// Error{kInput} naming PATH and the files that were looked for and found. TREE must outlive the
+// result.
 [[nodiscard]] std::unique_ptr<TensorSource> open_tensor_source(FileTree& tree,
                                                                const std::string& path);
 // Opens PATH, which must be a checkpoint.

@@ -39,11 +39,11 @@ struct ExportReport {
 
 // Makes OUT's folder. Throws what export_weights() throws if OUT cannot be used.
 void check_export_place(const ExportOptions& options);
-// Writes the files. Each appears completely or not at all, the index last. Throws Error{kUsage} if
-// a name lacks the prefix, if two tensors would have the same name, or if nothing is left to write;
-// Error{kInput} if OUT contains a model and FORCE is false, or if a value beyond the range of DTYPE
-// would become infinite; Error{kDisk} with path and the bytes needed and free; and what SOURCE
-// throws.
+// Writes the files, the index last. Each file appears completely or not at all. Throws
+// Error{kUsage} if a name lacks the prefix, if two tensors would have the same name, or if nothing
+// is left to write; Error{kInput} if OUT contains a model and FORCE is false, or if a value beyond
+// the range of DTYPE would become infinite; Error{kDisk} with path and the bytes needed and free;
+// and what SOURCE throws.
 ExportReport export_weights(const TensorSource& source, const ExportOptions& options);
 
 // Reads "5GB" as 5 * 10^9 bytes, "5GiB" as 5 * 2^30; also TB, GB, MB, KB, or a plain number of
@@ -53,16 +53,16 @@ ExportReport export_weights(const TensorSource& source, const ExportOptions& opt
 // Throws Error{kInput} unless FROM is a folder with a config.json.
 void check_model_config(const std::string& from);
 // Throws Error{kInput} naming the file if TO contains a file that accompanies a Hugging Face
-// model's weights and FROM has no file of that name: it would stay there, although it belongs to
-// another model. TO may be missing.
+// model's weights, and FROM has no file of that name. Such a file would stay in TO, although it
+// belongs to another model. TO may be missing.
 void require_room_for_config(const std::string& from, const std::string& to);
 // Returns the names of FOLDER's files that accompany a Hugging Face model's weights (config.json,
 // tokenizer*, …); an empty list if FOLDER cannot be listed.
 [[nodiscard]] std::vector<std::string> config_files_of(const std::string& folder);
-// Returns the names that must not be in the output folder of a training of MODEL, a folder or an
-// archive: the files that the run copies from the folder, or config.json beside an archive, with
-// which the result would be read as a folder of Hugging Face. Returns no name if only ADAPTERS are
-// trained.
+// Returns the names that must not exist in the output folder of a training of MODEL. If MODEL is a
+// folder, these are the files that the run copies from it. If MODEL is an archive, this is
+// config.json, because programs would take the result for a Hugging Face folder. Returns no name if
+// only ADAPTERS are trained.
 [[nodiscard]] std::vector<std::string> config_files_of_result(const std::string& model,
                                                               bool adapters);
 // Throws Error{kInput} naming the file if copy_model_config() would replace one and FORCE is false.

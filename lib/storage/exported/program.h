@@ -121,8 +121,8 @@ struct ExportedProgram {
 };
 
 // Reads TEXT, a program's record in an archive. Throws Error{kInput} that begins with PATH and the
-// position in the text: damage, another major version, or a field or kind of value that this reader
-// does not know.
+// position in the text, if TEXT is damaged, has another major version, or contains a field or kind
+// of value that this reader does not know.
 [[nodiscard]] ExportedProgram parse_exported_program(const std::string& path,
                                                      std::string_view text);
 
@@ -140,9 +140,9 @@ struct ExportedTensor {
     int64_t numel = 0;  // more than in the storage if elements are shared (stride 0)
 };
 
-// Reads a table of tensors, by name in the module. Throws Error{kInput} that begins with PATH:
-// damage, a tensor that is stored as a pickle, or sizes that are not numbers, negative, or too
-// large.
+// Reads a table of tensors, by name in the module. Throws Error{kInput} that begins with PATH, if
+// TEXT is damaged, if a tensor is stored as a pickle, or if sizes are not numbers, are negative, or
+// are too large.
 [[nodiscard]] std::map<std::string, ExportedTensor> parse_weights_table(const std::string& path,
                                                                         std::string_view text);
 

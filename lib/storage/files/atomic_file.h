@@ -20,7 +20,7 @@ namespace dslaunch::storage {
 // Makes FOLDER and the missing folders above it. Throws Error{kDisk} naming it.
 void make_folder(const std::string& folder);
 
-// Such a file before its commit().
+// A new file until its commit().
 class AtomicFile {
   public:
     // NEED is the size that will be written, for the message on a full disk. Throws Error{kDisk}
@@ -36,7 +36,7 @@ class AtomicFile {
     // disk also the bytes free. May block.
     void write(std::span<const std::byte> bytes);
     void write(std::string_view text);
-    // Writes at OFFSET from the start of the file, wherever write() would continue.
+    // Writes at OFFSET from the start of the file. Does not change where write() continues.
     void write_at(int64_t offset, std::span<const std::byte> bytes);
 
     // Replaces the content of PATH by the new one, durably. Throws Error{kDisk}; PATH then still

@@ -55,8 +55,8 @@ void DeepSpeedSource::check_optimizers() const {
     }
 }
 
-// Compares the weights. Below stage 3 the module's file has them too, rounded. At stage 3 it does
-// not, so that only the numbers of updates can be compared.
+// Compares the weights. Below stage 3 the module's file also has the weights, rounded. At stage 3
+// it has none, so only the numbers of updates can be compared.
 void DeepSpeedSource::check_weights() const {
     const TorchFile& file = *models_.front();
     if (stage_ == 3) {

@@ -14,7 +14,7 @@ using Kind = PickleValue::Kind;
 using Span = std::span<const std::byte>;
 
 constexpr int64_t kComparedNumel = 64;                 // elements compared at each end of a chunk
-constexpr int64_t kComparedValues = int64_t{1} << 20;  // values can share values
+constexpr int64_t kComparedValues = int64_t{1} << 20;  // comparisons; a value may be shared
 
 Span elements_of(Span bytes, Range elements, int64_t width) {
     return bytes.subspan(static_cast<size_t>(elements.begin * width),

@@ -22,11 +22,12 @@ namespace dslaunch::storage {
 class DeepSpeedSource : public TensorSource {
   public:
     // PATH is the folder that contains `latest`, or the folder of a tag. If TAG is empty, the tag
-    // in `latest` is used. Throws Error{kInput} naming the file and its fault: files of ranks
-    // missing or from different saves, sizes that do not add up, or a kind of checkpoint that is
-    // not read. FROZEN: globs of parameters that are not trained. Only a checkpoint of stage 0 in
-    // fp32 may need them, because its optimizer does not name its parameters. If WEIGHTS_ALONE,
-    // such a checkpoint does not need them: it is read without states and with nothing frozen.
+    // in `latest` is used. Throws Error{kInput} naming the file and its fault: files of some ranks
+    // are missing or come from different saves, sizes do not add up, or the checkpoint is of a kind
+    // that is not read. FROZEN: globs of parameters that are not trained. Only a checkpoint of
+    // stage 0 in fp32 may need them, because its optimizer does not name its parameters. If
+    // WEIGHTS_ALONE, such a checkpoint does not need them: it is read without states and with
+    // nothing frozen.
     DeepSpeedSource(const std::string& path, const std::string& tag,
                     std::vector<std::string> frozen = {}, bool weights_alone = false);
 

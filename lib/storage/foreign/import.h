@@ -28,8 +28,8 @@ enum class ForeignFormat : uint8_t {
 
 // Changes the source's names into the names of the module that will be trained.
 struct NameMapping {
-    std::string strip;  // removed prefix; parameters and aliases must have it, others may
-    std::string add;    // prefix added after that
+    std::string strip;  // removed prefix; all names except names of buffers must have it
+    std::string add;    // prefix that is added after the removal
 };
 
 // The source, and the place of the new checkpoint.

@@ -27,11 +27,10 @@ struct PositionMatch {
     std::string fault;
 };
 
-// Matches parameters with positions. GROUP_POSITIONS has the number of positions in each group,
-// where parameters are in the model's order. PARAMETERS_COUNT is the number of the model's
-// parameters; those beyond the number of positions get no position. FITS(POSITION, PARAMETER)
-// counts POSITION over all groups. Time grows with positions and parameters; if there are too many
-// possibilities to follow, that is reported as a fault.
+// Matches parameters with positions. GROUP_POSITIONS has the number of positions in each group.
+// PARAMETERS_COUNT is the number of the model's parameters; if there are fewer positions, some
+// parameters get no position. FITS(POSITION, PARAMETER) counts POSITION over all groups. Time grows
+// with positions and parameters; too many possibilities are reported as a fault.
 [[nodiscard]] PositionMatch match_positions(
     const std::vector<int64_t>& group_positions, int64_t parameters_count,
     const std::function<PositionFit(int64_t, int64_t)>& fits);

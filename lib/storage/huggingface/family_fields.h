@@ -31,7 +31,7 @@ struct FamilyDefaults {
 void require_off(const JsonPlace& config, const char* key, std::string_view what);
 void require_zero(const JsonPlace& config, const char* key, std::string_view what);
 
-// Sets `activation` to the one that KEY names, if config.json has KEY.
+// Sets `activation` to the function that KEY names, if config.json has KEY.
 void read_activation(const JsonPlace& config, const char* key, TransformerConfig& model);
 
 // Sets the names of Llama's modules, and the sizes by Llama's keys, except the MLP's size.
@@ -46,8 +46,8 @@ void read_layer_norm(const JsonPlace& config, const char* key, TransformerConfig
 // Sets the padding token; OF_CLASS is used if config.json has none.
 void read_padding(const JsonPlace& config, TransformerConfig& model, int64_t of_class);
 
-// Returns the object with the numbers of rotary positions, under its present or its earlier name.
-// If both objects are there, the earlier one is used, as in transformers.
+// Returns the object with the numbers of rotary positions, under its current or its former name. If
+// both objects are there, the one under the former name is used, as in transformers.
 [[nodiscard]] std::optional<JsonPlace> rope_object(const JsonPlace& config);
 // Reads the rope. THETA and PART are used if CONFIG has no such object, or if the object lacks
 // these numbers.

@@ -36,7 +36,7 @@ class FolderWeights {
 
     // Returns the weight NAME, which must have the shape SIZES. If the embedding is missing and is
     // tied to the output layer, returns the output layer's weight. Throws Error{kInput} naming file
-    // and weight if it is missing, has another shape, or contains quantized numbers.
+    // and weight if the weight is missing, has another shape, or is quantized.
     [[nodiscard]] FolderWeight take(const std::string& name, std::span<const int64_t> sizes);
 
     // Throws Error{kInput} if a weight was never taken, unless it is a buffer that transformers

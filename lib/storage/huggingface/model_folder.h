@@ -43,8 +43,9 @@ struct ModelFolder {
 [[nodiscard]] ModelFolder open_model_folder(const std::string& path);
 
 // Returns the config.json for weights that were made with the model at PATH. TEXT is that model's
-// own config.json; the result differs from it if the weights belong only to its text part, or are
-// not tied as TEXT says. A config that cannot be read here is returned unchanged.
+// own config.json. The result differs from TEXT if the weights belong only to the model's text
+// part, or if TEXT is wrong about whether the output layer is tied to the embedding. A config that
+// cannot be read here is returned unchanged.
 [[nodiscard]] std::string config_for_weights(const std::string& path, std::string text);
 
 // Returns the architecture for messages, and the model that it is a part of, if any.
@@ -60,8 +61,8 @@ void require_weights(const ModelFolder& folder);
 [[nodiscard]] std::string embedding_name(const TransformerConfig& config);
 [[nodiscard]] std::string head_name(const TransformerConfig& config);
 
-// Returns the name in the modules for the weight that a file calls STORED; nothing if the weight
-// belongs to the part of a model that reads images.
+// Returns the name that the weight called STORED in a file has in the modules; nothing if the
+// weight belongs to the part of a model that reads images.
 [[nodiscard]] std::optional<std::string> name_in_modules(const TransformerConfig& config,
                                                          const std::string& stored);
 

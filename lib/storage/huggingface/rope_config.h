@@ -58,14 +58,15 @@ struct RopeDefaults {
 
 // Returns the share of a head's elements that rotate: PLACE's partial_rotary_factor, or else
 // AROUND. AROUND is nothing for families that always rotate whole heads. Throws Error{kInput}
-// naming the field if it is not a share, or, for such a family, not 1, since transformers gives it
-// no meaning there.
+// naming the field if it is not a share. For such a family, also throws if it is not 1, since
+// transformers gives it no meaning there.
 [[nodiscard]] std::optional<double> rotary_share(const JsonPlace& place,
                                                  std::optional<double> around);
 
 // Reads PLACE, an object with rope_type and the formula's numbers; null if there is none. Throws
-// Error{kInput} naming the field: an unknown formula, a wrong number of factors, an odd number of
-// rotating elements, or numbers for kinds of layers although one formula is expected.
+// Error{kInput} naming the field if the formula is unknown, if the number of factors is wrong, if
+// the number of rotating elements is odd, or if PLACE has an object for each kind of layer although
+// one formula is expected.
 [[nodiscard]] Rope read_rope(const JsonPlace* place, const RopeDefaults& defaults);
 
 }  // namespace dslaunch::storage

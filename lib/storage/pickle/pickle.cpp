@@ -434,8 +434,8 @@ class Unpickler {
                    .items = {items[2], items[3], items[4]}}));
     }
 
-    // Refuses cycles, values nested deeper than the limit, and more values than the limit, where a
-    // value counts as many times as it is reached. Shared values are visited once.
+    // Refuses cycles, values nested deeper than the limit, and more values than the limit. A shared
+    // value is visited only once, but counts each time that it is reached.
     void check_shape(const PickleValue* root) const {
         struct Open {
             const PickleValue* value;

@@ -1,5 +1,6 @@
-// The calls in a pickle of torch.jit.save: allows only those that LibTorch's unpickler knows, and
-// only with the arguments that LibTorch expects without checking them. Used by
+// Checks the calls in a pickle of torch.jit.save. Allows only calls that LibTorch's unpickler
+// knows, and only with the arguments that it expects, because LibTorch does not check them itself.
+// Used by
 // pickle.h. Pure.
 #pragma once
 

@@ -27,10 +27,10 @@ class ScriptArchive {
     // Returns the content of a record, decompressed if it is deflated.
     using Read = std::function<std::string(const ZipRecord&)>;
 
-    // FILE_BYTES is the size of the whole archive. Throws Error{kInput} that begins with PATH: no
-    // pickle of a module or of its constants, a pickle that pickle.h refuses, a
-    // tensor outside of its record or with an impossible shape, tensors whose total size is much
-    // larger than the file, numbers that are not little-endian, or code that script_code.h refuses.
+    // FILE_BYTES is the size of the whole archive. Throws Error{kInput} that begins with PATH if
+    // the pickle of the module or of its constants is missing or refused by pickle.h, if a tensor
+    // is outside of its record or has an impossible shape, if the total size of all tensors is much
+    // larger than the file, if numbers are not little-endian, or if script_code.h refuses the code.
     ScriptArchive(const std::string& path, const ZipDirectory& directory, int64_t file_bytes,
                   const Read& read);
 

@@ -24,7 +24,8 @@ struct ExtentId {
     int32_t index = -1;
 };
 
-// A read or write in flight of COUNT extents that were added one after the other; see IoTicket.
+// A read or write in flight; see IoTicket. It transfers COUNT extents that were added one after the
+// other.
 struct [[nodiscard]] ExtentTransfer {
     BlockFile* by = nullptr;
     IoTicket ticket;
@@ -66,9 +67,10 @@ class ExtentStore {
     // Returns how many of the first PARTS one request can transfer: their extents follow each other
     // in the file, their memory is contiguous, and all but the last fill their extents. At least 1.
     [[nodiscard]] int32_t parts_together(std::span<const Part> parts) const;
-    // Starts the transfer of PARTS, of which parts_together() must accept all, in one request,
-    // which must be waited for. REQUIRES: no one writes the extents meanwhile or, for a write,
-    // reads them; what is read was written before. Throws what BlockFile::submit() throws.
+    // Starts the transfer of PARTS in one request, which must be waited for. REQUIRES:
+    // parts_together() accepts all of PARTS; during the transfer, nothing else writes the extents,
+    // and nothing reads them if this is a write; extents that are read have been written before.
+    // Throws what BlockFile::submit() throws.
     ExtentTransfer read(std::span<const Part> parts, BlockFile* by = nullptr);
     ExtentTransfer write(std::span<const Part> parts, BlockFile* by = nullptr);
 

@@ -47,7 +47,7 @@ struct ParquetPlugin {
 [[nodiscard]] bool is_parquet(const std::string& path);
 
 // Opens the Parquet file PATH and reads only the columns that COLUMNS names. A null is left out, as
-// a key that the row does not have, except that a null `content` is kept, as in a message without
+// if the row did not have this key. Only a null `content` is kept, because a message may have no
 // content. Lists and structs become arrays and objects; binary columns become texts; times and
 // decimals become texts that spell them. Throws Error{kInput} if the file is not Parquet or has no
 // column of COLUMNS, and Error{kSetup} if this build does not read Parquet.

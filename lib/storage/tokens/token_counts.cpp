@@ -14,7 +14,7 @@ constexpr int64_t kBytes = 256;
 // Smaller vocabularies are not judged: few texts contain their last tokens, so that small tokens
 // alone prove nothing.
 constexpr int64_t kVocabularyMin = 16 * kBytes;
-// One of this many parts of a vocabulary is its smallest tokens: single characters, and the first
+// The smallest tokens are one part in kPart of a vocabulary: single characters, and the first
 // merges.
 constexpr int64_t kPart = 100;
 constexpr int64_t kTokensMin = 64;

@@ -49,8 +49,8 @@ auto with_tokens(const MappedFile& file, DType dtype, Use use) {
     }
 }
 
-// Takes the smallest and the largest token of each chunk, which is vectorized, and searches token
-// by token only a chunk that contains a bad one.
+// Finds the smallest and the largest token of each chunk, which is vectorized. Examines single
+// tokens only in a chunk that contains a bad one.
 template <typename Token>
 std::optional<TokenFile::Place> find_outside(std::span<const Token> tokens, int64_t limit) {
     constexpr int64_t kChunk = int64_t{16} * 1024;

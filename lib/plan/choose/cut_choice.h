@@ -1,7 +1,7 @@
-// Chooses places to cut the model at, from the legal ones: with few live values, between whole
-// layers, and so that the pieces have similar numbers of parameters. Pure. The result depends on
-// the model alone (never on batch, ranks or machine), so every rank and every run makes the same
-// cuts.
+// Chooses, from the legal places, the places where the model is cut. It prefers places between
+// whole layers with few live values, and pieces with similar numbers of parameters. Pure. The
+// result depends on the model alone (never on batch, ranks or machine), so every rank and every run
+// makes the same cuts.
 #pragma once
 
 #include <cstdint>

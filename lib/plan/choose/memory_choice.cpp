@@ -88,8 +88,8 @@ class Ladder {
         return need && all_fit(admit(*need, search_.limits));
     }
 
-    // Makes CHOICE the best choice so far if it needs less memory. Returns true if it does and
-    // fits.
+    // Makes CHOICE the best choice so far if it needs less memory. Returns true if it needs less
+    // and fits.
     bool step_to(const MemoryChoice& choice) {
         const std::optional<Bytes> before = memory_of(best_), after = memory_of(choice);
         if (!after || (before && *after >= *before)) return false;

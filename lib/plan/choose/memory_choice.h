@@ -1,4 +1,4 @@
-// Finds the memory settings nearest to a given config with which a job fits on its hosts. Data
+// Finds the memory settings that let a job fit on its hosts and are nearest to its config. Data
 // path: failed admission -> [here] -> advice. Pure.
 #pragma once
 
@@ -28,7 +28,7 @@ struct MemoryChoice {
 // Returns what a host needs with a choice; nullopt if the choice cannot be run.
 using NeedOfChoice = std::function<std::optional<HostNeed>(const MemoryChoice&)>;
 
-// A search for settings: the ones that it starts from, and the limits of a host.
+// A search for settings: the settings that it starts from, and the limits of a host.
 struct ChoiceSearch {
     MemoryChoice from;
     int64_t segments = 1;  // number of the model's segments: the largest number of groups
@@ -36,8 +36,8 @@ struct ChoiceSearch {
     NeedOfChoice need_of;
 };
 
-// A choice that fits. Its cost is what a host needs with it. WHY lists the changes as keys of a
-// config: "zero_optimization.stage: 3, activation_checkpointing.number_checkpoints: 4".
+// A choice that fits. Its cost is the need of a host with this choice. WHY lists the changes as
+// keys of a config: "zero_optimization.stage: 3, activation_checkpointing.number_checkpoints: 4".
 using FittingChoice = Choice<MemoryChoice, HostNeed>;
 
 // Returns the first choice that fits. Makes these changes in order, each in addition to the earlier

@@ -72,7 +72,7 @@ class MeshCoster {
         Bytes gradients;  // fp32
         Bytes states;     // fp32, with master copies
         int64_t trained_numel = 0;
-        Bytes largest_gradients;  // of the bucket with most
+        Bytes largest_gradients;  // gradients of the largest bucket
         Bytes largest_parameters;
         Bytes persistent;  // parameters that stage 3 keeps whole
     };

@@ -31,7 +31,7 @@ struct MeshRequest {
     StepPlanOptions options;            // options of the job; rank, hosts and ZeRO stage are
                                         // ignored
     FlatLayoutOptions layout;           // persistent buckets are used only at stage 3
-    std::optional<TensorCosts> tensor;  // REQUIRES: present if a choice has a tensor axis
+    std::optional<TensorCosts> tensor;  // REQUIRES: set if a choice has a tensor axis
     MachineRates rates;
     std::vector<int> node_sizes;           // ranks of each host
     Bytes program;                         // memory of a rank's program, which plans do not count

@@ -21,7 +21,7 @@ struct MeshSearch {
     bool each_zero_stage = false;  // true: each stage is a finding, not only a mesh's best stage
     std::vector<ScheduleKind> schedules = {kScheduleKinds.begin(), kScheduleKinds.end()};
     int chunks = 2;             // chunks of each stage in an interleaved schedule
-    int64_t micro_batches = 1;  // number in the global batch, over all data-parallel ranks
+    int64_t micro_batches = 1;  // micro batches of the global batch, over all data-parallel ranks
     std::optional<Bytes> host_memory_max;
     size_t count_max = 5;
 };

@@ -12,9 +12,9 @@
 
 namespace dslaunch::plan {
 
-// The free memory that a rank leaves when it keeps more chunks; an eighth of the free memory if
-// that is more. If less than half of this is free, the rank gives chunks back to disk. The gap
-// between these two limits keeps chunks from moving back and forth.
+// The memory that a rank leaves free when it keeps more chunks; if an eighth of the free memory is
+// more, it leaves that eighth. If less than half of this reserve is free, the rank gives chunks
+// back to disk. The gap between these two limits keeps chunks from moving back and forth.
 inline constexpr Bytes kPlacementReserve = mib(64);
 // A change must promise at least this gain, and a wait for disks shorter than this does not matter.
 // Both are fractions of a step's time.
@@ -55,12 +55,14 @@ struct PlacementSpace {
 // time if more chunks are kept than before, otherwise the measured time.
 using PlacementChoice = Choice<int64_t, double>;
 
-// Returns how many chunks to keep. If a step waits for the disk and memory is free, as many more
-// chunks are kept as fit, but not more than it takes to make the busier disk lane as short as the
-// busier of the other lanes; each chunk counts with its share of the measured time. If the step
-// waits for disk lanes although they are not the busiest, all chunks that fit are kept, since other
-// work cannot hide these transfers. If memory is short, fewer chunks are kept. Otherwise the number
-// stays the same.
+// Returns how many chunks to keep in memory:
+// - If a step waits for the disk and memory is free, more chunks than now: as many as fit, but only
+//   until the busier disk lane is as short as the busier of the other lanes. Each chunk counts with
+//   its share of the measured time.
+// - If the step waits for disk lanes although they are not the busiest, all chunks that fit, since
+//   other work cannot hide these transfers.
+// - If memory is short, fewer chunks.
+// - Otherwise the same number.
 [[nodiscard]] PlacementChoice choose_placement(const PlacementFacts& facts,
                                                const PlacementSpace& space);
 

@@ -155,8 +155,9 @@ class GreedyStep {
     const Rules& rules_;
     PipelineSchedule schedule_;
     std::vector<Stage> stages_;
-    std::vector<std::vector<double>> inputs_s_;     // by part, then micro batch: inputs arrive
-    std::vector<std::vector<double>> gradients_s_;  // the same: the outputs' gradients arrive
+    std::vector<std::vector<double>> inputs_s_;     // by part, then micro batch: the time when the
+                                                    // inputs arrive
+    std::vector<std::vector<double>> gradients_s_;  // the same for the gradients of the outputs
     std::priority_queue<Waking, std::vector<Waking>, std::greater<>> wakings_;
 };
 

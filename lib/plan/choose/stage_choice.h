@@ -24,7 +24,8 @@ struct SegmentCost {
     Bytes activations = {};      // see PartCost, inputs included
     Bytes kept_for_weight = {};  // see PartCost
     Bytes backward_takes = {};   // see PartCost
-    Bytes outputs = {};          // bytes sent if the model is cut after it; gradients come back
+    Bytes outputs = {};          // bytes sent if the model is cut after the segment; as gradients,
+                                 // they also come back
 };
 
 // The costs from which stages are chosen, and the conditions for the choice.
@@ -75,15 +76,15 @@ class LiveFront {
     // backward_weights that are not finished yet, and backwards that are running.
     using Moment = std::vector<int>;
 
-    std::vector<Moment> moments_;  // no moment has at most as much of everything as another
+    std::vector<Moment> moments_;  // each moment exceeds every other one in at least one count
 };
 
 // Chooses the segments of the stages. The slowest stage decides the time of a step. If each stage
-// has one chunk, the result is exact: among the choices that fit in memory_max and whose slowest
-// stage is within kSlowestSlack of the best, the one that sends least. If stages have several
-// chunks, the search begins with parts of even time and moves borders by one segment at a time, as
-// long as the slowest stage gets faster, or stays as fast and less is sent. Throws Error{kConfig}
-// if there are fewer segments than parts, or if nothing fits.
+// has one chunk, the result is exact: it considers all choices that fit in memory_max and whose
+// slowest stage is within kSlowestSlack of the best, and takes the choice that sends least. If
+// stages have several chunks, the search begins with parts of even time and moves borders by one
+// segment at a time, as long as the slowest stage gets faster, or stays as fast and less is sent.
+// Throws Error{kConfig} if there are fewer segments than parts, or if nothing fits.
 [[nodiscard]] StageChoice choose_stages(const StageRequest& request);
 inline constexpr double kSlowestSlack = 1.02;
 

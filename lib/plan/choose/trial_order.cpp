@@ -41,7 +41,8 @@ TrialOrder::TrialOrder(std::vector<TrialCandidate> candidates, const TrialRules&
     order_.resize(candidates_.size());
     std::iota(order_.begin(), order_.end(), 0);
     if (rules_.method == TrialMethod::kRandom) {
-        // The given config stays first. std::shuffle differs between libraries; this does not.
+        // The given config stays first. Different libraries implement std::shuffle differently;
+        // this loop gives the same order everywhere.
         std::mt19937_64 random(rules_.seed);
         for (size_t i = order_.size() - 1; i > 1; --i)
             std::swap(order_[i], order_[1 + random() % i]);
@@ -101,7 +102,8 @@ void TrialOrder::add_failed(int candidate) {
     tries_[candidate].failed = true;
 }
 
-// Returns the candidate to try for the first time; nullopt if there is none, and why in END_.
+// Returns the candidate to try for the first time. If there is none, returns nullopt and sets END_
+// to the reason.
 std::optional<int> TrialOrder::next_new() {
     if (!is_tried(0)) return 0;
     if (tried_ >= rules_.candidates_max) {

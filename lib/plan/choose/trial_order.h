@@ -15,7 +15,7 @@ namespace dslaunch::plan {
 // Settings that may be tried.
 struct TrialCandidate {
     TunedSettings settings;
-    double forecast_s = 0;  // time of a step by model; 0: not known
+    double forecast_s = 0;  // time of a step as the model predicts it; 0: not known
     bool fits = true;       // false: the forecast of memory exceeds the limit
 };
 
@@ -34,8 +34,8 @@ struct TrialRules {
     // kModel: a candidate is tried only if its expected step is at most this many times the best
     // measured one.
     double expected_max = 1.25;
-    // The best candidates are measured again in turns: those within NEAR of the best, at most
-    // FINALISTS of them, until each has ROUNDS measurements.
+    // The best candidates are measured again in turns: the candidates within NEAR of the best one,
+    // at most FINALISTS of them, until each has ROUNDS measurements.
     double near = 0.10;
     int finalists = 3;
     int rounds = 3;
@@ -58,7 +58,7 @@ class TrialOrder {
     // search has ended. LEFT_S: the time that is left; TRIAL_S: the time of one trial. Time for
     // measuring the finalists again is set aside before a new candidate is tried.
     [[nodiscard]] std::optional<int> next(double left_s, double trial_s);
-    // Record the result of a trial: STEP_S, the time of a step, or that it failed.
+    // Record the result of a trial: STEP_S, the time of a step, or a failure.
     void add_measured(int candidate, double step_s);
     void add_failed(int candidate);
 
@@ -66,11 +66,11 @@ class TrialOrder {
     [[nodiscard]] std::optional<int> best() const;
     // Returns the median of a candidate's measurements; nullopt if it has none.
     [[nodiscard]] std::optional<double> step_s(int candidate) const;
-    // Returns the expected time of a step: the forecast, corrected by how much the forecast was
-    // wrong for the measured candidate that differs in the fewest settings; the first of several.
-    // 0: not known.
+    // Returns the expected time of a step; 0: not known. It is the forecast, corrected by the error
+    // of another candidate's forecast: of the measured candidate that differs in the fewest
+    // settings (the first of several).
     [[nodiscard]] double expected_s(int candidate) const;
-    // Returns the number of times that CANDIDATE was measured, and whether it failed.
+    // Return the number of times that CANDIDATE was measured, and whether it failed.
     [[nodiscard]] int rounds_of(int candidate) const;
     [[nodiscard]] bool has_failed(int candidate) const { return tries_[candidate].failed; }
     // Returns why CANDIDATE was not tried. Valid after next() has returned nullopt, or after the

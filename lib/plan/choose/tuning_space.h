@@ -1,6 +1,6 @@
-// The settings of a job that `dslaunch tune` may change, and the list of those that it considers.
-// The rows of a step stay the same, so all of them train the same model. Data path: config, model
-// -> [here] -> forecasts -> trial_order.h. Pure.
+// The settings of a job that `dslaunch tune` may change, and the list of the settings that it
+// considers. All settings have the same number of rows in a step, so all of them train the same
+// model. Data path: config, model -> [here] -> forecasts -> trial_order.h. Pure.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct TunedSettings {
     bool operator==(const TunedSettings&) const = default;
 };
 
-// Returns the number of settings in which A and B differ. The accumulation follows the micro batch
-// and does not count.
+// Returns the number of settings in which A and B differ. accumulation_steps does not count, since
+// it follows from the micro batch.
 [[nodiscard]] int differences(const TunedSettings& a, const TunedSettings& b);
 
 // Returns SETTINGS in words: "micro batch 4 x 2, ZeRO 1, recompute 4". Names the buckets only if
@@ -37,7 +37,7 @@ struct TuningLimits {
     int64_t ranks = 1;  // ranks of the job
     int64_t micro_rows_min = 1;
     int64_t micro_rows_max = std::numeric_limits<int64_t>::max();
-    int64_t micro_sizes = 5;                     // the most sizes of a micro batch
+    int64_t micro_sizes = 5;                     // the largest number of micro batch sizes
     std::vector<int64_t> stages = {0, 1, 2, 3};  // ZeRO stages that may be chosen
     int64_t segments = 1;       // segments of the model: the largest number of recompute groups
     int64_t trained_numel = 1;  // elements of the trained parameters
@@ -47,13 +47,15 @@ struct TuningLimits {
 };
 
 // Returns the settings to consider, GIVEN first, without repetitions:
-// - micro batches that divide the rows, at most micro_sizes of them, evenly spread over the
-//   divisors from end to end; GIVEN's takes the place of its neighbour, which may be an end;
-// - with one rank, only GIVEN's ZeRO stage and 0, because a higher one divides nothing, unless a
-//   disk is known;
-// - recompute off, with the root of the number of segments as groups, and GIVEN's;
+// - micro batches that divide the rows, at most micro_sizes of them, spread evenly over all
+//   divisors from the smallest to the largest; GIVEN's micro batch replaces the nearest of them,
+//   even the smallest or largest;
+// - with one rank, only GIVEN's ZeRO stage and 0, because a higher stage divides nothing; but all
+//   stages if a disk is known;
+// - GIVEN's recompute groups, no recomputation, and the root of the number of segments as groups;
 // - states on disk from stage 1 on, parameters too at stage 3;
 // - GIVEN's bucket, and buckets of all, a fourth and a sixteenth of the elements, at least 64 Ki.
+//
 // REQUIRES: GIVEN's micro batch divides the rows.
 [[nodiscard]] std::vector<TunedSettings> tuning_space(const TunedSettings& given,
                                                       const TuningLimits& limits);

@@ -1,8 +1,9 @@
 // The compressed exchange of a bucket. Its blocks (blocks_of), each with one scale, are divided
-// among the bridges (the ranks of a host that communicate with other hosts), and each bridge's
-// blocks among the hosts. Every host sends its values of a run to the host that averages this run,
-// and gets the averages back. The result does not depend, in any bit, on which bridge and host a
-// block is assigned to. Source: Tang et al. 2021 (1-bit Adam), section 4. Pure.
+// among the bridges: the ranks of a host that communicate with other hosts. The blocks of each
+// bridge are divided among the hosts; the blocks of one bridge and one host are a run. Every host
+// sends its values of a run to the host that averages this run, and gets the averages back. The
+// result does not depend, in any bit, on the bridge and the host that a block is assigned to.
+// Source: Tang et al. 2021 (1-bit Adam), section 4. Pure.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,8 @@ struct ChunkLayout {
     int64_t disk_parameters = 0;
     int64_t disk_states = 0;
 
-    // Returns the largest number of bytes that an update writes. disk_read: that it reads.
+    // Return the largest number of bytes that an update writes to disk, and the number that it
+    // reads from there.
     [[nodiscard]] int64_t disk_written() const { return disk_parameters + disk_states; }
     [[nodiscard]] int64_t disk_read() const {
         return disk_states + (read_from == 0 ? disk_parameters : 0);

@@ -49,9 +49,9 @@ struct Bucket {
     BucketKind kind = BucketKind::kTrained;
 };
 
-// Returns the number of elements that the flags of a bucket take after its gradients, one flag per
-// slice and padding. A flag is 1 if the rank had a gradient for the slice. The flags are summed
-// with the gradients, so all ranks know which parameters no rank used.
+// Returns the number of elements that the flags of a bucket take after its gradients: one flag for
+// each slice, then padding. A flag is 1 if the rank had a gradient for the slice. The flags are
+// summed with the gradients, so all ranks know which parameters no rank used.
 [[nodiscard]] inline int64_t flag_numel(const Bucket& bucket) {
     return round_up(bucket.end_slice - bucket.first_slice, kSliceAlignmentNumel);
 }

@@ -45,7 +45,7 @@ namespace {
 
 struct Held {
     int bucket;
-    BufferUse use;  // positions are numbers of backwards
+    BufferUse use;  // its positions count the backwards
 };
 
 std::vector<Held> find_uses(const ModelInfo& model, const FlatLayout& layout,

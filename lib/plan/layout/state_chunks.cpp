@@ -181,7 +181,8 @@ std::string too_many_chunks(const FlatLayout& layout, const Partition* partition
     const int64_t step = choose_chunk_numel(layout, *partition, offload);
     const int64_t chunks = chunks_of(largest, step);
     if (chunks <= kChunksMax) return "";
-    int64_t low = step / kSliceAlignmentNumel, high = low;  // in cache lines; low: too small
+    int64_t low = step / kSliceAlignmentNumel, high = low;  // sizes in cache lines; `low` is too
+                                                            // small
     while (chunks_of(largest, high * kSliceAlignmentNumel) > kChunksMax) low = high, high *= 2;
     while (high - low > 1) {
         const int64_t middle = low + (high - low) / 2;

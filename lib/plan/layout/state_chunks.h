@@ -56,8 +56,8 @@ enum class ChunkHome {
 // A chunk of one rank.
 struct StateChunk {
     int bucket = 0;
-    // The chunk's range of this rank's states of the bucket. These states are the rank's pieces one
-    // after the other, each padded to kSliceAlignmentNumel. The range is empty if this rank has
+    // The chunk's range within this rank's states of the bucket. These states are the rank's pieces
+    // one after the other, each padded to kSliceAlignmentNumel. The range is empty if this rank has
     // fewer elements than others.
     Range range;
     ChunkHome states = ChunkHome::kNone;
@@ -83,8 +83,8 @@ struct StateChunk {
     [[nodiscard]] bool kept_states() const { return states == ChunkHome::kKept; }
     [[nodiscard]] bool kept_parameters() const { return parameters == ChunkHome::kKept; }
     [[nodiscard]] bool kept() const { return kept_states() || kept_parameters(); }
-    // Returns true if an update reads and writes a part of the chunk on disk, unless the plan keeps
-    // the chunk in memory.
+    // Returns true if an update reads and writes a part of the chunk on disk, or would do so if the
+    // plan did not keep the chunk in memory.
     [[nodiscard]] bool passes() const { return trained() && (on_disk() || kept()); }
     // Returns the chunk as it would be in a plan that does not keep it in memory.
     [[nodiscard]] StateChunk given_back() const;
@@ -119,16 +119,17 @@ struct StateChunkOptions {
                                             const StateChunkOptions& options);
 
 // Returns an error message if OFFLOAD cuts a rank's states into more than kChunksMax chunks; the
-// message names the smallest chunk size that does not. Returns "" otherwise. PARTITION is needed if
-// anything is offloaded.
+// message names the smallest chunk size that is possible. Returns "" otherwise. PARTITION is needed
+// if anything is offloaded.
 [[nodiscard]] std::string too_many_chunks(const FlatLayout& layout, const Partition* partition,
                                           const OffloadPlan& offload);
 
-// Returns the buffer of each of TURNS, a number below the smaller of TURNS and BUFFERS. A buffer
-// holds the chunks of its turns one after the other, and keeps the last one until the next step; so
-// a chunk that is alone in its buffer never moves. With kFifo and kLru, the turns use all buffers
-// in rotation. With kLfu, they use kLfuPassingBuffers of them in rotation; each other buffer keeps
-// one chunk, and these chunks are spread over the step. REQUIRES: BUFFERS > 0 if there are turns.
+// Returns the buffer of each of TURNS turns: a number that is below both TURNS and BUFFERS. A
+// buffer holds the chunks of its turns one after the other, and keeps the last one until the next
+// step; so a chunk that is alone in its buffer never moves. With kFifo and kLru, the turns use all
+// buffers in rotation. With kLfu, they use kLfuPassingBuffers of them in rotation; each other
+// buffer keeps one chunk, and these chunks are spread over the step. REQUIRES: BUFFERS > 0 if there
+// are turns.
 [[nodiscard]] std::vector<int> deal_buffers(int64_t turns, int64_t buffers, EvictionRule rule);
 
 // Returns the number of turns whose chunks are moved in every step.

@@ -2,8 +2,8 @@
 // slots of the hosts, in which the ranks that communicate most are on the same host. Data path:
 // node sizes -> mesh -> groups of ranks, stages. Pure; every rank computes the same.
 //
-// The order of the axes, the one with the most communication first. A block consists of the ranks
-// that differ only on an axis and the axes before it.
+// The axes are in this order: the axis with the most communication comes first. A block consists of
+// the ranks that differ only on an axis and the axes before it.
 //   tensor    collectives in every layer, forward and backward, that nothing hides
 //   sequence  all-to-alls in every layer around attention
 //   shard     the ranks that together keep one copy of the states (ZeRO): parameters are gathered

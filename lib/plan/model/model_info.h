@@ -21,7 +21,8 @@ struct ParameterInfo {
     int64_t element_bytes = 4;
     bool trainable = true;
     int64_t rows = 1;          // extent of the first dimension
-    int64_t weight_numel = 0;  // elements of a weight packed into NUMEL elements; 0: NUMEL
+    int64_t weight_numel = 0;  // elements of the weight before it was packed into NUMEL elements;
+                               // 0: not packed
     std::vector<int64_t> shape = {};
     // True if its type cannot be stored in buckets (integers, fp64, complex numbers). Each rank
     // then has the whole parameter, outside of the flat buffer, and it is not trained.
@@ -49,7 +50,8 @@ struct SegmentInfo {
     // the backward.
     Bytes weight_half_bytes;
     int64_t forward_flops = 0;  // of matrix products and convolutions, 2 per multiply-add
-    bool backward = true;       // true: gradients flow to a trainable parameter in or before it
+    bool backward = true;       // true: gradients flow to a trainable parameter in this segment or
+                                // before it
 };
 
 // The segments [begin, end), at least one.

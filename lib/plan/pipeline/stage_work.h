@@ -35,7 +35,8 @@ struct StagePart {
     bool gives_gradients = false;  // true: sends gradients to the previous part
 };
 
-// One stage of a pipeline. The model in its plan has only the segments of the stage's parts.
+// One stage of a pipeline. The model in the stage's plan has only the segments of the stage's
+// parts.
 struct StageWork {
     std::vector<PipelineWork> order;  // empty: no pipeline, each micro step runs as a whole
     int stage = 0;

@@ -28,7 +28,7 @@ class ScheduleTiming {
     }
 
   private:
-    // Returns the task after whose end PART's inputs, or the gradients of its outputs, have
+    // Returns the task whose end means that PART's inputs, or the gradients of its outputs, have
     // arrived.
     TaskRef& arrival(int part, const PipelineWork& work) {
         const size_t cell =

@@ -21,7 +21,8 @@ struct PartCost {
     double backward_input_s = 0;   // with recomputation
     double backward_weight_s = 0;  // a whole backward takes the sum of both times
     double send_s = 0;             // outputs to the next part, or their gradients back
-    Bytes activations = {};        // held from the begin of forward to the end of backward(_input)
+    Bytes activations = {};        // held from the beginning of the forward to the end of the
+                                   // backward or backward_input
     Bytes kept_for_weight = {};    // remaining activations and tensors for backward_weight: held
                                    // from the end of backward_input to the end of backward_weight
     Bytes backward_takes = {};     // further bytes, while a whole backward or backward_input runs

@@ -11,7 +11,7 @@ namespace dslaunch::plan {
 namespace {
 
 // Returns true if later micro steps add their gradients in place to the gradients of the first
-// micro step: no Post passes on the first micro step's gradients before.
+// micro step, because no Post passes those on at the end of the first micro step.
 bool adds_in_place(const StepPlan& plan) {
     return std::ranges::none_of(plan.instructions, [](const Instruction& instruction) {
         return instruction.op == Op::kPost && instruction.micro_step == 0;
@@ -146,7 +146,8 @@ class StepTiming {
     }
 
   private:
-    using TransferKey = std::tuple<int, bool, int>;  // part before it, gradients?, micro step
+    using TransferKey = std::tuple<int, bool, int>;  // part before the transfer, true for
+                                                     // gradients, micro step
 
     static TransferKey key_of(const Instruction& instruction) {
         return {instruction.part, instruction.gradients, instruction.micro_step};
@@ -177,8 +178,7 @@ class StepTiming {
             const Instruction& instruction = steps_[rank].plan->instructions[i];
             std::vector<TaskRef> waits;
             for (const int wait : instruction.waits) waits.push_back(places_[rank][wait]);
-            // If only one stage is forecast, the messages that it receives are taken to have
-            // arrived.
+            // If only one stage is forecast, its messages are assumed to have arrived already.
             if (instruction.op == Op::kReceive && steps_.size() > 1)
                 waits.push_back(sends_.at(key_of(instruction)));
             plan_.lanes[places_[rank][i].lane].add(

@@ -26,10 +26,10 @@ struct RankStep {
                                                       const MachineRates& rates);
 
 // Returns the spans of the instructions, by rank. STEPS are the step of one rank, or the steps of
-// one rank of each stage of a pipeline, in order; the other ranks of a stage are taken to do the
-// same at the same time. The compute lane, and the sums and updates that run beside it, share the
-// rank's processors, at the speeds that RATES gives. Transfers to other hosts, stages or disks use
-// no processor. REQUIRES: check_plans finds no fault.
+// one rank of each stage of a pipeline, in order; it is assumed that the other ranks of a stage do
+// the same at the same time. The compute lane, and the sums and updates that run beside it, share
+// the rank's processors, at the speeds that RATES gives. Transfers to other hosts, stages or disks
+// use no processor. REQUIRES: check_plans finds no fault.
 [[nodiscard]] std::vector<std::vector<InstructionSpan>> forecast_steps(
     std::span<const RankStep> steps, const MachineRates& rates);
 

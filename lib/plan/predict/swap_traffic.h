@@ -46,8 +46,8 @@ struct SwapTraffic {
 [[nodiscard]] SwapTraffic planned_swaps(const StepPlan& plan, const ChunkFormat& format);
 
 // Returns the traffic (a mean over steps) if the chunk whose next use is furthest away is always
-// the one to be evicted. BUFFERS chunks are in memory at once. A changed chunk is written when it
-// is evicted. Chunks are read when they are needed, not ahead.
+// evicted. BUFFERS chunks are in memory at once. A changed chunk is written when it is evicted.
+// Chunks are read when they are needed, not ahead.
 [[nodiscard]] SwapTraffic least_swaps(const SwapTrace& trace, int64_t buffers);
 
 }  // namespace dslaunch::plan

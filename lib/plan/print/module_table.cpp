@@ -20,7 +20,7 @@ struct Module {
     std::string path;
     int64_t parameters = 0;
     ModuleCost own;
-    int64_t flops = 0;  // of all modules inside too, and so are the times
+    int64_t flops = 0;  // includes all modules inside; so do the times
     Duration forward{0};
     Duration recompute{0};
     Duration backward{0};
@@ -64,7 +64,7 @@ Module module_tree(const ModelInfo& model, std::span<const ModuleCost> costs) {
         for (const int parameter : segment.parameters) is_used[parameter] = true;
     for (size_t i = 0; i < model.parameters.size(); ++i) {
         const ParameterInfo& parameter = model.parameters[i];
-        if (!is_used[i]) continue;  // another stage's, or nobody's
+        if (!is_used[i]) continue;  // read only by another stage, or not at all
         const size_t dot = parameter.name.rfind('.');
         Module& owner = dot == std::string::npos
                             ? root

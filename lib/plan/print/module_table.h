@@ -25,7 +25,7 @@ struct ModuleCost {
 // The step that was profiled.
 struct ProfiledStep {
     int64_t step = 0;        // its number, from 1
-    int64_t steps_done = 0;  // before it: flops_profiler.profile_step
+    int64_t steps_done = 0;  // steps before it: flops_profiler.profile_step
     int64_t micro_steps = 1;
     int64_t micro_rows = 0;  // samples of a micro step on this rank
     int64_t rows = 0;        // samples of the step on all ranks

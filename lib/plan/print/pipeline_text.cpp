@@ -41,7 +41,7 @@ std::string segments_text(const ModelInfo& model, SegmentRange range) {
     return fmt::format("{}..{} {} .. {}", range.begin, last, first, model.segments[last].name);
 }
 
-// Returns the most bytes of activations that a stage holds during the step.
+// Returns the largest number of bytes of activations that a stage holds during the step.
 Bytes activations_of(const PipelineOption& option, size_t stage) {
     return option.run.lanes[stage].live_bytes_max;
 }

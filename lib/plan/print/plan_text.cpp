@@ -36,7 +36,7 @@ void memory_json(const StepPlan& plan, JsonWriter& json) {
     json.end_object().end_object();
 }
 
-// The contents of buffers, for the kinds whose name does not say it.
+// The contents of buffers, for the kinds whose names do not tell them.
 constexpr std::array<std::string_view, kBufferKinds> kContents = {
     "",
     "",

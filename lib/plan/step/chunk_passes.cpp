@@ -78,9 +78,9 @@ class Assignment {
 
 // Returns the passes. ADDED lists the chunks in the order in which the step reduces them, each as
 // often as it is reduced. UPDATED lists the same chunks once each, in the order of updates.
-// BUFFERS_MAX is the largest number of buffers. The sums that are needed last are evicted; but the
-// few sums that were used last stay in memory, so that reads and writes overlap with the adding.
-// Sums for up to BUFFERS_MAX - 1 later updates are read ahead.
+// BUFFERS_MAX is the largest number of buffers. The sums whose next use is furthest away are
+// evicted. But the few sums that were just used stay in memory, so that reads and writes overlap
+// with the adding. Sums for up to BUFFERS_MAX - 1 later updates are read ahead.
 SumPasses make_sum_passes(std::span<const int> added, std::span<const int> updated,
                           int64_t buffers_max) {
     SumPasses passes;

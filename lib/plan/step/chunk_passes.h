@@ -11,13 +11,15 @@
 
 namespace dslaunch::plan {
 
-// A use of a chunk's reduced gradients, which wait for the norm: their buffer, when a micro step is
-// added to them or when the chunk is updated, and the reads and writes around the use.
+// A use of the sums of a chunk's gradients, which wait in a buffer for the norm. In a use, the
+// gradients of a micro step are added to the sums, or the chunk is updated from them. The members
+// tell what is read before the use and written after it.
 struct SumUse {
     int chunk = 0;  // index into StateChunks::all
     int buffer = 0;
     bool read = false;   // from disk, before the use
-    bool write = false;  // to disk, after the use, since others need the buffer before the next use
+    bool write = false;  // to disk, after the use, since other sums need the buffer before the next
+                         // use
 };
 
 // The uses of all sums that pass between memory and disk in a step.
@@ -72,8 +74,8 @@ class ChunkPasses {
     void after_chunk(int c);
     void join_sums(Instruction& update) const;
     void after_sums(int c);
-    // Adds to READ this rank's part of its bucket, from disk or from the buffers that hold it at
-    // that time.
+    // Adds to READ, the read of a bucket, this rank's part of that bucket: from disk, or from the
+    // buffers that hold the part at that time.
     void join_bucket_read(Instruction& read) const;
 
   private:

@@ -13,11 +13,11 @@ namespace dslaunch::plan {
 
 // The treatment of the rest in a step.
 enum class Lag : uint8_t {
-    kWhole,    // updated with the mean of the waiting gradients and this step's; if no gradients
-               // wait, like the important units
-    kPartial,  // its gradients are added to the waiting ones
-    kLate,     // waiting gradients become an update while the step computes; it takes effect with
-               // the step's other updates, and this step's gradients wait
+    kWhole,    // everything is updated, the rest with the mean of its waiting gradients and this
+               // step's; if no gradients wait, like the important units
+    kPartial,  // the gradients of the rest are added to the waiting ones
+    kLate,     // waiting gradients become an update while the step computes. It takes effect with
+               // the step's other updates; this step's gradients of the rest wait
 };
 inline constexpr int kLags = 3;
 

@@ -14,9 +14,10 @@ class LinkBytes {
     // LAYOUT, OPTIONS and the objects that OPTIONS points to must outlive this object.
     LinkBytes(const FlatLayout& layout, const StepPlanOptions& options);
 
-    // Returns the bytes of a bucket's gradients, in fp32 or packed. They are sent to all hosts at
-    // stage 0 and if each host holds a copy; otherwise to the owners' hosts, whose sums are sent to
-    // the other copies. Flags are always sent to all hosts.
+    // Returns the bytes of a bucket's gradients, in fp32 or packed. At stage 0, and if each host
+    // holds a copy of the states, they are sent to all hosts. Otherwise they are sent to the
+    // owners' hosts, whose sums are then sent to the other copies. Flags are always sent to all
+    // hosts.
     [[nodiscard]] Bytes sent_by_reduce(int bucket) const;
     // Returns the bytes of a bucket in 1 bit an element with the scales of its blocks: sent to the
     // hosts that average it, and from them to all (plan/exchange/sign_runs.h): 2 (n / 8 + 4 blocks)

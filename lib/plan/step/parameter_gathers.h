@@ -28,7 +28,8 @@ class ParameterGathers {
           chunk_passes_(chunk_passes),
           sums_(sums) {}
 
-    // Chooses the gathers and their buffers. Called first; the calls below need KEPT too.
+    // Chooses the gathers and their buffers. Must be called first. The functions below also need
+    // KEPT to be filled in.
     void choose(const ModelInfo& model, const std::vector<RecomputeGroup>& groups);
     // Begins a work of the part with index PART, whose gathers are SCHEDULE.
     void begin_work(size_t part, GatherSchedule PartGathers::*schedule);

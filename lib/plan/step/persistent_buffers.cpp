@@ -12,8 +12,8 @@ namespace dslaunch::plan {
 
 namespace {
 
-// For each unit, every rank keeps one byte, whether the unit is important, and in fp64 the sum of
-// squares by which units are chosen.
+// For each unit, every rank keeps one byte that says whether the unit is important, and in fp64 the
+// sum of squares by which units are chosen.
 constexpr int64_t kChoiceBytesPerUnit = 1 + 8;
 
 class Adder {
@@ -65,8 +65,9 @@ class Adder {
                                              BufferKind::kGradients, owned - on_disk, on_disk));
     }
 
-    // Adds buffers for the gradients that wait for an update of the rest and, if that update lands
-    // later, for its parameters. The states of important units of chunks on disk are in memory.
+    // Adds a buffer for the gradients that wait for an update of the rest. If that update takes
+    // effect later, the buffer has room for the updated parameters too. The important units' states
+    // are in memory, even if their chunks are on disk.
     void add_waiting(int b, PersistentBuffers& made) {
         const LagPlan& lag = options_.lag;
         const int64_t bytes = 4 + (lag.overlaps ? options_.parameter_bytes : 0);

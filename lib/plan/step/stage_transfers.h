@@ -38,8 +38,8 @@ class StageTransfers {
     void send_gradients(const StagePart& part, int m, int gradients);
 
     // begin_work is called before a work of the schedule is added, end_work after its last
-    // instruction. Nothing is received for a work before the work two places earlier has ended, so
-    // a rank never waits for another longer than a few works take.
+    // instruction. Nothing is received for a work before the last work but one has ended, so a rank
+    // never waits for another longer than a few works take.
     void begin_work() { turn_ = turns_[work_++ % 2]; }
     void end_work();
 

@@ -72,8 +72,8 @@ struct StepPlanOptions {
     HostWire wire = {};
     // The number of neighbouring ranks that shard one copy of the states, while other groups of
     // ranks hold other copies (MiCS, arXiv:2205.00119); 0: all ranks shard a single copy.
-    // `partition` divides the states among the ranks of a group. REQUIRES: it divides world_size; a
-    // group is a whole host, or its ranks are on hosts of one rank each.
+    // `partition` divides the states among the ranks of a group. REQUIRES: shard_group divides
+    // world_size; a group is a whole host, or its ranks are on hosts of one rank each.
     int shard_group = 0;
     // True if updates need whole tensors. At stage 0, the local ranks then share the writing of
     // parameters tensor by tensor. REQUIRES, from stage 1 on: the partition cuts no tensor.
@@ -136,7 +136,7 @@ struct StepPlanOptions {
                 offload.lossless, keeps_reduced(), offload.packed_in_memory};
     }
     // Returns true if some parameters are whole only while they are gathered. is_gathered returns
-    // true if the parameters of BUCKET are.
+    // true if BUCKET contains such parameters.
     [[nodiscard]] bool gathers() const {
         return stage == 3 && (shards_over_hosts() || offload.parameters);
     }

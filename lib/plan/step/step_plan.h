@@ -36,7 +36,7 @@ enum class Op : uint8_t {
                   // gradient memory
     kBackward,    // segment
     kPost,        // bucket: this rank's gradients are complete
-    kReduce,      // bucket: ordered sum over all ranks, or the host's if sums_on_host()
+    kReduce,      // bucket: ordered sum over all ranks, or over the host's if sums_on_host()
     kAccumulate,  // chunk: keep or add up the reduced gradients of a micro step
     kNorm,        // global gradient norm, clip factor, non-finite check
     kUpdate,      // chunk: optimizer states and this rank's part of the parameters
@@ -50,7 +50,7 @@ enum class Op : uint8_t {
     kBackwardWeight,  // segment: the gradients of its parameters, later
     kTie,             // bucket of a tied parameter: sum its gradients over its stages
     kExchange,        // bucket: average the values of the plan's Exchange over hosts, in 1 bit each
-    kSelect,          // choose by this step's gradients the important units for later updates
+    kSelect,          // choose the important units for later updates, by this step's gradients
     kUpdateRest,      // chunk: make an update of waiting gradients, which Update then applies
 };
 
@@ -135,7 +135,7 @@ struct Instruction {
     std::vector<int> creates;
     std::vector<int> frees;
     Bytes bytes;  // moved between ranks or stages, or from and to disk; otherwise 0
-    Bytes sent;   // by this rank's host to other hosts
+    Bytes sent;   // that this rank's host sends to other hosts
     int64_t flops = 0;
     std::vector<int> waits;  // instructions of other lanes that must be done first (derive_waits)
 };
@@ -163,7 +163,7 @@ struct StepPlan {
     std::vector<PlanBuffer> buffers;
     std::vector<Instruction> instructions;  // in program order, also on each lane
     // The gradient buffer of each trained bucket, if buckets share memory (stages 2, 3), and the
-    // fp32 elements of each buffer, flags included. Empty: every bucket has its own.
+    // fp32 elements of each buffer, flags included. Empty: every bucket has its own buffer.
     std::vector<int> gradient_buffer_of_bucket;
     std::vector<int64_t> gradient_buffer_numel;
     std::vector<int64_t> gather_buffer_numel;  // elements by gather buffer

@@ -74,7 +74,7 @@ struct GroupShape {
 // The speeds of one rank, with its threads, while the other ranks of its host do the same work.
 struct MachineRates {
     double update_numel_per_s = 0;  // elements that the optimizer's step updates
-    double sum_bytes_per_s = 0;     // read and written by sums and copies in memory
+    double sum_bytes_per_s = 0;     // bytes read and written by sums and copies in memory
     // The fraction of its speed that computing, or updating, keeps while both run: one half if they
     // share processors without loss, 1 if each has separate processors.
     double computing_beside = 0.5;

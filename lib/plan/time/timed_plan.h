@@ -1,5 +1,5 @@
-// The simulator of all plans. Lanes of tasks, which take seconds and wait for each other, are run
-// with a clock. Data path: a pipeline's schedule (pipeline/timed_schedule.h) or the step plans of
+// The simulator of all plans. It runs lanes of tasks with a clock. Tasks take seconds and wait for
+// each other. Data path: a pipeline's schedule (pipeline/timed_schedule.h) or the step plans of
 // ranks (predict/step_forecast.h) -> [here] -> the time of a step, and idle times. Pure; a million
 // tasks take about 0.1 s.
 //

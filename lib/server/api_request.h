@@ -30,14 +30,14 @@ struct ApiRequest {
     std::optional<JsonView> messages, tools, documents, template_kwargs;
     std::string reasoning_effort;                  // a variable of the template; empty: not given
     bool begins_answer = true;                     // the text ends with the start of an answer
-    bool continues_last = false;                   // or with the end of the last message's content
+    bool continues_last = false;                   // the text ends with the last message's content
     std::shared_ptr<const JsonDocument> document;  // shared by copies of the request
     std::optional<int64_t> tokens_max;             // nothing: as many as fit in the context
     decoder::SamplingOptions sampling;
     bool seed_given = false;
     std::optional<std::vector<std::string>> stops;  // each ends the text, and is not part of it
     std::vector<int32_t> more_ends;                 // further tokens that end the text
-    bool ignores_end = false;                       // the model's own end tokens do not
+    bool ignores_end = false;                       // the model's own end tokens do not end it
     int choices = 1;
     bool stream = false;
     bool stream_usage = false;  // the last event of a stream has the numbers of tokens
@@ -55,9 +55,9 @@ struct ApiError {
 [[nodiscard]] ApiError short_of_memory();
 
 // Reads BODY. Refuses fields that the protocol does not have, and fields that this server does not
-// support unless they have their defaults. DEFAULTS: the sampling options for what the request does
-// not set. LEASE is charged for the request's memory; returns an error with status 503 if its
-// budget is used up.
+// support unless they have their defaults. DEFAULTS: the values of the sampling options that the
+// request does not set. LEASE is charged for the request's memory; returns an error with status 503
+// if its budget is used up.
 [[nodiscard]] std::variant<ApiRequest, ApiError> parse_api_request(
     ApiKind kind, std::string body, const decoder::SamplingOptions& defaults, MemoryLease& lease);
 

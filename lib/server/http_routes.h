@@ -47,8 +47,8 @@ class HttpRoutes final : public HttpHandler {
     [[nodiscard]] HttpReply complete(ApiKind kind, HttpRequest& http, const ReplySink& client);
     [[nodiscard]] HttpReply answer_texts(ApiRequest request, MemoryLease& lease,
                                          const ReplySink& client);
-    // Returns REQUEST's prompts as texts; may move them out of REQUEST. Nothing if the memory does
-    // not fit in LEASE's budget.
+    // Returns REQUEST's prompts as texts; may move them out of REQUEST. Returns nothing if their
+    // memory does not fit in LEASE's budget.
     [[nodiscard]] std::optional<std::vector<std::string>> texts_of(ApiRequest& request,
                                                                    MemoryLease& lease) const;
     [[nodiscard]] TextRequest text_request(const ApiRequest& request,
@@ -58,7 +58,7 @@ class HttpRoutes final : public HttpHandler {
     [[nodiscard]] int64_t tokens_max_of(const ApiRequest& request, int64_t prompt_tokens) const;
     [[nodiscard]] ReplyHead head_of(ApiKind kind) const;
     // Returns the tokens of PROMPTS. Encoding a long text temporarily takes many times its size in
-    // memory. Nothing if that memory does not fit in LEASE's budget.
+    // memory. Returns nothing if this memory does not fit in LEASE's budget.
     [[nodiscard]] std::optional<std::vector<std::vector<int32_t>>> encode(
         const std::vector<std::string>& prompts, bool is_rendered, MemoryLease& lease);
 

@@ -1,6 +1,6 @@
-// The fields of OpenAI's completions and chat protocol, and the ones that common servers add: which
-// are read, which have no effect here, and which are refused unless they have their defaults. Data
-// path: json_document.h -> [here], api_request.h. Pure.
+// The fields of OpenAI's completions and chat protocol, and further fields of common servers. Some
+// of them are read, some have no effect here, and the others are refused unless they have their
+// defaults. Data path: json_document.h -> [here], api_request.h. Pure.
 #pragma once
 
 #include <optional>
@@ -15,8 +15,8 @@ struct FieldFault {
     std::string field, why;
 };
 
-// Checks the fields of REQUEST (a completion or a chat) that api_request.h does not read, and
-// returns a fault: a field is unknown, its value has the wrong type, or it asks for something that
+// Checks the fields of REQUEST (a completion or a chat) that api_request.h does not read. Returns a
+// fault if a field is unknown, if its value has the wrong type, or if it asks for something that
 // this server does not support. REQUIRES: REQUEST is an object.
 [[nodiscard]] std::optional<FieldFault> fault_of_fields(JsonView request, bool is_chat);
 

@@ -8,7 +8,7 @@
 
 namespace dslaunch::server {
 
-// Any thread.
+// The failure of a service, if there was one. Threads: any.
 class ServiceFailure {
   public:
     // Logs ERROR and records it. REQUIRES: ERROR is being handled.

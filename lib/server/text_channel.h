@@ -1,4 +1,4 @@
-// The text of one request on its way to the client, as it is made. Pieces that nobody has read yet
+// Passes the text of one request to the client while it is made. Pieces that nobody has read yet
 // are joined, so that a slow reader costs no more memory than its text. Data path: text_service.h
 // -> [here] -> api_reply.h.
 #pragma once
@@ -19,7 +19,8 @@ using decoder::TextPiece;
 // Threads: the service writes, one other thread reads.
 class TextChannel {
   public:
-    // Returns the text since the last call; waits at most LIMIT. Nothing if no more text was made.
+    // Returns the text since the last call; waits for it at most LIMIT. Returns nothing if no more
+    // text was made by then.
     [[nodiscard]] std::optional<TextPiece> next(Duration limit);
     // Adds PIECE to the text that has not been read.
     void push(TextPiece piece);

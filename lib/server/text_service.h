@@ -36,7 +36,7 @@ struct TextRequest {
     decoder::SamplingOptions sampling;
     std::vector<std::string> stops;
     std::vector<int32_t> more_ends;  // in addition to the service's end tokens
-    bool ignores_end = false;        // the service's end tokens do not end it
+    bool ignores_end = false;        // the service's end tokens do not end the text
 };
 
 // Numbers since the start, for reports.
@@ -52,9 +52,8 @@ struct ServiceCounts {
 // service's failure, or empty if it did not fail.
 [[nodiscard]] ApiError service_ends(const std::string& why);
 
-// Called while a service has nothing to do: CALL(true) every INTERVAL, and CALL(false) at the
-// end unless the service failed,
-// so that it can inform ranks that wait for batches.
+// Called while a service has nothing to do: CALL(true) every INTERVAL. At the end, CALL(false),
+// unless the service failed. CALL can inform ranks that wait for batches.
 struct IdleCall {
     std::function<void(bool goes_on)> call;
     Duration interval = std::chrono::seconds{5};

@@ -1,5 +1,5 @@
-// The threads that answer requests. A thread is started when more requests wait than threads do, up
-// to a limit, and lives until the end. Data path: connection_server.h -> [here] ->
+// The threads that answer requests. If more requests than threads are waiting, another thread is
+// started, up to a limit. A thread lives until the end. Data path: connection_server.h -> [here] ->
 // connection_server.h.
 #pragma once
 

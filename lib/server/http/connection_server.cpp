@@ -258,8 +258,8 @@ bool ConnectionServer::read_head(Connection& connection, std::string_view& bytes
 }
 
 // Refuses other requests that arrive slowly, until BYTES more from CONNECTION fit in the memory for
-// requests that are still arriving. The request with the highest cost is refused first: its memory
-// times the time for which it has held it.
+// requests that are still arriving. The request with the highest cost is refused first. The cost is
+// the request's memory times the time for which the request has used it.
 void ConnectionServer::make_memory(const Connection& connection, size_t bytes) {
     const int64_t growth = connection.reader.growth(bytes);
     while (growth > 0) {

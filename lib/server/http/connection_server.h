@@ -1,9 +1,9 @@
 // A port and its connections. One thread reads all connections, so that a client that sends slowly
 // occupies no thread; when a request is complete, one of a limited number of other threads answers
-// it. Bodies that are still arriving may use half of the memory for requests; beyond that, the
-// request whose memory times its duration is largest is refused. A client that breaks the protocol
-// gets one answer, and its connection is closed. Data path: sockets -> request_reader.h -> [here]
-// -> HttpHandler -> reply_writer.h -> sockets. Threads: run() reads.
+// it. Bodies that are still arriving may use half of the memory for requests. If they need more,
+// the request with the largest product of memory and duration is refused. A client that breaks the
+// protocol gets one answer, and its connection is closed. Data path: sockets -> request_reader.h ->
+// [here] -> HttpHandler -> reply_writer.h -> sockets. Threads: run() reads.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@ struct ConnectionLimits {
     int requests_max = 1000;     // on one connection
     Duration request_max = std::chrono::seconds{120};     // from a request's first byte to its last
     Duration pause_max = std::chrono::seconds{30};        // without a byte from, or to, the client
-    Duration hold_max = std::chrono::seconds{5};          // not refused in favour of others before
+    Duration hold_max = std::chrono::seconds{5};          // younger requests stay
     Duration idle_max = std::chrono::seconds{5};          // longest time between two requests
     Duration drain_max = std::chrono::milliseconds{500};  // for a refused client to read why
 };

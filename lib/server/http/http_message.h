@@ -57,8 +57,8 @@ class HttpHandler {
     // nothing if it is not refused.
     [[nodiscard]] virtual std::optional<HttpReply> refuse(const RequestHead& head) = 0;
     // Returns true if answer() returns at once for such a request and its answer is short. The
-    // thread that reads the connections then calls answer() itself, even if as many requests as
-    // allowed are being answered.
+    // thread that reads the connections then calls answer() itself, even if the largest allowed
+    // number of requests is being answered.
     [[nodiscard]] virtual bool is_quick(const RequestHead& head) = 0;
     // Returns the answer to REQUEST, which refuse() did not refuse; may take any time. If it
     // throws, error() makes the answer.

@@ -13,7 +13,7 @@ void RequestAnswerer::answer(Connection& connection, Duration pause_max) {
     try {
         connection.is_usable = write_answer(connection, client);
     } catch (const std::exception& error) {
-        // The client notices that the stream was not completed.
+        // Closing the connection shows the client that the stream is incomplete.
         connection.is_usable = false;
         try {
             log_warn("serve", "a streamed reply was cut off: {}", error.what());

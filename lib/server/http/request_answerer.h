@@ -17,8 +17,8 @@ class RequestAnswerer {
     RequestAnswerer(HttpHandler& handler, int requests_max, const std::atomic<bool>& is_ending)
         : handler_(handler), requests_max_(requests_max), is_ending_(is_ending) {}
 
-    // Answers CONNECTION's request, and sets is_usable to whether another one may follow.
-    // PAUSE_MAX: the longest time for which the client may read nothing. Does not throw.
+    // Answers CONNECTION's request. Sets is_usable to true if another request may follow, else to
+    // false. PAUSE_MAX: the longest time for which the client may read nothing. Does not throw.
     void answer(Connection& connection, Duration pause_max);
 
   private:

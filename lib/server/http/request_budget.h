@@ -1,6 +1,7 @@
-// The memory that requests may use, all connections together: bodies, values read from them, texts
-// that are not in the engine yet. A request that needs more than is left is refused at once. Data
-// path: sockets -> [here] -> answers with status 503. Threads: any; nothing blocks or allocates.
+// The memory that the requests of all connections together may use: for bodies, for values read
+// from them, and for texts that are not in the engine yet. A request that needs more than is left
+// is refused at once. Data path: sockets -> [here] -> answers with status 503. Threads: any;
+// nothing blocks or allocates.
 #pragma once
 
 #include <algorithm>
@@ -59,7 +60,8 @@ class MemoryLease {
         bytes_ += bytes;
         return true;
     }
-    // Gives back all but BYTES; does nothing if fewer are taken.
+    // Reduces the lease to BYTES and gives the rest back. Does nothing if the lease has no more
+    // than BYTES.
     void shrink_to(int64_t bytes) noexcept {
         if (bytes >= bytes_) return;
         budget_->give_back(bytes_ - bytes);

@@ -35,7 +35,7 @@ struct RequestHead {
 // once, a length together with chunks).
 [[nodiscard]] std::optional<HttpRefusal> read_head(std::string_view text, RequestHead& head);
 
-// Returns true if A and B are the same but for the case of ASCII letters.
+// Returns true if A and B are equal when the case of ASCII letters is ignored.
 [[nodiscard]] bool equal_ignoring_case(std::string_view a, std::string_view b);
 
 }  // namespace dslaunch::server

@@ -19,8 +19,8 @@ class Device {
     // Returns true if the host can read and write the memory directly.
     [[nodiscard]] virtual bool is_host() const = 0;
     // Returns memory that is filled with zeros and aligned to 64 bytes. On a GPU the compute queue
-    // writes the zeros. Throws Error{kSetup}, naming WHAT it is for and the bytes, if not enough is
-    // free. The memory must not outlive the device.
+    // writes the zeros. Throws Error{kSetup} if not enough memory is free; the message names the
+    // bytes and WHAT they are for. The memory must not outlive the device.
     [[nodiscard]] virtual Memory allocate(Bytes bytes, std::string_view what) = 0;
 
     // Return the queue of the compute lane, the queue of the communication lane, and a queue for

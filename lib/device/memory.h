@@ -10,7 +10,7 @@
 
 namespace dslaunch::device {
 
-// Owns memory of a device. A default one, and one that was moved from, is empty.
+// Owns memory of a device. An object that was default-constructed or moved from is empty.
 class Memory {
   public:
     Memory() = default;

@@ -1,6 +1,6 @@
 // Work on flat arrays in a device's memory, done in the order in which it is submitted: immediately
-// on the host, later on a stream of a GPU. The results have the same bits as
-// kernels/flat_optimizer.h computes. Data path: ZeRO state -> [here] -> the host's kernels, or
+// on the host, later on a stream of a GPU. The results are equal, bit for bit, to the results of
+// kernels/flat_optimizer.h. Data path: ZeRO state -> [here] -> the host's kernels, or
 // lib/kernels/cuda's. Threads: a queue belongs to its lane; one thread at a time.
 #pragma once
 
@@ -42,7 +42,7 @@ class Queue {
     virtual void copy_out(void* into, const void* from, int64_t bytes) = 0;
     virtual void fill(float* into, float value, int64_t numel) = 0;
 
-    // Update RANGE of a parameter by one step of an optimizer (kernels/flat_optimizer.h).
+    // Updates RANGE of a parameter by one step of Adam (kernels/flat_optimizer.h).
     virtual void adam_step(const kernels::FlatRange& range, const kernels::AdamStep& step) = 0;
     // Updates ranges that do not overlap, in any order.
     virtual void adam_steps(std::span<const kernels::AdamUpdate> updates) {

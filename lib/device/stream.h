@@ -45,7 +45,8 @@ class Stream {
 struct AwaitOptions {
     std::function<void()> check = [] {};
     Duration limit{};
-    Duration watch_closely{};  // for this time it polls without pauses, which uses a processor
+    Duration watch_closely{};  // at first, for this time, the host polls without pauses, which uses
+                               // a processor
 };
 
 // Returns true when EVENT is reached, false after the limit. Throws what the event and CHECK throw.

@@ -41,7 +41,7 @@ inline bool is_known(HealthOp op) {
 // A rank that takes part in the measurements.
 struct HealthMember {
     std::string device;      // "cpu", "NVIDIA H200"
-    std::string address;     // numeric address where it listens during the search
+    std::string address;     // numeric address where the rank listens during the search
     std::string backend;     // "gloo", "nccl"
     std::string facts = {};  // of a GPU: memory, driver, ECC errors, link, other users
 
@@ -89,7 +89,7 @@ struct GpuPairSample {
     bool operator==(const GpuPairSample&) const = default;
 };
 
-// A host's processor: how long it takes for work that is the same on all hosts.
+// The time that a host's processor takes for work that is the same on all hosts.
 struct HostSample {
     int64_t node = 0;
     int64_t pass = 1;

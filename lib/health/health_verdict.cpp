@@ -62,9 +62,9 @@ double deviation(const std::vector<double>& values) {
 
 using Measure = std::function<double(const LinkSample&)>;
 
-// The same measure on other links in the same pass. The links that share no host with LINK say
-// most; if a bad host spoils these too, all other links say more. The better of both medians
-// counts.
+// The same measure on other links in the same pass. The links that share no host with LINK are the
+// best comparison, unless a bad host spoils them too; then all other links together are better. Of
+// the two medians, the better one counts.
 struct Elsewhere {
     std::vector<double> all;
     std::vector<double> apart;
@@ -247,8 +247,8 @@ Judge::Coverage Judge::coverage(int node, bool only_directed) const {
     return found;
 }
 
-// Returns true if COUNT is the number of a host's links in one direction, or, if it has more than
-// three, three quarters of them: by chance one may look good.
+// Returns true if COUNT is the number of all links of a host in one direction. If a host has more
+// than three such links, three quarters of them are enough, since one may look good by chance.
 bool Judge::covers(int count) const {
     const int ways = node_count_ - 1;
     return count >= (ways <= 3 ? ways : (3 * ways + 3) / 4);

@@ -18,8 +18,8 @@ namespace dslaunch::health {
 // Returns the PARTS of a finding's text, separated by "; ".
 [[nodiscard]] std::string join_parts(const std::vector<std::string>& parts);
 
-// Samples of several links together. Each text gives the worst figure of them, and GOOD's figure
-// for comparison.
+// The samples of several links together. Each text gives one figure of these links. If there is a
+// GOOD, the text compares this figure with GOOD's.
 class LinkFigures {
   public:
     // If RATE_COUNTS, the texts may name the sample's rate.

@@ -93,8 +93,8 @@ int main(int argc, char** argv) {
         tell(argv[0], torch_reason(error));
         if (std::ferror(stdout) != 0) code = static_cast<int>(ExitCode::kDisk);
     }
-    // Returning would make LibTorch destroy its tables of operators, which takes longer than many a
-    // command.
+    // Returning would make LibTorch destroy its tables of operators, which takes longer than many
+    // commands.
     std::fflush(nullptr);
     ::_exit(code);
 }

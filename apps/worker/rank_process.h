@@ -31,7 +31,8 @@ struct RankFailure {
 [[noreturn]] void end_rank(runtime::Reporter& reporter, const RankFailure& failure,
                            const char* speaker);
 
-// This process as a rank of a job, or alone if no launcher started it. Then `reporter` is null.
+// This process as a rank of a job. If no launcher started it, it runs alone, and `reporter` is
+// null.
 struct RankProcess {
     launch::WorkerEnvironment environment;
     std::unique_ptr<runtime::Reporter> reporter;
@@ -46,7 +47,7 @@ struct RankProcess {
 };
 
 // Runs WORK and returns 0. If WORK throws in a rank of a job, tells the launcher why and ends the
-// process. Outside a job, the error is thrown on.
+// process. Outside a job, the caller gets the error.
 int run_as_rank(const std::function<void(RankProcess& process)>& work);
 
 }  // namespace dslaunch::worker

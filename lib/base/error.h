@@ -1,4 +1,4 @@
-// The error that a user or the environment causes, and the exit codes of both programs. It is
+// Errors that a user or the environment causes, and the exit codes of both programs. Error is
 // thrown anywhere, and caught only in main() and at the top of each thread. Bugs use check.h
 // instead.
 #pragma once
@@ -34,7 +34,7 @@ enum class ExitCode : int {
 // Returns "usage", "config", …: the word used in messages and in --json output.
 [[nodiscard]] const char* exit_code_name(ExitCode code);
 
-// Returns true if the exit status CODE is one of this program's and not 0.
+// Returns true if CODE is one of this program's exit codes and not 0.
 [[nodiscard]] bool is_own_code(uint32_t code);
 
 // A failure that a person can act on, and the exit code that the process ends with.

@@ -18,8 +18,8 @@ namespace dslaunch {
 // debug lines are shown.
 enum class LogLevel { kError, kWarn, kInfo, kDetail, kDebug };
 
-// Sets the speaker of all lines: "r3@host" in a worker whose lines are not marked by a launcher,
-// "agent@host", else empty. Called once, in main().
+// Sets the speaker of all lines: "r3@host" in a worker if no launcher marks its lines, "agent@host"
+// in an agent, else empty. Called once, in main().
 void set_log_speaker(const std::string& name);
 // Writes lines as `dslaunch: message` from now on, like the launcher's other messages. If debug
 // lines are shown, the lines keep their time and component.
@@ -44,7 +44,8 @@ class LogSink {
   private:
     std::function<void(std::string_view)> before_;
 };
-// Writes one line; the callers have checked log_enabled(LEVEL). The functions below do both.
+// Writes one line. The callers have checked log_enabled(LEVEL). The functions below check it and
+// write the line.
 void log_line(LogLevel level, std::string_view component, std::string_view message);
 
 // A line that log_line() wrote in a program that has no speaker and that prints the time.

@@ -32,8 +32,8 @@ struct Wrap {
 // can be copied into a shell. WIDTH 0: returns LINES unchanged.
 [[nodiscard]] std::string fitted_to(size_t width, std::string_view lines);
 
-// Returns LINES fitted to the terminal at FD. If FD is not a terminal, as a file that programs read
-// line by line, returns LINES unchanged.
+// Returns LINES fitted to the terminal at FD. If FD is not a terminal, returns LINES unchanged,
+// because programs may read them line by line.
 [[nodiscard]] std::string fitted(std::string_view lines, int fd);
 
 // Returns true if FD is a terminal that shows colours and NO_COLOR (no-color.org) is unset or

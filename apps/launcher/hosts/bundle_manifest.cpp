@@ -36,7 +36,8 @@ bool is_user_path(std::string_view path) {
     return true;
 }
 
-// Returns a JSON number as an integer, or -1 if it is none: 1e300 fits no int64_t.
+// Returns VALUE if it is written as an integer, else -1. A number like 1e300 does not fit in an
+// int64_t.
 int64_t whole_number(const nlohmann::json& value) {
     return value.is_number_integer() ? value.get<int64_t>() : -1;
 }

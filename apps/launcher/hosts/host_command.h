@@ -33,7 +33,7 @@ struct HostCommand {
     RunRows run_rows = RunRows::kHosts;
 };
 
-// The command line of such a command.
+// The parsed command line of a HostCommand.
 struct ParsedCommand {
     RunOptions hosts;
     std::vector<std::string> words;

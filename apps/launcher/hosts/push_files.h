@@ -22,7 +22,7 @@ struct NamedFile {
 // Returns PATH as an absolute path without `.`, `..` and a slash at the end.
 [[nodiscard]] std::string absolute_path(const std::string& path);
 
-// Returns installation_files(). Prints the names of files that it leaves out on stderr.
+// Returns installation_files(), and prints on stderr the names of the files that it leaves out.
 [[nodiscard]] std::vector<launch::PushFile> list_installation();
 
 // A new folder of this process below $TMPDIR. The destructor removes it with its contents.

@@ -30,7 +30,7 @@ namespace {
 constexpr size_t kFingerprintFileBytesMax = 1U << 20;
 constexpr size_t kLineBytesMax = 4096;
 
-// Hides typed input as long as it lives; the destructor restores the terminal's settings.
+// Hides typed input while it exists; the destructor restores the terminal's settings.
 class HiddenInput {
   public:
     explicit HiddenInput(int tty) : tty_(tty) {

@@ -77,8 +77,8 @@ class Bench {
           const std::function<void()>& check)
         : options_(options), files_(files), check_(check) {}
 
-    // Writes the whole file once. Blocks that were never written read faster than any disk can, and
-    // cost more time to write.
+    // Writes the whole file once. Blocks that were never written would be read faster than any disk
+    // can read, and take longer to write.
     void write_all(const std::vector<IoRow>& rows) {
         Bytes need{0};
         for (const IoRow& row : rows)
@@ -160,8 +160,8 @@ class Bench {
     }
 
   private:
-    // Waits a moment: a disk with a rate limit allows more after idle time, and fio needs time to
-    // start, so both sides get the same pause.
+    // Waits a moment before each run. A disk with a rate limit allows more after idle time, and fio
+    // needs time to start, so fio and we get the same pause.
     void rest() const {
         const auto end = std::chrono::steady_clock::now() + kRest;
         while (std::chrono::steady_clock::now() < end) {

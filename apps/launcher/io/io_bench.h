@@ -33,8 +33,8 @@ struct IoFigure {
     double cpu_s_per_gb = 0;  // user and system time of the moving process, per 10^9 bytes
 };
 
-// Returns the bytes of memory that a measurement of CELL needs: whole requests, and enough of them
-// for its depth.
+// Returns the bytes of memory that a measurement of CELL needs. The memory holds as many whole
+// requests as CELL's depth needs.
 [[nodiscard]] Bytes io_measure_bytes(const IoCell& cell);
 
 // Reads or writes FILES from begin to end, again and again, until DURATION is over. MEMORY has at
@@ -77,7 +77,7 @@ struct FioRequest {
 [[nodiscard]] IoFigure parse_fio(const std::string& json,
                                  std::initializer_list<storage::IoDirection> directions);
 
-// The settings to measure, and how long.
+// The settings to measure, and the lengths of the runs.
 struct IoBenchOptions {
     std::string folder;
     Bytes length = gib(1);  // length of the file; it should exceed the disk's cache

@@ -71,8 +71,8 @@ struct Stretch {
     int64_t end_bytes = 0;
 };
 
-// Moves bytes within STRETCH as long as GOES_ON returns true. The same thread constructs and uses
-// it. Construction and destruction are separate from run(), so that they are not measured.
+// Moves bytes within STRETCH while GOES_ON returns true. One thread constructs and uses it.
+// Construction and destruction are separate from run(), so that they are not measured.
 class Mover {
   public:
     Mover(const storage::BackingFiles& files, const IoCell& cell, const Stretch& stretch,

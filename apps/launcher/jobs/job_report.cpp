@@ -81,7 +81,8 @@ std::vector<std::string> words_of(const Json& node, std::initializer_list<const 
     return words;
 }
 
-// Returns the values of a resolved config that somebody set or that were derived from them.
+// Returns the values of a resolved config that were given, and the values that were derived from
+// these.
 std::string config_text(const Json& config) {
     std::vector<std::vector<std::string>> rows = {{"key", "value", "origin"}};
     for (const Json& value : config.value("values", Json::array())) {

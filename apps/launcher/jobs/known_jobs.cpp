@@ -64,7 +64,7 @@ void read_progress(KnownJob& job) {
         if (line.at("step").is_number()) job.step = line.at("step").get<int64_t>();
         if (line.at("loss").is_number()) job.loss = line.at("loss").get<double>();
     } catch (const std::exception&) {
-        // The file does not exist yet, or the job is no training job.
+        // The file does not exist yet, or the job is not a training job.
     }
 }
 

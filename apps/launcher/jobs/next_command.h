@@ -18,7 +18,7 @@ namespace dslaunch::launcher {
                                          const RunOptions& options, bool is_own);
 
 // Returns the command that generates text with the trained model of SPEC and OPTIONS. Returns an
-// empty text if the weights are not on this machine, or if the model is no language model.
+// empty text if the weights are not on this machine, or if the model is not a language model.
 [[nodiscard]] std::string use_command(const launch::JobSpec& spec, const RunOptions& options);
 
 }  // namespace dslaunch::launcher

@@ -18,7 +18,7 @@ struct ReportSection {
     std::string text;  // lines that follow the facts
 };
 
-// Replaces names by substitutes, always the same one for a name within a report.
+// Replaces names by substitutes. Within a report, a name always gets the same substitute.
 class NameMask {
   public:
     // Makes apply() replace NAME by WORD1, WORD2, … wherever it is a whole word. Ignores a name

@@ -35,8 +35,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// The longest time from "end now" until the launcher has ended: the launcher's own limits, and some
-// time for its hosts.
+// The longest time from a request to end now until the launcher has ended: the launcher's own
+// limits, and some time for its hosts.
 constexpr milliseconds kEndMax = launch::kUnkillableMax + 2 * launch::kFarewellMax;
 constexpr milliseconds kHostsMax{30'000};  // for answers from the hosts of a dead launcher
 
@@ -65,7 +65,7 @@ bool gone_within(const launch::ProcessName& process, milliseconds time) {
     return true;
 }
 
-// Ends the launcher of JOB. Returns in words in which way it ended.
+// Ends the launcher of JOB. Returns a text that says how it ended.
 std::string end_launcher(const KnownJob& job, bool now) {
     launch::signal_process(job.launcher, SIGTERM);
     // SIGUSR1 is used because a signal that is sent twice may arrive only once, and a shell's

@@ -31,7 +31,7 @@ class Translation {
         return *this;
     }
 
-    // Declares an option whose value TAKE gets.
+    // Declares an option. TAKE gets its value.
     Translation& taken(std::string_view names, std::string_view value_name,
                        std::function<void(const std::string&)> take) {
         options_.push_back({names, value_name, "", std::move(take)});
@@ -39,7 +39,7 @@ class Translation {
     }
 
     // Declares options without effect: "read,validate", each with VALUE_NAME (empty: none). A note
-    // names those that were given, unless IS_QUIET.
+    // names the ones that were given, unless IS_QUIET.
     Translation& dropped(std::string_view names, std::string_view value_name,
                          bool is_quiet = false) {
         options_.push_back({names, value_name, "",
@@ -107,7 +107,8 @@ Words report_words(std::span<const std::string> words) {
     return runs ? Words{"report"} : Words{"report", "--help"};
 }
 
-// pdsh joins the words of the command and gives them to a shell in the home folder of each host.
+// Returns the words of `dslaunch exec` for the words of ds_ssh. They do the same as pdsh, which
+// joins the words of the command and gives them to a shell in the home folder of each host.
 Words ssh_words(std::span<const std::string> words) {
     std::string hostfile = "/job/hostfile";
     size_t next = 0;
@@ -132,7 +133,8 @@ Words ssh_words(std::span<const std::string> words) {
             "/",    "--",         "sh",     "-c",       "cd; " + join(command, " ")};
 }
 
-// The benchmark's largest message is 2^N bytes.
+// Returns the option --sizes for the benchmark's exponent N in VALUE: the largest message has 2^N
+// bytes.
 std::string sizes_up_to(const std::string& value) {
     constexpr int64_t kExponentMax = 36;
     const auto exponent = parse_int(value);

@@ -15,12 +15,13 @@ struct DeepSpeedName {
     std::string_view name;     // the name of its file: "ds_ssh"
     std::string_view meaning;  // the subcommand of dslaunch, and what differs, in one line
     // Returns the words that follow `dslaunch`, for WORDS after the program's name. Writes notes on
-    // stderr. Throws Error{kUsage} for words that have no meaning here, saying what to use.
+    // stderr. Throws Error{kUsage} for words that have no meaning here; the message says what to
+    // use instead.
     std::vector<std::string> (*translate)(std::span<const std::string> words);
     bool shows_command = true;  // true: the translated command is printed before it runs
 };
 
-// Returns all of them, the launcher's names first.
+// Returns all programs, the launcher's names first.
 [[nodiscard]] std::span<const DeepSpeedName> deepspeed_names();
 
 // Returns the row of NAME; null if DeepSpeed has no program of that name.

@@ -1,5 +1,5 @@
 // `dslaunch links [DIR [NAME…]]`: makes and removes links to dslaunch with the names of DeepSpeed's
-// programs, so that commands and scripts that people have go on working.
+// programs, so that existing commands and scripts still work.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -37,8 +37,8 @@ struct LinksArguments {
 // The kinds of things at the place of a link.
 enum class Place { kFree, kOwnLink, kFolder, kOther };
 
-// Returns what is at PATH. A link to any dslaunch counts as one of ours, even if that program is
-// gone, as after an update.
+// Returns what is at PATH. A link to any dslaunch counts as one of ours, even if that program no
+// longer exists, as after an update.
 Place place_at(const fs::path& path, const fs::path& program) {
     std::error_code failed;
     const fs::file_status status = fs::symlink_status(path, failed);
@@ -86,7 +86,7 @@ std::string first_in_path(const std::string& name) {
     return "";
 }
 
-// Says it if the shell would not find the links, or would find others first.
+// Tells the user if the shell would not find the links, or would find other programs first.
 void tell_path(const fs::path& folder, const std::vector<std::string>& names) {
     std::error_code failed;
     std::vector<std::string> hidden;

@@ -18,7 +18,7 @@ constexpr const char* kSubcommandsTitle = "subcommands";
 // dsworker loads LibTorch, which a slow disk may delay.
 constexpr std::chrono::seconds kPageTimeMax{60};
 
-// The forms of commands that have a page of their own without being a subcommand.
+// Returns the forms of commands that have their own page although they are not subcommands.
 const std::vector<CommandPath>& further_forms() {
     static const std::vector<CommandPath> forms = {{"ps", "--devices"}, {"stop", "--pid"}};
     return forms;
@@ -103,7 +103,7 @@ std::vector<CommandPath> paths_below(const CommandPath& path, const PageSource& 
     for (const CommandPath& form : further_forms())
         if (!path.empty() && form != path && form.front() == path.front() && path.size() == 1)
             paths.push_back(form);
-    // The page is kept: the entries are part of it.
+    // The page must live as long as its entries, which are views of it.
     const HelpPage page = pages(path);
     for (const HelpEntry& entry : entries_of(page, kSubcommandsTitle)) {
         CommandPath inner = path;

@@ -74,7 +74,7 @@ class Completer {
         return std::ranges::find(entries, word, &HelpEntry::head) != entries.end();
     }
 
-    // The first word is a subcommand, or the target or an option of `run`.
+    // Completes the first word, which is a subcommand, or the target or an option of `run`.
     Completion first_word() {
         if (current_.starts_with('-')) {
             page_ = sources_.pages({"run"});
@@ -87,7 +87,7 @@ class Completer {
         return completion;
     }
 
-    // A form of a command with a page of its own, such as `ps --devices`.
+    // Takes the page of a command's form that has its own page, such as `ps --devices`.
     void take_form() {
         for (const CommandPath& form :
              {CommandPath{"ps", "--devices"}, CommandPath{"stop", "--pid"}})
@@ -176,7 +176,7 @@ class Completer {
         return completion;
     }
 
-    // Offers the names of options that are not given yet. A user who writes `_` in names gets them
+    // Offers the names of options that are not given yet. A user who writes `_` in names gets names
     // with `_`.
     Completion option_names() const {
         Completion completion;
@@ -190,7 +190,7 @@ class Completer {
                 const OptionHead head = parse_head(entry.head);
                 for (const std::string& name : head.names) {
                     if (!name.starts_with(typed)) continue;
-                    // Short names have a long one, which says more.
+                    // An option with a short name has a long name too, which says more.
                     if (!name.starts_with("--") && head.names.size() > 1 && typed != name) continue;
                     std::string word = name;
                     if (underscores) std::replace(word.begin() + 2, word.end(), '-', '_');
@@ -215,7 +215,7 @@ class Completer {
             for (const config::KeySpec& key : config::schema()) add(completion, key.path, key.doc);
         } else if (name == "JOB") {
             add_jobs(completion);
-            completion.kind = OfferKind::kFolders;  // the --output folder of a job names it, too
+            completion.kind = OfferKind::kFolders;  // a job's --output folder names the job too
         } else if (names_one(name, {"DIR", "FOLDER"})) {
             completion.kind = OfferKind::kFolders;
         } else if (names_one(name, {"FILE", "PATH", "MODEL", "TARGET", "ADAPTER", "CHECKPOINT"}) &&

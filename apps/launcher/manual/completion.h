@@ -34,8 +34,8 @@ struct CompletionSources {
     std::function<std::vector<KnownJob>()> jobs;
 };
 
-// Returns what completes the last one of WORDS, the words after `dslaunch`; it may be empty. Throws
-// the errors of SOURCES. REQUIRES: WORDS is not empty.
+// Returns the completion of the last of WORDS. WORDS are the words after `dslaunch`, and the last
+// one may be empty. Throws the errors of SOURCES. REQUIRES: WORDS is not empty.
 [[nodiscard]] Completion complete(std::span<const std::string> words,
                                   const CompletionSources& sources);
 

@@ -1,5 +1,5 @@
-// The facts in man pages beside the options: files and environment variables that the programs use,
-// and the meanings of the exit codes. Plain data.
+// The facts in man pages besides the options: files and environment variables that the programs
+// use, and the meanings of the exit codes. Plain data.
 #pragma once
 
 #include <span>
@@ -16,11 +16,11 @@ struct ManFact {
     std::string_view commands;  // "run|verify"; empty: all
 };
 
-// Returns the environment variables that dslaunch and dsworker read. Variables that these programs
-// set for each other, and those that every Unix program knows, are not among them.
+// Returns the environment variables that dslaunch and dsworker read. It leaves out the variables
+// that these programs set for each other, and the variables that every Unix program knows.
 [[nodiscard]] std::span<const ManFact> variables();
 
-// Returns the files that the commands read and write without being named.
+// Returns the files that the commands read and write although the user does not name them.
 [[nodiscard]] std::span<const ManFact> usual_files();
 
 // The meaning of an exit code.

@@ -17,7 +17,8 @@ struct ManPage {
     std::vector<CommandPath> also;  // the commands that SEE ALSO names
 };
 
-// Returns the name of a command's page: "dslaunch-ckpt-export"; the file adds ".1".
+// Returns the name of a command's page: "dslaunch-ckpt-export". The name of its file also has ".1"
+// at the end.
 [[nodiscard]] std::string man_name(const CommandPath& path);
 
 // Returns the page as troff source that ends with a newline.

@@ -110,7 +110,8 @@ void agree(Setting& setting, const std::type_identity_t<Setting>& unset, const V
     setting = value;
 }
 
-// deepspeed's -1 means "not given".
+// Returns the number in VALUE. Returns nullopt for "all" and for deepspeed's -1, which means "not
+// given".
 std::optional<int> count_or_all(const std::string& value) {
     if (value == "-1" || value == "all") return std::nullopt;
     return static_cast<int>(number(value, 1, launch::kHostsMax));
@@ -131,8 +132,8 @@ void set_number_or_none(RunOptions& o, const char* key, const std::string& value
     o.set.push_back(fmt::format("{}={}", key, chosen == 0 ? "null" : std::to_string(chosen)));
 }
 
-// `latest` is DeepSpeed's word for the newest checkpoint; `true` is the word that transformers'
-// Trainer uses.
+// Sets the checkpoint to resume from. `latest` is DeepSpeed's word for the newest checkpoint;
+// `true` is the word that transformers' Trainer uses.
 void set_resume(RunOptions& o, const std::string& value) {
     // `best` is passed on: the ranks find the best checkpoint.
     constexpr std::array<std::string_view, 4> kNewest = {"", "latest", "last", "true"};

@@ -22,7 +22,8 @@ bool value_is_optional(const Option& option) {
     return option.value_name.starts_with('[');
 }
 
-// A shell replaces `~` only at the start of a word and outside quotes, so not in --data=~/x.
+// Refuses a path with a `~` that the shell did not replace. A shell replaces `~` only at the start
+// of a word and outside quotes, so not in --data=~/x.
 void refuse_tilde(const Option& option, const std::string& typed, const std::string& value) {
     const bool is_path = option.value_name.find("FILE") != std::string_view::npos ||
                          option.value_name.find("DIR") != std::string_view::npos;

@@ -27,7 +27,8 @@ struct Option {
     bool repeatable = false;
     bool may_be_empty = false;           // true: an empty value means that the option is not given
     std::string_view group = "options";  // the group's title in the help
-    std::string_view choices = "";       // "auto|cpu": all values that APPLY accepts; empty: others
+    std::string_view choices = "";       // "auto|cpu": all values that APPLY accepts; empty: no
+                                         // list
 };
 
 // Applies the options in ARGUMENTS in their order. A long name may be shortened if only one option

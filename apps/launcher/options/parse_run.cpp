@@ -50,9 +50,9 @@ const OptionRow* row_in(Group group, const std::string& word) {
     return row != nullptr && row->group == group ? row : nullptr;
 }
 
-// Refuses the word ARGUMENTS[INDEX] if it is a value after an option that takes none, such as
-// `--bf16 True`, which transformers' Trainer accepts. A program may be called `true`, so after
-// options other than training's only True and False are refused.
+// Refuses the word ARGUMENTS[INDEX] if it is a value after an option that takes none, as in `--bf16
+// True`, which transformers' Trainer accepts. A program may be called `true`, so only True and
+// False are refused after options that are not for training.
 void refuse_switch_value(std::span<const std::string> arguments, size_t index) {
     static constexpr std::array<std::string_view, 4> kValues = {"True", "False", "true", "false"};
     const std::string& word = arguments[index];
@@ -210,7 +210,8 @@ launch::TargetKind target_kind_of(const RunOptions& options) {
     return launch::TargetKind::kProgram;
 }
 
-// Two steps are the fewest in which a wrong update becomes visible in the next gradients.
+// Checks and sets the options of `dslaunch verify`. It needs two steps, so that a wrong update
+// becomes visible in the next gradients.
 void settle_verify(RunOptions& options) {
     constexpr double kReferenceMaxS = 3600;
     if (target_kind_of(options) != launch::TargetKind::kModel)

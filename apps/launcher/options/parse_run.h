@@ -1,6 +1,6 @@
 // The command line of `dslaunch [run] [options] TARGET [args]` and of `dslaunch verify`: parses
-// argv and makes the help from the same table. Reads no environment, and of files only whether they
-// exist.
+// argv and makes the help from the same table. Does not read the environment, and only checks
+// whether files exist.
 #pragma once
 
 #include <span>

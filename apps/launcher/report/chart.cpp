@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kDigitWidth = 6.8;   // of a tick's text, in pixels
 constexpr size_t kMarksMax = 200;     // marks of a curve
-constexpr size_t kNoisyPoints = 400;  // above, a curve is drawn faintly under its means
+constexpr size_t kNoisyPoints = 400;  // with more, a curve is drawn faintly under its means
 constexpr int kMeans = 120;
 // Larger values, such as a loss that has diverged, have no place on a linear scale of doubles.
 constexpr double kDrawnMax = 1e200;
@@ -260,8 +260,8 @@ std::string chart_legend(const Chart& chart) {
 }
 
 std::string_view chart_css() {
-    // Contrast with the paper is at least 3:1 for each colour, light and dark, and neighbours
-    // differ for people who do not see red or green.
+    // The contrast with the paper is at least 3:1 for each colour, light and dark. Neighbouring
+    // colours differ for people who do not see red or green.
     return R"(
 :root{color-scheme:light dark;--paper:#fff;--ink:#1c2126;--soft:#57606a;--line:#d8dee4;
 --c0:#0062a3;--c1:#c44f00;--c2:#00795c;--c3:#a3368e;--c4:#7a6200;

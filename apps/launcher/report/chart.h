@@ -15,15 +15,15 @@ namespace dslaunch::launcher {
 // bytes that are not UTF-8 become visible, since XML forbids them.
 [[nodiscard]] std::string escaped_markup(std::string_view text);
 
-// The look of a curve: a colour and dashes, each counted from 0. Looks repeat after
-// kCurveColours * kCurveDashes of them.
+// The look of a curve: a colour and dashes, each counted from 0. There are kCurveColours *
+// kCurveDashes looks; then they repeat.
 struct CurveLook {
     int colour = 0;
     int dash = 0;
 
     // Returns the classes of the look, "c3 d1".
     [[nodiscard]] std::string classes() const;
-    // Returns the look of curve number INDEX, different from all others up to the repetition.
+    // Returns the look of curve number INDEX. Curves have different looks until the looks repeat.
     [[nodiscard]] static CurveLook of(size_t index);
 };
 inline constexpr int kCurveColours = 8;
@@ -40,7 +40,7 @@ struct ChartCurve {
 // A chart of curves over the same steps.
 struct Chart {
     std::string title;
-    std::string unit;  // after the title; empty: a mere number
+    std::string unit;  // shown after the title; empty: plain numbers
     ScaleWish wish = ScaleWish::kFitted;
     std::vector<ChartCurve> curves;
 };
@@ -53,8 +53,8 @@ struct ChartBox {
 
 // Returns true if a curve of CHART has a finite value.
 [[nodiscard]] bool has_values(const Chart& chart);
-// Returns "loss: 11.2 at step 1, 2.31 at step 900, least 2.30 at step 880" for people who hear
-// pages, for each curve.
+// Returns a text about each curve, for people who hear pages: "loss: 11.2 at step 1, 2.31 at step
+// 900, least 2.30 at step 880".
 [[nodiscard]] std::string chart_words(const Chart& chart);
 // Returns an <svg> element with axes and curves. A curve of many points is drawn faintly, with its
 // means over it. REQUIRES: has_values(CHART), and BOX is at least 200 x 120.

@@ -1,5 +1,5 @@
-// Axes of charts: where a value lies, which round numbers are marked, and how they are written; and
-// fewer points for long curves. Pure.
+// Axes of charts: the place of a value, the round numbers that are marked, and their texts. Also
+// thins out long curves. Pure.
 #pragma once
 
 #include <optional>
@@ -28,9 +28,9 @@ struct ChartTick {
     std::string text;
 };
 
-// Returns the marks within SCALE, in rising order: multiples of 1, 2 or 5 times a power of ten, the
-// closest ones that are at most MOST; for a logarithmic scale powers of ten, with 2 and 5 times
-// these where the range is short. REQUIRES: MOST >= 2.
+// Returns at most MOST marks within SCALE, in rising order and as close to each other as possible.
+// On a linear scale, they are multiples of 1, 2 or 5 times a power of ten. On a logarithmic scale,
+// they are powers of ten; if the range is short, also 2 and 5 times these. REQUIRES: MOST >= 2.
 [[nodiscard]] std::vector<ChartTick> ticks_of(const ChartScale& scale, int most);
 
 // Returns VALUE for people, with up to four digits: "0.0123", "3.142", "12,345", "2e-05",
@@ -48,13 +48,13 @@ enum class ScaleWish {
 [[nodiscard]] ChartScale fitted_scale(double least, double largest, ScaleWish wish);
 
 // Returns the points of SERIES between the steps FROM and TO that a picture of COLUMNS columns
-// needs: of the points in one column the first, the least, the largest and the last, in their
+// needs. In each column, it keeps the first, the least, the largest and the last point, in their
 // order, so that each spike stays. A value that is not finite stays as a gap.
 [[nodiscard]] MetricSeries thinned(std::span<const MetricPoint> series, const ChartScale& steps,
                                    int columns);
 
-// Returns the means of the finite values of SERIES in each of COLUMNS equal parts of STEPS, at the
-// mean of their steps: the course of a noisy curve.
+// Divides STEPS into COLUMNS equal parts. Returns the mean of SERIES's finite values in each part,
+// at the mean of their steps. These points show the course of a noisy curve.
 [[nodiscard]] MetricSeries column_means(std::span<const MetricPoint> series,
                                         const ChartScale& steps, int columns);
 

@@ -1,4 +1,4 @@
-// The curves of the page, and what was predicted beside them.
+// The curves of the page, and the predicted values beside them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -47,7 +47,8 @@ std::vector<ChartPlan> loss_plans() {
              {{"loss", "loss"}, {"eval_loss", "held-out loss", false, true, 1}}}};
 }
 
-// Returns the chart of the kinds of work in a step, which runs with wall_clock_breakdown have.
+// Returns the chart of the kinds of work in a step. Only runs with wall_clock_breakdown have these
+// numbers.
 ChartPlan breakdown_plan(std::span<const RunFolder> runs) {
     constexpr std::string_view kPrefix = "breakdown_ms.";
     ChartPlan plan{
@@ -216,8 +217,8 @@ Chart chart_of(const ChartPlan& plan, std::span<const RunFolder> runs) {
     return chart;
 }
 
-// Returns true if CHART would be a picture without news: constant lines where a table or another
-// chart has their numbers.
+// Returns true if CHART would show nothing new: only constant lines, whose numbers are in a table
+// or in another chart.
 bool says_nothing(const ChartPlan& plan, const Chart& chart, std::span<const RunFolder> runs) {
     const std::string_view first = plan.curves[0].series;
     if (first == "samples_per_s")

@@ -16,7 +16,7 @@ inline constexpr size_t kRunsMax = 32;
 // Returns the page about RUNS, whose names differ. MADE: when and by which version, for the foot.
 [[nodiscard]] std::string html_page(std::span<const RunFolder> runs, const std::string& made);
 
-// Gives runs of the same name different ones: their paths, or numbers.
+// Gives different names to runs that have the same name: their paths, or numbers.
 void name_apart(std::span<RunFolder> runs);
 
 }  // namespace dslaunch::launcher

@@ -14,7 +14,7 @@ namespace dslaunch::launcher {
 [[nodiscard]] std::string table_html(const ReportTable& table);
 // Returns CONTENT under the heading TITLE; empty if CONTENT is empty.
 [[nodiscard]] std::string section_html(std::string_view title, const std::string& content);
-// Returns CONTENT under SUMMARY, which opens it; empty if CONTENT is empty.
+// Returns CONTENT folded under SUMMARY; a click on SUMMARY opens it. Empty if CONTENT is empty.
 [[nodiscard]] std::string fold_html(const std::string& summary, const std::string& content);
 
 // Returns the main facts of each run.
@@ -23,7 +23,7 @@ namespace dslaunch::launcher {
 [[nodiscard]] std::string problems_html(std::span<const RunFolder> runs);
 // Returns the curves.
 [[nodiscard]] std::string charts_html(std::span<const RunFolder> runs);
-// Returns predicted beside measured memory and time, with the lanes of the traced step.
+// Returns memory and time, predicted and measured, with the lanes of the traced step.
 [[nodiscard]] std::string forecast_html(std::span<const RunFolder> runs);
 // Returns the keys of the configs whose values differ between runs.
 [[nodiscard]] std::string differences_html(std::span<const RunFolder> runs);

@@ -15,7 +15,8 @@
 namespace dslaunch::launcher {
 namespace {
 
-// Returns the numbers of a run as texts; empty for what is not known.
+// The functions up to fact_rows() return the numbers of a run as texts; empty if a number is not
+// known.
 std::string steps_fact(const RunFolder& run) {
     const MetricSeries* const loss = run.metrics.find("loss");
     std::string text = loss == nullptr ? "" : number_text(loss->back().step);

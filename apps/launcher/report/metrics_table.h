@@ -39,8 +39,8 @@ struct MetricsTable {
     // Return the smallest or largest finite value of NAME; nothing if there is none.
     [[nodiscard]] std::optional<MetricPoint> least(std::string_view name) const;
     [[nodiscard]] std::optional<MetricPoint> largest(std::string_view name) const;
-    // Returns the median of the finite values of NAME without its first one, which includes the
-    // warm-up of a run, unless it is the only one; nothing if there is none.
+    // Returns the median of the finite values of NAME; nothing if there is none. The first value
+    // includes the warm-up of a run, so it is left out unless it is the only one.
     [[nodiscard]] std::optional<double> median(std::string_view name) const;
 };
 

@@ -41,7 +41,7 @@ std::optional<int64_t> integer_at(const Json& object, const char* key) {
     return object.at(key).get<int64_t>();
 }
 
-// Returns member KEY of OBJECT, or an empty list if it is no list.
+// Returns member KEY of OBJECT, or an empty list if it is not a list.
 Json list_at(const Json& object, const char* key) {
     return object.is_object() && object.contains(key) && object.at(key).is_array() ? object.at(key)
                                                                                    : Json::array();
@@ -102,7 +102,7 @@ void read_hosts(const Json& record, RunFolder& run) {
     }
 }
 
-// Takes the config and the model's facts from DETAILS, what rank 0 said of its run.
+// Takes the config and the model's facts from DETAILS, rank 0's description of its run.
 void read_details(const Json& details, RunFolder& run) {
     run.parameters = integer_at(details, "parameters");
     if (!details.is_object() || !details.contains("config")) {

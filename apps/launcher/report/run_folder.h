@@ -10,8 +10,8 @@
 
 namespace dslaunch::launcher {
 
-// Returns what PATH, a folder, says. JOB: its record, or null. Throws Error{kInput} if PATH is not
-// a folder, or if it has neither run.json nor metrics.jsonl nor logs.
+// Returns the facts in the folder PATH. JOB: the run's record, or null. Throws Error{kInput} if
+// PATH is not a folder, or if it has neither run.json nor metrics.jsonl nor logs.
 [[nodiscard]] RunFolder read_run_folder(const std::string& path, const KnownJob* job);
 
 }  // namespace dslaunch::launcher

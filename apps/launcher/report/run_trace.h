@@ -11,7 +11,7 @@ namespace dslaunch::launcher {
 void read_run_trace(RunFolder& run);
 
 // Returns an <svg> element with two bars for each lane, measured and predicted, or an empty text if
-// there is no trace. WIDTH: of the picture, in CSS pixels.
+// there is no trace. WIDTH: the width of the picture in CSS pixels.
 [[nodiscard]] std::string trace_svg(const RunTrace& trace, int width);
 // Returns the kinds of instructions in TRACE with their colours as an HTML list.
 [[nodiscard]] std::string trace_legend(const RunTrace& trace);

@@ -71,8 +71,8 @@ enum class RunAs {
 
 // Sends the files that a job needs to its hosts before it starts: the required files, and for a
 // model also dslaunch's programs and libraries. Throws Error{kHosts}, naming each host that did not
-// get all files; an elastic job only gets a warning as long as enough hosts are left. REQUIRES: the
-// hosts are reached over ssh.
+// get all files. An elastic job only gets a warning if enough hosts are left. REQUIRES: the hosts
+// are reached over ssh.
 void push_for_job(const launch::JobSpec& spec);
 
 // Throws Error{kSetup} if the dsworker at PATH cannot be started.

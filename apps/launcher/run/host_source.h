@@ -87,7 +87,7 @@ class SlurmCopy {
     [[nodiscard]] const std::string& launcher() const { return launcher_; }
     // Returns true for one copy on each node: it reports that it waits.
     [[nodiscard]] bool speaks() const { return speaks_; }
-    // Waits until the job ends. Returns 0: the exit code of the job is the launching copy's.
+    // Waits until the job ends. Returns 0, because the launching copy returns the job's exit code.
     // REQUIRES: !launches(); end signals are held back.
     [[nodiscard]] int wait(const RunOptions& options) const;
 

@@ -1,5 +1,5 @@
 // The monitors of a training job: their folders on this machine, and what the user does with them.
-// Data path: RunConfig -> [here] -> JobSpec. Pure, but for lines of log.
+// Data path: RunConfig -> [here] -> JobSpec. Pure, except for log lines.
 #pragma once
 
 #include <string>

@@ -162,8 +162,8 @@ void settle_device(config::DeviceChoice choice, launch::JobSpec& spec) {
     if (choice == config::DeviceChoice::kCuda) spec.device = launch::DeviceRequest::kCuda;
 }
 
-// A folder is read file by file, so every host must have its files. An archive is already among the
-// required files.
+// Checks the target. A folder is read file by file, so every host must have its files. An archive
+// is already among the required files.
 void require_target(const RunOptions& options, const std::string& model, launch::JobSpec& spec) {
     if (!exists(model)) storage::fail_missing_model(model);
     if (!storage::model_folder_of(model)) return storage::require_model(model);

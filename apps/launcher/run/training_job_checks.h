@@ -16,10 +16,10 @@ namespace dslaunch::launcher {
 
 // The findings about a training job.
 struct TrainingFacts {
-    // The step at which the run to resume has ended, with its weights written; 0 if there is work
-    // left.
+    // If the run to resume has ended and its weights are written, the step at which it ended; 0 if
+    // there is work left.
     int64_t finished_step = 0;
-    config::MonitorsConfig monitors;  // the wanted ones; JobSpec has their files
+    config::MonitorsConfig monitors;  // the ones that the config wants; JobSpec has their files
 };
 
 // Reads the archive's directory or the model's folder, and the config (from --config, packed in the
@@ -47,8 +47,8 @@ struct JobConfig {
 [[nodiscard]] std::vector<std::string> begun_of(const RunOptions& options,
                                                 const std::string& output);
 
-// Does the same for a job that trains nothing (RunOptions::role): adds the files of its model and
-// tokenizer to the files that every host needs. Throws Error{kInput} if the target is not a model.
+// For a job that trains nothing (RunOptions::role), adds the files of its model and tokenizer to
+// the files that every host needs. Throws Error{kInput} if the target is not a model.
 void require_role_files(const RunOptions& options, launch::JobSpec& spec);
 
 }  // namespace dslaunch::launcher

@@ -23,7 +23,7 @@ std::string amount_text(double bytes) {
     return to_text(Bytes{static_cast<int64_t>(bytes)});
 }
 
-// Adds NAME and TEXT to a line of facts, which are separated by two blanks.
+// Adds TEXT to LINE, a line of facts that are separated by two blanks.
 void add_field(std::string& line, const std::string& text) {
     if (!line.empty()) line += "  ";
     line += text;

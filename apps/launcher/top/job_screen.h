@@ -16,8 +16,9 @@ struct ScreenSize {
     size_t rows = 0;  // 0: without limit
 };
 
-// Returns a line of WIDTH characters or fewer from ▁ (least) to █ (largest) with the means of the
-// finite values of SERIES over equal parts of its steps; empty without such values.
+// Divides the steps of SERIES into equal parts. Returns a line of at most WIDTH characters, with
+// the mean of the finite values in each part, from ▁ (least) to █ (largest). Empty if there are no
+// finite values.
 [[nodiscard]] std::string sparkline(const MetricSeries& series, size_t width);
 
 // Returns the screen of one job at NOW, in seconds of Unix time. No line is wider than SIZE; if
@@ -27,7 +28,7 @@ struct ScreenSize {
 // Returns the screen of several running jobs: one line for each.
 [[nodiscard]] std::vector<std::string> jobs_screen(std::span<const JobView> views, int64_t now,
                                                    const ScreenSize& size);
-// Returns {"jobs": [...]} with the numbers of the screens, without a newline at its end.
+// Returns {"jobs": [...]} with the numbers of the screens, without a newline at the end.
 [[nodiscard]] std::string views_json(std::span<const JobView> views, int64_t now);
 
 }  // namespace dslaunch::launcher

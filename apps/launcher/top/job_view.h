@@ -62,7 +62,7 @@ class PlannedSteps {
     std::map<std::string, Known> known_;  // by folder
 };
 
-// Returns the present view of JOB.
+// Returns the view of JOB at this moment.
 [[nodiscard]] JobView view_job(const KnownJob& job, PlannedSteps& planned);
 // Returns the same, for a caller that looks once.
 [[nodiscard]] JobView view_job(const KnownJob& job);

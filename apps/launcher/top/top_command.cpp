@@ -25,7 +25,7 @@ namespace {
 
 constexpr int kRefreshMs = 1000;
 
-// Takes over the screen of the terminal at stdout, and the keys of stdin, as long as it lives.
+// Takes over the screen of the terminal at stdout, and the keys of stdin, while it exists.
 class TopScreen {
   public:
     TopScreen() : has_keys_(::isatty(0) == 1 && ::tcgetattr(0, &before_) == 0) {
@@ -49,7 +49,8 @@ class TopScreen {
         for (const std::string& line : lines) bytes += line + "\x1b[K\r\n";
         return write(bytes + "\x1b[J");
     }
-    // Waits for a second, or for a key or signal that ends the program; returns true for these.
+    // Waits for a second, or for a key or signal that ends the program. Returns true for such a key
+    // or signal.
     [[nodiscard]] bool is_left(const UniqueFd& signals) const {
         std::array<pollfd, 2> waits = {
             {{signals.get(), POLLIN, 0}, {has_keys_ ? 0 : -1, POLLIN, 0}}};

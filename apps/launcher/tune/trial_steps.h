@@ -12,10 +12,12 @@ namespace dslaunch::launcher {
 // The rules for the steps of a trial.
 struct StepRules {
     int64_t first = 2;                 // the first measured step; earlier ones warm up
-    std::optional<int64_t> last = {};  // the last one; not set: as many as the next three say
-    int64_t least = 3;                 // measured steps at least,
-    int64_t most = 50;                 // at most,
-    double span_s = 1.0;               // and together as long as this
+    std::optional<int64_t> last = {};  // the last measured step; not set: the next three members
+                                       // decide
+    int64_t least = 3;                 // the least number of measured steps
+    int64_t most = 50;                 // the largest number of measured steps
+    double span_s = 1.0;               // in between, measuring ends when the measured steps took
+                                       // this time
     double slow_s = 0;  // steps that take longer than this need no exact time: two are enough; 0:
                         // no limit
 };

@@ -50,7 +50,7 @@ void tell_config(const TuneOptions& options, const std::vector<std::string>& set
                     words.substr(1)));
 }
 
-// Fails with the cause of the last failure, as no trial worked.
+// Fails with the cause of the last failure, because no trial worked.
 [[noreturn]] void fail_all(const SearchResult& result) {
     if (result.interrupted)
         fail(ExitCode::kInterrupted, "interrupted before a trial was measured: nothing was chosen");

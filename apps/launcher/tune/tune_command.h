@@ -17,7 +17,7 @@ struct TuneOutcome {
 
 // Searches for OPTIONS' job as --autotuning says, and writes the chosen config as
 // ds_config_optimal.json into the folder results_dir of the config's section `autotuning`. Throws
-// as `dslaunch tune` does. REQUIRES: as the functions of run/commands.h.
+// the errors of `dslaunch tune`. REQUIRES: the same as for the functions of run/commands.h.
 [[nodiscard]] TuneOutcome autotune(RunOptions options);
 
 }  // namespace dslaunch::launcher

@@ -1,5 +1,5 @@
-// The command line of `dslaunch tune`: the options of `run`, and some of its own. Reads no
-// environment, and of files only whether they exist.
+// The command line of `dslaunch tune`: the options of `run`, and some of its own. Does not read the
+// environment, and only checks whether files exist.
 #pragma once
 
 #include <optional>
@@ -27,7 +27,8 @@ struct TuneOptions {
 // that is not a model, and for options that trials cannot have.
 [[nodiscard]] TuneOptions parse_tune_options(CommandWords words);
 
-// Throws Error{kUsage} if trials cannot be started as OPTIONS say, such as by other nodes.
+// Throws Error{kUsage} if trials cannot be started in the way that OPTIONS ask for, for example by
+// other nodes.
 void require_startable(const RunOptions& options);
 
 // Returns the page that `dslaunch tune --help` prints.

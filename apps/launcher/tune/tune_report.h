@@ -10,9 +10,9 @@
 
 namespace dslaunch::launcher {
 
-// Returns a table of the tried configs, forecast beside measured, with the METRIC (latency,
-// throughput or flops), and lines that say why the others were not tried. WIDTH: columns of the
-// terminal; 0: without limit.
+// Returns a table of the tried configs with their forecasts, measurements and METRIC (latency,
+// throughput or flops), and lines that say why the other configs were not tried. WIDTH: columns of
+// the terminal; 0: without limit.
 [[nodiscard]] std::string search_text(const Forecasts& forecasts, const SearchResult& result,
                                       const std::string& metric, size_t width);
 
@@ -24,9 +24,9 @@ namespace dslaunch::launcher {
 // REQUIRES: a candidate was measured.
 [[nodiscard]] std::string choice_text(const SearchResult& result);
 
-// Returns the text of a file with CONFIG and the overrides SET, which were chosen because of WHY. A
-// file whose NAME ends with .yaml, .yml or .hjson begins with comments that say so. Keeps the order
-// of CONFIG's keys and drops its comments. REQUIRES: CONFIG has no problems.
+// Returns the text of a file with CONFIG and the overrides SET, which were chosen for the reason
+// WHY. A file whose NAME ends with .yaml, .yml or .hjson begins with comments that say this. Keeps
+// the order of CONFIG's keys and drops its comments. REQUIRES: CONFIG has no problems.
 [[nodiscard]] std::string tuned_config_text(config::TrainConfig config,
                                             const std::vector<std::string>& set,
                                             const std::string& why, const std::string& name);

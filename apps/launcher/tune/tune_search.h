@@ -1,5 +1,5 @@
-// A search for the fastest config: tries candidates in the order of plan::TrialOrder and keeps what
-// they have shown. Data path: forecasts -> [here] <-> trials -> table, config. One thread.
+// A search for the fastest config: tries candidates in the order of plan::TrialOrder and collects
+// their results. Data path: forecasts -> [here] <-> trials -> table, config. One thread.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ struct SearchWishes {
     std::vector<std::string> always;  // overrides of every trial
     std::chrono::steady_clock::time_point deadline;
     int signal_fd = -1;
-    bool quiet = false;  // true: says nothing of each trial
+    bool quiet = false;  // true: prints nothing about single trials
 };
 
 // Returns the rules that TUNING gives, with TRIALS and TUNER from the command line, if given.

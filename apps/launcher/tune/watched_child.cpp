@@ -26,7 +26,8 @@ void read_some(UniqueFd& fd, std::string& text) {
     if (count == 0 || (count < 0 && errno != EINTR && errno != EAGAIN)) fd.reset();
 }
 
-// Removes whole lines from TEXT. Returns false if ON_LINE did.
+// Passes the whole lines of TEXT to ON_LINE, and removes them from TEXT. Returns false if ON_LINE
+// returned false; the remaining lines are then dropped.
 bool take_lines(std::string& text, const std::function<bool(std::string_view)>& on_line) {
     bool goes_on = true;
     size_t begin = 0;
@@ -36,7 +37,7 @@ bool take_lines(std::string& text, const std::function<bool(std::string_view)>& 
     return goes_on;
 }
 
-// The three descriptors to wait for, and until when.
+// Waits for the three descriptors of one child, until a deadline.
 class Watch {
   public:
     Watch(WatchedChild child, int signal_fd) : child_(std::move(child)), signal_fd_(signal_fd) {}

@@ -21,8 +21,8 @@ struct WatchedChild {
     UniqueFd messages;  // the read end of its stderr
 };
 
-// The reason why a child ended: by itself, because it was asked to (a line was the last one), at
-// the time limit, or because a signal to this process asks for the end.
+// The reason why a child ended: by itself, because ON_LINE asked for it, at the time limit, or
+// because a signal to this process asks for the end.
 enum class ChildEnd { kItself, kAsked, kTimeOver, kInterrupted };
 
 // The end of a child.
@@ -32,15 +32,16 @@ struct ChildResult {
     std::string messages;  // the last 64 KiB of its stderr
 };
 
-// Passes each line of CHILD to ON_LINE until it returns false, the child ends, DEADLINE passes or a
-// signal is pending at SIGNAL_FD, which stays pending. Then sends SIGTERM, and SIGKILL to its group
-// if it takes longer than kEndMax. Returns when the child has ended.
+// Passes each line of CHILD to ON_LINE until ON_LINE returns false, the child ends, DEADLINE passes
+// or a signal is pending at SIGNAL_FD. The signal stays pending. Then sends SIGTERM to the child,
+// and SIGKILL to its group if it takes longer than kEndMax to end. Returns when the child has
+// ended.
 inline constexpr std::chrono::seconds kEndMax{20};
 [[nodiscard]] ChildResult watch(WatchedChild child,
                                 const std::function<bool(std::string_view line)>& on_line,
                                 std::chrono::steady_clock::time_point deadline, int signal_fd);
 
-// Returns the cause of a failure out of a program's MESSAGES, on one line: its last error, or else
+// Returns the cause of a failure from a program's MESSAGES, on one line: its last error, or else
 // its last line.
 [[nodiscard]] std::string cause_of(const std::string& messages);
 

@@ -1,5 +1,5 @@
-// The commands of `dslaunch data`, each in the source of its name: they make rows of tokens from
-// text and chats, and show such rows.
+// The commands of `dslaunch data`, each in the source file of its name. They make rows of tokens
+// from text and chats, and show such rows.
 #pragma once
 
 #include <functional>

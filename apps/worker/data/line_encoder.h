@@ -25,7 +25,7 @@ struct EncodedLine {
     bool is_continued = false;        // a plain text with its continuation
     bool has_empty_answer = false;
 
-    // Returns true for a pair of answers, of which `sample` is the chosen one.
+    // Returns true for a pair of answers; `sample` is then the chosen answer.
     [[nodiscard]] bool is_pair() const { return format == text::ChatFormat::kPreference; }
 };
 

@@ -97,7 +97,7 @@ class RowMaker {
     struct {
         int64_t documents = 0;
         int32_t token = 0;  // the largest one
-    } unknown_;             // what the model has no embedding for
+    } unknown_;             // tokens for which the model has no embedding
     bool of_pairs_ = false;
     DocumentSpool documents_;
     text::PackCounts rows_;

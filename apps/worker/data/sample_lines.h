@@ -18,7 +18,7 @@
 
 namespace dslaunch::worker {
 
-// Finds the objects in a JSON file that has them in a list, or over several lines each. It only
+// Finds the objects in a JSON file. They are in a list, or each object spans several lines. It only
 // follows brackets, and does not check the contents.
 class JsonObjects {
   public:

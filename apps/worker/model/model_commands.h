@@ -1,5 +1,5 @@
-// The commands of `dslaunch model`, each in the source of its name: they make, convert, merge and
-// show models without Python. One thread.
+// The commands of `dslaunch model`, each in the source file of its name. They make, convert, merge
+// and show models without Python. One thread.
 #pragma once
 
 #include <functional>

@@ -38,8 +38,8 @@ runtime::Topology fullest_place(const PlanArguments& arguments) {
     return place;
 }
 
-// Returns the first rank of each host whose ranks have other stages than the ranks of every host
-// before it. Without a pipeline, returns only the first rank of the fullest host.
+// Returns the first rank of each host whose stages differ from the stages of every host before it.
+// Without a pipeline, returns only the first rank of the fullest host.
 std::vector<runtime::Topology> places_unlike(const job::JobSetup& setup,
                                              const PlanArguments& arguments) {
     if (!setup.place.is_pipeline()) return {fullest_place(arguments)};

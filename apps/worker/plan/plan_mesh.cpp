@@ -261,8 +261,8 @@ std::vector<plan::MeshFinding> find_meshes(const plan::MeshRequest& request,
     return found;
 }
 
-// Returns FOUND as text: the costs of each mesh, the details of the first, and the first one's
-// table of ranks if it has at most 64.
+// Returns FOUND as text: the costs of each mesh, the details of the first mesh, and its table of
+// ranks if it has at most 64 ranks.
 std::string meshes_text(const plan::MeshRequest& request,
                         const std::vector<plan::MeshFinding>& found) {
     return fmt::format("{}\n{}{}", plan::meshes_table(found, terminal_columns(STDOUT_FILENO)),

@@ -30,11 +30,11 @@ namespace dslaunch::worker {
 namespace {
 
 constexpr int kRounds = 2;             // passes for a measurement; trials correct its errors
-constexpr double kSecondSizeS = 15;    // a second size is measured if the first took no longer
-constexpr int64_t kSecondRowsMax = 4;  // and has at most this many times the rows
+constexpr double kSecondSizeS = 15;    // a second size is measured if the first took at most this
+constexpr int64_t kSecondRowsMax = 4;  // the second size has at most this many times the rows
 constexpr size_t kShownMax = 20;       // rows of the table
 
-// A config, and what is forecast of it.
+// A config and its forecasts.
 struct Considered {
     plan::TunedSettings settings;
     bool is_possible = true;
@@ -53,7 +53,7 @@ struct Tuning {
     plan::MachineRates machine;
     ProgramMemory program;
     plan::HostLimits limits;
-    std::string kept;  // why the micro batch is kept; empty: it is not
+    std::string kept;  // why the micro batch must not change; empty: it may
 };
 
 plan::TunedSettings settings_of(const config::RunConfig& config) {

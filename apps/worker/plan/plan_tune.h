@@ -9,8 +9,8 @@
 namespace dslaunch::worker {
 
 // Prints the configs as a table or one JSON object. Segments are measured at the config's micro
-// batch and, if time and memory allow, at one other size, without other ranks beside this process:
-// the forecasts are compared with each other only. Throws Error{kConfig} for a section
+// batch and, if time and memory allow, at one other size. No other ranks run beside this process,
+// because the forecasts are compared only with each other. Throws Error{kConfig} for a section
 // `autotuning` that contradicts the config.
 void print_tuning(const job::JobSetup& setup, const PlanArguments& arguments);
 

@@ -16,8 +16,8 @@ namespace dslaunch::worker {
 // the process is doing. Threads: it has one that waits for signals.
 class EndWatch {
   public:
-    // From this call on, SIGINT and SIGTERM are held until an EndWatch takes them. REQUIRES: called
-    // before the first thread starts.
+    // Holds SIGINT and SIGTERM back from this call on, until an EndWatch takes them. REQUIRES:
+    // called before the first thread starts.
     static void block_signals();
 
     // Until serve() is called, a signal ends the process: there are no clients yet, and loading the

@@ -43,7 +43,7 @@ namespace {
 
 struct WritingOptions {
     int64_t tokens_max = 200;
-    std::optional<int64_t> length_max;  // replaces it: tokens of a text, prompt included
+    std::optional<int64_t> length_max;  // replaces tokens_max: tokens of prompt and text
     decoder::SamplingOptions sampling;
     std::vector<std::string> stops;
     bool ignores_end = false;
@@ -365,8 +365,8 @@ void generate_with_decoder(const GenerateArguments& arguments, RankProcess& proc
     session.finish();
 }
 
-// Makes a module of any kind compute batches. Its cache contains the tokens of the texts, and each
-// row recomputes its whole text. One thread.
+// Makes a module of any kind compute batches. The runner's cache contains the tokens of the texts,
+// and each row recomputes its whole text. One thread.
 class ModuleRunner final : public decoder::StepRunner {
   public:
     // MODEL must outlive this object. A text has as many positions as fit in PAGES; the model sees

@@ -122,8 +122,8 @@ std::string read_key_file(const std::string& path) {
     return key;
 }
 
-// Opens SESSION with the cache that the user asked for. Without a request, uses the default size,
-// or as much of it as fits.
+// Opens SESSION with the cache that the user asked for. If the user named no size, uses the default
+// size, or as much of it as fits.
 void open_session(DecoderSession& session, const ServeArguments& arguments) {
     constexpr int64_t kPositionsMin = 16'384, kPositionsLeast = 1024;
     const int64_t context = session.context();

@@ -30,18 +30,19 @@ class TextFiles {
     // FOLDER is empty. Throws Error{kInput}, naming a file that cannot be read.
     TextFiles(const std::string& folder, int64_t vocabulary, const std::string& model = {});
 
-    // Returns null if there is no known text for the model's tokens.
+    // Returns the codec; null if there is no known text for the model's tokens.
     [[nodiscard]] const decoder::TextCodec* codec() const { return codec_.get(); }
-    // Throws Error{kInput} if there is no codec. The message says what is missing, and adds ADVICE,
-    // or else how to give ids to `generate`.
+    // Returns the codec. Throws Error{kInput} if there is none. The message says what is missing
+    // and adds ADVICE; without ADVICE, it says how to give ids to `generate`.
     [[nodiscard]] const decoder::TextCodec& require_codec(std::string_view advice = {}) const;
     // Returns a text like "train.pt has 512 tokens and no tokenizer". REQUIRES: there is no codec.
     [[nodiscard]] std::string without_codec() const;
     // Returns true if the folder has a chat template.
     [[nodiscard]] bool has_chat() const { return chat_.has_value(); }
     // Returns the text of CHAT in the model's template. LIMITS restrict the template's work. Throws
-    // Error{kInput} if there is no template, if it refuses the messages, and if CHAT has documents
-    // or a `reasoning_effort` that it does not read. Warns once if it does not read tools.
+    // Error{kInput} if there is no template, if the template refuses the messages, and if CHAT has
+    // documents or a `reasoning_effort` that the template does not read. Warns once if the template
+    // does not read tools.
     [[nodiscard]] std::string chat_text(const text::ChatInput& chat,
                                         const text::jinja::Limits& limits = {}) const;
     // Return the tokens that end a text, and their source (EndTokens::source).

@@ -1,6 +1,6 @@
-// The texts that a language model writes at each evaluation of a run: the prompts from the config,
-// the model's continuations on the terminal in one line each, and in samples.jsonl. Data path:
-// config, token writer -> [here] -> reporter, file. Thread: the compute lane.
+// The texts that a language model writes at each evaluation of a run. The prompts come from the
+// config. The model's continuations go to the terminal, one line each, and into samples.jsonl. Data
+// path: config, token writer -> [here] -> reporter, file. Thread: the compute lane.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ class TextSamples {
     // model has no known text.
     TextSamples(TextSampleParts parts, runtime::TokenWriterParts writer);
 
-    // Continues the prompts with the model after STEP. All ranks call it. Warns if the file cannot
-    // be written, and takes parts of lines away again. Throws the errors of TokenWriter::write.
+    // Continues the prompts with the model after STEP. All ranks call it. If the file cannot be
+    // written, warns and removes incomplete lines. Throws the errors of TokenWriter::write.
     void write(int64_t step);
 
   private:

@@ -19,8 +19,8 @@ void require_verifiable(const job::JobSetup& setup);
 // run. RESUMED is the state in which the run begins.
 void warn_of_no_change(const config::RunConfig& config, const storage::TrainingState& resumed);
 
-// Throws Error{kDiverged} if the run changed nothing, unless it was asked to end and can be
-// resumed. The checkpoint of the last step, with the loss scale up to then, exists in this case.
+// Throws Error{kDiverged} if the run changed nothing. Does not throw if the run was asked to end:
+// it can be resumed from the checkpoint of its last step, which also has the loss scale up to then.
 void require_updates(const runtime::TrainResult& result);
 
 // Logs what the steps sent to other hosts, compared with the plan.
@@ -30,9 +30,9 @@ void log_links(const runtime::TrainResult& result);
 [[nodiscard]] std::string summary_of(const runtime::TrainResult& result,
                                      const config::RunConfig& config);
 
-// Returns the end of the summary that names the files of the trained weights in OUTPUT: an adapter
-// if IS_ADAPTER. BEST_STEP: the step of the weights if they are the best ones, else 0. Names the
-// rank's host too if the job has other hosts than the launcher's.
+// Returns the end of the summary. It names the files of the trained weights in OUTPUT, or of an
+// adapter if IS_ADAPTER is true. BEST_STEP: the step of the weights if they are the best ones, else
+// 0. Names the rank's host too if the job has other hosts than the launcher's.
 [[nodiscard]] std::string written_text(const std::string& output, bool is_adapter,
                                        int64_t best_step);
 

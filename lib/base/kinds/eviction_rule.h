@@ -1,4 +1,4 @@
-// The rule that selects which chunk, of those that pass between memory and disk, loses its buffer
+// Some chunks pass between memory and disk. This rule selects which of them loses its buffer
 // (dslaunch.offload.cache).
 #pragma once
 
@@ -15,9 +15,9 @@ enum class EvictionRule : uint8_t {
             // so that most of the others stay in memory
 };
 
-// The number of buffers that chunks pass through under kLfu, if there are so many: one for the
-// chunk that is updated, one that is read, one that is written, and one that is read ahead. All
-// other buffers keep their chunk.
+// Under kLfu, chunks pass through this number of buffers, if there are so many: one for the chunk
+// that is updated, one that is read, one that is written, and one that is read ahead. All other
+// buffers keep their chunk.
 inline constexpr int64_t kLfuPassingBuffers = 4;
 
 }  // namespace dslaunch

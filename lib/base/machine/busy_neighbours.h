@@ -31,7 +31,8 @@ struct ProcessorShare {
     int processors = 1;
     int processes = 1;
     int threads = 1;
-    std::string_view setting = "OMP_NUM_THREADS=";  // the setting of THREADS, up to the number
+    std::string_view setting = "OMP_NUM_THREADS=";  // the setting that gives `threads`, without its
+                                                    // value
 };
 
 // Returns the line that reports other programs that were busy between BEFORE and AFTER; empty if no
@@ -39,7 +40,7 @@ struct ProcessorShare {
 [[nodiscard]] std::string neighbours_text(const ProcessorUse& before, const ProcessorUse& after,
                                           const ProcessorShare& share);
 
-// Watches the other programs for as long as it lives.
+// Watches the other programs until it is destroyed.
 class BusyNeighbours {
   public:
     // Logs one warning, as COMPONENT, after other programs were busy for some seconds. It is logged

@@ -100,8 +100,8 @@ std::optional<std::string> own_group(const std::string& root, std::string_view c
     return {};
 }
 
-// Returns the path of GROUP relative to ROOT, which a container may have mounted in place of the
-// whole hierarchy; empty, which means ROOT itself, if GROUP is not inside ROOT.
+// Returns the path of GROUP relative to ROOT. A container may have mounted ROOT in place of the
+// whole hierarchy. If GROUP is not inside ROOT, returns "", which means ROOT itself.
 std::string inside(std::string_view root, std::string_view group) {
     if (!group.starts_with(root) || group.find("..") != std::string_view::npos) return "";
     group.remove_prefix(root.size());

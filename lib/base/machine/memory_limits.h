@@ -11,8 +11,8 @@
 
 namespace dslaunch {
 
-// The memory that a limit restricts: all memory in use on the host or in a control group; all that
-// one process maps; its writable private memory.
+// The memory that a limit restricts: all memory in use on the host or in a control group; all
+// memory that one process maps; or the writable private memory of one process.
 enum class LimitOf { kHost, kAddressSpace, kPrivate };
 
 // One limit of the system and the memory that it leaves.

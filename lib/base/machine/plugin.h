@@ -1,7 +1,7 @@
-// A shared library of the same build, in the program's folder or
-// in ../lib/dslaunch. It is opened only when it is needed,
-// since the libraries that it links are large or not on every machine. It exports one function
-// without arguments, which returns data that begin with their version (uint32_t). Any thread.
+// A shared library of the same build, in the program's folder or in ../lib/dslaunch. It is opened
+// only when it is needed, because the libraries that it links are large, or missing on some
+// machines. It exports one function without arguments, which returns data that begin with their
+// version (uint32_t). Any thread.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,7 @@ class ProgressText {
     // Begins the operation WHAT ("reading the model") at NOW. TOTAL: how many NOUN ("samples") it
     // processes; 0: unknown.
     void begin(TimePoint now, std::string_view what, int64_t total = 0, std::string_view noun = {});
-    // Set how many of the operation are done, and how many there are (0: unknown).
+    // Set how many NOUN are done, and how many there are in total (0: unknown).
     void done(int64_t count) { done_ = count; }
     void total(int64_t total) { total_ = total; }
 
@@ -46,7 +46,7 @@ class ProgressText {
     int64_t total_ = 0, done_ = 0;
 };
 
-// Shows a ProgressText on stderr for as long as it lives.
+// Shows a ProgressText on stderr until it is destroyed.
 class Progress {
   public:
     // COMPONENT: the component of the log lines. Shows nothing if the log level is below info.

@@ -15,9 +15,9 @@ namespace dslaunch {
 // file PATH is to be made does not exist; else "".
 [[nodiscard]] std::string missing_folder_text(const std::string& path);
 
-// Returns what is wrong with a file that begins with CONTENT and is a failed download or copy (it
-// is empty, zero bytes, a pointer of Git LFS, a server's error, a web page), and what to do; "" for
-// any other content.
+// Returns what is wrong with a failed download or copy, and what to do. CONTENT is the beginning of
+// the file. A failed download is empty, or has zero bytes, a pointer of Git LFS, a server's error
+// or a web page. Returns "" for any other content.
 [[nodiscard]] std::string download_fault(std::string_view content);
 
 // Returns the same for the file at PATH, or that PATH is a link to a missing file. "" if nothing is

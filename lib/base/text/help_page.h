@@ -1,7 +1,7 @@
 // The text of --help, in the same form for every command of both programs: usage, what the command
 // does, its arguments and options in aligned columns, examples, its own exit codes, and the page in
 // docs/ with more details. It is 80 columns wide. Man pages and completion read the same page as
-// JSON. No threads: pure, but for print_help().
+// JSON. No threads: pure, except for print_help().
 #pragma once
 
 #include <string>

@@ -1,6 +1,5 @@
-// All plain structs are sent between processes in the same way: the encodings of a struct's
-// members, in their order, are its bytes (base/text/wire.h). A message is such a struct with a
-// name, kWhat, for error messages:
+// Plain structs are sent between processes as the encodings of their members, in the members' order
+// (base/text/wire.h). A message is such a struct with a name, kWhat, for error messages:
 //
 //     struct Question {
 //         static constexpr const char* kWhat = "a question";
@@ -9,7 +8,7 @@
 //
 // A member is a text, a flag, a number, an enum that has a function is_known(value), a duration, a
 // pair, another such struct, or a vector of these. A struct that sends only some of its members
-// returns those from wire_members(m). No state; any thread.
+// returns them from wire_members(m). No state; any thread.
 #pragma once
 
 #include <bit>

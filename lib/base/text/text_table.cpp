@@ -60,8 +60,8 @@ std::string text_table(const Rows& rows, const TableForm& form) {
         for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], columns_of(row[i]));
     }
     auto parts = parts_within(widths, form.width > 0 ? form.width : std::string::npos);
-    // Lowers the limit as long as the number of parts stays the same: parts of similar width read
-    // better than a narrow last one.
+    // Lowers the limit while the number of parts stays the same, because parts of similar width are
+    // easier to read than a narrow last part.
     for (size_t limit = form.width; limit > 0 && parts.size() > 1; --limit) {
         auto narrower = parts_within(widths, limit - 1);
         if (narrower.size() > parts.size()) break;

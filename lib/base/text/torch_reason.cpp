@@ -44,8 +44,8 @@ bool is_frame(std::string_view line) {
     return trim(line).starts_with("File \"") && line.find("\", line ") != kNowhere;
 }
 
-// Returns the frame that begins at line BEGIN. It is followed by lines of source, and a line that
-// marks the one that failed.
+// Returns the frame that begins at line BEGIN. Lines of source follow it, and one more line marks
+// the source line that failed.
 Frame frame_at(const std::vector<std::string>& lines, size_t begin) {
     const std::string path(between(lines[begin], "File \"", "\""));
     const std::string line(trim(between(lines[begin], "\", line ", ",")));

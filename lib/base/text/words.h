@@ -16,8 +16,8 @@ enum class Comments { kAreWords, kEndTheLine };  // `#` at the beginning of a wo
 [[nodiscard]] std::optional<std::vector<std::string>> split_words(std::string_view text,
                                                                   Comments comments);
 
-// Returns WORD in the form in which a shell reads it back: quoted if it has more than plain
-// characters, with control characters, which a terminal would obey, escaped.
+// Returns WORD in the form in which a shell reads it back. It is quoted if it has more than plain
+// characters. Control characters are escaped, because a terminal would obey them.
 [[nodiscard]] std::string shell_word(const std::string& word);
 
 }  // namespace dslaunch

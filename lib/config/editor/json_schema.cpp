@@ -170,7 +170,7 @@ class SchemaMaker {
 
   private:
     // Adds to SCHEMA the keys of the section PATH. QUIET: an outer section was refused, or may be
-    // switched off, so that its keys are only checked for their types.
+    // switched off, so that the keys of PATH are only checked for their types.
     void put_section(const std::string& path, Node& schema, bool quiet) {
         Node properties;
         Value others = make_value(false);
@@ -225,7 +225,8 @@ class SchemaMaker {
         schema.put("patternProperties", std::move(patterns));
     }
 
-    // Adds the rule that parameters belong to types: for each type, the others' are refused.
+    // Adds the rule that each type has its own parameters: if a type is chosen, the parameters of
+    // other types are refused.
     static void put_types(const std::string& section, Node& schema) {
         const std::string params = section + ".params.";
         std::set<std::string> types;
@@ -275,7 +276,7 @@ class SchemaMaker {
         return schema;
     }
 
-    // A refused key accepts only what asks for nothing, in all spellings.
+    // Makes a refused key accept only values that ask for nothing, in all spellings.
     static void put_refused(const KeySpec& key, Node& schema) {
         Value values = json_list({Value{}});
         const Value fallback = default_value(key);
@@ -346,7 +347,7 @@ class SchemaMaker {
     }
 
     void put_value(const KeySpec& key, Node& schema, bool quiet) {
-        std::vector<Value> forms;  // each alone is accepted
+        std::vector<Value> forms;  // a value must have one of them
         if (const std::vector<Value> choices = choices_of(key); !choices.empty()) {
             Value all = json_list(choices);
             if (takes_auto(key)) all.items.push_back(json_text("auto"));
@@ -436,7 +437,7 @@ class SchemaMaker {
             forms.push_back(one_of_strings(available_types(section), true).take());
     }
 
-    // A list whose elements are sections, or any list.
+    // Returns the schema of a list whose elements are sections, or of any list.
     Node list_of(const KeySpec& key, bool quiet) {
         Node list;
         list.put("type", "array");

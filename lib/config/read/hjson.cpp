@@ -183,9 +183,9 @@ class HjsonReader {
         ++at_;
     }
 
-    // Reports that the bracket at OPENER is never closed. If another bracket was closed further
-    // left than the line on which it was opened begins, reports that one instead: its closing
-    // bracket was probably meant for another.
+    // Reports that the bracket at OPENER is never closed. But if a bracket was closed further left
+    // than the line on which it was opened begins, reports that bracket: its closing bracket was
+    // probably meant for a different one.
     [[noreturn]] void never_closed(size_t opener) {
         if (left_.first == kNowhere)
             stop(opener, fmt::format("the `{}` is never closed", text_[opener]));
@@ -336,8 +336,8 @@ class HjsonReader {
     TreeBuilder& tree_;
     size_t at_ = 0;
     int depth_ = 0;
-    // The first bracket whose closing bracket is further left than its own line begins, and that
-    // closing bracket.
+    // The first bracket that is closed further left than the line on which it was opened begins,
+    // and its closing bracket.
     std::pair<size_t, size_t> left_{kNowhere, kNowhere};
     // The state of place(): the position up to which it has counted lines, and the line there.
     size_t counted_ = 0, line_begin_ = 0;

@@ -1,5 +1,5 @@
 // Values without quotes. In JSON these are null, true, false and numbers; in HJSON also text, which
-// extends to the end of its line. HJSON therefore accepts some mistakes in JSON as text, such as a
+// extends to the end of its line. HJSON therefore reads some mistakes in JSON as text, such as a
 // missing quote or comma. The functions here find text that was probably not intended. No threads.
 #pragma once
 
@@ -14,8 +14,8 @@ namespace dslaunch::config {
 // Returns the null, bool or number that TEXT is in JSON; nothing if TEXT is not such a value.
 [[nodiscard]] std::optional<Value> json_literal(std::string_view text);
 
-// Returns why TEXT, which is written as a number, cannot be represented here, such as 1e400.
-// Returns nothing if it can, or if it is not written as a number.
+// Returns the reason why the number that TEXT describes, such as 1e400, cannot be represented here.
+// Returns nothing if it can be represented, or if TEXT is not written as a number.
 [[nodiscard]] std::optional<std::string> number_mistake(std::string_view text);
 
 // The place in a text at which it is probably wrong, and what to say about it.
@@ -24,11 +24,11 @@ struct Mistake {
     std::string message;
 };
 
-// Returns why TEXT is probably not intended as a value; nothing if it may be. ON_NEXT_LINE: TEXT is
-// on a line below its key.
+// Returns the reason why TEXT is probably not intended as a value; nothing if TEXT may be a value.
+// ON_NEXT_LINE: TEXT is on a line below its key.
 [[nodiscard]] std::optional<Mistake> quoteless_mistake(std::string_view text, bool on_next_line);
 
-// Returns why KEY is probably not intended as a name; nothing if it may be.
+// Returns the reason why KEY is probably not intended as a name; nothing if KEY may be a name.
 [[nodiscard]] std::optional<Mistake> key_mistake(std::string_view key);
 
 // Returns TEXT in backticks, shortened if it is long.

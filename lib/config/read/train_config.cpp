@@ -112,8 +112,8 @@ class YamlEvents : public YAML::EventHandler {
     TreeBuilder& tree_;
 };
 
-// Rewrites characters beyond U+FFFF: JSON writes them as two \u escapes, which YAML refuses, and
-// YAML as one \U escape.
+// Rewrites characters beyond U+FFFF. JSON writes such a character as two \u escapes, which YAML
+// refuses; YAML writes it as one \U escape.
 std::string join_surrogates(std::string_view text) {
     std::string result;
     result.reserve(text.size());

@@ -160,9 +160,9 @@ void KeyReader::note_auto(const std::string& path, const Value& value) {
     autos_.push_back(fmt::format("{} {}", path, to_json(value)));
 }
 
-// Adds a note on the keys with `auto`. In configs made for Hugging Face's Trainer, `auto` leaves to
-// its command line values that decide how well a model learns, so that each one chosen here is
-// printed.
+// Adds a note on the keys with `auto`. In configs made for Hugging Face's Trainer, the Trainer's
+// command line gives the values of such keys. They decide how well a model learns, so each value
+// that is chosen here is printed.
 void KeyReader::note_autos() {
     if (autos_.empty()) return;
     result_.notes.push_back(fmt::format(
@@ -220,7 +220,7 @@ void KeyReader::note_section(const KeySpec& key, const std::string& path, const 
 // names share one note.
 void KeyReader::note_ignored(const std::string& path, const std::string& name, const Value& value) {
     const std::string whole = path.empty() ? name : fmt::format("{}.{}", path, name);
-    if (whole == "$schema") return;  // is for editors, as `dslaunch config schema` says
+    if (whole == "$schema") return;  // it is for editors, as `dslaunch config schema` says
     const auto meant = meant_key(path, name, value);
     if (!meant) {
         unknown_names_.push_back(printable(whole));

@@ -39,8 +39,8 @@ class KeyReader {
     void derive(const std::string& path, Value value, const std::string& formula,
                 bool unsaid = false);
 
-    // Returns the value that the user gave; nullptr if there is no value, or it is null, auto or of
-    // the wrong type, which was reported already.
+    // Returns the value that the user gave; nullptr if there is no value, or if it is null, `auto`
+    // or of the wrong type. A wrong type was reported already.
     [[nodiscard]] const Value* given(const std::string& path);
     // has(): the user gave a value that can be used. is_true(): it is the bool true.
     [[nodiscard]] bool has(const std::string& path) { return given(path) != nullptr; }
@@ -61,8 +61,8 @@ class KeyReader {
     bool take_bool(const std::string& path) { return take(path).boolean; }
     std::string take_text(const std::string& path) { return take(path).text; }
     std::vector<std::string> take_texts(const std::string& path) { return texts_of(take(path)); }
-    // Returns the number given at PATH, or else VALUE, which is used instead of the schema's
-    // default because WHOSE (an optimizer or a schedule) has another default.
+    // Returns the number given at PATH, or else VALUE. VALUE is the default of WHOSE (an optimizer
+    // or a schedule), and differs from the schema's default.
     double number_or(const std::string& path, double value, const std::string& whose);
     int64_t integer_or(const std::string& path, int64_t value, const std::string& whose);
 
@@ -109,10 +109,10 @@ class KeyReader {
     Origin unknown_origin_;                   // the origin of the first of them
 };
 
-// Defined in deepspeed_forms.cpp. Returns ROOT with the different forms of a section or value that
-// DeepSpeed accepts converted to one form: `zero_optimization: true` becomes stage 1, and in the
-// sections that DeepSpeed checks by type, a value becomes what it spells ("true" and 1 become true,
-// "2" becomes 2). Origins are kept. REQUIRES: an object.
+// Defined in deepspeed_forms.cpp. DeepSpeed accepts several forms of some sections and values.
+// Returns ROOT with these converted to one form: `zero_optimization: true` becomes stage 1, and in
+// the sections that DeepSpeed checks by type, a value becomes what it spells ("true" and 1 become
+// true, "2" becomes 2). Origins are kept. REQUIRES: an object.
 [[nodiscard]] Value in_one_form(Value root);
 
 }  // namespace dslaunch::config

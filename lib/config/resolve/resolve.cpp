@@ -25,9 +25,9 @@ constexpr const char* kSchedule = "dslaunch.pipeline.schedule";
 constexpr const char* kChunks = "dslaunch.pipeline.chunks";
 constexpr const char* kFirstSegments = "dslaunch.pipeline.first_segments";
 
-// The most segments of a model.
+// The largest number of segments in a model.
 constexpr int64_t kMostChunks = 1 << 16;
-// The most ranks of an axis: an int64_t holds the product of three axes.
+// The largest number of ranks on an axis: an int64_t can hold the product of three such numbers.
 constexpr int64_t kMostRanks = 1 << 20;
 
 // Returns the number of ranks at PATH, limited to 1 .. kMostRanks, since later checks divide by it.

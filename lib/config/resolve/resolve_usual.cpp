@@ -89,9 +89,9 @@ bool takes_usual_batch(KeyReader& keys) {
                                 [&](const char* path) { return keys.has_or_auto(path); });
 }
 
-// Chooses the number of rows of a step, which hardly depends on the number of ranks, so that a run
-// may be continued with another number. The micro batch is chosen by the length of the samples
-// alone, not by the machine.
+// Chooses the number of rows of a step. It hardly depends on the number of ranks, so a run may be
+// continued with other ranks. The micro batch is chosen by the length of the samples alone, not by
+// the machine.
 void usual_batch(KeyReader& keys, RunConfig& run, int64_t ranks) {
     const int64_t wanted = std::clamp<int64_t>(keys.options().samples.value_or(kRows), 1, kRows);
     const int64_t of_rank = (wanted + ranks - 1) / ranks;

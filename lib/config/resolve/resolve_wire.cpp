@@ -1,5 +1,5 @@
 // Resolves communication: values that travel between hosts in fewer bits, copies that hosts keep so
-// that values need not be sent again, and the log of both.
+// that values need not be sent again, and the log of communication.
 #include "config/resolve/resolve_parts.h"
 
 #include <fmt/format.h>

@@ -15,8 +15,8 @@ namespace dslaunch::config {
 // Facts about the run that are not in the config; each may be unknown.
 struct ResolveOptions {
     // The number of ranks of the run. If it is not set, the relation between the batch keys is
-    // checked only if the config gives all three values, and data_parallel_size is 1 if it does not
-    // follow from them.
+    // checked only if the config gives all three values. data_parallel_size is then 1 if it does
+    // not follow from these values.
     std::optional<int64_t> world_size = {};
     // The type of the model's weights. `auto` in fp16 and bf16 uses it; if it is bf16, it is also
     // used when the config names no type. Unset: unknown, fp32 is used.

@@ -9,7 +9,7 @@ namespace dslaunch::config {
 // A unit is a slice of a parameter that is updated as a whole; the important ones never lag.
 struct LaggingConfig {
     bool on = false;
-    double topk_ratio = 0.1;       // part of the units of each block that are important
+    double topk_ratio = 0.1;       // share of each block's units that is important
     int64_t update_interval = 4;   // steps between updates of the other units
     int64_t select_interval = 64;  // steps between selections of the important units, a multiple of
                                    // update_interval

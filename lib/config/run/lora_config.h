@@ -17,11 +17,11 @@ struct LoraConfig {
     double alpha = 0;  // an adapter's output is multiplied by alpha / r
     double dropout = 0;
     bool rslora = false;  // the factor is alpha / sqrt(r) (arXiv:2312.03732)
-    // Patterns for names of linear layers: `*` stands for any characters, or the end of a name is
-    // given. Empty: all layers but the last that forward computes.
+    // The linear layers that get adapters: patterns in which `*` stands for any characters, or ends
+    // of names. Empty: all layers except the one that forward computes last.
     std::vector<std::string> targets;
-    // Patterns, of the same form, for names of modules whose own parameters are trained and saved
-    // with the adapters.
+    // Modules whose own parameters are trained and saved with the adapters: patterns or ends of
+    // names, as above.
     std::vector<std::string> modules_to_save;
     LoraBase base = LoraBase::kAsIs;
     std::string init;  // folder of an adapter to start from; empty: a new one

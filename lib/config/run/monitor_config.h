@@ -10,12 +10,12 @@ namespace dslaunch::config {
 struct MonitorFolder {
     bool enabled = false;
     std::string output_path;  // as given; empty: the folder in which the job was started
-    std::string job_name = "DeepSpeedJobName";  // the folder below it
+    std::string job_name = "DeepSpeedJobName";  // the folder below output_path
 
     bool operator==(const MonitorFolder&) const = default;
 };
 
-// `wandb`. dslaunch-upload sends event files, with the own program of W&B.
+// `wandb`. dslaunch-upload sends the event files with W&B's own program.
 struct WandbConfig {
     bool enabled = false;
     std::string project = "deepspeed";
@@ -24,7 +24,7 @@ struct WandbConfig {
     bool operator==(const WandbConfig&) const = default;
 };
 
-// `comet`, for dslaunch-upload too.
+// `comet`, whose events dslaunch-upload sends too.
 struct CometConfig {
     bool enabled = false;
     bool offline = false;                                                   // online: false

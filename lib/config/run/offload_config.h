@@ -42,7 +42,7 @@ struct OffloadConfig {
     int64_t optimizer_buffer_count = 4;           // buffers that chunks pass through, at least 2
     EvictionRule eviction = EvictionRule::kFifo;  // selects the chunk that loses its buffer
     double optimizer_ratio = 1.0;  // part of the optimizer states on disk; the rest stays in memory
-    // The largest number of elements of its offloaded parameters that a rank still keeps in memory.
+    // A rank keeps at most this many elements of its offloaded parameters in memory.
     int64_t parameters_in_memory_numel = 0;
     // The number of chunks in memory is changed between steps according to measurements; at the
     // start it follows from optimizer_ratio.

@@ -24,8 +24,8 @@ struct OneBitConfig {
     int64_t local_step_scaler = 32'678;  // updates of a host alone before their interval doubles
     int64_t local_step_clipper = 16;     // the longest interval of such updates
     double coeff_beta = 0.9;             // 1-bit LAMB: decay of the mean of a tensor's ratios
-    // In the second phase the mean is multiplied by a factor between these two, which an update
-    // changes by at most `factor_threshold` times its value.
+    // In the second phase, the mean is multiplied by a factor between these two. An update changes
+    // the factor by at most `factor_threshold` times its value.
     double factor_max = 4.0;
     double factor_min = 0.5;
     double factor_threshold = 0.1;
@@ -84,11 +84,11 @@ struct OptimizerConfig {
     bool operator==(const OptimizerConfig&) const = default;
 };
 
-// dslaunch.optimizer.groups: parameters with settings of their own. Settings that are not set are
-// the optimizer's.
+// dslaunch.optimizer.groups: parameters with settings of their own. A setting that is not set is
+// taken from the optimizer.
 struct ParameterGroup {
     std::vector<std::string> match;  // names of parameters, `*` for any characters
-    std::optional<double> lr;        // schedules multiply it like the optimizer's
+    std::optional<double> lr;        // schedules scale it like the optimizer's rate
     std::optional<double> weight_decay;
     std::optional<double> beta1, beta2;
     std::optional<double> eps;

@@ -27,10 +27,10 @@ enum class OptimizerKind {
 struct OptimizerFacts {
     OptimizerKind kind;
     std::string_view name;  // in checkpoints and messages
-    // torch.optim's names of the values that it keeps for each parameter, "" for none. SGD keeps
-    // its value only with momentum, Adafactor only with a first moment.
+    // The names in torch.optim of the values that the optimizer keeps for each parameter; "": no
+    // value. SGD keeps its value only with momentum, Adafactor only with a first moment.
     std::array<std::string_view, 2> moments;
-    // True if the first value is a mean or a sum of squares. The second one always is.
+    // True if the first value is a mean or a sum of squares. The second value always is.
     bool first_is_square = false;
     bool has_betas = true;         // it has the decay rates that OneCycle can move
     bool has_usual_rate = false;   // the usual learning rates of fine-tuning are for it

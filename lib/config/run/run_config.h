@@ -60,11 +60,12 @@ struct WireConfig {
     // The classes of modules whose gradients are rounded to that type; not set: all.
     std::optional<std::vector<std::string>> gradient_modules;
     bool modules_given = false;  // gradient_modules is from the config, not the default
-    // The divisor that is applied to rounded gradients before they travel, and the factor that is
-    // applied after; 0: the number of ranks.
+    // Rounded gradients are divided by this number before they travel, and multiplied by it
+    // afterwards. 0: the number of ranks.
     double predivide_factor = 1.0;
-    // zero_hpz_partition_size, stage 3: the number of ranks of a host, which together keep a copy
-    // of gathered parameters. 1: they keep no copy; 0: they keep one if there are several hosts.
+    // zero_hpz_partition_size, stage 3: the number of ranks of a host. These ranks together keep a
+    // copy of gathered parameters. 1: they keep no copy; 0: they keep a copy if there are several
+    // hosts.
     int64_t host_copy_ranks = 1;
 
     bool operator==(const WireConfig&) const = default;
@@ -80,11 +81,11 @@ struct ZeroConfig {
     int64_t shard_ranks = 0;  // mics_shard_size: ranks that together hold a copy; 0: all ranks
     WireConfig wire;
     // Used at stage 3.
-    int64_t prefetch_bucket_numel = 50'000'000;  // most elements gathered ahead of use
-    int64_t live_numel_max = 1'000'000'000;      // most elements gathered at one time
+    int64_t prefetch_bucket_numel = 50'000'000;  // limit of elements gathered ahead of use
+    int64_t live_numel_max = 1'000'000'000;      // limit of elements gathered at one time
     int64_t reuse_distance_numel_max = 0;        // kept if used again within so many elements
     int64_t persistent_parameter_numel = 0;      // parameters up to this size stay whole ...
-    // ... as long as they have no more elements than this in total.
+    // ... if they have at most this number of elements in total.
     int64_t persistent_numel_max = std::numeric_limits<int64_t>::max();
 
     bool operator==(const ZeroConfig&) const = default;
@@ -120,7 +121,7 @@ struct LossConfig {
     bool operator==(const LossConfig&) const = default;
 };
 
-// The samples that are trained on and the ones that are evaluated.
+// The samples for training and for evaluation.
 struct DataConfig {
     std::string train_path;
     std::string eval_path;                       // empty: no file; eval_fraction may be used
@@ -133,7 +134,7 @@ struct DataConfig {
     bool operator==(const DataConfig&) const = default;
 };
 
-// When checkpoints are saved, how many are kept, and what a failure does.
+// The times at which checkpoints are saved, the number that is kept, and the treatment of failures.
 struct SaveConfig {
     int64_t interval = 0;      // steps, 0: only at the end
     int64_t keep = 0;          // checkpoints kept, 0: all
@@ -246,7 +247,7 @@ struct RunConfig {
     bool average_buffers = false;  // at most one of these two is true
     int64_t eval_interval = 0;     // steps between evaluations, 0: only at the end
     int64_t patience = 0;          // evaluations without a gain after which the run ends; 0: never
-    double patience_gain = 0;      // what counts as a gain is more than this
+    double patience_gain = 0;      // only a gain above this counts
     SamplesConfig samples;
     int64_t print_interval = 10;  // steps_per_print
     CommsLoggerConfig comms_logger;
@@ -258,8 +259,8 @@ struct RunConfig {
     int64_t check_equal_interval = 0;  // steps between checks that copies are equal; 0: never
     double peak_tflops = 0;  // stated peak of one rank's device, for mfu; 0: by name or measured
 
-    // Returns the number of ranks that share one copy of the model and its rows; other ranks have
-    // other rows.
+    // Returns the number of ranks that share one copy of the model and work on the same rows; other
+    // ranks have other rows.
     [[nodiscard]] int64_t ranks_of_copy() const {
         return pipeline.stages * tensor.size * sequence.size;
     }

@@ -40,7 +40,7 @@ struct CycleConfig {
 // LRRangeTest: the rate grows from min_lr without end, to find the highest one that is stable.
 struct RangeTestConfig {
     double min_lr = 1e-3;
-    int64_t steps = 2000;  // steps in which the rate grows by `rate` times the lowest one
+    int64_t steps = 2000;  // steps in which the rate grows by `rate` times min_lr
     double rate = 1;
     bool staircase = false;
 

@@ -1,4 +1,5 @@
-// Tells whether a section that is not supported asks for something. Pure.
+// A section that is not supported is harmless unless it asks for its feature. These functions tell
+// whether it does. Pure.
 #pragma once
 
 #include <optional>
@@ -6,8 +7,8 @@
 
 namespace dslaunch::config {
 
-// Returns the name of the switch in the section PATH, "enabled" or "shared_parameters.enabled":
-// such a section asks for something if its switch is on. Returns nothing if it has none.
+// Returns the name of the switch in the section PATH, "enabled" or "shared_parameters.enabled". The
+// section asks for its feature if its switch is on. Returns nothing if it has no switch.
 [[nodiscard]] std::optional<std::string_view> switch_name_of(std::string_view path);
 
 // Returns true for a section without a switch that asks for the feature by being present.

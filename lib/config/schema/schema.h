@@ -85,14 +85,14 @@ struct KeySpec {
 // names its model, or a model's config.json. Nothing if TREE is not such a file.
 [[nodiscard]] std::optional<Problem> other_tool_problem(const Value& tree);
 
-// Returns true if the unknown NAME is ignored. That is so at the top level of a config (PATH is
-// empty) and in its section `pipeline`, as in DeepSpeed. It is not so for mistyped names, which
-// differ from a known name by one or two letters, for names that belong in the section `dslaunch`,
-// or if VALUE, the value under NAME, was set on the command line.
+// Returns true if the unknown NAME is ignored, as in DeepSpeed. Names are ignored at the top level
+// of a config (PATH is empty) and in its section `pipeline`. Three kinds of names are not ignored:
+// mistyped names, which differ from a known name by one or two letters; names that belong in the
+// section `dslaunch`; and names whose VALUE was set on the command line.
 [[nodiscard]] bool is_ignored(const std::string& path, const std::string& name, const Value& value);
 // Returns the advice for the ignored NAME with VALUE: "did you mean `gradient_clipping` (--set
-// gradient_clipping=1.0)?". Returns an empty text if it is about the training but no key is
-// similar; nothing if it does not affect training.
+// gradient_clipping=1.0)?". Returns an empty text if NAME is about the training but no key is
+// similar. Returns nothing if NAME does not affect training.
 [[nodiscard]] std::optional<std::string> meant_key(const std::string& path, const std::string& name,
                                                    const Value& value);
 // Returns the section that has a key NAME, "zero_optimization", for a NAME given in the wrong

@@ -82,8 +82,7 @@ bool falls_back(const KeySpec& key, const Value& value) {
            !nearest(value.text, split(key.allowed, '|'));
 }
 
-// Returns the path of a key that has this name in another section, which is probably the one that
-// was meant.
+// Returns the path of the key NAME in another section, which is probably the key that was meant.
 std::optional<std::string> other_home(const std::string& name) {
     const std::string home = home_of(name);
     return home.empty() ? std::nullopt : std::optional(home + "." + name);

@@ -13,8 +13,8 @@
 
 namespace dslaunch::decoder {
 
-// Ends a text at the first occurrence of one of several stop texts, which is not part of it. Text
-// that may be the beginning of a stop text is held back until this is certain.
+// Ends a text before the first occurrence of one of several stop texts. Text that may be the
+// beginning of a stop text is held back until it is certain whether it is one.
 class StopTexts {
   public:
     // REQUIRES: no stop text is empty.

@@ -56,14 +56,15 @@ class StepRunner {
   public:
     virtual ~StepRunner() = default;
     [[nodiscard]] virtual int64_t vocabulary() const = 0;  // tokens, and logits of a row
-    [[nodiscard]] virtual int64_t context() const = 0;     // most positions of a sequence
+    [[nodiscard]] virtual int64_t context() const = 0;     // largest number of positions in a
+                                                           // sequence
     [[nodiscard]] virtual int64_t pages() const = 0;       // pages in the cache
-    [[nodiscard]] virtual int64_t rows_max() const = 0;    // most rows of a batch
+    [[nodiscard]] virtual int64_t rows_max() const = 0;    // largest number of rows in a batch
     // Returns true if run() threw after it had sent the batch to other ranks, which are now blocked
     // in it.
     [[nodiscard]] virtual bool is_stuck() const { return false; }
-    // Returns the number of positions that a text can have if no other text is in the cache;
-    // context and cache limit it.
+    // Returns the number of positions that a text can have if no other text is in the cache. The
+    // context and the size of the cache limit it.
     [[nodiscard]] int64_t positions_max() const {
         return std::min(context(), pages() * kPagePositions);
     }

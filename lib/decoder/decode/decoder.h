@@ -25,7 +25,7 @@ namespace dslaunch::decoder {
 
 // The form in which a decoder runs.
 struct DecoderOptions {
-    int64_t rows_max = 512;     // most rows in a batch
+    int64_t rows_max = 512;     // largest number of rows in a batch
     int64_t pages = 0;          // pages of the cache
     DType cache = DType::kF32;  // type of keys and values: kF32, kBF16 or kF16
     bool streams = false;       // weights do not fit in memory (WeightStream)
@@ -51,15 +51,15 @@ class Decoder {
                                             const DecoderPart& part, DType cache);
 
     // Returns the hidden rows of BATCH. SHAPE: [rows, width], valid until the next batch. On the
-    // first stage embed() fills them; on the others the caller writes the rows of the stage before
-    // into them, before it calls run_layers().
+    // first stage, embed() fills them. On any other stage, the caller writes the previous stage's
+    // rows into them before it calls run_layers().
     [[nodiscard]] std::span<float> hidden(const Batch& batch);
     // Looks up the tokens of BATCH. REQUIRES: the first stage.
     void embed(const Batch& batch);
     // Passes the hidden rows through this rank's layers, in place. Throws Error{kPeerLost}.
     void run_layers(const Batch& batch);
-    // Returns the last stage's logits of the rows that want them; only this rank's share of the
-    // vocabulary. SHAPE: [logits_rows, weights().vocabulary.numel].
+    // Returns the logits of the rows that want them, for this rank's share of the vocabulary.
+    // SHAPE: [logits_rows, weights().vocabulary.numel]. REQUIRES: the last stage.
     [[nodiscard]] std::span<float> logits(const Batch& batch);
 
   private:

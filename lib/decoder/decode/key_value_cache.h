@@ -1,6 +1,6 @@
-// The paged cache of keys and values, and attention to it. Pages are numbers in a batch; only this
-// object knows their memory. Data path: keys and values -> [here] -> attention's output. One thread
-// calls; the team's threads compute.
+// The paged cache of keys and values, and attention to it. A batch contains only the numbers of
+// pages; this object alone knows their memory. Data path: keys and values -> [here] -> attention's
+// output. One thread calls; the team's threads compute.
 #pragma once
 
 #include <cstddef>
@@ -37,9 +37,9 @@ class KeyValueCache {
     void store(const Batch& batch, size_t layer, const float* keys, const float* values,
                RowMath& math);
 
-    // Computes attention of BATCH's rows to the positions up to their own in layer LAYER, with
-    // IN_WINDOW only to the last ones. SHAPE of QUERIES and OUT: [rows, heads, head_width].
-    // REQUIRES: the keys and values of all these positions were stored.
+    // Computes the attention of BATCH's rows in layer LAYER. Each row attends to the positions up
+    // to its own; with IN_WINDOW, only to the last of these positions. SHAPE of QUERIES and OUT:
+    // [rows, heads, head_width]. REQUIRES: the keys and values of all these positions were stored.
     void attend(const Batch& batch, size_t layer, bool in_window, const float* queries, float* out,
                 RowMath& math);
 

@@ -1,6 +1,6 @@
-// The MLP of a decoder's layers: one of them, or several experts of which a router chooses some for
-// each row. Data path: normed rows -> [here] -> this rank's part of the branch. One thread calls;
-// the team's threads compute.
+// The MLP of a decoder's layers. A layer has one MLP, or several experts and a router that chooses
+// some of them for each row. Data path: normed rows -> [here] -> this rank's part of the branch.
+// One thread calls; the team's threads compute.
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,7 @@
 
 namespace dslaunch::decoder {
 
-// One thread.
+// Sums numbers over the tensor ranks. One thread.
 class RankSum {
   public:
     virtual ~RankSum() = default;

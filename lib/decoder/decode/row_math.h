@@ -31,8 +31,8 @@ class RowMath {
     RowMath(const storage::TransformerConfig& config, kernels::ThreadTeam& team)
         : config_(config), team_(team) {}
 
-    // Applies a norm to ROWS rows of WIDTH numbers; row i uses row (i modulo their number) of the
-    // norm's weights. If there is no norm, copies X to OUT. OUT may be X.
+    // Applies a norm to ROWS rows of WIDTH numbers. If the norm's weights have N rows, row i uses
+    // row i modulo N of them. If there is no norm, copies X to OUT. OUT may be X.
     void norm(const NormWeights& norm, const float* x, int64_t width, float* out, int64_t rows);
 
     // A layer and the place of its outputs, [rows, outputs_of(layer)].

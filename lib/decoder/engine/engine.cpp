@@ -77,8 +77,7 @@ void Engine::cancel(RequestId id) {
             }
 }
 
-// Admits waiting sequences, in order, as long as their whole text and the next token fit in the
-// cache.
+// Admits waiting sequences, in order, while their whole text and the next token fit in the cache.
 void Engine::admit() {
     while (!waiting_.empty() && std::ssize(running_) < options_.sequences_max) {
         Sequence& next = waiting_.front();
@@ -141,8 +140,8 @@ TextEnd Engine::end_of(const Sequence& sequence) const {
     if (std::ranges::find(sequence.end_tokens, sequence.text.back()) != sequence.end_tokens.end())
         return TextEnd::kStop;
     if (sequence.tokens_left == 0) return TextEnd::kLength;
-    // The next step would compute the position of the last token, so that it may be the last
-    // position but not beyond.
+    // The next step would compute the position of the last token, so this may be the last position,
+    // but not beyond it.
     const int64_t positions = runner_.positions_max();
     return std::ssize(sequence.text) > positions ? TextEnd::kContext : TextEnd::kNone;
 }

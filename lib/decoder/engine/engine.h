@@ -1,9 +1,9 @@
 // Continuous batching: many requests share the steps of one decoder. Each step computes the next
-// token of every running sequence, and in the rows that are left, positions of prompts that are not
-// computed yet. A sequence joins when its pages fit in the cache and leaves when it has ended. If
-// the cache is full, the sequence that joined last frees its pages and computes its text again
-// later (vLLM, arXiv:2309.06180). Data path: requests -> [here] -> batches -> decoder -> sampler ->
-// tokens. One thread; it blocks only in the decoder.
+// token of every running sequence. Rows that are left in the step compute positions of prompts. A
+// sequence joins when its pages fit in the cache and leaves when it has ended. If the cache is
+// full, the sequence that joined last frees its pages and computes its text again later (vLLM,
+// arXiv:2309.06180). Data path: requests -> [here] -> batches -> decoder -> sampler -> tokens. One
+// thread; it blocks only in the decoder.
 #pragma once
 
 #include <cstdint>
@@ -77,8 +77,8 @@ class Engine {
     // Adds REQUEST to the queue. Throws the errors of check(). REQUIRES: has_room(), tokens_max >
     // 0.
     RequestId add(Request request);
-    // Removes the request and frees its pages. Ignores unknown requests, which have ended
-    // meanwhile.
+    // Removes the request and frees its pages. Ignores unknown requests, because a request may have
+    // ended meanwhile.
     void cancel(RequestId id);
 
     // Returns true if no request runs or waits.

@@ -1,8 +1,8 @@
 // A decoder that the ranks of a job share: stages of whole layers, each split among tensor ranks.
-// Rank 0 has the requests and decides each batch. It belongs to the last stage, so that the logits
-// are computed where tokens are chosen. All other ranks compute the batches that it sends. Data
-// path: engine -> [here] on rank 0 -> batch -> all ranks -> hidden rows from stage to stage ->
-// logits on rank 0. One thread on each rank.
+// Rank 0 has the requests and decides each batch. It belongs to the last stage, because logits are
+// needed where tokens are chosen. All other ranks compute the batches that it sends. Data path:
+// engine -> [here] on rank 0 -> batch -> all ranks -> hidden rows from stage to stage -> logits on
+// rank 0. One thread on each rank.
 #pragma once
 
 #include <cstdint>

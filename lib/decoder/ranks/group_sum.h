@@ -27,7 +27,7 @@ class GroupSum final : public RankSum {
     GroupSum(runtime::Collectives& collectives, const Slices& slices)
         : collectives_(collectives), slices_(slices) {}
 
-    // Return this rank's number among the tensor ranks, and their number.
+    // Return this rank's index among the tensor ranks, and how many tensor ranks there are.
     [[nodiscard]] int rank() const { return collectives_.topology().rank(); }
     [[nodiscard]] int size() const { return collectives_.topology().world_size(); }
     void sum(std::span<float> values) override;

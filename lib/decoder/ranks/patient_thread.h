@@ -1,6 +1,6 @@
-// For a thread that other ranks wait for and that cannot give up its work: if memory is short, its
-// allocations wait until other threads free memory, for example by refusing requests. Any thread;
-// allocations of other threads fail as usual.
+// Lets one thread wait for memory. Other ranks wait for this thread, and it cannot give up its
+// work. If memory is short, its allocations wait until other threads free memory, for example by
+// refusing requests. Any thread; allocations of other threads fail as usual.
 #pragma once
 
 #include "base/clock.h"

@@ -23,7 +23,7 @@ void add_bias(std::span<float> logits, int32_t token, float bias) {
     if (token >= 0 && token < std::ssize(logits)) logits[static_cast<size_t>(token)] += bias;
 }
 
-// Returns true if TEXT ends with all tokens of SEQUENCE but its last one.
+// Returns true if TEXT ends with all tokens of SEQUENCE except its last one.
 bool comes_next(std::span<const int32_t> sequence, std::span<const int32_t> text) {
     const size_t before = sequence.size() - 1;
     if (before == 0) return true;
@@ -167,8 +167,8 @@ void Sampler::keep_likely() {
 int32_t Sampler::draw() {
     double sum = 0;
     for (const double probability : probabilities_) sum += probability;
-    // A number of 53 random bits is used, since the distributions of different standard libraries
-    // give different results.
+    // The number is made from 53 random bits, because the distributions of different standard
+    // libraries give different results.
     const double place = static_cast<double>(random_() >> 11) * 0x1p-53 * sum;
     double reached = 0;
     for (size_t i = 0; i < probabilities_.size(); ++i) {

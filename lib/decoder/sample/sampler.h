@@ -13,8 +13,8 @@
 
 namespace dslaunch::decoder {
 
-// A bias that is added to the logit of the last of TOKENS if the text ends with the tokens before
-// it.
+// A bias for the last of these tokens. It is added to this token's logit if the text ends with the
+// tokens before it.
 struct TokenBias {
     std::vector<int32_t> tokens;  // at least one
     float bias = 0;
@@ -31,12 +31,12 @@ struct TokenRules {
     std::vector<int32_t> last;  // the token at the length limit is one of these; empty: any
 };
 
-// The choice of a token, as a request gives it; Sampler checks the ranges.
+// The rules by which a token is chosen, as a request gives them; Sampler checks the ranges.
 struct SamplingOptions {
     double temperature = 0.8;       // divides the logits; 0: always the likeliest token
     int64_t top_k = 40;             // choose among the k likeliest only; 0: among all
     double top_p = 1;               // choose among the likeliest whose probabilities reach this sum
-    double min_p = 0;               // drop tokens less likely than this part of the likeliest
+    double min_p = 0;               // drop tokens less likely than this times the likeliest
     double repetition_penalty = 1;  // applied to tokens that are in the text; 1: none
     double presence_penalty = 0;    // subtracted from the logit of a token that was made
     double frequency_penalty = 0;   // the same for each time that it was made

@@ -103,8 +103,8 @@ class DecoderLoader {
         return made;
     }
 
-    // Returns the part of a layer that computes a summand of all outputs, from some of the inputs;
-    // only one rank adds the bias.
+    // Returns the part of a layer that takes some of the inputs and computes a summand of each
+    // output. Only one rank adds the bias.
     LinearWeights by_inputs(const std::string& path, int64_t out, int64_t in, Range inputs,
                             bool bias) {
         MatrixPart part = whole_of_layer(path, out, in);

@@ -30,7 +30,7 @@ struct LinearWeights {
     std::optional<LowRank> adapter;
 };
 
-// A norm. A model without it at this place leaves the rows as they are.
+// A norm. If the model has no norm at this place, the rows stay as they are.
 struct NormWeights {
     bool is_present = false;
     std::vector<float> weight;  // [width], or a row for each head; empty: 1
@@ -72,8 +72,8 @@ struct DecoderWeights {
     int64_t mapped_bytes = 0;  // of these, the bytes that are mapped from files
 };
 
-// Loads PART of the model that CONFIG describes from SOURCE. Throws the Error{kInput} that SOURCE
-// throws, also for heads that are larger than attention supports; Error{kUsage} if the key heads
+// Loads PART of the model that CONFIG describes from SOURCE. Throws SOURCE's Error{kInput};
+// Error{kInput} for heads that are larger than attention supports; Error{kUsage} if the key heads
 // cannot be divided evenly among the tensor ranks.
 [[nodiscard]] DecoderWeights load_decoder(const storage::TransformerConfig& config,
                                           const DecoderPart& part, WeightSource& source);

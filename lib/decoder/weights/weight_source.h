@@ -46,12 +46,13 @@ struct LowRank {
     OwnedMatrix b;  // [outputs of the part, r] fp32, times the adapter's scale
 };
 
-// Subtracts from a whole weight [out, in] what training subtracted from it before its first step,
-// when it initialized the pair of CHANGE. TRANSPOSED: the file stores the weight as [in, out].
+// Subtracts from a whole weight [out, in] the same matrix as training: before its first step,
+// training initialized the pair of CHANGE and subtracted a matrix from the weight. TRANSPOSED: the
+// file stores the weight as [in, out].
 using TakeOutBeginning = std::function<void(std::span<float> weight,
                                             const storage::WeightChange& change, bool transposed)>;
 
-// Makes each weight once; require_all_taken() finds the ones that nobody asked for.
+// Makes each weight once; require_all_taken() finds the weights that nobody asked for.
 class WeightSource {
   public:
     // FORM: the form of the matrices that are used in products; empty: as they are stored. FOLDER
@@ -75,11 +76,11 @@ class WeightSource {
     [[nodiscard]] std::vector<float> vector(const std::string& name, int64_t numel) {
         return vector(name, {numel}, {0, numel});
     }
-    // Returns the adapter's low-rank change of the layer whose weight is PART; nothing if there is
-    // none, or if it was added to the matrix.
+    // Returns the adapter's low-rank change of the layer whose weight is PART; nothing if the
+    // adapter does not change this layer, or if the change was added to the matrix.
     [[nodiscard]] std::optional<LowRank> low_rank(const MatrixPart& part);
-    // Adds the adapter's change to BIAS, which is PART of the bias NAME of NUMEL numbers; an empty
-    // BIAS counts as zeros.
+    // Adds the adapter's change to BIAS. BIAS is PART of the bias NAME, which has NUMEL numbers; an
+    // empty BIAS counts as zeros.
     void add_to_bias(const std::string& name, int64_t numel, Range part, std::vector<float>& bias);
 
     // Throws Error{kInput} if a tensor of the folder or of the adapter was not used.
@@ -90,8 +91,8 @@ class WeightSource {
     [[nodiscard]] const storage::WeightChange* change_of(const std::string& name);
     [[noreturn]] void refuse_form(const storage::WeightChange& change, const char* why) const;
     [[nodiscard]] OwnedMatrix fp32_matrix(const std::vector<float>& numbers, int64_t rows) const;
-    // Returns the whole matrix of PART, [out, in], with all of CHANGE except a pair that is kept as
-    // separate matrices.
+    // Returns the whole matrix of PART, [out, in], with CHANGE applied. A pair that is kept as
+    // separate matrices is not applied.
     [[nodiscard]] std::vector<float> changed(const storage::SafetensorsEntry& entry,
                                              const MatrixPart& part,
                                              const storage::WeightChange& change) const;

@@ -1,6 +1,6 @@
-// The identity of the archive that a job trains: its SHA-256. It is compared with the user's value
-// before any code of the archive runs, or only logged, by a thread that uses little of the
-// processors' time.
+// The identity of the archive that a job trains: its SHA-256. If the user gave a hash, the two are
+// compared before any code of the archive runs. Otherwise a thread that uses little processor time
+// only logs the hash.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace dslaunch::job {
 
-// The result of identify_archive(). Its destruction stops the thread that logs the hash.
+// The result of identify_archive(). Its destructor stops the thread that logs the hash.
 struct IdentifiedArchive {
     std::optional<launch::FileIdentity> identity;  // of the file whose hash was compared, if any
     std::jthread log;  // logs the hash; computes for a sixteenth of the time; can be stopped

@@ -15,7 +15,8 @@ namespace dslaunch::job {
 
 namespace {
 
-// Returns a text about the way samples are made from the file, and their order apart from the seed.
+// Returns a text about the way in which samples are made from the file, and about their order. The
+// text does not contain the seed.
 std::string samples_text(const config::DataConfig& data) {
     std::string text = "rows";
     if (!storage::is_row_file(data.train_path))

@@ -15,16 +15,16 @@ namespace dslaunch::job {
 // and the bytes of PATH. For a file larger than 64 MiB, only 256 blocks of 64 KiB are hashed,
 // evenly spread from the first byte to the last; so two files with the same mark are only very
 // likely to be equal. Names and times are not part of the mark, so a copy on another host has the
-// same one. Throws Error{kInput} as MappedFile does.
+// same mark. Throws Error{kInput} as MappedFile does.
 [[nodiscard]] storage::Hash128 file_fingerprint(const std::string& path);
 
 // Returns the mark of the files that DATA names and of the way samples are made from them. It does
 // not depend on paths or hosts. Throws Error{kInput} if a file cannot be read.
 [[nodiscard]] storage::DataMark data_mark(const config::DataConfig& data);
 
-// Returns a text about the differences between the samples of a run with the data HERE and the
-// samples of the run SAVED. Empty if there is no difference, or if SAVED is from a checkpoint that
-// does not store its data.
+// Compares the samples of a run with the data HERE and the samples of the run SAVED. Returns a text
+// about the differences; empty if there are none, or if SAVED is from a checkpoint that does not
+// store its data.
 [[nodiscard]] std::string data_difference(const storage::DataMark& saved,
                                           const storage::DataMark& here);
 

@@ -155,7 +155,8 @@ std::unique_ptr<storage::CheckpointReader> find_resume(storage::FileTree& tree,
         found = list();
     }
     std::string damage;
-    bool offering = false;  // true: the named checkpoint is damaged, looks for an earlier one
+    bool offering = false;  // true: the named checkpoint is damaged; looks for an earlier one to
+                            // name
     while (!found.empty()) {
         const size_t end = found.find('\n');
         const std::string folder = found.substr(0, end);

@@ -22,9 +22,9 @@ struct ResumeRequest {
                              // other hosts
 };
 
-// Returns the folder where the host with node rank NODE_RANK, above 0, keeps its files of a save
-// until rank 0 has them. It is beside the folder of the checkpoints and has another name, since the
-// host may use the same disk as rank 0 after all.
+// Returns the folder in which the host with node rank NODE_RANK (above 0) keeps its files of a save
+// until rank 0 has them. It is beside the folder of the checkpoints and has another name, because
+// the host and rank 0 may use the same disk after all.
 [[nodiscard]] std::string checkpoints_of_host(const std::string& output, int node_rank);
 
 // Returns the folder, inside checkpoints_of_host(), for a copy of rank 0's checkpoint.
@@ -40,7 +40,7 @@ struct ResumeRequest {
 
 // Called by all ranks before anything is saved. If there are several hosts, checks that all of them
 // see the files that rank 0 writes below OUTPUT. Throws Error{kSetup}, naming the first rank and
-// host that do not.
+// host that do not see them.
 void require_shared_folder(storage::FileTree& tree, runtime::Collectives& collectives,
                            const std::string& output);
 

@@ -1,5 +1,6 @@
-// A job as it would be with another config: its plan, without setting it up once more. Data path:
-// job setup -> [here] -> admission of other configs, forecasts for `dslaunch tune`. Runs nothing.
+// The setup and the plan that a job would have with another config. The job is not set up again.
+// Data path: job setup -> [here] -> admission of other configs, forecasts for `dslaunch tune`. Runs
+// nothing.
 #pragma once
 
 #include <optional>
@@ -9,7 +10,7 @@
 namespace dslaunch::job {
 
 // Returns SETUP's job with CONFIG, as seen from the rank at PLACE, without model and data. Bytes
-// and FLOPs of the model are scaled to CONFIG's micro batch, as if all rows needed the same.
+// and FLOPs of the model are scaled to CONFIG's micro batch, as if every row needed the same.
 // Returns nullopt if the config cannot be run with this model and these ranks.
 [[nodiscard]] std::optional<JobSetup> changed_job(const JobSetup& setup,
                                                   const runtime::Topology& place,

@@ -119,8 +119,8 @@ config::RunConfig with_choice(config::RunConfig config, const plan::MemoryChoice
     return config;
 }
 
-// Returns PLACE in a job with HOSTS hosts, if these are more than it has. The additional hosts
-// repeat the numbers of ranks of the given hosts, in turn.
+// Returns PLACE in a job with HOSTS hosts, or unchanged if it already has HOSTS hosts or more. The
+// added hosts have as many ranks as the given hosts, in turn.
 runtime::Topology among_hosts(runtime::Topology place, int64_t hosts) {
     const auto given = static_cast<int64_t>(place.node_count());
     for (int64_t node = given; node < hosts; ++node)

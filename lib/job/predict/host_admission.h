@@ -29,8 +29,8 @@ struct HostAdmission {
     std::optional<int64_t> most_rows;
 };
 
-// Returns the memory and disk that all ranks on PLACE's host need, of whatever stage, with PROGRAM
-// in each rank.
+// Returns the memory and the disk space that all ranks on PLACE's host need together, whatever
+// their stages are. Each rank also needs PROGRAM.
 [[nodiscard]] plan::HostNeed need_of_host(const JobSetup& setup, const runtime::Topology& place,
                                           const ProgramMemory& program);
 
@@ -68,9 +68,9 @@ class JobRoom {
     // since other hosts may have other stages of a pipeline.
     void agree(runtime::Collectives& job);
     // Called by the job's first rank after training. Logs the estimate together with the measured
-    // peak of the rank that used most; on GPUs, this is the peak of LibTorch's allocator, which
-    // does not include NCCL's memory. OPTIONS are the options of the plan that used most memory, if
-    // plans changed between steps; they become SETUP's options.
+    // peak of the rank that used most memory. On GPUs, this is the peak of LibTorch's allocator,
+    // which does not include NCCL's memory. If plans changed between steps, OPTIONS are the options
+    // of the plan that used most memory; they become SETUP's options.
     void compare(JobSetup& setup, const runtime::Topology& place,
                  const std::optional<plan::StepPlanOptions>& options,
                  const runtime::TrainResult& result);

@@ -127,10 +127,10 @@ double measure_sums(const JobSetup& setup) {
     return 3.0 * sizeof(float) * static_cast<double>(numel) / took_s;
 }
 
-// Provides memory for the gradients of parameters. As with their places in the arena during a real
-// step, some time passes before the same memory is written again: each place follows the previous
-// one, and the whole is as long as all gradients together, but at most so long that no cache can
-// hold it.
+// Provides memory for the gradients of parameters. As in the arena during a real step, some time
+// passes before the same memory is written again: each place follows the previous one. The memory
+// is as large as all gradients together, but not larger than is needed so that no cache can hold
+// it.
 class GradientPlaces final : public runtime::MemoryLender {
   public:
     explicit GradientPlaces(const plan::ModelInfo& model) {
@@ -226,8 +226,8 @@ Beside measure_both(const JobSetup& setup, int threads) {
     return beside;
 }
 
-// Returns the fraction of its speed that work keeps while other work runs. The arguments are rates;
-// swap them if they are times.
+// Returns the fraction of its full speed at which work runs while other work runs. The arguments
+// are rates; swap them if they are times.
 double share_of_speed(double beside, double alone) {
     return alone > 0 ? std::clamp(beside / alone, 0.1, 1.0) : 0.5;
 }

@@ -14,7 +14,7 @@
 
 namespace dslaunch::job {
 
-// The times of segments, by segment of the model, and the rates of the machine, both for one rank.
+// The times of the model's segments and the rates of the machine, both for one rank.
 struct JobRates {
     std::vector<plan::SegmentTimes> segments;
     plan::MachineRates machine;
@@ -57,9 +57,9 @@ struct HostRates {
     JobRates rates;
     int beside = 0;  // processes that worked beside this one
 };
-// Returns the rates of a rank if this machine ran RANKS of them, even if it has fewer processors.
-// Starts processes that work beside this one, as many as processors and memory allow. Throws
-// Error{kUsage} if the weights of the model do not exist.
+// Returns the rates that a rank would have if this machine ran RANKS ranks, even if it has fewer
+// processors. Starts processes that work beside this one, as many as processors and memory allow.
+// Throws Error{kUsage} if the weights of the model do not exist.
 [[nodiscard]] HostRates measure_host_rates(const JobSetup& setup, int ranks,
                                            double link_bytes_per_s);
 

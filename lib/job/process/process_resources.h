@@ -13,12 +13,12 @@ namespace dslaunch::job {
 // Otherwise other work may run too, and the system decides. Returns a text about what was done.
 std::string pin_to_processors(const launch::WorkerEnvironment& environment, int threads);
 
-// Makes the allocator return memory of loading to the system when it is freed: large blocks are
+// Makes the allocator return freed memory to the system while a job is loaded: large blocks become
 // separate mappings.
 void return_freed_memory();
 
-// Makes the allocator keep freed memory: activations are allocated and freed in each step, and no
-// page should be faulted in twice.
+// Makes the allocator keep freed memory. Activations are allocated and freed in each step, and this
+// way no page is faulted in twice.
 void keep_freed_memory();
 
 }  // namespace dslaunch::job

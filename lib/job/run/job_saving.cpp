@@ -45,8 +45,8 @@ std::string JobSaving::own_root() const {
                   : options_.output + "/checkpoints";
 }
 
-// Claims the folder first, so that the last save there is read only after no other run saves there
-// any more.
+// Claims the folder before the last save in it is read, because another run may save there until
+// then.
 void JobSaving::claim() {
     if (!saves() || place().rank() != 0) return;
     storage::CheckpointClaim claim;
@@ -303,8 +303,9 @@ WrittenWeights JobSaving::write_weights(runtime::SavableState& state,
     return {true, step};
 }
 
-// Returns the folder of the best checkpoint if its weights are the run's result and it is not of
-// LAST_STEP, whose weights are in memory. The same on all ranks.
+// Returns the folder of the best checkpoint if its weights are the run's result. Returns "" if the
+// checkpoint is of LAST_STEP, because its weights are in memory. The result is the same on all
+// ranks.
 std::string JobSaving::best_before(int64_t last_step) const {
     if (!saves() || !setup_.config().save.best) return "";
     std::string best;

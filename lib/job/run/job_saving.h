@@ -33,10 +33,10 @@ struct SavingOptions {
     std::chrono::milliseconds claim_wait_max{0};
 };
 
-// The result of a run's weights.
+// The weights that a run has written.
 struct WrittenWeights {
     bool any = false;  // false: the job writes none
-    int64_t step = 0;  // on rank 0: the step that they are of, which is the best one or the last
+    int64_t step = 0;  // on rank 0: the step of the weights, which is the best step or the last
 };
 
 // Resumes a run, saves its checkpoints and writes its trained weights. Every rank has one, and
@@ -59,9 +59,9 @@ class JobSaving {
     // Valid until begin().
     [[nodiscard]] storage::TrainingState training() const;
 
-    // Frees the saved state, from which STATE has been made, and begins to save STATE from now on.
-    // OWN_BUFFERS is true if the buffers of each rank differ. STATE and BUFFERS must outlive the
-    // training.
+    // Frees the saved state, because STATE has been made from it. From now on, checkpoints save
+    // STATE. OWN_BUFFERS is true if the buffers of each rank differ. STATE and BUFFERS must outlive
+    // the training.
     void begin(runtime::SavableState& state, runtime::ModelBuffers& buffers, bool own_buffers);
     // Returns null if the job does not save.
     [[nodiscard]] runtime::Checkpointer* checkpointer() {

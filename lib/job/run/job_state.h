@@ -1,6 +1,6 @@
-// The parts from which a rank makes its parameters, gradients and optimizer states, and reports on
-// them: the rank's share of them, their places in the arena, the disk. Data path: job setup ->
-// [here] -> lib/zero. One thread.
+// Makes a rank's parameters, gradients and optimizer states, and reports on them. Uses the rank's
+// share of them, their places in the arena, and the disk. Data path: job setup -> [here] ->
+// lib/zero. One thread.
 #pragma once
 
 #include <memory>

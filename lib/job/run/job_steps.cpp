@@ -14,8 +14,8 @@
 namespace dslaunch::job {
 namespace {
 
-// Returns the bytes of each chunk, in keep order, on the rank where it is largest. The result is
-// the same on all ranks.
+// Returns the bytes of each chunk on the rank where it is largest. The chunks are in the order in
+// which they are kept in memory. The result is the same on all ranks.
 std::vector<Bytes> chunk_bytes(const plan::StateChunks& chunks, const plan::ChunkFormat& format) {
     std::vector<Bytes> bytes;
     for (const int c : chunks.keep_order) {

@@ -77,9 +77,10 @@ class JobSteps final : public runtime::BetweenSteps {
     std::function<bool(int parameter)> written_here_;
     StepsOptions options_;
     std::optional<plan::PlacementControl> placement_;
-    std::array<plan::StepPlan, 2> placed_;  // the present plan, unless it is SETUP's, and the next
+    std::array<plan::StepPlan, 2> placed_;  // the plan in use, unless it is SETUP's, and the next
+                                            // plan
     size_t next_placed_ = 0;
-    std::optional<StepKinds> kinds_;    // present if updates differ
+    std::optional<StepKinds> kinds_;    // set if updates differ
     plan::StepKind kind_;               // kind of the update that was asked for last
     std::deque<plan::StepPlan> plans_;  // plans of other kinds than SETUP's plan
 };

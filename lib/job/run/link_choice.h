@@ -15,8 +15,8 @@ namespace dslaunch::job {
 // Sends nothing if there is nothing to decide. Rank 0 logs the reasons.
 void choose_wire(JobSetup& setup, runtime::JobComm& all);
 
-// The time to send one element to another host, packed and not packed, over a link of BYTES_PER_S
-// and with a processor that packs NUMEL_PER_S elements per second.
+// The time to send one element to another host, packed and not packed. The link has BYTES_PER_S,
+// and the processor packs NUMEL_PER_S elements per second.
 struct WireCost {
     double exact_ns = 0;
     double packed_ns = 0;  // including the time to pack

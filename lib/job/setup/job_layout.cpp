@@ -96,8 +96,8 @@ int shard_group(const config::RunConfig& config, const runtime::Topology& place,
     return static_cast<int>(ranks);
 }
 
-// Returns true if summing gradients in the update reads less memory than a separate reduction. It
-// reads every rank's gradients once; with more ranks, a reduction by parts reads less.
+// Returns true if summing gradients in the update reads less memory than a separate reduction. The
+// update would read every rank's gradients once; with more ranks, a reduction by parts reads less.
 bool fuses(const plan::StepPlanOptions& options) {
     constexpr int kFusedRanksMax = 2;
     const bool accumulates = options.reduce_each_micro_step && options.accumulation_steps > 1;

@@ -57,8 +57,8 @@ struct SharingPlace {
     [[nodiscard]] int share() const { return positions ? 0 : index; }
 };
 
-// The tensor or sequence parallelism of a job: this rank's place, the plan, and what the ranks need
-// beside it.
+// The tensor or sequence parallelism of a job: this rank's place, the plan, and everything else
+// that the ranks of a group need.
 struct JobSharing {
     SharingPlace place;
     std::unique_ptr<plan::TensorPlan> plan;  // null: every rank works alone
@@ -93,8 +93,8 @@ struct JobSetup {
     std::optional<runtime::DataSets> data;
     plan::ModelInfo model_info;
     JobSharing sharing;  // the ranks that work together on a micro batch, and their shares
-    // All fields below describe the ranks that train the same parameters: in a pipeline the ranks
-    // of a stage, with tensor parallelism the ranks with the same shares.
+    // All fields below describe the ranks that train the same parameters. In a pipeline, these are
+    // the ranks of a stage; with tensor parallelism, the ranks with the same shares.
     runtime::PipelinePlace place;
     std::vector<plan::SegmentRange> parts;  // parts of the model; each stage has one per chunk
     plan::PipelineSchedule schedule;        // order of a pipeline's work

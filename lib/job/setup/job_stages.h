@@ -32,8 +32,8 @@ void choose_segments(JobSetup& setup);
 // values, their gradients, and gradients of tied parameters.
 void count_sent_by_stage(const JobSetup& setup, plan::StepPlan& plan);
 
-// The config divides the whole model into recompute groups. Returns the largest number of these
-// groups that overlap one part of SETUP's stage. REQUIRES: a pipeline.
+// Returns the largest number of recompute groups that overlap one part of SETUP's stage. The config
+// divides the whole model into these groups. REQUIRES: a pipeline.
 [[nodiscard]] int64_t recompute_groups_of_stage(const JobSetup& setup);
 
 // Runs BATCH through the model on the CPU if stages share buffers. Throws Error{kConfig} if a stage
@@ -55,8 +55,8 @@ void check_shared_buffers(const JobSetup& setup, const std::vector<c10::IValue>&
 [[nodiscard]] std::vector<int> read_earlier(const JobSetup& setup);
 
 // Throws Error{kConfig} if two stages that train the same parameter are distributed differently
-// over their hosts: their copies would differ because the order of the sums differs. PLACE is the
-// place of SETUP's rank in the job.
+// over their hosts. Their sums would have different orders, so their copies would differ. PLACE is
+// the place of SETUP's rank in the job.
 void check_ties(const JobSetup& setup, const runtime::Topology& place);
 
 // Texts about the facts that must be the same on all ranks of a job even if their plans differ.

@@ -17,7 +17,7 @@ namespace dslaunch::job {
 [[nodiscard]] plan::HostWire wire_of(const config::RunConfig& config,
                                      const runtime::Topology& place, bool on_gpu);
 
-// Marks the parameters of MODEL in INFO whose gradients are sent exactly, while the gradients of
+// Marks, in INFO, the parameters of MODEL whose gradients are sent exactly. The gradients of all
 // other modules are rounded to 16 bits (torch_autocast.lower_precision_safe_modules).
 void mark_exact_gradients(const config::WireConfig& config, const graph::Model& model,
                           plan::ModelInfo& info);

@@ -9,7 +9,8 @@
 
 namespace dslaunch::job {
 
-// TRAINING is false for eval mode. Otherwise, eval mode is lowered like training.
+// Returns the options. TRAINING is false if the graph runs in eval mode; all other options are the
+// same in both modes.
 [[nodiscard]] graph::LowerOptions lower_options(const config::RunConfig& config, c10::Device device,
                                                 bool training = true);
 

@@ -19,8 +19,8 @@ namespace dslaunch::job {
 [[nodiscard]] zero::UpdateRules parameter_rules(const config::RunConfig& config,
                                                 const graph::Model& model);
 
-// Returns a text about the number of tensors and elements of MODEL that each of RULES applies to;
-// empty if there is only one rule.
+// Returns a text that says, for each of RULES, how many tensors and elements of MODEL it applies
+// to. Empty if there is only one rule.
 [[nodiscard]] std::string describe_rules(const zero::UpdateRules& rules, const graph::Model& model);
 
 }  // namespace dslaunch::job

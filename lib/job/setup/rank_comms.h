@@ -16,7 +16,7 @@
 
 namespace dslaunch::job {
 
-// Returns how many bytes of ARENA are ever used: the control block does not fill the space before
+// Returns how many bytes of ARENA are used at all. The control block does not fill the space before
 // the slices.
 [[nodiscard]] Bytes touched_bytes(const runtime::ArenaLayout& arena);
 

@@ -105,7 +105,7 @@ struct WeightTypes {
     int64_t half = 0, bfloat16 = 0, wide = 0;
 };
 
-// Returns advice on how to save PARAMETER, whose type cannot be trained, so that it can be.
+// Returns advice on how to save PARAMETER in a type that can be trained.
 std::string trainable_form(const graph::ModelParameter& parameter) {
     const at::ScalarType type = parameter.tensor.scalar_type();
     if (at::isComplexType(type))

@@ -16,19 +16,19 @@ enum class TrialTokens {
     kSpread,  // tokens that are far apart in the vocabulary
 };
 
-// Returns a batch with as many rows as training's micro batch: the first rows of the data in which
-// a target counts, starting again at the first row if there are too few. Without data, each
-// argument is filled with tokens as TOKENS says, of the context's length. REQUIRES: SETUP has its
-// segments, and has data unless the config has a context.
+// Returns a batch with as many rows as training's micro batch. They are the first rows of the data
+// in which a target counts; if there are too few, the rows repeat from the first. Without data,
+// each argument is filled with tokens as TOKENS says, and has the context's length. REQUIRES: SETUP
+// has its segments, and has data unless the config has a context.
 [[nodiscard]] std::vector<c10::IValue> trial_batch(const JobSetup& setup,
                                                    TrialTokens tokens = TrialTokens::kZero);
 
-// The tokens of a sample; 0: the config or the rows have a length, or it is not known.
+// The number of tokens in a sample; 0: the config or the rows have a length, or it is not known.
 using ContextChoice = plan::Choice<int64_t>;
 
-// Returns the context for SETUP's token file; if there are no data and PLAN_ONLY is true, the
-// context for assumed tokens. The result is the same on each rank. REQUIRES: the config is resolved
-// and the model is lowered.
+// Returns the context for SETUP's token file. If there are no data and PLAN_ONLY is true, returns
+// the context for assumed tokens. The result is the same on each rank. REQUIRES: the config is
+// resolved and the model is lowered.
 [[nodiscard]] ContextChoice choose_context(JobSetup& setup, bool plan_only);
 
 }  // namespace dslaunch::job

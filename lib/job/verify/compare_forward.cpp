@@ -201,8 +201,8 @@ std::string WholeReference::difference_from(const Sums& exact, const graph::Lowe
     try {
         own = computed_by_libtorch(at::kFloat, training, batch);
     } catch (const std::exception&) {
-        // Forward may need its weights in the 16 bits of its file. The job's step rounds as much as
-        // this does.
+        // Forward may need its weights in the 16 bits of its file. Such a run rounds as much as the
+        // job's step.
         if (!training || !whole_.states().empty() || whole_.lowered().compute_dtype == at::kFloat)
             throw;
         own = computed_by_libtorch(std::nullopt, training, batch);

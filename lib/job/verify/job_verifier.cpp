@@ -504,7 +504,8 @@ void JobVerifier::end_step(int64_t step, double loss, bool skipped) {
     agree(of_loss, finding);
 }
 
-// Returns a text which says that no update changed a weight, and after how many steps one does.
+// Returns a text which says that no update changed a weight, and how many steps it takes until an
+// update changes one.
 std::string JobVerifier::idle_updates_text() const {
     constexpr int64_t kUpdatesMax = 1'000'000;
     const config::RunConfig& config = parts_.setup->config();

@@ -92,7 +92,7 @@ class JobVerifier final : public runtime::BetweenSteps, public runtime::UpdateWi
     struct Counts {
         int64_t steps = 0, skipped = 0;
         bool moves = false;              // true: an update had a learning rate above 0
-        double elements = 0, equal = 0;  // numbers of gradient elements, over all ranks
+        double elements = 0, equal = 0;  // gradient elements of all ranks, and how many are equal
         double worst = 0;                // the largest difference, in multiples of the allowed one
         std::string where;
     };
@@ -124,7 +124,7 @@ class JobVerifier final : public runtime::BetweenSteps, public runtime::UpdateWi
     int64_t step_ = 0;
     std::vector<Piece> pieces_;  // of the current step
     // The sums of each model parameter before and after this step's updates, and after the previous
-    // step's.
+    // step's updates.
     std::vector<StateSums> begin_, end_, last_;
     double sizes_ = 0;
     Counts counts_;

@@ -28,8 +28,8 @@ struct UpdateFacts {
 };
 
 // Returns the distance between AFTER and the result of CONFIG's rule for BEFORE, as a multiple of
-// what rounding explains; an update is correct if this is at most 1. REQUIRES: CONFIG needs no
-// whole tensors.
+// the distance that rounding explains. An update is correct if the result is at most 1. REQUIRES:
+// CONFIG needs no whole tensors.
 [[nodiscard]] double update_error(const config::OptimizerConfig& config, const UpdateFacts& facts,
                                   const ElementValues& before, const ElementValues& after);
 
@@ -42,7 +42,7 @@ struct TensorValues {
 // The inputs of a whole tensor's update, besides its values and the config.
 struct TensorFacts {
     at::Tensor like;                   // has the tensor's sizes and strides
-    std::span<const float> gradients;  // without FACTOR, by which they are multiplied
+    std::span<const float> gradients;  // not yet multiplied by `factor`
     double factor = 1;
     double lr = 0;
     int64_t update = 1;  // from 1

@@ -146,8 +146,9 @@ graph::Model WholeReference::load_in_fp32(const std::string& path) const {
     return model;
 }
 
-// Finds by name the reference's parameters and buffers for the job's. Then finds by memory which
-// other names in the reference belong to each of the job's parameters.
+// Finds, by name, the reference's parameter or buffer for each parameter and buffer of the job.
+// Then finds, by memory, the other names in the reference that belong to each of the job's
+// parameters.
 void WholeReference::find_homes() {
     const auto name_of = [](const auto& item) { return item.name; };
     for (const graph::ModelParameter& parameter : setup_.whole_model().parameters()) {
@@ -329,7 +330,7 @@ void WholeReference::add_step(const Batch& batch, const graph::DrawKey& key, con
     sums.add(mine);
 }
 
-// Returns what GRAPH computes from BATCH with all tensors in TYPE, and with the present weights and
+// Returns what GRAPH computes from BATCH with all tensors in TYPE, and with the current weights and
 // buffers. SCALE multiplies the loss and its gradients.
 WholeReference::Sums WholeReference::computed(const graph::LoweredGraph& graph, at::ScalarType type,
                                               const Batch& batch, const graph::DrawKey& key,

@@ -23,7 +23,7 @@
 
 namespace dslaunch::job {
 
-// Different orders of a sum have different rounding errors. A difference of up to this multiple of
+// Sums in different orders have different rounding errors. A difference of up to this multiple of
 // one order's error is allowed.
 inline constexpr double kOrders = 8;
 
@@ -135,7 +135,7 @@ class WholeReference {
     [[nodiscard]] graph::LoweredGraph lowered_in_fp32(bool training);
     [[nodiscard]] graph::Model load_with_room(const std::string& path) const;
     [[nodiscard]] graph::Model load_in_fp32(const std::string& path) const;
-    // A parameter of model_ as a part of the memory of a parameter of the job.
+    // The place of a parameter of model_ in the memory of one of the job's parameters.
     struct Place {
         int owner = -1;  // parameter of the job; -1: none
         std::vector<int64_t> sizes, strides;

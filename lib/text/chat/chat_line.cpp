@@ -215,7 +215,8 @@ class RowReader {
     }
 
     // Returns the columns that may hold the question. In a row with an instruction, `input` is not
-    // one of them, and neither is a prompt that is the whole rendered row and so ends with ANSWER.
+    // one of them. A prompt that ends with ANSWER is not one either, because it is the whole
+    // rendered row.
     [[nodiscard]] std::vector<std::string_view> question_columns(const Value* answer) const {
         std::vector<std::string_view> names = columns_.present(kQuestionColumns);
         const bool is_instruction = columns_.has("instruction");

@@ -40,12 +40,12 @@ constexpr std::array<SpeakerRole, 21> kSpeakers = {{
     {"tool_call", kCaller},
 }};
 
-// The keys with which a message says whether it is learned: one of OpenAI's, two of axolotl's, one
-// of ms-swift's, and two of verl's.
+// The keys with which a message says whether it is learned. One key is OpenAI's, two are axolotl's,
+// one is ms-swift's, and two are verl's.
 constexpr std::array<std::string_view, 6> kLearnKeys = {"weight", "train",     "training",
                                                         "loss",   "trainable", "loss_mask"};
-// The keys with which a message says that only a part of it is learned, or that parts count more or
-// less than others.
+// The keys with which a message says that only a part of it is learned, or that its parts have
+// different weights.
 constexpr std::array<std::string_view, 5> kPartKeys = {"train_detail", "training_detail",
                                                        "loss_scale", "loss_weight", "masked"};
 

@@ -18,10 +18,10 @@ class RowFault : public std::runtime_error {
 
 // Returns {"role": ROLE, "content": CONTENT}.
 [[nodiscard]] jinja::Value message_of(std::string_view role, std::string_view content);
-// Returns the text of a message's content, which is a string or a list of parts, whose texts are
+// Returns the text of a message's content. If the content is a list of parts, returns their texts,
 // joined. Returns "" if there is no content.
 [[nodiscard]] std::string content_text(const jinja::Value& message);
-// Returns the role of MESSAGE. REQUIRES: MESSAGE has one, like the results of messages_of().
+// Returns the role of MESSAGE. REQUIRES: MESSAGE has a role, as all results of messages_of() have.
 [[nodiscard]] const std::string& role_of(const jinja::Value& message);
 
 // Returns false for a message whose `weight`, `train`, `training`, `loss`, `trainable` or
@@ -31,14 +31,14 @@ class RowFault : public std::runtime_error {
 // Returns VALUE as messages, and checks each of them. WHERE names VALUE in reasons, for example
 // "messages". Messages in other usual forms are converted to role and content; their other keys are
 // kept:
-//   {"from": "human", "value": …}, the form of ShareGPT; a tool call as `function_call`, in either
-//   form, becomes one of tool_calls;
+//   {"from": "human", "value": …}, the form of ShareGPT;
+//   a tool call as `function_call`, which becomes one of tool_calls, in either of these forms;
 //   {"input": …, "output": …} and similar pairs: a question and its answer;
 //   strings: the user says the first one, then the two speakers take turns.
 // Throws RowFault.
 [[nodiscard]] jinja::Values messages_of(const jinja::Value& value, const std::string& where);
-// Returns the messages of earlier turns, each of which is a list [question, answer]. Throws
-// RowFault.
+// Returns VALUE, a list of earlier turns, as messages. Each turn is a list [question, answer].
+// Throws RowFault.
 [[nodiscard]] jinja::Values history_of(const jinja::Value& value, const std::string& where);
 
 }  // namespace dslaunch::text

@@ -11,12 +11,12 @@
 namespace dslaunch::text {
 
 // The form of a row. Forms are looked for in this order, because a row may have the columns of
-// several.
+// several forms.
 enum class ChatFormat {
     kPreference,     // two answers to one question, texts or lists of messages
     kMessages,       // {"messages": [{"role", "content"}…]}
-    kConversations,  // the same under `conversations`, ShareGPT's, or `conversation`
-    kInstruction,    // {"instruction"[, "input" or "context"]} and an answer, Alpaca's
+    kConversations,  // the same as `conversations` (ShareGPT) or `conversation`
+    kInstruction,    // {"instruction"[, "input" or "context"]} and an answer (Alpaca)
     kCompletion,     // {"prompt", "completion"}, texts or lists of messages
     kQuery,          // another question and its answer, as {"question", "answer"}
     kText,           // {"text"}
@@ -41,7 +41,7 @@ struct ChatSample {
     // assistant.
     size_t prompt_messages = 0;
 
-    // The row has strings and no messages, so it can also be rendered without a template.
+    // The row has strings and no messages, so it can be rendered without a template too.
     bool is_plain = false;
     // The answer continues the prompt's text, as in {"prompt", "completion"} and {"prompt",
     // "chosen", "rejected"}. A template is then used only on request.

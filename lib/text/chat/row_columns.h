@@ -17,7 +17,7 @@ namespace dslaunch::text {
 // The columns that hold a conversation, in the order in which they are looked for.
 inline constexpr std::array<std::string_view, 3> kConversationColumns = {
     "messages", "conversations", "conversation"};
-// The columns that hold the question of a row, and the columns that hold its answer.
+// The columns that hold a row's question, and the columns that hold its answer.
 inline constexpr std::array<std::string_view, 7> kQuestionColumns = {
     "instruction", "prompt", "question", "query", "problem", "input", "inputs"};
 inline constexpr std::array<std::string_view, 6> kAnswerColumns = {
@@ -36,22 +36,23 @@ class RowColumns {
     // REQUIRES: NAME is one of row_columns().
     [[nodiscard]] const jinja::Value* find(std::string_view name) const;
     [[nodiscard]] bool has(std::string_view name) const { return find(name) != nullptr; }
-    // Returns false also if the column is an empty string, list or object.
+    // Returns true if the row has column NAME and its value is neither null nor an empty string,
+    // list or object.
     [[nodiscard]] bool has_more_than_nothing(std::string_view name) const;
     // Returns the columns of NAMES that the row has.
     [[nodiscard]] std::vector<std::string_view> present(
         std::span<const std::string_view> names) const;
 
-    // Returns the value of column NAME, and marks the column as read. Throws RowFault if the row
-    // does not have it; text() also if it is not a string.
+    // Return the value of column NAME, and mark the column as read. Throw RowFault if the row does
+    // not have the column. text() also throws RowFault if the value is not a string.
     const jinja::Value& read(std::string_view name);
     const std::string& text(std::string_view name);
     // Marks column NAME as read.
     void count_as_read(std::string_view name) { read_.emplace(name); }
 
-    // Returns the unread columns that do not change what SAMPLE, made from the row, teaches, except
-    // for copies of its texts. Throws RowFault naming the first unread column that does, because it
-    // would be left out of what is learned.
+    // Returns the unread columns, without empty columns and copies of SAMPLE's texts. REQUIRES:
+    // SAMPLE was made from this row. Throws RowFault if an unread column would change what the row
+    // teaches; the message names the first such column.
     [[nodiscard]] std::vector<std::string> unread(const ChatSample& sample) const;
 
   private:

@@ -350,9 +350,10 @@ class AnswerFinder {
         return shared > 0 ? shared : overlap(text, turn);
     }
 
-    // Returns how many bytes at the beginning of the answer RANGE of message INDEX are an empty
-    // block of reasoning that the template writes, or the rest of such a block if it begins in the
-    // prompt. Templates write this block in the prompt for an answer without thinking.
+    // Returns the length of the empty block of reasoning that the template writes at the beginning
+    // of RANGE, the answer of message INDEX. If the block begins in the prompt, returns the length
+    // of the rest. Returns 0 if there is no such block. Templates write this block in the prompt
+    // for an answer without thinking.
     [[nodiscard]] size_t own_block_bytes(size_t index, TextRange range) const {
         const std::string_view answer = part(range);
         const size_t block = empty_block_bytes(part({0, range.begin_bytes}), answer);

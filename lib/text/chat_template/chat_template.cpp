@@ -32,9 +32,9 @@ std::tm local_now() {
     return now;
 }
 
-// Returns MESSAGE with two changes. Keys whose value is none are removed, except that in_form()
-// decides about the content of a message that also has calls. Its reasoning, which clients send
-// under several names, is stored under the names that templates read.
+// Returns MESSAGE with two changes. Keys whose value is none are removed; but if the message also
+// has calls, in_form() decides about its content. The message's reasoning, which clients send under
+// several names, is stored under the names that templates read.
 Value prepared_message(const Value& message) {
     std::vector<jinja::Entry> entries = message.dict().entries;
     const Value* calls = jinja::member(message, "tool_calls");

@@ -22,15 +22,15 @@ struct ContentForms {
 // The content of a message that calls tools and has no text.
 enum class BareContent { kAbsent, kNull, kEmpty };
 
-// The result of a rendering of tool calls: an error of the template, a text without them, or a text
-// with them.
+// The result of rendering tool calls: the template refuses them, its text leaves them out, or its
+// text contains them.
 enum class CallsBecome { kRefused, kLeftOut, kWritten };
 
 // The forms that one template reads.
 struct MessageForms {
     ContentForms system, user, assistant, tool;
-    // The result of a rendering of calls beside each BareContent. If not set, contents stay as they
-    // are.
+    // The result of rendering a message with calls, for each BareContent. If not set, in_form()
+    // leaves the contents of such messages as they are.
     std::optional<std::array<CallsBecome, 3>> bare_calls;
     bool takes_argument_text = true;  // of tool calls: a JSON string
     bool takes_argument_objects = true;
@@ -42,19 +42,19 @@ struct MessageForms {
 using ProbeRendering = std::function<std::optional<std::string>(const jinja::Value& messages,
                                                                 const jinja::Value& tools)>;
 
-// Returns the forms that the template SOURCE reads. If the template shows neither of two forms, it
-// keeps both, so that in_form() changes nothing.
+// Returns the forms that the template SOURCE reads. If its text shows neither of two forms, both
+// are allowed, so that in_form() changes nothing.
 [[nodiscard]] MessageForms find_message_forms(std::string_view source,
                                               const ProbeRendering& render);
 
 // Returns MESSAGE in a form that FORMS allows. Parts are joined to one string, or a string becomes
 // a part. The arguments of calls become objects or JSON strings. The empty content of a message
 // with calls becomes one with which the template writes the calls. An empty list of calls is
-// removed, and an answer without a content gets an empty one. The role `developer` becomes
+// removed, and an answer without content gets an empty content. The role `developer` becomes
 // `system`. A message that already has such a form does not change. Throws Fault if an object is
-// required and the arguments are not a JSON object. Also throws Fault for calls without text if the
-// template refuses them as they are, and leaves the calls out with every other empty content that
-// it accepts.
+// required and the arguments are not a JSON object. Also throws Fault for a message with calls and
+// no text, if the template refuses it as it is and writes no calls with any other empty content
+// that it accepts.
 [[nodiscard]] jinja::Value in_form(const jinja::Value& message, const MessageForms& forms);
 
 }  // namespace dslaunch::text

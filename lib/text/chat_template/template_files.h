@@ -1,5 +1,5 @@
-// The chat templates of a model's folder, with its special tokens, in the files that Hugging Face
-// uses.
+// The chat templates and the special tokens of a model, from the files of its folder that Hugging
+// Face uses.
 #pragma once
 
 #include <optional>
@@ -34,7 +34,8 @@ class ChatTemplates {
     // Throws Error{kInput} if a file is not what it should be, or a template has a mistake.
     [[nodiscard]] static std::optional<ChatTemplates> parse(const std::string& folder,
                                                             const TemplateSources& sources);
-    // Does the same with the files in FOLDER. Throws Error{kInput} too. Blocks for the disk.
+    // Does the same with the files in FOLDER. Throws Error{kInput} for the same reasons. Blocks for
+    // the disk.
     [[nodiscard]] static std::optional<ChatTemplates> read(const std::string& folder);
 
     // Returns the template NAME. If NAME is empty, returns "tool_use" for a conversation with

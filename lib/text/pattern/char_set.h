@@ -35,7 +35,8 @@ class CharSet {
     [[nodiscard]] bool has_ascii(char32_t point) const { return ascii_[point]; }
     // REQUIRES: INDEX is the index of a class.
     [[nodiscard]] bool has_class(size_t index) const { return classes_[index]; }
-    // The ranges beyond ASCII, in which the bits of classes do not apply.
+    // Returns the ranges beyond ASCII. The bits of classes do not apply to code points in these
+    // ranges.
     [[nodiscard]] const std::vector<CharRange>& ranges() const { return ranges_; }
     // Returns true if POINT is in the set.
     [[nodiscard]] bool has(char32_t point) const;
@@ -50,8 +51,8 @@ class CharSet {
     bool ranges_are_in_ = true;
 };
 
-// Returns a test of a code point's flags for the general category, or group of categories, NAME
-// ("L", "Lu", "Letter"); nothing if NAME is unknown.
+// Returns a function that tests the flags of a code point: whether it is in NAME, a general
+// category or a group of categories ("L", "Lu", "Letter"). Returns nothing if NAME is unknown.
 [[nodiscard]] std::optional<std::function<bool(uint32_t)>> category_named(std::string_view name);
 // Returns the code points of the script NAME; no ranges if the script is not known here.
 [[nodiscard]] std::vector<CharRange> script_named(std::string_view name);

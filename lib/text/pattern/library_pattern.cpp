@@ -65,7 +65,7 @@ class ExpressionWriter {
                 out_ += c;
                 ++at_;
                 if (text_.substr(at_, 1) == "^") copy(1);
-                if (text_.substr(at_, 1) == "]") copy(1);  // a first one is itself
+                if (text_.substr(at_, 1) == "]") copy(1);  // a first `]` stands for itself
                 continue;
             }
             if (c == ']' && depth_ > 0) --depth_;

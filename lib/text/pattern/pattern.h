@@ -20,9 +20,9 @@ struct Match {
 class Pattern {
   public:
     virtual ~Pattern() = default;
-    // Appends the matches in TEXT from left to right, without overlaps; an empty match is left out
-    // at the end of another match. REQUIRES: valid UTF-8 of less than 2 GiB. Throws Error{kInput}
-    // if finding the matches takes too long.
+    // Appends the matches in TEXT from left to right, without overlaps. An empty match directly
+    // after another match is left out. REQUIRES: valid UTF-8 of less than 2 GiB. Throws
+    // Error{kInput} if finding the matches takes too long.
     virtual void find_all(std::string_view text, std::vector<Match>& matches) const = 0;
 };
 

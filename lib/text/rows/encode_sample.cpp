@@ -24,8 +24,8 @@ struct TokenRange {
     size_t begin = 0, end = 0;
 };
 
-// Returns the tokens of RANGE, looking from token FROM on. If FIRST_OF_LAST is true, only the first
-// token of RANGE's last character is included.
+// Returns the tokens of RANGE. Looks for them from token FROM on. If FIRST_OF_LAST is true, only
+// the first token of RANGE's last character is included.
 TokenRange tokens_of(const EncodedText& encoded, TextRange range, size_t from, bool first_of_last) {
     const std::vector<TokenSpan>& spans = encoded.spans;
     TokenRange found{from, from};

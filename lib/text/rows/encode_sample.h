@@ -1,4 +1,4 @@
-// A sample of training text as tokens, each of which is learned or only read. Data path:
+// The tokens of a sample of training text. Each token is learned or only read. Data path:
 // chat_line.h -> segments.h -> [here] -> row_packer.h. Pure; any thread.
 #pragma once
 
@@ -23,8 +23,8 @@ struct TokenDocument {
 struct EncodeRules {
     const Tokenizer* tokenizer = nullptr;
     const ChatTemplates* chat = nullptr;  // null: the plain forms
-    // The first of these tokens is added at an end that no template wrote, unless the text ends
-    // with one of them already.
+    // Without a template, the first of these tokens is added at the end of the text, unless the
+    // text already ends with one of them.
     std::vector<int32_t> end_tokens;
     bool makes_chats = false;  // use a template for samples with is_continued too
     bool learns_all = false;   // questions are learned too, not only answers
@@ -33,21 +33,21 @@ struct EncodeRules {
 // The tokens of a sample, or the reason why there are none.
 struct [[nodiscard]] EncodedSample {
     TokenDocument document;
-    // The number of tokens at the beginning that are the prompt of the first answer, if the text
-    // begins with one: the tokens with which a model would be asked, up to the first one that the
-    // answer changes.
+    // The number of tokens in the prompt of the first answer, if the text begins with a prompt. If
+    // the tokens of the prompt alone differ from the tokens of the whole text, the prompt ends
+    // before the first difference.
     std::optional<size_t> prompt_tokens;
     // The part of the sample that its template does not write (lost_part.h), or "".
     std::string lost;
     std::string reason;  // why there is no sample; empty if there is one
 };
 
-// Returns the tokens of the whole text. All tokens that contain a byte of an answer are learned, so
-// a token across the border of an answer is learned. In an answer that the template marks, the
-// learned tokens go from the first token with a byte of the answer's first character to the first
-// token with a byte of its last character, as in transformers. The first answer begins after
-// prompt_tokens, as TRL separates prompts from completions. If a template leaves the end of a turn
-// to the next message, an end token directly after an answer is learned.
+// Returns the tokens of the whole text. A token is learned if it contains a byte of an answer, so a
+// token across the border of an answer is learned. If the template marks an answer, the last
+// learned token is the first token that contains a byte of the answer's last character, as in
+// transformers. The first answer begins after prompt_tokens, as TRL separates prompts from
+// completions. If a template leaves the end of a turn to the next message, an end token directly
+// after an answer is learned.
 EncodedSample encode_sample(const ChatSample& sample, const EncodeRules& rules,
                             PreferenceSide side = PreferenceSide::kChosen);
 

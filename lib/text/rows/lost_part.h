@@ -8,7 +8,8 @@
 namespace dslaunch::text {
 
 // Returns the name of the first part that CHAT leaves out of the text of SIDE: "tool_calls",
-// "tools", "documents" or "reasoning" (the last answer's). Returns "" if CHAT writes all of them.
+// "tools", "documents" or "reasoning" (the reasoning of the last answer). Returns "" if CHAT writes
+// all of them.
 [[nodiscard]] std::string lost_part(const ChatSample& sample, const ChatTemplate& chat,
                                     PreferenceSide side);
 

@@ -146,7 +146,7 @@ class Bpe : public SubwordModel {
 
     bool append_bytes(std::string_view text, std::vector<int32_t>& ids) const {
         std::string characters;
-        if (takes_bytes_) {  // the bytes of the characters that stand for the bytes
+        if (takes_bytes_) {  // takes the bytes of the characters that stand for TEXT's bytes
             append_characters(characters, text);
             text = characters;
         }

@@ -1,5 +1,5 @@
-// The merges of a BPE model in one flat hash table. A merge joins two tokens to one; its rank says
-// how early. Built once, then only read.
+// The merges of a BPE model in one flat hash table. A merge joins two tokens to one. Merges are
+// done in the order of their ranks. Built once, then only read.
 #pragma once
 
 #include <cstdint>

@@ -83,7 +83,7 @@ struct ModelReading {
 // contain it.
 [[nodiscard]] std::string model_type(const JsonPlace& place);
 
-// Each reads a model of one `type`.
+// Return the model at PLACE. Each function reads models of one `type`.
 [[nodiscard]] std::unique_ptr<const SubwordModel> read_bpe(const JsonPlace& place,
                                                            ModelReading reading);
 [[nodiscard]] std::unique_ptr<const SubwordModel> read_unigram(const JsonPlace& place);
@@ -92,7 +92,7 @@ struct ModelReading {
 
 // Returns the object `vocab` at PLACE, which maps tokens to numbers.
 [[nodiscard]] Vocabulary read_vocabulary(const JsonPlace& place);
-// Returns true if PLACE is a string, in documents that may have something else there.
+// Returns true if PLACE is a string. Some documents have a value of another type there.
 [[nodiscard]] bool is_text_place(const JsonPlace& place);
 // Returns the numbers of "<0x00>" to "<0xFF>", with kNoToken for each one that is missing.
 [[nodiscard]] std::vector<int32_t> byte_tokens(const Vocabulary& vocabulary);

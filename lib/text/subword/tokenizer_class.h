@@ -1,7 +1,7 @@
-// Changes to a tokenizer.json, as made by the class of transformers that the folder's other files
-// name. Some classes decide whether a blank is put in front of a text, and all classes recognize
-// the tokens that tokenizer_config.json names. Source: AutoTokenizer of transformers 5.23. Data
-// path: folder -> [here] -> tokenizer.h. Pure.
+// Changes a tokenizer.json as transformers does when it loads the folder. The folder's other files
+// name a class of transformers. Some classes decide whether a blank is put in front of a text, and
+// all classes recognize the tokens that tokenizer_config.json names. Source: AutoTokenizer of
+// transformers 5.23. Data path: folder -> [here] -> tokenizer.h. Pure.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,7 +14,7 @@ struct TokenizerClassFiles {
     nlohmann::json config;            // config.json, the model's
 };
 
-// Changes TOKENIZER, a tokenizer.json, which may have any content.
+// Makes these changes in TOKENIZER, the content of a tokenizer.json. TOKENIZER may be any JSON.
 void apply_tokenizer_class(const TokenizerClassFiles& files, nlohmann::json& tokenizer);
 
 }  // namespace dslaunch::text

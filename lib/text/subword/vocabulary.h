@@ -10,7 +10,7 @@
 namespace dslaunch::text {
 
 constexpr int32_t kNoToken = -1;
-constexpr int64_t kTokenIdMax = (1 << 22) - 1;  // the largest real ones have a tenth
+constexpr int64_t kTokenIdMax = (1 << 22) - 1;  // ten times the ids of the largest real models
 
 // Returns a fast hash of TEXT, equal on all machines that have the same byte order.
 [[nodiscard]] uint64_t hash_of(std::string_view text);
@@ -23,9 +23,9 @@ class Vocabulary {
     // Does the same, but TEXT may have been added before; find() then returns the last ID.
     void add_again(std::string_view text, int32_t id);
 
-    // Returns kNoToken if there is none.
+    // Returns the number of the token TEXT, or kNoToken if there is no such token.
     [[nodiscard]] int32_t find(std::string_view text) const;
-    // Returns nothing if there is none.
+    // Returns the text of token ID, or nothing if there is no such token.
     [[nodiscard]] std::optional<std::string_view> text_of(int32_t id) const;
     // Return the number of texts that were added, and the largest ID + 1.
     [[nodiscard]] int64_t tokens_count() const { return tokens_count_; }

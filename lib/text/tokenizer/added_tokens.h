@@ -30,7 +30,7 @@ struct AddedToken {
     bool is_special = false;
 };
 
-// A part of a text; it is a token if `id` is one.
+// A part of a text. If it is an added token, `id` is its number.
 struct TextPart {
     size_t begin = 0;
     size_t end = 0;
@@ -65,7 +65,7 @@ class AddedTokens {
                 const std::vector<std::unique_ptr<const Normalizer>>& normalizers);
     AddedTokens() = default;
 
-    // Returns null if there is none.
+    // Return the added token, or null if there is no such token.
     [[nodiscard]] const AddedToken* find(std::string_view text) const;
     [[nodiscard]] const AddedToken* find(int32_t id) const;
     // Returns true if TEXT is the text of a special token.

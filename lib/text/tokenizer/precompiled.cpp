@@ -98,7 +98,8 @@ class Precompiled : public Normalizer {
     }
 
     // Appends WRITTEN in place of the characters of NORMAL from BEGIN to END. Each character of
-    // WRITTEN gets the place of one of them, and surplus ones get the place of the last.
+    // WRITTEN gets the place of one of these characters. Surplus characters get the place of the
+    // last one.
     static void append_aligned(std::string_view written, const NormalText& normal, size_t begin,
                                size_t end, AlignedText& out) {
         size_t at = begin;

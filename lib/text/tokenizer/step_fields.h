@@ -14,12 +14,12 @@
 namespace dslaunch::text {
 
 // Checks that PLACE is an object whose fields are all in KNOWN. Fields of ByteLevel are also
-// accepted and ignored, because transformers may leave them on any step that it takes for a
-// ByteLevel step.
+// accepted and ignored, because transformers may write them into any step that it treats as
+// ByteLevel.
 void expect_step_fields(const JsonPlace& place, std::initializer_list<std::string_view> known);
 
 // Calls USE(step, its type) for PLACE or, if it is a Sequence, for each step in its list LIST. A
-// Sequence may contain others.
+// Sequence may contain other Sequences.
 void for_steps(const JsonPlace& place, const char* list,
                const std::function<void(const JsonPlace&, const std::string&)>& use);
 

@@ -51,10 +51,11 @@ class Tokenizer {
     // for a part of it, or if a pattern takes too long.
     [[nodiscard]] std::vector<int32_t> encode(std::string_view text,
                                               EncodeOptions options = {}) const;
-    // Does the same, and returns the span of each token: the whole characters of which the token
-    // has any byte. So the tokens of one character have equal spans, a mark that a normalizer puts
-    // before a text belongs to the first character, and dropped characters belong to no token.
-    // Tokens that are added around the text have empty spans. REQUIRES: valid UTF-8.
+    // Does the same, and returns the span of each token. The span consists of the characters of
+    // which the token contains at least one byte, so the tokens of one character have equal spans.
+    // A mark that a normalizer puts before a text belongs to the first character, and dropped
+    // characters belong to no token. Tokens that are added around the text have empty spans.
+    // REQUIRES: valid UTF-8.
     [[nodiscard]] EncodedText encode_spans(std::string_view text, EncodeOptions options = {}) const;
     // Appends the tokens to OUT, which saves an allocation for each text.
     void encode_to(std::string_view text, EncodeOptions options, std::vector<int32_t>& out) const;

@@ -32,11 +32,11 @@ struct EncodeScratch {
     size_t bytes_left = 0;         // how many bytes all parts of a text may still grow to, in total
 };
 
-// The scratch memories that no call uses at the moment. There are at most as many as there were
-// calls running at the same time.
+// The scratch memories that no call uses at the moment. The pool has at most as many memories as
+// the largest number of calls that ran at the same time.
 class ScratchPool {
   public:
-    // Returns a memory for one call, which gives it back at its end.
+    // Returns a memory for one call. The call gives it back when it ends.
     [[nodiscard]] std::unique_ptr<EncodeScratch> take() {
         const std::lock_guard lock(mutex_);
         if (free_.empty()) return std::make_unique<EncodeScratch>();

@@ -68,7 +68,7 @@ char32_t composed(char32_t first, char32_t second) {
     if (first - kSyllables < kLeadsCount * kVowelsCount * kTailsCount &&
         (first - kSyllables) % kTailsCount == 0 && second > kTails && second - kTails < kTailsCount)
         return first + second - kTails;
-    if (second < 0x300) return 0;  // no shorter code point follows in a pair
+    if (second < 0x300) return 0;  // no smaller code point is second in a pair
     std::array<utf8proc_int32_t, 2> pair = {static_cast<utf8proc_int32_t>(first),
                                             static_cast<utf8proc_int32_t>(second)};
     const auto length = utf8proc_normalize_utf32(

@@ -28,8 +28,8 @@ namespace dslaunch::text::jinja {
 // Returns the global function NAME, or nullptr if there is none.
 [[nodiscard]] const Native* find_global(std::string_view name);
 
-// Returns `of.name`: a method or field if there is one, else the value of a key, else undefined. An
-// undefined value requires that NAME outlives it.
+// Returns `of.name`: a method or field if there is one, else the value of a key, else undefined. If
+// the result is undefined, NAME must outlive it.
 [[nodiscard]] Value attribute_of(Runtime& runtime, const Value& of, const std::string& name);
 // Returns `of[key]`: the value of a key or index if there is one, else a method or field.
 [[nodiscard]] Value item_of(Runtime& runtime, const Value& of, const Value& key);

@@ -51,11 +51,12 @@ struct Function : Object {
     std::string name;
     std::function<Value(Runtime&, Arguments&)> run;
 };
-// Returns a function that calls RUN; METER and DEPTH as in new_text() and Function.
+// Returns a function that calls RUN. METER and DEPTH have the same meaning as in new_text() and
+// Function.
 [[nodiscard]] Value new_function(Meter* meter, std::string name, int depth,
                                  std::function<Value(Runtime&, Arguments&)> run);
 
-// The arguments of one call, by the names that the called function uses. Throws Fault if an
+// The arguments of one call, by the names that the called function uses. All throw Fault if an
 // argument is not of the kind that is read.
 class Given {
   public:
@@ -63,7 +64,7 @@ class Given {
 
     // Returns the name of the called function, for messages.
     [[nodiscard]] std::string_view who() const { return who_; }
-    // Returns the arguments without the names of the function.
+    // Returns the arguments as the call gave them, without the function's names for them.
     [[nodiscard]] const Arguments& all() const { return all_; }
     // Returns argument I, or nullptr if it is not given.
     [[nodiscard]] const Value* operator[](size_t i) const { return bound_[i]; }

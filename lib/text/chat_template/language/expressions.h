@@ -48,7 +48,7 @@ class TemplateTokens {
         throw LineFault(line, message);
     }
 
-    // Counts one more level of nesting while it exists.
+    // While it exists, counts as one more level of nesting.
     class Level {
       public:
         explicit Level(TemplateTokens& stream) : stream_(stream) {
@@ -78,7 +78,7 @@ class TemplateTokens {
     std::vector<std::string> names_;
 };
 
-// The parser of expressions. Each function reads from the stream and stops after what it has read.
+// The parser of expressions. Each function reads tokens from the position on, and moves past them.
 // All throw LineFault.
 class ExpressionParser {
   public:

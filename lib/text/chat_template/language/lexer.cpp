@@ -160,8 +160,8 @@ class Lexer {
         return past_closing(at, "%}", is_end, is_end);
     }
 
-    // Adds the data from the current position to TAG, where a tag or comment with SIGN begins,
-    // without the blanks that the tag removes.
+    // Adds the data between the current position and TAG, without the blanks that the tag removes.
+    // At TAG, a tag or comment with SIGN begins.
     void add_data(size_t tag, char sign, bool strips) {
         std::string_view data = text_.substr(at_, tag - at_);
         if (sign == '-') {

@@ -111,7 +111,7 @@ struct Parameter {
 struct Signature {
     std::string name;
     std::vector<Parameter> parameters;
-    bool takes_caller = false;  // its body uses `caller`, which is not a parameter
+    bool takes_caller = false;  // the body uses `caller`, which is not a parameter
 };
 
 // A tag with everything up to its end tag, or the text between tags. Its kind says which of its
@@ -132,7 +132,7 @@ struct Statement {
         kGeneration,   // body
         kBreak,
         kContinue,
-        kRefused,  // text: the tag's name; it asks for another template
+        kRefused,  // text: the tag's name; such a tag refers to another template
     };
     Kind kind = Kind::kData;
     int line = 1;

@@ -24,8 +24,8 @@ struct MessageRange {
 struct RenderedChat {
     std::string text;
     // For each dict in the variable `messages`: the ranges that were printed by loops over the
-    // messages, or over their indices. Ranges without a place in the text are left out. Inner loops
-    // come before outer ones. Empty with continue_final_message.
+    // messages, or over their indices. Ranges whose place in the text is not known are left out.
+    // Inner loops come before outer ones. Empty with continue_final_message.
     std::vector<MessageRange> by_message;
     // The ranges that the template marks with `{% generation %}` as the assistant's, in order.
     std::vector<TextRange> generated;

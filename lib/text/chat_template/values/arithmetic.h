@@ -1,6 +1,6 @@
-// The operators of expressions on numbers, strings and lists, as in Python, and slices and elements
-// of strings and lists. All throw Fault where Python raises an exception, and for whole numbers
-// over 64 bits.
+// Python's operators on numbers, strings and lists, and slices and elements of strings and lists.
+// All throw Fault where Python raises an exception, and for whole numbers that need more than 64
+// bits.
 #pragma once
 
 #include <string_view>

@@ -10,12 +10,12 @@
 
 namespace dslaunch::text::jinja {
 
-// Returns Python's bool(VALUE): false for 0, for none, and for what is empty or undefined.
+// Returns Python's bool(VALUE): false for 0, none, and empty or undefined values.
 [[nodiscard]] bool is_true(const Value& value);
 // Returns the result of Python's `==`: 1 equals 1.0 and True, and a list never equals a tuple.
 [[nodiscard]] bool are_equal(Meter& meter, const Value& a, const Value& b);
 // Returns the order of A and B in Python. Throws Fault for kinds that have no order between them,
-// and for numbers over 64 bits.
+// and for numbers that need more than 64 bits.
 [[nodiscard]] std::partial_ordering order_of(Meter& meter, const Value& a, const Value& b);
 // Returns `needle in haystack`.
 [[nodiscard]] bool contains(Meter& meter, const Value& haystack, const Value& needle);

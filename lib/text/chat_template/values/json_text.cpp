@@ -39,7 +39,7 @@ class PythonJson {
         }
     }
 
-    // Returns the JSON text, without quotes, of VALUE, which has no elements.
+    // Returns VALUE as JSON text without quotes. VALUE has no elements.
     std::string word(const Value& value) {
         if (value.is(ValueKind::kNone)) return "null";
         if (value.is(ValueKind::kBool)) return value.integral() != 0 ? "true" : "false";

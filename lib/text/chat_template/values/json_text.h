@@ -1,5 +1,5 @@
-// Values as JSON text, as Python's json.dumps() and so transformers' `tojson` write it; and JSON
-// text as values.
+// Converts values to JSON text, as Python's json.dumps() writes it and so transformers' `tojson`
+// too; and converts JSON text to values.
 #pragma once
 
 #include <optional>
@@ -23,9 +23,9 @@ struct JsonStyle {
 // value.
 [[nodiscard]] std::string json_of(Meter& meter, const JsonStyle& style, const Value& value);
 
-// Returns the value of TEXT. If a key occurs twice, its last value counts, at the place of the
-// first, as in Python. Throws Fault with the fault and its place (a column in bytes): a mistake,
-// half a pair of surrogates, or nesting that is too deep.
+// Returns the value that TEXT describes. If a key occurs twice, it keeps its first place and gets
+// its last value, as in Python. Throws Fault for a mistake, half a pair of surrogates, or nesting
+// that is too deep. The message names the place, as a column in bytes.
 [[nodiscard]] Value value_of_json(std::string_view text);
 
 }  // namespace dslaunch::text::jinja

@@ -40,8 +40,8 @@ bool has_long_capital(char32_t point) {
 }
 
 // Appends the capital form of a letter that has no single capital letter: the letters of its case
-// folding, as capitals. If IS_TITLE is true, only the first one becomes a capital, and an iota
-// subscript stays one.
+// folding, as capitals. If IS_TITLE is true, only the first letter becomes a capital, and an iota
+// subscript stays a subscript.
 void append_long_capital(std::string& text, char32_t point, bool is_title) {
     constexpr char32_t kIotaBelow = 0x345, kIota = 0x3b9;
     utf8proc_int32_t letters[4];

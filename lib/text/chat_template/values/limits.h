@@ -19,8 +19,8 @@ class Fault : public std::runtime_error {
 
 // The limits of one rendering.
 struct Limits {
-    // An expression is one step, and so are 64 bytes of text or 8 elements that are copied. The
-    // default allows some seconds, and some hundred times what a conversation of 1 MiB needs.
+    // An expression is one step, and so is a copy of 64 bytes of text or of 8 elements. The default
+    // takes some seconds, and is some hundred times what a conversation of 1 MiB needs.
     int64_t steps_max = 100'000'000;
     // The largest number of bytes in strings, lists and scopes that exist at the same time.
     size_t memory_bytes_max = size_t{512} << 20;
@@ -53,7 +53,7 @@ class Meter {
     void step_text(size_t bytes) { step(1 + int64_t(bytes / 64)); }
     void step_items(size_t items) { step(1 + int64_t(items / 8)); }
 
-    // Count BYTES more, or fewer, bytes that are in use.
+    // Count BYTES bytes as in use, or as no longer in use.
     void hold(size_t bytes) {
         check_bytes(bytes);
         held_bytes_ += bytes;

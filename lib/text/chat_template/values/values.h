@@ -1,7 +1,7 @@
 // The values of a template: Python's values, as far as templates can see them. A value is small and
 // shares its object; lists, dicts and strings never change, as in Jinja2's immutable sandbox.
-// Values made for a rendering belong to its meter and must not outlive it. Not for several threads,
-// except that these may read values without a meter.
+// Values made for a rendering belong to its meter and must not outlive it. One thread; only values
+// without a meter may be read by several threads.
 #pragma once
 
 #include <cstdint>
@@ -156,10 +156,10 @@ template <typename T>
     return object;
 }
 
-// Each makes a value that METER counts (if nullptr, nothing counts it), and throws Fault if a limit
-// is exceeded. REQUIRES: TEXT is UTF-8.
+// Make a value that METER counts; if METER is nullptr, nothing counts it. Throw Fault if a limit is
+// exceeded. REQUIRES: TEXT is UTF-8.
 [[nodiscard]] Value new_text(Meter* meter, std::string text, bool is_safe = false);
-// Returns the whole number DIGITS, which are decimal digits, with or without a `-` before them.
+// Returns the whole number that DIGITS describe: decimal digits, with or without a `-` before them.
 // Throws Fault if there are more digits than Python reads.
 [[nodiscard]] Value new_integer(Meter* meter, std::string_view digits);
 // REQUIRES: KIND is a kind with items.

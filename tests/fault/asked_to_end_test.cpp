@@ -1,5 +1,5 @@
-// P27: a job that is asked to end saves its last step within the grace time in every phase, and a
-// resumed one has the bits of one that nobody asked.
+// P27: a job that is asked to end, in any phase, saves its last step within the grace time. After a
+// resume, its results have the same bits as a job that was never asked.
 
 #include <array>
 #include <cstdio>
@@ -19,13 +19,13 @@ enum class Phase : size_t { kLoad, kFirstStep, kStep, kEval, kSave };
 constexpr std::array kPhases = {"load", "first step", "step", "eval", "save"};
 constexpr int64_t kSteps = 150;
 
-// Makes JOB spend most of its time in PHASE once it trains.
+// Makes JOB spend most of its training time in PHASE.
 void shape(SavingJob& job, Phase phase) {
     job.steps = kSteps;
     job.interval = phase == Phase::kSave ? 1 : kSteps;
     job.eval_interval = phase == Phase::kEval ? 1 : 0;
     if (phase != Phase::kEval) return;
-    // Most of the samples are not trained on, and evaluated after each step.
+    // Most of the samples are held out, and evaluated after each step.
     job.change = [](Json& config) { config["dslaunch"]["data"]["eval_fraction"] = 0.9; };
 }
 
@@ -66,7 +66,7 @@ class Asking {
     }
 
   private:
-    // Returns the run of PHASE's shape that nobody asks to end. It runs when it is first needed.
+    // Returns the run with PHASE's shape that nobody asks to end. The first call runs it.
     const SavingJob& untouched(Phase phase) {
         std::unique_ptr<SavingJob>& job = phase == Phase::kEval ? evaluated_ : untouched_;
         if (job != nullptr) return *job;
@@ -76,14 +76,14 @@ class Asking {
         const auto began = Steady::now();
         REQUIRE(wait_until([&] { return job->has_stepped(); }));
         first_step_ms_ = milliseconds_since(began);
-        const int code = process.wait();  // more is a hang
+        const int code = process.wait();  // -1: it hangs
         INFO(process.err());
         REQUIRE(code == 0);
         REQUIRE(job->losses().size() == kSteps);
         return *job;
     }
 
-    // Waits for some random moment of PHASE.
+    // Waits until a random moment of PHASE.
     void await(Phase phase, const SavingJob& job, JobProcess& process) {
         const auto sleep_ms = [](double ms) {
             std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms));
@@ -119,7 +119,7 @@ class Asking {
 
     void check_resumed(SavingJob& job, Phase phase, Asked& asked) {
         JobProcess process(job.folder, job.command(true));
-        const int code = process.wait();  // more is a hang
+        const int code = process.wait();  // -1: it hangs
         INFO(process.err());
         REQUIRE(code == 0);
         const SavingJob& whole = untouched(phase);
@@ -158,7 +158,7 @@ void ask_often(int times, uint64_t seed) {
 }  // namespace
 
 TEST_CASE("P27: asked to end in any phase, a run saves its last step and a resumed one goes on") {
-    ask_often(10, 5);  // each phase by either signal
+    ask_often(10, 5);  // two signals in each phase
 }
 TEST_CASE("P27 with 500 signals", "[.long]") {
     ask_often(500, 6);
@@ -166,14 +166,14 @@ TEST_CASE("P27 with 500 signals", "[.long]") {
 
 TEST_CASE("a time limit ends a run with its last step saved") {
     int64_t last = 0;
-    // Beside other work the first limit may be over before the first step.
+    // On a busy machine, the first limit may be over before the first step.
     for (const char* limit_s : {"4", "30"}) {
         SavingJob job;
         job.steps = 10'000'000;
         job.interval = 10'000'000;
         job.more = {"--time-limit", limit_s};
         JobProcess process(job.folder, job.command(false));
-        const int code = process.wait();  // more is a hang
+        const int code = process.wait();  // -1: it hangs
         INFO(process.err());
         REQUIRE(code != -1);
         const auto losses = job.losses();

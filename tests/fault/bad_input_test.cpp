@@ -1,5 +1,5 @@
-// Bad hostfiles, configs, archives, data files and command lines through the real dslaunch: each
-// gives its message and its exit code, and leaves neither a process nor half a job.
+// Passes bad hostfiles, configs, archives, data files and command lines to the real dslaunch. Each
+// of them causes its message and its exit code, and leaves no process and no partial result.
 #include <sys/prctl.h>
 #include <sys/stat.h>
 
@@ -20,7 +20,7 @@ using namespace launch;
 namespace {
 
 struct Row {
-    std::vector<std::string> arguments;  // DIR is the test's folder, MODELS and DATA are those
+    std::vector<std::string> arguments;  // DIR is the test's folder, MODELS and DATA are folders
                                          // of the fixtures
     int code = 0;
     std::string message;
@@ -53,7 +53,7 @@ void check_row(const TemporaryFolder& folder, const Row& row) {
     INFO("dslaunch" << line << "\n" << process.err());
     CHECK(code == row.code);
     CHECK(process.err().find(placed(row.message, folder)) != std::string::npos);
-    // A bad input is no crash, and the ranks' words are told once and without C++.
+    // A bad input causes no crash, and the message contains no text of C++ itself.
     for (const char* noise : {"terminate called", "Exception raised from", "frame #",
                               "Segmentation fault", "what():", "\\x0a"})
         CHECK(process.err().find(noise) == std::string::npos);
@@ -67,7 +67,7 @@ void check_rows(const TemporaryFolder& folder, const std::vector<Row>& rows) {
     for (const Row& row : rows) check_row(folder, row);
 }
 
-// A whole job on gpt.pt with these words changed in its config.
+// Returns the arguments of a whole job on gpt.pt with CONFIG.
 std::vector<std::string> with_config(const std::string& config, bool on_cpu = true) {
     if (!on_cpu)
         return {"--num_gpus", "2", "MODELS/gpt.pt", "--config", config, "--output", "DIR/out"};
@@ -110,7 +110,7 @@ TEST_CASE("every bad hostfile ends dslaunch with the message written beside it")
         std::ifstream expected(entry.path().string() + ".expected");
         std::string line;
         std::getline(expected, line);
-        // The name in `word-slots:1:11: …` is that of the file without its folder.
+        // The message in `word-slots:1:11: …` names the file without its folder.
         check_row(folder,
                   {{"--hostfile", entry.path().string(), "--output", "DIR/out", "MODELS/gpt.pt"},
                    64,
@@ -179,7 +179,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
              "but srun is not in PATH: add srun to PATH, or unset",
              {"PATH=/nonexistent", "SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n1", "SLURM_NNODES=1",
               "SLURM_JOB_NUM_NODES=1", "SLURM_TASKS_PER_NODE=1"}},
-            // A program that is missing ends with the code of a shell.
+            // Values that an option does not accept.
             {{"--steps", "five", "MODELS/gpt.pt"}, 64, "`five` is not a number from 1 upwards"},
             {{"ckpt", "export", "DIR", "DIR/o", "--format", "gguf"}, 64, "convert_hf_to_gguf.py"},
             {{"--config", "DIR/rows.jsonl", "MODELS/gpt.pt"},
@@ -303,8 +303,8 @@ TEST_CASE("bad archives are refused by name") {
             {with_model("DIR/half.pt"), 66, "DIR/half.pt: not a usable archive"},
             {with_model("DIR/end.pt"), 66, "DIR/end.pt: not a usable archive"},
             {other, 66, "this is a different file"},
-            // The model's output is no loss, and none is named; its arguments are not the
-            // file's.
+            // The model's output is not a loss, and the config names no loss. The model's arguments
+            // do not match the file's.
             {with_model("MODELS/mlp.pt"), 66, "take 1: input"},
             {with_model("MODELS/image-text.pt"), 66, "take 3"},
         });
@@ -321,7 +321,7 @@ TEST_CASE("an archive that changes between the comparison of its hash and its lo
         command.back() = path;
         command.insert(command.end() - 1, {"--expect-sha256", hash_whole_file(path, cache, [] {})});
         JobProcess process(job.folder, command);
-        // A file that somebody swaps and swaps back has the same bytes and another ctime.
+        // A file that somebody replaces and restores has the same bytes but another ctime.
         std::atomic<bool> over = false;
         std::thread other([&] {
             while (changes && !over) {
@@ -373,7 +373,7 @@ TEST_CASE("bad data files are refused with file and place") {
              "a micro batch of 100000 rows needs more rows than the file has ("},
             {with_data("MODELS/gpt.pt", "DIR/high.bin"), 66,
              "token 200 at position 1500 is outside the model's vocabulary (0 to 127)"},
-            // Every rank meets this one in its first batch, and may be the first to end by it.
+            // Every rank reads this token in its first batch, so any rank may be the first to end.
             {with_data("MODELS/gpt.pt", "DIR/early.bin"), 66,
              "token 200 at position 1 is outside the model's vocabulary (0 to 127)"},
             {with_data("MODELS/gpt.pt", "DIR/text.txt"), 66,
@@ -393,8 +393,8 @@ TEST_CASE("bad data files are refused with file and place") {
             {with_data("MODELS/convnet.pt", "DATA/captions.safetensors"), 66,
              "captions.safetensors"},
             {with_data("MODELS/convnet.pt", "DATA/kjv.u16.bin"), 66, "kjv.u16.bin"},
-            // The context is one more than the model has positions for: the first batch does not
-            // fit.
+            // The context is one more than the number of the model's positions: the first batch
+            // does not fit.
             {with_set("dslaunch.data.context=33"), 66, "index out of range in self, at "},
         });
 }
@@ -410,7 +410,7 @@ TEST_CASE("a loss that is not finite stops the job and leaves no weights") {
     CHECK(process.wait() == 74);
     INFO(process.err());
     CHECK(process.err().find("training has diverged") != std::string::npos);
-    // The message says in which step; a heartbeat may be a second older.
+    // The message names the step itself. The report must not add an older step from a heartbeat.
     CHECK(process.err().find("it was at: ") == std::string::npos);
     CHECK(descendants(::getpid()).empty());
     CHECK_FALSE(std::filesystem::exists(folder.path() + "/out/model.safetensors"));
@@ -454,7 +454,7 @@ TEST_CASE("a limit of file sizes ends a job by its name, not by a signal") {
     JobProcess process(folder, command);
     const int code = process.wait();
     INFO(process.err());
-    // The memory that ranks share is a file without a name.
+    // The memory that ranks share is a file without a name, so the limit applies to it.
     CHECK(code == 71);
     CHECK(process.err().find("raise the limit on file sizes (ulimit -f)") != std::string::npos);
     CHECK_FALSE(std::filesystem::exists(folder.path() + "/out/model.safetensors"));
@@ -469,7 +469,7 @@ TEST_CASE("weights that cannot be written at the end are an error that names the
     for (const std::string& argument : with_config("DIR/good.json"))
         command.push_back(placed(argument, folder));
     JobProcess process(folder, command);
-    // What is in the way at the start is refused there.
+    // dslaunch would refuse an obstacle that exists at the start, so this one is made later.
     REQUIRE(wait_until([&] {
         return std::filesystem::exists(folder.path() + "/out/metrics.jsonl") &&
                !content_of(folder.path() + "/out/metrics.jsonl").empty();
@@ -489,7 +489,7 @@ TEST_CASE("a run of which every step overflows is no success, one with an update
         int steps;
         int code;
     };
-    // The largest scale halves with each skipped step, from the second on.
+    // From the second skipped step on, each skipped step halves the largest scale.
     for (const Row& row : {Row{32, 3, 74}, Row{32, 30, 0}}) {
         SavingJob job;
         job.steps = row.steps;

@@ -1,5 +1,5 @@
-// The best checkpoint and the early end of a training job: with kills at any moment, and where the
-// run goes on, ends and leaves its weights.
+// The best checkpoint and the early end of a training job: with kills at any moment, after a
+// resume, and for the weights at the end.
 #include <algorithm>
 #include <filesystem>
 #include <random>
@@ -11,7 +11,7 @@ namespace dslaunch::test {
 using namespace storage;
 namespace {
 
-// An evaluation of a run as metrics.jsonl tells it, by its last line.
+// Returns the evaluations of a run by step: the last line about each of them in metrics.jsonl.
 std::map<int64_t, std::string> evaluations(const SavingJob& job) {
     std::map<int64_t, std::string> found;
     std::ifstream metrics(job.output() + "/metrics.jsonl");
@@ -119,7 +119,7 @@ TEST_CASE("a run ends when its patience does, and its weights are those of the b
     const JobEnding listed = run_command(job, {"ckpt", "ls", job.output()});
     CHECK(listed.says(fmt::format("{:.4f} best", least)));
 
-    // It ends at once, with the same weights, and goes on only with more patience.
+    // A resumed run ends at once with the same weights. With more patience, it continues.
     const std::string weights = job.weights();
     const JobEnding again = run_rising(job, true);
     INFO(again.err << again.out);

@@ -1,5 +1,5 @@
-// P19, P20: checkpoints on a disk without room for them: told before training if that can be known,
-// and at the save that does not fit, with nothing lost that was there.
+// P19, P20: checkpoints on a disk that has no room for them. The job reports this before training
+// if it can be known then, otherwise at the save that does not fit. No earlier checkpoint is lost.
 #include "support/saving_job.h"
 #include "support/skip.h"
 #include "support/small_disk.h"
@@ -8,8 +8,9 @@
 namespace dslaunch::test {
 namespace {
 
-// gpt.pt has 47392 fp32 parameters: 370 KiB are both files of weights, 555 KiB with AdamW's two
-// states a checkpoint's tensors, which come with headers and a manifest.
+// Sizes for gpt.pt, which has 47392 fp32 parameters: both files of weights together take 370 KiB.
+// The tensors of a checkpoint, with AdamW's two states, take 555 KiB; headers and a manifest come
+// in addition.
 struct SmallDisk {
     SavingJob job;
     bool usable = false;
@@ -79,7 +80,7 @@ TEST_CASE("a save that finds no room ends the run, and keeps what was saved befo
     CHECK(newest_whole(disk.job.output()) == 6);
     disk.check_verified();
 
-    // The job goes on with room again, as if nothing had been.
+    // With room again, the job continues as if no save had failed.
     std::filesystem::remove_all(disk.job.output() + "/checkpoints/step-2");
     disk.job.change = [](Json& config) { config["dslaunch"]["save"]["keep"] = 1; };
     JobProcess resumed(disk.job.folder, disk.job.command(true));
@@ -106,7 +107,7 @@ TEST_CASE("training goes on after saves that find no room, where it was told to"
     CHECK(disk.job.losses().size() == 12);
     CHECK(disk.names() == std::vector<std::string>{"step-2"});
     CHECK(newest_whole(disk.job.output()) == 2);
-    // The failed saves are those of steps 4, 6, 8, 10 and 12.
+    // The saves of steps 4, 6, 8, 10 and 12 failed.
     CHECK(count_of(process.err(), "the newest checkpoint is that of step 2; training continues") ==
           5);
     CHECK(!disk.job.weights().empty());

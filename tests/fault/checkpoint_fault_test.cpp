@@ -1,5 +1,5 @@
-// P18, P26: training jobs that are killed while they save: a committed checkpoint stays whole, and
-// a resumed run has the bits of one that nothing happened to.
+// P18, P26: training jobs that are killed while they save. A committed checkpoint stays whole, and
+// a resumed run has the same bits as a run that was never killed.
 
 #include <cstdio>
 #include <map>
@@ -18,14 +18,14 @@ struct Kills {
     uint64_t seed = 1;
 };
 
-// Kills a job at random moments until it has come to its end KILLS.asked kills later, and compares
-// it with one that nobody killed.
+// Kills JOB at random moments and resumes it, until at least KILLS.asked kills were made and it has
+// run to its end. Compares the result with UNTOUCHED, which nobody killed.
 void check_kills(const Kills& kills, SavingJob& job, const SavingJob& untouched) {
     std::mt19937_64 random(kills.seed);
     int killed = 0, ended = 0;
     int64_t newest = -1;
     while (killed < kills.asked || ended == 0) {
-        // A run killed before its first save has left metrics alone, which --resume refuses.
+        // A run that is killed before its first save leaves only metrics, which --resume refuses.
         JobProcess process(job.folder, job.command(/*resume=*/newest >= 0));
         const bool kills_again = killed < kills.asked;
         if (kills_again) {
@@ -107,7 +107,8 @@ TEST_CASE("1000 kills while every step is saved leave a whole checkpoint", "[.lo
         INFO("kill " << kill << ": newest was " << newest << " and is " << now << ", steps "
                      << done);
         REQUIRE(now >= newest);
-        // The two steps after a save wait for it: no more than these are lost.
+        // Two further steps may be done while a save is under way; at most these and the saved step
+        // are lost.
         REQUIRE(now >= done - 3);
         newest = now;
         std::filesystem::remove(job.output() + "/metrics.jsonl");
@@ -125,15 +126,15 @@ TEST_CASE("a restarted job goes on from its newest checkpoint") {
     REQUIRE(wait_until([&] { return job.has_stepped(); }));
     const std::vector<ProcessName> workers = workers_of(process);
     REQUIRE(workers.size() == 2);
-    // No more than a look at one name lies between the first save and the kill: of 40 steps most
-    // are left.
+    // Only one check for a file lies between the first save and the kill, so most of the 40 steps
+    // are not done yet.
     const std::string latest = job.output() + "/checkpoints/latest";
     REQUIRE(wait_until([&] { return std::filesystem::exists(latest); }));
     REQUIRE(signal_process(workers.front(), SIGKILL));
     CHECK(process.wait() == 0);
     INFO(process.err());
     CHECK(process.err().find("resuming from") != std::string::npos);
-    // What to do next is told only where no restart follows.
+    // The report suggests a next command only if no restart follows.
     CHECK(process.err().find("go on with: ") == std::string::npos);
     CHECK(job.losses() == untouched.losses());
     CHECK(job.weights() == untouched.weights());

@@ -1,5 +1,5 @@
-// A restart while a rank of the attempt before, cut off from its launcher, still holds the folder
-// of checkpoints.
+// A restart while a rank of the previous attempt, cut off from its launcher, still holds the lock
+// on the folder of checkpoints.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/syscall.h>
@@ -18,8 +18,8 @@ using namespace dslaunch::test;
 
 namespace {
 
-// Kills a rank of a job that saves; from then on the lock is held for TIME by this process, under
-// the name of the rank that had it.
+// Kills a rank of a job that saves. Then this process holds the lock for TIME; the lock file still
+// names the rank that held it before.
 void hold_lock(std::chrono::milliseconds time) {
     SavingJob job;
     job.interval = 1;

@@ -1,5 +1,5 @@
-// Jobs of dsworker processes on test devices that are killed, stopped, asked to end, or too large:
-// they end as jobs on the CPU do, also while the work of a device is blocked in a collective.
+// Jobs of dsworker processes on test devices that are killed, stopped, asked to end, or too large.
+// They end as jobs on the CPU do, even if the work of a device is blocked in a collective.
 #include <sys/prctl.h>
 
 #include <cstdio>
@@ -19,11 +19,11 @@ namespace dslaunch::test {
 using namespace launch;
 namespace {
 
-// The limit of a wait between ranks: less than a test may take, and more than a rank comes later
-// than another one on a busy machine.
+// The longest wait between ranks. It is shorter than the time limit of a test, and longer than a
+// rank can lag on a busy machine.
 constexpr const char* kTimeoutS = "20";
 
-// A job without an end of two ranks, each with a device, which saves nothing.
+// A job that does not end by itself and saves nothing. It has two ranks, each with a device.
 struct DeviceJob : SavingJob {
     explicit DeviceJob(const std::string& what) : gpus(2, what) {
         REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
@@ -60,8 +60,8 @@ bool is_stopped(pid_t pid) {
     return name_end != std::string::npos && stat.substr(name_end).starts_with(") T");
 }
 
-// Stops RANK1, at a place where the device of the other one is in a collective that waits for it
-// alone. Stopped elsewhere, as between two steps, it goes on for another try a little later.
+// Stops RANK1 at a moment when rank 0's device is in a collective and waits only for RANK1. If
+// RANK1 was stopped at another moment, such as between two steps, lets it continue and tries again.
 void stop_where_peer_is_blocked(const TestGpus& gpus, const ProcessName& rank1) {
     constexpr int kBlockedMs = 300;
     int try_ms = 0;
@@ -120,7 +120,8 @@ TEST_CASE("a rank that stands still is named when the time limit is over, its pe
     check_gone(all, "rank stopped, the other one's device blocked");
 }
 
-// The host waits for the parameters that an evaluation gathers, outside of the steps' executor.
+// In an evaluation, the host waits for the parameters that it gathers, outside of the steps'
+// executor.
 TEST_CASE("a rank that stands still in an evaluation on devices is named too") {
     DeviceJob job("a rank stopped while the other one evaluates");
     if (!job.gpus.usable()) return;
@@ -177,9 +178,9 @@ TEST_CASE("a job that the devices have no memory for is refused before its first
     CHECK(job.losses().empty());
 }
 
-// Nobody tells the rank that its peer is gone, and nobody ends it: it is a worker without an agent,
-// on a host of its own. Its device's abort is lost, so that the stream stays in the collective. A
-// process that waited for its stream would not end.
+// The worker has no agent and is on a host of its own, so no process reports the end of its peer or
+// ends it. The abort of its device is lost, so the stream stays in the collective. A process that
+// waited for its stream would not end.
 TEST_CASE("a rank leaves by itself though its device is stuck in a collective for ever") {
     DeviceJob job("a worker alone whose device is stuck");
     if (!job.gpus.usable()) return;

@@ -1,5 +1,5 @@
-// A job whose --output stands on a disk that is full, before training and at its end. The disk is a
-// tmpfs in a mount namespace of the job's own.
+// A job whose --output is on a full disk, before training and at its end. The disk is a tmpfs in
+// the job's own mount namespace.
 #include <filesystem>
 
 #include "support/catch.h"
@@ -37,7 +37,7 @@ void check_no_weights(const std::string& folder) {
 TEST_CASE("a disk that cannot hold the weights is told before training") {
     const TemporaryFolder folder;
     const std::string disk = folder.path() + "/disk";
-    // gpt.pt has 47392 fp32 parameters: 370 KiB are needed for both files.
+    // gpt.pt has 47392 fp32 parameters: both files of weights need 370 KiB.
     if (!mount_small_disk(disk, "size=300k"))
         return report_skipped("a full disk under a job", "mounting a tmpfs needs root");
     JobProcess process(folder, command(folder, 3));
@@ -65,21 +65,21 @@ TEST_CASE("a disk that cannot hold what is offloaded is told before training, wi
     const int code = process.wait();
     INFO(process.err());
     CHECK(code == 72);
-    // The need is 8 bytes for each of gpt.pt's 47392 parameters, half of them each rank's: 370.25
-    // KiB, in blocks.
+    // The ranks need 8 bytes for each of gpt.pt's 47392 parameters, 370.25 KiB in whole blocks.
+    // Each rank needs half of this.
     CHECK(process.err().find("KiB needed by 2 ranks, ") != std::string::npos);
     CHECK(process.err().find("free some space there, or set nvme_path to other folders") !=
           std::string::npos);
     CHECK(folder.read("disk/out/metrics.jsonl").empty());
-    // The kernel lets go of an io_uring's files a little later.
+    // The kernel releases the files of an io_uring a little later.
     CHECK(wait_until([&] { return ::umount(disk.c_str()) == 0; }));
 }
 
 TEST_CASE("a disk that is full at the last file of weights keeps the whole one and no half one") {
     const TemporaryFolder folder;
     const std::string disk = folder.path() + "/disk";
-    // The disk has room for the tensors of the weights twice and of a checkpoint (926 KiB), not for
-    // headers, the manifest and the archive's code beside them.
+    // The disk has room for the tensors of both files of weights and of a checkpoint (926 KiB), but
+    // not for their headers, the manifest and the archive's code.
     if (!mount_small_disk(disk, "size=970k"))
         return report_skipped("a full disk under a job", "mounting a tmpfs needs root");
     JobProcess process(folder, command(folder, 3));
@@ -115,7 +115,7 @@ TEST_CASE("a disk that fills up while training ends the job, and no half weights
     CHECK(code == 73);
     CHECK(process.err().find(disk + "/out/checkpoints: the checkpoint of step 500 needs") !=
           std::string::npos);
-    CHECK(process.err().find("No space left on device") != std::string::npos);  // for metrics
+    CHECK(process.err().find("No space left on device") != std::string::npos);  // metrics.jsonl
     check_no_weights(disk + "/out");
     CHECK(::umount(disk.c_str()) == 0);
 }

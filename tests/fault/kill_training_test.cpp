@@ -1,5 +1,5 @@
-// A training job that is interrupted, or whose worker, agent or launcher is killed: weights are
-// saved on request, the culprit is named, and nothing is left running.
+// A training job that is interrupted, or whose worker, agent or launcher is killed. The weights are
+// saved on request, the report names the culprit, and no process is left.
 #include <sched.h>
 
 #include <algorithm>
@@ -15,10 +15,11 @@ namespace dslaunch::test {
 using namespace launch;
 namespace {
 
-// The goal for a job to end.
+// The longest time that a job should need to end.
 constexpr double kEndGoalMs = 30'000;
 
-// The scheduling policies of PROCESS's threads that are not the usual one.
+// Returns the scheduling policies of PROCESS's threads that are not the usual one. Raises
+// THREADS_MAX to the number of its threads.
 std::vector<int> odd_policies(const ProcessName& process, size_t& threads_max) {
     std::vector<int> odd;
     size_t threads = 0;
@@ -91,7 +92,7 @@ TEST_CASE("a second Ctrl-C ends a training job at once") {
 }
 
 TEST_CASE("no thread of a rank waits for idle time, without which its process could not end") {
-    // The file is large enough to be hashed while the rank is looked at.
+    // The file is so large that the rank is still hashing it while this test looks at its threads.
     const TemporaryFolder folder;
     const std::string model = folder.path() + "/gpt.pt";
     JobProcess made(folder, {kDslaunch, "model", "new", "gpt", "--vocab", "65536", "--width", "256",
@@ -142,7 +143,7 @@ TEST_CASE("a stopped worker that is killed later still ends the job") {
     REQUIRE(signal_process(workers[0], SIGSTOP));
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     press_twice(job.process.pid());
-    // A wait for the grace time, which the stopped rank would use up, would be a hang.
+    // The wait must not last for the grace time, which the stopped rank would use up.
     const int code = job.process.wait();
     INFO(job.process.err());
     CHECK(code == 76);
@@ -214,13 +215,13 @@ TEST_CASE("a killed agent ends the training job, and its host is named") {
     INFO(job.process.err());
     CHECK(code == 67);
     CHECK(job.process.err().find("is lost") != std::string::npos);
-    // Its end is seen, not missed after a silence.
+    // The launcher sees the end of the agent itself; it does not have to conclude it from silence.
     CHECK(job.process.err().find("has sent nothing") == std::string::npos);
     check_gone(all, "agent killed");
 }
 
-// Gloo writes to its sockets without MSG_NOSIGNAL. A rank that this ended would be called the first
-// to fail, in place of the host that was lost.
+// Gloo writes to its sockets without MSG_NOSIGNAL. If SIGPIPE ended a rank, the report would blame
+// this rank, not the host that was lost.
 TEST_CASE("a write to a peer that is gone does not end a rank by SIGPIPE") {
     EndlessJob job;
     job.await_steps();

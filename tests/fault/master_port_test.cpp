@@ -1,4 +1,4 @@
-// The port where the ranks shall meet is held by somebody else.
+// Another process holds the port at which the ranks should meet.
 #include "support/catch.h"
 #include "support/listener.h"
 #include "support/train_job.h"

@@ -1,5 +1,5 @@
-// The monitors of training jobs: what a whole run writes, what a killed and resumed run leaves, and
-// a disk of theirs that is full.
+// The monitors of training jobs: the files of a whole run, the files of a killed and resumed run,
+// and a full disk for these files.
 #include <cmath>
 
 #include "base/fd.h"
@@ -11,7 +11,7 @@
 namespace dslaunch::test {
 namespace {
 
-// Lets JOB have monitors, which write below PLACE.
+// Adds monitors to JOB, which write below PLACE.
 void add_monitors(SavingJob& job, const std::string& place) {
     job.eval_interval = 2;
     job.change = [place](Json& config) {
@@ -22,7 +22,8 @@ void add_monitors(SavingJob& job, const std::string& place) {
     };
 }
 
-// The values of each field of metrics.jsonl by samples; of a repeated step the last.
+// Returns the values of each field of metrics.jsonl by number of samples. If a step was repeated,
+// the last value counts.
 std::map<std::string, std::map<int64_t, double>> fields_of(const SavingJob& job) {
     std::map<std::string, std::map<int64_t, double>> fields;
     std::ifstream metrics(job.output() + "/metrics.jsonl");
@@ -83,7 +84,7 @@ TEST_CASE("monitors have every step of a run, by DeepSpeed's names and over samp
     const std::string folder = place.path() + "/small_gpt";
     CHECK(process.err().find("tensorboard --logdir " + folder) != std::string::npos);
     check_monitors(job, folder);
-    // Each step adds the rows of both ranks; the held-out loss before training is at 0.
+    // Each step adds the rows of both ranks. The held-out loss before training is at 0 samples.
     const int64_t rows = 2 * facts_of(job.model).at("batch").get<int64_t>();
     const Curves curves = curves_in(folder);
     const auto& losses = curves.at("Train/Samples/train_loss");
@@ -139,7 +140,7 @@ TEST_CASE("a full disk of the monitors costs one warning and no step") {
     CHECK(first != std::string::npos);
     CHECK(err.find(warning, first + 1) == std::string::npos);
     CHECK(err.find("No space left on device") != std::string::npos);
-    // Whatever was written can be read.
+    // Everything that was written can be read.
     CHECK(!curves_in(disk + "/small_gpt")["Train/Samples/train_loss"].empty());
     CHECK(::umount(disk.c_str()) == 0);
 }

@@ -1,5 +1,5 @@
-// A run that is resumed goes on with the data that it began with, whatever their path, or is told
-// to begin others.
+// A resumed run uses the data that it began with, even if their path has changed. With --new-data,
+// it begins other data.
 #include "base/fd.h"
 #include "support/saving_job.h"
 
@@ -24,7 +24,7 @@ class DataJob {
     void put(const std::string& name, const std::string& bytes) const {
         write_file(job_.folder.path() + "/" + name, bytes);
     }
-    // Trains on the file NAME from here on, with CHANGE of dslaunch.data.
+    // Makes later runs train on the file NAME, with CHANGE in dslaunch.data.
     void use(const std::string& name, const Json& change = Json::object()) {
         job_.change = [path = job_.folder.path() + "/" + name, change](Json& config) {
             config["dslaunch"]["data"]["train"] = path;
@@ -103,7 +103,7 @@ TEST_CASE("a run goes on with a copy of its data, and with others when it is tol
     CHECK(data.run(true) == 0);
     CHECK(data.says("--new-data: training continues from the first sample of other data"));
     CHECK(reader(9).training.samples_seen == seen);
-    // From here on these are the run's data.
+    // Now these are the run's data, so --new-data is not needed.
     data.job().steps = 12;
     data.job().more = {};
     CHECK(data.run(true) == 0);

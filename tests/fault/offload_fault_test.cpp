@@ -1,5 +1,5 @@
-// A disk that changes, loses or cuts a training job's file: the job ends, names the file and its
-// content, and writes no weights made of it.
+// A disk that changes, loses or cuts the file of a training job. The job ends, names the file and
+// its content, and does not write weights that were computed from it.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -21,7 +21,8 @@ std::string swap_file_in(const std::string& nvme) {
     return "";
 }
 
-// Writes a block of noise in every SPACING bytes, on the disk when this returns.
+// Writes a block of noise at each multiple of SPACING bytes, and returns when all of them are on
+// the disk.
 void spoil(const std::string& path, int64_t spacing) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
     if (fd < 0) return;  // the job has removed it
@@ -38,7 +39,8 @@ struct Ended {
     std::string err;
 };
 
-// Does HARM to the swap file of a rank of two that train, again and again until the job ends.
+// Trains with two ranks. Calls HARM with the swap file of one rank, again and again until the job
+// ends.
 Ended train_while(const std::function<void(const std::string& swap_file)>& harm) {
     const TemporaryFolder folder;
     const std::string nvme = folder.path() + "/nvme", out = folder.path() + "/out";
@@ -67,7 +69,8 @@ Ended train_while(const std::function<void(const std::string& swap_file)>& harm)
     ended.err = job.err();
     CHECK_FALSE(std::filesystem::exists(out + "/model.safetensors"));
     CHECK_FALSE(std::filesystem::exists(out + "/model.pt"));
-    // Neither the rank that failed nor the one that was ended for it leaves its file.
+    // Both ranks remove their swap files: the one that failed, and the one that was ended because
+    // of it.
     CHECK(std::filesystem::is_empty(nvme));
     return ended;
 }
@@ -88,7 +91,7 @@ TEST_CASE("a swap file that is cut while its job runs ends it with the disk's co
         [](const std::string& file) { static_cast<void>(::truncate(file.c_str(), 8 * 4096)); });
     INFO(ended.err);
     CHECK(ended.code == kDisk);
-    // A hole is read if a later write has made the file longer again.
+    // If a later write makes the file longer again, a read finds a hole.
     CHECK((mentions(ended.err, "the file was truncated, or its disk is full or failing") ||
            mentions(ended.err, "differs from what was written: expected XXH3")));
 }

@@ -1,5 +1,5 @@
-// A job in a pipeline whose disk fills up, or whose launcher or one stage is killed: it ends as
-// other jobs do, and nothing is left running.
+// A job in a pipeline whose disk fills up, or whose launcher or one stage is killed. It ends as
+// other jobs do, and no process is left.
 
 #include "support/job_end.h"
 #include "support/saving_job.h"
@@ -11,7 +11,7 @@ namespace dslaunch::test {
 using namespace launch;
 namespace {
 
-// Two stages, on two pretended hosts or on one, four micro batches a step.
+// Two stages, on one host or on two pretended hosts, with four micro batches a step.
 struct StagedJob : SavingJob {
     explicit StagedJob(bool over_hosts) {
         adopt_orphans();
@@ -79,9 +79,10 @@ TEST_CASE("a save of a pipeline that finds no room ends the run, and keeps what 
     job.place = "/disk/out";
     job.steps = 12;
     job.interval = 2;
-    job.keep = 0;  // 0 keeps all
+    job.keep = 0;  // 0: keeps all
     const std::string disk = job.folder.path() + "/disk";
-    // The disk has room for three checkpoints of 555 KiB beside weights of 370 KiB, not for four.
+    // The disk has room for three checkpoints of 555 KiB and for weights of 370 KiB, but not for a
+    // fourth checkpoint.
     if (!mount_small_disk(disk, "size=2300k"))
         return report_skipped("checkpoints of a pipeline on a full disk",
                               "mounting a tmpfs needs root");
@@ -96,7 +97,7 @@ TEST_CASE("a save of a pipeline that finds no room ends the run, and keeps what 
         CHECK(newest_whole(job.output()) == 6);
         CHECK(wait_until([] { return descendants(::getpid()).empty(); }, kGoneMaxMs));
     }
-    // The job goes on with room again, as if nothing had been.
+    // With room again, the job continues as if no save had failed.
     std::filesystem::remove_all(job.output() + "/checkpoints/step-2");
     job.keep = 1;
     {

@@ -1,5 +1,6 @@
-// P4: the exit code says how the job ended, as the shell sees it in `$?`: 0 only when every rank
-// ended with 0, a program's own code, 128+n for a signal, and one code for each trouble of ours.
+// P4: the exit code says how the job ended, as the shell shows it in `$?`. It is 0 only if every
+// rank ended with 0. Other codes are a program's own code, 128+n for a signal, and one code for
+// each kind of error of dslaunch.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,11 +23,11 @@ using Words = std::vector<std::string>;
 
 constexpr int kFirstCode = 64, kLastCode = 78;
 
-// Returns the `$?` that the shell found after COMMAND; -1: it did not come to that. MEANWHILE is
-// called with the shell's process while the command runs.
+// Returns the `$?` that the shell had after COMMAND; -1 if there was none. Calls MEANWHILE with the
+// shell's process while the command runs.
 int code_in_shell(const TemporaryFolder& folder, const Words& command, std::string& said,
                   const std::function<void(const JobProcess&)>& meanwhile = {}) {
-    // The empty line makes up for a newline that the command's last output may lack.
+    // The command's last output may lack a newline, so the shell first prints an empty line.
     Words words = {"sh", "-c", "\"$@\"; code=$?; echo; echo \"code $code\"", "sh"};
     words.insert(words.end(), command.begin(), command.end());
     JobProcess shell(folder, words);
@@ -38,13 +39,13 @@ int code_in_shell(const TemporaryFolder& folder, const Words& command, std::stri
     return at == std::string::npos ? -1 : std::atoi(out.c_str() + at + 6);
 }
 
-// Two pretended hosts with two ranks each.
+// Returns the options for two pretended hosts with two ranks each.
 Words on_two_hosts(const TemporaryFolder& folder) {
     write_file(folder.path() + "/hostfile", "left slots=2\nright slots=2\n");
     return {kDslaunch, "--hostfile", folder.path() + "/hostfile", "--launcher", "local", "--quiet"};
 }
 
-// The code of a job in which rank 2 of four does SCRIPT and the others end with 0.
+// Returns the code of a job in which rank 2 of four runs SCRIPT and the other ranks end with 0.
 int code_of_one_rank(const std::string& script) {
     const TemporaryFolder folder;
     Words command = on_two_hosts(folder);
@@ -77,13 +78,13 @@ std::vector<int> deadly_signals() {
 
 void interrupt_launcher_twice(const JobProcess& shell) {
     for (const ProcessName& each : descendants(shell.pid()))
-        // The launcher comes before what it has started.
+        // The list has the launcher before the processes that it started.
         if (process_file(each.pid, "cmdline").starts_with(kDslaunch + '\0' + "--num_gpus"))
             return press_twice(each.pid);
     FAIL("no launcher runs");
 }
 
-// Waits for the first steps under FOLDER/out, then gives one of two workers the signal.
+// Waits for the first steps under FOLDER/out, then sends signal NUMBER to one of the two workers.
 void signal_worker(const TemporaryFolder& folder, const JobProcess& shell, int number) {
     REQUIRE(wait_until([&] { return !folder.read("out/metrics.jsonl").empty(); }));
     std::vector<ProcessName> workers;
@@ -101,7 +102,7 @@ struct Row {
     std::function<void(const JobProcess&)> meanwhile = {};
 };
 
-// Every code of the enum that a user can meet as `$?` of dslaunch.
+// Returns a row for every code of the enum that a user can see as `$?` of dslaunch.
 std::vector<Row> rows_of_codes(const TemporaryFolder& folder) {
     std::ifstream facts_file(fixture_file("models/gpt.json"));
     const Json facts = Json::parse(facts_file);
@@ -222,7 +223,7 @@ TEST_CASE("P4: every code of the table that a user can meet is met") {
         std::filesystem::remove_all(folder.path() + "/out");
         Words command = {kDslaunch};
         command.insert(command.end(), row.command.begin(), row.command.end());
-        // The agent reads the noise on stdin; nobody else does.
+        // Only the agent reads the noise on stdin.
         Words with_input = {"sh", "-c", "exec \"$@\" <" + folder.path() + "/noise", "sh"};
         with_input.insert(with_input.end(), command.begin(), command.end());
         std::string said;
@@ -237,7 +238,7 @@ TEST_CASE("P4: every code of the table that a user can meet is met") {
     for (int code = kFirstCode; code <= kLastCode; ++code) {
         INFO("code " << code);
         const bool exists = exit_code_name(static_cast<ExitCode>(code)) != std::string("unknown");
-        // No checkpoints fail here; a rank says 75, never a job.
+        // No checkpoint fails here, and 75 is a code of ranks, never of a job.
         const bool is_met_here = code != 73 && code != 75;
         CHECK((met.contains(code) || !exists || !is_met_here));
         CHECK((exists || !met.contains(code)));

@@ -1,6 +1,6 @@
-// P12, the port where dsworkers meet: noise, half sentences and connections that stay, from before
-// the ranks meet until they train, end no job. The limits of c10d's store itself are in
-// docs/guide/launchers.md.
+// P12, the port at which dsworkers meet: strangers send noise or half a message, or keep
+// connections open, from before the ranks meet until they train. They do not end a job.
+// docs/guide/launchers.md describes the limits of c10d's store itself.
 #include <arpa/inet.h>
 #include <sys/socket.h>
 
@@ -19,7 +19,7 @@ namespace dslaunch::test {
 using namespace launch;
 namespace {
 
-// The inodes of the sockets that PROCESS has open.
+// Returns the inodes of the sockets that PROCESS has open.
 std::set<std::string> sockets_of(const ProcessName& process) {
     std::set<std::string> found;
     std::error_code error;
@@ -33,7 +33,7 @@ std::set<std::string> sockets_of(const ProcessName& process) {
     return found;
 }
 
-// The TCP ports of IPv4 on which a process below PARENT listens.
+// Returns the TCP ports of IPv4 on which a process below PARENT listens.
 std::set<int> ports_below(pid_t parent) {
     std::set<std::string> inodes;
     for (const ProcessName& each : descendants(parent)) inodes.merge(sockets_of(each));
@@ -49,7 +49,7 @@ std::set<int> ports_below(pid_t parent) {
     return ports;
 }
 
-// Connects to every port on which the job listens, again and again, until it is told to leave.
+// Connects again and again to every port on which the job listens, until leave() is called.
 class Stranger {
   public:
     explicit Stranger(pid_t job) : thread_([this, job] { pester(job); }) {}

@@ -1,6 +1,6 @@
-// P5: a rank for which the others wait is named when the time limit is over: a stopped one, one
-// whose compute lane does not come to the next collective though its process lives and speaks, and
-// one that has another plan. A job in which nothing is wrong is never accused.
+// P5: if the other ranks wait for a rank until the time limit is over, the report names this rank.
+// It may be stopped; its compute lane may not reach the next collective although its process lives
+// and sends heartbeats; or it may have another plan. A job without a fault gets no such report.
 #include <fmt/format.h>
 #include <sys/ptrace.h>
 
@@ -21,12 +21,12 @@ namespace dslaunch::test {
 using namespace launch;
 namespace {
 
-// The goal for the job's end, beyond the limit.
+// The longest time that a job should need to end after the limit is over.
 constexpr double kEndGoalMs = 45'000;
 
-// Holds one thread of a process still, the main one being the compute lane, until the process ends:
-// its other threads go on, so it beats, but does not come to its next collective. It is held where
-// it computes, not where it waits for others.
+// Holds one thread of a process still until the process ends; the main thread is the compute lane.
+// The other threads continue, so the process sends heartbeats but does not reach its next
+// collective. The thread is held while it computes, not while it waits for others.
 class HeldThread {
   public:
     explicit HeldThread(pid_t thread_id)
@@ -35,7 +35,8 @@ class HeldThread {
                       stop_where_it_computes(thread_id);
               decided_ = true;
               int status = 0;
-              // The tracer of a process must take its end, or it stays as a zombie.
+              // The tracer of a process must wait for its end; otherwise the process stays as a
+              // zombie.
               while (held_ && ::waitpid(thread_id, &status, __WALL) == thread_id)
                   if (WIFEXITED(status) || WIFSIGNALED(status)) return;
           }) {}
@@ -53,7 +54,7 @@ class HeldThread {
             if (::ptrace(PTRACE_INTERRUPT, thread_id, nullptr, nullptr) != 0 ||
                 ::waitpid(thread_id, &status, __WALL) != thread_id || !WIFSTOPPED(status))
                 return false;
-            // The file begins with the number of the system call that the thread is in.
+            // The file begins with the number of the thread's system call; -1 means no system call.
             std::ifstream file("/proc/" + std::to_string(thread_id) + "/syscall");
             std::string call;
             file >> call;
@@ -82,7 +83,7 @@ const char* name_of(Stall how) {
     return "";
 }
 
-// The rank of a dsworker, from its environment.
+// Returns the rank of a dsworker, read from its environment.
 int rank_of(const ProcessName& worker) {
     const std::string text = '\0' + process_file(worker.pid, "environ");
     const size_t at = text.find(std::string("\0RANK=", 6));
@@ -90,8 +91,8 @@ int rank_of(const ProcessName& worker) {
     return std::atoi(text.c_str() + at + 6);
 }
 
-// One of four ranks of a job stalls; true when exactly it is named. Adds the time from the stall to
-// the launcher's end.
+// Stalls one of a job's four ranks. Returns true if the report names exactly this rank. Adds the
+// time from the stall to the launcher's end to FIGURES.
 bool stalls_and_is_named(Stall how, const TimedJob& timed, std::mt19937& dice, Figures& figures) {
     EndlessJob& job = *timed.job;
     REQUIRE(wait_until([&] { return job.processes("/dsworker").size() == 4; }));
@@ -114,8 +115,8 @@ bool stalls_and_is_named(Stall how, const TimedJob& timed, std::mt19937& dice, F
     const std::string report = job.process.err();
     INFO(name_of(how) << ", rank " << rank << "\n" << report);
     CHECK(code == 69);
-    // While it sets up, some of the time had run before; so it had for a rank that other work kept
-    // from its processor.
+    // The limit counts from the rank's last progress. A rank that was still being set up, or that
+    // other programs kept from its processor, made its last progress some time before the stall.
     if (how != Stall::kStoppedEarly && machine_is_ours())
         CHECK(detected_ms > 1e3 * timed.timeout_s - 200);
     CHECK(detected_ms < 1e3 * timed.timeout_s + limit_ms(kEndGoalMs));
@@ -129,7 +130,8 @@ bool stalls_and_is_named(Stall how, const TimedJob& timed, std::mt19937& dice, F
 bool stall_one(Stall how, std::mt19937& dice, Figures& figures) {
     if (how != Stall::kStoppedEarly)
         return stalls_and_is_named(how, start_with_timeout(), dice, figures);
-    // Beside other work another rank may come later than the shorter limit, and is named rightly.
+    // On a busy machine, another rank may lag by more than the shorter limit; then the report names
+    // that rank, correctly.
     for (const int timeout_s : kTimeoutsS) {
         TimedJob timed{timeout_s, std::make_unique<EndlessJob>(std::vector<std::string>{
                                       "--timeout", std::to_string(timeout_s)})};
@@ -148,8 +150,8 @@ void stall_ranks(Stall how, int runs) {
     CHECK(named == runs);
 }
 
-// Trains for SECONDS, longer than the time limit and for some steps, with nothing wrong but
-// neighbours on the same processors.
+// Trains for SECONDS, at least twice the time limit, and for some steps. Nothing is wrong; only
+// other ranks share the processors.
 void train_without_alarm(int seconds) {
     const TimedJob timed = start_with_timeout();
     EndlessJob& job = *timed.job;
@@ -201,7 +203,7 @@ TEST_CASE("P5: a rank whose plan is another one is named before the first step")
     write_file(folder.path() + "/config.json", fixture_config(facts, 1, 3).dump());
     write_file(folder.path() + "/other.json", fixture_config(facts, 2, 3).dump());
     write_file(folder.path() + "/hostfile", "n1 slots=1\nn2 slots=1 port=24\n");
-    // A second sshd on n2 for which the config is another file.
+    // Starts a second sshd on n2, which sees another config in place of the file.
     std::ifstream key_file(rig.folder() + "/host.pub");
     std::string type, key;
     key_file >> type >> key;

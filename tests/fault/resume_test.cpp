@@ -1,5 +1,4 @@
-// Checkpoints that --resume takes, passes over and refuses, and other things in the folder of a
-// run.
+// Checkpoints that --resume uses, skips or refuses, and other files in the folder of a run.
 
 #include "base/fd.h"
 #include "support/saving_job.h"
@@ -101,7 +100,7 @@ TEST_CASE("a folder with another run's checkpoints is not begun in, nor its metr
     CHECK(refused.says("--output"));
     CHECK(read_file(job.output() + "/metrics.jsonl", 1 << 20) == metrics);
 
-    // The run before has done steps and saved nothing.
+    // The previous run has done steps but has saved nothing.
     for (const char* saved : {"/checkpoints", "/model.safetensors", "/model.pt"})
         std::filesystem::remove_all(job.output() + saved);
     const Outcome nothing = run(job, true);
@@ -128,7 +127,8 @@ TEST_CASE("a run that goes on from an older step leaves the later ones of the ot
     REQUIRE(other.code == 0);
     CHECK(other.says("dslaunch.seed is 99, but was 1234: the order of the data changes"));
     CHECK(job.losses().at(6) != first.at(6));
-    // The job has its own 6, and 7 at its end; the other's 6 and 9 are out of the way, whole.
+    // The job has its own checkpoints of step 6 and of step 7, its last. The other run's
+    // checkpoints of steps 6 and 9 were set aside undamaged.
     CHECK(newest_whole(job.output()) == 7);
     std::vector<std::string> aside;
     for (const auto& entry : std::filesystem::directory_iterator(job.output() + "/checkpoints"))
@@ -168,8 +168,8 @@ TEST_CASE("another batch size goes on where the samples ended") {
     const Outcome more = run(job, true);
     INFO(more.err);
     CHECK(more.code == 0);
-    // The run makes 6 steps of 2 ranks with the fixture's batch of 2 rows each, then 2 of twice as
-    // many.
+    // The run makes 6 steps, in which each of 2 ranks has a batch of 2 rows. Then it makes 2 steps
+    // with batches twice as large.
     CHECK(more.says("step 6, 24 samples seen"));
     const Outcome inspected = run_ckpt({"inspect", job.output(), "--json"});
     CHECK(Json::parse(inspected.out).dump().find("\"samples_seen\":40") != std::string::npos);
@@ -208,12 +208,13 @@ TEST_CASE("of two jobs with one --output the second ends before it trains") {
     first.interval = 50;
     JobProcess process(first.folder, first.command(false));
     REQUIRE(wait_until([&] { return first.has_stepped(); }));
-    // It stands still until the second is refused, however long that takes to start.
+    // The first job is stopped until the second is refused, because the second may take long to
+    // start.
     const std::vector<ProcessName> workers = workers_of(process);
     for (const ProcessName& worker : workers) REQUIRE(signal_process(worker, SIGSTOP));
     REQUIRE(workers.size() == 2);
     SavingJob second;
-    // Both places mean the same folder.
+    // Both jobs have the same folder under different paths.
     second.place = "/../" + std::filesystem::path(first.folder.path()).filename().string() + "/out";
     const Outcome refused = run(second, false);
     INFO(refused.err);
@@ -241,7 +242,7 @@ TEST_CASE("weights that are not finite are saved, shown, passed over, and push n
     SavingJob job;
     job.steps = 5;
     job.interval = 1;
-    // The third update is infinite, and the fourth step's loss shows it.
+    // The third update makes the weights infinite, and the fourth step's loss shows this.
     job.change = [](Json& config) {
         config["scheduler"] = {{"type", "WarmupLR"},
                                {"params",

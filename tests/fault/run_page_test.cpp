@@ -1,4 +1,4 @@
-// The folder of a real run: its loss.svg, its page, and what `dslaunch top` says of it.
+// The folder of a real run: its loss.svg, its page, and the output of `dslaunch top` about it.
 #include "support/catch.h"
 #include "support/pty_process.h"
 #include "support/train_job.h"
@@ -6,7 +6,7 @@
 namespace dslaunch::test {
 namespace {
 
-// Returns TEXT as the page writes numbers: up to four digits.
+// Returns VALUE as the page writes numbers: with up to four digits.
 std::string page_number(double value) {
     return fmt::format("{:.4g}", value);
 }
@@ -41,7 +41,7 @@ TEST_CASE("the folder of a real run gives a page and a picture with its numbers"
     REQUIRE(top.wait() == 0);
     CHECK(mentions(top.out(), "step 6 of 6"));
     CHECK(mentions(top.out(), fmt::format("loss {:.4f}", losses.back())));
-    // On a terminal the screen of a job that has ended is shown once, and stays.
+    // On a terminal, `dslaunch top` shows the screen of an ended job once, and leaves it there.
     PtyProcess shown({kDslaunch, "top", out}, 80);
     CHECK(shown.wait() == 0);
     CHECK(mentions(shown.shown(), "step 6 of 6"));
@@ -60,7 +60,7 @@ TEST_CASE("q and Ctrl-C leave `dslaunch top`, and the job goes on") {
         CHECK(top.wait_for("of 1,000,000"));
         top.type(key);
         CHECK(top.wait() == 0);
-        CHECK(mentions(top.shown(), "\x1b[?1049l"));  // the screen of before is back
+        CHECK(mentions(top.shown(), "\x1b[?1049l"));  // the earlier screen is shown again
         const size_t written = content_of(out + "/metrics.jsonl").size();
         CHECK(wait_until([&] { return content_of(out + "/metrics.jsonl").size() > written; }));
     }

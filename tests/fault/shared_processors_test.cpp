@@ -1,6 +1,6 @@
-// Hosts of a job that are one machine share its processors, so that their ranks have no more
-// threads together than there are processors, and those that wait do not spin where the user wants
-// more; and its disk, which --save-via rank0 does not expect.
+// Hosts of a job that are the same machine share its processors. Together, their ranks have no more
+// threads than there are processors. If the user sets more threads, waiting threads do not spin.
+// Such hosts also share the disk, which --save-via rank0 does not expect.
 #include <algorithm>
 #include <filesystem>
 
@@ -21,7 +21,7 @@ TrainResult train_on_two_hosts(const TemporaryFolder& folder,
     return train(folder, where, archive_of("gpt"), fixture_config(facts_of("gpt"), 1, 2));
 }
 
-// NAME in the environment of each rank; "-" where it has none.
+// Returns the value of NAME in the environment of each rank; "-" if the rank has no such variable.
 std::vector<std::string> variables(const TemporaryFolder& folder, const std::string& name) {
     const Json run = Json::parse(folder.read("out/run.json"));
     std::vector<std::string> values;

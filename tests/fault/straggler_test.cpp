@@ -1,4 +1,4 @@
-// A rank that is slow makes all others wait: the launcher names it.
+// If all other ranks wait for a slow rank, the launcher names it.
 #include <fmt/format.h>
 
 #include <atomic>
@@ -14,8 +14,8 @@ namespace dslaunch::test {
 using namespace launch;
 namespace {
 
-// Lets a process run for a fifth of the time while this object lives, and for a fiftieth when that
-// does not tell: beside other work all are slow by turns.
+// Lets a process run for only a fifth of the time while this object lives. After 200 turns, it lets
+// the process run for a fiftieth, because on a busy machine all ranks are slow in turn.
 class Brake {
   public:
     explicit Brake(pid_t pid)
@@ -39,7 +39,7 @@ class Brake {
     std::thread thread_;
 };
 
-// The first line from WORDS on, empty when there is none.
+// Returns TEXT from WORDS to the end of the line; empty if TEXT does not contain WORDS.
 std::string line_with(const std::string& text, const std::string& words) {
     const size_t at = text.find(words);
     return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
@@ -49,8 +49,8 @@ std::string line_with(const std::string& text, const std::string& words) {
 
 TEST_CASE("the rank for which the others wait is named with its lane, and when it is so no more") {
     for (const int slow : {0, 2}) {
-        // Each rank has one thread: both pretended hosts count the same processors as theirs, and a
-        // rank whose threads take turns on one would be the slowest by itself.
+        // Each rank has one thread. Both pretended hosts count the same processors, and a rank
+        // whose threads share one processor would be the slowest without the brake.
         TemporaryFolder folder;
         std::ifstream facts(fixture_file("models/gpt.json"));
         write_file(folder.path() + "/config.json",

@@ -1,5 +1,5 @@
-// What a terminal and a file show of a training: six lines before the first step, then a line that
-// moves; the rest is in the folder of the run.
+// The output of a training on a terminal and in a file: five lines before the first step, then a
+// line that is updated in place. The rest is in the folder of the run.
 #include "base/text.h"
 #include "support/catch.h"
 #include "support/pty_process.h"
@@ -9,8 +9,8 @@ namespace dslaunch::test {
 
 namespace {
 
-// Returns the lines of TEXT as a terminal has them at its end, before the first one that begins
-// with WORD: what a moving line showed is replaced.
+// Returns the lines of TEXT that a terminal shows in the end, up to the first line that begins with
+// WORD. Of a line that was updated, only the last version is returned.
 std::vector<std::string> lines_before(const std::string& text, const std::string& word) {
     constexpr std::string_view kErase = "\x1b[J";
     std::vector<std::string> lines;
@@ -25,7 +25,7 @@ std::vector<std::string> lines_before(const std::string& text, const std::string
     return lines;
 }
 
-// Returns the component that each line of a log names.
+// Returns the component that each line of a log names, after a prefix of PREFIX characters.
 std::vector<std::string> components(const std::vector<std::string>& lines, size_t prefix) {
     std::vector<std::string> names;
     for (const std::string& line : lines)
@@ -67,7 +67,8 @@ TEST_CASE("a terminal shows the same without times, and a line that moves until 
     const std::string shown = job.shown();
     const std::vector<std::string> lines = lines_before(shown, "step 1/10000000  ");
     CHECK(components(lines, 0) == kShown);
-    // Nothing is left of the line at the end, and no line of the report stands behind it.
+    // At the end, the updated line is erased, and no line of the report follows it on the same
+    // line.
     const std::string end = shown.substr(shown.rfind("\x1b[J") + 3);
     CHECK_THAT(end, Catch::Contains("dslaunch: interrupted"));
     CHECK(end.ends_with("\n"));

@@ -1,5 +1,5 @@
-// A model whose text has no end, jobs that write and serve it, and clients of a server that see
-// each byte of its answers.
+// A model whose text has no end, jobs that print or serve its text, and clients that see each byte
+// of a server's answers.
 #pragma once
 
 #include <arpa/inet.h>
@@ -21,8 +21,8 @@
 
 namespace dslaunch::test {
 
-// FOLDER/model: the fixture llama without an end token and with a long context, so that its text
-// goes on for as long as anyone wants. Its chat template takes seconds until it is refused.
+// Makes FOLDER/model: the fixture llama without an end token and with a long context, so that its
+// text has no end. Rendering its chat template takes seconds, until the server refuses it.
 inline std::string endless_model(const TemporaryFolder& folder) {
     const std::string path = folder.path() + "/model";
     std::filesystem::copy(fixture_file("huggingface/llama"), path);
@@ -51,7 +51,8 @@ class WireClient {
         REQUIRE(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
                 std::ssize(bytes));
     }
-    // As much of BYTES as the server takes: one that refuses a request may not read the rest.
+    // Sends as many of BYTES as the server reads: a server that refuses a request may not read the
+    // rest.
     void send_what_is_taken(std::string_view bytes) const {
         while (!bytes.empty()) {
             const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -66,13 +67,13 @@ class WireClient {
                         "Content-Length: {}\r\n\r\n{}",
                         path, text.size(), text));
     }
-    // Reads until WORD came or the connection ends; true: it came.
+    // Reads until WORD has come or the connection ends. Returns true if WORD has come.
     bool read_until(const std::string& word) {
         while (came_.find(word) == std::string::npos)
             if (!read_more()) return false;
         return true;
     }
-    // All bytes until the connection ends.
+    // Returns all bytes until the connection ends.
     const std::string& read_all() {
         while (read_more()) {
         }
@@ -93,7 +94,7 @@ class WireClient {
     std::string came_;
 };
 
-// The reply is whole: its last chunk, or all that its length says, is there.
+// Returns true if REPLY is whole: it has the last chunk, or as many bytes as its length says.
 inline bool is_whole(const std::string& reply) {
     const size_t head = reply.find("\r\n\r\n");
     if (head == std::string::npos) return false;
@@ -102,10 +103,10 @@ inline bool is_whole(const std::string& reply) {
     return reply.ends_with("0\r\n\r\n");
 }
 
-// `dslaunch WORDS…` of the endless model; WORDS[0] is generate or serve.
+// Runs `dslaunch WORDS…` with the endless model; WORDS[0] is generate or serve.
 class TextJob {
   public:
-    // LIMITS: commands of a shell that come before it.
+    // LIMITS: shell commands that run before dslaunch starts.
     explicit TextJob(const std::vector<std::string>& words, const std::string& limits = "")
         : process_(folder_, command(words, limits)) {}
 
@@ -113,7 +114,7 @@ class TextJob {
     [[nodiscard]] const TemporaryFolder& folder() const { return folder_; }
     [[nodiscard]] std::string err() const { return process_.err(); }
 
-    // Waits until the log says WORD, and fails if the job ends before.
+    // Waits until the log contains WORD. Fails if the job ends first.
     void await(const std::string& word) {
         const bool said = wait_until(
             [&] { return err().find(word) != std::string::npos || process_.wait(0) != -1; });
@@ -121,14 +122,14 @@ class TextJob {
         REQUIRE(said);
         REQUIRE(err().find(word) != std::string::npos);
     }
-    // The port of a server, once it listens.
+    // Waits until the server listens, and returns its port.
     int port() {
         await("/v1, ");
         const std::string text = err();
         const std::string before = "at http://127.0.0.1:";
         return std::stoi(text.substr(text.find(before) + before.size()));
     }
-    // The ranks by number.
+    // Returns the processes of the ranks, in the order of their numbers.
     [[nodiscard]] std::vector<ProcessName> ranks() const {
         std::vector<ProcessName> found(2);
         for (const ProcessName& each : descendants(process_.pid())) {

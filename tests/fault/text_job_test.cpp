@@ -1,6 +1,6 @@
 // generate and serve when a rank dies or stands still, when they are asked to end, and when a disk
-// is full: the job ends in time with the right code and a culprit, and no client takes half an
-// answer for a whole one.
+// is full. The job ends in time with the right code and names the culprit. No client mistakes half
+// an answer for a whole one.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ struct Blow {
     int signal = 0;
     size_t rank = 0;
     int code = 0;
-    std::string names;  // what the report says of the culprit
+    std::string names;  // the report's words about the culprit
 };
 
 std::vector<Blow> blows() {
@@ -53,7 +53,7 @@ std::vector<Blow> blows() {
             {SIGSTOP, 1, 69, "rank 1"}};
 }
 
-// Deals BLOW to a job, whose end is then checked.
+// Applies BLOW to a job, and checks how the job ends.
 void check_end(TextJob& job, const Blow& blow) {
     const auto all = descendants(job.process().pid());
     const auto ranks = job.ranks();
@@ -66,7 +66,7 @@ void check_end(TextJob& job, const Blow& blow) {
     check_gone(all, blow.signal == SIGKILL ? "rank killed" : "rank stopped");
 }
 
-// Waits until the server at PORT computes COUNT texts at once.
+// Waits until the server at PORT is computing COUNT texts.
 void await_running(int port, int count) {
     const std::string wanted = fmt::format("requests_running {}\n", count);
     for (;;) {
@@ -97,7 +97,8 @@ TEST_CASE("a rank that dies or stands still ends generate, and is named") {
         TextJob job(kWriteOnRanks);
         job.await("opened in");
         check_end(job, blow);
-        // Text is streamed; the whole has an id and a blank for each of 199000 tokens.
+        // The text is streamed, so only a part was written. The whole text has an id and a blank
+        // for each of 199000 tokens.
         CHECK(job.process().out().size() < 199000);
     }
 }
@@ -115,7 +116,7 @@ TEST_CASE("a rank that dies or stands still ends serve, and no client gets half 
         check_end(job, blow);
         const std::string events = streamed.read_all();
         CHECK(events.find("\"finish_reason\": \"") == std::string::npos);
-        // An error may be told before the end.
+        // The stream may report an error before it ends.
         CHECK((!is_whole(events) || events.find("data: {\"error\"") != std::string::npos));
         const std::string reply = whole.read_all();
         CHECK((reply.empty() || reply.find("HTTP/1.1 503") == 0));
@@ -200,7 +201,7 @@ TEST_CASE("a signal at any moment of its start ends a server") {
         job.process().signal(SIGTERM);
         const int code = job.process().wait();
         INFO("after " << wait_ms << " ms\n" << job.err());
-        // Before it takes signals itself, one ends it as any program.
+        // If dslaunch does not handle the signal yet, the signal ends it, as it ends any program.
         CHECK((code == 0 || code == 128 + SIGTERM));
     }
 }
@@ -216,10 +217,10 @@ TEST_CASE("two signals end a server though it does what nothing breaks off") {
         REQUIRE(health.read_all().starts_with("HTTP/1.1 200"));
         job.process().signal(SIGTERM);
         job.await("asked to end");
-        // Without a grace time one is enough.
+        // Without a grace time, one signal is enough.
         if (grace != "0") job.process().signal(SIGTERM);
         CHECK(job.process().wait() == 0);
-        // It was not waited for.
+        // The job did not wait for this text.
         CHECK(client.read_all().empty());
     }
 }
@@ -364,7 +365,7 @@ TEST_CASE("a text that finds no room on its disk is an error, on one rank and on
         CHECK(code == 72);
         CHECK(process.err().find("No space left on device") != std::string::npos);
     }
-    // The same with room enough is no error.
+    // With enough room, the same command succeeds.
     JobProcess process(folder, {"sh", "-c", generate + "> " + folder.path() + "/text"});
     CHECK(process.wait() == 0);
     CHECK(::umount(disk.c_str()) == 0);
@@ -445,7 +446,7 @@ TEST_CASE("a model without a tokenizer says that ids are its texts, whatever tex
         INFO(ids);
         CHECK(made_of(ids).out == said.out);
     }
-    // What was printed is a prompt.
+    // The printed text can be used as a prompt.
     CHECK(made_of(said.out).code == 0);
     CHECK_THAT(made_of("104 x5").err, Catch::Contains("`x5` is not a token id"));
     CHECK(made_of("104 x5").code == 64);
@@ -546,7 +547,8 @@ TEST_CASE("a process without a launcher obeys OMP_NUM_THREADS, and --threads bef
 }
 
 TEST_CASE("a process without a launcher takes no more threads than its control group grants") {
-    // Version 2 of the kernel's interface, else version 1; the time of one processor.
+    // Uses version 2 of the kernel's interface if it exists, otherwise version 1. The quota is the
+    // time of one processor.
     const bool is_v2 = std::filesystem::exists("/sys/fs/cgroup/cgroup.controllers");
     const std::string group =
         fmt::format("/sys/fs/cgroup/{}dslaunch-test-{}", is_v2 ? "" : "cpu/", ::getpid());

@@ -1,5 +1,5 @@
-// The texts that a run writes with its weights in training, beside those that `dslaunch generate`
-// writes with the weights that the run leaves.
+// Compares the texts that a run writes during training with the texts that `dslaunch generate`
+// writes with the run's final weights.
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -29,11 +29,11 @@ struct SampledRun {
     std::vector<std::string> data;   // the options of its data
     std::vector<Json> prompts;       // lines of the file
     std::vector<std::string> more;   // more options
-    std::vector<std::string> reads;  // how `generate` names the result
+    std::vector<std::string> reads;  // words with which `generate` names the result
 
     [[nodiscard]] std::string output() const { return folder.path() + "/out"; }
 
-    // Trains; the samples of the last step.
+    // Trains, and returns the samples of the last step.
     [[nodiscard]] std::vector<Json> train(bool samples) const {
         std::vector<std::string> command = {
             kDslaunch,       "--device", "cpu",      model,
@@ -61,7 +61,7 @@ struct SampledRun {
         return lines;
     }
 
-    // The lines that `dslaunch generate` writes with the weights that the run left.
+    // Returns the lines that `dslaunch generate` writes with the weights of the run.
     [[nodiscard]] std::vector<Json> generate() const {
         std::vector<std::string> command = {kDslaunch, "generate"};
         command.insert(command.end(), reads.begin(), reads.end());
@@ -76,7 +76,7 @@ struct SampledRun {
     }
 };
 
-// A GPT of bytes, which `dslaunch model new` makes.
+// Makes a GPT whose tokens are bytes, with `dslaunch model new`.
 void make_byte_gpt(SampledRun& run) {
     run.model = run.folder.path() + "/gpt.pt";
     JobProcess made(run.folder,
@@ -90,7 +90,7 @@ void make_byte_gpt(SampledRun& run) {
     run.reads = {run.output() + "/model.pt"};
 }
 
-// The fixture llama, of which adapters are trained on tokens 1, 2, …
+// Uses the fixture llama, and trains adapters of it on tokens 1, 2, ….
 void make_adapter_run(SampledRun& run) {
     run.model = fixture_file("huggingface/llama");
     std::string tokens;
@@ -179,7 +179,7 @@ TEST_CASE("samples are refused before the first step where they cannot be writte
           "dslaunch.samples.prompts=[\"a\"]"},
          65,
          "dslaunch.samples"},
-        // forward of this model returns only a loss.
+        // This model's forward returns only a loss.
         {{"--set", "dslaunch.samples.prompts=[\"a\"]"}, 65, "@torch.jit.export"},
     };
     for (const Case& each : cases) {

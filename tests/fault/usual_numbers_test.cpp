@@ -1,5 +1,5 @@
-// A pretrained folder that is tuned without a word about rate, clipping, batch and steps: the job
-// is the one that names the usual numbers, and what is resumed goes on with the numbers it began
+// A pretrained folder is tuned without options for rate, clipping, batch and steps. The job is the
+// same as a job that names the usual values. A resumed run continues with the values that it began
 // with.
 #include <cmath>
 #include <cstring>
@@ -34,7 +34,7 @@ class Tuning {
     [[nodiscard]] std::string model() const { return folder_.path() + "/llama"; }
     [[nodiscard]] std::string rows() const { return folder_.path() + "/rows.safetensors"; }
 
-    // Tunes the model on COUNT ranks with MORE options, into FOLDER/OUT.
+    // Tunes the model on COUNT ranks with MORE options, into OUT in the test's folder.
     [[nodiscard]] Tuned tune(const std::vector<std::string>& more, const std::string& out = "out",
                              int count = 1) const {
         const std::string output = folder_.path() + "/" + out;
@@ -140,7 +140,7 @@ TEST_CASE("a folder that is tuned without a number is tuned with the usual ones"
                                                "model (--lr)") &&
                                Catch::Contains("gradients clipped at norm 1"));
     CHECK_THAT(named.err, !Catch::Contains("chosen, because nothing sets it"));
-    // Other numbers make another run, and two ranks the same one but for the order of sums.
+    // Other values make another run. Two ranks make the same run, except for the order of sums.
     CHECK(tuning.tune_well({"--data", tuning.rows(), "--lr", "3e-5"}, "other").weights !=
           silent.weights);
     const Tuned two = tuning.tune_well({"--data", tuning.rows()}, "two", 2);
@@ -181,7 +181,7 @@ TEST_CASE("a run that is resumed has the numbers that it began with") {
     CHECK(resumed.losses == whole.losses);
     CHECK(resumed.weights == whole.weights);
     CHECK_THAT(resumed.err, Catch::Contains("from the resumed run"));
-    // Neither are more steps taken than it had.
+    // Nor does a run that is resumed without --steps take more steps than it had.
     const Tuned again = tuning.tune_well({"--data", tuning.rows(), "--resume"}, "parts");
     CHECK_THAT(again.err + again.out, Catch::Contains("6"));
     CHECK(again.losses == whole.losses);
@@ -197,7 +197,8 @@ TEST_CASE("rows that another model's tokenizer has made are noticed") {
     };
     const std::string warning = "its rows were made with another model's tokenizer";
     CHECK_THAT(said(), !Catch::Contains(warning));
-    // The same tokenizer written otherwise is no other one; one with two words exchanged is.
+    // Another spelling of the same tokenizer counts as the same one. If two words are exchanged, it
+    // is another one.
     const std::string path = tuning.model() + "/tokenizer.json";
     Json tokenizer = Json::parse(content_of(path));
     write_file(path, tokenizer.dump(4) + "\n");
@@ -255,7 +256,8 @@ TEST_CASE("config check shows what a run of a folder would take") {
     };
     CHECK(rate({}) == 1e-3);
     CHECK(rate({"--model", tuning.model()}) == 2e-5);
-    // A config that lies in the folder is its own.
+    // A config.json beside the config, without weights, does not make the folder a pretrained
+    // model.
     std::filesystem::copy_file(fixture_file("huggingface/llama/config.json"),
                                folder.path() + "/config.json");
     CHECK(rate({}) == 1e-3);

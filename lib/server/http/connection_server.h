@@ -30,7 +30,7 @@ struct ConnectionLimits {
     int requests_max = 1000;     // on one connection
     Duration request_max = std::chrono::seconds{120};     // from a request's first byte to its last
     Duration pause_max = std::chrono::seconds{30};        // without a byte from, or to, the client
-    Duration hold_max = std::chrono::seconds{5};          // younger requests stay
+    Duration hold_max = std::chrono::seconds{5};          // a younger request is never displaced
     Duration idle_max = std::chrono::seconds{5};          // longest time between two requests
     Duration drain_max = std::chrono::milliseconds{500};  // for a refused client to read why
 };

@@ -41,8 +41,8 @@ CpuidAnswer ask_processor(unsigned leaf, unsigned part) {
     return answer;
 }
 
-// Returns true if the processor has AMX and the kernel lets this process use its tiles. The kernel
-// saves their registers only for processes that asked for it.
+// Returns true if the processor has AMX and Linux lets this process use its tiles. Linux saves the
+// tiles' registers only for processes that have requested it.
 bool has_amx() {
     constexpr unsigned kAmxBf16 = 1U << 22, kAmxTile = 1U << 24;
     const unsigned features = ask_processor(7, 0).edx;

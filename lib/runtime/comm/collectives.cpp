@@ -26,7 +26,7 @@ void ReducedParts::copy_to(std::span<float> into) const {
 
 namespace {
 
-// Marks the thread that uses mailbox and link. A second thread at the same time is a bug of the
+// Marks the thread that uses mailbox and link. A second thread at the same time is a bug in the
 // plan.
 class OneAtATime {
   public:
@@ -250,7 +250,7 @@ class HierarchicalCollectives final : public Collectives {
                 arena_.bucket_of_rank(bucket, part)
                     .subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.numel))};
     }
-    // Appends the places of this host's sums of WANTED.
+    // Appends to PIECES the places of this host's sums that lie in WANTED.
     void append_pieces(BucketId bucket, const Range& wanted, Pieces& pieces) const {
         for (int part = 0; part < topology_.local_world_size(); ++part) {
             const Range both = intersect(part_of(bucket, part).range, wanted);
@@ -375,7 +375,7 @@ class HierarchicalCollectives final : public Collectives {
     // Cuts the link when this host is poisoned. A rank that waits for another host does not notice
     // the poison itself, so this runs in a thread of its own.
     void watch(const std::stop_token& stop) {
-        // The slice bounds the delay if the stop came just before the wait.
+        // Waits in short slices. A stop that comes just before a wait is noticed after one slice.
         constexpr auto kSlice = std::chrono::milliseconds(50);
         while (!stop.stop_requested()) {
             if (!group_.wait_for_poison(kSlice)) continue;

@@ -57,8 +57,8 @@ void HostExchange::reduce(const Pieces& pieces, float scale) {
         gather_sums(stripes, chunk_range(c));
 }
 
-// Exchanges CHUNK of each host's stripe with the other hosts: received in place, or into a buffer
-// if the chunk is in several pieces of memory.
+// Sends CHUNK of this host's stripe to the other hosts, and receives CHUNK of theirs: in place, or
+// into a buffer if the chunk is in several pieces of memory.
 void HostExchange::gather_sums(const std::vector<Pieces>& stripes, const Range& chunk) {
     Turn& now = turns_.front();
     const std::span<const float> sums = joined(cut(stripes[node_], chunk), now.joined[node_]);

@@ -90,8 +90,8 @@ void HostExchange::pack_terms(const Pieces& theirs, std::vector<std::byte>& out,
     keep_finite(coding.errors);
 }
 
-// Fills the terms of a chunk from the received bytes: EXACT elements as they are, then PACKED_NUMEL
-// unpacked ones.
+// Fills the terms of a chunk from the received bytes: first EXACT_NUMEL elements that are copied,
+// then PACKED_NUMEL elements that are unpacked.
 void HostExchange::unpack_terms(Turn& turn, int64_t exact_numel, int64_t packed_numel,
                                 WirePacking packing) {
     const size_t exact_bytes = static_cast<size_t>(exact_numel) * sizeof(float);

@@ -55,7 +55,7 @@ struct Ring {
 };
 
 struct Box {
-    // A counter of the changes for which its rank may wait.
+    // Counts the changes for which the box's rank may wait.
     std::atomic<uint32_t> changes;
     std::atomic<uint32_t> sleepers;
 
@@ -157,7 +157,7 @@ class HostLink final : public Link {
         DSL_CHECK(local_rank >= 0, "stage {} is not on this host", node);
         return local_rank;
     }
-    // Returns true if something could be done.
+    // Sends what can be sent of MESSAGE without waiting. Returns true if anything could be done.
     bool push(const LinkSend& send, RingMessage& message) const {
         Box& box = box_of(local_rank_of(send.node));
         bool moved = false;

@@ -25,7 +25,7 @@ namespace {
 constexpr size_t kConnectionsMax = 64;
 constexpr int kIdleMaxMilliseconds = 30'000;
 constexpr size_t kChunkWords = 32 << 10;
-// Large packets count as lost if fewer bytes of a burst than this arrive while small messages do.
+// If small messages arrive but fewer bytes of a burst than this, large packets count as lost.
 constexpr int64_t kStuckBytes = 4096;
 constexpr int kLargeBursts = 3;
 // The rate corrected for waits for a processor may be at most this many times the measured rate.
@@ -46,8 +46,8 @@ struct Message {
     uint64_t check = 0;
 
     [[nodiscard]] uint64_t expected_check() const {
-        // Mixes the fields in one after the other, so that equal changes in two of them do not
-        // cancel out.
+        // Mixes the fields one after the other, so that equal changes in two of them do not cancel
+        // out.
         return mix(mix(mix(static_cast<uint64_t>(kind) + 1) + seed) + value);
     }
     void seal() { check = expected_check(); }
@@ -237,8 +237,8 @@ class Prober {
         sample_.error = std::move(error);
         return false;
     }
-    // Connects, and again if the first bytes were changed in transit. Returns false if they are
-    // changed each time, or if the path does not work.
+    // Connects, and connects again if the first bytes were changed in transit. Returns false if
+    // they are changed each time, or if the path does not work.
     bool open() {
         const TimePoint enough = SystemClock().now() + limits_.connect;
         for (int opening = 0; opening < launch::kGuestOpeningsMax; ++opening) {
@@ -344,8 +344,9 @@ class Prober {
         return true;
     }
 
-    // Counts packets. A segment that arrived at first, but that the peer received twice, was resent
-    // without need. A segment that was sent once and received twice was duplicated on the path.
+    // Counts packets. A packet counts as lost if it was sent again but came only once. It counts as
+    // duplicated on the path if it was sent once but came twice. If it was sent again and came
+    // twice, sending it again was not necessary.
     void count_packets() {
         sample_.exchanges = static_cast<int64_t>(times_.size());
         const Counters now = counters_of(fd_.get());
@@ -418,8 +419,8 @@ class Prober {
                                POLLOUT | POLLIN);
             done += count;
         }
-        // If the peer received a changed request, it answers that, and then the burst's words as if
-        // they were messages.
+        // If the peer received a changed request, it answers that request. Then it answers the
+        // burst's words as if they were messages.
         if (outcome == Outcome::kAnswered) outcome = Outcome::kDone;
         if (outcome == Outcome::kDone) outcome = receive_value(fd_.get(), answer, deadline);
         return outcome == Outcome::kDone;

@@ -105,7 +105,7 @@ class Search {
             meet(seams_.board, {name, leaders_, options_.topology.rank(), round_limit_});
         if (!missing.empty()) blame(missing.front(), name);
     }
-    // Sends the address on which each host listens to all hosts, and from node 0 the token that the
+    // Sends every host's listening address to all hosts. Also sends node 0's token, which the
     // servers require.
     void introduce() {
         seams_.enter("the beginning of the search", round_limit_ + 2 * kSlack);
@@ -141,8 +141,8 @@ class Search {
         come_together(fmt::format("pass {} of the search, round {}", pass, number));
     }
 
-    // Answers that were changed in transit count against the path back. It may change so few bytes
-    // that its own probe does not notice.
+    // Answers that were changed in transit count against the path back, because that path may
+    // change so few bytes that its own probe does not notice.
     void measure(const health::NodeLink& link, int pass) {
         auto [way, wrong_back] = probe_link(places_.at(link.to), token_, options_.limits);
         way.from = link.from;

@@ -34,7 +34,8 @@ class GlooCollectives final : public HealthCollectives {
         try {
             for (const auto& work : start(op)) work->wait(limit_);
         } catch (const std::exception& error) {
-            // Gloo throws one kind of exception for both cases, so the clock tells them apart.
+            // Gloo throws the same exception for a late peer and a lost one, so the clock tells
+            // them apart.
             const bool late = SystemClock().now() + milliseconds(2) >= deadline;
             fail(late ? ExitCode::kHang : ExitCode::kPeerLost, "{}: {}: {}",
                  health::health_op_name(op),

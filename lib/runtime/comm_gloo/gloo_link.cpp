@@ -139,7 +139,8 @@ class GlooLink final : public Link {
         if (!aborted_.empty()) throw Error(ExitCode::kPeerLost, aborted_);
     }
     [[noreturn]] void lose(int node, const std::exception& error, TimePoint deadline) {
-        // Gloo throws one kind of exception for both cases, so the clock tells them apart.
+        // Gloo throws the same exception for a late peer and a lost one, so the clock tells them
+        // apart.
         if (SystemClock().now() + std::chrono::milliseconds(2) >= deadline)
             fail(ExitCode::kHang, "node {} did not answer node {} within {:.3f} s: {}", node,
                  options_.node, to_milliseconds(options_.time_limit) / 1000, torch_reason(error));

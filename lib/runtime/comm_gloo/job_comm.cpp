@@ -62,8 +62,8 @@ UniqueFd make_shared() {
 }
 
 // Opens the arena that the ranks of this rank's group on this host share. All ranks call it. A
-// group's first rank makes the arena before the others open it, so no rank waits for another in the
-// group, only for ALL, which a failing rank poisons.
+// group's first rank makes the arena before the others open it, so no rank waits for another rank
+// of the group. It waits only for ALL, which a failing rank poisons.
 std::unique_ptr<Arena> open_group_arena(JobComm& all, GroupCommParts& parts) {
     const Topology& group = parts.place.topology;
     const auto first = static_cast<size_t>(parts.place.members[group.first_rank(group.node_rank)]);

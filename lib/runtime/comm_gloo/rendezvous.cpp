@@ -84,8 +84,8 @@ std::string Rendezvous::own_address() const {
 }
 
 std::string Rendezvous::agree_on_addresses() {
-    // Bridge 0 chooses the address of its host. On node 0 it has the socket that shows the address
-    // which others use.
+    // Bridge 0 chooses the address of its host. On node 0 it has the socket by which own_address()
+    // finds the address that other hosts use.
     if (topology_.local_rank == 0) set(address_key(topology_.node_rank), own_address());
     std::string mine;
     std::string list;

@@ -36,8 +36,7 @@ struct IndexLimit {
     int64_t count = 0;
     std::optional<int64_t> also = {};  // cross entropy's -100, which is not counted
     std::string what = {};             // meaning of an integer: "class", "row of wte.weight"
-    bool tokens = false;  // true for token ids: ids of another tokenizer get a
-                          // warning
+    bool tokens = false;  // true for token ids: ids of another tokenizer cause a warning
 };
 
 // The input for one argument of forward. A batch of B samples is [B] + sample_shape, contiguous, on

@@ -51,8 +51,8 @@ bool Evaluator::has_all(const graph::Segment& segment, int stage) const {
            all_in(segmented.buffers_of(segment), parts_.stages.stages_of_buffer);
 }
 
-// Assigns each segment to a part, in order: to the first part, from the previous segment's on,
-// whose stage has everything that the segment reads.
+// Assigns each segment to a part, in order. The search begins with the previous segment's part. It
+// takes the first part whose stage has everything that the segment reads.
 void Evaluator::deal_to_stages() {
     stretches_.clear();
     size_t part = 0;

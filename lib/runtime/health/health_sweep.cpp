@@ -74,7 +74,7 @@ class Sweep {
         const SweepShape shape = sweep_shape(op, bytes, options_.world_size);
         told_ = false;
         try {
-            last_ = run_once(op, shape, 0);  // makes connections and buffers
+            last_ = run_once(op, shape, 0);  // this run makes connections and buffers
             last_bytes_ = bytes;
             const int64_t wanted = std::clamp<int64_t>(
                 options_.row_time / std::max<Duration>(last_, std::chrono::microseconds(1)), 1,

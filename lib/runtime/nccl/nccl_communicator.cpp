@@ -181,8 +181,8 @@ void NcclCommunicator::gather_ranges(const DeviceBuffer& buffer,
     });
 }
 
-// Sends to the next rank of the ring, or part r to rank r, as one group, so that it cannot block in
-// any order.
+// Sends to the next rank of the ring, or sends part r to rank r. All calls form one group, so that
+// their order cannot block them.
 ncclResult_t NcclCommunicator::exchange_parts(DeviceExchange kind, const DeviceBuffer& send,
                                               const DeviceBuffer& receive,
                                               ncclComm_t communicator) const {

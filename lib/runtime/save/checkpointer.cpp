@@ -160,8 +160,8 @@ void Checkpointer::add_buffer(storage::Checkpoint& checkpoint, int index, int re
     checkpoint.tensors.push_back(std::move(tensor));
 }
 
-// Adds to TENSOR the further names of OWNER, a parameter or buffer, and for names that show it with
-// another shape, that view.
+// Adds the further names of OWNER, a parameter or buffer, to TENSOR. For names that show OWNER with
+// another shape, it adds the view too.
 void Checkpointer::add_views(storage::CheckpointTensor& tensor, const at::Tensor& owner) const {
     const at::Tensor like = graph::like_in_memory(owner);
     for (const graph::ModelView& view : parts_.model->views()) {
@@ -460,7 +460,7 @@ void Checkpointer::fail_together() {
     give_up(fmt::format("rank {}: {}", reason - reasons.begin(), *reason));
 }
 
-// WHY is the same on all ranks.
+// Gives up the save that is under way. WHY is the same on all ranks.
 void Checkpointer::give_up(const std::string& why) {
     const int64_t step = save_->checkpoint.training.step;
     const std::string id = save_->checkpoint.id;

@@ -95,10 +95,10 @@ void bring(const FinalWeights& weights, const Put& put) {
 
 constexpr int64_t kTurnSite = -3;  // belongs to no graph
 
-// Waits for this stage's turn. While another stage brings its weights, the first rank sends
-// messages, and at last the turn. Every rank that takes part receives each message, first the ranks
-// of the tensor group, then the peers of each. So no wait lasts longer than the time between two
-// messages.
+// Waits for this stage's turn. While another stage brings its weights, the job's first rank sends
+// messages, of which the last is the turn. Every rank that takes part receives each message: first
+// the ranks of the tensor group, then the peers of each. So no wait lasts longer than the time
+// between two messages.
 void await_turn(const FinalWeights& weights) {
     const bool first = weights.peers->topology().rank() == 0;
     for (bool turn = false; !turn;) {

@@ -10,7 +10,7 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// A shorter step is over before a user wonders how far it is.
+// A shorter step ends before a user needs to see its progress.
 constexpr double kLongStepSeconds = 2;
 constexpr double kNewStepWeight = 0.2;
 

@@ -124,7 +124,7 @@ launch::Heartbeat Trainer::heartbeat() const {
                                           static_cast<double>(heartbeat.instructions_per_step));
     heartbeat.lanes.push_back(
         {std::string(plan::lane_name(plan::Lane::kCompute)), runner_.computed()});
-    // A lane that has done nothing on this rank is not compared with other ranks'.
+    // Lanes that have done nothing on this rank are not compared with other ranks' lanes.
     if (const Duration sent = sending_time(); sent > Duration{0})
         heartbeat.lanes.push_back({launch::kLinkLane, sent});
     if (const Duration moved = runner_.on_disk(); moved > Duration{0})
@@ -161,8 +161,8 @@ TrainResult Trainer::run() {
             const plan::StepPlan* const plan = parts_.between->after_step(last_run(step, facts));
             if (plan != nullptr) change_plan(*plan, step);
         }
-        // This one does not count: if it is due, the resumed run makes it again. Samples would take
-        // time that the job no longer has.
+        // This evaluation does not count: if it is due, the resumed run makes it again. Samples
+        // would take time that the job no longer has.
         if (facts.end) result.eval_loss = evaluate(step, /*counts=*/false, /*writes=*/false);
     }
     result.new_steps = result.steps - before;
@@ -171,8 +171,9 @@ TrainResult Trainer::run() {
     return result;
 }
 
-// Evaluates before the first step: a new run, whose later losses are compared with this one, and a
-// run that was ended after its last save, before the evaluation of that step.
+// Evaluates before the first step in two cases: in a new run, because later losses are compared
+// with this one, and in a run that was ended after its last save, before the evaluation of that
+// step.
 void Trainer::evaluate_before(TrainResult& result) {
     const storage::TrainingState& resumed = parts_.resumed;
     const int64_t before = resumed.step;
@@ -218,8 +219,8 @@ void Trainer::change_plan(const plan::StepPlan& plan, int64_t steps) {
     report_.follow_plan();
 }
 
-// Starts a save if one is due; one is if the run ENDS. Returns true if a save is then under way on
-// any rank.
+// Starts a save if one is due. The end of the run, ENDS, makes one due. Returns true if a save is
+// then under way on any rank.
 bool Trainer::save_if_due(int64_t step, const StepFacts& facts, bool ends) {
     const config::RunConfig& config = *parts_.config;
     Checkpointer* const checkpointer = parts_.checkpointer;
@@ -233,7 +234,7 @@ bool Trainer::save_if_due(int64_t step, const StepFacts& facts, bool ends) {
                                       [](SavePhase phase) { return phase != SavePhase::kIdle; });
 }
 
-// Saves STEP, whose loss is LOSS. WAITS: until the save has ended.
+// Saves STEP, whose loss is LOSS. If WAITS, returns only after the save has ended.
 void Trainer::save(int64_t step, double loss, bool waits) {
     const config::RunConfig& config = *parts_.config;
     storage::TrainingState training;
@@ -334,7 +335,8 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
         log_info("train", "step {}: memory after {} on rank 0", step, memory_->take());
 }
 
-// Evaluates after STEP. COUNTS: for the best checkpoint and the early end. WRITES: samples too.
+// Evaluates after STEP. If COUNTS, the result counts for the best checkpoint and the early end. If
+// WRITES, samples are written too.
 std::optional<double> Trainer::evaluate(int64_t step, bool counts, bool writes) {
     writes = writes && parts_.after_evaluation != nullptr;
     if (!held_out_ && !writes) return std::nullopt;

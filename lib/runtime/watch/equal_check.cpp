@@ -26,7 +26,7 @@ struct Digest {
     uint64_t shared = 0;  // of its part of the weights that its host's ranks share
     uint64_t own = 0;     // of the values of which each rank keeps a copy
     uint64_t norm = 0;
-    int64_t part = -1;  // the part of a copy that its own values are; -1: it has none
+    int64_t part = -1;  // part of the copy that the own values are; -1: no part
 };
 
 // Returns true if DIGESTS, by rank, say that all copies are equal.
@@ -47,7 +47,7 @@ bool are_equal(const Topology& topology, const std::vector<Digest>& digests) {
     return std::ranges::all_of(hosts, [&](uint64_t host) { return host == hosts.front(); });
 }
 
-// Returns HASH of a tensor mixed with the tensor's number, so that digests are sums of these.
+// Returns HASH of a tensor, mixed with the tensor's number. A digest is a sum of such hashes.
 uint64_t mixed(int parameter, int state, uint64_t hash) {
     const auto number = static_cast<uint64_t>(parameter * 8 + state + 4);
     return (hash ^ (hash >> 29)) * (2 * number + 0x9E3779B97F4A7C15U);
@@ -121,8 +121,8 @@ std::string EqualCheck::tensor_text(const Entry& entry) const {
     return fmt::format("{} of `{}`", what, model_.parameters[entry.parameter].name);
 }
 
-// Exchanges all hashes, and throws the names of the tensors that differ, with the ranks whose copy
-// is not the one that most ranks keep.
+// Exchanges all hashes. Throws Error{kDiverged}, naming the tensors that differ, and the ranks
+// whose copy differs from the copy that most ranks keep.
 void EqualCheck::name_differences(int64_t step, const std::vector<Entry>& mine) const {
     constexpr size_t kNamedMax = 4;
     std::vector<RankEntries> all;

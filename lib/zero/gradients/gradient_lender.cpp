@@ -20,8 +20,9 @@ constexpr int kHopsMax = 4;
 // we took from .grad.
 constexpr size_t kOwnersInHook = 2;
 
-// Returns the leaf to which NODE's result goes, and nothing else, possibly through views and the
-// like; nullptr if there is no such leaf. Sets HOPS to the number of nodes between.
+// Returns the leaf to which NODE's result goes, directly or through views and the like. Returns
+// nullptr if there is no such leaf, or if the result also goes elsewhere. Sets HOPS to the number
+// of nodes between.
 const c10::TensorImpl* follow(Node* node, int& hops) {
     for (hops = 0; node != nullptr && hops <= kHopsMax; ++hops) {
         if (const c10::TensorImpl* leaf = leaf_of(*node)) return leaf;

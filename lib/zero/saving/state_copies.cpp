@@ -6,7 +6,7 @@ namespace dslaunch::zero {
 
 using runtime::CopiedValues;
 
-// Passes BYTES at MEMORY, which is the device's, to USE as the values of VALUES.
+// Passes VALUES to USE. Its values are the BYTES bytes at MEMORY, which is the device's memory.
 void StateValues::give_copied(CopiedValues values, const void* memory, int64_t bytes,
                               const UseCopied& use) {
     std::vector<std::byte> staging;

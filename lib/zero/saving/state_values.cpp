@@ -31,7 +31,7 @@ std::vector<int> StateValues::parameters_elsewhere() const {
     return parameters;
 }
 
-// Passes a bucket's VALUES to USE. They are empty if its parameters have no elements.
+// Passes a bucket's VALUES to USE. VALUES are empty if the bucket's parameters have no elements.
 void StateValues::hand_over(int b, std::span<const float> values, const UseWeights& use) const {
     const plan::Bucket& bucket = parts_.bucket(b);
     for (int i = bucket.first_slice; use && i < bucket.end_slice; ++i) {
@@ -62,7 +62,7 @@ void StateValues::bring_fp32(const UseWeights& use) {
     }
 }
 
-// Gathers the fp32 values of trained 16-bit parameters; only the buckets BUCKETS, if given.
+// Gathers the fp32 values of trained 16-bit parameters. If BUCKETS is given, gathers only these.
 void StateValues::bring_masters(const UseWeights& use, const std::set<int>* buckets) {
     const auto put = [&](int b, std::span<float> whole) {
         if (!parts_.without_masters()) return parts_.states().copy_master(b, whole.data());
@@ -104,7 +104,8 @@ std::vector<StateValues::Numbered> StateValues::numbered_paths() const {
     return numbered;
 }
 
-// VIEW is the chunk's view. Null means that the chunk is not in memory.
+// Adds the pieces of chunk C to PIECES. VIEW is the chunk's view; null means that the chunk is not
+// in memory.
 void StateValues::add_pieces(int c, const ChunkView* view, std::vector<SavedPiece>& pieces) {
     const int b = parts_.states().chunk(c).bucket;
     const ShardMap& map = *parts_.place().map;

@@ -37,7 +37,7 @@ struct PackingAccount {
     struct Errors {
         double squares = 0;        // sum of the squares of the packed values
         double error_squares = 0;  // sum of the squares of the differences
-        double largest = 0;  // largest difference, divided by the largest of its 256 elements
+        double largest = 0;  // largest difference, divided by the largest value of its 256 elements
     };
     std::array<Errors, 2> moments;
     int64_t plain_bytes = 0;  // bytes given to the compression

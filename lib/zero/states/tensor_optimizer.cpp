@@ -36,8 +36,9 @@ at::Tensor by_products(at::Tensor x) {
     return x;
 }
 
-// Computes the same as by_products(), but multiplies the factors of the steps into q, a square
-// matrix of the Gram matrix's size, and x by q only before a restart and at the end.
+// Computes the same as by_products(), with fewer products: the steps' factors are collected in q, a
+// square matrix of the Gram matrix's size. X is multiplied by q only before a restart and at the
+// end.
 at::Tensor by_gram(at::Tensor x) {
     at::Tensor gram = at::matmul(x, x.mT());
     const at::Tensor one = at::eye(gram.size(-1), gram.options());
@@ -244,7 +245,7 @@ void TensorOptimizer::frozen_lamb(const kernels::FlatRange& range,
     move(range, {.lr = step.lr * mean * factor});
 }
 
-// direction_ has its elements in row-major order, until the direction is complete.
+// Keeps direction_ in row-major order until the direction is complete.
 void TensorOptimizer::adafactor(const kernels::FlatRange& range, const at::Tensor& like,
                                 const config::OptimizerConfig& config, const TensorStep& step) {
     DSL_CHECK(queue_.stream() == nullptr, "Adafactor is not supported on a device");
@@ -296,7 +297,7 @@ void TensorOptimizer::muon(const kernels::FlatRange& range, const at::Tensor& li
     at::Tensor momentum = tensor_of(range.first.data());
     if (range.gradient_scale != 1) gradients.mul_(range.gradient_scale);
     momentum.lerp_(gradients, 1 - config.momentum);
-    gradients.lerp_(momentum, config.momentum);  // Nesterov's
+    gradients.lerp_(momentum, config.momentum);  // as Nesterov's method does
     // The filters of a convolution are treated as the rows of a matrix.
     const at::Tensor matrix = like.dim() == 4 ? gradients.flatten(1) : gradients;
     const double rows_by_columns =

@@ -38,8 +38,8 @@ void AveragedPath::begin_step(const runtime::StepSettings& next) {
     if (alone && meeting_.empty()) remember_meeting();
 }
 
-// Stores the parameters while all hosts have the same: before hosts first step alone since the
-// state was made.
+// Stores the parameters while they are equal on all hosts: before hosts step alone for the first
+// time since the state was made.
 void AveragedPath::remember_meeting() {
     const ShardMap& map = *parts_.place().map;
     for (int b = 0; b < parts_.place().layout->trained_buckets; ++b) {

@@ -265,7 +265,8 @@ kernels::AdamStep LaggingPath::step_of(const Span& span, int64_t steps) const {
                                            parts_.now().settings.betas, steps);
 }
 
-// VIEW is the chunk's view. The states of an important span of a chunk on disk are kept elsewhere.
+// Returns the arrays for an update of SPAN. VIEW is the chunk's view. If the chunk is on disk, the
+// states of an important span are kept elsewhere.
 kernels::FlatRange LaggingPath::arrays_of(int c, const Span& span, const ChunkView& view) {
     const int b = parts_.states().chunk(c).bucket;
     if (span.kept_at < 0) return parts_.arrays_of(b, part_of(c, span), view, span.range);

@@ -1,4 +1,4 @@
-// A config text resolved without problems, and its values.
+// A config text that is resolved without problems, and its values.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What PyTorch wrote into a safetensors file, as tensors to compare with.
+// Tensors that PyTorch wrote into a safetensors file, to compare with.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,13 +10,13 @@
 
 namespace dslaunch::test {
 
-// A view of the file, which must outlive it.
+// Returns a view of ENTRY in its file, which must outlive the view.
 inline at::Tensor tensor_of(const storage::SafetensorsEntry& entry) {
     return at::from_blob(const_cast<std::byte*>(entry.bytes.data()), entry.shape,
                          graph::scalar_type_of(entry.dtype));
 }
 
-// The largest difference, as a share of the largest value; 0: the values are equal.
+// Returns the largest difference, divided by the largest value; 0 if all values are equal.
 inline double difference(const at::Tensor& ours, const at::Tensor& theirs) {
     const at::Tensor mine = ours.reshape(theirs.sizes());
     if (at::equal(mine, theirs)) return 0;

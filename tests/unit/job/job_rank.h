@@ -1,6 +1,5 @@
-// A whole job of one rank in this process, from archive and config to steps, evaluation,
-// checkpoints and final weights: set up, admitted, made, trained and saved by the parts that
-// dsworker uses.
+// A whole job of one rank in this process: archive and config, steps, evaluation, checkpoints and
+// final weights. All parts are the ones that dsworker uses.
 #pragma once
 
 #include <fstream>
@@ -47,15 +46,17 @@ struct Job {
     std::string config;
     std::string output;
     std::string resume = {};
-    // Called before the first step: what is done between steps, or null. It outlives the training.
+    // Called before the first step. Returns the work to do between steps, or null. It must outlive
+    // the training.
     std::function<runtime::BetweenSteps*(const job::VerifierParts& parts)> watch = {};
-    std::function<void()> trained = [] {};  // called behind the last step
+    std::function<void()> trained = [] {};  // called after the last step
 };
 
-// The rank's way through dsworker (apps/worker/train/train.cpp), without a launcher.
+// One rank's run through dsworker's code (apps/worker/train/train.cpp), without a launcher.
 class Rank {
   public:
-    // BACKEND is null on the host. DEVICE is LibTorch's name for where the rank computes.
+    // BACKEND is null on the host. DEVICE is LibTorch's name of the device on which the rank
+    // computes.
     Rank(const Job& job, test::TestBackend* backend, c10::Device device)
         : job_(job),
           backend_(backend),
@@ -170,7 +171,8 @@ inline std::string job_fixture(const std::string& name) {
     return std::string(test::source_dir()) + "/tests/fixtures/" + name;
 }
 
-// Writes a config of four steps of MODEL's job into FOLDER.
+// Writes a config into FOLDER and returns its job: gpt-tied with STEPS steps. EXTRA is added to the
+// config.
 inline Job job_of(const test::TemporaryFolder& folder, const std::string& extra,
                   int64_t steps = 4) {
     Job job;

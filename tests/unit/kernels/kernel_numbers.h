@@ -1,5 +1,4 @@
-// What the tests of the kernels compare with and on: equal bits, the value of 16 bits, and the
-// instruction sets of this processor.
+// Comparison of numbers for the tests of the kernels, and the instruction sets of this processor.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +19,7 @@ inline std::vector<kernels::Isa> available() {
     return out;
 }
 
-// The value of the 16 bits, in fp64.
+// Returns the value of a 16-bit number, in fp64.
 inline double meaning(uint16_t half, DType dtype) {
     const int mantissa_bits = dtype == DType::kBF16 ? 7 : 10;
     const int exponent_min = dtype == DType::kBF16 ? -126 : -14;
@@ -34,7 +33,7 @@ inline double meaning(uint16_t half, DType dtype) {
     return sign * std::ldexp(places, exponent_min + std::max(field, 1) - 1 - mantissa_bits);
 }
 
-// Equal bits; any NaN equals any other.
+// Returns true if A and B have equal bits. A NaN equals every other NaN.
 inline bool same(const std::vector<float>& a, const std::vector<float>& b) {
     return std::ranges::equal(a, b, [](float x, float y) {
         return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y) ||

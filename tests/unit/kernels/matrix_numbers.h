@@ -1,4 +1,4 @@
-// What the tests of matrices make and compare with: weights in every form, products in fp64.
+// Matrices for tests: weights in every form, and products in fp64 to compare with.
 #pragma once
 
 #include <cmath>
@@ -34,7 +34,7 @@ inline std::vector<float> normal_numbers(int64_t numel, unsigned seed) {
     return out;
 }
 
-// A matrix that owns its bytes, and the numbers that they stand for.
+// A matrix that owns its bytes, and the numbers that these bytes stand for.
 struct Matrix {
     kernels::MatrixShape shape;
     std::vector<std::byte> bytes;

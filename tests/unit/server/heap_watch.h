@@ -1,12 +1,13 @@
-// The heap of this program, whose n-th allocation fails when a test says so. The functions are
-// where `operator new` is replaced: allocation_failure_test.cpp.
+// Watches the heap of this program, and lets an allocation fail when a test asks for it. The
+// functions are defined in allocation_failure_test.cpp, which replaces `operator new`.
 #pragma once
 
 #include <cstdint>
 
 namespace dslaunch::test {
 
-// While it lives, allocations of this thread never fail and are not counted as those of others.
+// While this object lives, allocations of its thread never fail, and do not count as allocations of
+// other threads.
 class SpareThread {
   public:
     SpareThread();
@@ -18,10 +19,12 @@ class SpareThread {
     bool was_spared_;
 };
 
-// The N-th allocation from now on fails, of all threads that are not spared; 0: none does.
+// Lets the N-th allocation from now on fail, counted over all threads that are not spared; 0: no
+// allocation fails.
 void fail_allocation(int64_t n);
 [[nodiscard]] bool allocation_has_failed();
-// Bytes that were alive at once, at most, since the last call of watch_peak(), less those then.
+// peak_bytes() returns the most bytes that were allocated at the same time since watch_peak(), less
+// the bytes that were allocated when watch_peak() was called.
 void watch_peak();
 [[nodiscard]] int64_t peak_bytes();
 

@@ -1,4 +1,4 @@
-// A server on loopback with a decoder that is made up, and clients of it that say each byte.
+// A server on loopback with a made-up decoder, and clients that send chosen bytes.
 #pragma once
 
 #include <arpa/inet.h>
@@ -30,7 +30,8 @@ namespace dslaunch::server {
 
 inline constexpr int64_t kContext = 200;
 
-// Prompts of digits: each is a token of the made-up vocabulary.
+// Returns the text that the server writes after PROMPT. Prompts are digits, each of which is a
+// token of the made-up vocabulary.
 inline std::string expected_text(const std::string& prompt, int64_t tokens) {
     std::string text;
     for (const int32_t token :
@@ -103,7 +104,7 @@ class Server {
     }
     void stop() { server_.stop(); }
     ServiceCounts counts() const { return service_.counts(); }
-    // Waits until nothing is computed and all pages are free.
+    // Waits until no request is being computed and all pages are free.
     void await_idle() const {
         while (service_.counts().engine.pages_used > 0 || service_.counts().engine.running > 0)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -132,7 +133,7 @@ class Server {
     std::thread thread_;
 };
 
-// A connection to a port of this machine.
+// Returns a connection to a port of this machine.
 inline UniqueFd connection_to(int port) {
     UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
@@ -147,7 +148,7 @@ inline void send_all(const UniqueFd& socket, std::string_view bytes) {
     REQUIRE(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == std::ssize(bytes));
 }
 
-// All that comes until the server closes the connection.
+// Returns all bytes that arrive until the server closes the connection.
 inline std::string read_all(const UniqueFd& socket) {
     std::string text;
     char block[4096];
@@ -156,7 +157,7 @@ inline std::string read_all(const UniqueFd& socket) {
     return text;
 }
 
-// What the server at PORT answers to BYTES, until it closes the connection.
+// Sends BYTES to the server at PORT. Returns its answer, up to the end of the connection.
 inline std::string answers_to(int port, const std::string& bytes) {
     const UniqueFd socket = connection_to(port);
     std::thread writer(

@@ -1,5 +1,5 @@
-// Tools of the disk tier's tests: aligned memory, swap files in a folder of the test's own, and
-// each engine over them.
+// Tools for the tests of the disk tier: aligned memory, swap files in a folder of the test, and
+// every engine over them.
 #pragma once
 
 #include <sched.h>
@@ -42,7 +42,7 @@ class AlignedMemory {
     size_t length_;
 };
 
-// Bytes that differ for each SEED, at every place.
+// Fills BYTES with values that are different at every place for different SEEDs.
 inline void fill(std::span<std::byte> bytes, uint64_t seed) {
     uint64_t state = seed * 0x9E3779B97F4A7C15U + 1;
     for (std::byte& byte : bytes) {
@@ -70,7 +70,7 @@ inline SwapPlace place_in(const TemporaryFolder& folder, int files = 1) {
     return place;
 }
 
-// A block file of the engine, with the files under it.
+// A block file of one engine, with the files under it.
 class OpenedFile {
   public:
     OpenedFile(const EngineCase& engine, Bytes capacity, const QueueLimits& limits, int files = 1) {
@@ -90,8 +90,8 @@ class OpenedFile {
     std::unique_ptr<BlockFile> file_;
 };
 
-// Mounts a disk of TYPE ("tmpfs", "ramfs") at FOLDER for this process; false if this user may not
-// mount.
+// Mounts a disk of TYPE ("tmpfs", "ramfs") at FOLDER for this process. Returns false if this user
+// may not mount.
 inline bool mount_disk(const std::string& folder, const char* type, const char* options) {
     static const bool own = ::unshare(CLONE_NEWNS) == 0 &&
                             ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;

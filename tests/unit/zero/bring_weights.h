@@ -1,4 +1,4 @@
-// The weights that a state brings at the end, as tensors of a model.
+// Brings the final weights of a state into the tensors of a model.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// A rank that trains by a device's state, for tests with a GPU and without one.
+// A rank that trains with the state of a device, for tests with a GPU and without one.
 #pragma once
 
 #include <ATen/ops/equal.h>
@@ -14,7 +14,7 @@ namespace dslaunch::testing {
 
 using namespace zero;
 
-// JOB with its model on DEVICE.
+// Returns JOB with its model on DEVICE.
 inline TrainingCase on_device(TrainingCase job, c10::Device device) {
     job.make_model = [make = job.make_model, device] {
         TrainedModel trained = make();
@@ -25,7 +25,8 @@ inline TrainingCase on_device(TrainingCase job, c10::Device device) {
     return job;
 }
 
-// Copies of MODEL's parameters as evaluation sees them between steps: by their tensors.
+// Returns copies of MODEL's parameters with the values that an evaluation reads from their tensors
+// between steps.
 inline std::vector<at::Tensor> held_parameters(ZeroState& state, Model& model) {
     std::vector<int> all(model.parameters().size());
     std::iota(all.begin(), all.end(), 0);
@@ -36,8 +37,8 @@ inline std::vector<at::Tensor> held_parameters(ZeroState& state, Model& model) {
     return held;
 }
 
-// Trains by BACKEND, on DEVICE, as train_rank of training_world.h does on the host. CONTROL joins
-// the ranks' hosts.
+// Trains with BACKEND, on DEVICE, as train_rank() of training_world.h trains on the host. CONTROL
+// joins the ranks' hosts.
 inline RankOutcome train_device_rank(TrainingCase job, bool usage_varies, DeviceBackend& backend,
                                      c10::Device device, Collectives& control) {
     TrainingSetup setup(job);

@@ -1,4 +1,4 @@
-// A world of ranks as threads, each of which trains on a test device of its own.
+// A world of ranks that are threads. Each rank trains on a test device of its own.
 #pragma once
 
 #include <functional>
@@ -45,7 +45,7 @@ inline std::vector<DeviceRank> train_devices(const TrainingCase& job,
     return ranks;
 }
 
-// The small model on batches that BATCH makes.
+// Returns a function that makes the small model with the batches that BATCH makes.
 inline std::function<TrainedModel()> small_model_on(
     const std::function<std::vector<c10::IValue>(int64_t)>& batch) {
     return [batch] {

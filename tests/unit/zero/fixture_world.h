@@ -1,5 +1,5 @@
-// The fixture models as jobs of training_world.h: real archives with frozen, tied and unused
-// parameters, BatchNorm, dropout and written attributes.
+// Jobs of training_world.h that train the fixture models. These are real archives with frozen, tied
+// and unused parameters, BatchNorm, dropout and written attributes.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace dslaunch::testing {
 
 using namespace graph;
 
-// Micro batch m takes samples m, m + 1, … in order. DEVICE: where the model computes.
+// Micro batch m takes samples m, m + 1, … in order. The model computes on DEVICE.
 inline TrainedModel fixture_model(const std::string& name, c10::Device device = c10::kCPU) {
     // Shared by the copies of the function that makes batches.
     const auto fixture = std::make_shared<test::Fixture>(test::Fixture::load(name));
@@ -25,8 +25,8 @@ inline TrainedModel fixture_model(const std::string& name, c10::Device device = 
             }};
 }
 
-// Three steps of AdamW in buckets and blocks that are small beside the fixtures, so that all but
-// the smallest parameters are cut into shards.
+// Returns a job of three steps of AdamW. Its buckets and blocks are so small that all but the
+// smallest parameters are cut into shards.
 inline TrainingCase fixture_case(const std::string& name, std::vector<int> node_sizes) {
     TrainingCase job{name, std::move(node_sizes)};
     job.optimizer.lr = 0.01;

@@ -1,4 +1,4 @@
-// Placement that is changed after given steps, through the seam of adaptive placement.
+// Changes the placement of chunks after given steps, by the means of adaptive placement.
 #pragma once
 
 #include <list>
@@ -12,7 +12,7 @@ namespace dslaunch::testing {
 using namespace plan;
 using namespace runtime;
 
-using KeptAfter = std::map<int64_t, int64_t>;  // step -> chunks that are kept after it
+using KeptAfter = std::map<int64_t, int64_t>;  // step -> number of chunks that are kept after it
 
 class ForcedPlacement {
   public:

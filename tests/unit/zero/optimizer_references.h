@@ -1,5 +1,5 @@
-// Optimizers that LibTorch has not got, as their papers or authors write them: references in fp64
-// for training_reference.h.
+// Optimizers that LibTorch does not have, as in their papers or their authors' code: references in
+// fp64 for training_reference.h.
 #pragma once
 
 #include <ATen/Functions.h>
@@ -20,7 +20,7 @@ namespace dslaunch::testing {
 
 using namespace config;
 
-// Lion as its paper writes it (Chen et al. 2023, algorithm 2).
+// Lion as in its paper (Chen et al. 2023, algorithm 2).
 class LionReference final : public torch::optim::Optimizer {
   public:
     LionReference(const std::vector<at::Tensor>& parameters, const OptimizerConfig& config)
@@ -47,7 +47,7 @@ class LionReference final : public torch::optim::Optimizer {
     std::map<void*, at::Tensor> momentum_;
 };
 
-// LAMB as DeepSpeed's FusedLamb writes it (You et al. 2020, algorithm 2, with bounds).
+// LAMB as in DeepSpeed's FusedLamb (You et al. 2020, algorithm 2, with bounds).
 class LambReference final : public torch::optim::Optimizer {
   public:
     LambReference(const std::vector<at::Tensor>& parameters, const OptimizerConfig& config)
@@ -88,7 +88,7 @@ class LambReference final : public torch::optim::Optimizer {
     std::map<void*, State> states_;
 };
 
-// Muon as its author writes it for matrices, AdamW for vectors.
+// Muon as in its author's code for matrices, AdamW for vectors.
 class MuonReference final : public torch::optim::Optimizer {
   public:
     MuonReference(const std::vector<at::Tensor>& parameters, const OptimizerConfig& config)
@@ -136,7 +136,7 @@ class MuonReference final : public torch::optim::Optimizer {
     std::map<void*, at::Tensor> momentum_;
 };
 
-// Adafactor as transformers writes it (Shazeer & Stern 2018, algorithms 4 and 5).
+// Adafactor as in transformers (Shazeer & Stern 2018, algorithms 4 and 5).
 class AdafactorReference final : public torch::optim::Optimizer {
   public:
     AdafactorReference(const std::vector<at::Tensor>& parameters, const OptimizerConfig& config)

@@ -1,4 +1,4 @@
-// Optimizers with which the tests of this folder train.
+// The optimizers with which the tests of this folder train.
 #pragma once
 
 #include "config/run/run_config.h"

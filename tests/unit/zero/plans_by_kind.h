@@ -1,5 +1,5 @@
-// The plans of a job whose updates differ, as the job makes them: hosts exchange another thing in
-// some, or the rest of the parameters is updated in some alone.
+// The plans of a job whose updates are of several kinds, chosen as the job chooses them. Kinds
+// differ in what hosts exchange, and in which parameters they update if updates may lag.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace dslaunch::testing {
 
 class PlansByKind {
   public:
-    // All of it must outlive the plans.
+    // The parts from which plans are made. They must outlive the plans.
     struct Parts {
         const config::OptimizerConfig& optimizer;
         const config::LaggingConfig& lagging;
@@ -22,7 +22,7 @@ class PlansByKind {
         const plan::FlatLayout& layout;
         const plan::StepPlanOptions& options;
         const plan::StepPlan& first;
-        bool fused = false;  // updates of a host sum its ranks' gradients
+        bool fused = false;  // true: the updates of a host sum its ranks' gradients
     };
     explicit PlansByKind(const Parts& parts)
         : parts_(parts),

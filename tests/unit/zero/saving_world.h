@@ -1,4 +1,4 @@
-// The objects with which a rank of a test saves, and from which it resumes.
+// The objects with which a rank of a test saves its state, and from which it resumes.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ using namespace runtime;
 using namespace storage;
 using namespace zero;
 
-// The state that a rank resumes from; empty: it starts anew.
+// The state from which a rank resumes; empty: it starts from the beginning.
 struct Resumed {
     std::optional<CheckpointReader> reader;
     std::optional<SavedState> saved;

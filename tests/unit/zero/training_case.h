@@ -1,4 +1,4 @@
-// The job of a test: a model, by default a small one, the job's shape, and the parts that every
+// The job of a test: a model (by default a small one), the job's settings, and the parts that every
 // rank builds.
 #pragma once
 
@@ -31,8 +31,8 @@ using namespace storage;
 
 using Parameters = std::map<std::string, at::Tensor>;
 
-// `extra` is read only by micro batches whose first number is above 0.5; `gain` has one element,
-// fewer than there are ranks.
+// Only micro batches whose first number is above 0.5 read `extra`. `gain` has one element, fewer
+// than there are ranks.
 inline const char* const kSmallText =
     "def forward(self, x: Tensor, y: Tensor) -> Tensor:\n"
     "    h = torch.tanh(torch.matmul(x, self.w1) + self.b1)\n"
@@ -55,8 +55,8 @@ inline std::vector<c10::IValue> small_batch(int64_t micro_batch) {
             wave({2, 3}, 2.0 + 17.0 * static_cast<double>(micro_batch))};
 }
 
-// The training data of a job: a model, the options of its graph, and its micro batches by number;
-// micro step a of A in step s has number (s * A + a) * ranks + rank.
+// The training data of a job: a model, the options of its graph, and its micro batches by number.
+// Micro step a of A in step s has the number (s * A + a) * ranks + rank.
 struct TrainedModel {
     Model model;
     LowerOptions lower;
@@ -85,7 +85,7 @@ struct TrainingCase {
     int stage = 0;
     ShardBy shard = ShardBy::kFlat;
     int shard_group = 0;       // used from stage 1 on
-    int64_t block_numel = 16;  // far below the real one, so that small parameters are cut
+    int64_t block_numel = 16;  // far below the default, so that small parameters are cut
     int64_t persistent_numel_max = 0;
     PrecisionConfig precision = {};
     GatherLimits gather = {};
@@ -95,19 +95,19 @@ struct TrainingCase {
     HostWire wire = {};
     LaggingConfig lagging = {};
     int64_t unit_numel = 4;                         // LagPlan::unit_numel
-    std::vector<std::string> exact_gradients = {};  // parameters, ParameterInfo::exact_gradient
+    std::vector<std::string> exact_gradients = {};  // names; ParameterInfo::exact_gradient
     bool adds_ranks = false;                        // ZeroOptions::adds_ranks
     KeptAfter kept_after = {};
     FileTree* tree = nullptr;           // null: nothing is saved or resumed
-    std::vector<FileTree*> trees = {};  // one a host, if they share none
+    std::vector<FileTree*> trees = {};  // one per host, if hosts share none
     std::string root = {};              // folder of the checkpoints
     SaveConfig save = {};
     std::string resume_from = {};  // step folder
     UpdateRules rules = {};        // ZeroOptions::rules
-    // Called after each step by each rank, between steps.
+    // Called by each rank after each step, before the next one begins.
     std::function<void(int64_t step, runtime::ParameterState&, runtime::Collectives&)> after_step =
         {};
-    bool save_untrained = false;  // saves the resumed state at once, though no step is left
+    bool save_untrained = false;  // true: saves the resumed state at once, even if no step is left
 
     [[nodiscard]] int world_size() const {
         int ranks = 0;
@@ -120,7 +120,7 @@ struct TrainingCase {
     }
 };
 
-// The parts that every rank builds equally.
+// The parts that are built in the same way on every rank.
 struct TrainingSetup {
     TrainedModel trained;
     SegmentedModel segmented;

@@ -1,5 +1,5 @@
-// The small model of training_world.h trained in one process by torch::optim in fp64: the result
-// that the ranks must reach.
+// Trains the small model of training_world.h in one process with torch::optim in fp64. Ranks must
+// reach the same result.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -63,7 +63,7 @@ inline std::unique_ptr<torch::optim::Optimizer> reference_optimizer(
                                                                 .weight_decay(config.weight_decay));
 }
 
-// The model written a second time, in ATen, fp64.
+// Returns the loss of the small model, written once more in ATen, in fp64.
 inline at::Tensor reference_loss(const Parameters& p, int64_t micro_batch) {
     const std::vector<c10::IValue> batch = small_batch(micro_batch);
     const at::Tensor x = batch[0].toTensor().to(at::kDouble),
@@ -74,10 +74,10 @@ inline at::Tensor reference_loss(const Parameters& p, int64_t micro_batch) {
     return (z - y).square().mean();
 }
 
-// Trains by the mean gradient of all micro batches of a step, then one update: any split over ranks
-// must equal it.
+// Trains in the simplest way: one update per step, by the mean gradient of all micro batches.
+// Training on any number of ranks must give the same result.
 inline RankOutcome train_reference(const TrainingCase& job) {
-    // Threads of matrices this small only wait for each other.
+    // With such small matrices, several threads would only wait for each other.
     at::set_num_threads(1);
     Parameters parameters;
     std::vector<at::Tensor> list;
@@ -110,11 +110,12 @@ inline RankOutcome train_reference(const TrainingCase& job) {
     return outcome;
 }
 
-// The ranks compute in fp32, the reference in fp64. A gradient's relative error is some 1e-6 (sums
-// of at most 8 * 2 terms and 20-term products), up to 1e-4 where terms cancel; an Adam update moves
-// a parameter by at most about lr = 0.01 and errs by 1e-4 of that, over 6 steps 6e-6. SGD moves by
-// 0.1 * gradient with the gradient's absolute error of 1e-7 * 6 * 1 / (1 - momentum). 2e-5 covers
-// both; a wrong factor, decay or step count shows at 1e-4 and more.
+// The bound for the difference between the ranks (fp32) and the reference (fp64). A gradient's
+// relative error is about 1e-6 (sums of at most 8 * 2 terms and 20-term products), or up to 1e-4 if
+// terms cancel. An Adam update moves a parameter by about lr = 0.01 at most; 1e-4 of that is 1e-6,
+// and 6e-6 over 6 steps. SGD moves by 0.1 * gradient, with the gradient's absolute error of 1e-7 *
+// 6 * 1 / (1 - momentum). 2e-5 covers both. A wrong factor, decay or step count causes 1e-4 and
+// more.
 inline constexpr double kTolerance = 2e-5;
 
 inline void check_near(const RankOutcome& rank, const RankOutcome& reference) {
@@ -130,8 +131,8 @@ inline void check_near(const RankOutcome& rank, const RankOutcome& reference) {
     }
 }
 
-// CHECK for those of CASES of each optimizer and way to clip, with gradients reduced once a step
-// and in each micro step.
+// Calls CHECK for each optimizer and each way to clip that CASES takes, first with gradients
+// reduced once a step, then in each micro step.
 inline void for_each_optimizer(const std::vector<int>& sizes, int64_t accumulation,
                                const std::vector<double>& clippings,
                                const std::function<void(const TrainingCase&)>& check,

@@ -1,5 +1,5 @@
-// A model trained by ranks as threads through the real trainer, executor, collectives and
-// ZeroState; by default a small one, which training_reference.h trains a second way.
+// Trains a model with ranks that are threads, through the real trainer, executor, collectives and
+// ZeroState. The default is a small model, which training_reference.h trains in another way.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -50,7 +50,7 @@ struct RankOutcome {
     std::map<std::string, int64_t> updates;          // updates of each parameter
     Bytes moments;                                   // optimizer states of this rank
 
-    // The loss of each step, NaN if it is not finite. REQUIRES: rank 0's.
+    // Returns the loss of each step, NaN if it is not finite. REQUIRES: this is rank 0's outcome.
     [[nodiscard]] std::vector<double> losses() const {
         std::vector<double> values;
         for (const nlohmann::json& line : metrics)
@@ -131,11 +131,11 @@ struct TrainPlace {
     const Topology* ranks = nullptr;  // ranks of the stage
     StageParts stage = {};
     StageWork work = {};
-    int position_ranks = 1;  // neighbours that share positions
+    int position_ranks = 1;  // number of neighbouring ranks that share positions
     std::vector<Collectives*> groups = {};
 };
 
-// Keeps each step's overflows; FORCED and EXCHANGES, unless null, change plans.
+// Keeps each step's overflow. FORCED and EXCHANGES change plans, unless they are null.
 class StepKeeper final : public BetweenSteps {
   public:
     StepKeeper(const SteppingState& state, ForcedPlacement* forced, PlansByKind* exchanges)
@@ -153,7 +153,7 @@ class StepKeeper final : public BetweenSteps {
         if (look) look(step);
     }
 
-    std::vector<std::optional<Overflow>> overflows;  // by step, but for the last one
+    std::vector<std::optional<Overflow>> overflows;  // by step, without the last one
     std::function<void(int64_t step)> look;          // called after each step
 
   private:
@@ -163,7 +163,7 @@ class StepKeeper final : public BetweenSteps {
     int64_t steps_begun_ = 0;
 };
 
-// Trains by STATE as PLAN says, and collects everything but the tensors.
+// Trains with STATE by PLAN. Collects all results except the tensors.
 inline RankOutcome train_with(const TrainingCase& job, const TrainingSetup& setup,
                               const StepPlan& plan, ParameterState& state, Collectives& collectives,
                               ForcedPlacement* forced = nullptr,
@@ -264,7 +264,7 @@ inline RankOutcome train_rank(const TrainingCase& job, const ZeroSlices& slices,
     return outcome;
 }
 
-// Every rank's outcome.
+// Returns the outcome of every rank.
 inline std::vector<RankOutcome> train_world(const TrainingCase& job) {
     const TrainingSetup setup(job);
     std::vector<ZeroSlices> slices;  // by host

@@ -17,7 +17,7 @@ namespace dslaunch::runtime {
 
 namespace {
 
-constexpr int kSpins = 200;  // a few microseconds, with a pause each
+constexpr int kSpins = 200;  // with their pauses, a few microseconds
 // The time between two checks for poison and for whether the awaited rank is alive. It also bounds
 // the delay if a wake-up comes just before the sleep.
 constexpr auto kSliceOfSleep = std::chrono::milliseconds(10);
@@ -100,7 +100,7 @@ void HostGroup::sleep_until_posted(SignalId signal, int local_rank, uint32_t gen
         const Duration left = deadline - clock.now();
         const bool dead = has_ended(local_rank);
         if (dead || left <= Duration::zero()) {
-            if (reached(word, generation)) return;  // it posted before it ended
+            if (reached(word, generation)) return;  // the rank posted before it ended
             give_up(signal, local_rank, dead);
         }
         futex_wait(word.generation, current, std::min<Duration>(left, kSliceOfSleep));
@@ -125,7 +125,7 @@ std::vector<std::string> HostGroup::all_gather(std::string_view mine) {
     std::vector<std::string> all(static_cast<size_t>(local_world_size()));
     const MailHeader own{mine.size()};
     for (size_t begin = 0, end = 1; begin < end; begin += kPieceBytes) {
-        await_all_internal(kSignalMailRead, mailbox_generation_);  // the previous round's
+        await_all_internal(kSignalMailRead, mailbox_generation_);  // previous round's messages
         ++mailbox_generation_;
         std::byte* const mailbox = control_.mailbox(options_.local_rank).data();
         std::memcpy(mailbox, &own, sizeof own);

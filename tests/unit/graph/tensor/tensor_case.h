@@ -1,4 +1,5 @@
-// A model, its graph and a batch in fp64, split and checked with ranks as threads.
+// A model with its graph and a batch, in fp64. Tests split the model, and check it with ranks that
+// are threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,7 +29,7 @@ inline TensorRules ranks(int size) {
     return rules;
 }
 
-// Fixtures with layers that split, and how many each has.
+// The fixtures whose layers can be split, each with the number of these layers.
 inline const std::vector<std::pair<const char*, int64_t>> kLayersOf = {
     {"gpt", 3}, {"gpt-tied", 2}, {"gpt-dropout", 3}, {"llama", 2}, {"qwen2", 2}, {"gpt2", 2}};
 
@@ -47,15 +48,15 @@ struct TensorCase {
         inputs.key = {7, 3, 5};
         return {std::move(model), in_double(segmented.lowered()), std::move(inputs)};
     }
-    // A fixture of tests/fixtures and its first batch.
+    // Returns the case of a fixture of tests/fixtures, with the fixture's first batch.
     static TensorCase fixture(const std::string& name) {
         Fixture made = Fixture::load(name);
         const SegmentedModel segmented = made.cut(1);
         std::vector<c10::IValue> batch = made.batch(segmented);
         return of(std::move(made.model), segmented, std::move(batch));
     }
-    // A case of TorchScript TEXT, whose parameters have these SIZES and small values; [2, 6] tokens
-    // below 12 and targets, the third of which does not count.
+    // Returns the case of TorchScript TEXT. The parameters have the given SIZES and small values.
+    // The batch is [2, 6] tokens below 12, with targets; the third target does not count.
     using NamedSizes = std::vector<std::pair<std::string, std::vector<int64_t>>>;
     static TensorCase script(const std::string& text, const NamedSizes& sizes,
                              const LossConfig& loss = {}) {
@@ -69,7 +70,7 @@ struct TensorCase {
         }
         return of_module(script_model(text, tensors), loss);
     }
-    // The same of a module.
+    // Returns the case of MODEL, with the batch that script() explains.
     static TensorCase of_module(Model model, const LossConfig& loss = {}) {
         LowerOptions options;
         options.loss = loss;
@@ -84,7 +85,7 @@ struct TensorCase {
         return make_tensor_parallel(model, lowered, inputs, rules);
     }
     [[nodiscard]] TensorReference whole() const { return run_reference(model, lowered, inputs); }
-    // Throws if TENSOR does not compute what the model does.
+    // Checks TENSOR. Throws if it does not compute the same as the model.
     TensorCheck check(const TensorModel& tensor, const TensorReference& reference) const {
         TensorCheck result;
         run_tensor_ranks(tensor.plan.size, [&](TensorGroup& group) {

@@ -1,5 +1,5 @@
-// Files that a test sends from one host to another: lengths around those of pieces and chunks,
-// content that repeats nowhere, and a mode and time that must come along.
+// Files that a test sends from one host to another. Their lengths are near the lengths of pieces
+// and chunks, their content never repeats, and their mode and time must arrive too.
 #pragma once
 
 #include <fcntl.h>
@@ -30,7 +30,7 @@ inline std::string random_bytes(size_t length, unsigned seed) {
     return bytes;
 }
 
-// A file of kTravelLengths[INDEX], years old.
+// Makes a file of kTravelLengths[INDEX] bytes that is years old.
 inline void make_old_file(const std::string& path, size_t index, mode_t mode) {
     write_file(path, random_bytes(kTravelLengths[index], static_cast<unsigned>(index)));
     ::chmod(path.c_str(), mode);
@@ -38,7 +38,7 @@ inline void make_old_file(const std::string& path, size_t index, mode_t mode) {
     ::utimensat(AT_FDCWD, path.c_str(), times, 0);
 }
 
-// The file at TO is that of make_old_file at FROM.
+// Checks that the file at TO is equal to the file that make_old_file() made at FROM.
 inline void check_travelled(const std::string& from, const std::string& to) {
     INFO(to);
     struct stat there {

@@ -1,5 +1,6 @@
-// Reads TensorBoard's event files for tests, written independently of the program that writes them:
-// the checksum is computed bit by bit, and the protobuf messages are walked by their wire types.
+// Reads TensorBoard's event files for tests. It shares no code with the program that writes them:
+// it computes the checksum bit by bit, and finds the fields of protobuf messages by their wire
+// types.
 #pragma once
 
 #include <algorithm>
@@ -20,9 +21,9 @@ namespace dslaunch::test {
 struct ReadEvent {
     double wall_time = 0;
     int64_t step = 0;
-    std::string version;                                // file_version
-    std::optional<int64_t> session;                     // status of session_log; START is 1
-    std::vector<std::pair<std::string, float>> values;  // of summary
+    std::string version;                                // from file_version
+    std::optional<int64_t> session;                     // status in session_log; START is 1
+    std::vector<std::pair<std::string, float>> values;  // from summary
 };
 
 inline uint32_t crc32c_by_bits(std::string_view bytes) {
@@ -42,7 +43,7 @@ Number number_at(std::string_view bytes, size_t offset) {
     return number;
 }
 
-// A field of a protobuf message: a number for varints, fixed 32 and fixed 64, else bytes.
+// A field of a protobuf message. Varints, fixed 32 and fixed 64 have a number, other types bytes.
 struct ProtoField {
     uint64_t number = 0;
     uint64_t value = 0;
@@ -113,7 +114,7 @@ inline ReadEvent event_of(std::string_view message) {
 }
 
 // Returns the messages in BYTES, whose checksums must be right. An incomplete record at the end is
-// left out, as TensorBoard does it.
+// left out, as in TensorBoard.
 inline std::vector<ReadEvent> events_in(std::string_view bytes) {
     const auto checked = [](std::string_view part, uint32_t stored) {
         const uint32_t crc = crc32c_by_bits(part);
@@ -133,11 +134,12 @@ inline std::vector<ReadEvent> events_in(std::string_view bytes) {
     return events;
 }
 
-// The values of each tag by step.
+// For each tag, pairs of step and value.
 using Curves = std::map<std::string, std::vector<std::pair<int64_t, float>>>;
 
-// Returns the curves that TensorBoard shows for the event files in FOLDER: it reads them in the
-// order of their names, and a message that starts a session discards all values from its step on.
+// Returns the curves that TensorBoard shows for the event files in FOLDER. TensorBoard reads the
+// files in the order of their names. If a message starts a session, it discards all values from the
+// message's step on.
 inline Curves curves_in(const std::string& folder) {
     std::vector<std::string> files;
     for (const auto& entry : std::filesystem::directory_iterator(folder))

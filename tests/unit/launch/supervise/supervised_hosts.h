@@ -1,4 +1,4 @@
-// A job of hosts with two ranks each, whose agents are functions of a test, run by a Supervisor.
+// A job on hosts with two ranks each, run by a Supervisor. The agents are functions of the test.
 #pragma once
 
 #include <sys/signalfd.h>
@@ -20,7 +20,7 @@ namespace dslaunch::test {
 
 using namespace launch;
 
-// NODES hosts n0, n1, … with two ranks each.
+// Returns a job on NODES hosts n0, n1, … with two ranks each.
 inline JobSpec two_per_node(size_t nodes, TargetKind kind = TargetKind::kProgram) {
     JobSpec spec;
     spec.target_kind = kind;
@@ -59,7 +59,8 @@ inline WorkerExited exited(int64_t rank, int64_t status, int64_t signal_number =
     return message;
 }
 
-// An agent that does everything right; its ranks start and then do what AFTER_START makes of them.
+// Returns an agent that answers every request correctly. After its ranks have started, it calls
+// AFTER_START.
 inline FakeTransport::Agent good_agent(std::function<void(FakeTransport&, size_t)> after_start) {
     return [after_start](FakeTransport& transport, size_t host, const Frame& frame) {
         switch (frame.kind) {
@@ -101,8 +102,8 @@ inline int no_signals() {
     return ::signalfd(-1, &none, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-// A transport over another one: what a test sets happens at the first wait that brings nothing
-// else, so after all that was said before.
+// A transport on top of another one. then() sets an action, which runs in the first wait() that has
+// no events. So it runs after all that the agents have said.
 class WhenQuiet final : public Transport {
   public:
     explicit WhenQuiet(FakeTransport& agents) : agents_(agents) {}

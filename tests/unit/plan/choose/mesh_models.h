@@ -15,7 +15,8 @@ inline constexpr int64_t kLayerNumel = 1 << 18;
 inline constexpr int64_t kLayerOutputs = 4096;
 inline constexpr int64_t kLayerActivations = 64 << 10;
 
-// Layers of one parameter each, a second forward, for inputs and for weights.
+// Returns a job whose layers have one parameter each. A layer takes a second each for its forward,
+// the gradients of its inputs and the gradients of its weights.
 inline MeshRequest layered_job(int segments, std::vector<int> node_sizes) {
     MeshRequest request;
     request.model.batch_bytes = Bytes{512};
@@ -34,7 +35,7 @@ inline MeshRequest layered_job(int segments, std::vector<int> node_sizes) {
     }
     request.times.assign(static_cast<size_t>(segments), {1, 1, 1});
     request.node_sizes = std::move(node_sizes);
-    // A bucket a layer, cut into many blocks as those of larger models are.
+    // One bucket per layer, cut into many blocks, as in larger models.
     request.layout = {.bucket_numel_max = kLayerNumel, .bucket_numel_min = 1, .block_numel = 1024};
     return request;
 }

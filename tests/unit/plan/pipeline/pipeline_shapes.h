@@ -1,4 +1,4 @@
-// The pipelines that the tests of schedules and of the simulator go through.
+// The pipelines with which schedules and the simulator are tested.
 #pragma once
 
 #include "plan/pipeline/pipeline_schedule.h"
@@ -7,8 +7,8 @@ namespace dslaunch {
 
 using namespace plan;
 
-// Calls VISIT(kind, shape) for stages 1 to 8, chunks 1 to 4 and micro batches 1 to 17, as far as
-// the schedule knows the shape.
+// Calls VISIT(kind, shape) for stages 1 to 8, chunks 1 to 4 and micro batches 1 to 17. Shapes for
+// which there is no schedule are left out.
 template <typename Visit>
 void for_each_pipeline(Visit&& visit) {
     for (const ScheduleKind kind : kScheduleKinds)

@@ -1,4 +1,4 @@
-// Data files that a test writes into a folder of its own, and the request of a two-argument model.
+// Data files that a test writes into a folder of its own, and the data request of a model.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ class DataFolder {
         test::write_file(*this / name, content);
         return *this / name;
     }
-    // Tokens 0, 1, …, count - 1 as uint16.
+    // Writes a file with tokens 0, 1, …, count - 1 as uint16. Returns its path.
     [[nodiscard]] std::string counting_tokens(const std::string& name, int count) const {
         std::string content;
         for (int i = 0; i < count; ++i) {
@@ -43,7 +43,7 @@ class DataFolder {
     test::TemporaryFolder folder_;
 };
 
-// VALUES must outlive the column.
+// Returns a column of VALUES, which must outlive it.
 template <typename T>
 SafetensorsEntry column(const std::string& name, DType dtype, std::vector<int64_t> shape,
                         const std::vector<T>& values) {

@@ -1,4 +1,4 @@
-// Plans for the executor's tests: a step of stage 0 of a model whose segments have a parameter
+// Plans for the executor's tests: a step at stage 0 of a model whose segments have one parameter
 // each.
 #pragma once
 

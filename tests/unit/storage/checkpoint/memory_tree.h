@@ -1,5 +1,5 @@
-// A file system in memory that records all that happens to it, can fail at any call, can ignore a
-// sync that it is asked for, and can be cut off: see power_cut.h. One thread.
+// A file system in memory that records all operations. It can fail at any call, and can ignore a
+// sync. power_cut.h shows its states after a power cut. One thread.
 #pragma once
 
 #include <cerrno>
@@ -29,28 +29,28 @@ enum class OpKind { kEnter, kLeave, kRename, kExchange, kSize, kWrite, kSync };
 
 struct Op {
     OpKind kind = OpKind::kSync;
-    int node = 0;            // node whose entries or data change, or that is synced
-    std::string name{};      // kEnter, kLeave, kRename and kExchange: in the folder NODE
+    int node = 0;            // the node that is synced, or whose entries or data change
+    std::string name{};      // a name in folder NODE: kEnter, kLeave, kRename, kExchange
     std::string other{};     // the other name
-    int child = 0;           // the node that NAME is
-    int other_child = 0;     // kExchange: the node that OTHER is
+    int child = 0;           // the node with the name NAME
+    int other_child = 0;     // kExchange: the node with the name OTHER
     bool is_folder = false;  // kEnter
-    int64_t offset = 0;      // kWrite; kSize: the size
+    int64_t offset = 0;      // kWrite; in kSize it is the size
     std::string data{};      // kWrite
 };
 
 class MemoryTree final : public FileTree {
   public:
-    // The nodes and the operations on them; node 0 is "/".
+    // The nodes, and the operations on them. Node 0 is "/".
     std::vector<Node> nodes{Node{true, {}, {}}};
     std::vector<Op> ops;
     Bytes room = gib(1);
     bool exchanges = true;
-    // Call number FAIL_AT fails with FAIL_WITH; a write that fails is done half.
+    // Call number FAIL_AT fails with error FAIL_WITH. If it is a write, half of it is done.
     int64_t calls = 0;
     int64_t fail_at = -1;
     int fail_with = EIO;
-    // True for a sync that reports success and does not happen.
+    // Returns true for paths whose sync reports success but does nothing.
     std::function<bool(const std::string& path)> ignores_sync;
 
     void make_folder(const std::string& path) override {
@@ -188,7 +188,7 @@ class MemoryTree final : public FileTree {
         ~Lock() override { locks_->erase(path_); }
 
       private:
-        std::shared_ptr<std::set<std::string>> locks_;  // the tree's locks, which may outlive it
+        std::shared_ptr<std::set<std::string>> locks_;  // locks of the tree; they may outlive it
         std::string path_;
     };
 
@@ -200,7 +200,7 @@ class MemoryTree final : public FileTree {
         const auto found = entries.find(std::string(name));
         return found == entries.end() ? -1 : found->second;
     }
-    // Folder and name.
+    // Returns the folder's node and the name in it.
     [[nodiscard]] std::pair<int, std::string> place(const std::string& path) const {
         const size_t slash = path.rfind('/');
         const int folder = find(path.substr(0, slash));

@@ -1,7 +1,7 @@
 // The states of a disk after a power cut, by the rules that file systems promise (after ALICE and
-// CrashMonkey): synced data is there; each other change of a folder, each file's length and each
-// block of its data came through or not, by itself, in any order, or as rubbish. A rename or an
-// exchange of names happens whole or not at all.
+// CrashMonkey). Synced data is there. Every other change may be there or not: each change of a
+// folder, each file's length and each block of its data, independently and in any order. A block
+// may also be rubbish. A rename or an exchange of names happens as a whole or not at all.
 #pragma once
 
 #include <random>
@@ -11,9 +11,9 @@
 namespace dslaunch::test {
 
 struct CutRules {
-    int percent_kept = 50;     // share of unsynced changes that are kept
-    size_t block_bytes = 512;  // unit in which data is torn
-    bool rubbish = false;      // a block that was lost holds other bits, not zeros
+    int percent_kept = 50;     // percentage of unsynced changes that are kept
+    size_t block_bytes = 512;  // data is torn at multiples of this
+    bool rubbish = false;      // a lost block contains other bits instead of zeros
 };
 
 class PowerCut {
@@ -21,7 +21,7 @@ class PowerCut {
     PowerCut(const std::vector<Op>& ops, size_t prefix, const CutRules& rules, uint64_t seed)
         : ops_(ops), prefix_(prefix), rules_(rules), random_(seed) {}
 
-    // The nodes that a tree finds after the cut.
+    // Returns the nodes that a tree finds after the cut.
     std::vector<Node> nodes() {
         std::vector<bool> durable(prefix_);
         std::set<int> synced;

@@ -1,4 +1,4 @@
-// A small checkpoint of two ranks whose every byte follows from its id.
+// A small checkpoint of two ranks. All of its bytes follow from its id.
 #pragma once
 
 #include <cstring>
@@ -16,7 +16,8 @@ using namespace storage;
 
 inline constexpr int kRanks = 2;
 
-// w [7, 3] trained with one state, bf16 f [5] frozen.
+// Returns a checkpoint with tensor w [7, 3], trained with one state, and tensor f [5], frozen and
+// bf16.
 inline Checkpoint small_checkpoint(int64_t step, const std::string& id) {
     Checkpoint checkpoint;
     checkpoint.version = "0.1.0";
@@ -48,7 +49,7 @@ inline std::vector<ShardPlan> small_plans(int rank) {
     return plans;
 }
 
-// A finite value of its own for each element of each save.
+// Returns a finite value that is different for each element of each save.
 inline uint32_t small_value(const std::string& id, const CheckpointPiece& piece, int64_t element) {
     const std::string key = fmt::format("{} {} {} {}", id, piece.tensor, piece.state, element);
     return static_cast<uint32_t>(hash_of(key).low) & 0x3F7F'3F7F;
@@ -77,7 +78,7 @@ inline CheckpointFile write_shard(FileTree& tree, const std::string& folder, con
     return writer.finish();
 }
 
-// Makes a whole save, given up if it fails.
+// Makes a whole save. If it fails, the save is given up and the error is thrown.
 inline std::string save(FileTree& tree, CheckpointStore& store, int64_t step, const std::string& id,
                         const EvalRecord& evals = {}) {
     Checkpoint checkpoint = small_checkpoint(step, id);
@@ -94,7 +95,8 @@ inline std::string save(FileTree& tree, CheckpointStore& store, int64_t step, co
     }
 }
 
-// Returns the fault; empty: FOLDER verifies and holds each element that its id says.
+// Returns a text about the first fault in FOLDER. It is empty if FOLDER passes its verification and
+// each element has the value that follows from the checkpoint's id.
 inline std::string fault_in(const FileTree& tree, const std::string& folder) {
     try {
         const CheckpointReader reader(tree, folder);

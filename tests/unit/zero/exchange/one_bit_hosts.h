@@ -1,6 +1,6 @@
-// What the 1-bit optimizers of one_bit_reference.h have in common: hosts that each train a copy of
-// plain_model.h in one process, the gradients of their ranks, and the average of their values in 1
-// bit, element by element and by the kernels' rounding.
+// The common part of the 1-bit optimizers in one_bit_reference.h: hosts in one process that each
+// train a copy of plain_model.h, the gradients of their ranks, and the average of their values in 1
+// bit. Averages are computed element by element, with the rounding of the kernels.
 #pragma once
 
 #include <ATen/ops/from_blob.h>
@@ -17,14 +17,14 @@ namespace dslaunch::testing {
 
 using Floats = std::vector<float>;
 
-// One parameter as each host has it.
+// One parameter with its copies on all hosts.
 struct OneBitParameter {
     std::vector<Floats> p, m;  // by host
-    Floats met;                // p when hosts met last
+    Floats met;                // p at the hosts' last meeting
     Floats v;
     std::vector<Floats> worker_error;  // by host
     Floats server_error;
-    Floats fresh = {};  // 1-bit LAMB's
+    Floats fresh = {};  // used by 1-bit LAMB
     float ratio_sum = 0, ratio_weights = 0, factor = 0;
 };
 
@@ -42,13 +42,13 @@ class OneBitHosts {
         }
     }
 
-    // Set to false to see what error feedback is worth.
+    // False: error feedback is off, so that a test can show its effect.
     bool feeds_back = true;
 
     [[nodiscard]] const OneBitParameter& of(const std::string& name) const { return all_.at(name); }
 
   protected:
-    // The sums of each host's ranks.
+    // Returns each host's sums of its ranks' gradients.
     std::map<std::string, std::vector<Floats>> gradients_of_hosts(int64_t step) {
         std::map<std::string, std::vector<Floats>> all;
         const int64_t ranks = job_.world_size();
@@ -58,7 +58,7 @@ class OneBitHosts {
             for (int local = 0; local < job_.node_sizes[host]; ++local, ++rank)
                 add_gradients(host, step * ranks + rank, local == 0, all);
         }
-        // Their mean over hosts is the mean over all ranks.
+        // With this factor, the mean over hosts is the mean over all ranks.
         const float factor = static_cast<float>(hosts_) / static_cast<float>(ranks);
         for (auto& [name, hosts] : all) {
             if (exact_) {
@@ -95,8 +95,8 @@ class OneBitHosts {
         }
     }
 
-    // The norm of the mean gradient where hosts share it, else the root of the mean of the hosts'
-    // squared norms.
+    // Clips by the norm of the mean gradient if hosts share it, otherwise by the root of the mean
+    // of the hosts' squared norms.
     void clip(std::map<std::string, std::vector<Floats>>& gradients) {
         if (job_.clipping <= 0) return;
         double squares = 0;
@@ -117,7 +117,7 @@ class OneBitHosts {
         return sum;
     }
 
-    // Section 4's compression of elements [begin, begin + numel) of VALUES, in place.
+    // Compresses elements [begin, begin + numel) of VALUES in place, as in section 4.
     void compress(Floats& values, float factor, Floats& error, size_t begin, size_t numel) const {
         double lanes[16] = {};
         for (size_t i = 0; i < numel; ++i) {
@@ -135,7 +135,7 @@ class OneBitHosts {
         }
     }
 
-    // The average of VALUES over hosts, by blocks.
+    // Returns the average of VALUES over hosts, computed block by block.
     Floats average(std::vector<Floats> values, OneBitParameter& of) const {
         const size_t numel = of.v.size();
         const auto blocks = static_cast<size_t>(job_.block_numel);
@@ -162,7 +162,7 @@ class OneBitHosts {
         const auto keep = static_cast<float>(1 - config_.lr * config_.weight_decay);
         const auto lr = static_cast<float>(config_.lr);
         for (size_t i = 0; i < of.v.size(); ++i) {
-            if (of.v[i] == 0) of.m[host][i] = 0;  // exp_avg_mask
+            if (of.v[i] == 0) of.m[host][i] = 0;  // DeepSpeed's exp_avg_mask
             of.p[host][i] = of.p[host][i] * keep - lr * of.m[host][i] / denominator(of, i);
         }
     }
@@ -186,7 +186,7 @@ class OneBitHosts {
     std::map<std::string, std::vector<int64_t>> shapes_;
     std::map<std::string, OneBitParameter> all_;
     double loss_ = 0;
-    bool exact_ = true;  // the next step's gradients are shared in full
+    bool exact_ = true;  // true if the next step's gradients are shared in full
 };
 
 }  // namespace dslaunch::testing

@@ -1,9 +1,9 @@
-// 1-bit Adam, 0/1 Adam and 1-bit LAMB as their papers and DeepSpeed's code write them, in one
-// process and element by element, without what docs/decisions/016 leaves out of DeepSpeed's: the
-// result that hosts must reach, to the last bit. A sign turns where two ways of rounding differ, so
-// rounding is that of the kernels. tests/parity/onebit_deepspeed.py compares the algorithms with
-// DeepSpeed's own code. Sources: Tang et al. 2021, Lu et al. 2022, Li et al. 2021;
-// deepspeed/runtime/fp16/onebit.
+// 1-bit Adam, 0/1 Adam and 1-bit LAMB as in their papers and DeepSpeed's code, but without the
+// parts of DeepSpeed's code that docs/decisions/016 leaves out. Everything is computed in one
+// process and element by element. Hosts must reach this result to the last bit. Two ways of
+// rounding could give different signs, so rounding is the kernels' rounding.
+// tests/parity/onebit_deepspeed.py compares the algorithms with DeepSpeed's own code. Sources: Tang
+// et al. 2021, Lu et al. 2022, Li et al. 2021; deepspeed/runtime/fp16/onebit.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ class OneBitReference : public OneBitHosts {
   public:
     using OneBitHosts::OneBitHosts;
 
-    // One update with lr, from 1 on; returns the mean loss.
+    // Makes update T, counted from 1. Returns the mean loss.
     double step(int64_t t) {
         std::map<std::string, std::vector<Floats>> gradients = gradients_of_hosts(t - 1);
         clip(gradients);
@@ -33,7 +33,7 @@ class OneBitReference : public OneBitHosts {
     }
 
   private:
-    // 1-bit Adam and 1-bit LAMB.
+    // Makes an update of 1-bit Adam or 1-bit LAMB.
     void frozen_after_warm_up(int64_t t,
                               const std::map<std::string, std::vector<Floats>>& gradients) {
         const bool lamb = config_.kind == OptimizerKind::kOneBitLamb;
@@ -56,7 +56,7 @@ class OneBitReference : public OneBitHosts {
         }
     }
 
-    // Hosts are all alike in 1-bit LAMB.
+    // Returns the direction of 1-bit LAMB, which is equal on all hosts.
     [[nodiscard]] Floats direction(const OneBitParameter& of) const {
         Floats way(of.v.size());
         for (size_t i = 0; i < way.size(); ++i) way[i] = of.m[0][i] / denominator(of, i);
@@ -184,7 +184,8 @@ class OneBitReference : public OneBitHosts {
                 moved[h][i] = (of.p[h][i] - of.met[i]) * denominator(of, i);
         const Floats u = average(moved, of);
         const auto rates = static_cast<float>(rates_);
-        // The momentum is the mean of the steps without their decay (DeepSpeed's has it too).
+        // The momentum is the mean of the steps without their weight decay. DeepSpeed's momentum
+        // includes it.
         const auto decay = static_cast<float>(config_.weight_decay);
         for (size_t i = 0; i < of.v.size(); ++i) {
             const float d = denominator(of, i);
@@ -196,7 +197,7 @@ class OneBitReference : public OneBitHosts {
         of.p.assign(hosts_, of.met);
     }
 
-    // 0/1 Adam.
+    // Used by 0/1 Adam.
     bool frozen_ = false;
     int64_t variance_interval_ = 1, variance_counter_ = 0;
     int64_t local_interval_ = 1, local_counter_ = 0;

@@ -1,5 +1,5 @@
-// A model whose parameters all have gradients in each step, as a job of training_world.h and
-// written a second time.
+// A model whose parameters all have gradients in each step: as a job of training_world.h, and once
+// more in ATen.
 #pragma once
 
 #include <ATen/ops/matmul.h>
@@ -11,7 +11,8 @@
 
 namespace dslaunch::testing {
 
-// The model of small_batch() without a branch. All of its parameters have gradients in each step.
+// The model of small_batch() without its branch, so that all parameters have gradients in each
+// step.
 inline const char* const kPlainText =
     "def forward(self, x: Tensor, y: Tensor) -> Tensor:\n"
     "    h = torch.tanh(torch.matmul(x, self.w1) + self.b1)\n"

@@ -1,6 +1,6 @@
-// ZenFlow as docs/scale/overlapped-offload.md has it, in one process and element by element: the
-// result that ranks must reach, to the last bit. It adds ranks' gradients in the order in which a
-// world adds them. Source: Lan et al. 2025, arXiv:2505.12242.
+// ZenFlow as docs/scale/overlapped-offload.md describes it, computed in one process and element by
+// element. Ranks must reach this result to the last bit. It adds the ranks' gradients in the order
+// in which a world adds them. Source: Lan et al. 2025, arXiv:2505.12242.
 #pragma once
 
 #include <ATen/ops/from_blob.h>
@@ -32,12 +32,12 @@ class LaggingReference {
         }
     }
 
-    // What the controls turn off: that the largest units are chosen, that moments decay as often as
-    // steps pass.
+    // Two switches for controls. LARGEST: the largest units are chosen. DECAYS_BY_STEPS: moments
+    // decay once for each step, also in a late update.
     bool largest = true;
     bool decays_by_steps = true;
 
-    // One update, from 1 on; returns the mean loss.
+    // Makes update T, counted from 1. Returns the mean loss.
     double step(int64_t t) {
         const int64_t ranks = job_.world_size();
         loss_ = 0;
@@ -57,7 +57,7 @@ class LaggingReference {
         return loss_ / static_cast<double>(ranks);
     }
 
-    // The reference goes on as a run that resumes with JOB's keys: without overlap nothing is due.
+    // Continues like a run that resumes with JOB's keys: without overlap, no late update is due.
     void go_on() {
         for (auto& [name, of] : all_) of.due = of.due && job_.lagging.overlap;
     }
@@ -68,9 +68,9 @@ class LaggingReference {
     struct Parameter {
         std::vector<int64_t> shape;
         LagFloats p, m, v;
-        LagFloats waits;                      // gradients of the rest
-        int64_t waited = 0;                   // steps whose they are
-        std::vector<char> important, chosen;  // now, and from the next late update on
+        LagFloats waits;                      // gradients of the elements that wait
+        int64_t waited = 0;                   // steps whose gradients wait
+        std::vector<char> important, chosen;  // now; from the next late update on
         bool due = false;
     };
 
@@ -115,7 +115,7 @@ class LaggingReference {
         }
     }
 
-    // Units of each block by their squares.
+    // Chooses units of each block by their sums of squares.
     void choose(Parameter& of, const LagFloats& g) const {
         if (of.shape.size() < 2) return;
         const auto unit = static_cast<size_t>(job_.unit_numel);
@@ -139,7 +139,7 @@ class LaggingReference {
         }
     }
 
-    // The last of STEPS updates whose mean gradient is G, in the kernels' rounding.
+    // Makes the last of STEPS updates, whose mean gradient is G, with the kernels' rounding.
     void adam(Parameter& of, size_t i, float g, int64_t t, int64_t steps) const {
         const double times = decays_by_steps ? static_cast<double>(steps) : 1;
         const double beta1 = std::pow(adam_.beta1, times), beta2 = std::pow(adam_.beta2, times);

@@ -1,5 +1,6 @@
-// torch_autocast beside stock PyTorch's torch.autocast (autocast_reference.json, written by
-// autocast_reference.py): weights that stay fp32, losses of 30 steps, scales in float16.
+// Compares torch_autocast with stock PyTorch's torch.autocast (autocast_reference.json, written by
+// autocast_reference.py): weights stay fp32, and 30 steps have PyTorch's losses and, in float16,
+// its loss scales.
 #include "fixture_runs.h"
 
 namespace dslaunch::test {
@@ -19,7 +20,8 @@ std::vector<double> scales_of(const TrainResult& result) {
     return scales;
 }
 
-// Returns what PyTorch made of RUN with the kernels whose losses LOSSES are nearest to.
+// Returns PyTorch's results for RUN. If RUN has several results, made with different kernels,
+// returns the one whose losses are nearest to LOSSES.
 const Json& nearest_of(const Json& run, const std::vector<double>& losses) {
     const auto distance = [&](const Json& made) {
         return largest_difference(losses, made.at("losses").get<std::vector<double>>());
@@ -31,7 +33,7 @@ const Json& nearest_of(const Json& run, const std::vector<double>& losses) {
     return *nearest;
 }
 
-// The runs in one world, or in both.
+// Checks the runs of the reference: each type in one world size or, if ALL_WORLDS, in both.
 void check_autocast(bool all_worlds) {
     const Json reference = Json::parse(
         content_of(source_dir() + std::string("/tests/parity/autocast_reference.json")));

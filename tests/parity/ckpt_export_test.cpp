@@ -1,5 +1,6 @@
-// A checkpoint of each fixture model, exported into its own archive: stock torch::jit, or the
-// reader of exported programs, reads the checkpoint's values in every parameter and buffer.
+// A checkpoint of each fixture model is exported into the model's own archive. Stock torch::jit, or
+// the reader of exported programs, then reads the checkpoint's values in every parameter and
+// buffer.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>
@@ -19,8 +20,7 @@ using namespace graph;
 using namespace storage;
 namespace {
 
-// A tensor as if a training run of two steps had left it: other values, the same bytes in every
-// run.
+// Returns TENSOR as if training had changed it: other values, the same in every run.
 at::Tensor changed(const at::Tensor& tensor) {
     return tensor.is_floating_point() ? tensor.detach() * 1.5 + 0.25 : tensor.detach();
 }
@@ -38,7 +38,7 @@ struct Saving {
         facts.dtype = tensor.is_floating_point() ? DType::kF32 : DType::kI64;
         REQUIRE((tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kLong));
         facts.shape = tensor.sizes().vec();
-        values.push_back(changed(tensor));  // the order of memory stays
+        values.push_back(changed(tensor));  // keeps the order of the elements in memory
         if (!values.back().is_contiguous()) facts.strides = values.back().strides().vec();
         checkpoint.tensors.push_back(facts);
     }
@@ -76,7 +76,7 @@ struct Saving {
     }
 };
 
-// The exported file's name: the ending tells readers the format.
+// Returns the exported file's name; its ending tells readers the format.
 std::string out_name(const std::string& archive) {
     return archive.ends_with(".pt2") ? "out.pt2" : "out.pt";
 }
@@ -96,7 +96,7 @@ struct Named {
     at::Tensor value;
 };
 
-// The parameters and buffers of ARCHIVE, aliases included.
+// Returns the parameters and buffers of ARCHIVE, including aliases.
 std::vector<Named> tensors_of(const std::string& archive) {
     std::vector<Named> found;
     if (archive.ends_with(".pt2")) {

@@ -1,6 +1,6 @@
-// Rows made of Parquet files, against those of the same samples as lines of JSON
-// (tests/fixtures/make_tables.py), and what dslaunch eval says of rows: packed ones are judged as
-// rows of one document each are, and a model whose numbers are NaN is judged by no command.
+// Rows made from Parquet files are equal to rows made from the same samples as lines of JSON
+// (tests/fixtures/make_tables.py). dslaunch eval judges packed rows as it judges rows of one
+// document each, and no command judges a model that contains NaN.
 #include <numeric>
 
 #include "base/text.h"
@@ -10,7 +10,7 @@
 namespace dslaunch::test {
 namespace {
 
-// A folder with a tokenizer of words and a template.
+// A folder with a tokenizer of words and a chat template.
 class Preparing {
   public:
     Preparing() {
@@ -24,7 +24,7 @@ class Preparing {
                    "{% if add_generation_prompt %}t1 assistant {% endif %}");
     }
 
-    // What it said, and ROWS if it made some.
+    // The exit code and the output of the command, and ROWS if it made rows.
     struct Prepared {
         int code = 0;
         std::string said, rows;
@@ -128,7 +128,7 @@ void set_number(const std::string& path, const std::string& column, int64_t at, 
     write_file(path, bytes);
 }
 
-// Makes the last 32 bytes of each file of weights NaN, in fp32, bf16 and fp16 alike.
+// Sets the last 32 bytes of each file of weights to NaN; their bits are NaN in fp32, bf16 and fp16.
 void break_weights(const std::string& model) {
     for (const auto& entry : std::filesystem::directory_iterator(model)) {
         if (entry.path().extension() != ".safetensors" ||
@@ -157,7 +157,7 @@ TEST_CASE("rows of a Parquet file are those of the same samples as lines of JSON
             CHECK(of_table.rows == of_lines.rows);
         }
     }
-    // Tables and lines in a row, on any number of threads.
+    // Tables and files of lines, one after the other, with any number of threads.
     const Preparing::Prepared twice =
         preparing.prepare({table("texts.jsonl"), table("texts.jsonl")}, {"--pack"});
     const Preparing::Prepared mixed = preparing.prepare(
@@ -225,7 +225,7 @@ TEST_CASE("a file of JSON has a row in each line, in a list or in several lines 
         CHECK(preparing.prepare({"-"}, {}, preparing.folder().path() + "/a.json").rows ==
               lines.rows);
     }
-    // A bad object has its number in the list.
+    // The message about an invalid object gives its number in the list.
     const Preparing::Prepared bad =
         preparing.prepare({write("bad.json", "[" + first + ", 5, {\"question\" 6}]")});
     CHECK(bad.code == 0);
@@ -271,7 +271,7 @@ TEST_CASE("a plain text gives the rows of a line of JSON that holds it whole") {
     const std::string of_text = judged.prepare("a.safetensors", text);
     const std::string of_line = judged.prepare("b.safetensors", line);
     CHECK(content_of(of_text) == content_of(of_line));
-    // Neither rows nor another file are replaced unless they are to be.
+    // An existing file, whether it contains rows or something else, is replaced only with --force.
     const std::string other = judged.in("c.safetensors");
     write_file(other, "weights");
     for (const std::string& out : {of_text, other}) {
@@ -285,7 +285,8 @@ TEST_CASE("a plain text gives the rows of a line of JSON that holds it whole") {
     CHECK(content_of(judged.prepare("c.safetensors", text, {"--force"})) == content_of(of_line));
 }
 
-// Lines of questions and answers, the longest of WORDS tokens with its end.
+// Writes lines of questions and answers and returns their path. The longest has WORDS tokens if its
+// end token is counted.
 std::string questions(const Judged& judged, int words) {
     const std::string lines = judged.in(fmt::format("q{}.jsonl", words));
     std::string text;
@@ -331,9 +332,9 @@ TEST_CASE("the length of rows is chosen by the longest document, as far as the m
                             "most --context 64"));
     CHECK_THAT(prepare(fits, {"--context", "100"}),
                Catch::Contains("the model has only 64 positions, so rows are longer"));
-    // Pairs have the length of the longest answer.
+    // Rows of pairs are as long as the longest answer needs.
     CHECK_THAT(prepare(fixture_file("preferences/pairs.jsonl")), Catch::Contains("rows of 48"));
-    // A text is longer than any row, and loses nothing by it.
+    // A text is longer than any row, but nothing of it is lost.
     const std::string book = judged.in("book.txt");
     std::string text;
     for (int i = 0; i < 200; ++i) text += "t3 t4 t5\n";
@@ -416,7 +417,8 @@ TEST_CASE("rows that keep documents apart are held out as they are trained") {
     const std::map<std::string, Stored> columns = read_safetensors(rows);
     REQUIRE(columns.count("documents") == 1);
     const int64_t count = columns.at("documents").shape[0];
-    // A folder's held-out loss is the mean over all targets, and each step has those of its row.
+    // The held-out loss is the mean over all targets of the folder's rows. The loss of a step is
+    // the mean over the targets of its row.
     std::vector<int32_t> targets(columns.at("targets").bytes.size() / sizeof(int32_t));
     std::memcpy(targets.data(), columns.at("targets").bytes.data(),
                 targets.size() * sizeof(int32_t));
@@ -452,10 +454,10 @@ TEST_CASE("packed and unpacked rows give equal losses") {
     CHECK(packed.at("samples").get<int64_t>() < alone.at("samples").get<int64_t>());
     CHECK(packed.at("targets") == alone.at("targets"));
     CHECK(packed.at("accuracy") == alone.at("accuracy"));
-    // Each target has the same tokens before it at the same positions; products of other numbers of
-    // rows add in the same order.
+    // Each target has the same tokens before it, at the same positions. Products with another
+    // number of rows add in the same order.
     CHECK(packed.at("loss").get<double>() == Approx(alone.at("loss").get<double>()).epsilon(1e-6));
-    // Documents that see each other are judged otherwise: the column is not without effect.
+    // If documents see each other, the loss is another one: the column has an effect.
     const Json together =
         judged.judge(judged.prepare("together.safetensors", texts, {"--pack", "--attend-all"}));
     CHECK(std::abs(together.at("loss").get<double>() - packed.at("loss").get<double>()) > 1e-4);

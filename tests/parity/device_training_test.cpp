@@ -1,5 +1,5 @@
-// Whole jobs of dsworker processes that compute on test devices: they train, evaluate, save, resume
-// and write what the same jobs do on the CPU.
+// Whole jobs of dsworker processes that compute on test devices. They train, evaluate, save, resume
+// and write the same as the same jobs on the CPU.
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>
@@ -11,8 +11,8 @@
 namespace dslaunch::test {
 namespace {
 
-// Attention takes other operators on a test device than on the CPU, so that losses agree to
-// rounding: that of fp32, or of autocast's 8 bits through three layers.
+// Attention uses other operators on a test device than on the CPU, so losses are equal only up to
+// rounding: the rounding of fp32, or of autocast's 8 bits through three layers.
 constexpr double kRounding = 1e-5;
 constexpr double kHalfRounding = 5e-3;
 
@@ -22,14 +22,14 @@ struct JobShape {
     int ranks = 2;
     Json changes = Json::object();  // merged into the config
     double tolerance = kRounding;
-    Json on_devices = Json::object();  // the same, of the job on devices alone
-    bool are_hosts = false;            // each rank has a pretended host of its own
+    Json on_devices = Json::object();  // merged into the config of the job on devices only
+    bool are_hosts = false;            // each rank has its own pretended host
 };
 
 void give_shape(SavingJob& job, const JobShape& shape, bool on_devices = false) {
     job.steps = 6;
     job.eval_interval = 3;
-    job.ranks = shape.are_hosts ? 1 : shape.ranks;  // of each host
+    job.ranks = shape.are_hosts ? 1 : shape.ranks;  // number of ranks on each host
     if (shape.are_hosts) job.more = hosts(job.folder, std::vector<int>(shape.ranks, 1));
     job.change = [shape, on_devices](Json& config) {
         config.merge_patch(shape.changes);
@@ -54,7 +54,7 @@ std::vector<double> held_out_losses(const SavingJob& job) {
     return losses;
 }
 
-// The mean distance of the trainable parameters of two archives.
+// Returns the mean distance between the trainable parameters of two archives.
 double distance(const std::string& a, const std::string& b) {
     const torch::jit::Module first = torch::jit::load(a), second = torch::jit::load(b);
     double sum = 0, numel = 0;
@@ -94,8 +94,8 @@ void check_shape(const JobShape& shape) {
     REQUIRE(there_held.size() == 3);
     for (size_t i = 0; i < 3; ++i)
         CHECK(there_held[i] == Approx(here_held[i]).epsilon(shape.tolerance));
-    // Adam's step of an element whose gradient is near zero may have either sign, so that single
-    // elements may part; their mean does not.
+    // If the gradient of an element is near zero, Adam's step may have either sign. Single elements
+    // may therefore differ, but the mean distance stays small.
     const std::string weights = there.output() + "/model.pt",
                       expected = here.output() + "/model.pt";
     const double moved = distance(expected, archive_of(here.model));
@@ -131,7 +131,7 @@ TEST_CASE("adapters beside a base in few bits train on devices as on the CPU") {
         run_to_end(here);
         REQUIRE(here.losses().size() == 6);
         check_alike(there.losses(), here.losses(), kRounding);
-        // A base as it is has other losses: the bits were the packed ones.
+        // A base that is not packed gives other losses. So the packed base was really used.
         SavingJob exact;
         shape.changes["dslaunch"]["lora"]["base"] = "as_is";
         give_shape(exact, shape);

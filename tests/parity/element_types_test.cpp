@@ -1,5 +1,5 @@
 // Parameters and buffers of types that no optimizer here updates, through the real dslaunch: SGD
-// beside eager LibTorch, a resume, and the weights that are written.
+// has the losses of eager LibTorch, a job is resumed, and weights of these types are written.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
@@ -47,7 +47,7 @@ struct TypeRows {
     }
 };
 
-// Turns pairs of numbers by TABLE, as rotary positions do.
+// Multiplies pairs of numbers by TABLE as complex numbers, as rotary positions do.
 at::Tensor turned_by(const at::Tensor& h, const at::Tensor& table) {
     return at::view_as_real(at::view_as_complex(h.reshape({-1, 2, 2})) * table).flatten(1);
 }
@@ -55,7 +55,7 @@ at::Tensor turned_by(const at::Tensor& h, const at::Tensor& table) {
 struct TypeKind {
     const char* name;
     at::Tensor table;
-    const char* body;  // of forward, after h = x @ w
+    const char* body;  // code of forward, after h = x @ w
     std::function<at::Tensor(const at::Tensor& h, const at::Tensor& table)> output;
     const char* stored;  // dtype of the table in safetensors
 };
@@ -158,11 +158,12 @@ TEST_CASE("frozen parameters and buffers of other types stay what they are") {
                 INFO(result.err);
                 REQUIRE(result.code == 0);
                 REQUIRE(result.losses().size() == losses.size());
-                // 1e-5: two ranks add two halves of a mean of 32 numbers.
+                // Each of two ranks computes half of a mean of 32 numbers; adding the halves errs
+                // by up to 1e-5.
                 for (size_t i = 0; i < losses.size(); ++i)
                     CHECK(result.losses()[i] == Approx(losses[i]).epsilon(1e-5));
                 check_typed_weights(folder.path() + "/out", kind, w);
-                // The last two steps once more, from the checkpoint of the second.
+                // Trains the last two steps again, from the checkpoint of step 2.
                 std::filesystem::remove_all(folder.path() + "/out/checkpoints/step-4");
                 std::vector<std::string> again = where;
                 again.push_back("--resume");
@@ -203,8 +204,8 @@ TEST_CASE("types that cannot be trained or saved are refused before a step") {
     }
 }
 
-// The real form that the refusal names: it has the numbers of the complex parameter, as
-// PyTorch's optimizers update real and imaginary parts.
+// Tests the real form that the refusal names. It contains the numbers of the complex parameter, and
+// PyTorch's optimizers update real and imaginary parts as separate numbers too.
 TEST_CASE("a complex parameter trains as its real view") {
     const TypeKind kind = {"real view", wave({2, 2}, 0.3),
                            "    z = torch.view_as_complex(h.reshape([-1, 2, 2])) * "
@@ -261,7 +262,7 @@ TEST_CASE("weights of 16 bits say in which type a silent config trains, or how t
         CHECK(silent.code == (is_half ? 0 : 66));
         CHECK_THAT(silent.err, Catch::Contains(is_half ? "they are trained in bf16"
                                                        : "set bf16.enabled to true (--bf16)"));
-        // What a refusal asks for, trains.
+        // With the setting that the message names, the model trains.
         config["bf16"] = {{"enabled", true}};
         std::filesystem::remove_all(folder.path() + "/out");
         CHECK(train(folder, {"--num_gpus", "1"}, model, config).code == 0);

@@ -1,5 +1,5 @@
-// Steps with few targets against transformers and eager LibTorch: the loss is one mean over the
-// targets of the global batch, and micro batches without any count for nothing.
+// Steps with few targets, compared with transformers and eager LibTorch. The loss is one mean over
+// the targets of the global batch; micro batches without targets have no weight in it.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -22,7 +22,7 @@
 namespace dslaunch::test {
 namespace {
 
-// few_targets_reference.py has the same.
+// few_targets_reference.py has the same numbers.
 constexpr int64_t kTargetRows = 32, kTargetLength = 6, kTargetStepRows = 8, kTargetVocabulary = 61;
 
 int64_t token_at(int64_t row, int64_t place) {
@@ -61,7 +61,7 @@ struct TargetCase {
     const char* name;
     int ranks = 1;
     int64_t accumulation = 1;
-    Json also = Json::object();  // of the config
+    Json also = Json::object();  // merged into the config
 };
 
 Json targets_config(const TargetCase& one, const std::string& rows, double lr) {
@@ -86,7 +86,8 @@ TrainResult train_on_targets(const TemporaryFolder& folder, const TargetCase& on
     return result;
 }
 
-// 2e-5: losses near 4.4 in fp32 over two layers; transformers' sums have another order.
+// Checks with a tolerance of 2e-5. The losses are near 4.4, in fp32 over two layers, and
+// transformers adds in another order.
 void check_target_losses(const std::vector<double>& found, const std::vector<double>& expected) {
     REQUIRE(found.size() == expected.size());
     for (size_t i = 0; i < found.size(); ++i) CHECK(found[i] == Approx(expected[i]).epsilon(2e-5));
@@ -131,7 +132,7 @@ TEST_CASE("a folder's loss is one mean over the targets of the global batch") {
     }
 }
 
-// A table of logits by token.
+// A model that is a table of logits, with one row for each token.
 constexpr const char* kTargetTable =
     "def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:\n"
     "    rows = torch.embedding(self.table, tokens)\n";
@@ -144,7 +145,7 @@ constexpr const char* kOwnQuotient =
 
 enum class TargetMean { kTokens, kMicroBatches };
 
-// SGD on the table with BATCHES micro batches a step, by eager LibTorch.
+// Returns the losses of SGD on TABLE with BATCHES micro batches a step, computed by eager LibTorch.
 std::vector<double> table_losses(at::Tensor table, TargetMean mean, int64_t batches, double lr) {
     const TargetRows rows;
     table = table.clone().set_requires_grad(true);

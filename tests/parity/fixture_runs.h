@@ -1,5 +1,5 @@
-// Runs of the fixtures through the real dslaunch for the parity tests: the places where they run,
-// the results that they must have, and the weights that they wrote.
+// Runs the fixtures through the real dslaunch for the parity tests: the hosts and ranks on which
+// they run, the results that they must have, and the weights that they wrote.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ inline std::vector<std::string> ranks(int count) {
     return {"--num_gpus", std::to_string(count)};
 }
 
-// Hosts pretended on this machine, with sockets between them.
+// Returns the options for hosts that are pretended on this machine, with sockets between them.
 inline std::vector<std::string> hosts(const TemporaryFolder& folder,
                                       const std::vector<int>& slots) {
     std::string text;
@@ -36,8 +36,8 @@ struct ScheduleShape {
     std::string schedule = "1f1b";
 };
 
-// The shapes: one stage, which has nothing to schedule, then each schedule of two to four stages,
-// if a model of SEGMENTS has one for each part.
+// Returns the shapes: one stage, which has nothing to schedule; then each schedule with two to four
+// stages, if a model of SEGMENTS segments has a segment for each part.
 inline std::vector<ScheduleShape> schedule_shapes(int segments = 8) {
     std::vector<ScheduleShape> shapes = {{}};
     for (int stages = 2; stages <= 4; ++stages)
@@ -70,16 +70,16 @@ inline std::vector<std::string> all_names() {
     return names;
 }
 
-// The distance that a loss may have from the reference trace, which another processor may have
-// computed: its kernels add in another order. The last bits of a smooth model stay last bits.
-// convnet's ReLUs and max pooling choose: once one chooses otherwise (seen from step 28 on) the
-// paths part, so from step 25 on they are only held together.
+// Returns the distance that a loss may have from the reference trace. Another processor may have
+// computed the trace, and its kernels add in another order. In a smooth model this changes only the
+// last bits. convnet's ReLUs and max pooling choose between values: once a run chooses another
+// value (seen from step 28 on), its losses diverge. The bound is therefore wide from step 25 on.
 inline double trace_bound(const std::string& name, size_t step) {
     return name == "convnet" && step >= 25 ? 1e-2 : 1e-4;
 }
 
-// Checks 50 steps against the bound of the reference trace. ZERO: the config's zero_optimization,
-// or null.
+// Checks 50 steps against the reference trace, within trace_bound(). ZERO: the config's
+// zero_optimization, or null.
 inline void check_traces(const std::vector<std::string>& names,
                          const std::set<std::pair<int, int>>& runs, const Json& zero) {
     double largest = 0;
@@ -119,7 +119,7 @@ struct Stored {
     std::string bytes;
 };
 
-// A safetensors file read by its published layout: 8 bytes of header length, JSON, data.
+// Reads a safetensors file by its published layout: 8 bytes of header length, JSON, data.
 inline std::map<std::string, Stored> read_safetensors(const std::string& path) {
     const std::string bytes = content_of(path);
     uint64_t header = 0;

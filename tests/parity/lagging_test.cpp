@@ -1,5 +1,5 @@
-// Whole jobs whose updates lag (zenflow), with states on disk: what the plan says of them, and the
-// bits of one that is stopped and goes on.
+// Whole jobs whose updates lag (zenflow), with states on disk. The plan describes their updates,
+// and a job that is stopped and resumed has the same bits as a job that was not stopped.
 #include "fixture_runs.h"
 #include "support/saving_job.h"
 
@@ -41,14 +41,15 @@ TEST_CASE("a job whose updates lag is stopped and goes on with the bits of one t
     for (SavingJob* job : {&whole, &parts}) lag(*job, disk);
     whole.steps = kSteps;
     run_to_end(whole);
-    parts.steps = 7;  // gradients wait
+    parts.steps = 7;  // stops while gradients wait
     run_to_end(parts);
     CHECK(parts.weights() != whole.weights());
     parts.steps = kSteps;
     resume(parts);
     CHECK(parts.losses() == whole.losses());
     CHECK(parts.weights() == whole.weights());
-    // Another way to train: the first steps are the same, which update everything.
+    // Without zenflow, the training is another one. Only the first steps are equal, since they
+    // update everything.
     SavingJob exact;
     lag(exact, disk, {{"zenflow", nullptr}});
     exact.steps = kSteps;

@@ -1,5 +1,5 @@
-// Adapters trained beside a Hugging Face folder, against what PEFT made of the same beginning
-// (tests/fixtures/make_lora.py), and their way through checkpoints, merging and stock names.
+// Adapters that are trained beside a Hugging Face folder, compared with the results of PEFT from
+// the same start (tests/fixtures/make_lora.py). Also their checkpoints, merging, and stock names.
 #include <cmath>
 
 #include "fixture_runs.h"
@@ -7,7 +7,7 @@
 namespace dslaunch::test {
 namespace {
 
-// A folder of huggingface/NAME with the adapter of lora/NAME.
+// The model in huggingface/NAME and its adapter in lora/NAME.
 struct Tuned {
     std::string name;
     std::vector<std::string> targets;
@@ -15,7 +15,7 @@ struct Tuned {
     bool rslora = false;
 
     [[nodiscard]] std::string model() const { return fixture_file("huggingface/" + name); }
-    // The same below FOLDER, without the model's own dropout.
+    // Copies the model below FOLDER, without its own dropout, and returns the path of the copy.
     [[nodiscard]] std::string model_in(const TemporaryFolder& folder) const {
         const std::string copy = folder.path() + "/model";
         std::filesystem::copy(model(), copy);
@@ -92,7 +92,8 @@ TEST_CASE("adapters train as PEFT trains them, on one rank and on shards") {
             INFO(tuned.name << " on " << count);
             const TemporaryFolder folder;
             Json config = tuned.config(2 / count);
-            // Shards on the disk: then no tensor of the model has the trained values at the end.
+            // Two ranks keep their shards on disk. At the end no tensor of the model in memory then
+            // has the trained values.
             const Json disk = {{"device", "nvme"}, {"nvme_path", folder.path()}};
             if (count > 1)
                 config["zero_optimization"] = {
@@ -107,7 +108,7 @@ TEST_CASE("adapters train as PEFT trains them, on one rank and on shards") {
                 REQUIRE(expected.count(name) == 1);
                 CHECK(largest_difference(tensor, expected.at(name)) < 1e-3);
             }
-            // Nothing of the base is written, here or in a checkpoint.
+            // Nothing of the base is written, neither here nor in a checkpoint.
             CHECK_FALSE(std::filesystem::exists(folder.path() + "/out/model.safetensors"));
         }
     }
@@ -227,7 +228,7 @@ TEST_CASE("adapters are not resumed beside other weights") {
     config["dslaunch"]["steps"] = 4;
     const std::string weights = folder.path() + "/model/model-00003-of-00004.safetensors";
     std::string bytes = content_of(weights);
-    // The last elements of the file, of 16 or 32 bits: those of some weight that is frozen.
+    // The last elements of the file, of 16 or 32 bits each, belong to a frozen weight.
     REQUIRE(bytes.size() > 4096);
     for (size_t i = bytes.size() - 4096; i < bytes.size(); i += 2) bytes[i] ^= 1;
     write_file(weights, bytes);
@@ -237,7 +238,7 @@ TEST_CASE("adapters are not resumed beside other weights") {
     CHECK(result.code == 73);
     CHECK_THAT(result.err,
                Catch::Contains("its adapters were trained on base weights that differ"));
-    // What --lora says is compared first.
+    // The settings of --lora are compared first.
     const auto told = [&](const Json& other) {
         result =
             train(folder, {"--num_gpus", "1", "--resume=auto"}, folder.path() + "/model", other);
@@ -260,7 +261,8 @@ TEST_CASE("a merged model is the model with its adapter") {
     for (const Tuned& tuned : kTuned) {
         const TemporaryFolder folder;
         const std::string adapter = tuned.file("begin"), merged = folder.path() + "/merged";
-        // The beginning adds nothing. With weights that it did add, the text is another one.
+        // The initial adapter adds nothing, so the text is the same. A trained adapter changes the
+        // text.
         const std::vector<std::string> prompt = {"--prompt-ids", "5,17,2", "--temperature", "0",
                                                  "--tokens",     "8",      "--as",          "ids"};
         const auto generate = [&](std::vector<std::string> words) {
@@ -292,7 +294,7 @@ TEST_CASE("what is no adapter of this model is refused by name") {
     config["dslaunch"]["lora"]["init"] = kTuned.back().file("begin");
     result = train(folder, ranks(1), llama.model(), config);
     INFO(result.err);
-    CHECK(result.code == 65);  // its scale is another one
+    CHECK(result.code == 65);  // the scale of that adapter is another one
     JobProcess merge(folder, {kDslaunch, "model", "merge", llama.model(),
                               kTuned.back().file("begin"), "-o", folder.path() + "/merged"});
     CHECK(merge.wait() == 66);
@@ -312,7 +314,7 @@ TEST_CASE("a merge beside files of another model is refused, and so is half of a
         CHECK(code == 66);
         return merge.err();
     };
-    // The shards of a model there would be read in the place of what is written.
+    // If the folder contains shards of a model, they would be read instead of the written file.
     CHECK_THAT(refusal(model), Catch::Contains("belongs to another model"));
     CHECK_FALSE(std::filesystem::exists(model + "/model.safetensors"));
     write_file(out + "/model-00001-of-00002.safetensors", "");
@@ -331,7 +333,8 @@ TEST_CASE("a merge beside files of another model is refused, and so is half of a
     CHECK_FALSE(std::filesystem::exists(out));
     facts["r"] = facts["r"].get<int>() / 2;
     write_file(adapter + "/adapter_config.json", facts.dump());
-    // A whole file counts beside an index of others, as in transformers, also where it is none.
+    // A whole file is read even if an index names other files, as in transformers. This one is not
+    // even a valid file.
     write_file(model + "/model.safetensors", "");
     CHECK_THAT(refusal(out), Catch::Contains(model + "/model.safetensors"));
 }

@@ -1,6 +1,7 @@
-// What a model needs of its surroundings. A library of operators that is not LibTorch's is named
-// when it is missing, loaded when --op-library or the config names it, and not on the word of what
-// came with the model. Sizes that a program was exported for are named when a batch has others.
+// The things that a model needs in addition to its file. If a library of operators that is not part
+// of LibTorch is missing, the message names it. The library is loaded if --op-library or the config
+// names it, but not because a file that came with the model names it. If a batch has other sizes
+// than a program was exported for, the message names these sizes.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/ones.h>
 #include <torch/csrc/jit/api/module.h>
@@ -15,7 +16,7 @@ namespace {
 
 const std::string kLibrary = std::string(binary_dir()) + "/libdsl_test_operators.so";
 
-// A classifier of the digits that halves its logits by the library's operator.
+// Writes a classifier of digits that halves its logits with the library's operator.
 void write_model(const std::string& path) {
     load_op_libraries({kLibrary});
     torch::jit::Module module("Classifier");
@@ -51,7 +52,8 @@ TEST_CASE("a library of operators is loaded before the model, on every rank") {
     write_model(model);
     Json config = fixture_config(facts_of("mlp"), 1, 3);
 
-    // Without it the operator is named, and a file that is no such library is refused.
+    // Without the library, the message names the operator. A file that is not such a library is
+    // refused.
     TrainResult result = train(folder, ranks(2), model, config);
     CHECK(result.code == 66);
     CHECK_THAT(result.err, Catch::Contains("LibTorch has no operator dsl_test::halve") &&
@@ -62,7 +64,7 @@ TEST_CASE("a library of operators is loaded before the model, on every rank") {
     CHECK(result.code == 66);
     CHECK_THAT(result.err, Catch::Contains("config.json: ") && Catch::Contains("TORCH_LIBRARY"));
 
-    // The same operators twice.
+    // Two libraries with the same operators are refused.
     const std::string again = folder.path() + "/again.so";
     std::filesystem::copy(kLibrary, again);
     const Ran twice =
@@ -70,7 +72,7 @@ TEST_CASE("a library of operators is loaded before the model, on every rank") {
     CHECK(twice.code == 66);
     CHECK_THAT(twice.err, Catch::Contains("again.so: Only a single TORCH_LIBRARY"));
 
-    // With it the model trains on two hosts, and is verified, planned and shown.
+    // With the library, the model trains on two hosts, and can be verified, planned and shown.
     where = hosts(folder, {1, 1});
     where.insert(where.end(), {"--op-library", kLibrary});
     result = train(folder, where, model, config);
@@ -85,7 +87,7 @@ TEST_CASE("a library of operators is loaded before the model, on every rank") {
     }
     CHECK(run(folder, {"model", "show", model, "--op-library", kLibrary}).code == 0);
 
-    // The config names it, by a path from its own folder.
+    // The config names the library, by a path relative to the config's own folder.
     const TemporaryFolder other;
     std::filesystem::copy(kLibrary, other.path() + "/operators.so");
     config["dslaunch"]["op_libraries"] = {"operators.so"};
@@ -108,7 +110,7 @@ TEST_CASE("a config that came with the model may not name a library") {
         CHECK(ran.code == 65);
         CHECK_THAT(ran.err, Catch::Contains("would be loaded as code"));
     }
-    // Who names the file of the config has named the library.
+    // A user who names the config file has thereby named the library.
     CHECK(run(folder, {"plan", model, "--config", folder.path() + "/ds_config.json"}).code == 0);
 }
 
@@ -164,7 +166,7 @@ TEST_CASE("a program that was exported for other sizes says for which, and what 
     const Ran more = run(
         folder, {"plan", model, "--context", "32", "--set", "train_micro_batch_size_per_gpu=5"});
     INFO(more.err);
-    CHECK(more.code == 0);  // rows may differ there
+    CHECK(more.code == 0);  // the number of rows is not fixed
 }
 
 TEST_CASE("plan --lr of a model of rows needs no data, but for epochs") {
@@ -186,7 +188,7 @@ TEST_CASE("plan --lr of a model of rows needs no data, but for epochs") {
         return steps.size();
     };
     CHECK(count_of(rates({"--set", "dslaunch.steps=3"})) == 3);
-    // 16 rows, 4 a step.
+    // 16 rows are 4 steps of 4 rows.
     const std::vector<std::string> epochs = {"--set", "dslaunch.epochs=2"};
     std::vector<std::string> with_data = epochs;
     with_data.insert(with_data.end(), {"--data", fixture_file("writes/rows.safetensors")});

@@ -1,5 +1,6 @@
-// The purpose of offload: a model whose parameters, gradients and states are four times the memory
-// allowed trains with the losses and weights of memory, and a job of many steps leaks nothing.
+// The purpose of offload: the parameters, gradients and states of a model are four times as large
+// as the memory allowed. The model trains with the same losses and weights as in memory, and a job
+// of many steps leaks nothing.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -26,7 +27,7 @@ std::string make_gpt(const TemporaryFolder& folder, int width, int layers) {
     return path;
 }
 
-// Buckets and chunks are small: a few of them pass through memory at once.
+// Returns a config with small buckets and chunks, of which a few pass through memory at once.
 Json config_of(const std::string& nvme_path, int64_t steps) {
     Json zero = {{"stage", 3}, {"stage3_prefetch_bucket_size", 0}, {"reduce_bucket_size", 100000}};
     if (!nvme_path.empty()) {
@@ -94,7 +95,7 @@ void check_in_a_quarter(const RunShape& shape) {
     REQUIRE(reference.code == 0);
     REQUIRE(losses_in(in_memory).size() == 3);
 
-    // The limit is a quarter of parameters, gradients and two moments, 4 bytes each.
+    // The limit is a quarter of the bytes of parameters, gradients and two moments, 4 bytes each.
     const Json run = Json::parse(in_memory.read("out/run.json"));
     const int64_t limit = run.at("run").at("parameters").get<int64_t>() * 16 / 4;
     const MemoryGroup group(limit);
@@ -134,7 +135,7 @@ TEST_CASE("a model four times as large as the memory allowed trains from disk, a
     check_in_a_quarter({512, 16, 1});
 }
 
-// A program and its libraries take their memory in each rank.
+// The program and its libraries take memory in each rank.
 TEST_CASE("two ranks together train a model four times as large as their memory", "[.long]") {
     check_in_a_quarter({768, 16, 2});
 }
@@ -145,7 +146,7 @@ namespace {
 struct Held {
     int64_t anonymous_kib = 0;
     int64_t files = 0;
-    int64_t swap_blocks = 0;  // blocks of 512 bytes, taken by the swap files
+    int64_t swap_blocks = 0;  // blocks of 512 bytes that the swap files take
 };
 
 Held held_by(pid_t pid, const std::string& nvme) {
@@ -178,7 +179,7 @@ pid_t worker_below(pid_t launcher) {
     return -1;
 }
 
-// Waits until a job's metrics have as many lines.
+// Waits until a job's metrics have a given number of lines.
 class StepCounter {
   public:
     explicit StepCounter(std::string path) : path_(std::move(path)) {}
@@ -221,8 +222,9 @@ TEST_CASE("ten thousand steps from disk hold no more than one thousand did", "[.
         static_cast<long long>(late.files), static_cast<long long>(late.swap_blocks));
     CHECK(late.files == early.files);
     CHECK(late.swap_blocks == early.swap_blocks);
-    // A leak of 64 bytes a step shows over the 9000 steps between them. Below that lies the amount
-    // that the allocator takes at a time; 4 MiB of padding are taken long before.
+    // In the 9000 steps between both looks, a leak of 64 bytes a step would add more than this. A
+    // smaller increase may be the amount that the allocator takes at a time. It has taken its 4 MiB
+    // of padding long before.
     CHECK(late.anonymous_kib - early.anonymous_kib < 512);
     CHECK(job.wait() == 0);
 }

@@ -1,5 +1,5 @@
-// Training with states and parameters on disk, through the real programs: the weights of training
-// in memory, less memory, nothing left behind, a trace.
+// Training with states and parameters on disk, through the real programs. It has the weights of
+// training in memory, needs less memory, leaves no files, and writes a trace.
 #include <numeric>
 
 #include "base/bytes.h"
@@ -35,7 +35,8 @@ Json config_of(const std::string& nvme_path, const Json& precision) {
     return config;
 }
 
-// The least that each rank has of its 2.4 million weights: a block less than its part, and biases.
+// Returns a lower limit for the number of the 2.4 million weights that a rank owns: an equal part,
+// less 64 blocks of 16 Ki elements, since shards are cut at blocks. Biases are not counted.
 int64_t own_numel_min(int ranks) {
     return 3 * 12 * 256 * 256 / ranks - 64 * 16 * 1024;
 }
@@ -47,7 +48,7 @@ struct Trained {
     std::string log;
 };
 
-// SLOTS has one number a host; several hosts talk through Gloo.
+// Trains MODEL. SLOTS has one number for each host; several hosts communicate through Gloo.
 Trained train(const std::string& model, const std::vector<int>& slots, const Json& config) {
     const TemporaryFolder folder;
     write_file(folder.path() + "/config.json", config.dump());
@@ -87,14 +88,14 @@ void check_disk_alike(const Json& precision, const std::vector<int>& slots) {
     const Json& last = on_disk.metrics.back();
     CHECK(last.at("memory").at("moments") == 0);
     CHECK(last.at("memory").at("parameters") == 0);
-    // The remaining gradients are the buckets' buffers, which both runs have.
+    // The remaining gradients are in the buckets' buffers, which both runs have.
     const auto gradients = [&](const Trained& trained) {
         return trained.metrics.back().at("memory").at("gradients").get<int64_t>();
     };
     CHECK(gradients(in_memory) - gradients(on_disk) >= 4 * own_numel_min(ranks));
     CHECK(last.at("disk_bytes").at("written").get<int64_t>() > 0);
     CHECK_FALSE(in_memory.metrics.back().contains("disk_bytes"));
-    // The files that a job keeps on disk are gone with it.
+    // The job has removed the files that it kept on disk.
     CHECK(std::filesystem::is_empty(nvme));
 }
 
@@ -134,7 +135,8 @@ TEST_CASE("a job whose placement adapts has the weights of memory, and says what
         for (size_t step = 0; step < in_memory.metrics.size(); ++step)
             CHECK(adapted.metrics[step].at("loss") == in_memory.metrics[step].at("loss"));
         CHECK(adapted.weights == in_memory.weights);
-        // About a quarter of the chunks is kept at the start; they are not of one length.
+        // About a quarter of the chunks is kept in memory at the start. The limits are wide because
+        // the chunks differ in length.
         const auto kept = adapted.metrics.front().at("memory").at("moments").get<int64_t>();
         const int64_t all = in_memory.metrics.front().at("memory").at("moments").get<int64_t>();
         CHECK(kept > all / 8);
@@ -142,7 +144,7 @@ TEST_CASE("a job whose placement adapts has the weights of memory, and says what
         CAPTURE(adapted.log);
         CHECK_THAT(adapted.log, Catch::Contains("placement: after step 4: "));
         CHECK_THAT(adapted.log, Catch::Contains("chunks in memory at the end; a step takes "));
-        // The busier of two hosts of unequal size moves less by rows.
+        // If two hosts have different sizes, the busier host moves fewer bytes with shards of rows.
         CHECK_THAT(adapted.log, Catch::Contains(slots.size() == 1 ? "dslaunch.shard auto: flat"
                                                                   : "dslaunch.shard auto: row"));
     }
@@ -165,14 +167,15 @@ TEST_CASE("the trace of a step shows its transfers beside its computing") {
         end_us = std::max(end_us, event.at("ts").get<double>() + event.at("dur").get<double>());
         CHECK(event.at("dur").get<double>() >= 0);
     }
-    // The two groups are the step as it ran and as it was predicted.
+    // The two groups are the step as it ran and the step as it was predicted.
     CHECK(instructions.size() == 2);
     CHECK(instructions[0] == instructions[1]);
     for (const char* op : {"Forward", "Backward", "Read", "Write", "Update"}) {
         INFO(op);
         CHECK(events[op] > 0);
     }
-    // No chunk is longer than sub_group_size; each takes part in two Accumulates and an Update.
+    // No chunk is longer than sub_group_size. Each chunk takes part in two Accumulates and one
+    // Update.
     CHECK(events["Update"] > 3 * 12 * 256 * 256 / 10000);
     CHECK(events["Accumulate"] == 2 * events["Update"]);
     const double step_ms = trained.metrics.at(2).at("step_ms").get<double>();

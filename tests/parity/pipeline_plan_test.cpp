@@ -8,7 +8,8 @@
 namespace dslaunch::test {
 namespace {
 
-// Checks that parts tile the segments, a stage is idle when it is not busy, FLOPs are the model's.
+// Checks that parts tile the segments, that a stage is idle when it is not busy, and that the FLOPs
+// are the model's.
 void check_schedule_json(const Json& schedule, int64_t segments, int64_t flops, double rate) {
     INFO(schedule.at("schedule"));
     const auto micro_batches = schedule.at("micro_batches").get<double>();
@@ -23,7 +24,7 @@ void check_schedule_json(const Json& schedule, int64_t segments, int64_t flops, 
             stage_flops += part.at("forward_flops").get<int64_t>();
         }
         flops_sum += stage_flops;
-        // Forward, backward for inputs and for weights take as long each.
+        // The forward, the backward for inputs and the backward for weights take equally long.
         const double busy_s = 3 * micro_batches * static_cast<double>(stage_flops) / rate;
         CHECK(stage.at("idle_share").get<double>() == Approx(1 - busy_s / step_s));
         idle_sum += stage.at("idle_share").get<double>();
@@ -40,7 +41,7 @@ void check_schedule_json(const Json& schedule, int64_t segments, int64_t flops, 
           schedule.at("stages").get<int64_t>() * schedule.at("chunks").get<int64_t>());
 }
 
-// How many works the picture at PATH shows: each has its title.
+// Returns the number of works in the picture at PATH; each work has a title.
 size_t works_in(const std::string& path) {
     const std::string svg = content_of(path);
     size_t works = 0;
@@ -70,7 +71,7 @@ TEST_CASE("a model is planned as a pipeline by every schedule, times from its FL
     for (const Json& stage : planned.at("schedules").at(0).at("by_stage"))
         states += stage.at("state_bytes").get<int64_t>();
     CHECK(states >= 16 * whole.at("parameters").get<int64_t>());
-    // ZeRO-1 on two ranks a stage leaves half of the moments.
+    // With ZeRO stage 1, two ranks of a stage share the moments, so each has half of them.
     const Json sharded = plan_json(folder, {"--stages", "2", "--world-size", "4", "--flops-rate",
                                             "1e9", "--set", "zero_optimization.stage=1"});
     CHECK(sharded.at("copies") == 2);
@@ -93,11 +94,11 @@ TEST_CASE("a pipeline of measured segments is drawn, and weighed on a thousand r
     INFO(result.out << result.err);
     REQUIRE(result.code == 0);
     CHECK(result.out.find("times are measured on this machine with ") != std::string::npos);
-    CHECK(mentions(result.out, "\n2x512x1x1 "));  // of 1024 ranks
+    CHECK(mentions(result.out, "\n2x512x1x1 "));  // a mesh of 1024 ranks
     CHECK(mentions(result.out, "\ncopies that can share states without leaving a host: "));
     CHECK(result.out.find("rank  host  shard  pipeline\n") != std::string::npos);
-    // On a busy machine the gradients of a stage's weights may measure as nothing: such work has no
-    // width, and is not drawn.
+    // On a busy machine the measured time of a stage's weight gradients may be 0. Such a work has
+    // no width and is not drawn.
     CHECK(works_in(picture) >= 2 * 4 * 2);
     CHECK(works_in(picture) <= 2 * 4 * 3);
     options = drawn;
@@ -126,8 +127,8 @@ TEST_CASE("a mesh of several axes is costed by axis, host and tier") {
     CHECK(mesh.at("pipeline") == 2);
     CHECK(mesh.at("data") == 2);
     CHECK(mesh.at("tensor") == 2);
-    // A host holds a stage: the traffic of tensor and data ranks stays there, that of stages does
-    // not.
+    // Each host holds one stage. The traffic of tensor and data ranks stays inside the host; the
+    // traffic between stages does not.
     const Json& axes = mesh.at("bytes_by_axis");
     for (const char* near : {"tensor", "shard"}) {
         CHECK(axes.at(near).at("inside_hosts") > 0);
@@ -137,7 +138,7 @@ TEST_CASE("a mesh of several axes is costed by axis, host and tier") {
     CHECK(axes.at("pipeline").at("between_hosts") > 0);
     CHECK(mesh.at("by_stage").size() == 2);
     CHECK(mesh.at("step_s").get<double>() >= mesh.at("pipeline_s").get<double>());
-    // The batch is rows 2 x micro batches 4 x data 2.
+    // The batch is 2 rows x 4 micro batches x 2 data ranks.
     CHECK(planned.at("config").at("train_batch_size") == 16);
     CHECK(planned.at("config").at("dslaunch").at("tensor").at("size") == 2);
     CHECK(planned.at("simulated").back().at("data") == 16);
@@ -163,7 +164,7 @@ TEST_CASE("a search ranks the meshes that fit, and says what to put into the con
         before_s = mesh.at("step_s").get<double>();
         CHECK(mesh.at("host_bytes").get<int64_t>() <= int64_t{4} << 30);
     }
-    CHECK(tensor_sizes.size() > 1);  // the fixture's layers can be shared
+    CHECK(tensor_sizes.size() > 1);  // also shared layers, which the fixture allows
     const Json& best = found.at("best").at(0);
     const Json& config = found.at("config");
     CHECK(config.at("gradient_accumulation_steps") == best.at("micro_batches"));
@@ -180,7 +181,7 @@ TEST_CASE("a run takes the config that a search proposes") {
     CHECK(config.at("dslaunch").at("pipeline") == Json{{"stages", 2}, {"schedule", "1f1b"}});
     const std::string path = folder.path() + "/ds_config.json";
     std::ofstream(path) << config.dump();
-    // The plan of a run, with the pipeline that the config asks for.
+    // Plans a run with the pipeline that the config asks for.
     JobProcess process(folder,
                        {kDslaunch, "plan", archive_of("gpt"), "--context", "16", "--segments", "8",
                         "--config", path, "--world-size", "4", "--json"});

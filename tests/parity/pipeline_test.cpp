@@ -1,5 +1,5 @@
-// Whole jobs in pipelines: the losses and weights of one rank, bit for bit, over schedules, ZeRO
-// stages, hosts, checkpoints and evaluation.
+// Whole jobs in pipelines have the losses and weights of one rank, bit for bit, with every schedule
+// and ZeRO stage, on several hosts, and with checkpoints and evaluation.
 #include <cstdlib>
 #include <filesystem>
 #include <regex>
@@ -20,8 +20,9 @@ struct Pipeline {
     int chunks = 0;  // 0: the schedule's own number
 };
 
-// A config of four micro batches a step, clipped, so that every step depends on the norm of all
-// gradients, which are summed over ranks after each micro batch, as they are from ZeRO stage 2 on.
+// Returns a config with four micro batches a step. Clipping makes every step depend on the norm of
+// all gradients. Gradients are summed over ranks after each micro batch, as they are from ZeRO
+// stage 2 on.
 Json config_of(const std::string& name, int steps) {
     Json config = fixture_config(facts_of(name), 4, steps);
     config["gradient_clipping"] = 1.0;
@@ -85,8 +86,8 @@ void check_alike(const std::string& name, const Json& config, const Alone& alone
     alone.check(folder, trained);
 }
 
-// The number of recompute groups of the first micro step: runs of Recompute, each before a
-// Backward.
+// Returns the number of recompute groups in the first micro step: sequences of Recompute that are
+// each followed by a Backward.
 int recompute_groups(const Json& instructions) {
     int groups = 0;
     std::string before;
@@ -107,13 +108,13 @@ TEST_CASE("pipelines of processes train bit for bit as one rank does") {
         const Json config = config_of(name, 3);
         const Alone alone(name, config, 1);
         check_alike(name, config, alone, {3, 1, "1f1b", 1});
-        if (name != "gpt") continue;  // every schedule: the [.long] matrix
+        if (name != "gpt") continue;  // the [.long] matrix has every schedule
         check_alike(name, config, alone, {2, 1, "zb-h1", 3});
     }
     const Json config = config_of("gpt", 3);
     const Alone pair("gpt", config, 2);
     check_alike("gpt", config, pair, {2, 2, "1f1b", 2});
-    // Running averages that a stage moves are in the weights.
+    // The weights contain the running averages, which only one stage updates.
     const Alone averages("convnet", config_of("convnet", 3), 1);
     check_alike("convnet", config_of("convnet", 3), averages, {2, 1, "1f1b", 0});
 }
@@ -126,7 +127,7 @@ TEST_CASE("stages of processes with several parts train bit for bit as one rank 
         const Alone alone(name, config, 1);
         REQUIRE(held_out(alone.result).size() == 3);
         check_alike(name, config, alone, {2, 1, "zb-v", 1});
-        if (name != "gpt") continue;  // more shapes: the [.long] matrix
+        if (name != "gpt") continue;  // the [.long] matrix has more shapes
         check_alike(name, config, alone, {3, 1, "interleaved", 3, 2});
         check_alike(name, config, alone, {2, 1, "interleaved", 2, 3});
     }
@@ -150,7 +151,8 @@ TEST_CASE("a table of the first and the last part is one stage's in a V, bit for
     const Alone tied("gpt-tied", config, 1);
     check_alike("gpt-tied", config, tied, {2, 1, "zb-v", 0});
     check_alike("gpt-tied", config, tied, {2, 1, "zb-v", 3});
-    // Another block of this model runs twice, in both stages: that has the bits of one micro batch.
+    // Another block of this model runs twice, once in each stage. Its gradients have the same bits
+    // only if there is a single micro batch.
     config = config_of("tied-frozen-unused", 3);
     config["gradient_accumulation_steps"] = 1;
     const Alone frozen("tied-frozen-unused", config, 1);
@@ -165,11 +167,12 @@ TEST_CASE("a table that is read by the first and the last stage is trained as on
         check_alike(name, config, alone, {2, 1, "1f1b", 0});
         check_alike(name, config, alone, {2, 1, "1f1b", 3});
     }
-    // The table's gradient over several micro batches is a sum in another order: 8 terms of fp32,
-    // so 8 x 2^-24 of their magnitudes. Adam divides by the root of its square, so a step moves a
-    // weight by 1e-3 whatever its size, those roundings by 5e-10; four steps later a loss whose
-    // gradient has an L1 norm of 100 has moved by less than 2e-7 in theory; a gradient that is
-    // nearly nothing has a larger relative error, hence 1e-5.
+    // With several micro batches, the table's gradient is a sum of 8 fp32 terms in another order,
+    // so it errs by up to 8 x 2^-24 of their magnitudes. Adam divides by the root of the gradient's
+    // square: a step moves a weight by 1e-3 whatever the gradient's size, and the rounding error by
+    // 5e-10. Four steps later, a loss whose gradient has an L1 norm of 100 has in theory changed by
+    // less than 2e-7. But the relative error of a gradient near zero is larger, hence the limit of
+    // 1e-5.
     const Json config = config_of("gpt-tied", 4);
     const Alone alone("gpt-tied", config, 1);
     const TemporaryFolder folder;
@@ -179,7 +182,7 @@ TEST_CASE("a table that is read by the first and the last stage is trained as on
 }
 
 TEST_CASE("pipelines of processes over schedules, stages and ZeRO", "[.long]") {
-    // Models with tied tables are in tensor_test.cpp. One model: -c NAME.
+    // Models with tied tables are in tensor_test.cpp. To test one model: -c NAME.
     for (const std::string name : {"gpt", "gpt-dropout", "llama", "convnet"}) {
         DYNAMIC_SECTION(name) {
             const Json config = config_of(name, 3);
@@ -196,7 +199,7 @@ TEST_CASE("pipelines of processes over schedules, stages and ZeRO", "[.long]") {
 
 namespace {
 
-// Trains on HOSTS with so many slots each, three stages by each of SCHEDULES.
+// Trains on hosts with each of ALL_SLOTS, in three stages by each of SCHEDULES.
 void check_on_hosts(const std::vector<std::string>& schedules,
                     const std::vector<std::vector<int>>& all_slots) {
     Json config = config_of("gpt", 4);
@@ -279,7 +282,7 @@ TEST_CASE("running averages of data-parallel ranks go into stages and back as th
         CHECK(std::vector(losses.end() - 2, losses.end()) ==
               std::vector(expected.end() - 2, expected.end()));
         CHECK((weights_of(folder) == alone.weights));
-        // The manifest has the buffers of each rank, not of the first alone.
+        // The manifest contains the buffers of each rank, not only of the first one.
         const std::string manifest =
             content_of(folder.path() + "/out/checkpoints/step-2/manifest.json");
         CHECK(manifest.find("rank_buffer") != std::string::npos);
@@ -334,7 +337,7 @@ TEST_CASE("what a plan says of bytes between stages is what a run sends") {
         for (const char* kind : {"stage", "reduce"})
             if (kinds.contains(kind))
                 CHECK(kinds.at(kind).at("sent") == kinds.at(kind).at("planned"));
-        // The rest is the shapes of messages, and the ranks' words at a step's end.
+        // The other bytes are the shapes in messages, and the ranks' messages at the end of a step.
         const auto sent = trained.metrics.back().at("link_bytes").at("sent").get<int64_t>();
         CHECK(sent >= steps * planned);
         CHECK(sent < steps * (planned + 64 * 1024));
@@ -360,7 +363,7 @@ TEST_CASE("number_checkpoints counts those of the model, not of each stage, and 
         int groups = 0;
         for (const Json& rank : planned.at("ranks"))
             groups += recompute_groups(rank.at("instructions"));
-        // A group that a stage's end cuts counts on both sides.
+        // A group that the end of a stage cuts is counted in both stages.
         CHECK(groups >= checkpoints);
         CHECK(groups <= checkpoints + stages - 1);
     }
@@ -369,7 +372,7 @@ TEST_CASE("number_checkpoints counts those of the model, not of each stage, and 
 TEST_CASE("an error of a stage names the segment by its number in the model") {
     const TemporaryFolder folder;
     Json config = in_pipeline(config_of("gpt", 8), {2, 1});
-    config["optimizer"]["params"]["lr"] = 1e30;  // makes the last segment's loss not finite
+    config["optimizer"]["params"]["lr"] = 1e30;  // makes the loss of the last segment not finite
     const TrainResult result = train(folder, ranks(2), archive_of("gpt"), config);
     INFO(result.err);
     CHECK(result.code != 0);

@@ -1,5 +1,4 @@
-// `dslaunch plan --compare cache`: what each rule of the swap buffers moves, as the command says
-// it.
+// `dslaunch plan --compare cache` prints the bytes that each rule of the swap buffers moves.
 #include <algorithm>
 #include <map>
 
@@ -36,7 +35,7 @@ TEST_CASE("no rule that plan compares moves less than the least, and none has le
                 compared += row.at("rule") == "least" ? 0 : 1;
             }
             CHECK(compared == 2 * least.size());
-            // Buffers for all chunks: nothing has to move but what was never there.
+            // With buffers for all chunks, no chunk has to be written.
             CHECK(least.rbegin()->second.at("written_bytes") == 0.0);
         }
     }

@@ -1,4 +1,5 @@
-// `dslaunch plan --hostfile`: the slots of a hostfile are the ranks, on the hosts as they are.
+// `dslaunch plan --hostfile`: each slot of the hostfile is a rank on its host, even if the hosts
+// have different numbers of slots.
 #include <fstream>
 #include <set>
 
@@ -15,7 +16,7 @@ std::string write_hosts(const TemporaryFolder& folder, const std::string& text) 
     return path;
 }
 
-// The three hosts are nowhere: a search for them would fail.
+// Writes a hostfile with three hosts that do not exist: a look-up of their names would fail.
 std::string uneven_hosts(const TemporaryFolder& folder) {
     return write_hosts(folder,
                        "nowhere1.invalid slots=3\nnowhere2.invalid gpus=4,6\n"
@@ -44,7 +45,7 @@ TEST_CASE("a plan takes its hosts from a hostfile and the filters of a run") {
         const int ranks = std::accumulate(node_sizes.begin(), node_sizes.end(), 0);
         CHECK(planned.at("world_size") == ranks);
         CHECK(planned.at("ranks").size() == static_cast<size_t>(ranks));
-        // The host that is admitted is the one with most ranks.
+        // Admission is about the host with the most ranks.
         CHECK(planned.at("admission").at("ranks") ==
               *std::max_element(node_sizes.begin(), node_sizes.end()));
     }
@@ -68,7 +69,7 @@ TEST_CASE("equal hosts of a hostfile are those that numbers say") {
             options.insert(options.end(), form.begin(), form.end());
             options.insert(options.end(), {"--flops-rate", "1e9", "--link-rate", "1e9"});
             Json planned = plan_json(folder, options);
-            // The bytes of a program differ between two processes.
+            // host_bytes includes the memory of the program, which differs between two processes.
             for (const char* key : {"meshes", "best", "simulated"})
                 if (planned.contains(key))
                     for (Json& mesh : planned.at(key)) mesh.erase("host_bytes");
@@ -85,7 +86,8 @@ TEST_CASE("a mesh lies on uneven hosts so that most is said inside them") {
         plan_json(folder, {"--hostfile", hosts, "--stages", "3", "--flops-rate", "1e9",
                            "--link-rate", "1e9", "--micro-batches", "4", "--schedule", "1f1b"});
     const Json& mesh = planned.at("meshes").at(0);
-    // Two data ranks a stage put two stages on the big host, one on the small one.
+    // With two data ranks for each stage, two stages are on the big host and one is on the small
+    // host.
     CHECK(mesh.at("data") == 2);
     CHECK(mesh.at("bytes_by_axis").at("shard").at("between_hosts") == 0);
     CHECK(mesh.at("bytes_by_axis").at("pipeline").at("between_hosts") > 0);
@@ -100,8 +102,8 @@ TEST_CASE("a mesh lies on uneven hosts so that most is said inside them") {
     CHECK(forecast.at("step_s").get<double>() > 0);
 }
 
-// Alone, with nothing known but FLOP/s: a forward, and twice that for the backward of each segment
-// that has one.
+// One GPU, of which only the FLOP/s are known. A step takes the time of each segment's forward and,
+// if the segment has a backward, twice this time more.
 TEST_CASE("a GPU's step is forecast from the speeds that are said") {
     const TemporaryFolder folder;
     const std::vector<std::string> gpu = {"--device",   "cuda",         "--device-memory",
@@ -123,7 +125,7 @@ TEST_CASE("a GPU's step is forecast from the speeds that are said") {
     CHECK(measured.code == static_cast<int>(ExitCode::kUsage));
 }
 
-// Beside the plans of those jobs, which are what a run is admitted by.
+// Compares the findings with the plans of the same jobs, by which a run is admitted.
 TEST_CASE("a search on GPUs has every ZeRO stage, with the memory of its plan") {
     const TemporaryFolder folder;
     const std::vector<std::string> gpus = {"--device",        "cuda",  "--world-size", "4",
@@ -148,7 +150,8 @@ TEST_CASE("a search on GPUs has every ZeRO stage, with the memory of its plan") 
         const Json admission = plan_json(folder, options).at("admission");
         const int64_t planned = admission.at("device_bytes").get<int64_t>();
         INFO("stage " << stage << ": " << mesh.at("host_bytes") << " beside " << planned);
-        // What both count beside the model would hide it, and is taken off.
+        // Both contain this memory in addition to the model's. It would hide a difference, so it is
+        // subtracted.
         const int64_t fixed =
             (plan::kDeviceWorkspaces + plan::kDeviceBlocks + plan::kDeviceGroup).value;
         CHECK(mesh.at("host_bytes").get<int64_t>() - fixed ==

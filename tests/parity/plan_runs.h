@@ -1,4 +1,4 @@
-// `dslaunch plan` on the scripted GPT of the fixtures, in eight segments.
+// Runs `dslaunch plan` on the scripted GPT of the fixtures, in eight segments.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Pairs of answers from lines of JSON to a trained model, against what TRL's DPOTrainer made of the
-// same lines (tests/fixtures/make_preferences.py).
+// Pairs of answers, from lines of JSON to a trained model, compared with the results of TRL's
+// DPOTrainer for the same lines (tests/fixtures/make_preferences.py).
 #include <cmath>
 
 #include "fixture_runs.h"
@@ -68,7 +68,7 @@ class Preferences {
                 "--force"};
     }
 
-    // KIND is a name in expected.json.
+    // Returns the config for KIND, a name in expected.json.
     [[nodiscard]] Json config(const std::string& kind, int64_t count = 1) const {
         Json config;
         config["train_micro_batch_size_per_gpu"] = expected().at("rows").get<int64_t>() / count;
@@ -106,8 +106,8 @@ double largest_from_trl(const TrainResult& result, const std::string& kind) {
     return largest_difference(result.losses(), expected().at(kind).get<std::vector<double>>());
 }
 
-// Returns the largest difference of a reward or a margin. Accuracies are the same, unless the two
-// rewards of a pair are nearer to each other than rewards may differ: the last bit decides there.
+// Returns the largest difference of a reward or a margin from TRL's. Checks that accuracies are
+// equal, except in steps where the rewards of some pair are so close that rounding decides.
 double largest_reward_from_trl(const TrainResult& result, const std::string& kind) {
     double largest = 0;
     size_t step = 0, judged = 0;
@@ -145,7 +145,7 @@ TEST_CASE("pairs are prepared as TRL does it, with the reference that it compute
     REQUIRE(reference.bytes.size() == values.size() * sizeof(float));
     std::memcpy(values.data(), reference.bytes.data(), reference.bytes.size());
     for (size_t i = 0; i < values.size(); ++i)
-        // Sums of up to 20 logarithms about 4.
+        // Each value is a sum of up to 20 logarithms of about 4.
         CHECK(values[i] ==
               Approx(expected().at("references")[i / 2][i % 2].get<double>()).margin(1e-4));
     const std::string shown =
@@ -164,7 +164,7 @@ TEST_CASE("dpo, ipo and orpo train as TRL trains them, with adapters too") {
         CHECK(largest_from_trl(result, kind) < 1e-4);
         CHECK(largest_reward_from_trl(result, kind) < 1e-4);
     }
-    // A wrong beta, and answers without their reference, are found out.
+    // The test would notice a wrong beta, or a loss without the reference.
     Json config = pairs.config("dpo");
     config["dslaunch"]["loss"]["beta"] = 0.4;
     CHECK(largest_from_trl(pairs.train_well(config), "dpo") > 1e-3);
@@ -210,7 +210,8 @@ TEST_CASE("pairs train on shards, stages and in 16 bits as on one rank") {
                  held_out.at("eval_rewards/rejected").get<double>()));
     Json half = pairs.config("lora");
     half["bf16"] = {{"enabled", true}};
-    // 8 bits of the logits' logarithms, of 30 tokens a pair, times beta.
+    // bf16 rounds the logits' logarithms to 8 bits. A pair has 30 tokens, and their sum is
+    // multiplied by beta.
     CHECK(largest_from_trl(pairs.train_well(half), "lora") < 0.03);
     half.erase("bf16");
     half["fp16"] = {{"enabled", true}, {"initial_scale_power", 8}};
@@ -241,7 +242,7 @@ TEST_CASE("a tuned model is told by its reward accuracy") {
         REQUIRE(ended.code == 0);
         return Json::parse(ended.out);
     };
-    // The reference gains nothing on itself.
+    // The model is its own reference, so it gains nothing.
     const Json before = accuracy({});
     CHECK(before.at("reward_accuracy") == 0);
     CHECK(before.at("reward_margin") == 0);
@@ -290,7 +291,7 @@ TEST_CASE("what is no pair, and options that pairs have not, are refused by name
     CHECK_THAT(plain.err,
                Catch::Contains(
                    "its rows are pairs of answers, which need a preference loss: give --loss dpo"));
-    // simpo asks no reference.
+    // simpo needs no reference.
     Json config = pairs.config("dpo");
     config["dslaunch"]["loss"]["name"] = "simpo";
     config["dslaunch"]["steps"] = 2;

@@ -1,4 +1,5 @@
-// A model whose layers share a buffer, in stages: the copies of all stages must stay the same.
+// A model whose layers share a buffer is trained in stages. The copies of all stages must stay
+// equal.
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
@@ -12,7 +13,8 @@ namespace dslaunch::test {
 using namespace storage;
 namespace {
 
-// Three layers that share `scale`, and `passes`, to which the first and the last one add ADDED.
+// Returns a model of three layers that share the buffers `scale` and `passes`. The first and the
+// last layer add ADDED to `passes`.
 torch::jit::Module layers(const std::string& added) {
     const std::string layer = "    h = torch.tanh(torch.matmul(h, self.%)) * self.scale\n";
     std::string text = "def forward(self, x: Tensor, y: Tensor) -> Tensor:\n    h = x\n";

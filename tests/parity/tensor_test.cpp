@@ -1,5 +1,6 @@
-// Whole jobs whose ranks share layers or positions: the losses and weights of one rank within the
-// bounds of rounding, beside data parallelism, ZeRO, pipelines, hosts, checkpoints and evaluation.
+// Whole jobs whose ranks share layers or positions have the losses and weights of one rank, within
+// the limits of rounding: alone, and together with data parallelism, ZeRO, pipelines, hosts,
+// checkpoints and evaluation.
 #include <cstdlib>
 
 #include "fixture_runs.h"
@@ -26,8 +27,8 @@ struct Shape {
     }
 };
 
-// Plain SGD, clipped, moves a weight by as much as its gradient says, so rounding stays rounding,
-// and every step depends on the norm of all gradients.
+// Plain SGD moves a weight by as much as its gradient says, so rounding errors do not grow. With
+// clipping, every step depends on the norm of all gradients.
 constexpr double kRate = 0.1;
 constexpr int kMicroSteps = 2;
 
@@ -55,10 +56,10 @@ std::vector<double> column(const TrainResult& result, const char* key) {
     return values;
 }
 
-// An element of a gradient is a sum of no more than kSummands products on its way (a column of 64
-// to 256 tokens, in three layers, forward and backward). In another order each step's is off by
-// kSummands 2^-24 of the largest, which the norm bounds; the error of the weights then changes
-// later ones by less than as much again.
+// Sums of no more than kSummands products lead to an element of a gradient (columns of 64 to 256
+// tokens, in three layers, forward and backward). If they are added in another order, each step
+// errs by at most kSummands * 2^-24 of the largest element, which the norm limits. The error of the
+// weights changes later gradients by less than the same amount again.
 constexpr double kSummands = 2000;
 const double kRounding = kSummands * std::ldexp(1.0, -24);
 
@@ -66,7 +67,8 @@ double weight_bound(int steps) {
     return 4 * steps * kRate * kRounding;
 }
 
-// The largest distance of whole files from it, relative to the value, or to the bound of weights.
+// The largest differences from one rank's run: of losses and norms relative to the value, of
+// weights absolute.
 struct Seen {
     double values = 0;
     double weights = 0;
@@ -140,7 +142,7 @@ TEST_CASE("ranks that share layers train as one rank does") {
         const Json config = tensor_config_of(name, 3);
         const WholeRun alone(name, config, 1);
         check_alike(name, config, alone, {2, 1, 1, 3});
-        if (name != "gpt") continue;  // every stage, and data ranks: the [.long] matrix
+        if (name != "gpt") continue;  // the [.long] matrix has every stage, and data ranks
         check_alike(name, config, WholeRun(name, config, 2), {2, 2, 1, 2}, {2, 2});
     }
     const Json config = tensor_config_of("gpt-dropout", 3);
@@ -153,10 +155,10 @@ TEST_CASE("ranks that share layers are stages of a pipeline too") {
     for (const std::string name : {"gpt", "llama"}) {
         const Json config = tensor_config_of(name, 3);
         const WholeRun alone(name, config, 1);
-        // More shapes: the [.long] matrix.
+        // The [.long] matrix has more shapes.
         check_alike(name, config, alone, {2, 1, 2, 3, 1, "zb-h1"}, {2, 2});
     }
-    // Classes and rows of a tied table lie in the first and the last stage, in unequal shares.
+    // The first and the last stage have unequal shares of the rows and classes of a tied table.
     const Json tied = tensor_config_of("gpt-tied", 3);
     check_alike("gpt-tied", tied, WholeRun("gpt-tied", tied, 1), {2, 1, 2, 1});
 }
@@ -166,7 +168,7 @@ TEST_CASE("ranks that share positions train as one rank does", "[matrix]") {
         const Json config = tensor_config_of(name, 3);
         const WholeRun alone(name, config, 1);
         check_alike(name, config, alone, {1, 1, 1, 3, 2}, {1, 1});
-        // Ranks share positions between split layers alone.
+        // Ranks share positions only between split layers.
         Json shared = config;
         shared["dslaunch"]["tensor"]["share_positions"] = true;
         check_alike(name, shared, alone, {2, 1, 1, 1});
@@ -213,8 +215,8 @@ TEST_CASE("a last batch with fewer rows is shared as the others are") {
 
 TEST_CASE("ranks that share layers or positions train in half precision as one rank does",
           "[matrix]") {
-    // Sums in another order are rounded to 8 bits (bf16) or 11 (fp16): a loss of three layers is
-    // off by a few of the last.
+    // Sums in another order are rounded to 8 bits (bf16) or 11 bits (fp16). After three layers, a
+    // loss differs by a few units of its last bit.
     struct Case {
         Json precision;
         double epsilon;
@@ -230,8 +232,9 @@ TEST_CASE("ranks that share layers or positions train in half precision as one r
     const auto chosen = [](const std::vector<Shape>& shapes, size_t one) {
         return whole_matrix() ? shapes : std::vector<Shape>{shapes[one]};
     };
-    // The mean over half the micro batches or positions has gradients twice as large: ranks that
-    // share samples or positions overflow at half the scale, and are compared without overflow.
+    // The mean over half of the micro batches or positions has gradients twice as large. Ranks that
+    // share samples or positions therefore overflow at half the scale; they are compared at a scale
+    // without overflow.
     for (const auto& [precision, epsilon, shapes, skips] :
          {Case{Json{{"bf16", {{"enabled", true}}}}, std::ldexp(1.0, -8), chosen(layers, 0), false},
           Case{Json{{"bf16", {{"enabled", true}}}}, std::ldexp(1.0, -8), chosen(others, 1), false},
@@ -252,8 +255,8 @@ TEST_CASE("ranks that share layers or positions train in half precision as one r
             REQUIRE(found.size() == expected.size());
             for (size_t i = 0; i < found.size(); ++i)
                 CHECK(std::abs(found[i] - expected[i]) < 4 * epsilon * expected[i]);
-            // All ranks of a group skip the steps whose gradients are too large, and no others:
-            // some under fp16, yet the model is trained.
+            // All ranks of a group skip the same steps, in which gradients are too large. Under
+            // fp16 some steps are skipped, yet the model is trained.
             const std::vector<double> scales = column(trained, "loss_scale");
             CHECK(scales == column(alone, "loss_scale"));
             if (skips) CHECK(scales.back() < scales.front());
@@ -310,7 +313,7 @@ TEST_CASE("a checkpoint of shares goes on in any shape, and in its own to the bi
         where = ranks(after.ranks());
         where.push_back("--resume");
         const auto other = train_well(folder, where, "gpt", in_shape(whole, after)).losses();
-        // The step of Adam is 1e-3 whatever the size of the gradient; see pipeline_test.cpp.
+        // Adam moves a weight by 1e-3, whatever the size of the gradient; see pipeline_test.cpp.
         for (size_t i = 1; i <= 2; ++i)
             CHECK(std::abs(other[other.size() - i] - expected[expected.size() - i]) < 1e-5);
     }
@@ -360,8 +363,9 @@ TEST_CASE("positions of a mixture of experts are not shared, and the reason is t
 }
 
 TEST_CASE("ranks share layers over pipelines, data, ZeRO and schedules", "[.long]") {
-    // Groups of one are for models whose tied table two stages add up, which no bits bound; other
-    // models in groups of one are in pipeline_test.cpp. One model: -c NAME.
+    // Tensor groups of one rank are here only for models with a tied table: two stages add up its
+    // gradients, so the bits are not fixed. Other models with groups of one are in
+    // pipeline_test.cpp. To test one model: -c NAME.
     const std::map<std::string, std::vector<int>> sizes = {
         {"gpt", {2}}, {"llama", {2}}, {"gpt2", {1, 2}}, {"qwen2", {1, 2}}, {"bert", {1}}};
     for (const auto& [name, tensors] : sizes) {

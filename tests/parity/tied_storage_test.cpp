@@ -1,6 +1,6 @@
-// Models whose names share memory in other shapes, and buffers that a state_dict leaves out,
-// through the real programs: trained, saved, resumed, exported and verified. Eager PyTorch's values
-// are computed here by autograd over one tensor.
+// Models in which several names share memory in different shapes, and buffers that a state_dict
+// leaves out. The real programs train, save, resume, export and verify them. The values of eager
+// PyTorch are computed here, by autograd over one tensor.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -25,8 +25,9 @@ namespace {
 
 constexpr int64_t kTiedRows = 16, kTiedBatch = 4;
 
-// `t` is the transposed `w`, `c` is `w` with a dimension more, `frozen` its elements without a
-// gradient, `row` one of its rows; `first` is a row of `table`, which forward moves.
+// Returns a module in which names share memory. `t` is `w` transposed, `c` is `w` with one more
+// dimension, `frozen` has the elements of `w` but no gradient, and `row` is a row of `w`. `again`
+// is `table`, and `first` is a row of `table`; forward changes `table`.
 torch::jit::Module tied_module() {
     torch::jit::Module module("Tied");
     module.register_parameter("w", wave({8, 8}, 1).mul(0.3).set_requires_grad(true), false);
@@ -51,7 +52,8 @@ torch::jit::Module tied_module() {
     return module;
 }
 
-// A deeper one for stages and tensor ranks, whose last weight is the transposed first.
+// Returns a deeper module, for stages and tensor ranks. Its last weight is its first one,
+// transposed.
 torch::jit::Module chain_module() {
     torch::jit::Module module("Chain");
     module.register_parameter("w", wave({8, 8}, 1).mul(0.3).set_requires_grad(true), false);
@@ -95,8 +97,8 @@ at::Tensor rows_of_step(double start, int64_t step) {
     return wave({kTiedRows, 8}, start).slice(0, begin, begin + kTiedBatch);
 }
 
-// The samples of a step are the same for every number of ranks, and so is `table` where each rank
-// has one micro batch a step.
+// Returns the losses and weights of eager PyTorch. The samples of a step are the same for every
+// number of ranks. `table` is the same if each rank has one micro batch a step.
 Eager eager_tied(int steps) {
     Eager eager;
     eager.add("w", wave({8, 8}, 1).mul(0.3));
@@ -163,7 +165,7 @@ at::Tensor stored_tensor(const SafetensorsFile& file, const std::string& name) {
     return {};
 }
 
-// The file at PATH has ALL of the model's names, each with its shape and value.
+// Checks that the file at PATH has the names of ALL, each with its shape and value.
 void check_file(const std::string& path, const NamedTensors& all) {
     const SafetensorsFile file(path);
     CHECK(file.entries().size() == all.size());
@@ -189,7 +191,8 @@ void check_tied(const std::string& path, const Eager& eager, int steps) {
                       {"again", table}});
 }
 
-// The names that share memory in the archive at PATH, as PyTorch loads it, share it still.
+// Checks that names of the model that share memory still do so in the archive at PATH, as PyTorch
+// loads it.
 void check_archive(const std::string& path) {
     const torch::jit::Module module = torch::jit::load(path);
     const auto data = [&](const char* name) {
@@ -284,7 +287,8 @@ TEST_CASE("tied names are saved once, resumed at another shape, and exported und
          "torchscript", "--model", archive});
     check_archive(folder.path() + "/exported.pt");
     run({"diff", folder.path() + "/out", folder.path() + "/exported/model.safetensors"});
-    // The model's own state_dict, which has each name, is taken as long as the names agree.
+    // The model's own state_dict contains each name. It is accepted if the values of names that
+    // share memory agree.
     run({"import", folder.path() + "/exported/model.safetensors", folder.path() + "/imported"});
     const auto resume = [&] {
         std::vector<std::string> from = ranks(2);
@@ -338,7 +342,7 @@ TEST_CASE("a buffer under two names is saved by two ranks, and the run ends well
     const TrainResult resumed = train(folder, where, archive, config);
     INFO(resumed.err);
     REQUIRE(resumed.code == 0);
-    // Lines of steps 3 and 4 follow those of the first run.
+    // The resumed job has appended the losses of steps 3 and 4 to the first run's.
     const std::vector<double> first = whole.losses(), both = resumed.losses();
     REQUIRE(both.size() == 6);
     CHECK(std::vector(both.begin() + 4, both.end()) == std::vector(first.begin() + 2, first.end()));

@@ -1,5 +1,5 @@
-// Whole jobs: 50 steps against stock PyTorch's losses, equality between runs, worlds, hosts and
-// settings, exported weights.
+// Whole jobs: 50 steps have stock PyTorch's losses; runs are equal to each other, with other
+// worlds, hosts and settings too; weights are exported.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/equal.h>
 #include <torch/csrc/jit/api/module.h>
@@ -14,7 +14,7 @@
 namespace dslaunch::test {
 namespace {
 
-// The parameters or buffers by name, tied ones under each name.
+// Returns the parameters, or the buffers, by name. A tied one is there under each of its names.
 std::map<std::string, at::Tensor> tensors_of(const torch::jit::Module& module, bool buffers) {
     std::map<std::string, at::Tensor> tensors;
     if (buffers) {
@@ -97,12 +97,12 @@ TEST_CASE("the same job twice gives equal bytes") {
 
 TEST_CASE("1 to 5 ranks, and hosts of unequal size, train alike at the same global batch",
           "[matrix]") {
-    // 60 samples a step, one a micro batch, so every sample's loss and gradient is computed by the
-    // same kernels: given equal parameters the losses of a step are equal but for the order of a
+    // A step has 60 samples, one in each micro batch, so the same kernels compute every sample's
+    // loss and gradient. With equal parameters, the losses of a step differ only by the order of a
     // sum of 60 doubles (1e-14). A gradient is a sum of 60 fp32 terms in another order, so it errs
-    // by at most 60 * 2^-24 = 4e-6 of the sum of their magnitudes; if gradients are below 1, SGD at
-    // 0.1 moves a parameter by at most 4e-7 of that a step, and 3 steps change a loss whose
-    // gradient has an L1 norm below 20 by less than 3 * 4e-7 * 20 = 2.4e-5.
+    // by at most 60 * 2^-24 = 4e-6 of the sum of their magnitudes. If gradients are below 1, SGD
+    // with a rate of 0.1 makes an error of at most 4e-7 in a parameter in each step. In 3 steps, a
+    // loss whose gradient has an L1 norm below 20 then changes by less than 3 * 4e-7 * 20 = 2.4e-5.
     constexpr int64_t kSamples = 60;
     const Json facts = facts_of("gpt");
     const auto config_of = [&](int64_t world_size) {
@@ -145,7 +145,7 @@ TEST_CASE("dropout is the same for one rank with two micro steps and two ranks w
     const auto two =
         train_well(second, ranks(2), "gpt-dropout", sgd(fixture_config(facts, 1, 4), 0.1)).losses();
     CHECK(std::abs(one[0] - two[0]) < 1e-13);
-    // A difference of masks would show at 1e-2; a sum of two gradients has one order.
+    // Different masks would change the losses by 1e-2. The sum of two gradients has only one order.
     CHECK(largest_difference(one, two) < 1e-5);
 }
 
@@ -212,7 +212,8 @@ TEST_CASE("a model that cannot learn is refused before a step, and nothing is wr
     }
 }
 
-// 20,000 tokens are 624 samples of 32; 0.1 passes by 8 rows are 7.8 steps.
+// 20,000 tokens are 624 samples of 32 tokens. 0.1 passes over them, with 8 rows a step, are 7.8
+// steps.
 TEST_CASE("a config made for Hugging Face's Trainer trains by the words of the command line") {
     const TemporaryFolder folder;
     write_file(folder.path() + "/ds.json",
@@ -255,8 +256,8 @@ TEST_CASE("a config made for Hugging Face's Trainer trains by the words of the c
     for (std::string line; std::getline(metrics, line);)
         rates.push_back(Json::parse(line).at("lr"));
     REQUIRE(rates.size() == 8);
-    // Updates 0 and 1 warm up to half the rate, update i has (8 - i) / (8 - 2) of it; the step
-    // after an update shows its rate.
+    // Updates 0 and 1 warm up to half of the rate; a later update i has (8 - i) / (8 - 2) of the
+    // rate. The step after an update shows its rate.
     CHECK(rates[2] == 0.125);
     for (int i = 2; i < 7; ++i) CHECK(rates[i + 1] == Approx(0.25 * (8 - i) / 6));
     for (const char* words :
@@ -311,7 +312,7 @@ TEST_CASE(
         std::ranges::sort(names);
         return names;
     };
-    // What fails before the first step leaves nothing, the folder of runs included.
+    // A run that fails before its first step leaves nothing, not even the folder of runs.
     CHECK(std::get<0>(run({"--steps", "2", "--set", "dslaunch.loss={\"name\": \"mse\"}"})) != 0);
     CHECK(runs().empty());
     CHECK_FALSE(std::filesystem::exists(folder.path() + "/runs"));
@@ -325,10 +326,10 @@ TEST_CASE(
     for (const char* file : {"model.pt", "model.safetensors", "metrics.jsonl", "run.json",
                              "logs/rank-0.log", "checkpoints/latest"})
         CHECK(std::filesystem::exists(folder.path() + "/" + made + "/" + file));
-    // Its forward takes targets too, so `generate` cannot use it.
+    // The model's forward takes targets too, so `generate` cannot use it.
     CHECK_THAT(err, !Catch::Contains("next:"));
 
-    // --resume wants to be told which run, and names the newest.
+    // --resume needs the name of a run; the message suggests the newest run.
     const auto [asked, none, advice] = run({"--steps", "3", "--resume"});
     CHECK(asked == 64);
     CHECK_THAT(advice, Catch::Contains("The newest run of gpt is " + made + ": add -o " + made));
@@ -364,7 +365,7 @@ TEST_CASE("a run whose learning rate stays 0 says before its first step that not
     const auto said = [](int steps) {
         const TemporaryFolder folder;
         Json config = fixture_config(facts_of("gpt"), 1, steps);
-        // The rate is 0 at the first two steps.
+        // The learning rate is 0 in the first two steps.
         config["scheduler"] = {
             {"type", "WarmupCosineLR"},
             {"params", {{"warmup_num_steps", 120}, {"total_num_steps", "auto"}}}};
@@ -442,8 +443,8 @@ TEST_CASE("profiles, memory, operations and equal copies of a run are told in it
             "comms_logger": {"enabled": true, "prof_ops": []},
             "dslaunch": {"steps": 4, "check_equal_interval": 1, "peak_tflops": 0.5}})");
     INFO(told);
-    // 2 micro steps of 2 rows: the forward of the reference (tests/fixtures/flops/peers.json) has
-    // 6,029,312 FLOPs for 2 rows of 32 tokens.
+    // There are 2 micro steps of 2 rows. In the reference (tests/fixtures/flops/peers.json), the
+    // forward of 2 rows of 32 tokens has 6,029,312 FLOPs.
     for (const char* words : {"step 3, after 2 steps", "3.015 MMACs", "6.029 MFLOP", "2 x 2",
                               "recompute latency", "blocks.*.fc", "bwd ms", "memory after forward ",
                               "no operation moved data between ranks", "mfu "})

@@ -1,6 +1,7 @@
-// Beside stock transformers: models trained here are read by it, which needs the environment of
-// tools/peers.sh (DSL_PEERS, or the place where `make bench` makes it), and texts by a
-// generation_config.json are its generate()'s, and what wins over that file.
+// Compares with stock transformers. It reads models that were trained here; this needs the Python
+// environment of tools/peers.sh (DSL_PEERS, or the place where `make bench` makes it). With a
+// generation_config.json, the generated texts are equal to the texts of its generate(). Also tests
+// which options win over that file.
 #include <cstdlib>
 #include <filesystem>
 

@@ -1,5 +1,5 @@
-// dslaunch verify, through the real programs: jobs of every kind of parallelism are what one rank
-// alone computes, and what it cannot check is refused by name.
+// dslaunch verify, through the real programs: jobs with every kind of parallelism compute what one
+// rank alone computes, and a job that it cannot check is refused with the reason.
 #include <fmt/core.h>
 
 #include <torch/csrc/jit/api/module.h>
@@ -62,16 +62,18 @@ TEST_CASE("jobs of every kind are what one rank alone computes") {
     const std::vector<Kind> kinds = {
         {"gpt-dropout", 3, false, true, zero(1)},
         {"gpt", 2, true, true, zero(2)},
-        {"gpt", 2, false, true, {{"scheduler", one_cycle}}},  // moves the betas too
+        {"gpt", 2, false, true, {{"scheduler", one_cycle}}},  // a scheduler that changes the betas
+                                                              // too
         {"gpt-tied", 2, true, true, zero(3)},
         {"llama", 2, false, false, {{"dslaunch", {{"loss", {{"mean", "token"}}}}}}},
-        {"convnet", 2, false, false, zero(3)},  // buffers
+        {"convnet", 2, false, false, zero(3)},  // a model with buffers
         {"exported-convnet", 2, false, false, zero(2)},
         {"gpt", 4, false, true, pipeline(2, "1f1b")},
         {"gpt-tied", 2, false, false, pipeline(2, "zb-v")},
         {"llama", 2, false, false, {{"dslaunch", {{"tensor", {{"size", 2}}}}}}},
         {"gpt", 2, false, false, {{"dslaunch", {{"sequence", {{"size", 2}}}}}}},
-        {"llama", 8, false, false, {{"dslaunch", {{"sequence", {{"size", 8}}}}}}},  // a ring
+        {"llama", 8, false, false, {{"dslaunch", {{"sequence", {{"size", 8}}}}}}},  // attention in
+                                                                                    // a ring
         {"qwen2", 2, false, false, {{"bf16", {{"enabled", true}}}}},
         {"gpt2", 2, false, false, {{"fp16", {{"enabled", true}, {"initial_scale_power", 8}}}}}};
     for (const Kind& kind : kinds) {

@@ -1,6 +1,7 @@
 // Models whose forward writes parameters, constants of its code, or its arguments, through the real
-// programs, beside what stock PyTorch computed (tests/fixtures/make_writes.py): trained at every
-// stage and shape, resumed and verified; what one process alone can do is refused by name.
+// programs, compared with stock PyTorch (tests/fixtures/make_writes.py). They are trained at every
+// stage and shape, resumed and verified. A model that only one process can run is refused with the
+// reason.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -19,7 +20,7 @@ Json references() {
     return Json::parse(content_of(fixture_file("writes/references.json")));
 }
 
-// The config of the references: SGD, the global batch of 4 rows in order.
+// Returns the config of the references: SGD, and a global batch of 4 rows in order.
 Json config_of(const std::string& name, const Json& changes = Json::object()) {
     const std::string rows = name == "table" ? "writes/ids.safetensors" : "writes/rows.safetensors";
     Json config = {{"train_batch_size", 4},
@@ -39,7 +40,8 @@ TrainResult run(const TemporaryFolder& folder, const std::vector<std::string>& w
     return train(folder, where, fixture_file("writes/" + archive), config);
 }
 
-// Sums of a few products in another order: 1e-6 of values near 1, three steps long.
+// Sums of a few products are made in another order: values near 1 err by 1e-6, in three steps by
+// more.
 constexpr double kBound = 1e-5;
 
 void check_losses(const std::vector<double>& losses, const Json& reference) {
@@ -88,7 +90,7 @@ std::vector<std::string> where(const TemporaryFolder& folder, const Place& place
 
 TEST_CASE("parameters that forward writes are those of one process at every stage", "[matrix]") {
     const Json all = references();
-    EveryNth nth(7);  // of 12 archives and 8 places
+    EveryNth nth(7);  // every 7th of 12 archives x 8 places
     for (const char* archive :
          {"target.pt2", "target.script.pt", "target.trace.pt", "listed.pt2", "listed.trace.pt",
           "normed.pt2", "normed.trace.pt", "clamped.pt2", "clamped.script.pt", "clamped.trace.pt",
@@ -198,8 +200,8 @@ TEST_CASE("what ranks or micro steps would write differently is refused before t
 }
 
 TEST_CASE("a weight that forward norms or clamps may be written in each of several micro steps") {
-    // Each micro step reads what a step of one micro step reads, and their gradients' mean is its
-    // gradient.
+    // Each micro step reads the same values as a step with one micro step, and the mean of the
+    // micro steps' gradients is the gradient of that step.
     const Json all = references();
     for (const char* name : {"normed", "clamped"}) {
         INFO(name);
@@ -226,7 +228,7 @@ TEST_CASE("master copies take what forward writes, and a job that stops goes on 
                                  {"dslaunch", {{"save", {{"interval", 2}}}}}}));
         INFO(whole.err);
         REQUIRE(whole.code == 0);
-        // bf16 has 8 bits: 0.4 % of products near 1.
+        // bf16 has 8 bits: products near 1 err by 0.4 %.
         const auto expected = all.at(name).at("losses").get<std::vector<double>>();
         for (size_t i = 0; i < expected.size(); ++i)
             CHECK(std::abs(whole.losses()[i] - expected[i]) < 0.02 * std::max(1.0, expected[i]));

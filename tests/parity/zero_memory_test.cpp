@@ -1,5 +1,6 @@
-// The memory that ZeRO saves, measured on real ranks: the bytes that each says it holds against the
-// formula, the memory of all processes as the system counts it, shared pages once.
+// The memory that ZeRO saves, measured on real ranks. The bytes that each rank reports are compared
+// with the formula. The memory of all processes is measured as the system counts it, with shared
+// pages counted once.
 #include <cstdlib>
 #include <string_view>
 
@@ -15,14 +16,14 @@ namespace {
 constexpr int kRanks = 4;
 constexpr int64_t kContext = 32;
 constexpr int64_t kBucketNumel = 1 << 20;
-// The private data allowed to a rank: enough at stage 3, and not at stage 0, whose moments are 8
-// bytes for each of 9.6 M parameters and not a quarter of that.
+// The private data that a rank may have: enough at stage 3 but not at stage 0. For each of 9.6 M
+// parameters, stage 0 has 8 bytes of moments, and stage 3 has a quarter of that.
 constexpr Bytes kLimit{226 << 20};
-// The largest share of the gradients in buffers at stages 2 and 3: one of three layers is under way
-// at a time, with the largest parameters of its neighbour.
+// The largest share of the gradients that is in buffers at stages 2 and 3. One of three layers is
+// in progress at a time, together with the largest parameters of its neighbour.
 constexpr double kBuffersMax = 0.6;
 
-// A GPT whose states are large beside what a process needs anyway.
+// Makes a GPT whose states are large compared with the other memory of a process.
 std::string make_gpt(const TemporaryFolder& folder) {
     const std::string path = folder.path() + "/gpt.pt";
     JobProcess process(
@@ -32,7 +33,8 @@ std::string make_gpt(const TemporaryFolder& folder) {
     return path;
 }
 
-// Steps enough to be looked at often where processes are looked at, else just to take all memory.
+// The number of steps: enough for many looks if processes are looked at, else only enough to use
+// all memory.
 constexpr int kStepsLookedAt = 12;
 constexpr int kSteps = 3;
 
@@ -54,7 +56,7 @@ struct MemoryRun {
     std::string err;
     int64_t parameters = 0;  // number of elements
     Json memory;             // rank 0's last line of metrics
-    int64_t pss_bytes = 0;   // largest sum of all ranks that was seen
+    int64_t pss_bytes = 0;   // largest sum over all ranks that was seen
 };
 
 int64_t kib_in(const std::string& path, const std::string& key) {
@@ -78,8 +80,8 @@ void look_at_workers(pid_t launcher, MemoryRun& run) {
     run.pss_bytes = std::max(run.pss_bytes, pss_kib << 10);
 }
 
-// The command line of PROGRAM under RLIMIT_DATA, the private data that each process may hold:
-// "unlimited" or a number of KiB.
+// Returns the command line of PROGRAM under RLIMIT_DATA, the private data that each process may
+// have: "unlimited" or a number of KiB.
 std::vector<std::string> limited(const std::string& limit_kib, std::vector<std::string> program) {
     std::vector<std::string> all = {"/bin/sh", "-c",
                                     "ulimit -d \"$1\" && shift && OMP_NUM_THREADS=1 exec \"$@\"",
@@ -96,7 +98,7 @@ double measured_part(const std::string& log) {
     return std::stod(log.substr(at + words.size()));
 }
 
-// LOOK: called again and again while the job of that launcher runs.
+// Trains MODEL. LOOK is called repeatedly while the job runs, with the process id of its launcher.
 MemoryRun train_gpt(const std::string& model, const Json& config,
                     const std::string& limit_kib = "unlimited", int ranks = kRanks,
                     const std::function<void(pid_t, MemoryRun&)>& look = {}) {
@@ -122,9 +124,9 @@ MemoryRun train_gpt(const std::string& model, const Json& config,
     return run;
 }
 
-// Bytes by kind of a rank at STAGE among kRanks, from Rajbhandari et al. 2019 (ZeRO), section 3,
-// for Adam. Shards are cut at blocks of 16 Ki elements in each bucket, and each of the some thirty
-// parameters is padded to 16 elements.
+// Checks the bytes of each kind that a rank at STAGE has among kRanks, by Rajbhandari et al. 2019
+// (ZeRO), section 3, for Adam. Shards are cut at blocks of 16 Ki elements in each bucket, and each
+// of about thirty parameters is padded to 16 elements.
 void check_formula(const std::string& model, int stage, bool half) {
     Json config = gpt_config(stage);
     if (half) config["bf16"] = {{"enabled", true}, {"check_grad_overflow", false}};
@@ -167,7 +169,8 @@ TEST_CASE("a rank holds the bytes of the ZeRO formula at every stage and precisi
 TEST_CASE("all processes of a job together hold less at stage 3 by what the stage saves") {
     const TemporaryFolder folder;
     const std::string model = make_gpt(folder);
-    // Rare looks, on a machine with other work, see too little: the most of a few runs counts.
+    // If the machine has other work, the looks are rare and miss the peak. The largest value of a
+    // few runs is therefore used.
     int64_t saved = 0;
     MemoryRun replicated, sharded;
     const auto run_again = [&](MemoryRun& most, int stage) {
@@ -181,8 +184,8 @@ TEST_CASE("all processes of a job together hold less at stage 3 by what the stag
     for (int turn = 0; turn < 3; ++turn) {
         run_again(replicated, 0);
         run_again(sharded, 3);
-        // Each rank has all or a share of 8 bytes of moments for each parameter, and buffers for
-        // fewer than half of the gradients.
+        // Stage 3 saves all but a share of the 8 bytes of moments for each parameter, on each rank.
+        // Its buffers hold fewer than half of the gradients.
         saved = sharded.parameters * (8 * (kRanks - 1) + 4 * kRanks / 2);
         if (replicated.pss_bytes - sharded.pss_bytes > saved * 9 / 10) break;
     }
@@ -191,7 +194,7 @@ TEST_CASE("all processes of a job together hold less at stage 3 by what the stag
         kRanks, static_cast<double>(sharded.parameters) / 1e6,
         static_cast<double>(replicated.pss_bytes >> 10) / 1024,
         static_cast<double>(sharded.pss_bytes >> 10) / 1024);
-    // A tenth is left for memory that is not at its peak when looked at.
+    // A tenth is allowed for memory that is not at its peak at the time of a look.
     CHECK(replicated.pss_bytes - sharded.pss_bytes > saved * 9 / 10);
 }
 
@@ -250,7 +253,7 @@ TEST_CASE("a plan says whether this machine would admit the job") {
 
 namespace {
 
-// True if LibTorch's products use AVX-512: ONEDNN_MAX_CPU_ISA may keep them from it.
+// Returns true if LibTorch's products use AVX-512, which ONEDNN_MAX_CPU_ISA may forbid.
 bool has_avx512() {
     const char* const bound = std::getenv("ONEDNN_MAX_CPU_ISA");
     if (bound != nullptr && !std::string_view(bound).starts_with("AVX512")) return false;
@@ -264,7 +267,7 @@ bool has_avx512() {
 }  // namespace
 
 TEST_CASE("what a rank is said to need is what it takes, and hardly more") {
-    // The tied table has 32 Ki rows: autograd makes its dense gradient of 32 MiB at once.
+    // The tied table has 32 Ki rows: autograd makes its dense gradient of 32 MiB in one piece.
     const TemporaryFolder folder;
     const std::string model = folder.path() + "/gpt.pt";
     JobProcess made(
@@ -275,8 +278,8 @@ TEST_CASE("what a rank is said to need is what it takes, and hardly more") {
     for (const bool half : {false, true}) {
         for (const bool offload : {false, true}) {
             Json config = gpt_config(offload ? 3 : 0);
-            // LibTorch's 16-bit products take a second for a step of 32 tokens if the processor has
-            // none of its own.
+            // If the processor has no 16-bit products of its own, LibTorch's take a second for a
+            // step of 32 tokens.
             if (half) config["bf16"] = {{"enabled", true}};
             if (half) config["dslaunch"]["data"]["context"] = kContext / 4;
             if (offload) {
@@ -287,10 +290,10 @@ TEST_CASE("what a rank is said to need is what it takes, and hardly more") {
             INFO((half ? "bf16" : "fp32") << (offload ? ", offloaded: " : ": ") << run.err);
             REQUIRE(run.code == 0);
             const double part = measured_part(run.err);
-            // The goal is 5 %. The memory of programs and libraries differs by processor; the use
-            // of swap buffers goes by the disk's pace: 1.00 to 1.07 on one with AVX-512. Without
-            // AVX-512 LibTorch widens the operands of 16-bit products to fp32 in memory that its
-            // allocator does not know, and the estimate does not either (50 MiB here).
+            // The goal is 5 %. The memory of programs and libraries differs between processors, and
+            // the use of swap buffers depends on the speed of the disk: 1.00 to 1.07 on a processor
+            // with AVX-512. Without AVX-512, LibTorch widens the operands of 16-bit products to
+            // fp32, in memory that neither its allocator nor the estimate knows (50 MiB here).
             const bool widened = half && !has_avx512();
             CHECK(part >= 0.90);
             CHECK(part <= (offload ? 1.10 : 1.05) + (widened ? 0.15 : 0));

@@ -1,11 +1,12 @@
-// ZeRO stages 1 to 3 through the real dslaunch: PyTorch's traces, each other's metrics and weights
-// to the last bit, and the memory that the stage promises.
+// ZeRO stages 1 to 3 through the real dslaunch. They have PyTorch's traces, the same metrics and
+// weights as each other to the last bit, and the memory that the stage promises.
 #include "fixture_runs.h"
 
 namespace dslaunch::test {
 namespace {
 
-// No parameter of the fixtures is kept whole for being small, and buckets are cut.
+// Returns the options of a stage at which no parameter of the fixtures is small enough to be kept
+// whole, and buckets are cut.
 Json zero_stage(int stage) {
     return {
         {"stage", stage}, {"reduce_bucket_size", 8000}, {"stage3_param_persistence_threshold", 0}};
@@ -20,7 +21,7 @@ StageRun run_stage(int stage, const std::vector<int>& slots, const std::string& 
                    Json config) {
     const TemporaryFolder folder;
     config["zero_optimization"].update(zero_stage(stage));
-    // The order of sums is to be the same: stages 2 and 3 reduce each micro step.
+    // The order of sums must be the same at all stages. Stages 2 and 3 reduce each micro step.
     config["dslaunch"]["communication"]["reduce"] = "micro_step";
     StageRun run;
     run.metrics = train_well(folder, hosts(folder, slots), model, config).metrics;
@@ -92,8 +93,8 @@ TEST_CASE("hosts that hold copies of what their ranks shard have the metrics of 
     Json half = copies;
     half.update(kBf16);
     if (whole_matrix()) check_stages_equal("gpt", {2, 2}, half);
-    // A rank has half of Adam's moments, as evenly as three blocks divide; no parameters go between
-    // hosts.
+    // A rank has half of Adam's moments, as evenly as three blocks can be divided. No parameters
+    // are sent between hosts.
     const auto last_line = [&](int stage, const Json& more) {
         Json config = fixture_config(facts_of("gpt"), 2, 2);
         config.update(more);
@@ -145,8 +146,8 @@ TEST_CASE("what goes between hosts in fewer bits is as planned, and trains nearl
             CHECK(of(line, kind).at("sent") == of(line, kind).at("planned"));
             CHECK(of(exact[i], kind).at("sent") == of(exact[i], kind).at("planned"));
         }
-        // Gradients in 4 bits where they were in fp32; parameters in 8 where they were in bf16, and
-        // once where they were gathered for two micro steps, forward and backward.
+        // Gradients are sent in 4 bits instead of fp32. Parameters are sent in 8 bits instead of
+        // bf16, and once instead of in the forward and the backward of each of two micro steps.
         const auto part = [&](const char* kind) {
             return of(line, kind).at("sent").get<double>() /
                    of(exact[i], kind).at("sent").get<double>();
@@ -206,7 +207,7 @@ TEST_CASE("weights trained in bf16 are written as the fp32 masters") {
     for (const auto& [name, stored] : read_safetensors(folder.path() + "/out/model.safetensors")) {
         INFO(name);
         CHECK(stored.dtype == "F32");
-        // bf16 has no bits in the lower half.
+        // A value rounded to bf16 has no bits in its lower half.
         for (size_t i = 0; i + 4 <= stored.bytes.size(); i += 4)
             finer = finer || stored.bytes[i] != 0 || stored.bytes[i + 1] != 0;
     }

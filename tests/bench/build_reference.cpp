@@ -1,5 +1,6 @@
-// The file whose compile time is the unit of tools/build-cost.sh: the standard library, nlohmann's
-// JSON and a few instantiations, as a usual file of the tree has them. It is in no program.
+// The time to compile this file is the unit of tools/build-cost.sh. The file has the standard
+// library, nlohmann's JSON and a few instantiations, like a usual file of the tree. It is not part
+// of any program.
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>

@@ -1,10 +1,11 @@
-// The collectives of a job's ranks for tests/bench/collectives.py: processes of one host or of
-// several pretended ones, joined by Gloo over loopback as a job's hosts are by their network.
+// Measures the collectives of a job's ranks, for tests/bench/collectives.py. The ranks are
+// processes of one host or of several simulated hosts, which Gloo connects over loopback as it
+// connects a job's hosts over their network.
 //
-//   bench_collectives HOSTS CALLS OPERATION:BYTES...     HOSTS: "2", or "1,1": ranks of each host
+//  bench_collectives HOSTS CALLS OPERATION:BYTES...     HOSTS: "2", or "1,1": ranks of each host
 //
-// Prints a line `OPERATION BYTES SECONDS` for each: seconds of one call among CALLS in a row, of
-// the slowest rank. BYTES are those of one rank's fp32 tensor.
+// Prints a line `OPERATION BYTES SECONDS` for each operation: the seconds of one call among CALLS
+// calls in a row, on the slowest rank. BYTES is the size of one rank's fp32 tensor.
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -74,7 +75,7 @@ struct Listener {
     int port = 0;
 };
 
-// A socket that listens on a free port of loopback.
+// Returns a socket that listens on a free port of loopback.
 Listener listen_somewhere() {
     const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
@@ -87,10 +88,10 @@ Listener listen_somewhere() {
     return {fd, ntohs(address.sin_port)};
 }
 
-// A rank of the job and what it calls.
+// A rank of the job, and the operations that it calls.
 class Rank {
   public:
-    // GLOO is where rank 0 serves the store of Gloo alone.
+    // GLOO is the socket on which rank 0 serves the store of `Gloo alone`.
     Rank(const launch::WorkerEnvironment& environment, const Listener& gloo,
          const Arguments& arguments)
         : arguments_(arguments), gloo_listener_(gloo) {
@@ -131,7 +132,8 @@ class Rank {
     std::function<void()> call_of(const Job& job) {
         const int64_t numel = job.bytes / 4;
         const at::Tensor mine = at::full({numel}, 1.0F + static_cast<float>(group_->rank()));
-        // As a sum, a copy is new memory each time, which what was before it gave back.
+        // Like a sum, a copy uses new memory in each call, which the result of the previous call
+        // has freed.
         if (job.operation == "copy") return [this, mine] { sums_ = mine.clone(); };
         if (job.operation == "sum") return [this, mine] { sums_ = group_->sum(mine, 0); };
         if (job.operation == "gather") return [this, mine] { all_ = group_->gather(mine, 0); };
@@ -146,7 +148,7 @@ class Rank {
         fail(ExitCode::kUsage, "no operation {}", job.operation);
     }
 
-    // Returns a call of ProcessGroupGloo itself, for 'Gloo alone'.
+    // Returns a call of ProcessGroupGloo itself, for `Gloo alone`.
     std::function<void()> call_of_gloo(const Job& job, const at::Tensor& mine) {
         if (!gloo_) gloo_ = open_gloo();
         std::vector<at::Tensor> own = {mine};
@@ -169,7 +171,8 @@ class Rank {
             gloo_options("127.0.0.1", /*threads=*/1, kTimeLimit));
     }
 
-    // With MINE its elements go in and the sums out; without, they are born and read in the bucket.
+    // If MINE is defined, its elements go into the bucket and the sums are copied out. Otherwise
+    // the values stay in the bucket.
     void sum_bucket(Bucket& bucket, const at::Tensor& mine) {
         Collectives& collectives = *comm_.collectives;
         const Generation generation = ++bucket.generation;
@@ -190,7 +193,7 @@ class Rank {
     Listener gloo_listener_;
     c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;
     TensorGroupSlices slices_{};
-    std::map<int64_t, Bucket> buckets_;  // by bytes
+    std::map<int64_t, Bucket> buckets_;  // by size in bytes
     JobComm comm_;
     std::unique_ptr<graph::TensorGroup> group_;
     at::Tensor sums_;

@@ -1,6 +1,6 @@
-// bench_gpu_kernels: the work of a GPU's queue as shares of what the GPU copies, and its bits
-// beside the processor's. Opens libdsl_cuda.so beside it, so that it can be built where no GPU is.
-// Prints a Markdown table; ends with 1 if bits differ.
+// bench_gpu_kernels: measures the work of a GPU's queue, relative to the speed at which the GPU
+// copies, and compares its bits with the processor's. Opens the libdsl_cuda.so beside it, so that
+// it can be built without a GPU. Prints a Markdown table; ends with 1 if bits differ.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ struct Arrays {
         second = floats();
         half = device.allocate(Bytes{numel * 2}, "a bench");
     }
-    // The gradients' address must outlive the range.
+    // REQUIRES: GRADIENT, the pointer itself, outlives the range.
     [[nodiscard]] FlatRange range(const float* const& gradient, int64_t numel,
                                   bool with_half) const {
         FlatRange all;
@@ -144,7 +144,7 @@ std::vector<std::byte> read(Device& device, const Arrays& arrays) {
     return all;
 }
 
-// The bits after WORK on both devices.
+// Returns true if WORK gives the same bits on both devices.
 bool same_bits(const Work& work, Device& gpu, Device& host) {
     const Arrays there(gpu, kCheckedNumel), here(host, kCheckedNumel);
     write(gpu, there, kCheckedNumel);

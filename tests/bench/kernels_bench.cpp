@@ -1,6 +1,6 @@
-// The flat kernels for tests/bench/kernels.py: a shared library of plain functions that work on
-// the memory of its tensors, with as many threads as it says. All of them return 0, or 1 when the
-// processor lacks the instruction set named.
+// The flat kernels for tests/bench/kernels.py: a shared library of plain functions. They work on
+// the memory of kernels.py's tensors, with the number of threads that it gives. All functions
+// return 0, or 1 if the processor does not have the named instruction set.
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -25,7 +25,8 @@ ThreadTeam& team_of(int threads) {
     return *team;
 }
 
-// Moves as many bytes as Adam does, in place, with next to nothing computed: the limit of memory.
+// Moves as many bytes as Adam does, in place, and computes almost nothing. This shows the limit
+// that memory sets.
 [[gnu::target_clones("avx512f", "avx2", "default")]] void touch(const float* __restrict g,
                                                                 float* __restrict p,
                                                                 float* __restrict m,
@@ -42,7 +43,7 @@ ThreadTeam& team_of(int threads) {
 
 extern "C" {
 
-// The arrays have [numel] each; the same struct stands in kernels.py.
+// Each array has [numel] elements. kernels.py has the same struct.
 struct BenchArrays {
     int64_t numel;
     float* parameters;

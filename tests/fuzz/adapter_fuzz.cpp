@@ -1,6 +1,6 @@
-// libFuzzer entry: an adapter_config.json, and behind a zero byte names of tensors. The config is
-// refused with Error that can be shown, or it is the same when it is written and read again; a name
-// says the same with PEFT's prefix and without.
+// libFuzzer entry: reads the input as an adapter_config.json, a zero byte, and names of tensors.
+// The config is refused with an Error that can be shown, or it is the same after it is written and
+// read again. A name means the same with PEFT's prefix and without it.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
-// libFuzzer: by the first byte, any bytes as the manifest of a bundle, or as the name of a file in
-// one. Both are refused, or name what an independent reading allows, and what is written is read
-// back the same.
+// libFuzzer entry: the first byte says whether the rest is the manifest of a bundle or the name of
+// a file in a bundle. Both are refused, or name only files that an independent check allows. A
+// manifest is the same after it is written and read again.
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -18,7 +18,8 @@ namespace {
 using namespace dslaunch;
 using namespace dslaunch::launcher;
 
-// Lexically: a file that stays below a folder, in one of three places, none of them a hidden one.
+// Returns true if NAME, as text, is a file that stays below one of the three folders, and is not
+// hidden.
 bool may_be_unpacked(const std::string& name) {
     const std::filesystem::path below = "/x/" + name;
     if (below.lexically_normal() != below || name.ends_with('/')) return false;
@@ -48,7 +49,8 @@ bool is_allowed(const std::string& name) {
 
 void try_name(const std::string& name) {
     const bool allowed = is_allowed(name);
-    const bool is_library = name.starts_with("lib/");  // whose letters are looked at closer
+    const bool is_library = name.starts_with("lib/");  // the letters of library names have stricter
+                                                       // rules
     DSL_CHECK(!allowed || may_be_unpacked(name), "`{}` is allowed", printable(name));
     DSL_CHECK(allowed || is_library || !may_be_unpacked(name), "`{}` is refused", printable(name));
 }

@@ -1,8 +1,8 @@
-// libFuzzer entry: any bytes as a config, as YAML and as the JSON that DeepSpeed reads. Nothing may
-// crash, hang or throw; a config that resolves must print to an equal one. Errors of JSON name a
-// place that there is; strict JSON means what another reader finds in it; comments around a text
-// and the printing of its values change nothing. clang++ -fsanitize=fuzzer,address,undefined with
-// dsl_config; not part of the normal build.
+// libFuzzer entry: reads any bytes as a config, as YAML and as the JSON that DeepSpeed reads.
+// Nothing may crash, hang or throw. A config that resolves is printed as an equal config. Errors in
+// JSON name a place that exists. Strict JSON means the same to another reader. Comments around a
+// text, and printing its values, do not change its meaning. Build: clang++
+// -fsanitize=fuzzer,address,undefined with dsl_config; not part of the normal build.
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -49,11 +49,13 @@ bool same(const Value& ours, const json& other) {
     if (other.is_string()) return ours.is(Kind::kString) && ours.text == other.get<std::string>();
     if (other.is_boolean()) return ours.is(Kind::kBool) && ours.boolean == other.get<bool>();
     if (other.is_null()) return ours.is(Kind::kNull);
-    // What no double holds, as 1e-400, stays text here and is 0 there.
+    // A number that no double can represent, such as 1e-400, stays a text in our reader and becomes
+    // 0 in the other one.
     return ours.is(Kind::kString) || ours.as_double() == other.get<double>();
 }
 
-// A limit or a key given twice is refused here and not there.
+// Returns true if a limit was exceeded or a key was given twice: our reader refuses this, the other
+// one does not.
 bool beyond_json(const TrainConfig& read) {
     for (const Problem& problem : read.problems)
         for (const char* words : {"nested deeper", "keys in one section", "duplicate key"})

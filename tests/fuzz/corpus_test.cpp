@@ -1,5 +1,5 @@
-// The kept inputs go through every fuzzer's own entry, in any build: a fault that a fuzzer found
-// once stays found without clang or libFuzzer.
+// Runs each fuzzer's entry on its stored inputs, in any build. A fault that a fuzzer once found is
+// found again, even without clang and libFuzzer.
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>

@@ -1,8 +1,10 @@
-// libFuzzer: any bytes as a .deepspeed_env are variables that a rank may have, or a usage error;
-// and values that were read come back when they are written in quotes.
-//   clang++ -std=c++20 -g -fsanitize=fuzzer,address,undefined -Ilib tests/fuzz/environment_fuzz.cpp
-//   lib/launch/{environment_file,worker_environment,gpu_count}.cpp
-//   lib/base/{error,text,fd,check}.cpp -lfmt
+// libFuzzer entry: reads any bytes as a .deepspeed_env. They are variables that a rank may have, or
+// a usage error. Values that were read are the same after they are written in quotes and read
+// again.
+//
+//  clang++ -std=c++20 -g -fsanitize=fuzzer,address,undefined -Ilib tests/fuzz/environment_fuzz.cpp
+//  lib/launch/{environment_file,worker_environment,gpu_count}.cpp
+//  lib/base/{error,text,fd,check}.cpp -lfmt
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -37,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
             auto& value = list.at(static_cast<size_t>(place)).second;
             value = expand_variables(value, [&](const std::string&) { return &other; });
         }
-        // Any bytes are expanded to something.
+        // Any bytes can be expanded.
         static_cast<void>(expand_variables(text, [](const std::string&) { return nullptr; }));
         std::string written;
         for (const auto& [name, value] : list) {

@@ -1,5 +1,5 @@
-// The duty of every error about somebody's text to its reader: it can be shown as it is, and it
-// names a place that there is.
+// Checks of an error about a user's text: it can be shown unchanged, and the place that it names
+// exists.
 #pragma once
 
 #include <charconv>
@@ -12,7 +12,7 @@
 
 namespace dslaunch::fuzz {
 
-// Checks that MESSAGE is lines of printable text.
+// Checks that MESSAGE has only lines of printable text.
 inline void check_shown(std::string_view message) {
     DSL_CHECK(!message.empty(), "an error without a word");
     for (const char c : message) {
@@ -22,7 +22,8 @@ inline void check_shown(std::string_view message) {
     }
 }
 
-// The number that TEXT begins with, taken off together with the `:` behind it; 0 for none.
+// Returns the number at the beginning of TEXT, and removes it and the `:` after it. Returns 0 and
+// changes nothing if TEXT does not begin so.
 inline size_t take_number(std::string_view& text) {
     size_t number = 0;
     const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -31,8 +32,8 @@ inline size_t take_number(std::string_view& text) {
     return number;
 }
 
-// Checks that each line of MESSAGE begins with FILE:LINE:COLUMN: of TEXT, one column behind a
-// line's end included; the last one may speak of the whole file.
+// Checks that each line of MESSAGE begins with FILE:LINE:COLUMN: and that this place is in TEXT; it
+// may be one column after the end of a line. The last line of MESSAGE may be about the whole file.
 inline void check_places(std::string_view message, std::string_view file, std::string_view text) {
     std::vector<size_t> line_bytes{0};
     for (const char c : text) c == '\n' ? line_bytes.push_back(0) : void(++line_bytes.back());

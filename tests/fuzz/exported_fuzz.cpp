@@ -1,6 +1,6 @@
-// libFuzzer entry: any bytes as the description of an exported program, and as its table of
-// weights. Each is read or refused with Error. A text that is read as a table keeps its promise: no
-// tensor reaches more elements than can be counted.
+// libFuzzer entry: reads any bytes as the description of an exported program, and as its table of
+// weights. Each is read or refused with Error. If the bytes are read as a table, the number of
+// elements that a tensor reaches can be counted.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

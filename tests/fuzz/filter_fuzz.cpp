@@ -1,7 +1,7 @@
-// libFuzzer: any text as --include or --exclude over some hosts either chooses slots that there
-// are, in the hostfile's order, or is a usage error; the slots that it excludes are all that it
-// does not include; never a crash or a hang. The first byte says which option the rest is, or both,
-// cut at the first newline.
+// libFuzzer entry: reads any text as --include or --exclude for some hosts. It chooses slots that
+// exist, in the hostfile's order, or is a usage error. As --exclude, it leaves the slots that it
+// does not choose as --include. It never crashes or hangs. The first byte says which option the
+// rest is, or that it is both, separated by the first newline.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -54,7 +54,8 @@ bool has_slot(const std::vector<HostSlots>& chosen, const std::string& host, int
     });
 }
 
-// INCLUDED is the text's choice as --include; the same text as --exclude must leave the rest.
+// Checks that TEXT as --exclude leaves the slots that are not in INCLUDED, the result of TEXT as
+// --include.
 void check_complement(const std::vector<HostSlots>& included, const std::string& text) {
     static const size_t all_count = slots_count(apply_filter(some_hosts(), {}));
     HostFilter filter;

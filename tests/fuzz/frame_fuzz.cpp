@@ -1,7 +1,7 @@
-// libFuzzer: whatever bytes an agent, a relay or a worker sends, and however they are cut, the same
-// frames come out as from one piece, or the same refusal; written again they are the bytes that
-// came; and each payload is refused or means a message. The first byte says who reads, the second
-// how the rest is cut.
+// libFuzzer entry: reads any bytes as the stream that an agent, a relay or a worker sends. In
+// pieces of any size, the stream gives the same frames, or the same refusal, as in one piece. The
+// frames are the same bytes when they are written again. Each payload is refused or is a message.
+// The first byte says who reads, and the second one gives the size of the pieces.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -32,7 +32,7 @@ std::string again(const RelayFrame& frame) {
     return relay_frame(frame.kind, frame.payload);
 }
 
-// A reader's findings in a stream.
+// The frames that a reader found in a stream.
 struct Outcome {
     std::string written;  // the frames, written again
     std::vector<std::pair<int, std::string>> payloads;
@@ -75,7 +75,7 @@ void read_payloads(const Outcome& outcome, const Table& table) {
     }
 }
 
-// GREETING: the words that the stream must hold before its first frame; empty: none.
+// GREETING: the words that the stream must have before its first frame; empty: none.
 template <typename Decoder, typename Table>
 void try_stream(const Decoder& decoder, const Table& table, std::string_view greeting,
                 std::string_view bytes, size_t piece) {

@@ -1,6 +1,7 @@
-// libFuzzer: whatever records the hosts of `dslaunch health` send, the report ends, says something
-// of hosts and ranks that there are, shows nothing that drives a terminal, and is JSON. Records
-// stand one behind the other: a byte for the rank, two for the length, the payload.
+// libFuzzer entry: takes any records as if the hosts of `dslaunch health` had sent them. The report
+// ends, names only hosts and ranks that exist, contains nothing that controls a terminal, and is
+// valid JSON. The records follow each other: one byte for the rank, two for the length, then the
+// payload.
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>

@@ -1,6 +1,6 @@
-// libFuzzer: any bytes are either a hostfile whose hosts obey the grammar and are read back equal
-// when they are written down, or a usage error that names lines and columns of it; never a crash
-// or a hang.
+// libFuzzer entry: reads any bytes as a hostfile. Its hosts obey the grammar and are equal after
+// they are written and read again, or it is a usage error that names lines and columns of the file.
+// It never crashes or hangs.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -18,8 +18,8 @@ namespace {
 using namespace dslaunch;
 using namespace dslaunch::launch;
 
-// The number of hosts that are written down: ranges stand for thousands that differ by their
-// number.
+// The number of hosts that are written. One range may stand for thousands of hosts that differ only
+// in their number.
 constexpr size_t kWrittenMax = 64;
 
 std::string written(const Host& host) {

@@ -1,14 +1,15 @@
-// libFuzzer: whatever bytes a stranger sends, in whatever pieces, neither side of the join
-// handshake crashes, hangs, reads on for ever, or believes it; and whatever the other side says
-// that has proven itself is an identity, a verdict or the protocol's, or refused. The first byte is
-// the size of the pieces, and its two highest bits say which of the two:
-//   00, 01  a stranger's bytes; 01 without a token, as over a Unix socket, where everything is
-//           believed but nothing may crash
-//   10      bytes that a side with the token says through the channel
-//   11      bytes put onto the connection of two sides that have proven themselves
-// Sides that prove themselves take a millisecond, a hundred times as long as a stranger. In the
-// fast build one in kInputsPerProof of the inputs of 10 and 11 does so, the others are heard as 01
-// and 00.
+// libFuzzer entry: sends any bytes, in pieces of any size, to the sides of the join handshake. If a
+// stranger sends them, no side crashes, hangs, reads on without end, or believes the stranger. If
+// the other side has proven itself, its bytes are an identity, a verdict or data of the protocol,
+// or are refused. The lower bits of the first byte are the size of the pieces. Its two highest bits
+// select the case:
+//   00, 01  a stranger's bytes; 01: without a token, as over a Unix socket, where everything is
+//           believed, but nothing may crash
+//   10      bytes that a side with the token sends through the channel
+//   11      bytes that are put onto the connection of two sides that have proven themselves
+// It takes a millisecond to prove two sides, a hundred times as long as a stranger's bytes take.
+// The fast build does this for one in kInputsPerProof of the inputs of 10 and 11, and treats the
+// other inputs of 10 and 11 as 01 and 00.
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -72,8 +73,8 @@ void play_stranger(std::string_view text, size_t piece, bool has_token) {
               "nobody is obeyed without the token");
 }
 
-// Hands over what is on the way between SIDE and CHANNEL, its opening already said, until CHANNEL
-// has proven itself to SIDE and SIDE to it.
+// Passes the bytes between SIDE and CHANNEL, after its opening, until both have proven themselves
+// to each other.
 template <typename Side>
 void prove(Side& side, JoinChannel& channel) {
     auto running = side.feed(kJoinOpening);
@@ -89,7 +90,7 @@ void prove(Side& side, JoinChannel& channel) {
     DSL_CHECK(channel.proven(), "who holds the token is proven");
 }
 
-// The launcher hears TEXT from an agent with the token.
+// Sends TEXT to the launcher from an agent with the token.
 void say_to_launcher(std::string_view text, size_t piece) {
     LauncherHandshake launcher(key());
     JoinChannel agent(JoinSide::kAgent, key());
@@ -108,7 +109,7 @@ void say_to_launcher(std::string_view text, size_t piece) {
     DSL_CHECK(agent.take_received() == std::string(1, '\0'), "the verdict");
 }
 
-// The agent hears TEXT from a launcher with the token.
+// Sends TEXT to the agent from a launcher with the token.
 void say_to_agent(std::string_view text, size_t piece) {
     AgentHandshake agent(key(), {});
     JoinChannel launcher(JoinSide::kLauncher, key());
@@ -128,7 +129,8 @@ void say_to_agent(std::string_view text, size_t piece) {
     }
 }
 
-// Somebody on the way puts TEXT onto a connection in use: nothing of it is ever believed.
+// Puts TEXT onto a connection in use, as an attacker between the sides could. Nothing in TEXT may
+// be believed.
 void put_onto_connection(std::string_view text, size_t piece) {
     JoinChannel agent(JoinSide::kAgent, key());
     JoinChannel launcher(JoinSide::kLauncher, key());

@@ -1,6 +1,6 @@
-// libFuzzer: any bytes as a known_hosts file leave a verdict about a key that follows the file's
-// own lines: a line for the key makes it known, unless a @revoked one stands anywhere, which comes
-// first whatever else is there; never a crash or a hang.
+// libFuzzer entry: reads any bytes as a known_hosts file, and asks for its verdict about a key. The
+// verdict follows the lines of the file: a line for the key makes it known, but a @revoked line
+// anywhere in the file comes first. It never crashes or hangs.
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -37,7 +37,7 @@ ssh_key the_key() {
     return key.get();
 }
 
-// KnownHosts reads files, so TEXT becomes one in memory.
+// Returns the known hosts in TEXT. KnownHosts reads files, so TEXT is written to a file in memory.
 KnownHosts read(std::string_view text) {
     static const UniqueFd file(::memfd_create("known_hosts", MFD_CLOEXEC));
     static const std::string path = fmt::format("/proc/self/fd/{}", file.get());

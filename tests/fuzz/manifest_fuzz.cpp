@@ -1,6 +1,6 @@
-// libFuzzer entry: any bytes as a checkpoint's manifest, with the end that makes them one. It is
-// refused with Error, or it prints as text that parses to the same again. Every other input is also
-// taken as it is, and as a rank's record of a file.
+// libFuzzer entry: reads any bytes as a checkpoint's manifest, with and without a valid end added
+// to them, and as a rank's record of a file. The bytes are refused with Error, or are the same
+// after they are written and read again.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,5 +1,6 @@
-// Every message that crosses a wire, by the kind of the frame that carries it, as a function that
-// reads any bytes: it throws Error, or the message is written and read back the same.
+// All messages that are sent between processes, by the kind of their frame. Each has a function
+// that reads any bytes: it throws Error, or the message is the same after it is written and read
+// again.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,7 @@ inline void read_health_records(std::string_view bytes) {
 }
 
 struct MessageDecoder {
-    int kind;  // kind of its frame; -1: it travels in none
+    int kind;  // kind of its frame; -1: it has no frame
     void (*read)(std::string_view);
 };
 

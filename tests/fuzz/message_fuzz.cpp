@@ -1,6 +1,6 @@
-// libFuzzer: any bytes as one message (the first byte says which) are refused by an Error, or mean
-// a message that is read back the same after it was written. One decoder a run, so that each is met
-// more often than by frame_fuzz.
+// libFuzzer entry: reads any bytes as one message; the first byte selects its kind. They are
+// refused with Error, or are a message that is the same after it is written and read again. Each
+// run calls only one decoder, so each decoder is called more often than by frame_fuzz.
 #include <cstdint>
 #include <string_view>
 

@@ -1,8 +1,8 @@
-// libFuzzer: whatever hosts tell of their interfaces, and whichever ways between them work, the
-// network that is chosen is one of node 0's that every host reaches, and a refusal is said. Text: a
-// line for each host (machine, where ssh arrived, then interface addresses as NAME=ADDRESS with
-// `-`, `~`, `+` before it for down, loopback, for guests, and `/SPEED` behind it), then a line of
-// letters: the ways that fail.
+// libFuzzer entry: hosts report any interfaces, and any links between them work. The chosen network
+// is one of node 0's that every host reaches, or there is a reason why there is none. The text has
+// a line for each host: its machine, the address at which ssh arrived, then interface addresses as
+// NAME=ADDRESS. Before an address, `-`, `~` and `+` mean down, loopback and for guests; `/SPEED`
+// may follow it. The last line has letters for the links that fail.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -72,7 +72,7 @@ void check_candidates(const std::vector<NetworkHost>& hosts, const Candidates& c
     }
 }
 
-// Each way that was planned works unless its letter says otherwise.
+// Returns the result of each planned probe: it works unless its letter says that it fails.
 std::vector<NetworkProbeResult> probe(const std::vector<NetworkHost>& hosts,
                                       const Candidates& candidates, const std::string& letters) {
     std::vector<NetworkProbeResult> results;

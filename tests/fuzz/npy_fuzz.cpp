@@ -1,5 +1,5 @@
-// libFuzzer entry: any bytes as a .npy file. It is refused with Error, or its data are the rest of
-// the file and as long as shape and dtype say.
+// libFuzzer entry: reads any bytes as a .npy file. The file is refused with Error, or its data are
+// the rest of the file and have the length that shape and dtype give.
 #include <cstddef>
 #include <cstdint>
 #include <span>

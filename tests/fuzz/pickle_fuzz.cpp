@@ -1,6 +1,6 @@
-// libFuzzer: any bytes as the pickle of a torch.save file. It is refused with Error, or becomes
-// values without cycles, few levels deep, in which every tensor has a storage, an offset, a shape
-// and strides.
+// libFuzzer entry: reads any bytes as the pickle of a torch.save file. The pickle is refused with
+// Error, or becomes values that have no cycles and only a few levels. Each tensor in them has a
+// storage, an offset, a shape and strides.
 #include <cstddef>
 #include <cstdint>
 #include <set>

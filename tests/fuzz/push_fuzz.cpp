@@ -1,7 +1,7 @@
-// libFuzzer: whatever a launcher sends in the course of a push, the receiver answers in order,
-// writes nothing outside of the place that was named, and calls a file there only when it has the
-// announced content. The first byte of each step chooses its kind: an offer, a list of chunks or a
-// piece, well made from what follows, or any bytes as one of them.
+// libFuzzer entry: a launcher sends anything during a push. The receiver answers in order, writes
+// nothing outside of the named place, and reports a file as complete only if it has the announced
+// content. The first byte of each step selects its kind: a valid offer, list of chunks or piece,
+// made from the bytes that follow, or any bytes read as one of these.
 #include <fmt/format.h>
 #include <stdlib.h>
 
@@ -26,11 +26,11 @@ using namespace dslaunch;
 using namespace dslaunch::launch;
 namespace fs = std::filesystem;
 
-// The limit of sizes: an offer of more that the disk could really hold is left to the tests of a
-// full disk.
+// Larger sizes, which the disk could really hold, are left to the tests of a full disk.
 constexpr int64_t kSmallBytesMax = 64 << 10;
 
-// A folder of this process: `in`, where files may come, and beside it a file that stays as it is.
+// A folder of this process. Files may arrive in its folder `in`; a file beside `in` must not
+// change.
 class Scratch {
   public:
     Scratch() {
@@ -76,7 +76,7 @@ std::string content_of(const std::string& path) {
     return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// One launcher's steps and what the answers to them must be.
+// The steps of one launcher, and checks of the answers to them.
 class Session {
   public:
     void step(uint8_t what, std::string_view bytes) {
@@ -112,7 +112,8 @@ class Session {
     PushChunks good_chunks() const {
         return {offer_.id, content_.empty() ? std::string() : hash_of(content_, false)};
     }
-    // Returns the next piece, one byte longer than BYTES at most; damaged if BYTES begin with `!`.
+    // Returns the next piece, which is at most one byte longer than BYTES. If BYTES begin with `!`,
+    // the piece is damaged.
     PushPiece next_piece(std::string_view bytes) {
         const auto at = static_cast<int64_t>(sent_bytes_);
         PushPiece piece{offer_.id, at, content_.substr(std::min(sent_bytes_, content_.size()))};
@@ -165,7 +166,7 @@ class Session {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
-    constexpr size_t kHeadBytes = 2;  // the kind of step, and its length in bytes
+    constexpr size_t kHeadBytes = 2;  // the kind of a step, and its length in bytes
     std::string_view bytes(reinterpret_cast<const char*>(data), size_bytes);
     {
         Session session;
@@ -177,7 +178,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
                 bytes.remove_prefix(kHeadBytes + length);
             }
         } catch (const Error& error) {
-            // The agent gives up on a launcher that breaks the order.
+            // The agent gives up if a launcher breaks the order.
             DSL_CHECK(error.code() == ExitCode::kInternal, "{}", error.what());
             fuzz::check_shown(error.what());
         }

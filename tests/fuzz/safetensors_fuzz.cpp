@@ -1,5 +1,5 @@
-// libFuzzer entry: any bytes as a .safetensors file. It is refused with Error, or every view it
-// gives is inside the file.
+// libFuzzer entry: reads any bytes as a .safetensors file. The file is refused with Error, or every
+// view that it gives is inside the file.
 #include <cstddef>
 #include <cstdint>
 #include <span>

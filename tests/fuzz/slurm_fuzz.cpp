@@ -1,5 +1,5 @@
-// libFuzzer: any bytes are either Slurm's node list, task counts or GPU count within their limits,
-// or a usage error; never a crash or a hang. The first byte chooses which.
+// libFuzzer entry: reads any bytes as Slurm's node list, task counts or GPU count; the first byte
+// selects one. They are within their limits, or are a usage error. It never crashes or hangs.
 #include <cstdint>
 #include <string_view>
 

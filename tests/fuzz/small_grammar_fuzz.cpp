@@ -1,8 +1,8 @@
-// libFuzzer: the small grammars of options and files, by the first byte: lists of processors,
-// places where a launcher listens, ProxyJump, patterns of host names, words in quotes, host names,
-// what nvidia-smi prints, names of control groups, SSH_CONNECTION, the kernel's answer about a
-// socket, lines with secrets. Each is refused or means what an independent reading, or its own
-// written form, says.
+// libFuzzer entry: the small grammars of options and files; the first byte selects one. They are
+// lists of processors, addresses at which a launcher listens, ProxyJump, patterns of host names,
+// words in quotes, host names, the output of nvidia-smi, names of control groups, SSH_CONNECTION,
+// the kernel's answer about a socket, and lines with secrets. Each text is refused, or means the
+// same as in an independent reading or after it is written and read again.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <linux/rtnetlink.h>
@@ -40,7 +40,7 @@ using namespace dslaunch::launch;
 
 constexpr int kProcessorMax = 65'535;
 constexpr int kPortMax = 65'535;
-// The letters of names and of IPv6 addresses without their brackets.
+// The letters of names, and of IPv6 addresses without their brackets.
 constexpr std::string_view kNameLetters =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:";
 
@@ -74,7 +74,8 @@ void try_proxy_jump(std::string_view text) {
     }
 }
 
-// Matches row by row over the whole table, without the reader's one star to go back to.
+// Matches row by row over the whole table. The tested reader instead stores only one star that it
+// can return to.
 bool matches_by_table(std::string_view text, std::string_view pattern) {
     std::vector<char> row(text.size() + 1, 0);
     row[0] = 1;
@@ -147,9 +148,9 @@ void try_kill_group(std::string_view text) {
     DSL_CHECK(parse_kill_group(kill_group_name(written)) == written, "an id may hold anything");
 }
 
-// The kernel's question means what a reading by inet_ntop says.
+// Checks that the question to the kernel has the addresses that inet_ntop reads.
 void try_ssh_connection(std::string_view text) {
-    // A variable of the environment has no zero in it.
+    // A variable of the environment cannot contain a zero byte.
     if (text.find('\0') != std::string_view::npos) return;
     const auto request = diag_request(text);
     if (!request) return;
@@ -178,7 +179,7 @@ Value value_at(std::string_view bytes, size_t at) {
     return value;
 }
 
-// The tcp_info in ANSWER, attribute by attribute; empty: there is none.
+// Returns the tcp_info in ANSWER, found by going through its attributes; empty if there is none.
 std::string_view tcp_info_in(std::string_view answer) {
     const auto header = value_at<nlmsghdr>(answer, 0);
     if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY || header.nlmsg_len < sizeof header) return {};
@@ -193,7 +194,8 @@ std::string_view tcp_info_in(std::string_view answer) {
     return {};
 }
 
-// With the first byte odd the answer's header is one of so many bytes about a socket.
+// Reads TEXT as the kernel's answer. If its first byte is odd, the answer gets a valid header about
+// a socket.
 void try_diag_answer(std::string_view text) {
     std::string answer(text.substr(std::min<size_t>(1, text.size())));
     if (answer.size() < sizeof(nlmsghdr)) return;
@@ -203,7 +205,7 @@ void try_diag_answer(std::string_view text) {
         header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
         std::memcpy(answer.data(), &header, sizeof header);
     }
-    // The bytes end where their memory does, so that a sanitizer sees a read behind them.
+    // The memory ends at the last byte, so that a sanitizer sees a read after it.
     const auto memory = std::make_unique<char[]>(answer.size());
     std::memcpy(memory.get(), answer.data(), answer.size());
     const auto signs =
@@ -217,7 +219,7 @@ void try_diag_answer(std::string_view text) {
     DSL_CHECK(signs->probes == expected.tcpi_probes, "its probes");
 }
 
-// A secret by its name is hidden, whatever stands before and behind it.
+// Checks that a secret is hidden because of its name, whatever text is before and after it.
 void try_secrets(std::string_view text) {
     constexpr std::string_view kSecret = "Zq7hG2xW9v";
     if (text.find(kSecret) != std::string_view::npos) return;

@@ -1,8 +1,8 @@
-// libFuzzer: any bytes as an ssh configuration, the part behind the first NUL as a file that it
-// includes, give directives of known keywords with their file and line, which are read back the
-// same when they are written down, or a usage error that names file and line. Nothing but the input
-// is read and nothing runs: the C library's glob() is replaced here, and what could be a `Match
-// exec` is passed over.
+// libFuzzer entry: reads any bytes as an ssh configuration. The part after the first NUL is a file
+// that it includes. The result is directives with known keywords, each with its file and line,
+// which are the same after they are written and read again; or it is a usage error that names file
+// and line. Only the input is read, and no command runs: this file replaces the C library's glob(),
+// and skips inputs that could be a `Match exec`.
 #include <fmt/format.h>
 #include <glob.h>
 #include <sys/mman.h>
@@ -27,7 +27,8 @@ namespace {
 using namespace dslaunch;
 using namespace dslaunch::launch;
 
-constexpr int kIncludesMax = 24;  // limit of one run: files that include themselves must end
+constexpr int kIncludesMax = 24;  // limit of one run, because files that include themselves must
+                                  // end
 
 // A file in memory that has a path.
 class MemoryFile {
@@ -59,7 +60,8 @@ Files& files() {
     return all;
 }
 
-// A word of the reader is a piece of the text without its quotes and backslashes.
+// Returns true if TEXT without quotes and backslashes contains `exec`. Every word that the reader
+// finds is a part of this text.
 bool may_run_a_command(std::string_view text) {
     std::string bare;
     for (const char c : text) {
@@ -130,7 +132,7 @@ void check_directives(const SshDirectives& directives, std::string_view text) {
     }
 }
 
-// Resolves the same configuration for this host as the built-in ssh does.
+// Resolves the same configuration for this host, as the built-in ssh does.
 void try_target(const std::string& path) {
     HostAddress host;
     host.name = "node1.example";
@@ -161,8 +163,8 @@ void check_refusal(const Error& error, std::string_view text) {
 
 }  // namespace
 
-// The files that the reader's Include finds: the input's second part, or both if the pattern has a
-// star.
+// Replaces the glob() that the reader's Include calls: finds the input's second part, or both parts
+// if the pattern has a star.
 extern "C" int glob(const char* pattern, int, int (*)(const char*, int), glob_t* found) noexcept {
     static char* paths[3] = {};
     if (files().includes_left-- <= 0) return GLOB_NOMATCH;

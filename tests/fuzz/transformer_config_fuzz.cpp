@@ -1,6 +1,6 @@
-// libFuzzer entry: any bytes as the config.json of a Hugging Face folder. It is read or refused
-// with Error. One that is read keeps its promises: sizes that can be multiplied, heads that share
-// keys evenly, factors for every pair that turns.
+// libFuzzer entry: reads any bytes as the config.json of a Hugging Face folder. It is read or
+// refused with Error. If it is read, its sizes can be multiplied, its heads share keys evenly, and
+// there is a factor for every pair that is rotated.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,6 +1,7 @@
-// libFuzzer: any block as the header of an archive's entry is refused, or names a plain file inside
-// the archive, whose header is read back the same when it is written; never a crash or a hang. With
-// the first byte odd the block gets the magic and the checksum that it ought to have.
+// libFuzzer entry: reads any block as the header of an entry in an archive. The block is refused,
+// or names a plain file inside the archive, and its header is the same after it is written and read
+// again. It never crashes or hangs. If the first byte is odd, the block gets the magic and the
+// checksum of a valid header.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +21,7 @@ using namespace dslaunch::launch;
 
 constexpr size_t kSumOffset = 148;
 constexpr size_t kMagicOffset = 257;
-constexpr int64_t kWrittenBytesMax = int64_t{1} << 33;  // eleven octal digits, which tar writes
+constexpr int64_t kWrittenBytesMax = int64_t{1} << 33;  // tar writes eleven octal digits
 
 void seal(std::string& block) {
     block.replace(kMagicOffset, 6, std::string_view("ustar\0", 6));

@@ -1,5 +1,6 @@
-// libFuzzer entry: any bytes as a TorchScript archive. It is refused with Error, or its records lie
-// inside the file one after the other, and the bytes that they expand to are the sum of theirs.
+// libFuzzer entry: reads any bytes as a TorchScript archive. The archive is refused with Error, or
+// its records are inside the file, one after the other, and the size of the expanded archive is the
+// sum of the records' sizes.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -16,10 +17,10 @@ using namespace dslaunch::storage;
 
 namespace {
 
-// A volatile that keeps the compiler from leaving the checksums out.
+// It is volatile so that the compiler does not leave the checksums out.
 volatile uint32_t all_checksums;
 
-// Nothing: the directory is damaged.
+// Returns the size of the expanded file; nothing if the directory is damaged.
 std::optional<int64_t> expanded_or_none(std::span<const std::byte> file) {
     try {
         return expanded_bytes("fuzz", file).value;
@@ -47,7 +48,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t length) {
             content_bytes += static_cast<double>(record.content_bytes);
         }
         DSL_CHECK(expanded, "what has records has a directory");
-        // Sums of doubles may differ in the last bits once they are beyond 2^53.
+        // Sums of doubles above 2^53 may differ in the last bits.
         const double most = std::min(content_bytes, static_cast<double>(INT64_MAX));
         DSL_CHECK(std::abs(static_cast<double>(*expanded) - most) <= most * 1e-9, "their sum");
     } catch (const Error& error) {

@@ -1,5 +1,5 @@
-// Catch2 v2 (Debian 12) and v3 (Ubuntu 24.04) through one include. Write Catch::Approx as Approx,
-// and Catch::Contains; a test name is a sentence.
+// Includes Catch2 v2 (Debian 12) or v3 (Ubuntu 24.04). Write Catch::Approx as Approx, and
+// Catch::Contains; the name of a test is a sentence.
 #pragma once
 
 #if __has_include(<catch2/catch_all.hpp>)

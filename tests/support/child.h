@@ -1,4 +1,4 @@
-// Work in a process of its own, for tests that give up rights, meet limits or mount disks.
+// Runs work in a separate process, for tests that give up rights, reach limits or mount disks.
 #pragma once
 
 #include <sys/mman.h>
@@ -14,13 +14,13 @@
 namespace dslaunch::test {
 
 struct ChildResult {
-    std::string text;  // WORK's result, or "threw: MESSAGE"
-    std::string err;   // WORK's words on stderr
+    std::string text;  // the result of WORK, or "threw: MESSAGE"
+    std::string err;   // the text that WORK wrote to stderr
     bool ended_well = false;
     int exit_code = -1;  // 0: WORK returned, -1: a signal ended it
 };
 
-// Runs WORK() in a child. It returns a std::string; "" usually means that all was well.
+// Runs WORK() in a child process. WORK returns a std::string; "" usually means that all was well.
 template <typename Work>
 ChildResult in_child(const Work& work) {
     const UniqueFd text(::memfd_create("text", MFD_CLOEXEC));

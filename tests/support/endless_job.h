@@ -1,4 +1,4 @@
-// A training job without an end, for tests that stop, stall or kill parts of it.
+// A training job that does not end by itself, for tests that stop, stall or kill parts of it.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace dslaunch::test {
 
 using namespace launch;
 
-// gpt.pt on two pretended hosts with two ranks each, without an end.
+// A training of gpt.pt on two simulated hosts with two ranks each, without an end.
 struct EndlessJob {
     TemporaryFolder folder;
     JobProcess process;
@@ -51,8 +51,9 @@ struct EndlessJob {
     }
 };
 
-// The seconds of --timeout that are tried for a job. They also hold while its ranks set up. Beside
-// other work, one rank may then come later than another by more than the first of them.
+// The values of --timeout, in seconds, that are tried for a job. The timeout also holds while ranks
+// set up. On a busy machine, one rank may then be later than another by more than the smaller
+// value.
 inline constexpr int kTimeoutsS[] = {5, 20};
 
 struct TimedJob {
@@ -60,7 +61,7 @@ struct TimedJob {
     std::unique_ptr<EndlessJob> job;
 };
 
-// Starts a job with the smallest --timeout with which some steps were done.
+// Starts a job with the smallest --timeout in kTimeoutsS with which it does some steps.
 inline TimedJob start_with_timeout() {
     for (const int timeout_s : kTimeoutsS) {
         auto job = std::make_unique<EndlessJob>(

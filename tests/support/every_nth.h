@@ -1,5 +1,5 @@
-// A share of a matrix of cases: every Nth of them in `make test`, all in `make test-long`, which
-// runs the test cases tagged [matrix] with DSL_WHOLE_MATRIX=1.
+// Selects some cases of a matrix of test cases: every Nth case in `make test`, all cases in `make
+// test-long`, which runs the test cases tagged [matrix] with DSL_WHOLE_MATRIX=1.
 #pragma once
 
 #include <cstdlib>
@@ -10,8 +10,9 @@ inline bool whole_matrix() {
     return std::getenv("DSL_WHOLE_MATRIX") != nullptr;
 }
 
-// Takes every Nth case, the first one included. An N that has no divisor in common with the lengths
-// of the matrix's axes meets each value of each axis, each time beside others.
+// Selects every Nth case, beginning with the first. If N has no common divisor with the length of
+// any axis of the matrix, each value of each axis is selected, each time with other values on the
+// other axes.
 class EveryNth {
   public:
     explicit EveryNth(int n) : n_(whole_matrix() ? 1 : n) {}

@@ -1,4 +1,4 @@
-// A folder that stands for / in tests of readers of /sys and /proc.
+// A folder that takes the place of / in tests of code that reads /sys and /proc.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@ namespace dslaunch::test {
 class FakeRoot {
   public:
     [[nodiscard]] const std::string& path() const { return folder_.path(); }
-    // Writes TEXT to the file NAME, which begins with a slash; its folders are made.
+    // Writes TEXT to the file NAME, which begins with a slash. Makes the folders of NAME.
     void write(const std::string& name, const std::string& text) const {
         const std::filesystem::path file = folder_.path() + name;
         std::filesystem::create_directories(file.parent_path());

@@ -1,6 +1,6 @@
-// A decoder whose cache holds tokens. A wrong page, a position that was not computed, or one
-// computed for a text of another length (which models of long contexts look at) gives another
-// successor.
+// A decoder whose cache contains tokens. The next token is different after a wrong page, after a
+// position that was not computed, and after a position computed for a text of another length
+// (models of long contexts depend on this length).
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,8 @@ inline int32_t successor(const std::vector<int32_t>& text) {
     return static_cast<int32_t>(hash % kFakeVocabulary);
 }
 
-// Returns the cache's entry of TOKEN, asked for when its text had LENGTH tokens.
+// Returns the entry of TOKEN in the cache. LENGTH: the number of tokens in the text for which it
+// was computed.
 inline int32_t held_of(int32_t token, int64_t length) {
     constexpr int64_t kLate = 60;
     return length > kLate ? token + kFakeVocabulary : token;

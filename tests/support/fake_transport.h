@@ -1,6 +1,6 @@
-// A Transport whose agents are functions of a test: the launcher's bytes arrive as frames, and the
-// agents' answers go back in pieces of a chosen size. No process, no descriptor, and a wait of only
-// a millisecond when nothing is said.
+// A Transport whose agents are functions of a test. The launcher's bytes reach the agents as
+// frames, and the agents' answers return in pieces of a chosen size. There are no processes and no
+// descriptors, and a wait without events takes only a millisecond.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using namespace launch;
 
 class FakeTransport final : public Transport {
   public:
-    // Called for each frame that HOST gets; answers through say(), end().
+    // Called for each frame that HOST receives. It answers through say() and end().
     using Agent = std::function<void(FakeTransport&, size_t host, const Frame& frame)>;
 
     explicit FakeTransport(Agent agent, size_t piece_bytes = 1U << 20)
@@ -60,8 +60,8 @@ class FakeTransport final : public Transport {
     void close_input(size_t) override {}
     void abandon(size_t host) override { abandoned.push_back(host); }
     std::vector<TransportEvent> wait(std::chrono::milliseconds, int) override {
-        // All events that have come are reported at once, as by real transports: words said before
-        // a time limit are heard before it.
+        // All events that have arrived are reported at once, as by real transports, so words that
+        // arrive before a time limit are heard before it.
         if (events_.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         return std::exchange(events_, {});
     }
@@ -72,7 +72,8 @@ class FakeTransport final : public Transport {
     }
 
     std::vector<std::string> names;
-    std::vector<std::pair<size_t, FrameKind>> sent;  // host that got each, and its kind
+    std::vector<std::pair<size_t, FrameKind>> sent;  // the host that got each frame, and the
+                                                     // frame's kind
     std::vector<size_t> abandoned;
 
   private:

@@ -1,5 +1,5 @@
-// A block file that makes the errors a disk can make, to prove that every reader finds them. Wraps
-// any other; everything but the chosen request passes through.
+// A block file that makes the errors that a disk can make, to prove that every reader finds them.
+// It wraps another block file, and changes nothing except the chosen request.
 #pragma once
 
 #include <algorithm>
@@ -21,15 +21,16 @@ using namespace storage;
 
 enum class FaultKind {
     kNone,
-    kIoError,      // EIO, nothing moved
-    kShort,        // half of it moved, and reported so
-    kTorn,         // a write: half of it moved, reported as whole
-    kBitFlip,      // one bit differs, on the way to or from the disk
-    kMisdirected,  // moved at another offset, reported as right
-    kLost,         // a write: nothing moved, reported as whole; the next read finds stale bytes
+    kIoError,      // EIO, and nothing is moved
+    kShort,        // half is moved, and this is reported
+    kTorn,         // a write: half is moved, but reported as whole
+    kBitFlip,      // one bit changes on the way to or from the disk
+    kMisdirected,  // moved at another offset, but reported as right
+    kLost,         // a write: nothing is moved, but reported as whole; the next read finds old
+                   // bytes
     kNoSpace,      // a write: ENOSPC
-    kGone,         // this request and all that follow: ENODEV
-    kSlow,         // right, but this request and all that follow come late
+    kGone,         // this request and all later ones: ENODEV
+    kSlow,         // right, but this request and all later ones are slow
 };
 [[nodiscard]] inline const char* fault_name(FaultKind kind) {
     static constexpr const char* kNames[] = {"none",     "I/O error",   "short", "torn",
@@ -40,8 +41,8 @@ enum class FaultKind {
 
 struct Fault {
     FaultKind kind = FaultKind::kNone;
-    IoDirection direction = IoDirection::kRead;  // direction of the request that is hit
-    int64_t requests_before = 0;                 // requests of that direction that pass before it
+    IoDirection direction = IoDirection::kRead;  // direction of the faulty request
+    int64_t requests_before = 0;                 // requests in that direction before the faulty one
     std::chrono::milliseconds delay{20};         // kSlow
 };
 
@@ -82,7 +83,7 @@ class FaultyBlockFile final : public BlockFile {
         start_faulty(*free);
         return static_cast<uint32_t>(free - entries_.begin());
     }
-    // Returns at once for a fault, which shows when its request is waited for.
+    // Returns at once if the request is faulty: the fault appears when the request is waited for.
     [[nodiscard]] int64_t await_front(uint32_t index, int64_t known_bytes) override {
         Entry& entry = entries_[index];
         return entry.fault == FaultKind::kNone ? entry.inner.wait_for_front(known_bytes)
@@ -92,7 +93,8 @@ class FaultyBlockFile final : public BlockFile {
         Entry entry = std::exchange(entries_[index], Entry{});
         return tell(entry, entry.has_inner ? entry.inner.wait() : IoResult{});
     }
-    // Does nothing: the bytes written instead must stay until they are, so the destructor waits.
+    // Does nothing. The bytes that are written instead must stay until they are written, so the
+    // destructor waits for them.
     void abandon(uint32_t) noexcept override {}
 
   private:
@@ -104,8 +106,7 @@ class FaultyBlockFile final : public BlockFile {
         IoRequest request;
         IoTicket inner;
         bool has_inner = false;
-        std::vector<std::byte> altered;  // the bytes that are written instead, with room to align
-                                         // them
+        std::vector<std::byte> altered;  // bytes that are written instead, with room for alignment
     };
 
     [[nodiscard]] FaultKind strike(IoDirection direction) {
@@ -122,7 +123,7 @@ class FaultyBlockFile final : public BlockFile {
     void start_faulty(Entry& entry) {
         IoRequest request = entry.request;
         const auto length = std::ssize(request.memory);
-        // About half, in whole blocks; nothing of a single block.
+        // Moves about half of the request, in whole blocks, so nothing of a single block.
         const int64_t half = length / 2 / kBlockAlignment * kBlockAlignment;
         switch (entry.fault) {
             case FaultKind::kIoError:
@@ -136,7 +137,8 @@ class FaultyBlockFile final : public BlockFile {
                 request.memory = request.memory.first(static_cast<size_t>(half));
                 break;
             case FaultKind::kMisdirected:
-                // The neighbour lies after or, at the end, before.
+                // Uses the neighbouring range, which is after this one or, at the end of the file,
+                // before it.
                 request.offset_bytes +=
                     request.offset_bytes + 2 * length <= capacity().value ? length : -length;
                 break;
@@ -193,7 +195,7 @@ class FaultyBlockFile final : public BlockFile {
 
     BlockFile& inner_;
     Fault fault_;
-    int64_t seen_ = 0;  // requests of the fault's direction
+    int64_t seen_ = 0;  // requests so far in the fault's direction
     bool struck_ = false;
     std::vector<Entry> entries_;
 };

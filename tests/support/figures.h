@@ -1,4 +1,4 @@
-// Times that a test collects and prints as one line: count, median, 99th percentile, largest.
+// Times that a test collects and prints in one line: count, median, 99th percentile, largest.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ class Figures {
   public:
     void add(double milliseconds) { values_.push_back(milliseconds); }
     [[nodiscard]] size_t numel() const { return values_.size(); }
-    // Returns the value that SHARE of all do not exceed; 0 if there is none.
+    // Returns the value that a part SHARE of all values do not exceed; 0 if there are no values.
     [[nodiscard]] double at(double share) const {
         if (values_.empty()) return 0;
         std::vector<double> sorted = values_;

@@ -1,5 +1,5 @@
-// The archives of tests/fixtures and stock PyTorch's results for them: model, loss, first batch,
-// reference numbers.
+// The archives in tests/fixtures and the results that stock PyTorch has for them: model, loss,
+// first batch, reference numbers.
 #pragma once
 
 #include <algorithm>
@@ -30,13 +30,13 @@ inline nlohmann::json fixture_facts(const std::string& name) {
     return nlohmann::json::parse(file);
 }
 
-// Returns the fixture's archive: TorchScript, or an exported program.
+// Returns the path of the fixture's archive, which is TorchScript or an exported program.
 inline std::string model_path(const std::string& name) {
     const std::string exported = fixture_path("models/" + name + ".pt2");
     return std::filesystem::exists(exported) ? exported : fixture_path("models/" + name + ".pt");
 }
 
-// Returns every fixture's name, sorted.
+// Returns the names of all fixtures, sorted.
 inline std::vector<std::string> fixture_names() {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(fixture_path("models")))
@@ -53,7 +53,8 @@ inline LossConfig fixture_loss(const nlohmann::json& facts) {
     return loss;
 }
 
-// Returns all counts if there are few PLACES, else Fibonacci numbers and the largest count.
+// Returns all numbers of segments if there are few PLACES to cut. Otherwise returns Fibonacci
+// numbers and the largest number.
 inline std::vector<int64_t> segment_counts(int64_t places) {
     std::vector<int64_t> counts;
     if (places <= 60) {
@@ -81,8 +82,8 @@ struct Fixture {
         return SegmentedModel::make(model, options, segments);
     }
 
-    // Returns samples FIRST, FIRST + 1, … of the data file as forward's arguments, and the target
-    // if the fixture names a loss.
+    // Returns the samples FIRST, FIRST + 1, … of the data file as arguments of forward, followed by
+    // the target if the fixture names a loss.
     [[nodiscard]] std::vector<c10::IValue> batch(const SegmentedModel& segmented,
                                                  int64_t first = 0) const {
         DataRequest request;

@@ -1,4 +1,4 @@
-// Waits for another thread or process. Its limit only tells a hang.
+// Waits for another thread or process. The limit of a wait is long, and is only reached in a hang.
 #pragma once
 
 #include <algorithm>
@@ -11,22 +11,23 @@ namespace dslaunch::test {
 
 using Steady = std::chrono::steady_clock;
 
-// A limit that only tells a hang: other work runs on a test's machine.
+// A limit that is only reached in a hang, even if other work runs on the test's machine.
 constexpr int kHangMs = 600'000;
 constexpr std::chrono::milliseconds kHangTime{kHangMs};
 
-// True if DSL_QUIET=1 says that the machine is the test's own: goals in seconds are judged.
+// Returns true if DSL_QUIET=1 says that nothing else runs on this machine. Then times are compared
+// with their goals.
 inline bool machine_is_ours() {
     return std::getenv("DSL_QUIET") != nullptr;
 }
-// Returns the limit of a time that has a goal: the goal on a machine of one's own, beside other
-// work only a limit that tells a hang.
+// Returns the limit of a time that has a goal: the goal if nothing else runs on this machine,
+// otherwise a limit that is only reached in a hang.
 inline double limit_ms(double goal_ms) {
     return machine_is_ours() ? goal_ms : kHangMs;
 }
 
-// Waits until DONE. A look that takes long, such as one through all of /proc, is repeated less
-// often, so that it takes at most a fifth of a processor.
+// Waits until DONE returns true. If a call of DONE takes long, for example because it reads all of
+// /proc, it is repeated less often, so that the calls take at most a fifth of a processor's time.
 inline bool wait_until(const std::function<bool()>& done, int limit_ms = kHangMs) {
     using std::chrono::milliseconds;
     const auto limit = Steady::now() + milliseconds(limit_ms);

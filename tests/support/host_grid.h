@@ -1,5 +1,5 @@
-// The kernels of a GPU on the processor: a loop over all threads of a grid calls the same bodies
-// that nvcc compiles (lib/kernels/cuda/grid_kernels.h).
+// Runs the kernels of a GPU on the processor: a loop over all threads of a grid calls the same
+// functions that nvcc compiles (lib/kernels/cuda/grid_kernels.h).
 #pragma once
 
 #include <iterator>

@@ -1,4 +1,4 @@
-// Signals that end a job, and the check that nothing of it remains.
+// Signals that end a job, and the check that no process of the job is left.
 #pragma once
 
 #include <csignal>
@@ -16,12 +16,13 @@ namespace dslaunch::test {
 
 using namespace launch;
 
-// The limit for all processes of a job to be gone, on a machine that may be busy: less than
-// kLeaseMax, after which processes that lost their launcher would end by themselves.
+// The longest time in which all processes of a job must have ended, on a machine that may be busy.
+// It is less than kLeaseMax, after which processes without a launcher end by themselves.
 inline constexpr int kGoneMaxMs = 50'000;
 static_assert(std::chrono::milliseconds(kGoneMaxMs) < kLeaseMax);
 
-// True if SET of /proc/PID/status has NUMBER: SigBlk (held back) or ShdPnd (sent, not yet taken).
+// Returns true if the set of signals SET in /proc/PID/status contains NUMBER: SigBlk (held back) or
+// ShdPnd (sent, but not yet taken).
 inline bool has_signal(pid_t pid, const std::string& set, int number) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/status");
     for (std::string line; std::getline(file, line);)
@@ -31,20 +32,21 @@ inline bool has_signal(pid_t pid, const std::string& set, int number) {
     return false;
 }
 
-// True once the launcher takes the signal itself; before that, the system does.
+// Returns true when the launcher takes the signal itself. Before that, the system ends the
+// launcher.
 inline bool holds_signal(pid_t launcher, int number) {
     return has_signal(launcher, "SigBlk", number);
 }
 
-// Presses Ctrl-C twice. Two signals at once would be one, as the kernel does not count them: the
-// second is sent when the launcher has taken the first.
+// Presses Ctrl-C twice. The kernel does not count equal signals that are pending, so the second one
+// is sent when the launcher has taken the first.
 inline void press_twice(pid_t launcher) {
     REQUIRE(::kill(launcher, SIGINT) == 0);
     REQUIRE(wait_until([&] { return !has_signal(launcher, "ShdPnd", SIGINT); }));
     ::kill(launcher, SIGINT);
 }
 
-// Checks that all of the job's processes are gone; prints how long it took.
+// Checks that all processes of the job are gone, and prints how long this took.
 inline void check_gone(const std::vector<ProcessName>& all, const char* what) {
     const auto began = Steady::now();
     CHECK(wait_until([&] { return all_gone(all) && descendants(::getpid()).empty(); }, kGoneMaxMs));

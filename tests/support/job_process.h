@@ -1,5 +1,5 @@
 // A program under test as a child process: its output, its exit, and the processes that it made, by
-// recorded id.
+// the ids that they recorded.
 #pragma once
 
 #include <fcntl.h>
@@ -28,13 +28,15 @@ namespace dslaunch::test {
 
 using namespace launch;
 
-// FILE of PID in /proc, as "cmdline"; empty once the process is gone, also while it is read.
+// Returns the file FILE of PID in /proc, such as "cmdline"; empty if the process is gone or ends
+// while the file is read.
 constexpr size_t kProcessFileBytesMax = 4U << 20;
 inline std::string process_file(pid_t pid, const std::string& file) {
     return text_or_empty("/proc/" + std::to_string(pid) + "/" + file, kProcessFileBytesMax);
 }
 
-// A child process whose output goes to files, so that nobody has to read along.
+// A child process whose output goes to files, so that the test need not read it while the process
+// runs.
 class JobProcess {
   public:
     JobProcess(const TemporaryFolder& folder, const std::vector<std::string>& command)
@@ -64,7 +66,7 @@ class JobProcess {
     }
     [[nodiscard]] pid_t pid() const { return pid_; }
     void signal(int number) const { ::kill(pid_, number); }
-    // Returns the exit code, 128+n for a signal, -1 if the process does not end in time.
+    // Returns the exit code, 128+n for signal n, or -1 if the process does not end in time.
     int wait(int limit_ms = kHangMs) {
         if (pid_ < 0) return code_;
         const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
@@ -87,10 +89,10 @@ class JobProcess {
     }
     const TemporaryFolder& folder_;
     pid_t pid_ = -1;
-    int code_ = -1;  // of the process that was waited for
+    int code_ = -1;  // the exit code, after a wait
 };
 
-// Returns the processes that wrote their ids into PATH/pids, with their start times.
+// Returns the processes that wrote their ids into FOLDER/pids, with their start times.
 inline std::vector<ProcessName> recorded_processes(const TemporaryFolder& folder) {
     std::vector<ProcessName> found;
     std::ifstream file(folder.path() + "/pids");

@@ -1,4 +1,4 @@
-// A job whose agents are started by hand, and which is started again when one of them is gone.
+// A job whose agents are started by hand, and which restarts when one of them is gone.
 #pragma once
 
 #include <sys/stat.h>
@@ -16,8 +16,9 @@
 
 namespace dslaunch::test {
 
-// A job of one rank that waits for agents, with one restart. The first attempt's rank leaves its
-// own id or a setsid grandchild's. The second attempt's says which of them still live.
+// A job of one rank that waits for agents and may restart once. The rank of the first attempt
+// leaves its own id, or the id of a setsid grandchild. The rank of the second attempt reports which
+// of these processes still live.
 class JoinJob {
   public:
     explicit JoinJob(const std::string& first_attempt) {
@@ -57,12 +58,12 @@ class JoinJob {
     [[nodiscard]] std::vector<std::string> agent(int port) const {
         return {dslaunch(), "agent", "--join", address(port), "--token-file", token()};
     }
-    // Waits for the one process that the first attempt leaves.
+    // Waits for the one process that the first attempt leaves, and returns it.
     [[nodiscard]] ProcessName left() const {
         REQUIRE(wait_until([&] { return recorded_processes(folder_).size() == 1; }));
         return recorded_processes(folder_).front();
     }
-    // Checks that the second attempt has ended, and that LEFT was gone before it began.
+    // Checks that the second attempt has ended, and that LEFT was gone before this attempt began.
     void check_end(const JobProcess& next, const ProcessName& left) {
         const int code = process_->wait();
         INFO(process_->err() << process_->out() << next.err());
@@ -88,8 +89,8 @@ class JoinJob {
     std::unique_ptr<JobProcess> process_;
 };
 
-// Kills the agent whose guardian is GUARDIAN, and the guardian, in one moment, so that neither acts
-// on the end of the other.
+// Kills the guardian GUARDIAN and its agent at the same moment, so that neither reacts to the
+// other's end.
 inline void kill_with_its_guardian(JobProcess& guardian) {
     std::vector<ProcessName> killed = {name_process(guardian.pid())};
     for (const ProcessName& below : descendants(guardian.pid())) {

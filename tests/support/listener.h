@@ -1,4 +1,4 @@
-// Sockets of the loopback interface: one that listens on a free port, one that is connected.
+// Sockets of the loopback interface: one listens on a free port, and one connects to a port.
 #pragma once
 
 #include <netinet/in.h>
@@ -28,7 +28,7 @@ inline Listener listen_on_loopback() {
     return result;
 }
 
-// Returns a stream socket connected to 127.0.0.1:PORT; not valid if nobody listens.
+// Returns a stream socket that is connected to 127.0.0.1:PORT; not valid if nobody listens there.
 inline UniqueFd connect_to(int port) {
     UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};

@@ -1,5 +1,6 @@
-// A proxy on loopback between agents that call back and their launcher. It passes bytes on both
-// ways, keeps all of them, and harms one TLS record as asked. A thread of its own.
+// A proxy on loopback between agents that call back and their launcher. It passes bytes on in both
+// directions, keeps a copy of them, and harms one TLS record in the given way. It has its own
+// thread.
 #pragma once
 
 #include <poll.h>
@@ -23,15 +24,16 @@ enum class Harm { kNone, kFlip, kPutIn, kDrop, kReplay };
 struct HarmPlan {
     Harm harm = Harm::kNone;
     bool to_agent = true;
-    // The harm hits the first encrypted record in its direction that comes after SKIPPED others and
-    // has at least BYTES_MIN.
+    // The harm hits the first encrypted record in its direction that has at least BYTES_MIN bytes,
+    // after SKIPPED other records.
     int skipped = 0;
     size_t bytes_min = 0;
 };
 
 class ManInTheMiddle {
   public:
-    // LAUNCHER_PORT is asked at each new connection, and may wait; 0: the connection is closed.
+    // LAUNCHER_PORT is called for each new connection, and may wait. If it returns 0, the
+    // connection is closed.
     explicit ManInTheMiddle(std::function<int()> launcher_port, HarmPlan plan = {})
         : launcher_port_(std::move(launcher_port)), plan_(plan) {
         thread_ = std::thread([this] { serve(); });
@@ -43,17 +45,18 @@ class ManInTheMiddle {
         thread_.join();
     }
 
-    // Closes every connection on the launcher's side; the agents' stay open, and nobody answers.
+    // Closes every connection on the launcher's side. The agents' connections stay open, but nobody
+    // answers.
     void cut_launcher_off() { cut_ = true; }
 
     [[nodiscard]] int port() const { return listener_.port; }
     [[nodiscard]] bool harm_done() const { return harm_done_; }
-    // Return all bytes that agents have sent, and all that the launcher has.
+    // Return all bytes that the agents have sent, or that the launcher has sent.
     [[nodiscard]] std::string from_agents() const { return kept(0); }
     [[nodiscard]] std::string from_launcher() const { return kept(1); }
 
   private:
-    static constexpr size_t kOpeningBytes = 16;  // in clear, before the records
+    static constexpr size_t kOpeningBytes = 16;  // sent in clear, before the records
     static constexpr size_t kRecordHeadBytes = 5;
     static constexpr unsigned char kRecordTypeMin = 0x14;
     static constexpr unsigned char kRecordTypeMax = 0x17;
@@ -107,7 +110,7 @@ class ManInTheMiddle {
         connections_.back().ends[1] = std::move(launcher);
     }
 
-    // Passes bytes on; returns false when the connection is over.
+    // Passes bytes on. Returns false when the connection has ended.
     bool pass(Connection& connection, size_t from) {
         char block[65536];
         const ssize_t n = ::recv(connection.ends[from].get(), block, sizeof block, 0);
@@ -133,7 +136,7 @@ class ManInTheMiddle {
         }
         while (way.opened && way.waiting.size() >= kRecordHeadBytes) {
             const auto byte = [&](size_t i) { return static_cast<unsigned char>(way.waiting[i]); };
-            // Bytes that are not a record pass unchanged: such a channel encrypts nothing.
+            // Bytes that are not a record pass unchanged, because such a channel does not encrypt.
             if (byte(0) < kRecordTypeMin || byte(0) > kRecordTypeMax)
                 return out + std::exchange(way.waiting, {});
             const size_t length = kRecordHeadBytes + size_t{byte(3)} * 256 + byte(4);

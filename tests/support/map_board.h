@@ -1,4 +1,4 @@
-// A Board of memory for ranks that are threads of one test.
+// A Board in memory, for ranks that are threads of one test.
 #pragma once
 
 #include <condition_variable>

@@ -1,4 +1,4 @@
-// The block file without a device: its bytes live in memory and move at once.
+// A block file without a device: its bytes are in memory and are moved at once.
 #pragma once
 
 #include <cstring>
@@ -13,14 +13,14 @@ namespace dslaunch::test {
 
 class MemoryBlockFile final : public storage::BlockFile {
   public:
-    // CAPACITY zero bytes; a multiple of kBlockAlignment.
+    // The file has CAPACITY zero bytes. REQUIRES: CAPACITY is a multiple of kBlockAlignment.
     MemoryBlockFile(Bytes capacity, const storage::QueueLimits& limits)
         : bytes_(static_cast<size_t>(capacity.value)), table_({}, limits) {
         DSL_CHECK(capacity.value % storage::kBlockAlignment == 0, "capacity of {}", capacity.value);
     }
 
     void progress() override {}
-    void register_memory(std::span<std::byte>) override {}  // there is no kernel to tell
+    void register_memory(std::span<std::byte>) override {}  // no kernel needs to know
     [[nodiscard]] Bytes capacity() const override {
         return Bytes{static_cast<int64_t>(bytes_.size())};
     }

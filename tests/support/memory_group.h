@@ -1,5 +1,5 @@
-// A control group with a limit on memory, below the test's own if possible, of version 1 or 2 of
-// the kernel's interface.
+// A control group with a limit on memory, for version 1 or 2 of the kernel's interface. If
+// possible, it is below the test's own group.
 #pragma once
 
 #include <unistd.h>
@@ -20,7 +20,7 @@ namespace dslaunch::test {
 
 class MemoryGroup {
   public:
-    // Makes the group if possible; why_not() says whether there is one.
+    // Makes the group if possible; why_not() tells whether it exists.
     explicit MemoryGroup(int64_t limit_bytes) {
         for (const Candidate& candidate : candidates()) {
             version_1_ = candidate.version_1;
@@ -49,10 +49,10 @@ class MemoryGroup {
     MemoryGroup& operator=(const MemoryGroup&) = delete;
     ~MemoryGroup() { remove(); }
 
-    // Returns the reason why there is no group; empty: there is one.
+    // Returns the reason why the group does not exist; empty if it exists.
     [[nodiscard]] const std::string& why_not() const { return why_not_; }
 
-    // Returns COMMAND inside the group. UNSEEN: it cannot see its limit.
+    // Returns the command that runs COMMAND in the group. UNSEEN: the process cannot see its limit.
     [[nodiscard]] std::vector<std::string> inside(const std::vector<std::string>& command,
                                                   bool unseen = false) const {
         std::string script = "echo $$ > " + folder_ + "/cgroup.procs && ";
@@ -66,11 +66,12 @@ class MemoryGroup {
         return words;
     }
 
-    // Returns the most that was charged to the group, page cache included.
+    // Returns the largest number of bytes that the group used, including the page cache.
     [[nodiscard]] int64_t peak_bytes() const {
         return number(version_1_ ? "memory.max_usage_in_bytes" : "memory.peak");
     }
-    // Returns the number of the group's processes that ended because its memory was used up.
+    // Returns the number of processes in the group that were killed because the group's memory was
+    // used up.
     [[nodiscard]] int64_t kills() const {
         std::istringstream lines(read(version_1_ ? "memory.oom_control" : "memory.events"));
         for (std::string name, value; lines >> name >> value;)
@@ -85,7 +86,8 @@ class MemoryGroup {
         bool version_1;
     };
 
-    // Returns, in each hierarchy with memory in it, this process's own group, else the mount point.
+    // Returns a place for the group in each hierarchy that controls memory: this process's own
+    // group, else the mount point.
     static std::vector<Candidate> candidates() {
         std::vector<Candidate> found;
         std::ifstream mounts("/proc/self/mounts");
@@ -133,7 +135,7 @@ class MemoryGroup {
 
     void remove() {
         if (folder_.empty()) return;
-        // The last processes may still be ending.
+        // The last processes may not have ended yet.
         for (int turn = 0; turn < 200 && ::rmdir(folder_.c_str()) != 0; ++turn)
             std::this_thread::sleep_for(std::chrono::milliseconds(10));
         folder_.clear();

@@ -1,4 +1,4 @@
-// A reporter that keeps the lines that a trainer writes to metrics.jsonl.
+// A reporter that stores the lines that a trainer writes to metrics.jsonl.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,7 +11,7 @@ namespace dslaunch::testing {
 
 using namespace runtime;
 
-// Rank 0's lines of metrics.
+// Stores rank 0's lines of metrics.
 class MetricsKeeper final : public Reporter {
   public:
     void metrics(std::string_view line) override { lines.push_back(nlohmann::json::parse(line)); }

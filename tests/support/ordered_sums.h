@@ -1,5 +1,5 @@
-// Gradients whose sum shows its order, that sum written out, and random owners of their elements,
-// for the tests of every backend of collectives.
+// Gradients whose sum shows the order in which they were added, this sum computed by a plain loop,
+// and random owners of their elements. The tests of all backends of collectives use them.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,8 @@ namespace dslaunch::testing {
 
 using namespace runtime;
 
-// Returns a number from 2^-12 to 2^12 of either sign: another order of sums gives other bits.
+// Returns a number with a magnitude from 2^-12 to 2^12 and either sign. Sums of such numbers in
+// another order have other bits.
 inline float gradient(int rank, int64_t i, uint32_t generation) {
     uint64_t x = static_cast<uint64_t>(rank) * 1'000'003 + static_cast<uint64_t>(i) * 7919 +
                  uint64_t{generation} * 104'729 + 1;
@@ -34,8 +35,8 @@ inline void fill(std::span<float> bucket, int rank, uint32_t generation) {
         bucket[i] = gradient(rank, static_cast<int64_t>(i), generation);
 }
 
-// Sums one element by rule 14, written out: local ranks of a host in order, then hosts by node
-// rank, scaled once.
+// Sums one element by rule 14 in a plain loop: the local ranks of each host in order, then the
+// hosts by node rank, scaled once at the end.
 inline float expected(const std::vector<int>& node_sizes, int64_t i, uint32_t generation,
                       float scale) {
     float sum = 0;
@@ -53,7 +54,8 @@ inline bool same_bits(float a, float b) {
     return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
-// Tiles [0, numel) with up to 12 ranges, some of them empty, of random nodes and of every node.
+// Divides [0, numel) into up to 12 ranges, some of them empty. Their owners are random nodes, or
+// every node.
 inline std::vector<NodeRange> random_owners(int64_t numel, int node_count, uint32_t seed) {
     std::mt19937 random(seed);
     std::vector<NodeRange> owners;
@@ -76,8 +78,9 @@ struct RankParts {
     const Arena& arena;
 };
 
-// Reduces BUCKET to OWNERS, spoils on each host the elements that it does not own, and gathers it
-// again. Returns the number of elements with unexpected bits, in the sums or after the gather.
+// Reduces BUCKET to OWNERS, overwrites on each host the elements that the host does not own, and
+// gathers the bucket again. Returns the number of elements with unexpected bits, in the sums or
+// after the gather.
 inline int64_t wrong_in_sharded_round(const RankParts& self, BucketId bucket, Generation generation,
                                       const std::vector<NodeRange>& owners) {
     constexpr float kScale = 1.0F / 3.0F;
@@ -107,7 +110,8 @@ inline int64_t wrong_in_sharded_round(const RankParts& self, BucketId bucket, Ge
     }
     all.release(bucket, generation);
 
-    // Memory that the host's ranks share: the bucket of local rank 0, once nobody uses it.
+    // The ranks of the host share this memory, the bucket of local rank 0. It is changed when
+    // nobody uses it.
     const std::span<float> shared = self.arena.bucket_of_rank(bucket, 0);
     self.group.barrier();
     if (topology.local_rank == 0) std::copy(shard.begin(), shard.end(), shared.begin());
@@ -116,7 +120,7 @@ inline int64_t wrong_in_sharded_round(const RankParts& self, BucketId bucket, Ge
     self.group.barrier();
     for (size_t i = 0; i < shared.size(); ++i)
         wrong += !same_bits(shared[i], want(static_cast<int64_t>(i)));
-    self.group.barrier();  // all have read before the next round
+    self.group.barrier();  // all ranks have read before the next round
     return wrong;
 }
 

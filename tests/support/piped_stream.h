@@ -1,4 +1,4 @@
-// stdout or stderr as a pipe of a test: one without a reader, or one that is full.
+// Replaces stdout or stderr by a pipe of a test: a pipe without a reader, or a full one.
 #pragma once
 
 #include <fcntl.h>
@@ -11,7 +11,8 @@
 
 namespace dslaunch::test {
 
-// A pipe that replaces FD (1 or 2) while this object lives; SIGPIPE is ignored from then on.
+// A pipe that replaces FD (1 or 2) while this object exists. SIGPIPE is ignored from then on, until
+// the process ends.
 class PipedStream {
   public:
     explicit PipedStream(int fd) : fd_(fd), saved_(::dup(fd)), pipe_(make_pipe()) {

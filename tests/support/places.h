@@ -1,4 +1,4 @@
-// The places of this clone's sources and built programs, without a slash at the end. The variables
+// The places of this tree's sources and built programs, without a slash at the end. The variables
 // DSL_SOURCE_DIR and DSL_BIN name them for programs that were built elsewhere.
 #pragma once
 

@@ -1,5 +1,5 @@
-// A program on a terminal of its own (a pseudo terminal that is its controlling one): everything
-// that it shows there, and its end.
+// Runs a program on its own terminal, a pseudo terminal that controls it. Records everything that
+// the program shows there, and how it ends.
 #pragma once
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@ namespace dslaunch::test {
 
 class PtyProcess {
   public:
-    // COLUMNS is the terminal's width; 0: it does not say.
+    // COLUMNS is the width of the terminal; 0: the terminal does not report it.
     explicit PtyProcess(const std::vector<std::string>& command, uint16_t columns = 0)
         : PtyProcess(
               [&command] {
@@ -31,7 +31,7 @@ class PtyProcess {
                   return 126;
               },
               columns) {}
-    // Runs CHILD as the program; its result is the exit code.
+    // Runs CHILD as the program. The result of CHILD is the exit code.
     explicit PtyProcess(const std::function<int()>& child, uint16_t columns = 0) {
         winsize size{};
         size.ws_col = columns;
@@ -50,8 +50,8 @@ class PtyProcess {
         }
         ::close(terminal_);
     }
-    // Reads everything that is shown until the program ends. Returns its exit code, 128+n for a
-    // signal, -1 if it does not end in time.
+    // Reads everything that the program shows until it ends. Returns its exit code, 128+n for
+    // signal n, or -1 if it does not end in time.
     int wait(int limit_ms = kHangMs) {
         const auto limit = Steady::now() + std::chrono::milliseconds(limit_ms);
         int status = 0;
@@ -64,14 +64,14 @@ class PtyProcess {
         pid_ = -1;
         return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     }
-    // Reads until TEXT was shown. Returns false if it does not come in time.
+    // Reads until TEXT has been shown. Returns false if it does not appear in time.
     bool wait_for(const std::string& text) {
         return wait_until([&] {
             read_all(5);
             return shown_.find(text) != std::string::npos;
         });
     }
-    // Waits without reading, as if Ctrl-S was pressed; returns the same as wait().
+    // Waits without reading, as if the user had pressed Ctrl-S. Returns the same as wait().
     int wait_without_reading(int limit_ms = kHangMs) {
         int status = 0;
         if (!wait_until([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; }, limit_ms))

@@ -1,4 +1,4 @@
-// Variables with values of any bytes but NUL, and the variables that a rank reports.
+// Variables whose values are any bytes except NUL, and the variables that a rank reports.
 #pragma once
 
 #include <cstdio>
@@ -12,7 +12,8 @@ namespace dslaunch::test {
 
 using Variables = std::map<std::string, std::string>;
 
-// Returns COUNT variables V0000, V0001, …: empty, hard, or random bytes of up to 96.
+// Returns COUNT variables V0000, V0001, … with values that are empty, difficult, or up to 96 random
+// bytes.
 inline Variables random_variables(int count, std::mt19937& engine) {
     const std::string hard[] = {"",         " ",        "\n",       "a\nb\n", "'",   "\"",
                                 "$(id)",    "`id`",     "$HOME",    "\\",     "\\n", "a=b=c",
@@ -34,7 +35,7 @@ inline Variables random_variables(int count, std::mt19937& engine) {
     return variables;
 }
 
-// Sets variables in this process while the object lives.
+// Sets variables in this process while the object exists.
 class EnvironmentScope {
   public:
     explicit EnvironmentScope(Variables variables) : variables_(std::move(variables)) {
@@ -50,7 +51,7 @@ class EnvironmentScope {
     Variables variables_;
 };
 
-// Reads NAME=VALUE entries with a NUL after each, which `stub_rank environment` writes.
+// Reads the entries NAME=VALUE, each ended by a NUL, that `stub_rank environment` writes.
 inline Variables read_variables(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     Variables found;
@@ -61,7 +62,7 @@ inline Variables read_variables(const std::string& path) {
     return found;
 }
 
-// Returns how many of WANTED are missing in GOT or have another value there.
+// Returns how many of the variables WANTED are missing in GOT or have another value there.
 inline int mismatches(const Variables& wanted, const Variables& got) {
     int count = 0;
     for (const auto& [name, value] : wanted) {

@@ -1,5 +1,5 @@
-// A system call that the kernel refuses, as some file systems or servers do that a test cannot
-// have.
+// Makes the kernel refuse a system call, as it does on some file systems and servers that a test
+// cannot have.
 #pragma once
 
 #include <linux/filter.h>
@@ -13,8 +13,8 @@
 
 namespace dslaunch::test {
 
-// Lets system call NUMBER (__NR_flock, …) of this process and its future children fail with
-// ERROR_NUMBER from now on. Returns false if this kernel cannot.
+// Makes the system call NUMBER (__NR_flock, …) fail with ERROR_NUMBER from now on, in this process
+// and its future children. Returns false if this kernel cannot do that.
 inline bool refuse_call(int number, int error_number) {
     sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -27,7 +27,7 @@ inline bool refuse_call(int number, int error_number) {
            ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-// Runs WORK in a child process where the call is refused. Returns true if WORK returned true.
+// Runs WORK in a child process in which the call is refused. Returns true if WORK returned true.
 inline bool holds_without_call(int number, int error_number, const std::function<bool()>& work) {
     const pid_t child = ::fork();
     if (child == 0) ::_exit(refuse_call(number, error_number) && work() ? 0 : 1);

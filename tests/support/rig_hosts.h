@@ -1,5 +1,5 @@
-// Hosts n1, n2, … made of network namespaces with an sshd each (tests/cluster/rig.sh), and n0,
-// where the launcher runs. They end with the object.
+// Hosts n1, n2, …, which are network namespaces with an sshd each (tests/cluster/rig.sh), and n0,
+// where the launcher runs. They exist until this object is destroyed.
 #pragma once
 
 #include <unistd.h>
@@ -17,10 +17,10 @@ namespace dslaunch::test {
 
 struct RigOptions {
     int count = 2;
-    std::string what = {};  // the claim that has no proof if the rig fails
+    std::string what = {};  // the claim that is not tested if the rig cannot be made
     std::string max_startups = "200:30:400";
-    std::string private_folder = {};  // each host but n0 has an empty one of its own
-    std::string passwords = {};       // a shadow file that the hosts take passwords of
+    std::string private_folder = {};  // each host except n0 has its own, empty at first
+    std::string passwords = {};       // a shadow file that the hosts take passwords from
     std::string script = "rig.sh";
 };
 
@@ -48,29 +48,29 @@ class RigHosts {
     RigHosts& operator=(const RigHosts&) = delete;
     ~RigHosts() { run(command("down", {})); }
 
-    // Returns false if the rig cannot stand here; the skip was reported.
+    // Returns false if the rig cannot be made here; the skip has been reported.
     [[nodiscard]] bool usable() const { return usable_; }
     [[nodiscard]] const std::string& folder() const { return folder_; }
     [[nodiscard]] std::string config(const std::string& name) const { return folder_ + "/" + name; }
     // Returns the network namespace of host n<NUMBER>.
     [[nodiscard]] std::string name(int number) const { return prefix_ + std::to_string(number); }
-    // Returns host n<NUMBER>'s private folder, seen from outside.
+    // Returns the path of host n<NUMBER>'s private folder outside of the host.
     [[nodiscard]] std::string inside(int number) const {
         return folder_ + "/private/" + name(number);
     }
-    // Returns the script's command with VERB, this rig's folder and names, and WORDS.
+    // Returns the command of the script with VERB, this rig's folder and names, and WORDS.
     [[nodiscard]] std::vector<std::string> command(const std::string& verb,
                                                    const std::vector<std::string>& words) const {
         std::vector<std::string> all = {script_, verb, folder_, prefix_};
         all.insert(all.end(), words.begin(), words.end());
         return all;
     }
-    // Returns COMMAND as it runs on host n<NUMBER>.
+    // Returns the command that runs COMMAND on host n<NUMBER>.
     [[nodiscard]] std::vector<std::string> on(int number, std::vector<std::string> command) const {
         command.insert(command.begin(), {"ip", "netns", "exec", name(number)});
         return command;
     }
-    // Returns the command of PROGRAM, on n0, that starts two ranks of SCRIPT on each of HOSTS.
+    // Returns the command of PROGRAM on n0 that starts two ranks of SCRIPT on each of HOSTS.
     [[nodiscard]] std::vector<std::string> probe(const std::string& transport,
                                                  const std::string& config_name,
                                                  const std::string& hosts,
@@ -79,7 +79,7 @@ class RigHosts {
         return on(0, {program, "transport=" + transport, "ssh_config=" + config(config_name),
                       "hosts=" + hosts, "workers=2", "--", "sh", "-c", script});
     }
-    // Runs COMMAND, here or on a host; returns its exit code.
+    // Runs COMMAND, here or on a host. Returns its exit code.
     static int run(const std::vector<std::string>& command) {
         const TemporaryFolder folder;
         return JobProcess(folder, command).wait();
@@ -87,14 +87,15 @@ class RigHosts {
     [[nodiscard]] int run(int number, const std::vector<std::string>& command) const {
         return run(on(number, command));
     }
-    // Waits until host n<NUMBER> listens on PORT: an sshd leaves its starter before it does.
+    // Waits until host n<NUMBER> listens on PORT, because the command that starts an sshd returns
+    // before the sshd listens.
     void wait_for_port(int number, int port) const {
         const std::string listens =
             "for i in $(seq 900); do ss -Hltn 'sport = " + std::to_string(port) +
             "' | grep -q . && exit 0; sleep 0.02; done; exit 1";
         REQUIRE(run(number, {"sh", "-c", listens}) == 0);
     }
-    // Cuts host n<NUMBER> off as if its cable was pulled: nobody gets a notice.
+    // Cuts host n<NUMBER> off, as if its cable was pulled out: nobody is notified.
     void cut(int number) const {
         REQUIRE(run({"ip", "link", "set", name(number) + "v", "nomaster"}) == 0);
     }
@@ -103,7 +104,8 @@ class RigHosts {
     }
 
   private:
-    // Returns six letters of this rig alone: the kernel may still be removing the last one's links.
+    // Returns six letters that no other rig has, because the kernel may still be removing the
+    // previous rig's links.
     static std::string own_name() {
         static int64_t rigs = 0;
         std::string name = "d";

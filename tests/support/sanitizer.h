@@ -1,5 +1,5 @@
-// True in builds with the address or the thread sanitizer, whose runtime takes address space,
-// memory and time of its own: tests that measure or limit these cannot judge there.
+// True in builds with the address sanitizer or the thread sanitizer. Their runtimes need address
+// space, memory and time themselves, so tests that measure or limit these are not valid there.
 #pragma once
 
 namespace dslaunch::test {

@@ -1,4 +1,4 @@
-// Training jobs that save checkpoints, and their files: for tests that kill them, ask them to end,
+// Training jobs that save checkpoints, and their files. Tests kill these jobs, ask them to end,
 // take their disk away, or resume them.
 #pragma once
 
@@ -21,7 +21,8 @@ namespace dslaunch::test {
 using namespace launch;
 using namespace storage;
 
-// Two ranks of gpt.pt, ZeRO-1, with dropout's seeds, shuffled data, a schedule and clipping.
+// A training of gpt.pt on two ranks with ZeRO-1, dropout with seeds, shuffled data, a schedule and
+// clipping.
 struct SavingJob {
     TemporaryFolder folder;
     int64_t steps = 40;
@@ -30,7 +31,7 @@ struct SavingJob {
     std::vector<std::string> more;  // more options
     int ranks = 2;
     std::string model = "gpt";
-    std::string place = "/out";         // --output, in the folder
+    std::string place = "/out";         // --output, inside the folder
     std::function<void(Json&)> change;  // changes the config
 
     [[nodiscard]] std::string output() const { return folder.path() + place; }
@@ -52,7 +53,7 @@ struct SavingJob {
         options.insert(options.end(), more.begin(), more.end());
         return training_command(folder, options, archive_of(model), config, place);
     }
-    // Returns the loss of each step, by its last whole line.
+    // Returns the loss of each step. If a step has several lines, the last whole line counts.
     [[nodiscard]] std::map<int64_t, double> losses() const {
         std::map<int64_t, double> losses;
         std::ifstream metrics(output() + "/metrics.jsonl");
@@ -67,7 +68,8 @@ struct SavingJob {
     [[nodiscard]] bool has_stepped() const { return !losses().empty(); }
 };
 
-// Returns the step of the newest complete checkpoint, -1: none. All complete ones must be whole.
+// Returns the step of the newest complete checkpoint, or -1 if there is none. All complete
+// checkpoints must be whole.
 inline int64_t newest_whole(const std::string& output) {
     const std::unique_ptr<FileTree> tree = make_disk_tree();
     int64_t newest = -1;
@@ -91,7 +93,7 @@ inline std::vector<ProcessName> workers_of(const JobProcess& process) {
     return workers;
 }
 
-// Kills the launcher (0) or one of its dsworkers.
+// Kills the launcher (WHICH is 0) or one of its dsworkers.
 inline void kill_one(const JobProcess& process, size_t which) {
     const std::vector<ProcessName> workers = workers_of(process);
     if (which == 0 || workers.empty()) return process.signal(SIGKILL);

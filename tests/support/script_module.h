@@ -1,4 +1,4 @@
-// Modules written in a test: TorchScript text and parameters.
+// Modules that a test writes: TorchScript text and parameters.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +19,7 @@ using namespace graph;
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-// Returns a module with these trainable parameters, buffers and text (its methods).
+// Returns a module with PARAMETERS to train, buffers, and TEXT with its methods.
 inline torch::jit::Module script_module(const std::string& text, const NamedTensors& parameters,
                                         const NamedTensors& buffers = {}) {
     torch::jit::Module module("Scripted");
@@ -37,14 +37,14 @@ inline Model script_model(const std::string& text, const NamedTensors& parameter
     return Model::adopt(script_module(text, parameters, buffers));
 }
 
-// Returns the sine of START, START + 3, …, fp32.
+// Returns the sines of START, START + 3, … in fp32.
 inline at::Tensor wave(std::vector<int64_t> shape, double start) {
     int64_t numel = 1;
     for (const int64_t extent : shape) numel *= extent;
     return (at::arange(numel, at::kDouble) * 3.0 + start).sin().view(shape).to(at::kFloat);
 }
 
-// Returns [1, 2, … n] / n, fp32.
+// Returns [1, 2, … n] / n in fp32.
 inline at::Tensor ramp(int64_t n) {
     return at::arange(1, n + 1, at::kFloat) / static_cast<double>(n);
 }

@@ -1,4 +1,4 @@
-// Names that a scripted module's text may use beside TorchScript's own.
+// Names that the text of a scripted module may use besides TorchScript's own.
 #pragma once
 
 #include <torch/csrc/jit/frontend/resolver.h>

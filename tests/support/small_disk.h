@@ -1,4 +1,4 @@
-// A disk with little room: a tmpfs in a mount namespace of the test's own.
+// A disk with little room: a tmpfs in the test's own mount namespace.
 #pragma once
 
 #include <sched.h>
@@ -9,8 +9,8 @@
 
 namespace dslaunch::test {
 
-// Mounts a disk for this thread and its children; it goes with the test's process. SIZE has the
-// form of mount, "size=300k". Returns false without root.
+// Mounts a disk at FOLDER for this thread and its children. It disappears when the test's process
+// ends. SIZE has the form of mount, "size=300k". Returns false without root.
 inline bool mount_small_disk(const std::string& folder, const std::string& size) {
     static const bool own = ::unshare(CLONE_NEWNS) == 0 &&
                             ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;

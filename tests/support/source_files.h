@@ -1,5 +1,5 @@
-// The tree's own files as tests of its rules read them: lines, functions, types and includes, found
-// without a compiler.
+// The tree's own files, for tests of its rules: lines, functions, types and includes, found without
+// a compiler.
 #pragma once
 
 #include <algorithm>
@@ -67,7 +67,7 @@ inline std::vector<File> files_under(const std::vector<std::string>& folders) {
     }
     std::sort(files.begin(), files.end(),
               [](const File& a, const File& b) { return a.path < b.path; });
-    REQUIRE(files.size() > 50);  // fewer: the tree was not found
+    REQUIRE(files.size() > 50);  // fewer files: the tree was not found
     return files;
 }
 
@@ -81,7 +81,7 @@ inline std::string at_line(const File& file, size_t index) {
     return file.path + ":" + std::to_string(index + 1);
 }
 
-// Counts columns as an editor does: UTF-8 continuation bytes take none.
+// Counts columns as an editor does: continuation bytes of UTF-8 take no column.
 inline size_t columns(const std::string& line) {
     return static_cast<size_t>(
         std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));
@@ -93,8 +93,8 @@ struct Function {
     size_t lines_count = 0;
 };
 
-// Returns the text with comments, strings and preprocessor lines blanked, so that braces can be
-// counted; lines keep their numbers.
+// Returns the text with blanks in place of comments, strings and preprocessor lines, so that braces
+// can be counted. Lines keep their numbers.
 inline std::string blanked(const File& file) {
     std::string text;
     for (const std::string& line : file.lines)
@@ -128,8 +128,8 @@ inline std::string blanked(const File& file) {
     return text;
 }
 
-// Returns the functions with a body, wherever they stand. A brace opens one if it is in a namespace
-// or class and the statement before it has parentheses and is not an initializer.
+// Returns all functions that have a body. A brace begins a body if it is in a namespace or a class,
+// and if the statement before it has parentheses and is not an initializer.
 inline std::vector<Function> functions_of(const File& file) {
     static const std::regex scope(R"((^|\s)(namespace|class|struct|union|enum|extern)\b)");
     static const std::regex initializer(R"((^|[^=!<>])=\s*$|\]\s*=)");
@@ -214,7 +214,7 @@ inline std::vector<std::pair<size_t, std::string>> types_of(const File& file) {
     return found;
 }
 
-// Returns "FOLDER/..." of #include "...", for files of lib/ and apps/.
+// Returns the line and the path of each #include "...", for files of lib/ and apps/.
 inline std::vector<std::pair<size_t, std::string>> project_includes(const File& file) {
     static const std::regex include(R"re(^#include "([^"]+)")re");
     std::vector<std::pair<size_t, std::string>> found;

@@ -18,8 +18,8 @@
 
 namespace dslaunch::test {
 
-// A file system that only answers the greeting of the kernel. A process that asks it for a file
-// cannot be killed until it is gone.
+// A file system that answers only the kernel's greeting. A process that asks it for a file cannot
+// be killed until the file system is gone.
 class StalledFileSystem {
   public:
     explicit StalledFileSystem(std::string folder) : folder_(std::move(folder)) {
@@ -36,9 +36,9 @@ class StalledFileSystem {
     StalledFileSystem& operator=(const StalledFileSystem&) = delete;
     ~StalledFileSystem() { give_way(); }
     [[nodiscard]] bool stands() const { return stands_; }
-    // True once a process waits for an answer.
+    // Returns true when a process waits for an answer.
     [[nodiscard]] bool is_asked() const { return asked_; }
-    // Ends it: waiting processes get an error, and can die.
+    // Ends the file system. The waiting processes get an error, and can then be killed.
     void give_way() {
         if (!stands_) return;
         stands_ = false;

@@ -35,9 +35,9 @@ struct Work {
     size_t count = 0;
     ncclDataType_t type = ncclFloat32;
     ncclRedOp_t operation = ncclSum;
-    int peer = 0;  // root, destination or source
+    int peer = 0;  // the root, the destination or the source
 };
-// The parts of a group are carried out together; a collective is a batch of one.
+// The parts of a group are done together. A collective is a batch with one part.
 using Batch = std::vector<Work>;
 
 size_t bytes_of(const Work& work) {
@@ -47,25 +47,26 @@ size_t bytes_of(const Work& work) {
     return work.count * element;
 }
 
-// Returns the shape of a collective, which all ranks must have in common.
+// Returns the facts of a collective that must be equal on all ranks.
 std::tuple<Kind, size_t, ncclDataType_t, ncclRedOp_t, int> shape_of(const Work& work) {
     return {work.kind, work.count, work.type, work.operation, work.peer};
 }
 
-// The ranks that have joined by one unique id.
+// The ranks that have joined with one unique id.
 struct World {
     int size = 0;
     std::mutex mutex;
     std::condition_variable changed;
     int joined = 0;
-    // A meeting holds each rank's bytes, and how many ranks have taken the result.
+    // A collective in progress: the bytes that each rank has brought, and the number of ranks that
+    // have taken the result.
     struct Meeting {
         std::map<int, Work> brought;
         std::map<int, std::vector<char>> values;  // bytes
         int left = 0;
     };
     std::map<int64_t, Meeting> meetings;
-    std::map<std::pair<int, int>, std::deque<std::vector<char>>> mail;  // from, to
+    std::map<std::pair<int, int>, std::deque<std::vector<char>>> mail;  // by sender and receiver
 };
 
 struct Rules {
@@ -105,7 +106,7 @@ struct ncclComm {
     int rank = 0;
     std::shared_ptr<World> world;
     std::atomic<int> users{0};
-    std::mutex mutex;  // guards what follows
+    std::mutex mutex;  // guards the members below
     std::condition_variable changed;
     Steady::time_point in_progress_until{};
     bool finalized = false;
@@ -114,7 +115,7 @@ struct ncclComm {
     std::deque<Batch> queue;
     bool working = false;
     int64_t collectives = 0;
-    int64_t meetings = 0;  // of these, those that all ranks take part in
+    int64_t meetings = 0;  // the collectives that all ranks take part in
     std::thread worker;
 };
 
@@ -124,7 +125,8 @@ thread_local int t_group_depth = 0;
 thread_local std::vector<std::pair<ncclComm_t, Work>> t_group;
 thread_local std::set<ncclComm_t> t_streams;  // communicators on which this thread has put work
 
-// Makes a communicator that nothing frees: its address tells a call after its end.
+// Makes a communicator that is never freed, so that a call after its end can be recognized by its
+// address.
 ncclComm_t kept_communicator() {
     static std::mutex mutex;
     static auto* const all = new std::vector<std::unique_ptr<ncclComm>>;
@@ -132,8 +134,9 @@ ncclComm_t kept_communicator() {
     return all->emplace_back(std::make_unique<ncclComm>()).get();
 }
 
-// One call into a communicator: notes two at once, and calls after the end. All calls but
-// ncclCommGetAsyncError and ncclCommAbort must wait until the last one has started.
+// One call into a communicator. Notes two calls at the same time, and calls after the
+// communicator's end. All calls except ncclCommGetAsyncError and ncclCommAbort must wait until the
+// last one has started.
 class Visit {
   public:
     Visit(ncclComm_t comm, const char* call, bool may_interrupt = false) : comm_(comm) {
@@ -171,7 +174,7 @@ void fail_with(ncclComm_t comm, ncclResult_t error) {
     comm->changed.notify_all();
 }
 
-// Waits in WORLD for CONDITION; returns false if COMM was aborted before.
+// Waits in WORLD for CONDITION. Returns false if COMM is aborted before.
 bool wait_in(ncclComm_t comm, std::unique_lock<std::mutex>& lock,
              const std::function<bool()>& condition) {
     for (;;) {
@@ -194,11 +197,11 @@ float reduced(const World::Meeting& meeting, size_t i, ncclRedOp_t operation, in
     return operation == ncclAvg ? sum / static_cast<float>(size) : sum;
 }
 
-// Takes the result for RANK after all have brought their values.
+// Writes RANK's result. REQUIRES: all ranks have brought their values.
 void take_result(const World::Meeting& meeting, int rank, int size, const Work& work) {
     auto* const out = static_cast<float*>(work.receive);
     switch (work.kind) {
-        case Kind::kReduce:  // the others' values are then not defined
+        case Kind::kReduce:  // the result is undefined on the other ranks
             for (size_t i = 0; i < work.count; ++i)
                 out[i] = rank == work.peer ? reduced(meeting, i, work.operation, size)
                                            : std::numeric_limits<float>::quiet_NaN();

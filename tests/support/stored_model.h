@@ -1,5 +1,5 @@
-// A small model in checkpoints, through the store's own API, with values that can be computed from
-// their names.
+// A small model in checkpoints, written through the store's own API. Its values can be computed
+// from the indices of tensor, state and element.
 #pragma once
 
 #include <cstring>
@@ -15,7 +15,7 @@ namespace dslaunch::test {
 
 using namespace storage;
 
-// Returns a float that differs in each tensor, state and element.
+// Returns a float that is different for each tensor, state and element.
 inline float stored_value(int tensor, int state, int64_t element) {
     return static_cast<float>(tensor * 7 + state * 3 + 1) / 8.0F +
            static_cast<float>(element % 1024) / 1024.0F;
@@ -36,8 +36,8 @@ struct StoredModel {
         return made;
     }
 
-    // Returns a model with a tied tensor, one in another order of memory, a frozen one, a buffer of
-    // integers, an odd number of elements, a scalar and an empty one.
+    // Returns a model that has a tied tensor, a tensor in another order of memory, a frozen tensor,
+    // a buffer of integers, an odd number of elements, a scalar and an empty tensor.
     static StoredModel small(int64_t step = 3) {
         StoredModel model;
         Checkpoint& checkpoint = model.checkpoint;
@@ -64,7 +64,7 @@ struct StoredModel {
         return model;
     }
 
-    // Returns the bytes of a piece as they lie in memory.
+    // Returns the bytes of PIECE in the order of memory.
     [[nodiscard]] std::vector<std::byte> bytes_of(const CheckpointPiece& piece) const {
         const CheckpointTensor& tensor = checkpoint.tensors[piece.tensor];
         const bool integers = piece.state == kWeights && tensor.dtype == DType::kI64;
@@ -81,7 +81,7 @@ struct StoredModel {
         return bytes;
     }
 
-    // Saves the model below ROOT as WORLD ranks would; returns the folder.
+    // Saves the model below ROOT as WORLD ranks would do. Returns the folder.
     std::string save(FileTree& tree, const std::string& root, int world) {
         checkpoint.world_size = world;
         checkpoint.id = fmt::format("save-{}", checkpoint.training.step);

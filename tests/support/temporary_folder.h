@@ -9,10 +9,11 @@
 
 namespace dslaunch::test {
 
-// A folder of the test's own, removed at the end.
+// A folder of one test, which is removed at the end of the test.
 class TemporaryFolder {
   public:
-    // BELOW is "/dev/shm" if a test's many small files need no disk.
+    // BELOW is the folder in which it is made: "/dev/shm" if a test has many small files that need
+    // no disk.
     explicit TemporaryFolder(const std::string& below = "/tmp")
         : path_(below + "/dslaunch-test-XXXXXX") {
         if (::mkdtemp(path_.data()) == nullptr) throw std::runtime_error("no folder in " + below);

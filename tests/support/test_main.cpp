@@ -1,11 +1,11 @@
 #ifdef __SANITIZE_THREAD__
-// Tests fork children that start threads (storage/disk, guardians).
+// Lets children of tests start threads after a fork (storage/disk, guardians).
 extern "C" const char* __tsan_default_options() {
     return "die_after_fork=0";
 }
 #endif
 
-// Catch2's main for every test program of ours: v2 is a header with its own main, v3 a library.
+// Catch2's main for all our test programs. In v2 it is in a header, in v3 in a library.
 #if __has_include(<catch2/catch_session.hpp>)
 #include <catch2/catch_session.hpp>
 int main(int argc, char** argv) {

@@ -1,4 +1,5 @@
-// libdsl_test_operators.so: a library with an operator that LibTorch lacks, as torchvision's _C.so.
+// libdsl_test_operators.so: a library with an operator that LibTorch does not have, like
+// torchvision's _C.so.
 #include <ATen/TensorOperators.h>
 #include <torch/library.h>
 

@@ -1,4 +1,4 @@
-// Small tools that many tests share: words in texts, whole files, and errors of refused calls.
+// Small tools that many tests share: words in texts, whole files, and the errors of calls.
 #pragma once
 
 #include <sys/prctl.h>
@@ -19,26 +19,27 @@ inline bool mentions(std::string_view text, std::string_view word) {
     return text.find(word) != std::string_view::npos;
 }
 
-// Returns how often WORD stands in TEXT.
+// Returns how often WORD occurs in TEXT.
 inline int64_t count_of(std::string_view text, std::string_view word) {
     int64_t count = 0;
     for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) ++count;
     return count;
 }
 
-// Returns the bytes of the file at PATH; empty if there is none.
+// Returns the bytes of the file at PATH; empty if there is no file.
 inline std::string content_of(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Writes a file at PATH with only CONTENT, and makes its folders.
+// Writes CONTENT to the file at PATH, and makes its folders.
 inline void write_file(const std::filesystem::path& path, std::string_view content) {
     std::filesystem::create_directories(path.parent_path());
     std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
 }
 
-// Returns the text of CALL's Error, which must have CODE, or "accepted" if CALL returns.
+// Returns the text of the Error that CALL throws, which must have CODE, or "accepted" if CALL
+// returns.
 template <typename Call>
 std::string error_of(ExitCode code, Call&& call) {
     try {
@@ -54,8 +55,8 @@ inline bool has_program(const std::string& name) {
     return std::system(("command -v " + name + " >/dev/null").c_str()) == 0;
 }
 
-// Makes this process the parent of every process that a killed parent leaves from here on, so that
-// it is seen.
+// Makes this process the parent of all processes whose parent is killed from now on, so that the
+// test sees when they end.
 inline void adopt_orphans() {
     REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
 }

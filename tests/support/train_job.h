@@ -31,7 +31,8 @@ inline std::string archive_of(const std::string& name) {
     return std::filesystem::exists(exported) ? exported : fixture_file("models/" + name + ".pt");
 }
 
-// Returns the config of the fixture's reference run: AdamW of `training`, data in order.
+// Returns the config of the fixture's reference run: AdamW with the settings in `training`, and
+// data in order.
 inline Json fixture_config(const Json& facts, int64_t accumulation, int64_t steps) {
     Json config;
     config["train_micro_batch_size_per_gpu"] = facts.at("batch");
@@ -65,8 +66,8 @@ struct TrainResult {
     }
 };
 
-// Returns dslaunch's command with OPTIONS (--num_gpus N, or a hostfile, …) that trains MODEL on
-// CPUs with CONFIG, which is written into FOLDER; --output is PLACE there.
+// Returns the dslaunch command with OPTIONS (--num_gpus N, or a hostfile, …) that trains MODEL on
+// CPUs with CONFIG. Writes CONFIG into FOLDER; --output is PLACE in FOLDER.
 inline std::vector<std::string> training_command(const TemporaryFolder& folder,
                                                  const std::vector<std::string>& options,
                                                  const std::string& model, const Json& config,
@@ -80,7 +81,7 @@ inline std::vector<std::string> training_command(const TemporaryFolder& folder,
     return words;
 }
 
-// Runs dslaunch with WHERE on MODEL with CONFIG; --output is FOLDER/out.
+// Runs dslaunch with the options WHERE on MODEL with CONFIG; --output is FOLDER/out.
 inline TrainResult train(const TemporaryFolder& folder, const std::vector<std::string>& where,
                          const std::string& model, const Json& config) {
     JobProcess process(folder, training_command(folder, where, model, config));

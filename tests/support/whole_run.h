@@ -1,5 +1,6 @@
-// The reference of the segment tests: a module run whole by LibTorch, and the same model cut, with
-// every gradient, buffer and attribute that forward writes.
+// The reference of the segment tests: a module that LibTorch runs as a whole, and the same model
+// cut into segments. Each run has all gradients, all buffers, and all attributes that forward
+// writes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,8 +34,8 @@ struct RunResult {
                                                 // text with all digits
 };
 
-// Buffers and written attributes of a model as they are now; restore() brings them back, so that
-// runs start alike.
+// The buffers and written attributes of a model at this moment. restore() sets them to these values
+// again, so that all runs start in the same way.
 class MutableState {
   public:
     explicit MutableState(const SegmentedModel& segmented) : segmented_(segmented) {
@@ -51,7 +52,8 @@ class MutableState {
             at::Tensor(segmented_.model().buffers()[i].tensor).copy_(buffers_[i]);
         for (size_t i = 0; i < states_.size(); ++i) {
             const ModelState& state = segmented_.states()[i];
-            // The old tensor comes back too: a buffer is known by identity.
+            // The old tensor object is set again too, because a buffer is recognized by its
+            // identity.
             if (states_[i].isTensor()) states_[i].toTensor().set_data(copy(copies_[i]).toTensor());
             state.object->setAttr(state.attribute, states_[i]);
         }
@@ -120,7 +122,7 @@ inline at::Tensor named_loss(LossKind kind, const at::Tensor& output, const at::
 }
 
 // Runs the module's own forward, as LibTorch does, under autocast if SEGMENTED computes in half
-// precision. SEGMENTED names the results to collect. ARGUMENTS come with the target, if any.
+// precision. SEGMENTED names the results to collect. ARGUMENTS include the target, if there is one.
 inline RunResult run_module(const SegmentedModel& segmented, std::vector<c10::IValue> arguments,
                             const LossConfig& loss, bool training = true) {
     const at::ScalarType dtype = segmented.lowered().compute_dtype;
@@ -145,7 +147,7 @@ inline RunResult run_module(const SegmentedModel& segmented, std::vector<c10::IV
 }
 
 // Runs segment by segment. RECOMPUTE: each segment keeps only its inputs and is run again before
-// its backward; buffers are put back after that, as the runtime does.
+// its backward. The buffers then get their earlier values again, as in the runtime.
 inline RunResult run_segments(const SegmentedModel& segmented,
                               const std::vector<c10::IValue>& arguments, const DrawKey& key,
                               bool recompute) {
@@ -196,7 +198,8 @@ inline std::string tensor_difference(const std::string& what,
     return "";
 }
 
-// Returns "" if loss, gradients, buffers and states are equal bit for bit, else the difference.
+// Returns "" if loss, gradients, buffers and states are equal bit for bit, else a text about the
+// difference.
 inline std::string difference(const RunResult& a, const RunResult& b) {
     if (!(a.loss == b.loss)) return fmt::format("loss {} against {}", a.loss, b.loss);
     if (std::string text = tensor_difference("gradient", a.gradients, b.gradients); !text.empty())

@@ -1,7 +1,7 @@
-// A world of ranks as threads of one process, any number of them on any number of pretended hosts,
-// and the ways to run a function once per rank. Each host has a real arena and real host groups;
-// only the links between hosts are made of memory. Threads: one per rank calls enter; a hub takes
-// any.
+// A world of ranks that are threads of one process: any number of ranks on any number of simulated
+// hosts. Also runs a function once for each rank. Each host has a real arena and real host groups;
+// only the links between hosts are replaced by memory. Threads: one per rank calls enter; any
+// thread may use a hub.
 #pragma once
 
 #include <fmt/format.h>
@@ -30,13 +30,13 @@ namespace dslaunch::testing {
 
 using namespace runtime;
 
-// A hub brings sends and their receives together. Nothing is buffered, as in Gloo: an order of
-// calls that would hang there also hangs here.
+// A hub brings sends and their receives together. It buffers nothing, like Gloo: an order of calls
+// that would hang with Gloo also hangs here.
 class InProcessHub {
   public:
     explicit InProcessHub(Duration time_limit) : time_limit_(time_limit) {}
 
-    // Returns the end at NODE. The hub must outlive it.
+    // Returns the end of the link at NODE. The hub must outlive it.
     [[nodiscard]] std::unique_ptr<Link> link_of(int node);
 
   private:
@@ -56,7 +56,8 @@ class InProcessHub {
     Duration time_limit_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    // The offers of all senders that wait in run(), as many as they have messages.
+    // The offers of all senders that wait in run(). A sender has one offer for each of its
+    // messages.
     std::vector<Offer*> offers_;
     std::string aborted_;
 };
@@ -66,7 +67,7 @@ struct InProcessOptions {
     Duration time_limit = std::chrono::seconds(60);
 };
 
-// One rank's share of the world.
+// One rank's part of the world.
 struct InProcessRank {
     std::unique_ptr<HostGroup> group;
     std::unique_ptr<Collectives> collectives;
@@ -75,19 +76,19 @@ struct InProcessRank {
 
 class InProcessWorld {
   public:
-    // DESCRIBE adds the slices for a host with that many local ranks. It is called once per host.
+    // DESCRIBE adds the slices for a host to its layout, which has the host's number of local
+    // ranks. It is called once for each host.
     InProcessWorld(InProcessOptions options,
                    const std::function<void(ArenaLayout& layout)>& describe);
 
-    // Waits until the local ranks of the same host have come too. The world must outlive the
-    // result.
+    // Waits until all local ranks of the same host have entered. The world must outlive the result.
     [[nodiscard]] InProcessRank enter(int rank);
     [[nodiscard]] int world_size() const;
 
   private:
     InProcessOptions options_;
-    std::vector<std::unique_ptr<Arena>> arenas_;       // one per node
-    std::vector<std::unique_ptr<InProcessHub>> hubs_;  // one per bridge
+    std::vector<std::unique_ptr<Arena>> arenas_;       // one for each node
+    std::vector<std::unique_ptr<InProcessHub>> hubs_;  // one for each bridge
 };
 
 class InProcessLink final : public Link {
@@ -207,7 +208,8 @@ inline std::string world_name(const std::vector<int>& node_sizes) {
     return fmt::format("{}", fmt::join(node_sizes, "+"));
 }
 
-// Returns each rank's error, by rank; empty for one that ended well.
+// Runs BODY once for each rank. Returns the error of each rank, by rank; nothing for a rank that
+// ended well.
 inline std::vector<std::optional<Error>> outcomes(
     InProcessWorld& world, const std::function<void(InProcessRank& self, int rank)>& body) {
     std::vector<std::optional<Error>> result(static_cast<size_t>(world.world_size()));
@@ -226,7 +228,7 @@ inline std::vector<std::optional<Error>> outcomes(
     return result;
 }
 
-// Runs BODY once per rank; throws the first rank's error.
+// Runs BODY once for each rank. Throws the error of the first rank that has one.
 inline void run_world(InProcessWorld& world,
                       const std::function<void(InProcessRank& self, int rank)>& body) {
     for (const std::optional<Error>& error : outcomes(world, body)) {

@@ -1,4 +1,4 @@
-// A .safetensors file from tensors in memory.
+// Writes a .safetensors file from tensors in memory.
 #pragma once
 
 #include <map>
@@ -9,7 +9,7 @@
 
 namespace dslaunch::test {
 
-// Writes ENTRIES in their order. REQUIRES: bytes as long as shape and dtype say.
+// Writes ENTRIES in their order. REQUIRES: the number of bytes fits shape and dtype.
 inline void write_safetensors(const std::string& path,
                               std::span<const storage::SafetensorsEntry> entries,
                               const std::map<std::string, std::string>& metadata = {}) {

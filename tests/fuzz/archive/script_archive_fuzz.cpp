@@ -1,7 +1,8 @@
-// libFuzzer entry: any bytes as data.pkl of a TorchScript archive with five records. It is refused
-// with Error, or a model of LibTorch's own unpickler, which trusts every number, finds what it
-// needs on its stack, and each tensor that it makes lies in its record: the first and the last
-// element are read from memory of just that length.
+// libFuzzer entry: reads any bytes as the data.pkl of a TorchScript archive with five records. The
+// bytes are refused with Error, or a copy of LibTorch's unpickler can run on them. That unpickler
+// trusts every number. It must find the values that it needs on its stack, and each tensor that it
+// makes must be inside its record. To check this, the first and the last element are read, and the
+// record's memory is not longer than the record.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -34,20 +35,20 @@ struct Value {
     int64_t integer = 0;
     std::string text = {};
     std::vector<std::shared_ptr<Value>> items = {};
-    // kTensor
+    // Only for kTensor.
     const std::byte* storage = nullptr;
     int64_t element_bytes = 0;
 };
 using Ref = std::shared_ptr<Value>;
 using Kind = Value::Kind;
 
-// What LibTorch throws at: it is no fault.
+// A case in which LibTorch throws. This is not a fault.
 struct Thrown {};
 
 volatile uint8_t last_read;
 
-// PyTorch's torch/csrc/jit/serialization/unpickler.cpp in short. Where LibTorch reads without
-// looking, this aborts.
+// A short form of PyTorch's torch/csrc/jit/serialization/unpickler.cpp. It aborts where LibTorch
+// would read without a check.
 class Unpickler {
   public:
     Unpickler(std::string_view bytes, const std::vector<std::vector<std::byte>>& records)
@@ -265,7 +266,7 @@ class Unpickler {
         return true;
     }
 
-    // Bytes of an element by the number that LibTorch has for a type.
+    // Returns the bytes of an element of TYPE, LibTorch's number for a type.
     static int64_t element_bytes(int64_t type) {
         constexpr std::array<int64_t, 30> kBytes = {1, 1, 2, 4, 8, 2, 4, 8, 4, 8, 16, 1, 1, 1, 4,
                                                     2, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1,  1, 2, 4, 8};
@@ -335,7 +336,7 @@ class Unpickler {
         return tensor;
     }
 
-    // The address sanitizer sees what lies outside.
+    // Reads an element, so that the address sanitizer sees if it is outside of the record.
     static void read(const Value& tensor, int64_t element) {
         const std::byte* const first = tensor.storage + element * tensor.element_bytes;
         last_read = static_cast<uint8_t>(first[0]);
@@ -396,7 +397,7 @@ class Unpickler {
     std::vector<std::string> globals_;
 };
 
-// Five records and two pickles, without the zip that they would lie in.
+// Five records and two pickles, without the zip file that would contain them.
 struct Archive {
     std::vector<std::vector<std::byte>> records;
     ZipDirectory directory{"m", {}};

@@ -1,5 +1,6 @@
-// libFuzzer entry: any bytes as code of a TorchScript archive. It is refused with Error, or nests
-// no deeper than the limits say, counted by brackets and by indentation outside of texts.
+// libFuzzer entry: reads any bytes as the code of a TorchScript archive. The code is refused with
+// Error, or it is not nested more deeply than the limits allow. The depth is counted by brackets
+// and by indentation, outside of strings.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace {
 
-// The end of the text that begins at AT, as LibTorch's lexer finds it.
+// Returns the end of the string that begins at AT, as LibTorch's lexer finds it.
 size_t text_end(std::string_view code, size_t at) {
     const char quote = code[at];
     const std::string three(3, quote);

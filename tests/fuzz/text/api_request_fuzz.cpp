@@ -1,6 +1,6 @@
-// Requests of OpenAI's protocol: whatever the bytes are, the answer is a request within its bounds
-// or an error with a reason, and both have their JSON. A body is read as another library reads it,
-// and what it takes is given back.
+// libFuzzer entry: reads any bytes as a request of OpenAI's protocol. The result is a request
+// within its bounds, or an error with a reason; both can be written as JSON. The body means the
+// same to another library, and all memory that it takes is returned.
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -46,8 +46,8 @@ json as_json(JsonView value) {
     return object;
 }
 
-// Keys that stand twice, and depth, are this reader's own refusals; the other one takes a zero byte
-// for the end.
+// Checks that both readers agree on BODY. Only this reader refuses keys that occur twice and deep
+// nesting. The other one treats a zero byte as the end.
 void check_document(const std::string& body, MemoryLease& lease) {
     const auto read = JsonDocument::read(body, lease);
     const json other = json::parse(body, nullptr, /*allow_exceptions=*/false);
@@ -84,7 +84,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (size == 0) return 0;
     const ApiKind kind = data[0] % 2 == 0 ? ApiKind::kCompletion : ApiKind::kChat;
     const std::string body(reinterpret_cast<const char*>(data) + 1, size - 1);
-    // With little memory, too.
+    // Some inputs get very little memory.
     RequestBudget account(data[0] < 32 ? int64_t{data[0]} * 64 : int64_t{1} << 24);
     const int64_t before = account.bytes_taken();
     {

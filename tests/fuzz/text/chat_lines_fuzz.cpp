@@ -1,5 +1,5 @@
-// libFuzzer entry: a row of training text. It is refused with a reason that can be shown, or each
-// of its texts is the one that the template renders, with answers in it.
+// libFuzzer entry: reads the input as a row of training text. The row is refused with a reason that
+// can be shown, or each of its texts is the text that the template renders, and has answers.
 #include <array>
 #include <cstddef>
 #include <cstdint>

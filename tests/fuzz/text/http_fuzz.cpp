@@ -1,6 +1,7 @@
-// What a client sends to a server, whatever it is: each answer is one of HTTP with a body as long
-// as it says, an error has its reason as JSON and is the last one, a text is made only for who has
-// the key, and no request is a fault of the server's. Pieces of any size get the same answers.
+// libFuzzer entry: a client sends any bytes to a server. Each answer is valid HTTP, and its body
+// has the length that it gives. An error has its reason as JSON, and is the last answer. Only a
+// client with the key gets a text. No request causes an internal fault of the server. Pieces of any
+// size get the same answers.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +28,7 @@ namespace {
 constexpr int64_t kContext = 24;
 constexpr std::string_view kKey = "key";
 
-// A decoder after whose tokens the next number is the likeliest.
+// A decoder for which the likeliest token after a token is the next number.
 class CountingRunner final : public decoder::StepRunner {
   public:
     [[nodiscard]] int64_t vocabulary() const override { return 128; }
@@ -59,7 +60,7 @@ class WrittenClient final : public ReplySink {
     bool is_there() const override { return true; }
 };
 
-// Servers are made once.
+// A server, which is made only once.
 class Served {
   public:
     explicit Served(const std::string& key)
@@ -75,7 +76,7 @@ class Served {
               },
               options(key)) {}
 
-    // As a connection does it: what it sends comes in pieces of STEP.
+    // Returns the answers to BYTES, which arrive in pieces of STEP bytes, as from a connection.
     std::string answers_to(std::string_view bytes, size_t step) {
         using State = RequestReader::State;
         RequestBudget account(int64_t{1} << 20);
@@ -133,7 +134,7 @@ class Served {
     HttpRoutes routes_;
 };
 
-// Takes the text up to END, and END.
+// Removes the text up to END, and END itself, from TEXT. Returns the text before END.
 std::string_view take_until(std::string_view& text, std::string_view end) {
     const size_t at = text.find(end);
     DSL_CHECK(at != text.npos, "an answer ends early");
@@ -188,8 +189,8 @@ void check_answers(std::string_view answers, bool has_head_request, bool has_key
             if (line.starts_with("Content-Length: ")) length = line.substr(16);
             chunked = chunked || line == "Transfer-Encoding: chunked";
         }
-        if (has_head_request) return;                         // its answer has no body
-        if (type == "text/event-stream" && !chunked) return;  // to HTTP/1.0
+        if (has_head_request) return;                         // an answer to HEAD has no body
+        if (type == "text/event-stream" && !chunked) return;  // an answer to HTTP/1.0
         std::string body;
         if (chunked) {
             body = take_chunks(answers);
@@ -216,7 +217,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const std::string answers = server.answers_to(bytes, step);
     const bool has_key = !wants_key || bytes.find(kKey) != bytes.npos;
     check_answers(answers, bytes.find("HEAD") != bytes.npos, has_key);
-    // Texts have names and times of their own.
+    // Answers with texts contain ids and times, which differ each time.
     if (answers.find("\"created\"") == answers.npos && answers.find("dslaunch_") == answers.npos)
         DSL_CHECK(server.answers_to(bytes, 1 + step / 3) == answers,
                   "pieces of another size get other answers");

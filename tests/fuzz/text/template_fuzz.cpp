@@ -1,6 +1,6 @@
-// libFuzzer entry: a chat template, and behind a zero byte the JSON object of its variables. It is
-// refused with Error that names a line, or prints the same text each time: UTF-8 within the limits,
-// with marks in order.
+// libFuzzer entry: reads the input as a chat template, a zero byte, and the JSON object of its
+// variables. It is refused with an Error that names a line, or prints the same text each time:
+// UTF-8 within the limits, with marks in order.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
-// libFuzzer entry: a tokenizer.json, a zero byte, and a text. The file is refused with Error, or
-// what it makes of the text does not depend on what came before, has only tokens that there are,
-// and comes out of a stream as out of decode.
+// libFuzzer entry: reads the input as a tokenizer.json, a zero byte, and a text. The file is
+// refused with Error. Otherwise the tokens of the text do not depend on earlier texts, all of them
+// exist, and a stream gives the same text for them as decode.
 #include <cstddef>
 #include <cstdint>
 #include <string>

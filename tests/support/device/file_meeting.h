@@ -1,7 +1,7 @@
-// The meeting place of TestBackend's ranks that are processes of one machine: files in a folder
-// that the group's unique id names. A rank brings its bytes by an atomic rename, so that they are
-// there whole or not at all; the others look for them again and again. A process that is gone never
-// brings its own, and nobody hears of it.
+// The meeting place of TestBackend's ranks if they are processes of one machine: files in a folder,
+// whose path is the group's unique id. A rank adds its bytes by an atomic rename, so that they are
+// there whole or not at all. The other ranks look for them again and again. The bytes of a process
+// that has ended never appear, and nobody is notified.
 #pragma once
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ namespace dslaunch::test {
 class FileMeeting final : public TestMeeting {
   public:
     struct Options {
-        std::string folder;          // of the groups; the same on all ranks, and there
+        std::string folder;          // contains the groups' folders; exists; the same on all ranks
         bool abort_is_lost = false;  // abort() does nothing, so that waiting ranks are stuck
     };
     explicit FileMeeting(Options options) : options_(std::move(options)) {}
@@ -38,7 +38,8 @@ class FileMeeting final : public TestMeeting {
     }
     bool enter(const std::string& id, int ranks) override {
         if (!id.starts_with(options_.folder) || !std::filesystem::exists(id)) return false;
-        // The first one says how many ranks there are. A link is made with its text at once.
+        // The first rank sets the number of ranks. A link gets its text at the moment when it is
+        // made.
         static_cast<void>(::symlink(std::to_string(ranks).c_str(), size_file(id).c_str()));
         return size_of(id) == ranks;
     }
@@ -66,7 +67,7 @@ class FileMeeting final : public TestMeeting {
     static int size_of(const std::string& id) {
         return std::stoi(std::filesystem::read_symlink(size_file(id)).string());
     }
-    // PLACE's id is the beginning of the files' names.
+    // Returns the path of a rank's file. PLACE's id is the beginning of the path.
     static std::string file_of(const Place& place, int rank) {
         return fmt::format("{}-{}.{}", place.id, place.number, rank);
     }
@@ -83,7 +84,7 @@ class FileMeeting final : public TestMeeting {
                       "collective {}: rank {} brings {} bytes, rank {} {}", place.number, other,
                       all.back().size(), rank, mine.size());
         }
-        // All have come here, so nobody still reads the bytes of the collective before.
+        // All ranks have arrived here, so nobody still reads the bytes of the previous collective.
         if (place.number > 0) ::unlink(file_of({place.id, place.number - 1}, rank).c_str());
         return all;
     }
@@ -95,7 +96,7 @@ class FileMeeting final : public TestMeeting {
         DSL_CHECK(file.good(), "{} is not written", written);
         std::filesystem::rename(written, path);
     }
-    // Returns false after abort().
+    // Waits for the file at PATH. Returns false after abort().
     bool await(const std::string& path) const {
         device::Pauses pauses;
         while (!aborted_ && ::access(path.c_str(), F_OK) != 0) pauses.pause();

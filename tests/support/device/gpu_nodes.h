@@ -1,4 +1,4 @@
-// A machine with GPUs, as its nodes in /dev show it.
+// Pretends that a machine has GPUs, by their nodes in /dev.
 #pragma once
 
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 namespace dslaunch::test {
 
 // Returns shell commands that give their mount namespace a /dev with the nodes of GPUS_COUNT GPUs.
-// They make it in FOLDER, which exists, and fail if mounting or making nodes is not allowed.
+// They make it in FOLDER, which must exist, and fail if mounting or making nodes is not allowed.
 inline std::string dev_with_gpus(const std::string& folder, int gpus_count) {
     std::string text =
         "mount -t tmpfs none {0} && cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom "

@@ -1,7 +1,7 @@
 // A DeviceBackend for tests without a GPU: memory that the host cannot touch, queues that are
-// threads, and collectives between ranks that meet in one process or by files. The sums have the
-// order of the ranks, as between hosts with one rank each. Values that NCCL leaves undefined are
-// not numbers here. The order of all collectives is recorded.
+// threads, and collectives between ranks that meet in one process or through files. Sums are
+// computed in the order of the ranks, as between hosts with one rank each. Values that NCCL leaves
+// undefined are NaN here. The order of all collectives is recorded.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +23,8 @@ namespace dslaunch::test {
 
 class TestBackend : public runtime::DeviceBackend {
   public:
-    // COMPUTE is the stream of LibTorch's operators (TestDevice); null: a stream of its own. INDEX
-    // is the device's.
+    // COMPUTE is the stream of LibTorch's operators (TestDevice); null: the backend has its own
+    // stream. INDEX is the index of the device.
     TestBackend(TestMeeting& world, uint64_t seed, int index = 0, ThreadStream* compute = nullptr)
         : world_(world),
           index_(static_cast<c10::DeviceIndex>(index)),
@@ -81,7 +81,7 @@ class TestBackend : public runtime::DeviceBackend {
         if (aborts) world_.abort();
     }
 
-    // Returns the names of the calls of all lanes, in order.
+    // Returns the names of the calls that all lanes made, in order.
     [[nodiscard]] std::vector<std::string> calls() {
         const std::lock_guard lock(mutex_);
         return calls_;
@@ -91,10 +91,10 @@ class TestBackend : public runtime::DeviceBackend {
         return std::count(all.begin(), all.end(), name);
     }
 
-    // Forgets the wait with that number, from 0, of the communication stream.
+    // Makes the communication stream skip its wait number NUMBER, counted from 0.
     void forget_wait(int number) { communication_stream_.leave_out = number; }
 
-    // Sets the most memory that the device lends, 1 GiB at first.
+    // Sets the largest number of bytes that the device lends; it is 1 GiB at first.
     void set_memory(Bytes memory) {
         memory_ = memory;
         DeviceMemory::instance().set_limit(index_, memory);
@@ -107,10 +107,10 @@ class TestBackend : public runtime::DeviceBackend {
 
     bool aborts = true;  // false: abort() leaves everything as it is
 
-    std::function<void()> on_abort = [] {};  // at the first abort()
+    std::function<void()> on_abort = [] {};  // called at the first abort()
 
-    // The first reduction does not end, as if a peer was lost. check() throws this once the host
-    // reads a value of the compute stream that waits for that reduction.
+    // If set, the first reduction never ends, as if a peer was lost. check() then throws this error
+    // when the host reads a value for which the compute stream waits for that reduction.
     std::optional<Error> check_error;
 
   private:
@@ -268,9 +268,10 @@ class TestBackend : public runtime::DeviceBackend {
     std::vector<std::unique_ptr<Communicator>> communicators_;
     std::mutex mutex_;
     std::vector<std::string> calls_;
-    std::atomic<bool> is_lost_ = false;  // the communication stream is in that reduction
+    std::atomic<bool> is_lost_ = false;  // the communication stream is in the reduction that never
+                                         // ends
     std::atomic<bool> is_told_ = false;
-    // The streams end before everything that their work uses.
+    // These are destroyed first, so the streams end before everything that their work uses.
     ThreadStream own_compute_;
     ThreadStream communication_stream_;
     ThreadStream copies_stream_;

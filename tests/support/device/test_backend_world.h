@@ -1,5 +1,5 @@
-// The meeting place of TestBackend's ranks that are threads of one process, each with its own
-// backend.
+// The meeting place of TestBackend's ranks if they are threads of one process. Each rank has its
+// own backend.
 #pragma once
 
 #include <algorithm>

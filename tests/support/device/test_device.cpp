@@ -40,8 +40,9 @@ namespace {
 using c10::IValue;
 using torch::jit::Stack;
 
-// LibTorch's slot for Habana's processors, for which its builds have no operators. PrivateUse1
-// cannot take over a module's tensors (set_data), as moving TorchScript models needs.
+// LibTorch's slot for Habana's processors; LibTorch's builds have no operators for it. The slot
+// PrivateUse1 cannot be used: it does not allow set_data on a module's tensors, which is needed to
+// move TorchScript models.
 constexpr c10::DeviceType kType = c10::kHPU;
 constexpr c10::DispatchKey kKey = c10::DispatchKey::HPU;
 
@@ -55,12 +56,12 @@ ThreadStream& stream_of(c10::DeviceIndex index) {
     return *stream;
 }
 
-// Tells LibTorch's profilers of memory that was lent or given back.
+// Tells LibTorch's profilers that memory was lent (CHANGE > 0) or returned.
 void report(void* data, int64_t change, c10::DeviceIndex device) {
     c10::reportMemoryUsageToProfiler(data, change, 0, 0, c10::Device(kType, device));
 }
 
-// Overwrites memory in the order of the stream that used it, and gives it back.
+// Overwrites memory after all work that is now on its device's stream, and returns it to the pool.
 void free_device_memory(void* context) {
     if (context == nullptr) return;
     auto* const data = static_cast<std::byte*>(context);
@@ -122,14 +123,15 @@ void grow(const c10::Storage& storage, size_t bytes) {
     storage.unsafeGetStorageImpl()->set_nbytes(bytes);
 }
 
-// Keeps the mark of a tensor made from a number of the program: it promotes dtypes otherwise.
+// If FROM was made from a number of the program, marks TO in the same way. Without the mark,
+// LibTorch would promote dtypes differently.
 void keep_number(const at::Tensor& from, at::Tensor& to) {
     if (from.unsafeGetTensorImpl()->is_wrapped_number())
         to.unsafeGetTensorImpl()->set_wrapped_number(true);
 }
 
-// Returns TENSOR as a kernel sees it: a tensor of the CPU over the device's bytes, without a hold
-// on its memory, as on a GPU.
+// Returns TENSOR as a kernel sees it: a tensor of the CPU that has the device's bytes but does not
+// own them, as on a GPU.
 at::Tensor kernel_view(const at::Tensor& tensor) {
     if (!tensor.defined()) return tensor;
     const c10::InferenceMode normal(false);  // the stream's thread writes to it
@@ -147,8 +149,7 @@ bool is_ours(const at::Tensor& tensor) {
     return tensor.defined() && tensor.device().type() == kType;
 }
 
-// Calls change(tensor) for each tensor of VALUE, lists included, and returns VALUE with its
-// results.
+// Calls change(tensor) for each tensor in VALUE, also in lists, and returns VALUE with the results.
 template <typename Change>
 IValue with_tensors(const IValue& value, const Change& change) {
     if (value.isTensor()) return change(value.toTensor());
@@ -173,8 +174,9 @@ const at::Tensor& resize_tensor(const at::Tensor& self, c10::IntArrayRef size,
     return self;
 }
 
-// Runs OP on STACK. LibTorch drops the arguments before it takes the results of an operator with
-// several out arguments, which are references to them: they are held here.
+// Runs OP on STACK. For an operator with several out arguments, the results are references to the
+// arguments, and LibTorch drops the arguments before it takes the results. Therefore the arguments
+// are held here.
 void run_boxed(const c10::OperatorHandle& op, c10::DispatchKey key, Stack& stack) {
     const Stack held = stack;
     op.redispatchBoxed(c10::DispatchKeySet(key), &stack);
@@ -188,7 +190,7 @@ class Call {
         std::optional<c10::Device> seen;
         for (const IValue& argument : arguments)
             static_cast<void>(with_tensors(argument, [&](const at::Tensor& tensor) {
-                // A number of the program may lie anywhere.
+                // A number of the program may be on any device.
                 if (!tensor.defined() || (!is_ours(tensor) && tensor.dim() == 0)) return tensor;
                 if (!is_ours(tensor) || (seen && *seen != tensor.device()))
                     throw std::runtime_error(fmt::format(
@@ -201,7 +203,7 @@ class Call {
         if (seen) device_ = seen->index();
     }
 
-    // Returns the results, which may be computed later.
+    // Returns the results. Their values may be computed later.
     Stack run() {
         if (fills_with_random_numbers()) return fill_with_random_numbers();
         if (!can_run_later()) return run_at_once();
@@ -221,14 +223,16 @@ class Call {
   private:
     [[nodiscard]] const c10::FunctionSchema& schema() const { return op_.schema(); }
 
-    // True for bernoulli_ and its like, whose numbers do not depend on what the tensor holds.
+    // Returns true for bernoulli_ and similar operators, whose numbers do not depend on the
+    // tensor's content.
     [[nodiscard]] bool fills_with_random_numbers() const {
         static const std::set<std::string> kFills = {"aten::bernoulli_", "aten::normal_",
                                                      "aten::uniform_"};
         return kFills.count(op_.operator_name().name) > 0 && !arguments_.at(1).isTensor();
     }
 
-    // Draws the numbers in the order of the program, without waiting for the stream.
+    // Draws the numbers now, so that their order is the order of the program. Does not wait for the
+    // stream.
     Stack fill_with_random_numbers() {
         const at::Tensor& into = arguments_.front().toTensor();
         Stack stack = arguments_;
@@ -242,8 +246,8 @@ class Call {
         return {into};
     }
 
-    // True unless it draws random numbers, which must come in the order of the program, or returns
-    // something other than tensors, which is for the host.
+    // Returns false if the operator draws random numbers, which must be drawn in the order of the
+    // program, or if it returns something other than tensors, which the host needs at once.
     [[nodiscard]] bool can_run_later() const {
         static const std::set<std::string> kRandom = {"aten::native_dropout",
                                                       "aten::rrelu_with_noise"};
@@ -255,7 +259,7 @@ class Call {
         });
     }
 
-    // Returns, for each result, the argument that it is, or -1.
+    // Returns, for each result, the index of the argument that it is the same as, or -1.
     [[nodiscard]] std::vector<int> aliases() const {
         std::vector<int> found;
         for (const c10::Argument& result : schema().returns()) {
@@ -276,13 +280,13 @@ class Call {
         return found;
     }
 
-    // Returns a function that runs the operator on the CPU, over the bytes of the device.
+    // Returns a function that runs the operator on the CPU, on the device's bytes.
     [[nodiscard]] std::function<Stack()> kernel() const {
         Stack views;
         for (const IValue& argument : arguments_)
             views.push_back(with_tensors(argument, [](const at::Tensor& tensor) {
                 if (!tensor.defined() || is_ours(tensor)) return kernel_view(tensor);
-                // The host may change its number as soon as the operator has been given.
+                // The host may change its number as soon as this call returns.
                 const c10::InferenceMode normal(false);
                 at::Tensor copy = tensor.detach().clone();
                 keep_number(tensor, copy);
@@ -297,7 +301,7 @@ class Call {
         };
     }
 
-    // Returns the results on the meta device, or nothing if that has no such operator.
+    // Returns the results on the meta device; nothing if that device does not have the operator.
     [[nodiscard]] std::optional<Stack> infer() const {
         static std::mutex mutex;
         static std::set<std::string> unknown;
@@ -345,7 +349,7 @@ class Call {
         return results;
     }
 
-    // Runs the operator on this thread after the stream has done everything before.
+    // Runs the operator on this thread, after the stream has done all earlier work.
     Stack run_at_once() {
         ++g_at_once;
         stream_of(device_).drain();
@@ -358,7 +362,7 @@ class Call {
             }
             const at::Tensor computed = results[i].toTensor();
             const at::Tensor& argument = arguments_[static_cast<size_t>(written[i])].toTensor();
-            // The kernel had no memory of the device for a result that was empty before.
+            // If the result was empty before, the kernel had no device memory to write it to.
             if (argument.sizes() != computed.sizes())
                 kernel_view(resize_tensor(argument, computed.sizes(), std::nullopt))
                     .copy_(computed);
@@ -391,7 +395,7 @@ void run_operator(const c10::OperatorHandle& op, Stack* stack) {
     for (IValue& result : results) stack->push_back(std::move(result));
 }
 
-// Runs the convolution that LibTorch asks for from a backend that it does not know.
+// Runs the convolution that LibTorch asks for on a backend that it does not know.
 void run_convolution(const c10::OperatorHandle& /*op*/, Stack* stack) {
     static const c10::OperatorHandle convolution =
         c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution", "");
@@ -401,7 +405,7 @@ void run_convolution(const c10::OperatorHandle& /*op*/, Stack* stack) {
 void run_convolution_backward(const c10::OperatorHandle& /*op*/, Stack* stack) {
     static const c10::OperatorHandle backward =
         c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution_backward", "");
-    constexpr ptrdiff_t kArguments = 10;  // convolution_backward's, without the bias's sizes
+    constexpr ptrdiff_t kArguments = 10;  // without the sizes of the bias
     const auto first = stack->end() - kArguments;
     const at::Tensor& weight = (first + 2)->toTensor();
     const bool has_bias = (first + kArguments - 1)->toBoolList().get(2);
@@ -431,7 +435,7 @@ at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool /*non_blocking*/) {
     if (to.numel() == 0) return to;
     if (is_ours(to)) {
-        // The host may change or free its tensor as soon as this returns.
+        // The host may change or free its tensor as soon as this function returns.
         const at::Tensor source = is_ours(from) ? kernel_view(from) : from.detach().clone();
         stream_of(to.device().index()).put([into = kernel_view(to), source] {
             const at::AutoDispatchBelowAutograd below;
@@ -451,7 +455,7 @@ at::Scalar local_scalar(const at::Tensor& tensor) {
 
 }  // namespace
 
-// Casts the floating-point tensors of the arguments to TYPE and calls OP without autocast.
+// Casts the floating-point arguments to TYPE, and calls OP without autocast.
 void call_in(at::ScalarType type, const c10::OperatorHandle& op, Stack* stack) {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastHPU);
     const size_t count = op.schema().arguments().size();
@@ -470,7 +474,7 @@ void call_in_fp32(const c10::OperatorHandle& op, Stack* stack) {
     call_in(at::kFloat, op, stack);
 }
 
-// Random numbers come from the CPU.
+// Makes random numbers come from the CPU.
 class HPUHooks final : public at::HPUHooksInterface {
   public:
     explicit HPUHooks(at::HPUHooksArgs /*arguments*/) {}
@@ -521,7 +525,7 @@ TORCH_LIBRARY_IMPL(_, AutocastHPU, library) {
     library.fallback(torch::CppFunction::makeFallthrough());
 }
 
-// The CPU's lists, as far as tests use them.
+// The operators that autocast casts on the CPU, as far as tests use them.
 TORCH_LIBRARY_IMPL(aten, AutocastHPU, library) {
     for (const char* name : {"matmul", "linear", "mm", "bmm", "addmm", "baddbmm", "conv1d",
                              "conv2d", "scaled_dot_product_attention"})

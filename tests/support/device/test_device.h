@@ -1,10 +1,10 @@
-// Devices for tests without a GPU: a backend of LibTorch's, made of threads. The host cannot touch
-// a device's memory: its addresses are reserved and not mapped, and work for the device finds the
-// bytes elsewhere. Operators are the CPU's, so their bits are too; they run later, on the thread of
-// the device's compute stream, after random times. Freed memory is overwritten. So a host that
-// reads device memory ends by SIGSEGV, a stream that does not wait reads old values, and an
-// operator that mixes devices throws. Faults on demand: an allocation that fails (DeviceMemory), a
-// kernel that fails (ThreadStream).
+// Devices for tests without a GPU: a backend of LibTorch that is made of threads. The addresses of
+// a device's memory are reserved but not mapped, so the host cannot touch them; work for the device
+// finds the bytes elsewhere. Operators are the CPU's, so they compute the same bits. They run
+// later, on the thread of the device's compute stream, after random times. Freed memory is
+// overwritten. Therefore a host that reads device memory ends by SIGSEGV, a stream that does not
+// wait reads old values, and an operator that mixes devices throws. Tests can ask for faults: an
+// allocation that fails (DeviceMemory), or a kernel that fails (ThreadStream).
 #pragma once
 
 #include <c10/core/Device.h>
@@ -16,18 +16,18 @@
 
 namespace dslaunch::test {
 
-// The number of devices, one for each rank of a test's world.
+// The number of devices. Each rank of a test's world has one.
 inline constexpr int kTestDevices = 8;
 
-// Makes "hpu:0" and so on known to LibTorch, in this process for good. Call it before the first
-// backward: LibTorch's engine counts devices once.
+// Registers "hpu:0" and so on with LibTorch, until the process ends. Call it before the first
+// backward, because LibTorch's engine counts devices only once.
 void register_test_devices();
 
-// One device at work. REQUIRES: no other object has the same index, and no tensor of the device
-// outlives this.
+// One device that works. REQUIRES: no other object has the same index, and no tensor of the device
+// outlives this object.
 class TestDevice {
   public:
-    // Each operator comes after up to LONGEST_DELAY.
+    // Each operator runs after a delay of at most LONGEST_DELAY.
     TestDevice(int index, uint64_t seed, Duration longest_delay = std::chrono::microseconds(20));
     TestDevice(const TestDevice&) = delete;
     TestDevice& operator=(const TestDevice&) = delete;
@@ -42,12 +42,12 @@ class TestDevice {
     std::unique_ptr<ThreadStream> compute_;
 };
 
-// Returns where a kernel finds the bytes of device memory at DATA. Only work on a stream may use
-// them.
+// Returns the address at which a kernel finds the bytes of the device memory at DATA. Only work on
+// a stream may use it.
 [[nodiscard]] void* kernel_address(void* data);
 
-// Returns the number of operators that ran at once because the shapes of their results depend on
-// values or are unknown. All others ran later.
+// Returns the number of operators that ran at once, because the shapes of their results depend on
+// values or are unknown. All other operators ran later.
 [[nodiscard]] int64_t operators_at_once();
 
 }  // namespace dslaunch::test

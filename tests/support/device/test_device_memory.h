@@ -19,7 +19,8 @@
 
 namespace dslaunch::test {
 
-// Addresses that nobody may touch, and the addresses of their bytes.
+// The memory of all devices: addresses that nobody may touch, and the real addresses of their
+// bytes.
 class DeviceMemory {
   public:
     static DeviceMemory& instance() {
@@ -27,7 +28,7 @@ class DeviceMemory {
         return pool;
     }
 
-    // Returns null if the device has too little memory, or was told to fail.
+    // Returns null if the device has too little memory, or if a test made this allocation fail.
     std::byte* allocate(size_t bytes, c10::DeviceIndex device) {
         const size_t size = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
         const std::lock_guard lock(mutex_);
@@ -49,8 +50,8 @@ class DeviceMemory {
         use.peak = std::max(use.peak, use.now);
         return data;
     }
-    // Frees memory, which is lent again at once, as a GPU's allocator does: work on the same stream
-    // comes later. Other streams that still use it go wrong.
+    // Frees memory. It may be lent again at once, as by a GPU's allocator, because later work on
+    // the same stream runs later. Other streams that still use it read wrong bytes.
     void free(std::byte* data) {
         const std::lock_guard lock(mutex_);
         const auto found = lent_.find(data);
@@ -61,7 +62,7 @@ class DeviceMemory {
     }
     struct Loan {
         size_t bytes = 0;
-        size_t asked = 0;  // bytes, without the ones for alignment
+        size_t asked = 0;  // the bytes asked for, without alignment
         c10::DeviceIndex device = 0;
     };
     [[nodiscard]] Loan loan(std::byte* data) {
@@ -74,18 +75,19 @@ class DeviceMemory {
         return real_ + (fake - fake_);
     }
 
-    // Sets the most bytes that DEVICE lends at once.
+    // Sets the largest number of bytes that DEVICE lends at the same time.
     void set_limit(c10::DeviceIndex device, Bytes limit) {
         const std::lock_guard lock(mutex_);
         use_[device].limit = limit;
     }
-    // Lets the allocation of DEVICE after COUNT others fail; -1: no allocation fails.
+    // Lets COUNT allocations of DEVICE succeed, and the next one fail; -1: no allocation fails.
     void fail_allocation(c10::DeviceIndex device, int64_t count) {
         const std::lock_guard lock(mutex_);
         use_[device].fails_after = count;
     }
 
-    // Returns the most bytes that a device had lent at once since restart_peak().
+    // Returns the largest number of bytes that DEVICE had lent at the same time since
+    // restart_peak().
     [[nodiscard]] Bytes peak(c10::DeviceIndex device) {
         const std::lock_guard lock(mutex_);
         return Bytes{use_[device].peak};
@@ -94,7 +96,7 @@ class DeviceMemory {
         const std::lock_guard lock(mutex_);
         use_[device].peak = use_[device].now;
     }
-    // Does the same for a pointer of any type. Null stays null.
+    // Returns the real address, like kernel(), for a pointer of any type. Null stays null.
     template <typename Value>
     [[nodiscard]] Value* kernel_of(Value* data) const {
         if (data == nullptr) return nullptr;
@@ -102,7 +104,7 @@ class DeviceMemory {
     }
 
   private:
-    // Addresses only: memory is taken as it is written.
+    // This only reserves addresses: memory is used when it is written.
     static constexpr size_t kPoolBytes = size_t{1} << 34;
     static constexpr size_t kAlignment = 256;
 

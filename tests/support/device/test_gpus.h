@@ -1,5 +1,5 @@
-// The real dslaunch and dsworker on GPUs that are test devices: copies of both with the plugin of
-// test devices in the CUDA plugin's place (test_plugin.cpp), on a machine that shows GPUs.
+// Runs the real dslaunch and dsworker with test devices as GPUs. Both are copied, the plugin of
+// test devices takes the CUDA plugin's place (test_plugin.cpp), and the machine seems to have GPUs.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace dslaunch::test {
 
 class TestGpus {
   public:
-    // WHAT is the claim without proof if no such machine can be made: usable() is false then, and
-    // the skip was reported.
+    // If no such machine can be made, usable() returns false and the skip has been reported. WHAT
+    // names the claim that is then not tested.
     TestGpus(int gpus_count, const std::string& what) : gpus_count_(gpus_count) {
         for (const char* name : {"dev", "bin", "bin/meetings"})
             std::filesystem::create_directory(folder_.path() + "/" + name);
@@ -35,7 +35,7 @@ class TestGpus {
     [[nodiscard]] std::string program(const std::string& name) const {
         return folder_.path() + "/bin/" + name;
     }
-    // Returns COMMAND as it runs on that machine. The process stays the one that is started.
+    // Returns the command that runs COMMAND on that machine. It stays the same process.
     [[nodiscard]] std::vector<std::string> inside(const std::vector<std::string>& command) const {
         std::vector<std::string> all = {
             "unshare",
@@ -47,7 +47,8 @@ class TestGpus {
         all.insert(all.end(), command.begin(), command.end());
         return all;
     }
-    // Returns COMMAND, a dslaunch with `--device cpu`, as it runs there with `--device cuda`.
+    // Returns the command that runs COMMAND, a dslaunch with `--device cpu`, on that machine with
+    // `--device cuda`.
     [[nodiscard]] std::vector<std::string> on_devices(std::vector<std::string> command) const {
         command.front() = program("dslaunch");
         const auto option = std::ranges::find(command, "--device");
@@ -55,19 +56,19 @@ class TestGpus {
         *std::next(option) = "cuda";
         return inside(command);
     }
-    // True if the work of a device of RANK is in a collective of its first group to which another
-    // rank has not come. It stays there if that rank is stopped.
+    // Returns true if a device of RANK is in a collective of its first group that the other rank
+    // has not reached. The device stays there if the other rank is stopped.
     [[nodiscard]] bool is_blocked(int rank) const { return newest(rank) > newest(1 - rank); }
 
   private:
     void place(const std::string& built, const std::string& name) const {
         const std::string from = std::string(test::binary_dir()) + "/" + built;
-        // A link costs nothing; it cannot lie on another disk.
+        // A link costs nothing, but it cannot be on another disk.
         std::error_code error;
         std::filesystem::create_hard_link(from, program(name), error);
         if (error) std::filesystem::copy_file(from, program(name));
     }
-    // Returns the number of the last collective of two ranks that RANK brought its part to, or -1.
+    // Returns the number of the last collective of its group to which RANK brought its part, or -1.
     [[nodiscard]] int64_t newest(int rank) const {
         int64_t number = -1;
         const std::string end = "." + std::to_string(rank);

@@ -1,6 +1,7 @@
 // libdsl_test_device.so: the plugin of a GPU (runtime/comm/device_backend.h) whose GPU is a test
-// device, for whole jobs of dsworker processes on machines without one. Tests put it where the
-// CUDA plugin lies (test_gpus.h). Ranks meet by files in the folder `meetings` beside it.
+// device. With it, whole jobs of dsworker processes run on machines without a GPU. Tests put it in
+// the CUDA plugin's place (test_gpus.h). Ranks meet through files in the folder `meetings` beside
+// it.
 #include <dlfcn.h>
 
 #include <cstdlib>
@@ -33,7 +34,7 @@ std::string setting(const char* variable) {
     return value == nullptr ? "" : value;
 }
 
-// Returns the device's memory, which TEST_DEVICE_MEMORY gives in MiB.
+// Returns the size of the device's memory, which TEST_DEVICE_MEMORY gives in MiB.
 Bytes memory_setting() {
     const std::string text = setting("TEST_DEVICE_MEMORY");
     const auto number = parse_int(text);
@@ -42,7 +43,7 @@ Bytes memory_setting() {
     return mib(*number);
 }
 
-// The parts of a backend, which outlive it.
+// The parts that a backend uses. They are destroyed after it.
 struct Parts {
     explicit Parts(uint64_t seed)
         : meeting({folder_of_meetings(), !setting("TEST_DEVICE_ABORT_IS_LOST").empty()}),

@@ -1,5 +1,5 @@
-// A queue of a test device: work on a thread, by the kernels of a GPU in a loop over the grid
-// (host_grid.h), on memory that the host cannot touch.
+// A queue of a test device. Its work runs on a thread: a loop over the grid calls a GPU's kernels
+// (host_grid.h) on memory that the host cannot touch.
 #pragma once
 
 #include <cstring>
@@ -15,7 +15,7 @@ namespace dslaunch::test {
 
 class TestQueue final : public device::Queue {
   public:
-    // CHECK is called while the host waits.
+    // CHECK is called again and again while the host waits.
     TestQueue(ThreadStream& stream, std::function<void()> check)
         : stream_(stream), check_(std::move(check)) {}
 

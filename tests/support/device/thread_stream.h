@@ -1,7 +1,7 @@
-// A stream of a device that is a thread: its work is done in order and later, after a random time.
-// It tells a missing wait of a stream from a kept one. After an error nothing more is done, and
-// later events throw it. Abort ends it as NCCL's abort does: running work hears of it, the rest is
-// not done, and events are reached.
+// A stream of a device that is a thread. It does its work in order, after random times, so that a
+// test fails if a stream does not wait for another one. After an error, the stream does no more
+// work, and later events throw the error. An abort has the same effects as NCCL's: running work is
+// told, the rest is not done, and events count as reached.
 #pragma once
 
 #include <atomic>
@@ -20,13 +20,13 @@
 
 namespace dslaunch::test {
 
-// An event may be destroyed while streams still record it or wait for it, as in CUDA: they share
-// its state.
+// An event whose state is shared with the streams that record it or wait for it. So it may be
+// destroyed before they do this, as in CUDA.
 class ThreadEvent final : public device::Event {
   public:
     class State {
       public:
-        // Returns the number of this record.
+        // Starts a record and returns its number.
         uint64_t record() {
             const std::lock_guard lock(mutex_);
             return ++recorded_;
@@ -35,7 +35,8 @@ class ThreadEvent final : public device::Event {
             const std::lock_guard lock(mutex_);
             return recorded_;
         }
-        // Reaches RECORD. FAULT is the error of earlier work, which waiters get; null: no error.
+        // Marks RECORD as reached. FAULT is the error of earlier work, which waiting streams throw;
+        // null: no error.
         void reach(uint64_t record, const std::exception_ptr& fault = nullptr) {
             const std::lock_guard lock(mutex_);
             fault_ = fault;
@@ -92,7 +93,7 @@ class ThreadStream final : public device::Stream {
         : random_(seed), longest_delay_(longest_delay), thread_([this] { main(); }) {}
     ThreadStream(const ThreadStream&) = delete;
     ThreadStream& operator=(const ThreadStream&) = delete;
-    // REQUIRES: every block in its work has been freed.
+    // REQUIRES: every memory block that its work uses has been freed.
     ~ThreadStream() override {
         {
             const std::lock_guard lock(mutex_);
@@ -103,7 +104,7 @@ class ThreadStream final : public device::Stream {
     }
 
     void put(std::function<void()> work) { put({std::move(work), /*is_event=*/false}); }
-    // Does the same, without a delay and also after an abort.
+    // Does the same, but without a delay, and also after an abort.
     void put_now(std::function<void()> work) { put({std::move(work), /*is_event=*/true}); }
 
     [[nodiscard]] std::unique_ptr<device::Event> make_event() override {
@@ -127,7 +128,7 @@ class ThreadStream final : public device::Stream {
         const std::lock_guard lock(mutex_);
         if (fault_) std::rethrow_exception(fault_);
     }
-    // Waits until all work so far is done, and throws its error.
+    // Waits until all work so far is done. Throws the error of this work.
     void drain() {
         ThreadEvent event;
         record(event);
@@ -140,32 +141,33 @@ class ThreadStream final : public device::Stream {
         }
         --drains_;
     }
-    // True if a host's thread waits for this stream, which waits for another one. Any thread.
+    // Returns true if a thread of the host waits for this stream and this stream waits for another
+    // one. Any thread.
     [[nodiscard]] bool is_read_while_waiting() {
         const std::lock_guard lock(mutex_);
         return drains_ > 0 && awaited_.state && !awaited_.state->has_reached(awaited_.record);
     }
-    // Waits until all work so far is done or given up, whatever its errors.
+    // Waits until all work so far is done or dropped. Ignores errors.
     void finish() {
         try {
             drain();
-        } catch (...) {  // whoever waited for an operator has got its error
+        } catch (...) {  // the code that waited for an operator got its error already
         }
     }
-    // Leaves the rest of the work undone. Any thread.
+    // Drops the rest of the work. Any thread.
     void abort() {
         const std::lock_guard lock(mutex_);
         aborted_ = true;
     }
 
-    // Lets the piece of work after COUNT others fail, whatever it is. Any thread.
+    // Lets COUNT pieces of work succeed, and the next one fail. Any thread.
     void fail_work(int64_t count) { fails_after_ = count; }
 
-    int waits = 0;       // calls of wait()
-    int leave_out = -1;  // the number of the wait that is forgotten, from 0
+    int waits = 0;       // number of calls of wait()
+    int leave_out = -1;  // the number of the wait to skip, from 0
 
   private:
-    // The record that a stream waits for.
+    // A record that this stream waits for.
     struct Awaited {
         std::shared_ptr<ThreadEvent::State> state;
         uint64_t record = 0;
@@ -224,7 +226,7 @@ class ThreadStream final : public device::Stream {
     Awaited awaited_;
     std::atomic<int> drains_ = 0;
     std::atomic<int64_t> fails_after_ = -1;
-    std::exception_ptr fault_;  // the first error of work; only the thread sets it
+    std::exception_ptr fault_;  // the first error of the work; only the stream's thread sets it
     std::mt19937_64 random_;
     Duration longest_delay_;
     std::thread thread_;
